@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps the last scrapes of one job and says what they mean. Pure: the time is an argument.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "operator/estimator/estimates.h"
+
+namespace weir::estimator {
+
+constexpr std::size_t kKeptScrapes = 32;  // scheduling.md 5.1
+constexpr std::size_t kUsedScrapes = 16;  // V, what the tuner looks at
+
+struct LinkModelState {
+  std::vector<Scrape> scrapes;         // oldest first
+  std::map<LinkKey, double> baseline;  // bytes per second
+  std::map<LinkKey, SystemTime> preempted_since;
+  std::map<LinkKey, int> below, above;  // evaluations in a row
+  std::map<int, std::pair<double, double>> stage_seconds;
+};
+
+// Adds scrapes newer than the newest kept one; drops links that no longer exist when the plan's
+// generation changes (caller: reset).
+void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes);
+// Moves the detector one evaluation on: preempted when the median share < 0.8 twice, recovered >
+// 0.9 twice.
+void evaluate(LinkModelState& state, SystemTime now);
+Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,
+                       std::chrono::seconds stale_after);
+
+}  // namespace weir::estimator

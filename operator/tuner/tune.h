@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses k, caps and dispatch of a running job (scheduling.md 5). Pure: what it remembers goes in
+// and comes out.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/estimator/estimates.h"
+#include "worker/schedule/caps.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::tuner {
+
+using SystemTime = std::chrono::system_clock::time_point;
+
+struct Settings {
+  double min_gain = 0.03;  // retune.minGainPercent
+  std::chrono::seconds cooldown{60};
+  int min_steps_between = 8;
+  int k_min = 1, k_max = 8;     // clipped to M
+  bool k_fixed = false;         // mode Fixed: only caps up to k(S-s)
+  std::vector<int> fixed_caps;  // schedule.inFlightCaps
+  schedule::Family family = schedule::Family::kKfkb;
+  schedule::Dispatch dispatch = schedule::Dispatch::kHint;
+};
+
+// Everything about the job now.
+struct Input {
+  schedule::Schedule current;
+  std::uint32_t revision = 0;  // of the applied plan
+  int micro_batches = 1;
+  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch
+  std::vector<std::int64_t> boundary_bytes;  // of one micro-batch, S-1
+  std::vector<int> cap_max;                  // by memory, per stage; empty = no limit
+  estimator::RateVectors rates;              // the newest 16 are used
+  std::int64_t step = 0;                     // completed steps
+  double measured_step_seconds = 0;          // mean since the last evaluation, 0 = unknown
+  SystemTime now{};
+  Settings settings;
+};
+
+struct State {
+  std::string wanted;  // description of the candidate that won last time
+  int wins_in_row = 0;
+  std::map<std::string, std::int64_t> quarantine;  // candidate -> step at which it may come back
+  double kappa = 1;                                // measured / predicted, EWMA, 0.8..1.25
+  std::optional<SystemTime> last_change;
+  std::int64_t last_change_step = -1'000'000;
+  std::chrono::seconds cooldown{0};  // 0 = the setting; doubled after a missed gain, cap 1 h
+  std::map<estimator::LinkKey, double> costed_rates;  // means at the last costing
+};
+
+struct Costed {
+  schedule::Schedule schedule;
+  double seconds = 0;  // kappa x mean over the rate vectors
+  std::string text;    // "k=4 caps 16,12,8,4 Hint"
+};
+
+struct Decision {
+  std::optional<Costed> change;  // set: switch to it
+  double gain = 0;  // of the best over the current plan, as a fraction of the current step time
+  double current_seconds = 0;      // predicted for the current plan
+  std::string reason;              // why (not), with numbers, for logs and events
+  std::vector<Costed> candidates;  // best first
+};
+
+struct Tuned {
+  Decision decision;
+  State state;
+};
+Tuned tune(const Input& input, const State& state);
+
+// After 10 steps on a new plan (scheduling.md 5.3).
+struct Outcome {
+  double before_seconds = 0, after_seconds = 0, predicted_gain = 0;
+  bool rates_unchanged = false;
+};
+enum class Verdict : unsigned char { kKeep, kMissed, kRollBack };
+struct Judged {
+  Verdict verdict = Verdict::kKeep;
+  double measured_gain = 0;  // 1 - after / before
+  State state;
+};
+Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int64_t step,
+             const Settings& settings, const State& state);
+
+}  // namespace weir::tuner

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/base/log.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <mutex>
+
+#include "worker/base/time_text.h"
+
+namespace weir {
+namespace {
+
+constexpr int kMaxPerSite = 20;  // lines a second with one message text; more would hide the rest
+
+std::atomic<LogLevel> least_level{LogLevel::kInfo};
+std::atomic<LogFormat> log_format{LogFormat::kJson};
+
+const char* level_name(LogLevel level) {
+  constexpr std::array kNames = {"debug", "info", "warn", "error"};
+  return kNames[static_cast<std::size_t>(level)];
+}
+
+// Length of the valid UTF-8 sequence at the start of text, 0 if there is none.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  const std::size_t length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (length == 1) return 1;
+  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
+      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) {
+    return 0;
+  }
+  return length;
+}
+
+// True while the message may still be printed in this second.
+bool within_rate(std::string_view message, std::chrono::seconds second) {
+  static std::mutex mutex;  // guards the three below
+  static std::chrono::seconds current{0};
+  static std::map<std::string, int, std::less<>> counts;
+  const std::lock_guard lock(mutex);
+  if (current != second) {
+    current = second;
+    counts.clear();
+  }
+  const auto found = counts.find(message);
+  if (found == counts.end()) {
+    counts.emplace(message, 1);
+    return true;
+  }
+  return ++found->second <= kMaxPerSite;
+}
+
+}  // namespace
+
+std::string json_quoted(std::string_view text) {
+  std::string out = "\"";
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text.substr(i));
+    const char c = text[i];
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+      ++i;
+      continue;
+    }
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      std::array<char, 8> escape{};
+      std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(c));
+      out += escape.data();
+    } else {
+      out += text.substr(i, length);
+    }
+    i += length;
+  }
+  return out += '"';
+}
+
+LogValue::LogValue(std::string_view text) : json_(json_quoted(text)) {}
+
+LogValue::LogValue(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.6g", value);
+  json_ = text.data();
+  if (json_.find_first_of("in") != std::string::npos) json_ = json_quoted(json_);  // inf, nan
+}
+
+void set_log(LogLevel least, LogFormat format) {
+  least_level = least;
+  log_format = format;
+}
+
+bool log_enabled(LogLevel level) {
+  return level >= least_level.load(std::memory_order_relaxed);
+}
+
+void log(LogLevel level, std::string_view component, std::string_view message, LogFields fields) {
+  if (!log_enabled(level)) return;
+  const auto now = std::chrono::system_clock::now();
+  if (!within_rate(message,
+                   std::chrono::duration_cast<std::chrono::seconds>(now.time_since_epoch()))) {
+    return;
+  }
+  const bool json = log_format == LogFormat::kJson;
+  std::string line;
+  if (json) {
+    line = "{\"ts\":\"" + to_rfc3339_micro(now) + "\",\"level\":\"" + level_name(level) +
+           "\",\"component\":" + json_quoted(component) + ",\"msg\":" + json_quoted(message);
+  } else {
+    line = to_rfc3339_micro(now) + " " + level_name(level) + " " + std::string(component) + ": " +
+           std::string(message);
+  }
+  for (const auto& [name, value] : fields) {
+    line += json ? "," + json_quoted(name) + ":" : " " + std::string(name) + "=";
+    line += value.json();
+  }
+  line += json ? "}\n" : "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);  // one call: lines of threads do not mix
+}
+
+}  // namespace weir

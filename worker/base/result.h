@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Result<T>: a value, or the reason why the outside world did not give it. For expected failures
+// only: a broken invariant is WEIR_CHECK (check.h). Ours, because g++ 12 has no std::expected.
+#pragma once
+
+#include <cassert>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace weir {
+
+enum class Code : unsigned char {
+  kCancelled,    // our own stop request
+  kTimeout,      // a deadline or an idle limit passed; the effect is unknown
+  kUnavailable,  // peer refused, closed or unreachable; retry after back-off
+  kUnauthorized,
+  kForbidden,
+  kNotFound,
+  kConflict,
+  kGone,
+  kThrottled,  // HTTP 401 403 404 409 410 429
+  kInvalid,    // the input is wrong; retrying is useless
+  kInternal,
+};
+
+struct Error {
+  Code code;
+  std::string message;  // one line, no full stop at its end; names the field, file:line or peer
+
+  Error with(const std::string& context) const { return {code, context + ": " + message}; }
+};
+
+template <class T, class E = Error>
+class [[nodiscard]] Result {
+ public:
+  // Implicit on purpose: `return value;`, `return Error{...};`.
+  // NOLINTBEGIN(google-explicit-constructor)
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
+  Result(E error) : state_(std::in_place_index<1>, std::move(error)) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  bool ok() const { return state_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+
+  T& operator*() & { return value(); }
+  const T& operator*() const& {
+    assert(ok());
+    return *std::get_if<0>(&state_);
+  }
+  T&& operator*() && { return std::move(value()); }
+  T* operator->() { return &value(); }
+  const T* operator->() const { return &**this; }
+  const E& error() const {
+    assert(!ok());
+    return *std::get_if<1>(&state_);
+  }
+
+ private:
+  T& value() {
+    assert(ok());
+    return *std::get_if<0>(&state_);
+  }
+  std::variant<T, E> state_;
+};
+
+struct Unit {};
+using Status = Result<Unit>;
+
+}  // namespace weir
+
+// WEIR_TRY(auto pods, list_pods()): declares pods, or returns the error from the calling function.
+// It is two statements, so never the body of an `if` without braces.
+#define WEIR_CONCAT_(a, b) a##b
+#define WEIR_CONCAT(a, b) WEIR_CONCAT_(a, b)
+#define WEIR_TRY(declaration, expression) \
+  WEIR_TRY_(declaration, expression, WEIR_CONCAT(weir_try_, __COUNTER__))
+#define WEIR_TRY_(declaration, expression, name) \
+  auto name = (expression);                      \
+  if (!name) return name.error();                \
+  declaration = *std::move(name)

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sizes and rates as types: bits against bytes is the classic mistake. Times are std::chrono.
+#pragma once
+
+#include <chrono>
+#include <compare>
+#include <cstdint>
+
+namespace weir {
+
+struct Bytes {
+  std::int64_t value = 0;
+  auto operator<=>(const Bytes&) const = default;
+};
+
+struct BytesPerSecond {
+  double value = 0;
+  auto operator<=>(const BytesPerSecond&) const = default;
+};
+
+constexpr BytesPerSecond megabits_per_second(double mbit) {
+  return {mbit * 1e6 / 8};
+}
+constexpr double to_megabits(BytesPerSecond rate) {
+  return rate.value * 8 / 1e6;
+}
+
+constexpr double to_seconds(std::chrono::nanoseconds t) {
+  return std::chrono::duration<double>(t).count();
+}
+constexpr std::chrono::nanoseconds from_seconds(double s) {
+  return std::chrono::nanoseconds(static_cast<std::int64_t>(s * 1e9 + (s < 0 ? -0.5 : 0.5)));
+}
+
+}  // namespace weir

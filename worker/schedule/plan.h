@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan document (api.md 8) as a struct: which layers form which stage, which rank runs it, in
+// which order micro-batches pass. Pure data; its JSON lies in worker/protocol, its legality in
+// validate.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace weir::schedule {
+
+enum class Family : unsigned char { kKfkb, kOneFOneB, kGpipe };
+enum class Dispatch : unsigned char { kHint, kStrict };
+enum class Trigger : unsigned char {
+  kInitial,
+  kRetune,
+  kRegroup,
+  kReplace,
+  kRestart,
+  kResize,
+  kManual
+};
+enum class StateMove : unsigned char { kKeep, kMove, kCheckpoint };
+
+// The order of micro-batches on one replica.
+struct Schedule {
+  Family family = Family::kKfkb;
+  Dispatch dispatch = Dispatch::kHint;  // the one in force: caps of k=1 are always kStrict
+  int k = 1;
+  int micro_batch_size = 1;  // samples
+  std::vector<int> caps;     // per stage: most micro-batches in flight; non-increasing
+  bool operator==(const Schedule&) const = default;
+};
+
+struct LayerRange {
+  int first = 0, last = 0;  // inclusive
+  bool operator==(const LayerRange&) const = default;
+};
+
+struct RankPlace {
+  std::string pod, pod_uid, ip, node;
+  int local = 0;
+  int replica = 0;
+  int stage = 0;
+  int data_port = 7071;  // not in the document when it is the usual one
+  bool operator==(const RankPlace&) const = default;
+};
+
+struct Plan {
+  std::string job_uid;
+  std::uint32_t revision = 0;  // the epoch of messages; only grows
+  std::uint32_t parent = 0;
+  Trigger trigger = Trigger::kInitial;
+  Schedule schedule;
+  std::vector<int>
+      micro_batches;  // per replica: its share M; sum x micro_batch_size = global batch
+  std::vector<LayerRange> stages;
+  std::vector<RankPlace> ranks;   // one per (replica, stage)
+  std::vector<std::string> idle;  // pods without a stage
+  StateMove state = StateMove::kKeep;
+  int prepare_timeout_seconds = 10;
+  double predicted_step_seconds = 0;         // 0 = unknown
+  double predicted_gain = 0;                 // fraction over the parent
+  std::string links_digest, profile_digest;  // of the inputs; may be empty
+
+  int stage_count() const { return static_cast<int>(stages.size()); }
+  bool operator==(const Plan&) const = default;
+};
+
+// True when b can replace a between two steps without new connections: same members, rank map and
+// layer cut.
+bool same_generation(const Plan& a, const Plan& b);
+
+const char* name(Family family);      // "KFKB" "OneFOneB" "GPipe"
+const char* name(Dispatch dispatch);  // "Hint" "Strict"
+const char* name(Trigger trigger);    // "Initial" ...
+const char* name(StateMove state);    // "Keep" "Move" "Checkpoint"
+
+}  // namespace weir::schedule

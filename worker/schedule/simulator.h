@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Event simulator of one step of one replica (scheduling.md 3). Pure; orders ops by the same
+// next_op as the engine. Cost: about 3 events per op; a step of S=8, M=32 takes about 0.1 ms.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "worker/schedule/caps.h"
+#include "worker/schedule/dispatch.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::schedule {
+
+// Piecewise constant share in (0, 1] of a link's rate: (from, share), sorted; the share before the
+// first entry is 1.
+using RateTrace = std::vector<std::pair<std::chrono::nanoseconds, double>>;
+
+struct LinkModel {                       // one direction of one boundary
+  std::chrono::nanoseconds transfer{0};  // of one micro-batch at share 1; occupies the link
+  std::chrono::nanoseconds latency{0};   // does not occupy it
+  RateTrace trace;                       // empty: share 1 for ever
+};
+
+struct PipelineModel {
+  std::vector<StageTime> stages;             // S
+  std::vector<LinkModel> forward, backward;  // S-1 each
+  std::optional<int>
+      window;  // head-of-line study: outstanding sends that block the whole stage; unset: none
+  std::chrono::nanoseconds start{0};  // t0, where traces go on
+};
+
+struct Idle {
+  std::chrono::nanoseconds wait_forward{0}, wait_backward{0};
+};
+
+struct Timeline {
+  std::chrono::nanoseconds step{0};                                // last end - t0
+  std::vector<int> peak_in_flight;                                 // S
+  std::vector<int> receive_queue_forward, receive_queue_backward;  // S, peaks
+  std::vector<std::chrono::nanoseconds> busy;                      // S
+  std::vector<Idle> idle;                                          // S
+};
+
+// Nothing if some op never ran (an illegal schedule).
+std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
+                                 const PipelineModel& model);
+// The same for given orders, dispatched Strict: the baselines that are no plan (tests).
+std::optional<Timeline> simulate_orders(const std::vector<Order>& orders,
+                                        const PipelineModel& model);
+
+}  // namespace weir::schedule

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Is a plan legal? One line per broken rule, naming the field; never repaired silently
+// (scheduling.md 4).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/schedule/plan.h"
+
+namespace weir::schedule {
+
+// Rules of the schedule alone: S caps, 1 <= caps[s+1] <= caps[s] <= M, 1 <= k <= M, dispatch in
+// force.
+std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int micro_batches);
+// The same, and: layers contiguous from 0 to layers-1, one rank per (replica, stage), shares
+// positive. layers < 0: not checked.
+std::vector<std::string> broken_rules(const Plan& plan, int layers);
+
+// Bytes that a stage holds besides parameters (scheduling.md 1): stash x cap + receive slots + send
+// window.
+struct StageMemory {
+  std::int64_t stash_bytes = 0;   // of one micro-batch
+  std::int64_t input_bytes = 0;   // boundary tensor of the stage before, one micro-batch
+  std::int64_t output_bytes = 0;  // own boundary tensor, one micro-batch
+  std::int64_t static_bytes = 0;  // parameters, gradients, optimizer, transient
+};
+std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index);
+
+}  // namespace weir::schedule
