@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training data: which tokens belong to sample i of step t. Pure function of (seed, step, index): a
+// restart or another cut reads the same data. Thread-safe after opening.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "worker/base/result.h"
+
+namespace weir::data {
+
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  // Sample `index` (0 .. global batch-1) of a step: `sequence` inputs and the targets one token
+  // later.
+  virtual void sample(std::int64_t step, int index, int global_batch,
+                      std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const = 0;
+  virtual std::string description() const = 0;
+};
+
+// Bytes of a file (memory-mapped) as tokens, windows of `sequence`+1 bytes, shuffled anew each
+// epoch. kNotFound or kInvalid names the file and the reason (missing, unreadable, shorter than one
+// window).
+Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int sequence,
+                                                 std::uint64_t seed);
+// A seeded language that can be learnt: loss falls clearly below ln(vocabulary).
+std::unique_ptr<Dataset> make_synthetic(int vocabulary, int sequence, std::uint64_t seed);
+
+}  // namespace weir::data

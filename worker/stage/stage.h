@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// A pipeline stage: a contiguous range of layers with its parameters, stashes and optimizer state.
+// Driven by the engine thread alone. Micro-batch ids are explicit: kFkB has several in flight.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/base/result.h"
+#include "worker/device/device.h"
+
+namespace weir::stage {
+
+// What the user chose: --model and its options. Decides every layer; the cut does not.
+struct ModelOptions {
+  std::string name = "gpt-tiny";
+  int sequence = 128;      // T: tokens per sample
+  int vocabulary = 256;    // V
+  std::uint64_t seed = 1;  // initial values depend on (seed, layer, parameter name) only
+  // AdamW
+  double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+  int warmup_steps = 0;
+  std::string schedule = "constant";  // or "cosine" over total_steps
+  std::int64_t total_steps = 0;
+};
+
+// Facts of one layer, for the profile and the planner; bytes.
+struct LayerInfo {
+  std::string id, description;  // "block0", "transformer block"
+  std::string kind;             // layers of equal kind take equal time
+  std::int64_t parameter_bytes = 0;
+  std::int64_t output_bytes_per_sample = 0;
+  std::int64_t stash_bytes_per_sample = 0;
+  std::int64_t transient_bytes_per_sample = 0;
+};
+
+struct Model {
+  ModelOptions options;
+  std::vector<LayerInfo> layers;
+  std::string digest;  // "sha256:..." of everything that decides the mathematics
+};
+// The whole model's description. kInvalid names an unknown model and lists the known ones.
+Result<Model> describe_model(const ModelOptions& options);
+std::vector<std::string> model_names();
+
+// Tokens of one micro-batch: inputs for the first stage, targets for the last, both (samples, T) of
+// int32; empty elsewhere.
+struct Tokens {
+  std::span<const std::int32_t> inputs, targets;
+  int samples = 0;
+};
+
+struct Parameter {
+  int layer = 0;
+  std::string name;  // "attn.qkv.weight"; unique within its layer
+  std::vector<std::int64_t> shape;
+  std::span<float> value, gradient, adam_m, adam_v;
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+
+  // input: output of the stage before, (samples, T, C) floats, empty on the first stage. Returns
+  // the output for the next one; the last stage returns an empty Buffer and keeps the loss. Keeps
+  // what backward(micro_batch) needs. kTimeout..: never; kInternal when the device has no memory
+  // left (exit code 81).
+  virtual Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
+                                         const Tokens& tokens) = 0;
+  // output_gradient: of this stage's output, empty on the last stage. Adds to the gradients (+=),
+  // drops the stash, returns the gradient of the input, empty on the first stage. Must be called in
+  // rising order of micro_batch: sums then do not depend on the schedule. Gradients are those of
+  // the mean loss over the whole global batch: each micro-batch is weighted by samples /
+  // step_samples (begin_step).
+  virtual Result<device::Buffer> backward(int micro_batch,
+                                          const device::Buffer& output_gradient) = 0;
+
+  virtual void begin_step(std::int64_t step,
+                          int step_samples) = 0;  // zeroes gradients and the loss sum
+  virtual void optimizer_step() = 0;              // AdamW with the step's learning rate
+  virtual double loss()
+      const = 0;  // last stage: mean over the step so far, summed in micro-batch order; else NaN
+  virtual std::int64_t output_bytes(
+      int samples) const = 0;  // of one micro-batch; 0 on the last stage
+  virtual std::int64_t input_bytes(int samples) const = 0;  // 0 on the first stage
+  virtual std::int64_t stash_bytes() const = 0;             // held now
+  virtual std::vector<Parameter> parameters() = 0;
+};
+
+// Layers first..last (inclusive) of the model, initial values set. Built-in models only.
+Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
+                                          device::Device& device);
+
+// Emulated compute, for timing on few cores: does the real work of `inner`, then sleeps until start
+// + the time that the profile gives for these layers on this device class. Sleeping is absolute
+// (measuring.md 2).
+struct EmulatedTimes {
+  std::function<std::chrono::nanoseconds(int samples)> forward, backward;
+  std::chrono::nanoseconds update{0};
+};
+struct Lateness {  // of wake-ups against deadlines, and ops whose real work took longer than the
+                   // profile
+  std::vector<std::chrono::nanoseconds> samples;
+  std::int64_t overruns = 0;
+};
+std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
+                               std::shared_ptr<Lateness> lateness);
+
+}  // namespace weir::stage
