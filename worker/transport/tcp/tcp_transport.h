@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP transport on Boost.Asio: the listener of the data port, which outlives generations, and the
+// communicators made from it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "worker/base/result.h"
+#include "worker/transport/communicator.h"
+
+namespace weir::transport {
+
+// Limits a link in user space: a preempted network without root, for tests and benches. Off by
+// default.
+struct Pacing {
+  double bytes_per_second = 0;  // 0 = unlimited
+  // Share in (0, 1] of that rate from a moment on, counted from the start of the transport; sorted.
+  // From --pace-trace.
+  std::vector<std::pair<std::chrono::nanoseconds, double>> trace;
+  int boundary = -1;  // -1 = every link of this rank
+  int channel = -1;   // -1 both, 0 forward, 1 backward
+};
+// "time-seconds share" per line, '#' starts a comment. kInvalid names file:line and the reason.
+Result<std::vector<std::pair<std::chrono::nanoseconds, double>>> read_pace_trace(
+    const std::string& path);
+
+struct TcpOptions {
+  std::string listen_ip;               // "" = all addresses, IPv4 and IPv6
+  int data_port = 7071;                // 0 = any free one
+  int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF, measuring.md 3
+  std::chrono::seconds dead_after{
+      30};                     // TCP_USER_TIMEOUT; also the longest silence while data is due
+  std::vector<Pacing> pacing;  // first match wins
+};
+
+class TcpTransport {
+ public:
+  virtual ~TcpTransport() = default;
+  virtual int data_port() const = 0;
+  // Connects to the peers of this generation and accepts theirs; retries refused and unresolved
+  // peers until the deadline. Blocks. Errors: kTimeout names the peer that did not come, kForbidden
+  // a wrong key, kConflict an older generation, kCancelled stop.
+  virtual Result<std::unique_ptr<Communicator>> connect(
+      const Generation& generation, std::chrono::steady_clock::time_point deadline,
+      std::stop_token stop) = 0;
+};
+
+// kUnavailable "data port 7071: address already in use" when the port is taken.
+Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options);
+
+}  // namespace weir::transport
