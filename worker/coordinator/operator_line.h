@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line to the operator's control API (api.md 9): /join of any worker, and for the coordinator a
+// PlanSource that registers, keeps a long poll for plans open and posts reports. Follows one 307,
+// retries with jitter, re-reads the token. Fail-static: errors never end training.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+
+#include "worker/base/clock.h"
+#include "worker/base/result.h"
+#include "worker/coordinator/coordinator.h"
+#include "worker/http/transport.h"
+#include "worker/protocol/messages.h"
+
+namespace weir::coordinator {
+
+struct LineOptions {
+  std::string url;         // WEIR_CONTROL_URL, "https://weir-operator.weir-system.svc:8443"
+  std::string token_file;  // re-read when it changes and after 401
+  std::string ca_file;
+  std::string job_namespace, job_name, job_uid;
+};
+
+// Makes a Transport for a base URL; the real one is http::make_beast_transport.
+using TransportFactory =
+    std::function<Result<std::unique_ptr<http::Transport>>(const std::string& base_url)>;
+
+// Blocks until the key is there, the job is gone (kGone), no common protocol version exists
+// (kInvalid) or stop.
+Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFactory& factory,
+                                  Clock& clock, const protocol::Join& body, std::stop_token stop);
+
+std::unique_ptr<PlanSource> make_operator_source(const LineOptions& options,
+                                                 TransportFactory factory, Clock& clock);
+
+}  // namespace weir::coordinator

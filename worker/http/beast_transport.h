@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The HTTP client of the worker: Transport on Boost.Beast. One connection per request, plain or
+// TLS; only the given CA is trusted and the host name is checked. Redirects are not followed.
+#pragma once
+
+#include <memory>
+
+#include "worker/base/result.h"
+#include "worker/http/transport.h"
+
+namespace weir::http {
+
+// kInvalid: malformed base_url or unreadable CA file.
+Result<std::unique_ptr<Transport>> make_beast_transport(const Options& options);
+
+}  // namespace weir::http

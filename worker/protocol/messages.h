@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// What operator, coordinator and ranks say to each other (api.md 8 and 9), as structs. JSON of all
+// of them: codec.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "worker/schedule/plan.h"
+
+namespace weir::protocol {
+
+constexpr int kProtocolMin = 1, kProtocolMax = 1;  // of /join
+constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
+
+struct RankDevice {
+  std::string device;  // class: CUDA name, emulated name or "cpu"
+  std::int64_t memory_bytes = 0;
+};
+
+struct Member {
+  std::string pod, pod_uid;
+  int worker_index = 0;
+  std::vector<std::string> ips;
+  std::string node;
+  int data_port = kDataPort;
+  std::vector<RankDevice> ranks;
+};
+
+struct ModelInfo {
+  std::string name;
+  int layers = 0;
+  std::string digest;
+};
+
+struct ProbedLink {  // between two nodes, one direction
+  std::string from_node, to_node;
+  double bytes_per_second = 0, rtt_seconds = 0;
+};
+
+// POST /join
+struct Join {
+  std::string job_uid, pod, pod_uid;
+  int worker_index = 0, attempt = 0;
+  int protocol_min = kProtocolMin, protocol_max = kProtocolMax;
+};
+struct JoinAnswer {
+  std::string job_key;  // hex in JSON, raw here
+};
+
+// POST /register
+struct Register {
+  std::string job_uid;
+  std::vector<Member> members;
+  ModelInfo model;
+  std::string profile_json;  // weir.dev/profile/v1 text, empty = not measured
+  std::vector<ProbedLink> links;
+  std::int64_t last_checkpoint_step = -1;
+};
+
+enum class Outcome : unsigned char { kApplied, kRefused, kAborted };
+
+struct LastSwitch {
+  std::uint32_t revision = 0;
+  Outcome outcome = Outcome::kApplied;
+  std::int64_t step = 0;
+  double pause_seconds = 0;
+  std::string reason;
+};
+
+struct MemberReport {
+  std::string pod, pod_uid;
+  bool ready = false;
+  double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
+  std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
+};
+
+struct LinkTotals {  // counters since the worker's start
+  int replica = 0;
+  std::string link;  // "1-2"
+  std::string dir;   // "fwd" or "bwd"
+  std::string from_node, to_node;
+  std::int64_t bytes = 0;
+  double busy_seconds = 0;
+  std::int64_t transfers = 0;
+  double rtt_seconds = 0;
+};
+
+// POST /report
+struct Report {
+  std::string job_uid;
+  std::int64_t sequence = 0;
+  std::uint32_t plan_revision = 0;
+  int incarnation = 0;
+  std::optional<LastSwitch> last_switch;
+  std::int64_t step = 0, total_steps = 0;  // completed steps
+  double samples_per_second = 0;
+  double loss = 0;  // NaN = unknown
+  double bubble_ratio = 0;
+  std::int64_t last_checkpoint_step = -1;
+  std::vector<MemberReport> members;
+  std::vector<LinkTotals> links;
+};
+
+// ---- port 7070: frames between a rank and the coordinator ----
+struct Hello {
+  Member member;
+  int incarnation = 0;
+};
+struct Measure {
+  std::vector<int> samples;
+  int rounds = 5;
+};
+struct Measured {
+  std::string profile_json;
+  std::string error;
+};  // error set: could not
+struct Probe {
+  std::string ip;
+  int data_port = kDataPort;
+  std::int64_t bytes = 0;
+};
+struct Probed {
+  double bytes_per_second = 0, rtt_seconds = 0;
+};
+struct Prepare {
+  schedule::Plan plan;
+  int incarnation = 0;
+};
+struct Ready {
+  std::uint32_t revision = 0;
+};
+struct Reject {
+  std::uint32_t revision = 0;
+  std::string reason;
+};
+struct Commit {
+  std::uint32_t revision = 0;
+  std::int64_t at_step = 0;
+};
+struct ReadyState {
+  std::uint32_t revision = 0;
+  std::string error;
+};  // error set: could not build, load or connect
+struct Go {
+  std::uint32_t revision = 0;
+};
+struct Abort {
+  std::uint32_t revision = 0;
+};
+struct Applied {
+  std::uint32_t revision = 0;
+  std::int64_t step = 0;
+};
+struct StageStatus {  // after each step
+  std::uint32_t epoch = 0;
+  std::int64_t step = 0;  // completed steps
+  int replica = 0, stage = 0;
+  double loss = 0;  // last stage; NaN elsewhere
+  double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
+  std::int64_t samples = 0;  // of this step; stage 0 only
+  std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
+  std::vector<LinkTotals> links;
+};
+struct PeerLost {
+  int replica = 0, stage = 0;
+  std::uint32_t revision = 0;
+  std::string reason;
+};
+struct Leave {
+  std::string reason;
+};  // "finished" or "SIGTERM"
+struct Heartbeat {};
+
+using Message =
+    std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject, Commit,
+                 ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave, Heartbeat>;
+
+}  // namespace weir::protocol

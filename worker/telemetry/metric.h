@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Metrics without the library's headers. Two kinds: process counters that live as long as the
+// program (Registry), and families built from a snapshot at scrape time (Collector), so that series
+// vanish with their object. api.md 10 owns the names.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/base/result.h"
+
+namespace weir::telemetry {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+enum class Type : unsigned char { kCounter, kGauge, kHistogram };
+
+struct Histogram {
+  std::vector<double> bounds;         // rising upper bounds, without +Inf
+  std::vector<std::uint64_t> counts;  // per bucket, not cumulative; one more than bounds
+  double sum = 0;
+};
+
+struct Sample {
+  Labels labels;
+  double value = 0;     // counter, gauge
+  Histogram histogram;  // histogram
+};
+
+struct Family {
+  std::string name, help;
+  Type type = Type::kGauge;
+  std::vector<Sample> samples;
+};
+
+using Collector =
+    std::function<std::vector<Family>()>;  // called on the exposer's threads; must not block
+
+// A counter or gauge that is counted where it happens. Thread-safe.
+class Counter {
+ public:
+  virtual ~Counter() = default;
+  virtual void add(double amount = 1) = 0;
+};
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void observe(double value) = 0;
+};
+
+// Owns the process's own metrics and the /metrics endpoint. Returned references live as long as the
+// Endpoint.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  virtual int port() const = 0;
+  virtual Counter& counter(const std::string& name, const std::string& help,
+                           const Labels& labels) = 0;
+  virtual Observer& histogram(const std::string& name, const std::string& help,
+                              const Labels& labels, const std::vector<double>& bounds) = 0;
+  virtual void collect(Collector collector) = 0;  // keep it callable until the Endpoint is gone
+};
+
+// Serves GET /metrics; process_* of this process are always there. kUnavailable "metrics port 9400:
+// address already in use". port 0 = any free one.
+Result<std::unique_ptr<Endpoint>> make_endpoint(int port);
+
+}  // namespace weir::telemetry
