@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// JSON of the API server -> structs. Never throws; kInvalid names the field. Unknown fields are
+// ignored, enum values kept as text.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "operator/api/objects.h"
+#include "operator/api/pipeline_job.h"
+#include "worker/base/result.h"
+
+namespace weir::api {
+
+Result<PipelineJob> decode_job(std::string_view json);
+Result<Pod> decode_pod(std::string_view json);
+Result<Service> decode_service(std::string_view json);
+Result<ConfigMap> decode_config_map(std::string_view json);
+Result<Node> decode_node(std::string_view json);
+
+// metav1.List as it comes from LIST: each item as JSON text.
+struct ListPage {
+  std::string resource_version, continue_token;
+  std::vector<std::string> items;
+};
+Result<ListPage> decode_list(std::string_view json);
+
+// One line of a WATCH.
+struct WatchEvent {
+  std::string type;              // ADDED MODIFIED DELETED BOOKMARK ERROR
+  std::string object;            // JSON text
+  std::string resource_version;  // of the object; of a BOOKMARK too
+  int error_code = 0;            // of an ERROR's Status
+  std::string error_reason, error_message;
+};
+Result<WatchEvent> decode_watch_event(std::string_view line);
+
+}  // namespace weir::api

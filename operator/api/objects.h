@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kubernetes objects, reduced to what reconcile reads. Decoded in decode.cpp, which drops the rest
+// (a pod is 10-20 kB of JSON).
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weir::api {
+
+using Time = std::chrono::system_clock::time_point;
+
+struct ObjectMeta {
+  std::string name, namespace_name, uid, resource_version;
+  std::int64_t generation = 0;
+  std::map<std::string, std::string> labels, annotations;
+  Time created{};
+  std::optional<Time> deleting;  // deletionTimestamp
+  std::string owner_uid;         // of the controlling owner reference
+};
+
+struct PodCondition {
+  std::string type, status, reason, message;
+  std::optional<Time> since;
+};
+
+struct Pod {
+  ObjectMeta meta;
+  std::string node, phase;      // Pending Running Succeeded Failed Unknown
+  std::string reason, message;  // of the status, e.g. Evicted
+  std::vector<std::string> ips;
+  std::vector<PodCondition> conditions;
+  bool ready = false;  // condition Ready
+  // Container trainer.
+  std::optional<int> exit_code;
+  std::string termination_reason, termination_message;  // "OOMKilled", last 4 KiB
+  std::optional<Time> ended;
+  std::string waiting_reason, waiting_message;  // "ErrImagePull"
+  bool started = false;
+};
+
+struct Service {
+  ObjectMeta meta;
+};
+
+struct ConfigMap {
+  ObjectMeta meta;
+  std::map<std::string, std::string> data;
+};
+
+struct Node {
+  ObjectMeta meta;
+  bool ready = true;
+  std::optional<Time> not_ready_since;
+};
+
+}  // namespace weir::api

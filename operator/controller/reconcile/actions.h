@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Output of reconcile. The executor carries actions out in this order, one request each,
+// idempotent; the first error ends the pass.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "operator/api/encode.h"
+#include "operator/api/pipeline_job.h"
+#include "operator/controller/reconcile/snapshot.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::reconcile {
+
+struct PatchStatus {
+  api::JobStatus status;
+  bool guarded = false;
+};  // guarded: with resourceVersion (plan, restarts)
+struct PatchReport {
+  api::ReportStatus status;
+};
+struct DryRunPods {
+  std::string hash;
+};                      // first pod of each group; fills Snapshot.template_check
+struct ReadProfile {};  // GET of the profile ConfigMap; fills Snapshot.profile
+struct CreateService {};
+struct ApplyControlConfigMap {};
+struct CreatePods {
+  std::vector<api::PodInput> pods;
+};  // slow start: 1, 2, 4, ... 64
+struct DeletePod {
+  std::string name, uid, why;
+};
+struct CreatePlan {
+  schedule::Plan plan;
+};  // ConfigMap first; status is recorded by the same pass
+struct DeletePlan {
+  std::int64_t revision = 0;
+};
+struct EmitEvent {
+  api::Event event;
+};
+struct DeleteJob {};
+struct KeepAdaptationState {
+  AdaptationState state;
+};
+struct RequeueAfter {
+  std::chrono::milliseconds delay{0};
+};
+
+using Action = std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, CreateService,
+                            ApplyControlConfigMap, CreatePods, DeletePod, CreatePlan, DeletePlan,
+                            EmitEvent, DeleteJob, KeepAdaptationState, RequeueAfter>;
+
+}  // namespace weir::reconcile

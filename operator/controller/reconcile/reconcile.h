@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only place where the decisions meet. Pure: no clock, no I/O, no log, no memory (operator.md 1
+// and 2).
+#pragma once
+
+#include <vector>
+
+#include "operator/controller/reconcile/actions.h"
+#include "operator/controller/reconcile/snapshot.h"
+#include "operator/estimator/estimates.h"
+
+namespace weir::reconcile {
+
+std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
+                              const Tunables& tunables);
+
+}  // namespace weir::reconcile

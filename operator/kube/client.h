@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Typed verbs of the API server over one http::Transport. Adds token, user agent, budget
+// (operator.md 4). Thread-safe; blocks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "worker/base/clock.h"
+#include "worker/base/result.h"
+#include "worker/http/transport.h"
+
+namespace weir::kube {
+
+// What the server said when it said no; decisions switch on `reason`.
+struct ApiError {
+  int http_status = 0;  // 0: no answer, see code
+  Code code = Code::kUnavailable;
+  std::string reason,
+      message;  // "AlreadyExists", "Conflict", "NotFound", "Invalid", "Forbidden", "Expired", ...
+  std::vector<std::string> causes;  // "field: message"
+  std::optional<std::chrono::seconds> retry_after;
+  Error to_error() const { return {code, message}; }
+};
+template <class T>
+using ApiResult = Result<T, ApiError>;
+
+// Where a resource lives: {"", "v1", "pods"}, {"weir.dev", "v1alpha1", "pipelinejobs"}.
+struct Resource {
+  std::string group, version, plural;
+};
+const Resource& pods();
+const Resource& services();
+const Resource& config_maps();
+const Resource& nodes();
+const Resource& secrets();
+const Resource& leases();
+const Resource& events();  // events.k8s.io/v1
+const Resource& pipeline_jobs();
+const Resource& token_reviews();
+const Resource& crds();
+
+struct Credentials;  // kube_config.h: server, CA, token source
+
+class Client {
+ public:
+  virtual ~Client() = default;
+  // All return the object's JSON text.
+  virtual ApiResult<std::string> get(const Resource&, const std::string& ns,
+                                     const std::string& name) = 0;
+  // query: "?labelSelector=...&resourceVersion=0", percent-encoded, or ""
+  virtual ApiResult<std::string> list(const Resource&, const std::string& ns,
+                                      const std::string& query) = 0;
+  virtual ApiResult<std::string> create(const Resource&, const std::string& ns,
+                                        const std::string& body,
+                                        bool dry_run = false) = 0;  // fieldValidation=Strict
+  virtual ApiResult<std::string> update(const Resource&, const std::string& ns,
+                                        const std::string& name, const std::string& body) = 0;
+  // Server-side apply with force to a subresource ("status" or "").
+  virtual ApiResult<std::string> apply(const Resource&, const std::string& ns,
+                                       const std::string& name, const std::string& subresource,
+                                       const std::string& field_manager,
+                                       const std::string& body) = 0;
+  virtual ApiResult<std::string> merge_patch(const Resource&, const std::string& ns,
+                                             const std::string& name, const std::string& body) = 0;
+  // 404 is success. uid "" = no precondition.
+  virtual ApiResult<Unit> remove(const Resource&, const std::string& ns, const std::string& name,
+                                 const std::string& uid) = 0;
+  // Streams watch lines until the server ends it, stop or error; each call of on_line is one JSON
+  // line.
+  virtual ApiResult<Unit> watch(const Resource&, const std::string& ns, const std::string& query,
+                                std::stop_token stop,
+                                const std::function<void(std::string_view)>& on_line) = 0;
+};
+
+}  // namespace weir::kube
