@@ -48,6 +48,8 @@ struct Ready {
 class Dispatcher {
  public:
   Dispatcher(const Schedule& schedule, int stages, int stage, int micro_batches);
+  // Strict in a given order, whose own peak is the cap: baselines that are no plan.
+  explicit Dispatcher(Order order);
 
   // The op to start now, or nothing. Strict: the next op of the order if it is ready. Hint: next F
   // if ready and in flight < cap, else next B if ready (scheduling.md 1). Never an op beyond the

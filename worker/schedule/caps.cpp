@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/schedule/caps.h"
+
+#include <algorithm>
+
+#include "worker/base/check.h"
+
+namespace weir::schedule {
+namespace {
+
+using std::chrono::nanoseconds;
+
+nanoseconds busy(const StageTime& stage) {
+  return stage.forward + stage.backward;
+}
+int ceil_div(nanoseconds a, nanoseconds b) {
+  return static_cast<int>((a + b - nanoseconds(1)) / b);
+}
+
+}  // namespace
+
+std::vector<int> kfkb_caps(int stages, int micro_batches, int k) {
+  std::vector<int> caps;
+  for (int s = 0; s < stages; ++s) caps.push_back(std::min(micro_batches, k * (stages - s)));
+  return caps;
+}
+
+std::vector<int> slack_caps(int stages, int micro_batches, int slack) {
+  std::vector<int> caps;
+  for (int s = 0; s < stages; ++s) {
+    caps.push_back(std::min(micro_batches, 1 + slack * (stages - 1 - s)));
+  }
+  return caps;
+}
+
+int k_of_caps(std::span<const int> caps) {
+  const int stages = static_cast<int>(caps.size());
+  int k = 1;
+  for (int s = 0; s < stages; ++s) {
+    const int behind = stages - s;
+    k = std::max(k, (caps[static_cast<std::size_t>(s)] + behind - 1) / behind);
+  }
+  return k;
+}
+
+Dispatch dispatch_in_force(std::span<const int> caps, Dispatch wanted) {
+  return k_of_caps(caps) == 1 ? Dispatch::kStrict : wanted;
+}
+
+std::vector<int> lean_caps(std::span<const StageTime> stages, std::span<const nanoseconds> links,
+                           int micro_batches) {
+  WEIR_CHECK(!stages.empty() && links.size() + 1 == stages.size(), "one link between two stages");
+  nanoseconds period{1};
+  for (const StageTime& stage : stages) period = std::max(period, busy(stage));
+
+  std::vector<int> caps(stages.size(), 1);
+  for (std::size_t i = stages.size() - 1; i-- > 0;) {
+    nanoseconds loop = busy(stages[i]);
+    caps[i] = caps[i + 1];
+    for (std::size_t j = i + 1; j < stages.size(); ++j) {
+      loop += busy(stages[j]) + 2 * links[j - 1];
+      caps[i] = std::max(caps[i], caps[j] - 1 + ceil_div(loop, period));
+    }
+    caps[i] = std::min(caps[i], micro_batches);
+  }
+  return caps;
+}
+
+Credits credits_of(const Schedule& schedule) {
+  constexpr int kLeastGroup = 2;       // k = 1 has the buffers of k = 2, scheduling.md 1
+  constexpr int kReceiveBackward = 3;  // 2 are enough, one more hides the credit's way back
+  const int n = std::max(kLeastGroup, k_of_caps(schedule.caps));
+  return {.send_window = n + 1, .receive_forward = n + 1, .receive_backward = kReceiveBackward};
+}
+
+}  // namespace weir::schedule

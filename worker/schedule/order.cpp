@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The orders of scheduling.md 1. The construction of kFkB is that of TePDist's task scheduler: 1F1B
+// over groups, each item replaced by its members.
+#include <algorithm>
+
+#include "worker/base/check.h"
+#include "worker/schedule/caps.h"
+#include "worker/schedule/dispatch.h"
+
+namespace weir::schedule {
+
+Order fill_order(int micro_batches, int in_flight) {
+  WEIR_CHECK(micro_batches >= 1, "a step has micro-batches");
+  const int warm_up = std::clamp(in_flight, 1, micro_batches);
+  Order order;
+  order.reserve(2 * static_cast<std::size_t>(micro_batches));
+  for (int m = 0; m < warm_up; ++m) order.push_back({OpKind::kForward, m});
+  for (int m = 0; m < micro_batches; ++m) {
+    order.push_back({OpKind::kBackward, m});
+    if (m + warm_up < micro_batches) order.push_back({OpKind::kForward, m + warm_up});
+  }
+  return order;
+}
+
+Order kfkb_order(int stages, int stage, int micro_batches, int k) {
+  WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
+  WEIR_CHECK(k >= 1, "a group has members");
+  const int groups = (micro_batches + k - 1) / k;
+  Order order;
+  order.reserve(2 * static_cast<std::size_t>(micro_batches));
+  for (const Op& item : fill_order(groups, stages - stage)) {
+    const int first = item.micro_batch * k;
+    const int end = std::min(micro_batches, first + k);  // ragged tail
+    for (int m = first; m < end; ++m) order.push_back({item.kind, m});
+  }
+  return order;
+}
+
+Order order_of(const Schedule& schedule, int stages, int stage, int micro_batches) {
+  WEIR_CHECK(static_cast<int>(schedule.caps.size()) == stages, "one cap per stage");
+  WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
+  // The caps of GPipe are M on every stage, for which fill(cap) is fill(M).
+  const int k = k_of_caps(schedule.caps);
+  if (schedule.caps == kfkb_caps(stages, micro_batches, k)) {
+    return kfkb_order(stages, stage, micro_batches, k);
+  }
+  return fill_order(micro_batches, schedule.caps[static_cast<std::size_t>(stage)]);
+}
+
+}  // namespace weir::schedule

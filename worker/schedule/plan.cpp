@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/schedule/plan.h"
+
+namespace weir::schedule {
+
+bool same_generation(const Plan& a, const Plan& b) {
+  return a.job_uid == b.job_uid && a.stages == b.stages && a.ranks == b.ranks && a.idle == b.idle &&
+         a.micro_batches.size() == b.micro_batches.size();
+}
+
+const char* name(Family family) {
+  switch (family) {
+    case Family::kKfkb:
+      return "KFKB";
+    case Family::kOneFOneB:
+      return "OneFOneB";
+    case Family::kGpipe:
+      return "GPipe";
+  }
+  return "?";
+}
+
+const char* name(Dispatch dispatch) {
+  switch (dispatch) {
+    case Dispatch::kHint:
+      return "Hint";
+    case Dispatch::kStrict:
+      return "Strict";
+  }
+  return "?";
+}
+
+const char* name(Trigger trigger) {
+  switch (trigger) {
+    case Trigger::kInitial:
+      return "Initial";
+    case Trigger::kRetune:
+      return "Retune";
+    case Trigger::kRegroup:
+      return "Regroup";
+    case Trigger::kReplace:
+      return "Replace";
+    case Trigger::kRestart:
+      return "Restart";
+    case Trigger::kResize:
+      return "Resize";
+    case Trigger::kManual:
+      return "Manual";
+  }
+  return "?";
+}
+
+const char* name(StateMove state) {
+  switch (state) {
+    case StateMove::kKeep:
+      return "Keep";
+    case StateMove::kMove:
+      return "Move";
+    case StateMove::kCheckpoint:
+      return "Checkpoint";
+  }
+  return "?";
+}
+
+}  // namespace weir::schedule

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/schedule/validate.h"
+
+#include <algorithm>
+
+#include "worker/base/check.h"
+#include "worker/schedule/caps.h"
+
+namespace weir::schedule {
+namespace {
+
+std::string indexed(const char* field, std::size_t index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
+void check_caps(const Schedule& schedule, int stages, int micro_batches,
+                std::vector<std::string>& broken) {
+  const std::vector<int>& caps = schedule.caps;
+  if (static_cast<int>(caps.size()) != stages) {
+    broken.push_back("schedule.caps: " + std::to_string(caps.size()) + " values for " +
+                     std::to_string(stages) + " stages");
+    return;
+  }
+  for (std::size_t s = 0; s < caps.size(); ++s) {
+    const std::string here = indexed("schedule.caps", s) + ": " + std::to_string(caps[s]);
+    if (caps[s] < 1) broken.push_back(here + " is below 1");
+    if (caps[s] > micro_batches) {
+      broken.push_back(here + " is above the " + std::to_string(micro_batches) +
+                       " micro-batches of a step");
+    }
+    if (s > 0 && caps[s] > caps[s - 1]) {
+      broken.push_back(here + " is above the " + std::to_string(caps[s - 1]) +
+                       " of the stage before");
+    }
+  }
+  if (schedule.dispatch == Dispatch::kHint && k_of_caps(caps) == 1) {
+    broken.emplace_back("schedule.dispatch: Hint with caps of k=1, which run Strict");
+  }
+}
+
+void check_layers(const Plan& plan, int layers, std::vector<std::string>& broken) {
+  int next = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const LayerRange& range = plan.stages[s];
+    const std::string here = indexed("stages", s) + ".layers";
+    if (range.first != next) {
+      broken.push_back(here + ": starts at " + std::to_string(range.first) + " instead of " +
+                       std::to_string(next));
+    }
+    if (range.last < range.first) broken.push_back(here + ": holds no layer");
+    next = range.last + 1;
+  }
+  if (layers >= 0 && next != layers) {
+    broken.push_back("stages: cover " + std::to_string(next) + " of " + std::to_string(layers) +
+                     " layers");
+  }
+}
+
+void check_ranks(const Plan& plan, std::vector<std::string>& broken) {
+  const int stages = plan.stage_count();
+  const int replicas = static_cast<int>(plan.micro_batches.size());
+  std::vector<int> count(plan.stages.size() * plan.micro_batches.size(), 0);
+  for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
+    const RankPlace& rank = plan.ranks[r];
+    if (rank.replica < 0 || rank.replica >= replicas) {
+      broken.push_back(indexed("ranks", r) + ".replica: " + std::to_string(rank.replica) +
+                       " is not below " + std::to_string(replicas));
+    } else if (rank.stage < 0 || rank.stage >= stages) {
+      broken.push_back(indexed("ranks", r) + ".stage: " + std::to_string(rank.stage) +
+                       " is not below " + std::to_string(stages));
+    } else {
+      ++count[static_cast<std::size_t>(rank.replica * stages + rank.stage)];
+    }
+  }
+  for (std::size_t i = 0; i < count.size(); ++i) {
+    if (count[i] == 1) continue;
+    const int place = static_cast<int>(i);
+    broken.push_back("ranks: " + std::to_string(count[i]) + " ranks for replica " +
+                     std::to_string(place / stages) + ", stage " + std::to_string(place % stages));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int micro_batches) {
+  std::vector<std::string> broken;
+  if (schedule.micro_batch_size < 1) {
+    broken.push_back("schedule.microBatchSize: " + std::to_string(schedule.micro_batch_size) +
+                     " is below 1");
+  }
+  if (schedule.k < 1) {
+    broken.push_back("schedule.k: " + std::to_string(schedule.k) + " is below 1");
+  }
+  if (schedule.k > micro_batches) {
+    broken.push_back("schedule.k: " + std::to_string(schedule.k) + " is above the " +
+                     std::to_string(micro_batches) + " micro-batches of a step");
+  }
+  check_caps(schedule, stages, micro_batches, broken);
+  return broken;
+}
+
+std::vector<std::string> broken_rules(const Plan& plan, int layers) {
+  std::vector<std::string> broken;
+  if (plan.stages.empty()) broken.emplace_back("stages: empty");
+  if (plan.micro_batches.empty()) broken.emplace_back("microBatches: empty");
+  int least = 0;
+  for (std::size_t r = 0; r < plan.micro_batches.size(); ++r) {
+    const int share = plan.micro_batches[r];
+    if (share < 1) {
+      broken.push_back(indexed("microBatches", r) + ": " + std::to_string(share) + " is below 1");
+    }
+    if (r == 0 || share < least) least = share;
+  }
+  if (!broken.empty()) return broken;
+
+  // The smallest share is the one that a cap or k may exceed.
+  broken = broken_rules(plan.schedule, plan.stage_count(), least);
+  check_layers(plan, layers, broken);
+  check_ranks(plan, broken);
+  return broken;
+}
+
+std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index) {
+  WEIR_CHECK(stage_index >= 0 && stage_index < static_cast<int>(schedule.caps.size()),
+             "the stage exists");
+  const Credits credits = credits_of(schedule);
+  const std::int64_t cap = schedule.caps[static_cast<std::size_t>(stage_index)];
+  // static + cap stash + r_f input + r_b output + (q+1) (input + output)
+  return stage.static_bytes + cap * stage.stash_bytes +
+         credits.receive_forward * stage.input_bytes +
+         credits.receive_backward * stage.output_bytes +
+         (credits.send_window + 1) * (stage.input_bytes + stage.output_bytes);
+}
+
+}  // namespace weir::schedule
