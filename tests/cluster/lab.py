@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test cluster as seen by tests and the demo: start it, talk to its API server and Prometheus, shape its links.
+
+Only the standard library. A program calls start() once (builds what is missing, starts the cluster, enters the network of
+the control plane), after that api(), kubectl(), helm() and prometheus() work. Everything that waits has a deadline.
+"""
+import ctypes
+import json
+import os
+import pathlib
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+STATE = pathlib.Path(os.environ.get("WEIR_CLUSTER_STATE", ROOT / "build" / "cluster"))
+PREFIX = os.environ.get("WEIR_CLUSTER_NAME", "weir")
+API = "https://10.210.0.1:6443"
+OPERATOR_IMAGE = "localhost/weir-operator"
+WORKER_IMAGE = "localhost/weir-worker:test"
+CLONE_NEWNET = 0x40000000  # <sched.h>
+
+
+class Failure(Exception):
+    """A claim of a test that does not hold; its text says what was expected and what was seen."""
+
+
+class ApiError(Exception):
+    def __init__(self, code, reason, message):
+        super().__init__(f"{code} {reason}: {message}")
+        self.code, self.reason, self.message = code, reason, message
+
+
+def say(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
+
+
+def check(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+def sh(*command, timeout=120, text_input=None, ok=(0,)):
+    """Runs a command, returns its standard output. Any exit code not in `ok` is a Failure with the end of its output."""
+    command = [str(c) for c in command]
+    try:
+        done = subprocess.run(command, input=text_input, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired as late:
+        raise Failure(f"{' '.join(command)[:200]}: no end after {timeout} s") from late
+    if ok is not None and done.returncode not in ok:
+        raise Failure(f"{' '.join(command)[:200]}: exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-1500:]}")
+    return done.stdout if ok is not None else done
+
+
+def bin_dir():
+    digest = sh("sha256sum", HERE / "go.sum")[:12]
+    base = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    return base / "weir" / f"cluster-{digest}"
+
+
+def script(name, *arguments, timeout=120):
+    return sh(HERE / name, *arguments, timeout=timeout)
+
+
+def kubectl(*arguments, timeout=120, text_input=None, ok=(0,)):
+    return sh(bin_dir() / "kubectl", "--kubeconfig", STATE / "kube" / "admin", *arguments,
+              timeout=timeout, text_input=text_input, ok=ok)
+
+
+def helm(*arguments, timeout=180, ok=(0,)):
+    return sh(bin_dir() / "helm", "--kubeconfig", STATE / "kube" / "admin", *arguments, timeout=timeout, ok=ok)
+
+
+# --- start and stop ---------------------------------------------------------------------------------------------------
+
+def build_all():
+    """Builds programs and images that are not in the cache yet, showing the scripts' progress. Returns the image tars."""
+    for step in ("setup.sh", "build.sh"):
+        subprocess.run([HERE / step], check=True, stdout=subprocess.DEVNULL)
+    return subprocess.run([HERE / "images.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+
+
+def start(nodes=4, reuse=False):
+    """A cluster with all images, and this process in the network of its control plane."""
+    check(os.geteuid() == 0, "needs root: the cluster is made of network namespaces, mounts and cgroups (try sudo)")
+    try:
+        if not (reuse and (STATE / "run").is_dir()):
+            subprocess.run([HERE / "up.sh", "--nodes", str(nodes), *build_all()], check=True)
+    except subprocess.CalledProcessError as error:
+        raise Failure(f"{error.cmd[0]} failed") from error
+    with open(f"/var/run/netns/{PREFIX}-cp", "rb") as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            raise Failure(f"setns: {os.strerror(ctypes.get_errno())}")
+
+
+def stop():
+    subprocess.run([HERE / "down.sh"], check=False)
+
+
+def install_prometheus():
+    kubectl("apply", "--server-side", "-f", HERE / "manifests" / "prometheus.yaml")
+    kubectl("-n", "monitoring", "rollout", "status", "deployment/prometheus", "--timeout=120s", timeout=130)
+
+
+def image_tag():
+    """The images are tagged :test in every build; the chart gets it as image.tag."""
+    return "test"
+
+
+def install_chart(*settings, replicas=1, scrape_interval="1s", upgrade=False):
+    """helm install of the chart in namespace weir-system, whose PodSecurity level is restricted."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace",
+                 "metadata": {"name": "weir-system", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    apply(namespace)
+    values = [f"image.repository={OPERATOR_IMAGE}", f"image.tag={image_tag()}", "image.pullPolicy=Never", f"replicaCount={replicas}",
+              "prometheus.url=http://prometheus.monitoring.svc:9090", f"prometheus.scrapeInterval={scrape_interval}", *settings]
+    helm("upgrade" if upgrade else "install", "weir", ROOT / "helm" / "weir", "--namespace", "weir-system", "--wait",
+         "--timeout", "120s", *[word for value in values for word in ("--set-string" if "podAnnotations" in value else "--set", value)])
+
+
+# --- API server -------------------------------------------------------------------------------------------------------
+
+_token = None
+
+
+def _context():
+    context = ssl.create_default_context(cafile=str(STATE / "pki" / "apiserver.crt"))
+    return context
+
+
+def admin_token():
+    global _token
+    if _token is None:
+        line = next(line for line in (STATE / "pki" / "tokens.csv").read_text().splitlines() if ",admin,admin," in line)
+        _token = line.split(",")[0]
+    return _token
+
+
+def api(path, method="GET", body=None, content="application/json", token=None, timeout=20):
+    """One request to the API server; the decoded JSON, or ApiError."""
+    request = urllib.request.Request(API + path, method=method, data=None if body is None else json.dumps(body).encode())
+    request.add_header("Authorization", f"Bearer {token or admin_token()}")
+    request.add_header("Content-Type", content)
+    try:
+        with urllib.request.urlopen(request, context=_context(), timeout=timeout) as answer:
+            return json.loads(answer.read() or b"{}")
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")
+        try:
+            status = json.loads(text)
+        except ValueError:
+            status = {}
+        raise ApiError(error.code, status.get("reason", ""), status.get("message", text[:500])) from error
+
+
+def apply(*objects, namespace=None):
+    where = ["-n", namespace] if namespace else []
+    kubectl(*where, "apply", "--server-side", "--force-conflicts", "-f", "-",
+            text_input="\n---\n".join(json.dumps(o) for o in objects))
+
+
+def get(path):
+    """The object at this API path, None when it does not exist."""
+    try:
+        return api(path)
+    except ApiError as error:
+        if error.code == 404:
+            return None
+        raise
+
+
+def job_path(namespace, name):
+    return f"/apis/weir.dev/v1alpha1/namespaces/{namespace}/pipelinejobs/{name}"
+
+
+def job(namespace, name):
+    return get(job_path(namespace, name)) or {}
+
+
+def pods(namespace, selector=""):
+    query = urllib.parse.urlencode({"labelSelector": selector}) if selector else ""
+    return api(f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
+
+
+def events(namespace, reason=None, name=None):
+    """Events of events.k8s.io/v1 of an object, oldest first."""
+    items = api(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+    wanted = [e for e in items if reason in (None, e.get("reason")) and name in (None, e.get("regarding", {}).get("name"))]
+    return sorted(wanted, key=lambda e: e.get("eventTime") or e["metadata"]["creationTimestamp"])
+
+
+def condition(thing, kind):
+    for entry in (thing or {}).get("status", {}).get("conditions", []):
+        if entry["type"] == kind:
+            return entry
+    return {"type": kind, "status": "absent", "reason": "", "message": ""}
+
+
+def show_condition(thing, kind):
+    entry = condition(thing, kind)
+    return f"{kind}={entry['status']}/{entry['reason']}: {entry['message']}"
+
+
+def wait_until(what, probe, timeout, interval=0.5, show=None):
+    """Calls probe until it returns something true, which is returned. After `timeout` seconds a Failure that names `what`."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = probe()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise Failure(f"not within {timeout} s: {what}" + (f"; now: {show()}" if show else ""))
+        time.sleep(interval)
+
+
+def step_of(namespace, name):
+    return job(namespace, name).get("status", {}).get("progress", {}).get("step", 0)
+
+
+def plan_of(thing):
+    return thing.get("status", {}).get("plan", {})
+
+
+def plan_document(namespace, thing):
+    """plan.json of the plan in the job's status."""
+    name = plan_of(thing).get("configMapName")
+    return json.loads(api(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"]["plan.json"]) if name else {}
+
+
+# --- Prometheus -------------------------------------------------------------------------------------------------------
+
+def prometheus_address():
+    running = [p for p in pods("monitoring", "app=prometheus") if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]]
+    return f"http://{running[0]['status']['podIP']}:9090" if running else None
+
+
+def prometheus(query, at=None):
+    """An instant query: a list of (labels, value)."""
+    parameters = {"query": query} if at is None else {"query": query, "time": f"{at:.3f}"}
+    address = prometheus_address()
+    check(address, "Prometheus has no pod")
+    with urllib.request.urlopen(f"{address}/api/v1/query?{urllib.parse.urlencode(parameters)}", timeout=10) as answer:
+        result = json.loads(answer.read())["data"]["result"]
+    return [(series["metric"], float(series["value"][1])) for series in result]
+
+
+def prometheus_value(query, at=None):
+    """The single value of a query, None without data."""
+    values = [v for _, v in prometheus(query, at) if v == v]
+    return values[0] if values else None
+
+
+def scrape(address, port=9400):
+    """The samples of one /metrics page: list of (name, labels text, value)."""
+    with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    samples = []
+    for line in lines:
+        if line and not line.startswith("#"):
+            series, value = line.rsplit(" ", 1)
+            name, _, labels = series.partition("{")
+            samples.append((name, labels.rstrip("}"), float(value)))
+    return samples
+
+
+# --- links ------------------------------------------------------------------------------------------------------------
+
+def share_link(rate, first, second):
+    """Between two pods (node, address): traffic of either one into the other's node gets exactly `rate` (40mbit)."""
+    script("shape.sh", second[0], "share", rate, first[1])
+    script("shape.sh", first[0], "share", rate, second[1])
+
+
+def clear_links(*nodes):
+    for node in nodes:
+        script("shape.sh", node, "clear")
+
+
+def stage_pods(namespace, thing):
+    """(node, address, pod name) per stage of replica 0, from the plan document."""
+    ranks = sorted((r for r in plan_document(namespace, thing)["ranks"] if r["replica"] == 0), key=lambda r: r["stage"])
+    return [(r["node"], r["ip"], r["pod"]) for r in ranks]
+
+
+def iperf3_pod(name, node, *arguments):
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"nodeSelector": {"kubernetes.io/hostname": node}, "terminationGracePeriodSeconds": 0, "restartPolicy": "Never",
+                     "containers": [{"name": "iperf3", "image": "localhost/iperf3:1", "imagePullPolicy": "Never", "args": list(arguments)}]}}
+
+
+def main_guard(function):
+    """Runs a program's main: a Failure is one clear line and exit code 1."""
+    try:
+        sys.exit(function())
+    except Failure as failure:
+        print(f"FAILED: {failure}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
