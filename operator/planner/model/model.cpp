@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/planner/model/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "worker/base/check.h"
+
+namespace weir::planner {
+namespace {
+
+using std::chrono::nanoseconds;
+
+// Guess for two ranks on one node (planner.md 1.5).
+constexpr double kLocalBytesPerSecond = 12e9;
+constexpr nanoseconds kLocalLatency{5'000};
+
+nanoseconds scaled(nanoseconds time, double factor) {
+  return nanoseconds(std::llround(static_cast<double>(time.count()) * factor));
+}
+
+LayerTime proportional(const LayerTime& from, int samples) {
+  const double factor = static_cast<double>(samples) / from.samples;
+  return {samples, scaled(from.forward, factor), scaled(from.backward, factor), from.update};
+}
+
+LayerTime between(const LayerTime& low, const LayerTime& high, int samples) {
+  const double part =
+      static_cast<double>(samples - low.samples) / static_cast<double>(high.samples - low.samples);
+  return {samples, low.forward + scaled(high.forward - low.forward, part),
+          low.backward + scaled(high.backward - low.backward, part), low.update};
+}
+
+}  // namespace
+
+LayerTime layer_time(const Model& model, const Layer& layer, const std::string& device_class,
+                     int samples) {
+  WEIR_CHECK(samples >= 1, "a micro-batch holds samples");
+  auto found = layer.times.find(device_class);
+  if (found == layer.times.end()) found = layer.times.begin();
+  if (found == layer.times.end() || found->second.empty()) return {samples};
+  const std::vector<LayerTime>& times = found->second;
+  if (model.scaling == Scaling::kProportional) return proportional(times.front(), samples);
+
+  const auto at_least =
+      std::lower_bound(times.begin(), times.end(), samples,
+                       [](const LayerTime& time, int wanted) { return time.samples < wanted; });
+  if (at_least == times.end()) return proportional(times.back(), samples);
+  // Below the smallest measured size splitting gains nothing.
+  if (at_least == times.begin() || at_least->samples == samples) {
+    LayerTime result = *at_least;
+    result.samples = samples;
+    return result;
+  }
+  return between(*std::prev(at_least), *at_least, samples);
+}
+
+LinkRate link_between(const Cluster& cluster, const std::string& from_node,
+                      const std::string& to_node) {
+  if (from_node == to_node) return {from_node, to_node, kLocalBytesPerSecond, kLocalLatency};
+  for (const LinkRate& link : cluster.links) {
+    if (link.from_node == from_node && link.to_node == to_node) return link;
+  }
+  return {from_node, to_node, cluster.default_bytes_per_second, cluster.default_latency};
+}
+
+}  // namespace weir::planner
