@@ -23,6 +23,8 @@ class PlanSource {
     std::function<void(schedule::Plan)> on_plan;      // a revision above the last one
     std::function<void()> on_register_wanted;         // 428: a new leader wants /register again
     std::function<void(std::string reason)> on_gone;  // 410: the job is deleted, end without saving
+    // A document that cannot be read (unknown apiVersion): reported as Refused.
+    std::function<void(std::uint32_t revision, std::string reason)> on_bad_plan;
   };
   virtual ~PlanSource() = default;  // stops, joins
   virtual void start(Hooks hooks) = 0;
@@ -30,6 +32,10 @@ class PlanSource {
       protocol::Register body) = 0;                // latest wins; retried until accepted
   virtual void report(protocol::Report body) = 0;  // latest wins; lost ones do no harm
   virtual void have(std::uint32_t revision) = 0;   // highest revision the coordinator knows
+  // Waits until the last report has been accepted, or the deadline: for the end of training.
+  virtual void flush(std::chrono::steady_clock::time_point deadline) {
+    static_cast<void>(deadline);
+  }
 };
 
 // Re-reads a plan document each 200 ms; a higher revision is a new plan. For tests, benches and
@@ -47,7 +53,8 @@ struct Options {
   bool measure = true;  // profile source Measure; false: register without profile
   std::vector<int> measure_samples{1, 2, 4};
   int measure_rounds = 5;
-  bool probe = true;
+  bool probe = false;  // PROBE of index neighbours before /register; unprobed links count as
+                       // 1.25e9 B/s (api.md 8)
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};
 };
@@ -56,6 +63,9 @@ class Coordinator {
  public:
   virtual ~Coordinator() = default;  // stops, joins
   virtual int port() const = 0;
+  // The end of training: waits until all other members have said LEAVE or are gone, then sends the
+  // last report; at most until the deadline. Blocks.
+  virtual void finish(std::chrono::steady_clock::time_point deadline) = 0;
 };
 
 // job_key: raw, for the handshake of ranks. kUnavailable "control port 7070: address already in

@@ -108,7 +108,9 @@ struct Report {
 // ---- port 7070: frames between a rank and the coordinator ----
 struct Hello {
   Member member;
-  int incarnation = 0;
+  int incarnation = 0;         // of the plan in force on this rank
+  std::uint32_t revision = 0;  // likewise; 0 = a fresh process without state
+  std::int64_t step = 0;       // completed steps
 };
 struct Measure {
   std::vector<int> samples;
@@ -132,10 +134,12 @@ struct Prepare {
 };
 struct Ready {
   std::uint32_t revision = 0;
+  int incarnation = 0;  // of the PREPARE that it answers
 };
 struct Reject {
   std::uint32_t revision = 0;
   std::string reason;
+  int incarnation = 0;
 };
 struct Commit {
   std::uint32_t revision = 0;
