@@ -1,0 +1,182 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Dashboards and rules: the classic schema, queries that promtool parses, and only metrics that the programs export.
+
+Needs Debian's python3-yaml; the tests that need promtool (tests/cluster/build.sh) skip themselves without it.
+"""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DASHBOARDS = sorted((ROOT / "dashboards").glob("*.json"))
+RULES = sorted((ROOT / "dashboards" / "rules").glob("*.yaml"))
+
+# All metrics of weir-worker and weir-operator, with the labels each one carries beside those of its program.
+WORKER_LABELS = {"pipeline_namespace", "pipeline_job", "worker"}
+LINK = {"replica", "link", "dir", "from_node", "to_node"}
+METRICS = {
+    "weir_worker_info": WORKER_LABELS | {"replica", "stage", "worker_group", "node_name", "device", "transport", "version"},
+    "weir_step": WORKER_LABELS, "weir_plan_epoch": WORKER_LABELS, "weir_plan_k": WORKER_LABELS, "weir_plan_cap": WORKER_LABELS,
+    "weir_loss": WORKER_LABELS, "weir_iteration_seconds": WORKER_LABELS,
+    "weir_stage_op_seconds": WORKER_LABELS | {"stage", "op"},
+    "weir_stage_idle_seconds_total": WORKER_LABELS | {"stage", "cause"},
+    "weir_inflight_peak": WORKER_LABELS | {"stage"}, "weir_activation_bytes_peak": WORKER_LABELS | {"stage"},
+    "weir_gpu_free_bytes": WORKER_LABELS | {"stage"},
+    "weir_link_bytes_total": WORKER_LABELS | LINK, "weir_link_busy_seconds_total": WORKER_LABELS | LINK,
+    "weir_link_credit_wait_seconds_total": WORKER_LABELS | LINK, "weir_link_transfer_seconds": WORKER_LABELS | LINK,
+    "weir_link_rtt_seconds": WORKER_LABELS | LINK,
+    "weir_replica_step_seconds_total": WORKER_LABELS | {"replica"}, "weir_sync_bus_bandwidth": WORKER_LABELS | {"replica"},
+    "weir_sync_wait_seconds_total": WORKER_LABELS | {"kind"}, "weir_sync_rounds_total": WORKER_LABELS | {"kind"},
+    "weir_sync_group_size": WORKER_LABELS, "weir_sync_staleness": WORKER_LABELS | {"replica"},
+    "weir_samples_total": WORKER_LABELS, "weir_tokens_total": WORKER_LABELS, "weir_rejoins_total": WORKER_LABELS,
+    "weir_checkpoint_seconds": WORKER_LABELS, "weir_checkpoint_last_step": WORKER_LABELS,
+    "weir_operator_info": {"version", "revision"},
+    "weir_job_condition": {"pipeline_namespace", "pipeline_job", "condition", "status"},
+    "weir_job_plan_revision": {"pipeline_namespace", "pipeline_job"},
+    "weir_job_plan_applied_revision": {"pipeline_namespace", "pipeline_job"},
+    "weir_job_plan_k": {"pipeline_namespace", "pipeline_job"},
+    "weir_job_plan_predicted_step_seconds": {"pipeline_namespace", "pipeline_job"},
+    "weir_job_metrics_age_seconds": {"pipeline_namespace", "pipeline_job"},
+    "weir_job_plan_changes_total": {"pipeline_namespace", "pipeline_job", "tier", "outcome"},
+    "weir_job_restarts_total": {"pipeline_namespace", "pipeline_job", "reason"},
+    "weir_job_link_bandwidth_ratio": {"pipeline_namespace", "pipeline_job", "from_node", "to_node"},
+    "weir_plan_apply_seconds": {"tier"}, "weir_planner_seconds": {"kind"}, "weir_metrics_query_seconds": set(),
+    "weir_metrics_query_errors_total": {"reason"}, "weir_control_requests_total": {"endpoint", "code"},
+    "weir_token_reviews_total": {"result"}, "weir_control_polls": set(),
+    "weir_reflector_relists_total": {"resource", "reason"}, "weir_reflector_drift_total": {"resource"},
+    "leader_election_master_status": {"name"},
+}
+HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
+
+
+def find_promtool():
+    sys.path.insert(0, str(ROOT / "tests" / "cluster"))
+    import lab
+    cached = lab.bin_dir() / "promtool"
+    return str(cached) if cached.exists() else shutil.which("promtool")
+
+
+PROMTOOL = find_promtool()
+
+
+def panels(dashboard):
+    for panel in dashboard["panels"]:
+        yield panel
+        yield from panel.get("panels", [])
+
+
+def queries():
+    """(where, query) of every panel, annotation and rule, with Grafana's variables replaced."""
+    for path in DASHBOARDS:
+        dashboard = json.loads(path.read_text())
+        for panel in panels(dashboard):
+            for target in panel["targets"]:
+                yield f"{path.name}: {panel['title']}", concrete(target["expr"])
+        for annotation in dashboard["annotations"]["list"]:
+            yield f"{path.name}: annotation {annotation['name']}", concrete(annotation["expr"])
+    for path in RULES:
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                yield f"{path.name}: {rule.get('alert') or rule['record']}", rule["expr"]
+
+
+def concrete(expression):
+    for variable, value in (("$__rate_interval", "1m"), ("$__interval", "15s"), ("$__range", "1h"), ("$namespace", "team-a"), ("$job", "gpt")):
+        expression = expression.replace(variable, value)
+    return expression
+
+
+class Queries(unittest.TestCase):
+    def test_metric_names_are_exported_ones(self):
+        for where, query in queries():
+            bare = re.sub(r'"[^"]*"', '""', query)
+            for name in re.findall(r"\b(?:weir_[a-z_]+|leader_election_[a-z_]+)", bare):
+                self.assertIn(HISTOGRAM.sub("", name) if name not in METRICS else name, METRICS, where)
+
+    def test_labels_in_selectors_are_carried_by_their_metric(self):
+        for where, query in queries():
+            for name, selector in re.findall(r"\b(weir_[a-z_]+)\{([^}]*)\}", query):
+                labels = {part.split("=")[0].strip(" !~") for part in re.sub(r'"[^"]*"', '""', selector).split(",") if part}
+                self.assertLessEqual(labels, METRICS[name if name in METRICS else HISTOGRAM.sub("", name)], where)
+
+    @unittest.skipUnless(PROMTOOL, "no promtool: tests/cluster/build.sh builds it")
+    def test_promtool_parses_every_query(self):
+        rules = [{"record": f"check:query_{i}", "expr": query} for i, (_, query) in enumerate(queries())]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}, file)
+            file.flush()
+            done = subprocess.run([PROMTOOL, "check", "rules", "--lint=none", file.name], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+class Dashboard(unittest.TestCase):
+    def test_classic_schema(self):
+        self.assertTrue(DASHBOARDS)
+        for path in DASHBOARDS:
+            dashboard = json.loads(path.read_text())
+            self.assertGreaterEqual(dashboard["schemaVersion"], 39)
+            self.assertRegex(dashboard["uid"], r"^[a-z0-9-]{1,40}$")
+            self.assertNotIn("id", dashboard)
+            self.assertTrue(dashboard["title"])
+
+    def test_panels_do_not_overlap_and_have_titles_units_and_sources(self):
+        for path in DASHBOARDS:
+            taken, ids = {}, set()
+            for panel in panels(json.loads(path.read_text())):
+                where = f"{path.name}: {panel['title']}"
+                self.assertNotIn(panel["id"], ids, where)
+                ids.add(panel["id"])
+                self.assertTrue(panel["targets"], where)
+                position = panel["gridPos"]
+                self.assertLessEqual(position["x"] + position["w"], 24, where)
+                for x in range(position["x"], position["x"] + position["w"]):
+                    for y in range(position["y"], position["y"] + position["h"]):
+                        self.assertNotIn((x, y), taken, f"{where} lies on {taken.get((x, y))}")
+                        taken[x, y] = panel["title"]
+                for thing in (panel, *panel["targets"]):
+                    self.assertEqual(thing["datasource"], {"type": "prometheus", "uid": "${datasource}"}, where)
+
+    def test_shows_what_the_issue_of_a_slow_link_needs(self):
+        text = " ".join(query for _, query in queries())
+        for name in ("weir_iteration_seconds", "weir_samples_total", "weir_plan_k", "weir_job_plan_revision", "weir_link_bytes_total",
+                     "weir_link_busy_seconds_total", "weir_stage_idle_seconds_total", "weir_loss"):
+            self.assertIn(name, text)
+
+    def test_variables_are_used_and_defined(self):
+        for path in DASHBOARDS:
+            dashboard = json.loads(path.read_text())
+            names = {variable["name"] for variable in dashboard["templating"]["list"]}
+            used = set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(dashboard)))
+            self.assertEqual(names, used - {"__rate_interval", "__interval"})
+
+
+@unittest.skipUnless(PROMTOOL, "no promtool: tests/cluster/build.sh builds it")
+class Rules(unittest.TestCase):
+    def promtool(self, *arguments):
+        done = subprocess.run([PROMTOOL, *map(str, arguments)], capture_output=True, text=True, timeout=60, cwd=ROOT / "tests" / "dashboards")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_rules_are_valid(self):
+        self.promtool("check", "rules", *RULES)
+
+    def test_alerts_fire_on_their_cause_only(self):
+        self.promtool("test", "rules", "rules_test.yaml")
+
+    def test_every_alert_has_a_test(self):
+        tested = (ROOT / "tests" / "dashboards" / "rules_test.yaml").read_text()
+        for path in RULES:
+            for group in yaml.safe_load(path.read_text())["groups"]:
+                for rule in group["rules"]:
+                    self.assertIn(rule.get("alert") or rule["record"], tested)
+
+
+if __name__ == "__main__":
+    unittest.main()
