@@ -3,6 +3,7 @@
 # Builds the programs of a Kubernetes 1.35 cluster from Go modules, once per go.sum, into the user's cache.
 # usage: build.sh      prints the directory of the programs. 15 min on 2 cores the first time (5 GB of Go caches), 0 s after that.
 set -euo pipefail
+# shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 case ${1:-} in -h | --help) usage; exit 0 ;; esac
 

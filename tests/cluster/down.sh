@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Stops what up.sh started and removes its state; logs stay in build/cluster/log. usage: down.sh
 set -uo pipefail
+# shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 case ${1:-} in -h | --help) usage; exit 0 ;; esac
 need_root

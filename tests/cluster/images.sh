@@ -6,6 +6,7 @@
 #   product     weir-operator (< 20 MB) and weir-worker (< 60 MB) by the project's own Dockerfiles
 # usage: images.sh [base|tools|product]...     prints the paths of the tars; nothing is built twice for the same sources
 set -euo pipefail
+# shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 images=$cache/images
 log=$images/build.log

