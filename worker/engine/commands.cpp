@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans in the engine: prepared, committed, adopted between two steps (scheduling.md 6).
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/base/log.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/generation.h"
+#include "worker/engine/step.h"
+
+namespace weir::engine {
+namespace {
+
+constexpr const char* kRoom = "engine";
+constexpr std::size_t kMostPrepared = 2;  // besides the plan in force; scheduling.md 6
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+}  // namespace
+
+void Engine::take_commands() {
+  while (std::optional<Command> command = switch_point_.take()) handle(*std::move(command));
+}
+
+void Engine::handle(Command command) {
+  std::visit(
+      [this](auto&& one) {
+        using T = std::decay_t<decltype(one)>;
+        if constexpr (std::is_same_v<T, PrepareCommand>) on_prepare(std::move(one));
+        if constexpr (std::is_same_v<T, CommitCommand>) on_commit(std::move(one));
+        if constexpr (std::is_same_v<T, GoCommand>) on_go(one);
+        if constexpr (std::is_same_v<T, AbortCommand>) on_abort(one);
+      },
+      std::move(command));
+}
+
+const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
+  for (const Prepared& candidate : prepared_) {
+    if (candidate.plan.revision == revision) return &candidate;
+  }
+  return nullptr;
+}
+
+void Engine::on_prepare(PrepareCommand command) {
+  std::vector<std::string> reasons =
+      objections(command.plan, settings_.identity, parts_.model, parts_.device.memory_bytes());
+  if (generation_ && command.plan.revision < generation_->current.plan.revision) {
+    reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
+                      std::to_string(generation_->current.plan.revision) + " in force");
+  }
+  if (!reasons.empty()) {
+    command.answer(joined(reasons));
+    return;
+  }
+  std::erase_if(prepared_, [&](const Prepared& other) {
+    return other.plan.revision == command.plan.revision;
+  });
+  const auto committed = [&](const Prepared& other) {
+    return pending_ && pending_->commit.revision == other.plan.revision;
+  };
+  while (prepared_.size() >= kMostPrepared) {
+    const auto oldest = std::find_if_not(prepared_.begin(), prepared_.end(), committed);
+    prepared_.erase(oldest);
+  }
+  prepared_.push_back({std::move(command.plan), command.incarnation});
+  command.answer("");
+}
+
+void Engine::on_commit(CommitCommand command) {
+  const Prepared* const next = prepared(command.revision);
+  if (next == nullptr) {
+    command.answer("revision " + std::to_string(command.revision) + " was not prepared");
+    return;
+  }
+  const bool trains = generation_ && generation_->trains();
+  const bool in_band = trains && next->plan.revision > generation_->current.plan.revision &&
+                       same_generation(generation_->current.plan, next->plan);
+  const bool late =
+      trains && !in_band && (step_ > command.at_step || (in_step_ && step_ == command.at_step));
+  const bool keeps = next->plan.state == schedule::StateMove::kKeep && next->incarnation == 0;
+  if (late && keeps) {  // the ranks' states would be of different steps
+    command.answer("COMMIT for step " + std::to_string(command.at_step) + " came in step " +
+                   std::to_string(step_));
+    return;
+  }
+  if (pending_) pending_->commit.answer("another COMMIT came");
+  pending_ = Pending{std::move(command), in_band};
+}
+
+void Engine::on_go(const GoCommand& command) {
+  const bool expected = generation_ && !generation_->running &&
+                        generation_->current.plan.revision == command.revision;
+  if (!expected) return;
+  generation_->running = true;
+  ever_ran_ = true;
+  if (hooks_.adopted) hooks_.adopted(command.revision, step_);
+}
+
+void Engine::on_abort(const AbortCommand& command) {
+  std::erase_if(prepared_,
+                [&](const Prepared& other) { return other.plan.revision == command.revision; });
+  if (pending_ && pending_->commit.revision == command.revision) {
+    pending_->commit.answer("aborted");
+    pending_.reset();
+  }
+  const bool waits_for_go = generation_ && !generation_->running &&
+                            generation_->current.plan.revision == command.revision;
+  if (!waits_for_go) return;
+  drop_links();
+  generation_.reset();
+  waiting_since_ = parts_.clock.now();
+}
+
+void Engine::adopt(const Prepared& next) {
+  generation_->current = next;
+  const std::uint32_t revision = next.plan.revision;
+  recorder_.plan_adopted(generation_->current.plan, generation_->current.incarnation);
+  std::erase_if(prepared_, [&](const Prepared& other) { return other.plan.revision <= revision; });
+  log_info(kRoom, "plan adopted",
+           {{"revision", revision},
+            {"step", step_},
+            {"schedule", name(generation_->current.plan.schedule.family)},
+            {"k", generation_->current.plan.schedule.k}});
+  if (pending_ && pending_->commit.revision <= revision) {
+    pending_->commit.answer("");
+    pending_.reset();
+  }
+  if (hooks_.adopted) hooks_.adopted(revision, step_);
+}
+
+Status Engine::begin_with_header(const std::stop_token& stop) {
+  Generation& generation = *generation_;
+  Ports& ports = *generation.ports;
+  if (ports.first()) {
+    const bool due = pending_ && pending_->in_band && step_ >= pending_->commit.at_step;
+    if (due) adopt(Prepared(*prepared(pending_->commit.revision)));
+  } else {
+    WEIR_TRY([[maybe_unused]] const Unit expected, ports.expect_header());
+    const StepParts waiting{.stage = *generation.stage,
+                            .ports = ports,
+                            .dataset = parts_.dataset,
+                            .recorder = recorder_,
+                            .clock = parts_.clock,
+                            .progress_deadline = settings_.progress_deadline,
+                            .go_on = [this] {
+                              take_commands();
+                              return !leaving() && !switch_due();
+                            }};
+    const SteadyTime since = parts_.clock.now();
+    std::optional<StepHeaderBytes> bytes = ports.take_header();
+    for (; !bytes; bytes = ports.take_header()) {
+      WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(waiting, since, stop));
+    }
+    recorder_.idle(IdleCause::kWaitForward, parts_.clock.now() - since);
+    WEIR_TRY([[maybe_unused]] const Unit accepted, accept_header(*bytes));
+  }
+  if (!ports.last()) {
+    ports.send_header(
+        encode(make_step_header(settings_.job_uid, step_, generation.current.plan,
+                                generation.place->replica, generation.current.incarnation)));
+  }
+  return Unit{};
+}
+
+// Never guesses: a header that does not fit breaks the generation.
+Status Engine::accept_header(std::span<const std::byte> bytes) {
+  WEIR_TRY(const StepHeader header, decode_step_header(bytes));
+  const bool new_epoch = header.epoch != generation_->current.plan.revision;
+  const Prepared* const next = new_epoch ? prepared(header.epoch) : &generation_->current;
+  if (next == nullptr) {
+    return Error{Code::kConflict,
+                 "step header: epoch " + std::to_string(header.epoch) + " was never prepared"};
+  }
+  if (new_epoch && !same_generation(generation_->current.plan, next->plan)) {
+    return Error{Code::kConflict, "step header: epoch " + std::to_string(header.epoch) +
+                                      " belongs to another generation"};
+  }
+  const StepHeader expected = make_step_header(settings_.job_uid, step_, next->plan,
+                                               generation_->place->replica, next->incarnation);
+  WEIR_TRY([[maybe_unused]] const Unit checked, check_step_header(header, expected));
+  if (new_epoch) adopt(Prepared(*next));
+  return Unit{};
+}
+
+}  // namespace weir::engine

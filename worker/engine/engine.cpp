@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's loop: what to do next, and what a failure means. Plans: commands.cpp; links and
+// stages: generation.cpp.
+#include "worker/engine/engine.h"
+
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/base/log.h"
+#include "worker/base/units.h"
+#include "worker/engine/generation.h"
+#include "worker/engine/step.h"
+
+namespace weir::engine {
+namespace {
+
+constexpr const char* kRoom = "engine";
+constexpr auto kCommandSlice = std::chrono::milliseconds(100);
+// A peer that got COMMIT first closes its links first: look for our own COMMIT before crying.
+constexpr auto kCommitGrace = std::chrono::milliseconds(200);
+constexpr auto kLeaveDrain = std::chrono::seconds(2);  // for the last bytes when leaving
+
+}  // namespace
+
+Engine::Engine(Settings settings, Parts parts, Hooks hooks)
+    : settings_(std::move(settings)), parts_(std::move(parts)), hooks_(std::move(hooks)) {}
+
+Engine::~Engine() = default;
+
+void Engine::leave(std::chrono::nanoseconds grace) {
+  const SteadyTime at = parts_.clock.now() + grace;
+  leave_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
+  switch_point_.interrupt_connecting();
+}
+
+bool Engine::leave_overdue() const {
+  return leaving() && parts_.clock.now().time_since_epoch().count() >= leave_at_.load();
+}
+
+std::vector<transport::LinkReport> Engine::links() const {
+  const std::lock_guard lock(links_mutex_);
+  return links_ ? links_->reports() : std::vector<transport::LinkReport>();
+}
+
+bool Engine::switch_due() const {
+  if (!pending_ || pending_->in_band) return false;
+  return !generation_ || !generation_->trains() || step_ >= pending_->commit.at_step;
+}
+
+Ending Engine::run(std::stop_token stop) {
+  waiting_since_ = parts_.clock.now();
+  for (;;) {
+    take_commands();
+    if (std::optional<Ending> ending = should_end(stop)) {
+      drop_links();
+      return *std::move(ending);
+    }
+    if (switch_due()) {
+      if (std::optional<Ending> ending = enter_generation(stop)) return *std::move(ending);
+    } else if (generation_ && generation_->trains()) {
+      if (step_ >= settings_.total_steps) return finish(stop);
+      if (std::optional<Ending> ending = train_one_step(stop)) return *std::move(ending);
+    } else {
+      await_command(stop);
+    }
+  }
+}
+
+std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
+  if (stop.stop_requested()) return Ending{Why::kStopped, "stopped"};
+  if (leaving()) {
+    const SteadyTime until = parts_.clock.now() + kLeaveDrain;
+    const bool links = generation_ && generation_->trains() && generation_->ports;
+    while (links && !generation_->ports->drained() && parts_.clock.now() < until) {
+      if (!generation_->ports->pump(until, stop)) break;
+    }
+    return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
+  }
+  if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
+  if (pending_) return std::nullopt;
+
+  const std::chrono::nanoseconds waited = parts_.clock.now() - waiting_since_;
+  if (!ever_ran_) {
+    if (waited < settings_.startup_timeout) return std::nullopt;
+    return Ending{Why::kNoPlan, "no plan came before the startup timeout"};
+  }
+  if (waited < settings_.rejoin_timeout) return std::nullopt;
+  return Ending{Why::kPeerLost, "lost a peer and got no new plan before the rejoin timeout"};
+}
+
+void Engine::await_command(const std::stop_token& stop) {
+  if (std::optional<Command> command =
+          switch_point_.wait(parts_.clock.now() + kCommandSlice, stop)) {
+    handle(*std::move(command));
+  }
+}
+
+std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
+  Generation& generation = *generation_;
+  const Status begun = begin_with_header(stop);
+  if (!begun) return failed(begun.error(), stop);
+
+  const StepParts parts{.stage = *generation.stage,
+                        .ports = *generation.ports,
+                        .dataset = parts_.dataset,
+                        .recorder = recorder_,
+                        .clock = parts_.clock,
+                        .sequence = parts_.model.options.sequence,
+                        .progress_deadline = settings_.progress_deadline,
+                        .go_on = [this] {
+                          take_commands();
+                          return !leave_overdue() && !switch_due();
+                        }};
+  const StepOrder order{.plan = generation.current.plan,
+                        .replica = generation.place->replica,
+                        .stage = generation.place->stage,
+                        .step = step_,
+                        .last_step = step_ + 1 == settings_.total_steps};
+  in_step_ = true;
+  Result<StepRecord> record = run_step(parts, order, stop);
+  in_step_ = false;
+  if (!record) {
+    generation.broken = true;  // its gradients are incomplete
+    return failed(record.error(), stop);
+  }
+  if (parts_.lateness) {
+    record->lateness = std::exchange(parts_.lateness->samples, {});
+    record->overruns = std::exchange(parts_.lateness->overruns, 0);
+    recorder_.lateness(record->lateness, record->overruns);
+  }
+  recorder_.step_done(*record, parts_.model.options.sequence);
+  ++step_;
+  if (hooks_.step_done) hooks_.step_done(*record);
+  return std::nullopt;
+}
+
+// Peers may still be in their last step and need this rank's open links: stage 0 ends last, closes
+// first, and each stage follows the one before it.
+Ending Engine::finish(const std::stop_token& stop) {
+  Generation& generation = *generation_;
+  const SteadyTime until = parts_.clock.now() + settings_.progress_deadline;
+  while (generation.place->stage > 0 && parts_.clock.now() < until && !leaving()) {
+    const Result<bool> came = generation.ports->pump(parts_.clock.now() + kCommandSlice, stop);
+    if (!came) break;
+    take_commands();
+  }
+  drop_links();
+  return {Why::kFinished, "all steps are done"};
+}
+
+std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& stop) {
+  if (error.code == Code::kCancelled) return std::nullopt;  // the loop knows why
+  Generation& generation = *generation_;
+  generation.broken = true;
+  waiting_since_ = parts_.clock.now();
+  drop_links();
+  if (error.code == Code::kInternal) return Ending{Why::kOutOfMemory, error.message};
+
+  const SteadyTime until = parts_.clock.now() + kCommitGrace;
+  while (!pending_ && !leaving() && !stop.stop_requested() && parts_.clock.now() < until) {
+    await_command(stop);
+  }
+  if (leaving() || (pending_ && !pending_->in_band)) return std::nullopt;
+  if (pending_) {  // it was meant for links that are gone
+    pending_->commit.answer(error.message);
+    pending_.reset();
+  }
+  log_warn(kRoom, "step dropped, waiting for a new plan",
+           {{"step", step_},
+            {"revision", generation.current.plan.revision},
+            {"stage", generation.place->stage},
+            {"reason", error.message}});
+  if (hooks_.peer_lost) {
+    hooks_.peer_lost(generation.current.plan.revision, generation.place->replica,
+                     generation.place->stage, error.message);
+  }
+  return std::nullopt;
+}
+
+}  // namespace weir::engine

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// A new generation: stop at the boundary, build or keep the stage, connect its neighbours.
+#include "worker/engine/generation.h"
+
+#include <string>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/base/log.h"
+
+namespace weir::engine {
+namespace {
+
+constexpr const char* kRoom = "engine";
+constexpr auto kDrainLimit = std::chrono::seconds(10);  // for the last bytes of the old generation
+
+std::optional<transport::PeerAddress> peer_of(const schedule::Plan& plan, int replica, int stage) {
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    if (rank.replica != replica || rank.stage != stage) continue;
+    return transport::PeerAddress{
+        .stage = stage, .ip = rank.ip, .data_port = rank.data_port, .node = rank.node};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void Engine::drop_links() {
+  std::shared_ptr<transport::Communicator> links;
+  {
+    const std::lock_guard lock(links_mutex_);
+    links = std::exchange(links_, nullptr);
+  }
+  if (generation_) generation_->ports.reset();
+}
+
+std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
+  const CommitCommand commit = std::move(pending_->commit);
+  pending_.reset();
+  const Prepared* const found = prepared(commit.revision);
+  WEIR_CHECK(found != nullptr, "a committed plan stays prepared");
+  const Prepared next = *found;
+
+  const Status built = build(next, commit.at_step, stop);
+  waiting_since_ = parts_.clock.now();
+  if (built) {
+    std::erase_if(prepared_,
+                  [&](const Prepared& other) { return other.plan.revision <= next.plan.revision; });
+    commit.answer("");
+    return std::nullopt;
+  }
+  drop_links();
+  generation_.reset();
+  recorder_.stage_gone();
+  log_warn(kRoom, "new generation failed",
+           {{"revision", next.plan.revision}, {"reason", built.error().message}});
+  commit.answer(built.error().message);
+  if (built.error().code == Code::kInternal) {
+    return Ending{Why::kOutOfMemory, built.error().message};
+  }
+  return std::nullopt;
+}
+
+Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop_token& stop) {
+  if (generation_ && generation_->trains() && generation_->ports) {
+    const SteadyTime until = parts_.clock.now() + kDrainLimit;
+    while (!generation_->ports->drained() && parts_.clock.now() < until) {
+      if (!generation_->ports->pump(until, stop)) break;
+    }
+  }
+  drop_links();
+
+  auto generation = std::make_unique<Generation>();
+  generation->current = next;
+  generation->place = place_of(next.plan, settings_.identity);
+  if (!generation->place) {
+    generation_ = std::move(generation);
+    recorder_.stage_gone();
+    log_info(kRoom, "idle in this plan", {{"revision", next.plan.revision}});
+    return Unit{};
+  }
+  WEIR_TRY([[maybe_unused]] const Unit taken, take_stage(*generation, next, at_step));
+  WEIR_TRY([[maybe_unused]] const Unit connected, connect(*generation, stop));
+
+  const schedule::RankPlace& place = *generation->place;
+  recorder_.stage_built(place.replica, place.stage, next.plan.stage_count(), ever_ran_);
+  recorder_.plan_adopted(next.plan, next.incarnation);
+  generation_ = std::move(generation);
+  return Unit{};
+}
+
+// Keep: the stage of this rank goes on, if its state is that of at_step. Checkpoint: there are none
+// yet, so training starts again at step 0, and says so.
+Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
+  const schedule::LayerRange range =
+      next.plan.stages[static_cast<std::size_t>(generation.place->stage)];
+  const bool keep = next.plan.state == schedule::StateMove::kKeep && next.incarnation == 0 &&
+                    next.plan.trigger != schedule::Trigger::kInitial;
+  generation.layers = range;
+  const bool have = generation_ && generation_->stage && !generation_->broken &&
+                    generation_->layers == range && step_ == at_step;
+  if (keep && have) {
+    generation.stage = std::move(generation_->stage);
+    return Unit{};
+  }
+  if (keep && (step_ > 0 || at_step > 0)) {
+    return Error{Code::kConflict, "state Keep: this rank has no state of step " +
+                                      std::to_string(at_step) + " for layers " +
+                                      std::to_string(range.first) + ".." +
+                                      std::to_string(range.last)};
+  }
+  if (generation_) generation_->stage.reset();  // its memory, before the new one takes its own
+  if (step_ > 0) {
+    log_warn(kRoom, "no checkpoint to load: training starts again at step 0",
+             {{"revision", next.plan.revision}, {"lost_steps", step_}});
+  }
+  step_ = 0;
+  WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
+  log_info(kRoom, "stage built",
+           {{"revision", next.plan.revision},
+            {"stage", generation.place->stage},
+            {"first_layer", range.first},
+            {"last_layer", range.last}});
+  return Unit{};
+}
+
+Status Engine::connect(Generation& generation, const std::stop_token& stop) {
+  const schedule::Plan& plan = generation.current.plan;
+  const schedule::RankPlace& place = *generation.place;
+  std::shared_ptr<transport::Communicator> links;
+  if (plan.stage_count() > 1) {
+    const transport::Generation wanted{
+        .job_uid = settings_.job_uid,
+        .job_key = settings_.job_key,
+        .revision = plan.revision,
+        .incarnation = static_cast<std::uint16_t>(generation.current.incarnation),
+        .replica = place.replica,
+        .stage = place.stage,
+        .node = settings_.node,
+        .previous = peer_of(plan, place.replica, place.stage - 1),
+        .next = peer_of(plan, place.replica, place.stage + 1)};
+    std::stop_source source = switch_point_.begin_connecting();
+    const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
+    if (leaving()) source.request_stop();
+    WEIR_TRY(
+        std::unique_ptr<transport::Communicator> made,
+        parts_.connect(wanted, parts_.clock.now() + settings_.connect_timeout, source.get_token()));
+    links = std::move(made);
+  }
+  generation.ports =
+      std::make_unique<Ports>(links.get(), parts_.device, place.stage, plan.stage_count());
+  const std::lock_guard lock(links_mutex_);
+  links_ = std::move(links);
+  return Unit{};
+}
+
+}  // namespace weir::engine

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/plan_rules.h"
+
+#include <algorithm>
+
+namespace weir::engine {
+namespace {
+
+// Host training is fp32: weight, gradient and two moments of AdamW (scheduling.md 1: x 16 bytes).
+constexpr std::int64_t kStateFactor = 4;
+
+}  // namespace
+
+std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity) {
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    const bool both_uids = !rank.pod_uid.empty() && !identity.pod_uid.empty();
+    const bool same = both_uids ? rank.pod_uid == identity.pod_uid : rank.pod == identity.pod;
+    if (same) return rank;
+  }
+  return std::nullopt;
+}
+
+schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
+                                   const stage::Model& model) {
+  const auto index = static_cast<std::size_t>(stage);
+  const schedule::LayerRange range = plan.stages[index];
+  const std::int64_t samples = plan.schedule.micro_batch_size;
+  schedule::StageMemory memory;
+  std::int64_t transient = 0;
+  for (int i = range.first; i <= range.last; ++i) {
+    const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
+    memory.stash_bytes += layer.stash_bytes_per_sample * samples;
+    memory.static_bytes += layer.parameter_bytes * kStateFactor;
+    transient = std::max(transient, layer.transient_bytes_per_sample * samples);
+  }
+  memory.static_bytes += transient;
+  const auto output_of = [&](int layer) {
+    return model.layers[static_cast<std::size_t>(layer)].output_bytes_per_sample * samples;
+  };
+  if (stage > 0) memory.input_bytes = output_of(range.first - 1);
+  if (stage + 1 < plan.stage_count()) memory.output_bytes = output_of(range.last);
+  return memory;
+}
+
+std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
+                                    const stage::Model& model, std::int64_t memory_limit) {
+  std::vector<std::string> reasons =
+      schedule::broken_rules(plan, static_cast<int>(model.layers.size()));
+  if (!reasons.empty()) return reasons;
+  if (plan.micro_batches.size() != 1) {
+    reasons.push_back("microBatches: data parallel plans are not implemented");
+  }
+  if (plan.state == schedule::StateMove::kMove) {
+    reasons.push_back("state: Move is not implemented");
+  }
+  const std::optional<schedule::RankPlace> place = place_of(plan, identity);
+  if (!place || !reasons.empty()) return reasons;
+
+  const std::int64_t need =
+      schedule::memory_bytes(stage_memory(plan, place->stage, model), plan.schedule, place->stage);
+  const auto limit =
+      static_cast<std::int64_t>(static_cast<double>(memory_limit) * (1 - kMemoryReserve));
+  if (need > limit) {
+    reasons.push_back("caps: stage " + std::to_string(place->stage) + " needs " +
+                      std::to_string(need) + " bytes, " + std::to_string(limit) + " are available");
+  }
+  return reasons;
+}
+
+}  // namespace weir::engine

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank asks of a plan before it says READY. Pure: the facts are arguments.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/schedule/plan.h"
+#include "worker/schedule/validate.h"
+#include "worker/stage/stage.h"
+
+namespace weir::engine {
+
+// Who this rank is in a plan's rank map.
+struct Identity {
+  std::string pod, pod_uid;
+};
+
+// This rank's place; nothing when the plan leaves it idle. The uid decides where both have one.
+std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity);
+
+// Bytes of one stage of the plan, from the model's description.
+schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
+                                   const stage::Model& model);
+
+// Why this rank cannot run the plan, one line per reason: broken rules, what is not built, memory
+// above the limit (less kMemoryReserve). Empty: it can.
+constexpr double kMemoryReserve = 0.10;  // scheduling.md 1
+std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
+                                    const stage::Model& model, std::int64_t memory_limit);
+
+}  // namespace weir::engine

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/ports.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "worker/base/check.h"
+
+namespace weir::engine {
+
+using transport::Channel;
+using transport::Completion;
+
+Ports::Ports(transport::Communicator* communicator, device::Device& device, int stage, int stages)
+    : communicator_(communicator), device_(device), stage_(stage), stages_(stages) {
+  WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
+  WEIR_CHECK(communicator != nullptr || stages == 1, "several stages need links");
+  activations_.port = {.peer_stage = stage - 1, .channel = Channel::kForward, .sending = false};
+  activations_.exists = !first();
+  gradients_.port = {.peer_stage = stage + 1, .channel = Channel::kBackward, .sending = false};
+  gradients_.exists = !last();
+  forward_.port = {.peer_stage = stage + 1, .channel = Channel::kForward, .sending = true};
+  forward_.exists = !last();
+  backward_.port = {.peer_stage = stage - 1, .channel = Channel::kBackward, .sending = true};
+  backward_.exists = !first();
+}
+
+Ports::Inbox& Ports::inbox(Channel channel) {
+  return channel == Channel::kForward ? activations_ : gradients_;
+}
+const Ports::Inbox& Ports::inbox(Channel channel) const {
+  return channel == Channel::kForward ? activations_ : gradients_;
+}
+Ports::Outbox& Ports::outbox(Channel channel) {
+  return channel == Channel::kForward ? forward_ : backward_;
+}
+const Ports::Outbox& Ports::outbox(Channel channel) const {
+  return channel == Channel::kForward ? forward_ : backward_;
+}
+
+Status Ports::post(Inbox& box, bool header) {
+  const std::size_t bytes = header ? kStepHeaderBytes : static_cast<std::size_t>(box.bytes);
+  // A fresh buffer each time: the stage may still hold the last one in its stash.
+  device::Buffer buffer = device_.allocate(bytes);
+  if (!buffer && bytes > 0) {
+    return Error{Code::kInternal,
+                 "no device memory for a receive slot of " + std::to_string(bytes) + " bytes"};
+  }
+  box.posted.push_back({.header = header, .buffer = buffer});
+  communicator_->receive(box.port, std::move(buffer), bytes);
+  return Unit{};
+}
+
+bool Ports::header_slot_due(const Inbox& box) const {
+  const auto is_header = [](const Inbox::Slot& slot) { return slot.header; };
+  return box.port.channel == Channel::kForward && !box.header &&
+         std::none_of(box.posted.begin(), box.posted.end(), is_header);
+}
+
+Status Ports::expect_header() {
+  WEIR_CHECK(!first(), "the first stage makes the header");
+  if (!header_slot_due(activations_)) return Unit{};
+  return post(activations_, true);
+}
+
+std::optional<StepHeaderBytes> Ports::take_header() {
+  return std::exchange(activations_.header, std::nullopt);
+}
+
+void Ports::send_header(const StepHeaderBytes& header) {
+  WEIR_CHECK(!last(), "the last stage has nobody to tell");
+  device::Buffer buffer = device_.allocate(kStepHeaderBytes);
+  WEIR_CHECK(static_cast<bool>(buffer), "32 bytes of device memory");
+  std::memcpy(buffer.data(), header.data(), kStepHeaderBytes);
+  forward_.unacknowledged.push_back(false);
+  communicator_->send(forward_.port, std::move(buffer), kStepHeaderBytes);
+}
+
+Status Ports::grant(Inbox& box) {
+  if (!box.exists) return Unit{};
+  if (box.granted < traffic_.micro_batches) {
+    ++box.granted;
+    WEIR_TRY([[maybe_unused]] const Unit posted, post(box, false));
+  }
+  const bool all_granted = box.granted == traffic_.micro_batches;
+  if (all_granted && traffic_.header_follows && header_slot_due(box)) return post(box, true);
+  return Unit{};
+}
+
+Status Ports::begin_step(const StepTraffic& traffic) {
+  WEIR_CHECK(activations_.arrived.empty() && gradients_.arrived.empty(),
+             "a step consumes all of its messages");
+  traffic_ = traffic;
+  activations_.bytes = backward_.bytes = traffic.input_bytes;
+  gradients_.bytes = forward_.bytes = traffic.output_bytes;
+  activations_.granted = gradients_.granted = 0;
+  forward_.window = backward_.window = traffic.credits.send_window;
+
+  const int forward_slots = std::min(traffic.credits.receive_forward, traffic.micro_batches);
+  const int backward_slots = std::min(traffic.credits.receive_backward, traffic.micro_batches);
+  for (int i = 0; i < forward_slots; ++i) {
+    WEIR_TRY([[maybe_unused]] const Unit granted, grant(activations_));
+  }
+  for (int i = 0; i < backward_slots; ++i) {
+    WEIR_TRY([[maybe_unused]] const Unit granted, grant(gradients_));
+  }
+  return Unit{};
+}
+
+bool Ports::has_input(Channel channel) const {
+  return !inbox(channel).arrived.empty();
+}
+
+device::Buffer Ports::take_input(Channel channel) {
+  Inbox& box = inbox(channel);
+  WEIR_CHECK(!box.arrived.empty(), "an op starts only with its input");
+  device::Buffer tensor = std::move(box.arrived.front());
+  box.arrived.pop_front();
+  return tensor;
+}
+
+Status Ports::free_slot(Channel channel) {
+  return grant(inbox(channel));
+}
+
+bool Ports::may_send(Channel channel) const {
+  const Outbox& box = outbox(channel);
+  return !box.exists || box.tensors < box.window;
+}
+
+void Ports::send(Channel channel, device::Buffer tensor) {
+  Outbox& box = outbox(channel);
+  if (!box.exists) return;
+  const auto bytes = static_cast<std::size_t>(box.bytes);
+  WEIR_CHECK(tensor.size() >= bytes, "the stage returns whole tensors");
+  box.unacknowledged.push_back(true);
+  ++box.tensors;
+  communicator_->send(box.port, std::move(tensor), bytes);
+}
+
+bool Ports::drained() const {
+  return forward_.unacknowledged.empty() && backward_.unacknowledged.empty();
+}
+
+void Ports::file(const Completion& completion) {
+  if (completion.kind == Completion::Kind::kSent) {
+    Outbox& box = outbox(completion.port.channel);
+    WEIR_CHECK(!box.unacknowledged.empty(), "an acknowledgement belongs to a send");
+    if (box.unacknowledged.front()) --box.tensors;
+    box.unacknowledged.pop_front();
+    return;
+  }
+  Inbox& box = inbox(completion.port.channel);
+  WEIR_CHECK(!box.posted.empty(), "a message fills a posted slot");
+  Inbox::Slot slot = std::move(box.posted.front());
+  box.posted.pop_front();
+  if (slot.header) {
+    StepHeaderBytes header;
+    std::memcpy(header.data(), slot.buffer.data(), kStepHeaderBytes);
+    box.header = header;
+  } else {
+    box.arrived.push_back(std::move(slot.buffer));
+  }
+}
+
+Result<bool> Ports::pump(std::chrono::steady_clock::time_point deadline, std::stop_token stop) {
+  WEIR_CHECK(communicator_ != nullptr, "a single stage waits for nobody");
+  const std::optional<Completion> completion = communicator_->wait(deadline, stop);
+  if (!completion) {
+    if (stop.stop_requested()) return Error{Code::kCancelled, "stopped"};
+    return false;
+  }
+  if (completion->kind == Completion::Kind::kFailed) {
+    return Error{Code::kUnavailable, completion->reason};
+  }
+  file(*completion);
+  return true;
+}
+
+Status Ports::poll(std::stop_token stop) {
+  if (communicator_ == nullptr) return Unit{};
+  for (;;) {
+    WEIR_TRY(const bool came, pump(std::chrono::steady_clock::time_point{}, stop));
+    if (!came) return Unit{};
+  }
+}
+
+}  // namespace weir::engine

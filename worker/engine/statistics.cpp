@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/statistics.h"
+
+#include <algorithm>
+
+#include "worker/base/units.h"
+
+namespace weir::engine {
+
+using std::chrono::nanoseconds;
+
+Statistics Recorder::read() const {
+  const std::lock_guard lock(mutex_);
+  return statistics_;
+}
+
+void Recorder::stage_built(int replica, int stage, int stages, bool again) {
+  const std::lock_guard lock(mutex_);
+  Statistics fresh;
+  fresh.replica = replica;
+  fresh.stage = stage;
+  fresh.stages = stages;
+  // Counters of the process live on; those with the label `stage` start anew with it.
+  fresh.iteration = statistics_.iteration;
+  fresh.samples = statistics_.samples;
+  fresh.tokens = statistics_.tokens;
+  fresh.lateness = statistics_.lateness;
+  fresh.overruns = statistics_.overruns;
+  fresh.rejoins = statistics_.rejoins + (again ? 1 : 0);
+  statistics_ = fresh;
+}
+
+void Recorder::stage_gone() {
+  const std::lock_guard lock(mutex_);
+  statistics_.stage = -1;
+  statistics_.k = statistics_.cap = 0;
+}
+
+void Recorder::plan_adopted(const schedule::Plan& plan, int incarnation) {
+  const std::lock_guard lock(mutex_);
+  statistics_.epoch = plan.revision;
+  statistics_.incarnation = incarnation;
+  statistics_.k = plan.schedule.k;
+  statistics_.family = plan.schedule.family;
+  if (statistics_.stage < 0) return;
+  statistics_.cap = plan.schedule.caps[static_cast<std::size_t>(statistics_.stage)];
+}
+
+void Recorder::forward_done(nanoseconds took, int in_flight, std::int64_t activation_bytes) {
+  const std::lock_guard lock(mutex_);
+  statistics_.forward.add(to_seconds(took));
+  statistics_.in_flight_peak = std::max(statistics_.in_flight_peak, in_flight);
+  statistics_.activation_bytes_peak = std::max(statistics_.activation_bytes_peak, activation_bytes);
+}
+
+void Recorder::backward_done(nanoseconds took) {
+  const std::lock_guard lock(mutex_);
+  statistics_.backward.add(to_seconds(took));
+}
+
+void Recorder::optimizer_done(nanoseconds took) {
+  const std::lock_guard lock(mutex_);
+  statistics_.optimizer.add(to_seconds(took));
+}
+
+void Recorder::idle(IdleCause cause, nanoseconds waited) {
+  const std::lock_guard lock(mutex_);
+  const double seconds = to_seconds(waited);
+  switch (cause) {
+    case IdleCause::kWaitForward:
+      statistics_.wait_forward_seconds += seconds;
+      return;
+    case IdleCause::kWaitBackward:
+      statistics_.wait_backward_seconds += seconds;
+      return;
+    case IdleCause::kCredit:
+      statistics_.credit_seconds += seconds;
+      return;
+  }
+}
+
+void Recorder::step_done(const StepRecord& record, std::int64_t tokens_per_sample) {
+  const std::lock_guard lock(mutex_);
+  statistics_.step = record.step + 1;
+  statistics_.loss = record.loss;
+  statistics_.iteration.add(record.iteration_seconds);
+  if (!record.first_stage) return;
+  statistics_.samples += record.samples;
+  statistics_.tokens += record.samples * tokens_per_sample;
+}
+
+void Recorder::lateness(std::span<const nanoseconds> samples, std::int64_t overruns) {
+  const std::lock_guard lock(mutex_);
+  for (const nanoseconds late : samples) statistics_.lateness.add(to_seconds(late));
+  statistics_.overruns += overruns;
+}
+
+}  // namespace weir::engine

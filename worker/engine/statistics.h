@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine has done, as numbers that any thread may read: written by the engine thread after
+// each op, read by exposer and reports. A small lock, never held while anything waits. Names and
+// buckets of the metrics: api.md 10.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "worker/schedule/plan.h"
+
+namespace weir::engine {
+
+// Durations in classic buckets: bounds first, first x factor, ...; the last count is +Inf.
+template <std::size_t kBounds>
+struct TimeHistogram {
+  std::array<double, kBounds> bounds{};
+  std::array<std::uint64_t, kBounds + 1> counts{};
+  double sum = 0;
+
+  TimeHistogram(double first, double factor) {
+    for (double& bound : bounds) {
+      bound = first;
+      first *= factor;
+    }
+  }
+  void add(double seconds) {
+    std::size_t i = 0;
+    while (i < kBounds && seconds > bounds[i]) ++i;
+    ++counts[i];
+    sum += seconds;
+  }
+};
+
+using OpHistogram = TimeHistogram<16>;         // 1 ms x 2^i
+using IterationHistogram = TimeHistogram<16>;  // 0.05 s x 1.6^i
+using LatenessHistogram = TimeHistogram<12>;   // 20 us x 2^i
+
+enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit };
+
+struct Statistics {
+  // The plan in force; stage < 0: idle or no plan yet.
+  int replica = 0, stage = -1, stages = 0;
+  std::uint32_t epoch = 0;
+  int incarnation = 0, k = 0, cap = 0;
+  schedule::Family family = schedule::Family::kKfkb;
+
+  std::int64_t step = 0;                                   // completed steps
+  double loss = std::numeric_limits<double>::quiet_NaN();  // of the last step; last stage only
+  IterationHistogram iteration{0.05, 1.6};
+  OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
+  double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
+  int in_flight_peak = 0;                  // since this stage was built
+  std::int64_t activation_bytes_peak = 0;  // since this stage was built
+  std::int64_t samples = 0, tokens = 0;    // of completed steps; first stage only
+  std::int64_t rejoins = 0;                // generations after the first
+  LatenessHistogram lateness{0.00002, 2};  // emulated ops: wake-up after the deadline
+  std::int64_t overruns = 0;               // ops whose real work took longer than the profile
+};
+
+// One step as its rank saw it.
+struct StepRecord {
+  std::int64_t step = 0;  // index of the step, from 0
+  std::uint32_t epoch = 0;
+  int replica = 0, stage = 0;
+  bool first_stage = false, last_stage = false;
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double step_seconds = 0;       // start of the first F to end of the last B
+  double iteration_seconds = 0;  // start of the step until its parameters are updated
+  double compute_seconds = 0, idle_seconds = 0;
+  int samples = 0;
+  int in_flight_peak = 0;
+  std::vector<std::chrono::nanoseconds> lateness;  // of emulated ops; empty without emulation
+  std::int64_t overruns = 0;
+};
+
+class Recorder {
+ public:
+  Statistics read() const;
+
+  void stage_built(int replica, int stage, int stages, bool again);
+  void stage_gone();
+  void plan_adopted(const schedule::Plan& plan, int incarnation);
+  void forward_done(std::chrono::nanoseconds took, int in_flight, std::int64_t activation_bytes);
+  void backward_done(std::chrono::nanoseconds took);
+  void optimizer_done(std::chrono::nanoseconds took);
+  void idle(IdleCause cause, std::chrono::nanoseconds waited);
+  void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
+  void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
+
+ private:
+  mutable std::mutex mutex_;  // guards statistics_
+  Statistics statistics_;
+};
+
+}  // namespace weir::engine

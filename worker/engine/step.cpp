@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/step.h"
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/base/units.h"
+
+namespace weir::engine {
+namespace {
+
+using schedule::Op;
+using schedule::OpKind;
+using std::chrono::nanoseconds;
+using transport::Channel;
+
+constexpr auto kSlice = std::chrono::milliseconds(20);  // how long a command waits for a rank
+
+class Runner {
+ public:
+  Runner(const StepParts& parts, const StepOrder& order, std::stop_token stop)
+      : parts_(parts),
+        order_(order),
+        stop_(std::move(stop)),
+        micro_batches_(order.plan.micro_batches[static_cast<std::size_t>(order.replica)]),
+        samples_(order.plan.schedule.micro_batch_size),
+        dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage, micro_batches_) {}
+
+  Result<StepRecord> run() {
+    const SteadyTime start = parts_.clock.now();
+    parts_.stage.begin_step(order_.step, micro_batches_ * samples_);
+    const StepTraffic traffic{.credits = schedule::credits_of(order_.plan.schedule),
+                              .micro_batches = micro_batches_,
+                              .input_bytes = parts_.stage.input_bytes(samples_),
+                              .output_bytes = parts_.stage.output_bytes(samples_),
+                              .header_follows = !order_.last_step};
+    WEIR_TRY([[maybe_unused]] const Unit begun, parts_.ports.begin_step(traffic));
+
+    while (!dispatcher_.done(progress_)) {
+      if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
+      WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
+      const schedule::Ready ready = what_is_ready();
+      if (const std::optional<Op> op = dispatcher_.next_op(progress_, ready)) {
+        WEIR_TRY([[maybe_unused]] const Unit done, execute(*op));
+      } else {
+        WEIR_TRY([[maybe_unused]] const Unit waited, wait(ready));
+      }
+    }
+    return finish(start);
+  }
+
+ private:
+  bool input_of_forward() const {
+    return progress_.forwards_started < micro_batches_ &&
+           (parts_.ports.first() || parts_.ports.has_input(Channel::kForward));
+  }
+  bool input_of_backward() const {
+    if (progress_.backwards_started >= progress_.forwards_done) return false;
+    return parts_.ports.last() || parts_.ports.has_input(Channel::kBackward);
+  }
+  // I3: an op is ready only with its input and with room for its result.
+  schedule::Ready what_is_ready() const {
+    return {.forward = input_of_forward() && parts_.ports.may_send(Channel::kForward),
+            .backward = input_of_backward() && parts_.ports.may_send(Channel::kBackward)};
+  }
+
+  Status execute(const Op& op) {
+    const SteadyTime start = parts_.clock.now();
+    if (!first_start_) first_start_ = start;
+    if (op.kind == OpKind::kForward) {
+      WEIR_TRY([[maybe_unused]] const Unit done, forward(op.micro_batch));
+    } else {
+      WEIR_TRY([[maybe_unused]] const Unit done, backward(op.micro_batch));
+    }
+    last_end_ = parts_.clock.now();
+    compute_ += last_end_ - start;
+    if (op.kind == OpKind::kForward) {
+      parts_.recorder.forward_done(last_end_ - start, in_flight_at_start_,
+                                   parts_.stage.stash_bytes());
+    } else {
+      parts_.recorder.backward_done(last_end_ - start);
+    }
+    return Unit{};
+  }
+
+  Status forward(int micro_batch) {
+    WEIR_CHECK(micro_batch == progress_.forwards_started, "I1: forwards run in order");
+    ++progress_.forwards_started;
+    in_flight_at_start_ = progress_.in_flight();
+    WEIR_CHECK(in_flight_at_start_ <= dispatcher_.cap(), "I4: in flight <= cap");
+    peak_ = std::max(peak_, in_flight_at_start_);
+
+    device::Buffer input;
+    if (!parts_.ports.first()) input = parts_.ports.take_input(Channel::kForward);
+    load_tokens(micro_batch);
+    WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens_));
+    ++progress_.forwards_done;
+    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kForward));
+    parts_.ports.send(Channel::kForward, std::move(output));
+    return Unit{};
+  }
+
+  Status backward(int micro_batch) {
+    WEIR_CHECK(micro_batch == progress_.backwards_done, "I6: gradients add up in order");
+    ++progress_.backwards_started;
+    device::Buffer gradient;
+    if (!parts_.ports.last()) gradient = parts_.ports.take_input(Channel::kBackward);
+    WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
+    ++progress_.backwards_done;
+    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kBackward));
+    parts_.ports.send(Channel::kBackward, std::move(result));
+    return Unit{};
+  }
+
+  // Inputs for the first stage, targets for the last: both read the same sample.
+  void load_tokens(int micro_batch) {
+    tokens_ = {.samples = samples_};
+    if (!parts_.ports.first() && !parts_.ports.last()) return;
+    const auto length = static_cast<std::size_t>(parts_.sequence);
+    inputs_.resize(static_cast<std::size_t>(samples_) * length);
+    targets_.resize(inputs_.size());
+    for (int i = 0; i < samples_; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * length;
+      parts_.dataset.sample(order_.step, micro_batch * samples_ + i, micro_batches_ * samples_,
+                            std::span(inputs_).subspan(at, length),
+                            std::span(targets_).subspan(at, length));
+    }
+    if (parts_.ports.first()) tokens_.inputs = inputs_;
+    if (parts_.ports.last()) tokens_.targets = targets_;
+  }
+
+  Status wait(const schedule::Ready& ready) {
+    const std::optional<Op> wanted = dispatcher_.wanted(progress_);
+    WEIR_CHECK(wanted.has_value(), "an unfinished step wants an op");
+    const bool forward = wanted->kind == OpKind::kForward;
+    const bool arrived = forward ? input_of_forward() : input_of_backward();
+    WEIR_CHECK(!(forward ? ready.forward : ready.backward), "what is wanted is not ready");
+    const IdleCause cause = arrived   ? IdleCause::kCredit
+                            : forward ? IdleCause::kWaitForward
+                                      : IdleCause::kWaitBackward;
+    const SteadyTime start = parts_.clock.now();
+    const Status waited = wait_for_peer(parts_, start, stop_);
+    const nanoseconds took = parts_.clock.now() - start;
+    idle_ += took;
+    parts_.recorder.idle(cause, took);
+    return waited;
+  }
+
+  StepRecord finish(SteadyTime start) {
+    const SteadyTime update_start = parts_.clock.now();
+    parts_.stage.optimizer_step();
+    const SteadyTime end = parts_.clock.now();
+    parts_.recorder.optimizer_done(end - update_start);
+    compute_ += end - update_start;
+
+    StepRecord record{.step = order_.step,
+                      .epoch = order_.plan.revision,
+                      .replica = order_.replica,
+                      .stage = order_.stage,
+                      .first_stage = parts_.ports.first(),
+                      .last_stage = parts_.ports.last()};
+    if (record.last_stage) record.loss = parts_.stage.loss();
+    record.step_seconds = to_seconds(last_end_ - *first_start_);
+    record.iteration_seconds = to_seconds(end - start);
+    record.compute_seconds = to_seconds(compute_);
+    record.idle_seconds = to_seconds(idle_);
+    record.samples = micro_batches_ * samples_;
+    record.in_flight_peak = peak_;
+    return record;
+  }
+
+  const StepParts& parts_;
+  const StepOrder& order_;
+  std::stop_token stop_;
+  const int micro_batches_, samples_;
+  const schedule::Dispatcher dispatcher_;
+  schedule::StageProgress progress_;
+
+  std::vector<std::int32_t> inputs_, targets_;
+  stage::Tokens tokens_;
+  std::optional<SteadyTime> first_start_;
+  SteadyTime last_end_{};
+  nanoseconds compute_{0}, idle_{0};
+  int in_flight_at_start_ = 0, peak_ = 0;
+};
+
+}  // namespace
+
+Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop) {
+  for (;;) {
+    WEIR_TRY(const bool came, parts.ports.pump(parts.clock.now() + kSlice, stop));
+    if (came) return Unit{};
+    if (!parts.go_on()) return Error{Code::kCancelled, "step was stopped"};
+    if (parts.clock.now() - since >= parts.progress_deadline) {
+      return Error{Code::kTimeout,
+                   "no message from a peer for " +
+                       std::to_string(static_cast<int>(to_seconds(parts.progress_deadline))) +
+                       " s"};
+    }
+  }
+}
+
+Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop) {
+  return Runner(parts, order, std::move(stop)).run();
+}
+
+}  // namespace weir::engine

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step of a plan on one rank: runs the ops that schedule::Dispatcher names, feeds them from the
+// ports, updates the parameters. Engine thread only. Which plan is in force, and what a failure
+// means for the job, is the engine's business.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <vector>
+
+#include "worker/base/clock.h"
+#include "worker/base/result.h"
+#include "worker/data/dataset.h"
+#include "worker/device/device.h"
+#include "worker/engine/ports.h"
+#include "worker/engine/statistics.h"
+#include "worker/schedule/dispatch.h"
+#include "worker/schedule/plan.h"
+#include "worker/stage/stage.h"
+
+namespace weir::engine {
+
+// What a step works with. References outlive the step.
+struct StepParts {
+  stage::Stage& stage;
+  Ports& ports;
+  const data::Dataset& dataset;
+  Recorder& recorder;
+  const Clock& clock;
+  int sequence = 0;                               // T: tokens per sample
+  std::chrono::nanoseconds progress_deadline{0};  // longest wait without any message
+  // Asked between ops and about 50 times a second while waiting: takes commands; false ends the
+  // step (kCancelled).
+  std::function<bool()> go_on;
+};
+
+struct StepOrder {
+  const schedule::Plan& plan;
+  int replica = 0, stage = 0;
+  std::int64_t step = 0;
+  bool last_step = false;
+};
+
+// Runs the step to its end, or fails: kUnavailable (generation broken), kTimeout (no message for
+// progress_deadline), kInternal (no device memory), kCancelled (stop or go_on). After a failure the
+// stage holds a part of the step's gradients: it must be reset.
+Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
+
+// Waits until `ports` brings something or the slice is over; kTimeout after progress_deadline since
+// `since`.
+Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop);
+
+}  // namespace weir::engine

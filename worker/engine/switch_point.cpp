@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/switch_point.h"
+
+#include <utility>
+
+namespace weir::engine {
+namespace {
+
+constexpr const char* kBusy = "too many plan changes are waiting";
+
+}  // namespace
+
+void SwitchPoint::prepare(schedule::Plan plan, int incarnation, Answer answer) {
+  if (!push_interrupting(PrepareCommand{std::move(plan), incarnation, answer})) answer(kBusy);
+}
+
+void SwitchPoint::commit(std::uint32_t revision, std::int64_t at_step, Answer answer) {
+  if (!commands_.try_push(CommitCommand{revision, at_step, answer})) answer(kBusy);
+}
+
+void SwitchPoint::go(std::uint32_t revision) {
+  // A GO that finds no room is a GO that never came: the engine's wait for it has a deadline.
+  static_cast<void>(commands_.try_push(GoCommand{revision}));
+}
+
+void SwitchPoint::abort(std::uint32_t revision) {
+  static_cast<void>(push_interrupting(AbortCommand{revision}));
+}
+
+bool SwitchPoint::push_interrupting(Command command) {
+  const std::lock_guard lock(connecting_mutex_);
+  connecting_.request_stop();
+  if (!commands_.try_push(std::move(command))) return false;
+  ++interrupting_;
+  return true;
+}
+
+std::optional<Command> SwitchPoint::take() {
+  return taken(commands_.try_pop());
+}
+
+std::optional<Command> SwitchPoint::wait(std::chrono::steady_clock::time_point deadline,
+                                         std::stop_token stop) {
+  return taken(commands_.pop(deadline, std::move(stop)));
+}
+
+std::optional<Command> SwitchPoint::taken(std::optional<Command> command) {
+  const bool interrupts = command && (std::holds_alternative<PrepareCommand>(*command) ||
+                                      std::holds_alternative<AbortCommand>(*command));
+  if (interrupts) {
+    const std::lock_guard lock(connecting_mutex_);
+    --interrupting_;
+  }
+  return command;
+}
+
+std::stop_source SwitchPoint::begin_connecting() {
+  const std::lock_guard lock(connecting_mutex_);
+  connecting_ = std::stop_source();
+  if (interrupting_ > 0) connecting_.request_stop();
+  return connecting_;
+}
+
+void SwitchPoint::interrupt_connecting() {
+  const std::lock_guard lock(connecting_mutex_);
+  connecting_.request_stop();
+}
+
+}  // namespace weir::engine

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where plans enter the engine. The control thread calls prepare, commit, go and abort, which only
+// leave a command; the engine thread takes it between two ops, decides and answers. The app joins
+// this to control::PlanTarget, whose verbs these are.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <variant>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::engine {
+
+// Called exactly once, from the engine thread. Empty reason = yes.
+using Answer = std::function<void(std::string reason)>;
+
+struct PrepareCommand {
+  schedule::Plan plan;
+  int incarnation = 0;
+  Answer answer;
+};
+struct CommitCommand {
+  std::uint32_t revision = 0;
+  std::int64_t at_step = 0;
+  Answer answer;
+};
+struct GoCommand {
+  std::uint32_t revision = 0;
+};
+struct AbortCommand {
+  std::uint32_t revision = 0;
+};
+using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand>;
+
+class SwitchPoint {
+ public:
+  // Any thread; never block. Answered with a reason at once when too many commands wait.
+  void prepare(schedule::Plan plan, int incarnation, Answer answer);
+  void commit(std::uint32_t revision, std::int64_t at_step, Answer answer);
+  void go(std::uint32_t revision);
+  void abort(std::uint32_t revision);
+
+  // Ends the connecting under way, if any.
+  void interrupt_connecting();
+
+  // Engine thread. The oldest command; nothing if there is none (until the deadline).
+  std::optional<Command> take();
+  std::optional<Command> wait(std::chrono::steady_clock::time_point deadline, std::stop_token stop);
+  // A source that the next prepare or abort stops, one that is already waiting included: what the
+  // engine connects for is then out of date.
+  std::stop_source begin_connecting();
+
+ private:
+  static constexpr std::size_t kMostCommands = 64;  // a coordinator has one switch at a time
+
+  std::optional<Command> taken(std::optional<Command> command);
+  bool push_interrupting(Command command);
+
+  BoundedQueue<Command> commands_{kMostCommands};
+  std::mutex connecting_mutex_;  // guards the two below
+  std::stop_source connecting_{std::nostopstate};
+  int interrupting_ = 0;  // prepares and aborts that wait in commands_
+};
+
+}  // namespace weir::engine
