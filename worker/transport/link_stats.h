@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -24,6 +25,22 @@ struct LinkCounters {
   double transfer_seconds_sum = 0;
   double rtt_seconds =
       0;  // smallest of the last 16 small round trips (credit/ack/ping), 0 = unknown
+};
+
+// One acknowledged transfer. Without counted bytes (it came in one piece) it is only a transfer.
+void count_transfer(LinkCounters& counters, std::int64_t counted_bytes,
+                    std::chrono::nanoseconds busy);
+
+// The smallest of the last 16 round trips, so that one that waited behind data does not count.
+class RoundTrips {
+ public:
+  void add(std::chrono::nanoseconds round_trip);
+  double smallest_seconds() const;  // 0 = none yet
+
+ private:
+  static constexpr std::size_t kKept = 16;
+  std::array<std::chrono::nanoseconds, kKept> trips_{};
+  std::size_t count_ = 0;
 };
 
 }  // namespace weir::transport

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages over real sockets: order, contents, credits, rates.
+#include "worker/transport/tcp/tcp_transport.h"
+
+#include <thread>
+#include <tuple>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/transport/tcp/rig.h"
+#include "worker/base/units.h"
+
+namespace weir::transport::test {
+namespace {
+
+using Kind = Completion::Kind;
+
+constexpr int kMessages = 6;
+constexpr int kSlots = 2;
+
+std::uint64_t seed_of(int from_stage, Channel channel, int i) {
+  return static_cast<std::uint64_t>(from_stage * 1000 + static_cast<int>(channel) * 100 + i);
+}
+
+// One rank: sends kMessages over each of its sending ports and receives as many over each of its
+// receiving ports, with kSlots receives posted at a time. Empty text = all as it should be.
+class Exchange {
+ public:
+  Exchange(Communicator& rank, int stage, int stages, std::size_t bytes)
+      : rank_(rank), stage_(stage), bytes_(bytes) {
+    for (const int peer : {stage - 1, stage + 1}) {
+      if (peer < 0 || peer >= stages) continue;
+      const Channel out = peer > stage ? Channel::kForward : Channel::kBackward;
+      const Channel in = peer > stage ? Channel::kBackward : Channel::kForward;
+      for (int i = 0; i < kMessages; ++i) {
+        rank_.send(to(peer, out), pattern(bytes, seed_of(stage, out, i)), bytes);
+      }
+      for (int i = 0; i < kSlots; ++i) post(from(peer, in));
+      due_ += 2 * kMessages;
+    }
+  }
+
+  std::string run() {
+    while (due_ > 0 && problem_.empty()) handle(next(rank_));
+    return problem_;
+  }
+
+ private:
+  struct Slot {
+    Port port;
+    std::int64_t count = 0, posted = 0;
+    std::vector<device::Buffer> buffers;
+  };
+
+  Slot& slot(const Port& port) {
+    for (Slot& one : slots_) {
+      if (one.port == port) return one;
+    }
+    slots_.push_back({.port = port});
+    return slots_.back();
+  }
+
+  void post(const Port& port) {
+    Slot& in = slot(port);
+    if (in.posted++ == kMessages) return;
+    in.buffers.push_back(make_buffer(bytes_));
+    rank_.receive(port, in.buffers.back(), bytes_);
+  }
+
+  void handle(const Completion& completion) {
+    if (completion.kind == Kind::kFailed) {
+      problem_ = completion.reason;
+      return;
+    }
+    --due_;
+    Slot& in = slot(completion.port);
+    if (completion.sequence != in.count) problem_ = "out of order";
+    if (completion.kind == Kind::kReceived) {
+      const auto index = static_cast<int>(in.count);
+      const auto expected =
+          pattern(bytes_, seed_of(completion.port.peer_stage, completion.port.channel, index));
+      if (!equal(in.buffers[static_cast<std::size_t>(index)], expected)) problem_ = "other bytes";
+      post(completion.port);
+    }
+    ++in.count;
+  }
+
+  Communicator& rank_;
+  const int stage_;
+  const std::size_t bytes_;
+  std::vector<Slot> slots_;
+  int due_ = 0;
+  std::string problem_;
+};
+
+class Everywhere : public ::testing::TestWithParam<std::tuple<int, std::size_t>> {};
+
+TEST_P(Everywhere, MessagesArriveWholeAndInOrder) {
+  const auto [stages, bytes] = GetParam();
+  Pipeline pipeline(stages);
+
+  std::vector<std::future<std::string>> ranks;
+  for (int s = 0; s < stages; ++s) {
+    ranks.push_back(std::async(std::launch::async, [&, s, n = stages, size = bytes] {
+      return Exchange(*pipeline.ranks[static_cast<std::size_t>(s)], s, n, size).run();
+    }));
+  }
+
+  for (auto& rank : ranks) EXPECT_EQ(rank.get(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(TcpTransport, Everywhere,
+                         ::testing::Combine(::testing::Values(2, 3, 4),
+                                            ::testing::Values(0, 1, 4096, 1'000'000, 17'000'000)));
+
+TEST(TcpTransport, WorksForAPipelineOfOneStage) {
+  const Pipeline pipeline(1);
+
+  ASSERT_TRUE(pipeline.ranks[0]);
+  EXPECT_TRUE(pipeline.ranks[0]->reports().empty());
+  EXPECT_FALSE(pipeline.ranks[0]->wait(soon(0s), {}));
+}
+
+TEST(TcpTransport, NothingIsSentWithoutAPostedReceiveAndTheWaitIsNoNetworkTime) {
+  Pipeline pipeline(2);
+  Communicator& sender = *pipeline.ranks[0];
+  Communicator& receiver = *pipeline.ranks[1];
+  const auto counters = [&] { return sender.reports().at(0).counters; };
+
+  sender.send(to(1), pattern(1'000'000, 1), 1'000'000);
+  const auto begin = std::chrono::steady_clock::now();
+  while (counters().credit_wait < 100ms && std::chrono::steady_clock::now() < begin + 30s) {
+    EXPECT_FALSE(sender.wait(soon(1ms), {}));
+  }
+  EXPECT_EQ(counters().transfers, 0);
+  EXPECT_FALSE(receiver.wait(soon(0s), {}));
+
+  receiver.receive(from(0), make_buffer(1'000'000), 1'000'000);
+  EXPECT_EQ(next(receiver).kind, Kind::kReceived);
+  EXPECT_EQ(next(sender).kind, Kind::kSent);
+
+  EXPECT_GE(counters().credit_wait, 100ms);
+  EXPECT_LT(counters().busy, 50ms) << "a megabyte over loopback";
+  const auto waited = counters().credit_wait;
+  EXPECT_FALSE(sender.wait(soon(20ms), {}));
+  EXPECT_EQ(counters().credit_wait, waited) << "nothing waits now";
+}
+
+TEST(TcpTransport, ASendIsDoneWhenThePeerHasItNotWhenItIsWritten) {
+  Pipeline pipeline(2);
+
+  pipeline.ranks[0]->send(to(1), pattern(4, 1), 4);
+  EXPECT_FALSE(pipeline.ranks[0]->wait(soon(20ms), {}));
+  pipeline.ranks[1]->receive(from(0), make_buffer(4), 4);
+
+  const Completion sent = next(*pipeline.ranks[0]);
+  EXPECT_EQ(sent.kind, Kind::kSent);
+  EXPECT_EQ(sent.port, to(1));
+  EXPECT_EQ(sent.sequence, 0);
+}
+
+TEST(TcpTransport, CreditsOfOneChannelDoNotServeTheOther) {
+  Pipeline pipeline(3);
+  Communicator& middle = *pipeline.ranks[1];
+
+  middle.send(to(2), pattern(8, 1), 8);
+  middle.send(to(0, Channel::kBackward), pattern(8, 2), 8);
+  pipeline.ranks[0]->receive(from(1, Channel::kBackward), make_buffer(8), 8);
+
+  const Completion sent = next(middle);
+  EXPECT_EQ(sent.port, to(0, Channel::kBackward));
+  EXPECT_FALSE(middle.wait(soon(20ms), {}));
+}
+
+TEST(TcpTransport, ABufferMayBeLargerThanItsMessage) {
+  Pipeline pipeline(2);
+  device::Buffer in = make_buffer(100);
+  in.data()[50] = std::byte{7};
+
+  pipeline.ranks[0]->send(to(1), pattern(80, 1), 50);
+  pipeline.ranks[1]->receive(from(0), in, 50);
+
+  EXPECT_EQ(next(*pipeline.ranks[1]).kind, Kind::kReceived);
+  EXPECT_EQ(std::memcmp(in.data(), pattern(80, 1).data(), 50), 0);
+  EXPECT_EQ(in.data()[50], std::byte{7});
+}
+
+TEST(TcpTransport, GoodputOfAPacedLinkIsTheSetRate) {
+  constexpr double kRate = 20e6;
+  constexpr std::size_t kBytes = 200'000;  // 10 ms each
+  TcpOptions paced;
+  paced.pacing = {{.bytes_per_second = kRate, .boundary = 0, .channel = 0}};
+  Pipeline pipeline(2, {paced});
+  for (int i = 0; i < 20; ++i) {
+    pipeline.ranks[0]->send(to(1), pattern(kBytes, 1), kBytes);
+    pipeline.ranks[1]->receive(from(0), make_buffer(kBytes), kBytes);
+  }
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent);
+
+  const LinkCounters counters = pipeline.ranks[0]->reports().at(0).counters;
+
+  EXPECT_EQ(counters.transfers, 20);
+  EXPECT_EQ(counters.bytes, 20 * static_cast<std::int64_t>(kBytes)) << "all of them were timed";
+  const double goodput = static_cast<double>(counters.bytes) / to_seconds(counters.busy);
+  EXPECT_NEAR(goodput / kRate, 1, 0.1);
+}
+
+TEST(TcpTransport, PacingLeavesOtherBoundariesAlone) {
+  TcpOptions paced;
+  paced.pacing = {{.bytes_per_second = 1, .boundary = 5}, {.bytes_per_second = 1, .channel = 1}};
+  Pipeline pipeline(2, {paced, paced});
+
+  pipeline.ranks[1]->receive(from(0), make_buffer(1'000'000), 1'000'000);
+  pipeline.ranks[0]->send(to(1), pattern(1'000'000, 1), 1'000'000);
+
+  EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent) << "at 1 B/s this would take days";
+}
+
+TEST(TcpTransport, ReportsNameTheLinkAndKnowItsRoundTrip) {
+  Pipeline pipeline(3);
+  std::vector<LinkReport> reports;
+  const Time deadline = soon();
+  do {
+    reports = pipeline.ranks[1]->reports();
+    EXPECT_FALSE(pipeline.ranks[1]->wait(soon(1ms), {}));
+  } while ((reports.at(0).counters.rtt_seconds == 0 || reports.at(1).counters.rtt_seconds == 0) &&
+           std::chrono::steady_clock::now() < deadline);
+
+  ASSERT_EQ(reports.size(), 2U) << "only what this rank sends";
+  EXPECT_EQ(reports[0].channel, Channel::kForward);
+  EXPECT_EQ(reports[0].boundary, 1);
+  EXPECT_EQ(reports[0].from_node, "node-1");
+  EXPECT_EQ(reports[0].to_node, "node-2");
+  EXPECT_EQ(reports[1].channel, Channel::kBackward);
+  EXPECT_EQ(reports[1].boundary, 0);
+  EXPECT_EQ(reports[1].to_node, "node-0");
+  EXPECT_GT(reports[0].counters.rtt_seconds, 0);
+  EXPECT_LT(reports[0].counters.rtt_seconds, 1);
+}
+
+}  // namespace
+}  // namespace weir::transport::test

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/dialer.h"
+
+#include <algorithm>
+
+#include "worker/base/digest.h"
+#include "worker/transport/tcp/socket_options.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+constexpr std::chrono::milliseconds kFirstDelay{20};
+constexpr std::chrono::milliseconds kLongestDelay{500};
+// For the whole of one attempt. A peer that is not at this generation yet keeps the connection
+// waiting; a fresh one then replaces it there.
+constexpr std::chrono::seconds kAttemptLimit{10};
+
+}  // namespace
+
+Dialer::Dialer(asio::io_context& context, Target target, Done done)
+    : context_(context),
+      target_(std::move(target)),
+      done_(std::move(done)),
+      resolver_(context),
+      timer_(context),
+      delay_(kFirstDelay) {}
+
+void Dialer::start() {
+  attempt();
+}
+
+void Dialer::attempt() {
+  const std::uint64_t attempt = ++attempt_;
+  timer_.expires_after(kAttemptLimit);
+  timer_.async_wait([this, attempt, keep = shared_from_this()](ErrorCode error) {
+    if (!error && !stale(attempt)) retry("no answer in time");
+  });
+  ErrorCode error;
+  const auto address = asio::ip::make_address(target_.peer.ip, error);
+  if (error) return resolve();
+  connect({{address, static_cast<std::uint16_t>(target_.peer.data_port)}}, 0);
+}
+
+void Dialer::resolve() {
+  resolver_.async_resolve(
+      target_.peer.ip, std::to_string(target_.peer.data_port),
+      [this, attempt = attempt_, keep = shared_from_this()](
+          ErrorCode error, const asio::ip::tcp::resolver::results_type& results) {
+        if (stale(attempt)) return;
+        if (error) return retry("cannot resolve " + target_.peer.ip + ": " + error.message());
+        Endpoints endpoints;
+        for (const auto& result : results) endpoints.push_back(result.endpoint());
+        if (endpoints.empty()) return retry("cannot resolve " + target_.peer.ip);
+        connect(std::move(endpoints), 0);
+      });
+}
+
+void Dialer::connect(Endpoints endpoints, std::size_t index) {
+  connecting_ = std::make_unique<Socket>(context_);
+  ErrorCode error;
+  const auto endpoint = endpoints[index];
+  connecting_->open(endpoint.protocol(), error);
+  if (error) return retry(error.message());
+  set_socket_options(*connecting_, target_.send_buffer_bytes, target_.dead_after);
+  connecting_->async_connect(endpoint, [this, attempt = attempt_, endpoints = std::move(endpoints),
+                                        index, keep = shared_from_this()](ErrorCode failure) {
+    if (stale(attempt)) return;
+    if (!failure) return greet(std::move(*connecting_));
+    if (index + 1 < endpoints.size()) return connect(endpoints, index + 1);
+    retry(failure.message());
+  });
+}
+
+void Dialer::greet(Socket socket) {
+  stream_ = std::make_shared<RecordStream>(std::move(socket));
+  target_.hello.nonce = random_bytes(kNonceBytes);
+  hello_body_ = encode_hello(target_.hello);
+  const auto keep = shared_from_this();
+  stream_->write(stream_, {RecordType::kHello, hello_body_},
+                 [this, attempt = attempt_, keep](const Status& written) {
+                   if (stale(attempt)) return;
+                   if (!written) return retry(written.error().message);
+                   last_problem_ = "it has not opened this generation yet";
+                   stream_->read(stream_, [this, attempt, keep](Result<Record> record) {
+                     if (!stale(attempt)) answered(std::move(record));
+                   });
+                 });
+}
+
+void Dialer::answered(Result<Record> record) {
+  if (!record) return retry(record.error().message);
+  if (record->type == RecordType::kRefused) return refused(*record);
+  if (record->type != RecordType::kChallenge) return retry("unexpected record in the handshake");
+  challenged(*record);
+}
+
+void Dialer::challenged(const Record& record) {
+  const auto challenge = decode_challenge(record.body);
+  if (!challenge) return retry(challenge.error().message);
+  if (!equal_in_constant_time(challenge->proof,
+                              acceptor_proof(target_.key, hello_body_, challenge->nonce))) {
+    return finish(Error{Code::kForbidden, "it does not hold the key of this job"});
+  }
+  const auto keep = shared_from_this();
+  stream_->write(stream_,
+                 {RecordType::kProof, connector_proof(target_.key, hello_body_, challenge->nonce)},
+                 [this, attempt = attempt_, keep](const Status& written) {
+                   if (stale(attempt)) return;
+                   if (!written) return retry(written.error().message);
+                   stream_->read(stream_, [this, attempt, keep](Result<Record> answer) {
+                     if (!stale(attempt)) judged(std::move(answer));
+                   });
+                 });
+}
+
+void Dialer::judged(Result<Record> record) {
+  if (!record) return retry(record.error().message);
+  if (record->type == RecordType::kRefused) return refused(*record);
+  if (record->type != RecordType::kAccepted) return retry("unexpected record in the handshake");
+  finish(stream_->take_socket());
+}
+
+void Dialer::refused(const Record& record) {
+  const Error error = decode_refusal(record.body);
+  if (error.code == Code::kUnavailable) return retry("refused: " + error.message);
+  finish(error);
+}
+
+void Dialer::retry(const std::string& problem) {
+  last_problem_ = problem;
+  connecting_.reset();
+  if (stream_) stream_->close();
+  const std::uint64_t attempt = ++attempt_;
+  timer_.expires_after(delay_);
+  delay_ = std::min(delay_ * 2, kLongestDelay);
+  timer_.async_wait([this, attempt, keep = shared_from_this()](ErrorCode error) {
+    if (!error && !stale(attempt)) this->attempt();
+  });
+}
+
+void Dialer::finish(Result<Socket> result) {
+  cancel();
+  done_(std::move(result));
+}
+
+void Dialer::cancel() {
+  finished_ = true;
+  timer_.cancel();
+  resolver_.cancel();
+  connecting_.reset();
+  if (stream_) stream_->close();
+}
+
+}  // namespace weir::transport::tcp

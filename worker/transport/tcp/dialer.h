@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connecting side of one (link, direction): finds the peer, connects, proves the key; tries
+// again until it is cancelled, as ranks come up at different times. Io thread only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "worker/base/result.h"
+#include "worker/transport/communicator.h"
+#include "worker/transport/tcp/handshake.h"
+#include "worker/transport/tcp/record_stream.h"
+
+namespace weir::transport::tcp {
+
+class Dialer : public std::enable_shared_from_this<Dialer> {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+  struct Target {
+    PeerAddress peer;
+    Hello hello;  // its nonce is made here
+    std::string key;
+    int send_buffer_bytes = 0;
+    std::chrono::seconds dead_after{0};
+  };
+  // Once: the socket, or kForbidden (wrong key, other job) or kConflict (older generation).
+  using Done = std::function<void(Result<Socket>)>;
+
+  Dialer(boost::asio::io_context& context, Target target, Done done);
+
+  void start();
+  void cancel();
+  const std::string& last_problem() const { return last_problem_; }
+
+ private:
+  using Endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
+
+  void attempt();
+  void resolve();
+  void connect(Endpoints endpoints, std::size_t index);
+  void greet(Socket socket);
+  void answered(Result<Record> record);
+  void challenged(const Record& record);
+  void judged(Result<Record> record);
+  void refused(const Record& record);
+  void retry(const std::string& problem);
+  void finish(Result<Socket> result);
+  bool stale(std::uint64_t attempt) const { return finished_ || attempt != attempt_; }
+
+  boost::asio::io_context& context_;
+  Target target_;
+  Done done_;
+  std::string hello_body_;
+  boost::asio::ip::tcp::resolver resolver_;
+  boost::asio::steady_timer timer_;
+  std::unique_ptr<Socket> connecting_;
+  std::shared_ptr<RecordStream> stream_;
+  std::uint64_t attempt_ = 0;  // late handlers of an earlier attempt do nothing
+  std::chrono::milliseconds delay_;
+  std::string last_problem_ = "not tried yet";
+  bool finished_ = false;
+};
+
+}  // namespace weir::transport::tcp

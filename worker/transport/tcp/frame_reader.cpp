@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/frame_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "worker/base/check.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using std::chrono::steady_clock;
+// Then other links have their turn.
+constexpr std::size_t kReadBudget = std::size_t{4} << 20U;
+
+}  // namespace
+
+void FrameReader::start(std::weak_ptr<void> owner, Hooks hooks) {
+  owner_ = std::move(owner);
+  hooks_ = std::move(hooks);
+  last_heard_ = steady_clock::now();
+  await_readable();
+}
+
+void FrameReader::await_readable() {
+  socket_.async_wait(asio::ip::tcp::socket::wait_read,
+                     [this, keep = owner_.lock()](boost::system::error_code error) {
+                       if (!error && !stopped_) pump();
+                     });
+}
+
+void FrameReader::drain() {
+  if (!stopped_) pump();
+  stopped_ = true;
+}
+
+// 0 = nothing there now. kUnavailable "end of file" and others: the connection is gone.
+Result<std::size_t> FrameReader::read_some(std::span<std::byte> to) {
+  boost::system::error_code error;
+  const std::size_t count = socket_.read_some(asio::buffer(to.data(), to.size()), error);
+  if (error == asio::error::would_block || error == asio::error::try_again ||
+      error == asio::error::interrupted) {
+    return std::size_t{0};
+  }
+  if (error == asio::error::eof) return Error{Code::kUnavailable, "connection closed"};
+  if (error) return Error{Code::kUnavailable, error.message()};
+  return count;
+}
+
+void FrameReader::pump() {
+  std::size_t budget = kReadBudget;
+  bool drained = false;
+  Status state = Unit{};
+  while (!stopped_ && !drained && budget > 0 && state) {
+    const bool direct = header_.has_value();
+    const auto to = direct ? target_.subspan(filled_) : std::span(staging_).subspan(staged_);
+    const auto count = read_some(to);
+    if (!count) {
+      state = count.error();
+      break;
+    }
+    // A short read emptied the socket; asking again would only cost a call.
+    drained = *count < to.size();
+    budget -= std::min(budget, *count);
+    if (direct) {
+      state = add_payload(*count);
+    } else {
+      staged_ += *count;
+      state = parse_staged(drained);
+    }
+  }
+  if (stopped_) return;
+  if (budget < kReadBudget) last_heard_ = steady_clock::now();
+  if (!state) {
+    stopped_ = true;
+    return hooks_.failed(state.error());
+  }
+  hooks_.batch_done();
+  if (!stopped_) await_readable();
+}
+
+Status FrameReader::parse_staged(bool drained) {
+  while (!header_ && staged_ >= kFrameHeaderBytes && !stopped_) {
+    const Status begun = begin_frame(drained);
+    if (!begun) return begun;
+  }
+  return Unit{};
+}
+
+// Takes the header and what is there of its payload out of the staging buffer.
+Status FrameReader::begin_frame(bool drained) {
+  WEIR_TRY(header_, decode_frame(std::span(staging_).first(staged_)));
+  WEIR_TRY(target_, hooks_.begin(*header_));
+  WEIR_CHECK(target_.size() == header_->length, "room for exactly the payload");
+  filled_ = std::min(target_.size(), staged_ - kFrameHeaderBytes);
+  if (filled_ > 0) std::memcpy(target_.data(), staging_.data() + kFrameHeaderBytes, filled_);
+  const std::size_t used = kFrameHeaderBytes + filled_;
+  staged_ -= used;
+  if (staged_ > 0) std::memmove(staging_.data(), staging_.data() + used, staged_);
+
+  message_ = {.bytes = static_cast<std::int64_t>(target_.size())};
+  first_known_ = false;
+  if (drained || filled_ == target_.size()) return add_payload(0);
+  return Unit{};  // one more read belongs to the first
+}
+
+Status FrameReader::add_payload(std::size_t bytes) {
+  filled_ += bytes;
+  const bool complete = filled_ == target_.size();
+  if (!first_known_ || complete) {
+    const auto now = steady_clock::now();
+    if (!first_known_) {
+      first_known_ = true;
+      message_.first = now;
+      message_.first_bytes = static_cast<std::int64_t>(filled_);
+    }
+    message_.last = now;
+  }
+  return complete ? finish_frame() : Status(Unit{});
+}
+
+Status FrameReader::finish_frame() {
+  const FrameHeader header = *header_;
+  header_.reset();
+  return hooks_.complete(header, message_);
+}
+
+}  // namespace weir::transport::tcp

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/greeter.h"
+
+#include "worker/base/digest.h"
+#include "worker/base/log.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+using ErrorCode = boost::system::error_code;
+
+constexpr std::chrono::seconds kAnswerLimit{10};  // for each step of the handshake
+constexpr std::chrono::seconds kParkLimit{60};    // connectors try again after 10 s anyway
+
+std::string address_of(const Greeter::Socket& socket) {
+  ErrorCode error;
+  const auto endpoint = socket.remote_endpoint(error);
+  return error ? "unknown" : endpoint.address().to_string(error);
+}
+
+}  // namespace
+
+Greeter::Greeter(Socket socket)
+    : stream_(std::move(socket)),
+      timer_(stream_.socket().get_executor()),
+      from_(address_of(stream_.socket())) {}
+
+void Greeter::limit(std::chrono::seconds time) {
+  timer_.expires_after(time);
+  timer_.async_wait([this, keep = shared_from_this()](ErrorCode error) {
+    if (!error) stream_.close();  // what waits for it then ends
+  });
+}
+
+void Greeter::start(std::function<void(bool)> greeted) {
+  limit(kAnswerLimit);
+  stream_.read(shared_from_this(), [this, greeted = std::move(greeted)](Result<Record> record) {
+    timer_.cancel();
+    if (!record || record->type != RecordType::kHello) return greeted(false);
+    hello_body_ = std::move(record->body);
+    auto hello = decode_hello(hello_body_);
+    if (!hello) return greeted(false);
+    hello_ = *std::move(hello);
+    greeted(true);
+  });
+}
+
+void Greeter::park(std::function<void()> gone) {
+  limit(kParkLimit);
+  // A connector says nothing before it is challenged: whatever comes is its end.
+  stream_.socket().async_wait(Socket::wait_read,
+                              [this, keep = shared_from_this(), gone = std::move(gone)](ErrorCode) {
+                                if (!answered_) gone();
+                              });
+}
+
+void Greeter::challenge(const std::string& key, std::function<void(Result<Socket>)> done) {
+  answered_ = true;
+  ErrorCode ignored;
+  stream_.socket().cancel(ignored);  // the wait of park()
+  limit(kAnswerLimit);
+  const std::string nonce = random_bytes(kNonceBytes);
+  const Challenge challenge{nonce, acceptor_proof(key, hello_body_, nonce)};
+  const auto keep = shared_from_this();
+  stream_.write(keep, {RecordType::kChallenge, encode_challenge(challenge)},
+                [this, keep, expected = connector_proof(key, hello_body_, nonce),
+                 done = std::move(done)](const Status& written) {
+                  if (!written) return done(written.error());
+                  stream_.read(keep, [this, expected, done](Result<Record> record) {
+                    judge(expected, std::move(record), done);
+                  });
+                });
+}
+
+void Greeter::judge(const std::string& expected, Result<Record> record,
+                    std::function<void(Result<Socket>)> done) {
+  if (!record) return done(record.error());
+  if (record->type != RecordType::kProof || !equal_in_constant_time(record->body, expected)) {
+    const Error error{Code::kForbidden, "wrong key"};
+    refuse(error);
+    return done(error);
+  }
+  stream_.write(shared_from_this(), {RecordType::kAccepted, {}},
+                [this, done = std::move(done)](const Status& written) {
+                  timer_.cancel();
+                  if (!written) return done(written.error());
+                  done(stream_.take_socket());
+                });
+}
+
+void Greeter::refuse(const Error& error) {
+  answered_ = true;
+  log_warn("transport", "refused a data connection",
+           {{"from", from_}, {"stage", hello_.from_stage}, {"reason", error.message}});
+  limit(kAnswerLimit);
+  stream_.write(shared_from_this(), {RecordType::kRefused, encode_refusal(error)},
+                [this](const Status&) { close(); });
+}
+
+void Greeter::close() {
+  answered_ = true;
+  timer_.cancel();
+  stream_.close();
+}
+
+}  // namespace weir::transport::tcp

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The accepting side of one handshake: reads the HELLO, may then be kept waiting until this rank
+// has opened that generation, and challenges. Io thread only.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "worker/base/result.h"
+#include "worker/transport/tcp/handshake.h"
+#include "worker/transport/tcp/record_stream.h"
+
+namespace weir::transport::tcp {
+
+class Greeter : public std::enable_shared_from_this<Greeter> {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+
+  explicit Greeter(Socket socket);
+
+  // Reads the HELLO. greeted(true): hello() is there; (false): the connection is of no use.
+  void start(std::function<void(bool)> greeted);
+  const Hello& hello() const { return hello_; }
+  const std::string& from() const { return from_; }  // address of the other end
+
+  // Waits without answering; `gone` when the peer has given up.
+  void park(std::function<void()> gone);
+  // Proves the key and asks for the peer's proof. done: the socket, or why not (kForbidden: wrong
+  // key).
+  void challenge(const std::string& key, std::function<void(Result<Socket>)> done);
+  void refuse(const Error& error);
+  void close();
+
+ private:
+  void judge(const std::string& expected, Result<Record> record,
+             std::function<void(Result<Socket>)> done);
+  void limit(std::chrono::seconds time);
+
+  RecordStream stream_;
+  boost::asio::steady_timer timer_;
+  std::string hello_body_;
+  Hello hello_;
+  std::string from_;
+  bool answered_ = false;
+};
+
+}  // namespace weir::transport::tcp

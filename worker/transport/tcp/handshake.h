@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records that open a data connection. Pure. Both ends prove that they hold the job's key, by HMAC
+// over both nonces and all that the connection is for; nothing secret crosses the wire.
+//   connector: HELLO     acceptor: CHALLENGE (its proof) or REFUSED
+//   connector: PROOF     acceptor: ACCEPTED or REFUSED
+// Each record: u32 magic, u8 version, u8 type, u16 length, then the body.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "worker/base/result.h"
+#include "worker/transport/communicator.h"
+
+namespace weir::transport::tcp {
+
+constexpr std::size_t kRecordPrefixBytes = 8;
+constexpr std::size_t kMaxRecordBody = 512;
+constexpr std::size_t kNonceBytes = 16;
+constexpr std::size_t kProofBytes = 32;  // HMAC-SHA-256
+
+struct GenerationId {
+  std::uint32_t revision = 0;
+  std::uint16_t incarnation = 0;
+  auto operator<=>(const GenerationId&) const = default;
+  std::string text() const { return std::to_string(revision) + "." + std::to_string(incarnation); }
+};
+
+enum class RecordType : std::uint8_t { kHello, kChallenge, kProof, kAccepted, kRefused };
+
+struct Record {
+  RecordType type = RecordType::kHello;
+  std::string body;
+};
+struct RecordPrefix {
+  RecordType type = RecordType::kHello;
+  std::size_t body_bytes = 0;
+};
+
+// What the connector wants: to send `channel` of this generation from its stage to the acceptor's.
+struct Hello {
+  std::string job_uid;  // at most 128 bytes
+  GenerationId generation;
+  std::uint32_t replica = 0, from_stage = 0, to_stage = 0;
+  Channel channel = Channel::kForward;
+  std::string nonce;  // kNonceBytes
+};
+struct Challenge {
+  std::string nonce, proof;
+};
+
+std::string encode_record(const Record& record);
+Result<RecordPrefix> decode_record_prefix(std::string_view bytes);  // of kRecordPrefixBytes
+
+std::string encode_hello(const Hello& hello);
+Result<Hello> decode_hello(std::string_view body);
+std::string encode_challenge(const Challenge& challenge);
+Result<Challenge> decode_challenge(std::string_view body);
+// The reason travels as text; of the codes only those that the connector acts upon differ.
+std::string encode_refusal(const Error& error);
+Error decode_refusal(std::string_view body);
+
+// hello_body: as it went over the wire. The two proofs differ, so none can be sent back.
+std::string acceptor_proof(std::string_view key, std::string_view hello_body,
+                           std::string_view acceptor_nonce);
+std::string connector_proof(std::string_view key, std::string_view hello_body,
+                            std::string_view acceptor_nonce);
+
+}  // namespace weir::transport::tcp

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/incoming_link.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+Error protocol_error(const std::string& reason) {
+  return {Code::kInvalid, reason};
+}
+
+}  // namespace
+
+IncomingLink::IncomingLink(Joined joined, GenerationId generation,
+                           std::chrono::nanoseconds dead_after)
+    : connection_(std::move(joined), generation, dead_after, std::nullopt) {}
+
+void IncomingLink::start(Hooks hooks) {
+  hooks_ = std::move(hooks);
+  connection_.start(
+      weak_from_this(),
+      {.begin = [this](const FrameHeader& header) { return begin(header); },
+       .complete = [this](const FrameHeader& header,
+                          const BusyMeter::Message& message) { return complete(header, message); },
+       .batch_done = [this] { connection_.writer().flush(); },
+       .drained = [] {},
+       .failed = [this](const std::string& reason) { hooks_.failed(reason); }});
+}
+
+void IncomingLink::receive(device::Buffer buffer, std::size_t bytes) {
+  slots_.push_back({std::move(buffer), bytes});
+  ++posted_;
+}
+
+void IncomingLink::flush() {
+  if (announced_ == posted_ || connection_.peer_left()) return;
+  announced_ = posted_;
+  connection_.writer().push(connection_.header(FrameType::kCredit, announced_));
+  connection_.writer().flush();
+}
+
+Result<std::span<std::byte>> IncomingLink::begin(const FrameHeader& header) {
+  if (header.type == FrameType::kPing) return std::span<std::byte>();
+  if (header.type != FrameType::kData) {
+    return protocol_error("a sender sent a frame that only receivers send");
+  }
+  if (header.sequence != received_ || received_ == announced_) {
+    return protocol_error("message " + std::to_string(header.sequence) + " where " +
+                          std::to_string(received_) + " is due and " + std::to_string(announced_) +
+                          " are granted");
+  }
+  const Slot& slot = slots_.front();
+  if (header.length != slot.bytes) {
+    return protocol_error("message " + std::to_string(header.sequence) + " has " +
+                          std::to_string(header.length) + " bytes, the receiver expects " +
+                          std::to_string(slot.bytes));
+  }
+  return std::span(slot.buffer.data(), slot.bytes);
+}
+
+Status IncomingLink::complete(const FrameHeader& header, const BusyMeter::Message& message) {
+  if (header.type == FrameType::kPing) {
+    connection_.writer().push(connection_.header(FrameType::kPong, header.sequence));
+  }
+  if (header.type != FrameType::kData) return Unit{};
+  slots_.pop_front();
+  ++received_;
+  hooks_.received(header.sequence);
+  connection_.writer().push(
+      connection_.header(FrameType::kAcknowledgement, header.sequence, kAcknowledgementBytes),
+      encode_acknowledgement(meter_.add(message)));
+  return Unit{};
+}
+
+// The sender may be in mid-message for long and not ping: it must hear that this end lives.
+void IncomingLink::heartbeat(Time now, bool own_pause) {
+  if (own_pause) connection_.forgive_silence(now);
+  connection_.check_alive(now);
+  if (!connection_.writer().empty() || connection_.peer_left()) return;
+  connection_.writer().push(connection_.header(FrameType::kPong, 0));
+  connection_.writer().flush();
+}
+
+}  // namespace weir::transport::tcp

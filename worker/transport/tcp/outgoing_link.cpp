@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/outgoing_link.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr int kQuickPings = 4;  // a round trip time is known before the first step ends
+// A peer that grants more than this has lost count.
+constexpr std::uint64_t kMostCreditsAhead = 1U << 20U;
+
+Error protocol_error(const std::string& reason) {
+  return {Code::kInvalid, reason};
+}
+
+}  // namespace
+
+OutgoingLink::OutgoingLink(Joined joined, GenerationId generation, nanoseconds dead_after,
+                           std::optional<Pacer> pacer)
+    : connection_(std::move(joined), generation, dead_after, std::move(pacer)) {}
+
+void OutgoingLink::start(Hooks hooks) {
+  hooks_ = std::move(hooks);
+  connection_.start(weak_from_this(),
+                    {.begin = [this](const FrameHeader& header) { return begin(header); },
+                     .complete = [this](const FrameHeader& header,
+                                        const BusyMeter::Message&) { return complete(header); },
+                     .batch_done = [this] { connection_.writer().flush(); },
+                     .drained = [this] { note_waiting(); },
+                     .failed = [this](const std::string& reason) { hooks_.failed(reason); }});
+  ping(true);
+  connection_.writer().flush();
+}
+
+void OutgoingLink::send(device::Buffer buffer, std::size_t bytes) {
+  if (connection_.peer_left()) return connection_.fail("left, but a message is due");
+  queue_.push_back({std::move(buffer), bytes});
+  start_messages();
+  connection_.writer().flush();
+  note_waiting();
+}
+
+void OutgoingLink::start_messages() {
+  while (!queue_.empty() && started_ < granted_) {
+    Message& message = queue_.front();
+    connection_.writer().push(connection_.header(FrameType::kData, started_, message.bytes),
+                              message.buffer, message.bytes);
+    in_flight_.push_back(std::move(message));
+    queue_.pop_front();
+    ++started_;
+  }
+}
+
+// Waiting for a credit: a message is there, nothing else is being written, and no slot is granted.
+void OutgoingLink::note_waiting() {
+  const bool waits = !queue_.empty() && started_ == granted_ && connection_.writer().empty();
+  if (waits == waiting_since_.has_value()) return;  // only this thread changes it
+  const auto now = steady_clock::now();
+  const std::lock_guard lock(counters_mutex_);
+  if (waiting_since_) counters_.credit_wait += now - *waiting_since_;
+  waiting_since_ = waits ? std::optional(now) : std::nullopt;
+}
+
+Result<std::span<std::byte>> OutgoingLink::begin(const FrameHeader& header) {
+  switch (header.type) {
+    case FrameType::kAcknowledgement:
+      return std::span<std::byte>(acknowledgement_);
+    case FrameType::kCredit:
+    case FrameType::kPong:
+      return std::span<std::byte>();
+    case FrameType::kData:
+    case FrameType::kPing:
+    case FrameType::kGoodbye:
+      break;
+  }
+  return protocol_error("a receiver sent a frame that only senders send");
+}
+
+Status OutgoingLink::complete(const FrameHeader& header) {
+  if (header.type == FrameType::kCredit) return credited(header.sequence);
+  if (header.type == FrameType::kAcknowledgement) return acknowledged(header.sequence);
+  if (header.type == FrameType::kPong) ponged(header.sequence);
+  if (header.type == FrameType::kGoodbye && !(queue_.empty() && in_flight_.empty())) {
+    return protocol_error("left, but messages are due");
+  }
+  return Unit{};
+}
+
+Status OutgoingLink::credited(std::uint64_t granted) {
+  if (granted < granted_ || granted > acknowledged_ + kMostCreditsAhead) {
+    return protocol_error("credits: " + std::to_string(granted) + " after " +
+                          std::to_string(granted_));
+  }
+  granted_ = granted;
+  start_messages();
+  note_waiting();
+  return Unit{};
+}
+
+Status OutgoingLink::acknowledged(std::uint64_t sequence) {
+  if (in_flight_.empty() || sequence != acknowledged_) {
+    return protocol_error("acknowledgement of message " + std::to_string(sequence) +
+                          " where that of " + std::to_string(acknowledged_) + " is due");
+  }
+  const auto arrival = decode_acknowledgement(acknowledgement_);
+  if (!arrival) return arrival.error();
+  const auto bytes = static_cast<std::int64_t>(in_flight_.front().bytes);
+  if (arrival->counted_bytes != 0 && arrival->counted_bytes != bytes) {
+    return protocol_error("acknowledgement counts other bytes than were sent");
+  }
+  in_flight_.pop_front();
+  ++acknowledged_;
+  {
+    const std::lock_guard lock(counters_mutex_);
+    count_transfer(counters_, arrival->counted_bytes, arrival->busy);
+  }
+  hooks_.sent(sequence);
+  return Unit{};
+}
+
+void OutgoingLink::ping(bool measured) {
+  ++pings_;
+  if (measured) {
+    ping_sequence_ = pings_;
+    ping_sent_ = steady_clock::now();
+  }
+  connection_.writer().push(connection_.header(FrameType::kPing, pings_));
+}
+
+void OutgoingLink::ponged(std::uint64_t sequence) {
+  if (sequence == 0 || sequence != ping_sequence_) return;  // a heartbeat
+  ping_sequence_ = 0;
+  round_trips_.add(steady_clock::now() - ping_sent_);
+  {
+    const std::lock_guard lock(counters_mutex_);
+    counters_.rtt_seconds = round_trips_.smallest_seconds();
+  }
+  if (++quick_pings_ < kQuickPings) ping(true);
+}
+
+void OutgoingLink::heartbeat(Time now, bool own_pause) {
+  if (own_pause) connection_.forgive_silence(now);
+  connection_.check_alive(now);
+  if (!connection_.writer().empty() || connection_.peer_left()) return;
+  ping(in_flight_.empty());
+  connection_.writer().flush();
+}
+
+LinkCounters OutgoingLink::counters() const {
+  const std::lock_guard lock(counters_mutex_);
+  LinkCounters result = counters_;
+  if (waiting_since_) result.credit_wait += steady_clock::now() - *waiting_since_;
+  return result;
+}
+
+}  // namespace weir::transport::tcp

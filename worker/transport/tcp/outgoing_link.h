@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending end of one (link, direction): starts a message only with a credit, holds it until the
+// peer has acknowledged its last byte, and counts. Io thread, except counters().
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "worker/transport/communicator.h"
+#include "worker/transport/tcp/connection.h"
+
+namespace weir::transport::tcp {
+
+class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  struct Hooks {
+    std::function<void(std::uint64_t sequence)> sent;
+    std::function<void(const std::string& reason)> failed;
+  };
+
+  OutgoingLink(Joined joined, GenerationId generation, std::chrono::nanoseconds dead_after,
+               std::optional<Pacer> pacer);
+
+  void start(Hooks hooks);
+  void send(device::Buffer buffer, std::size_t bytes);
+  void heartbeat(Time now, bool own_pause);
+  void close(bool goodbye) { connection_.close(goodbye); }
+
+  const Port& port() const { return connection_.port(); }
+  const PeerAddress& peer() const { return connection_.peer(); }
+  LinkCounters counters() const;  // any thread
+
+ private:
+  struct Message {
+    device::Buffer buffer;
+    std::size_t bytes = 0;
+  };
+
+  Result<std::span<std::byte>> begin(const FrameHeader& header);
+  Status complete(const FrameHeader& header);
+  Status credited(std::uint64_t granted);
+  Status acknowledged(std::uint64_t sequence);
+  void ponged(std::uint64_t sequence);
+  void ping(bool measured);
+  void start_messages();
+  void note_waiting();
+
+  Connection connection_;
+  Hooks hooks_;
+  std::deque<Message> queue_;      // not started
+  std::deque<Message> in_flight_;  // started, not acknowledged
+  std::uint64_t started_ = 0;
+  std::uint64_t acknowledged_ = 0;
+  std::uint64_t granted_ = 0;
+  std::array<std::byte, kAcknowledgementBytes> acknowledgement_{};
+
+  std::uint64_t pings_ = 0;
+  std::uint64_t ping_sequence_ = 0;  // of the ping that measures; 0 = none
+  Time ping_sent_{};
+  int quick_pings_ = 0;  // of the first few, one after the other
+  RoundTrips round_trips_;
+
+  mutable std::mutex counters_mutex_;  // guards the two below
+  LinkCounters counters_;
+  std::optional<Time> waiting_since_;  // for a credit
+};
+
+}  // namespace weir::transport::tcp

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/rendezvous.h"
+
+#include <algorithm>
+
+#include "worker/transport/tcp/socket_options.h"
+
+namespace weir::transport::tcp {
+
+Rendezvous::Rendezvous(boost::asio::io_context& context, Generation generation,
+                       const TcpOptions& options)
+    : context_(context), generation_(std::move(generation)), options_(options) {
+  add(generation_.next, Channel::kForward, true);
+  add(generation_.previous, Channel::kBackward, true);
+  add(generation_.previous, Channel::kForward, false);
+  add(generation_.next, Channel::kBackward, false);
+}
+
+void Rendezvous::add(const std::optional<PeerAddress>& peer, Channel channel, bool sending) {
+  if (!peer) return;
+  slots_.push_back(
+      {.port = {.peer_stage = peer->stage, .channel = channel, .sending = sending}, .peer = *peer});
+}
+
+void Rendezvous::start() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].port.sending) dial(i);
+  }
+  if (complete()) outcome_.try_push(Unit{});  // a pipeline of one stage
+}
+
+void Rendezvous::dial(std::size_t index) {
+  Slot& slot = slots_[index];
+  Dialer::Target target{.peer = slot.peer,
+                        .hello = {.job_uid = generation_.job_uid,
+                                  .generation = id(),
+                                  .replica = static_cast<std::uint32_t>(generation_.replica),
+                                  .from_stage = static_cast<std::uint32_t>(generation_.stage),
+                                  .to_stage = static_cast<std::uint32_t>(slot.peer.stage),
+                                  .channel = slot.port.channel},
+                        .key = generation_.job_key,
+                        .send_buffer_bytes = options_.send_buffer_bytes,
+                        .dead_after = options_.dead_after};
+  slot.dialer = std::make_shared<Dialer>(
+      context_, std::move(target),
+      [this, index, keep = weak_from_this()](Result<Dialer::Socket> socket) {
+        const auto alive = keep.lock();
+        if (!alive || finished_) return;
+        if (socket) return joined(index, *std::move(socket));
+        outcome_.try_push(socket.error().with(name_of(slots_[index].peer)));
+      });
+  slot.dialer->start();
+}
+
+bool Rendezvous::expects(const Hello& hello) const {
+  return std::ranges::any_of(slots_, [&](const Slot& slot) {
+    return !slot.port.sending && slot.port.channel == hello.channel &&
+           slot.port.peer_stage == static_cast<int>(hello.from_stage);
+  });
+}
+
+void Rendezvous::greet(std::shared_ptr<Greeter> greeter) {
+  const auto slot = std::ranges::find_if(slots_, [&](const Slot& s) {
+    return !s.port.sending && s.port.channel == greeter->hello().channel;
+  });
+  const auto index = static_cast<std::size_t>(slot - slots_.begin());
+  greeter->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
+                                           greeter](Result<Greeter::Socket> socket) {
+    if (finished_) return;
+    if (socket) return joined(index, *std::move(socket));
+    slots_[index].problem = socket.error().message;
+  });
+}
+
+// A later connection for the same port replaces the first: its connector has started anew.
+void Rendezvous::joined(std::size_t index, boost::asio::ip::tcp::socket socket) {
+  set_socket_options(socket, options_.send_buffer_bytes, options_.dead_after);
+  slots_[index].socket.emplace(std::move(socket));
+  if (complete()) outcome_.try_push(Unit{});
+}
+
+bool Rendezvous::complete() const {
+  return std::ranges::all_of(slots_, [](const Slot& slot) { return slot.socket.has_value(); });
+}
+
+std::vector<Joined> Rendezvous::finish() {
+  finished_ = true;
+  for (Slot& slot : slots_) {
+    if (slot.dialer) slot.dialer->cancel();
+  }
+  std::vector<Joined> result;
+  if (complete()) {
+    for (Slot& slot : slots_) {
+      result.push_back({slot.port, slot.peer, std::move(*slot.socket)});
+    }
+  }
+  return result;
+}
+
+std::string Rendezvous::missing() const {
+  std::string text;
+  for (const Slot& slot : slots_) {
+    if (slot.socket) continue;
+    if (!text.empty()) text += "; ";
+    if (slot.port.sending) {
+      text += name_of(slot.peer) + ": " + slot.dialer->last_problem();
+    } else {
+      text += "no connection from " + name_of(slot.peer);
+      if (!slot.problem.empty()) text += " (" + slot.problem + ")";
+    }
+  }
+  return text;
+}
+
+}  // namespace weir::transport::tcp
