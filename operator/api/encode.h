@@ -31,8 +31,8 @@ struct PodManifest {
   std::string name, json;
   std::vector<std::string> env_conflicts;  // names that the user set and that ours gave way to
 };
-// Merge order of api.md 3; kInvalid names the field (template without container trainer, template
-// that is no object, ...).
+// Merge order of api.md 3. Errors: kNotFound: the template lists containers, but none is trainer;
+// kInvalid names the field of the template that cannot be merged.
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input);
 // Digest (16 hex digits) of what the user wrote for the pods; not of what the operator adds.
 std::string template_hash(const PipelineJob& job);
@@ -45,7 +45,8 @@ std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision
                                    const std::string& plan_json);  // immutable
 
 // Bodies of server-side apply on /status: all fields of that owner.
-std::string encode_status(const PipelineJob& job, const JobStatus& status);
+// guarded: carries metadata.resourceVersion, so that a paused former leader cannot win.
+std::string encode_status(const PipelineJob& job, const JobStatus& status, bool guarded = false);
 std::string encode_report_status(const PipelineJob& job, const ReportStatus& status);
 
 struct Event {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Service, ConfigMaps, Events. Pods: pod_manifest.cpp; status: status_json.cpp.
+#include "operator/api/encode.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/encode_parts.h"
+#include "operator/api/json_read.h"
+#include "worker/base/time_text.h"
+
+namespace weir::api {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kMaxNote = 1024;     // events.k8s.io/v1
+constexpr std::size_t kMaxInstance = 128;  // reportingInstance
+
+// Cuts text to at most `limit` bytes, never inside a UTF-8 character.
+std::string cut(const std::string& text, std::size_t limit) {
+  if (text.size() <= limit) return text;
+  std::size_t end = limit;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> job_labels(const PipelineJob& job) {
+  return {{"app.kubernetes.io/name", "pipelinejob"},
+          {"app.kubernetes.io/instance", job.meta.name},
+          {"app.kubernetes.io/part-of", job.meta.name},
+          {"app.kubernetes.io/managed-by", "weir-operator"},
+          {"weir.dev/job-name", job.meta.name},
+          {"weir.dev/job-uid", job.meta.uid}};
+}
+
+json owned_metadata(const PipelineJob& job, const std::string& name) {
+  return {{"name", name},
+          {"namespace", job.meta.namespace_name},
+          {"labels", job_labels(job)},
+          {"ownerReferences",
+           {{{"apiVersion", "weir.dev/v1alpha1"},
+             {"kind", "PipelineJob"},
+             {"name", job.meta.name},
+             {"uid", job.meta.uid},
+             {"controller", true},
+             {"blockOwnerDeletion", true}}}}};
+}
+
+std::string encode_service(const PipelineJob& job) {
+  json ports = json::array();
+  for (const auto& [name, port] : kWorkerPorts) {
+    ports.push_back({{"name", name}, {"port", port}, {"protocol", "TCP"}});
+  }
+  return dump_json(
+      {{"apiVersion", "v1"},
+       {"kind", "Service"},
+       {"metadata", owned_metadata(job, job.meta.name)},
+       {"spec",
+        {{"clusterIP", "None"},
+         {"publishNotReadyAddresses", true},
+         {"selector", {{"weir.dev/job-name", job.meta.name}, {"weir.dev/job-uid", job.meta.uid}}},
+         {"ports", std::move(ports)}}}});
+}
+
+std::string encode_control_config_map(const PipelineJob& job, const std::string& control_url,
+                                      const std::string& ca_bundle_pem) {
+  return dump_json({{"apiVersion", "v1"},
+                    {"kind", "ConfigMap"},
+                    {"metadata", owned_metadata(job, job.meta.name + "-control")},
+                    {"data", {{"url", control_url}, {"ca.crt", ca_bundle_pem}}}});
+}
+
+std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision,
+                                   const std::string& plan_json) {
+  return dump_json(
+      {{"apiVersion", "v1"},
+       {"kind", "ConfigMap"},
+       {"metadata", owned_metadata(job, job.meta.name + "-plan-" + std::to_string(revision))},
+       {"immutable", true},
+       {"data", {{"plan.json", plan_json}}}});
+}
+
+std::string encode_event(const PipelineJob& job, const Event& event, const std::string& name,
+                         const std::string& instance, Time now) {
+  return dump_json({{"apiVersion", "events.k8s.io/v1"},
+                    {"kind", "Event"},
+                    {"metadata", {{"name", name}, {"namespace", job.meta.namespace_name}}},
+                    {"eventTime", to_rfc3339_micro(now)},
+                    {"reportingController", "weir.dev/operator"},
+                    {"reportingInstance", cut(instance, kMaxInstance)},
+                    {"type", event.type},
+                    {"reason", event.reason},
+                    {"action", event.action.empty() ? event.reason : event.action},
+                    {"note", cut(event.note, kMaxNote)},
+                    {"regarding",
+                     {{"apiVersion", "weir.dev/v1alpha1"},
+                      {"kind", "PipelineJob"},
+                      {"name", job.meta.name},
+                      {"namespace", job.meta.namespace_name},
+                      {"uid", job.meta.uid},
+                      {"resourceVersion", job.meta.resource_version}}}});
+}
+
+}  // namespace weir::api

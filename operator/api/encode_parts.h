@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What encode.cpp and pod_manifest.cpp share; not for other rooms.
+#pragma once
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "operator/api/pipeline_job.h"
+
+namespace weir::api {
+
+// api.md 7: control, data and metrics port of a worker.
+constexpr std::array<std::pair<const char*, int>, 3> kWorkerPorts{
+    {{"control", 7070}, {"data", 7071}, {"metrics", 9400}}};
+
+// Name, namespace, labels and the controlling owner reference.
+nlohmann::json owned_metadata(const PipelineJob& job, const std::string& name);
+
+}  // namespace weir::api

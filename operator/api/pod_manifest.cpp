@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker pod: what the user wrote (template > group > worker), then what is always ours.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/api/encode.h"
+#include "operator/api/encode_parts.h"
+#include "operator/api/json_read.h"
+#include "worker/base/digest.h"
+
+namespace weir::api {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt
+constexpr int kGraceWithoutCheckpoint = 30;    // seconds, api.md 3 checkpoint.path
+constexpr int kGraceWithCheckpoint = 120;
+constexpr int kTokenSeconds = 3600;      // api.md 9
+constexpr std::size_t kHashLength = 16;  // CRD: status.templateHash maxLength 16
+
+json parsed_or(const std::string& text, json otherwise) {
+  if (text.empty()) return otherwise;
+  json value = json::parse(text, nullptr, false);
+  return value.is_discarded() ? otherwise : value;
+}
+
+// Lists of objects that merge by one key; later lists win and keep the place of the first.
+void merge_by(json& into, const json& list, const char* key) {
+  for (const json& item : list) {
+    const auto same = std::find_if(into.begin(), into.end(), [&](const json& old) {
+      return item.contains(key) && old.contains(key) && old[key] == item[key];
+    });
+    if (same == into.end()) {
+      into.push_back(item);
+    } else {
+      *same = item;
+    }
+  }
+}
+
+void set_if_absent(json& object, const char* key, json value) {
+  if (!object.contains(key)) object[key] = std::move(value);
+}
+
+int grace_seconds(const JobSpec& spec) {
+  if (spec.checkpoint_path.empty()) return kGraceWithoutCheckpoint;
+  return spec.checkpoint_grace_seconds.value_or(kGraceWithCheckpoint);
+}
+
+Error invalid(const WorkerGroup& group, const std::string& what) {
+  return {Code::kInvalid, "workerGroups[" + group.name + "].template" + what};
+}
+
+// The template with all parts that we merge into in the right type: metadata.labels,
+// metadata.annotations, spec, spec.containers.
+Result<json> checked_template(const WorkerGroup& group) {
+  json whole = json::object();
+  if (!group.template_json.empty()) {
+    whole = json::parse(group.template_json, nullptr, false);
+    if (!whole.is_object()) return invalid(group, ": not an object");
+  }
+  for (const auto& [key, value] : whole.items()) {
+    if (key != "metadata" && key != "spec") return invalid(group, ": unknown field " + key);
+    if (!value.is_object()) return invalid(group, "." + key + ": not an object");
+  }
+  const json metadata = whole.value("metadata", json::object());
+  for (const auto& [key, value] : metadata.items()) {
+    if (key == "creationTimestamp" && value.is_null()) continue;  // what tools print
+    if (key != "labels" && key != "annotations") {
+      return invalid(group, ".metadata." + key + ": only labels and annotations may be set");
+    }
+    if (!value.is_object()) return invalid(group, ".metadata." + key + ": not an object");
+  }
+  const json spec = whole.value("spec", json::object());
+  for (const char* key : {"containers", "volumes"}) {
+    const auto list = spec.find(key);
+    if (list == spec.end()) continue;
+    if (!list->is_array()) return invalid(group, ".spec." + std::string(key) + ": not a list");
+    for (const json& item : *list) {
+      if (!item.is_object()) {
+        return invalid(group, ".spec." + std::string(key) + ": an entry is not an object");
+      }
+    }
+  }
+  for (const json& container : spec.value("containers", json::array())) {
+    for (const char* key : {"env", "volumeMounts", "ports"}) {
+      if (container.contains(key) && !container[key].is_array()) {
+        return invalid(group, ".spec.containers: " + std::string(key) + " is not a list");
+      }
+    }
+  }
+  for (const char* key : {"nodeSelector", "affinity"}) {
+    if (spec.contains(key) && !spec[key].is_object()) {
+      return invalid(group, ".spec." + std::string(key) + ": not an object");
+    }
+  }
+  return whole;
+}
+
+json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& group) {
+  const auto field = [](const char* path) { return json{{"fieldRef", {{"fieldPath", path}}}}; };
+  json env = json::array();
+  const auto text = [&env](const char* name, const std::string& value) {
+    env.push_back({{"name", name}, {"value", value}});
+  };
+  text("WEIR_JOB_NAME", job.meta.name);
+  text("WEIR_JOB_NAMESPACE", job.meta.namespace_name);
+  text("WEIR_JOB_UID", job.meta.uid);
+  text("WEIR_WORKER_GROUP", input.group);
+  text("WEIR_WORKER_INDEX", std::to_string(input.worker_index));
+  text("WEIR_WORKERS", std::to_string(input.workers));
+  text("WEIR_RANKS", std::to_string(group.ranks_per_worker));
+  text("WEIR_ATTEMPT", std::to_string(input.attempt));
+  text("WEIR_COORDINATOR", input.coordinator);
+  text("WEIR_CONTROL_URL", input.control_url);
+  text("WEIR_CONTROL_DIR", kControlDir);
+  text("WEIR_GRACE_SECONDS", std::to_string(grace_seconds(job.spec)));
+  text("WEIR_TRANSPORT", job.spec.transport);
+  text("WEIR_PROFILE_SOURCE", job.spec.profile.source);
+  text("WEIR_PROFILE_ROUNDS", std::to_string(job.spec.profile.warmup_steps));
+  for (const auto& [name, path] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"WEIR_NODE_NAME", "spec.nodeName"},
+           {"WEIR_POD_NAME", "metadata.name"},
+           {"WEIR_POD_UID", "metadata.uid"},
+           {"WEIR_POD_IPS", "status.podIPs"}}) {
+    env.push_back({{"name", name}, {"valueFrom", field(path)}});
+  }
+  return env;
+}
+
+// container trainer: template > group > worker > ours; env by name, mounts by path.
+json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup& group,
+                json trainer, std::vector<std::string>& conflicts) {
+  const WorkerSpec& worker = job.spec.worker;
+  trainer["name"] = "trainer";
+  if (!worker.image.empty()) set_if_absent(trainer, "image", worker.image);
+  if (!worker.image_pull_policy.empty()) {
+    set_if_absent(trainer, "imagePullPolicy", worker.image_pull_policy);
+  }
+  if (!worker.command.empty()) set_if_absent(trainer, "command", worker.command);
+  if (!worker.args.empty()) set_if_absent(trainer, "args", worker.args);
+  if (!group.resources.empty()) {
+    set_if_absent(trainer, "resources", parsed_or(group.resources, json::object()));
+  }
+
+  json env = our_env(job, input, group);
+  json users = parsed_or(worker.env, json::array());
+  merge_by(users, trainer.value("env", json::array()), "name");
+  for (const json& mine : env) {
+    for (const json& item : users) {
+      if (item.is_object() && item.value("name", json()) == mine["name"]) {
+        conflicts.push_back(mine["name"].get<std::string>());
+      }
+    }
+  }
+  merge_by(env, users, "name");
+  trainer["env"] = std::move(env);
+
+  json mounts = json::array({{{"name", "weir-shm"}, {"mountPath", "/dev/shm"}}});
+  merge_by(mounts, parsed_or(worker.volume_mounts, json::array()), "mountPath");
+  merge_by(mounts, trainer.value("volumeMounts", json::array()), "mountPath");
+  merge_by(mounts, {{{"name", "weir-control"}, {"mountPath", kControlDir}, {"readOnly", true}}},
+           "mountPath");
+  trainer["volumeMounts"] = std::move(mounts);
+
+  json ports = trainer.value("ports", json::array());
+  for (const auto& [name, port] : kWorkerPorts) {
+    merge_by(ports, {{{"name", name}, {"containerPort", port}, {"protocol", "TCP"}}}, "name");
+  }
+  trainer["ports"] = std::move(ports);
+  set_if_absent(trainer, "readinessProbe",
+                {{"httpGet", {{"path", "/metrics"}, {"port", 9400}}}, {"periodSeconds", 10}});
+  trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
+  return trainer;
+}
+
+json our_volumes(const PipelineJob& job) {
+  return {{{"name", "weir-shm"},
+           {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.spec.shared_memory}}}},
+          {{"name", "weir-control"},
+           {"projected",
+            {{"sources",
+              {{{"serviceAccountToken",
+                 {{"audience", "weir.dev/control"},
+                  {"expirationSeconds", kTokenSeconds},
+                  {"path", "token"}}}},
+               {{"configMap",
+                 {{"name", job.meta.name + "-control"},
+                  {"items", {{{"key", "ca.crt"}, {"path", "ca.crt"}}}}}}}}}}}}};
+}
+
+// Preferred podAffinity: the narrowest key weighs most. Required affinity would make pods
+// unschedulable. Avoided nodes are excluded in every required node term.
+void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
+  json affinity = spec.value("affinity", json::object());
+  const json selector = {
+      {"matchLabels", {{"weir.dev/job-name", job.meta.name}, {"weir.dev/job-uid", job.meta.uid}}}};
+  json& preferred = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+  if (!preferred.is_array()) preferred = json::array();
+  const int keys = static_cast<int>(job.spec.topology_keys.size());
+  for (int i = 0; i < keys; ++i) {
+    preferred.push_back({{"weight", 100 * (i + 1) / keys},
+                         {"podAffinityTerm",
+                          {{"labelSelector", selector},
+                           {"topologyKey", job.spec.topology_keys[static_cast<std::size_t>(i)]}}}});
+  }
+  if (preferred.empty()) affinity.erase("podAffinity");
+  if (!input.avoided_nodes.empty()) {
+    json& terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                          ["nodeSelectorTerms"];
+    if (!terms.is_array() || terms.empty()) terms = json::array({json::object()});
+    for (json& term : terms) {
+      json& fields = term["matchFields"];
+      if (!fields.is_array()) fields = json::array();
+      for (const std::string& node : input.avoided_nodes) {
+        fields.push_back({{"key", "metadata.name"}, {"operator", "NotIn"}, {"values", {node}}});
+      }
+    }
+  }
+  if (!affinity.empty()) spec["affinity"] = std::move(affinity);
+}
+
+void add_group_and_worker(const PipelineJob& job, const WorkerGroup& group, json& spec) {
+  const WorkerSpec& worker = job.spec.worker;
+  json selector = group.node_selector;
+  selector.update(spec.value("nodeSelector", json::object()));
+  if (!selector.empty()) spec["nodeSelector"] = std::move(selector);
+  if (!group.tolerations.empty()) {
+    set_if_absent(spec, "tolerations", parsed_or(group.tolerations, json::array()));
+  }
+  if (!worker.image_pull_secrets.empty()) {
+    set_if_absent(spec, "imagePullSecrets", parsed_or(worker.image_pull_secrets, json::array()));
+  }
+  if (!worker.service_account.empty()) {
+    set_if_absent(spec, "serviceAccountName", worker.service_account);
+  }
+  if (!worker.priority_class.empty()) {
+    set_if_absent(spec, "priorityClassName", worker.priority_class);
+  }
+  if (!job.spec.scheduler_name.empty()) {
+    set_if_absent(spec, "schedulerName", job.spec.scheduler_name);
+  }
+  if (job.spec.host_network) {
+    set_if_absent(spec, "hostNetwork", true);
+    set_if_absent(spec, "dnsPolicy", "ClusterFirstWithHostNet");
+  }
+  set_if_absent(spec, "terminationGracePeriodSeconds", grace_seconds(job.spec));
+  json volumes = parsed_or(worker.volumes, json::array());
+  merge_by(volumes, spec.value("volumes", json::array()), "name");
+  merge_by(volumes, our_volumes(job), "name");
+  spec["volumes"] = std::move(volumes);
+}
+
+json pod_metadata(const PipelineJob& job, const PodInput& input, const std::string& name,
+                  const json& from_template) {
+  json metadata = owned_metadata(job, name);
+  json labels = from_template.value("labels", json::object());
+  labels.update(metadata["labels"]);
+  labels["app.kubernetes.io/component"] = input.worker_index == 0 ? "coordinator" : "worker";
+  labels["weir.dev/worker-group"] = input.group;
+  labels["weir.dev/worker-index"] = std::to_string(input.worker_index);
+  labels["weir.dev/attempt"] = std::to_string(input.attempt);
+  metadata["labels"] = std::move(labels);
+  json annotations = {{"prometheus.io/scrape", "true"}, {"prometheus.io/port", "9400"}};
+  annotations.update(from_template.value("annotations", json::object()));
+  metadata["annotations"] = std::move(annotations);
+  return metadata;
+}
+
+}  // namespace
+
+std::string pod_name(const std::string& job, const std::string& group, int index, int attempt) {
+  const std::string name = job + "-" + group + "-" + std::to_string(index);
+  return attempt == 0 ? name : name + "-" + std::to_string(attempt);
+}
+
+Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
+  const auto group = std::ranges::find(job.spec.worker_groups, input.group, &WorkerGroup::name);
+  if (group == job.spec.worker_groups.end()) {
+    return Error{Code::kInvalid, "workerGroups: no group " + input.group};
+  }
+  WEIR_TRY(const json whole, checked_template(*group));
+
+  PodManifest manifest;
+  manifest.name = pod_name(job.meta.name, input.group, input.index_in_group, input.attempt);
+  json spec = whole.value("spec", json::object());
+  json containers = spec.value("containers", json::array());
+  const auto trainer = std::find_if(containers.begin(), containers.end(), [](const json& item) {
+    return item.value("name", json()) == "trainer";
+  });
+  if (trainer != containers.end()) {
+    *trainer = trainer_of(job, input, *group, *trainer, manifest.env_conflicts);
+  } else if (containers.empty()) {
+    containers.push_back(trainer_of(job, input, *group, json::object(), manifest.env_conflicts));
+  } else {
+    return Error{Code::kNotFound, "workerGroups[" + group->name +
+                                      "].template.spec.containers: none is named trainer"};
+  }
+  if (containers.size() == 1 && !containers[0].contains("image")) {
+    return Error{Code::kInvalid,
+                 "worker.image: missing, and the template of group " + group->name + " sets none"};
+  }
+  spec["containers"] = std::move(containers);
+  add_group_and_worker(job, *group, spec);
+  add_affinity(job, input, spec);
+  spec["restartPolicy"] = "Never";
+  spec["hostname"] = pod_name(job.meta.name, input.group, input.index_in_group, 0);
+  spec["subdomain"] = job.meta.name;
+  spec["automountServiceAccountToken"] = false;
+  spec["enableServiceLinks"] = false;
+
+  const json pod = {{"apiVersion", "v1"},
+                    {"kind", "Pod"},
+                    {"metadata", pod_metadata(job, input, manifest.name,
+                                              whole.value("metadata", json::object()))},
+                    {"spec", std::move(spec)}};
+  manifest.json = dump_json(pod);
+  return manifest;
+}
+
+std::string template_hash(const PipelineJob& job) {
+  const JobSpec& spec = job.spec;
+  const WorkerSpec& worker = spec.worker;
+  json groups = json::array();
+  for (const WorkerGroup& group : spec.worker_groups) {
+    groups.push_back({group.name, group.ranks_per_worker, group.resources, group.template_json,
+                      group.tolerations, group.node_selector});
+  }
+  const json written = {worker.image,
+                        worker.image_pull_policy,
+                        worker.service_account,
+                        worker.priority_class,
+                        worker.command,
+                        worker.args,
+                        worker.image_pull_secrets,
+                        worker.env,
+                        worker.volumes,
+                        worker.volume_mounts,
+                        std::move(groups),
+                        spec.scheduler_name,
+                        spec.network_interface,
+                        spec.host_network,
+                        spec.transport,
+                        spec.shared_memory,
+                        spec.checkpoint_path,
+                        spec.checkpoint_grace_seconds.value_or(0),
+                        spec.topology_keys};
+  return sha256_hex(dump_json(written)).substr(0, kHashLength);
+}
+
+}  // namespace weir::api

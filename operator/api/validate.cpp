@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/validate.h"
+
+#include <algorithm>
+
+namespace weir::api {
+namespace {
+
+constexpr int kScrapesPerWindow = 4;  // scheduling.md 5.1: fewer samples make a rate of noise
+
+Refusal not_implemented(const std::string& field, const std::string& value,
+                        const std::string& advice) {
+  return {"NotImplemented", field + ": " + value + " is not implemented yet, " + advice};
+}
+
+std::optional<Refusal> refuse_groups(const JobSpec& spec) {
+  for (const WorkerGroup& group : spec.worker_groups) {
+    const std::string at = "workerGroups[" + group.name + "].";
+    if (group.ranks_per_worker > 1) {
+      return not_implemented(at + "ranksPerWorker", std::to_string(group.ranks_per_worker),
+                             "set it to 1 and use one pod for each device");
+    }
+    if (group.spares > 0) {
+      return not_implemented(at + "spares", std::to_string(group.spares), "set it to 0");
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_size(const JobSpec& spec) {
+  if (spec.suspend) return not_implemented("suspend", "true", "set it to false or delete the job");
+  if (spec.data_parallel > 1) {
+    return not_implemented("parallelism.dataParallel", std::to_string(spec.data_parallel),
+                           "set it to 1");
+  }
+  if (spec.min_data_parallel && *spec.min_data_parallel != spec.data_parallel) {
+    return not_implemented("parallelism.minDataParallel", std::to_string(*spec.min_data_parallel),
+                           "remove it");
+  }
+  return refuse_groups(spec);
+}
+
+// Auto never guesses from an installed CRD: only from what the user wrote (operator.md 8).
+std::string gang_provider(const JobSpec& spec, const std::map<std::string, std::string>& labels) {
+  if (spec.gang_provider != "Auto") return spec.gang_provider;
+  if (labels.contains("kueue.x-k8s.io/queue-name")) return "Kueue";
+  if (spec.scheduler_name == "volcano") return "Volcano";
+  if (spec.scheduler_name == "kai-scheduler") return "KAI";
+  return "None";
+}
+
+std::optional<Refusal> refuse_placement(const JobSpec& spec,
+                                        const std::map<std::string, std::string>& labels) {
+  if (spec.placement_mode != "LateBinding") {
+    return not_implemented("placement.mode", spec.placement_mode, "set it to LateBinding");
+  }
+  const std::string provider = gang_provider(spec, labels);
+  if (provider != "None") {
+    return Refusal{"GangProviderUnavailable",
+                   "scheduling.gang.provider: " + provider +
+                       (spec.gang_provider == "Auto" ? " (chosen by Auto from the queue label or "
+                                                       "scheduling.schedulerName)"
+                                                     : "") +
+                       " is not available in this operator, set it to None"};
+  }
+  if (!spec.network_interface.empty()) {
+    return not_implemented("network.interface", spec.network_interface,
+                           "remove it; data uses the pod's own address");
+  }
+  if (spec.transport == "NCCL") {
+    return not_implemented("network.transport", "NCCL", "set it to Auto or TCP");
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int scrape_seconds) {
+  if (adaptation.replace.enabled) {
+    return not_implemented("adaptation.replace.enabled", "true", "set it to false");
+  }
+  if (adaptation.metrics_source != "Prometheus") {
+    return not_implemented("adaptation.metrics.source", adaptation.metrics_source,
+                           "set it to Prometheus");
+  }
+  if (adaptation.window_seconds < kScrapesPerWindow * scrape_seconds) {
+    return Refusal{"InvalidSpec", "adaptation.metrics.windowSeconds: " +
+                                      std::to_string(adaptation.window_seconds) + " is below " +
+                                      std::to_string(kScrapesPerWindow) + " scrape intervals of " +
+                                      std::to_string(scrape_seconds) + " s, set it to at least " +
+                                      std::to_string(kScrapesPerWindow * scrape_seconds)};
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> refuse_failure_policy(const JobSpec& spec) {
+  if (!spec.checkpoint_path.empty()) {
+    return not_implemented("checkpoint.path", spec.checkpoint_path,
+                           "remove the checkpoint block; a restart begins at step 0");
+  }
+  if (spec.restart_scope != "Worker") {
+    return not_implemented("failurePolicy.restartScope", spec.restart_scope, "set it to Worker");
+  }
+  if (!spec.failure_rules.empty()) {
+    return not_implemented("failurePolicy.rules", "rule " + spec.failure_rules.front().name,
+                           "remove the rules; the built-in table of exit codes applies");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds,
+                              const std::map<std::string, std::string>& labels) {
+  if (spec.worker_groups.empty()) {
+    return Refusal{"InvalidSpec", "workerGroups: empty, name at least one group"};
+  }
+  if (auto refusal = refuse_size(spec)) return refusal;
+  if (spec.sync_mode != "Exact") {
+    return not_implemented("sync.mode", spec.sync_mode, "set it to Exact");
+  }
+  if (auto refusal = refuse_adaptation(spec.adaptation, scrape_interval_seconds)) return refusal;
+  if (auto refusal = refuse_placement(spec, labels)) return refusal;
+  return refuse_failure_policy(spec);
+}
+
+std::vector<std::string> tiers_not_built(const JobSpec& spec) {
+  std::vector<std::string> tiers;
+  if (spec.adaptation.regroup.enabled && spec.adaptation.mode != "Off") tiers.push_back("regroup");
+  return tiers;
+}
+
+void set_condition(std::vector<Condition>& conditions, Condition condition) {
+  const auto old = std::ranges::find(conditions, condition.type, &Condition::type);
+  if (old == conditions.end()) {
+    conditions.push_back(std::move(condition));
+    return;
+  }
+  if (old->status == condition.status) condition.since = old->since;
+  *old = std::move(condition);
+}
+
+const Condition* find_condition(const std::vector<Condition>& conditions, const std::string& type) {
+  const auto found = std::ranges::find(conditions, type, &Condition::type);
+  return found == conditions.end() ? nullptr : &*found;
+}
+
+}  // namespace weir::api

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/encode.h"
+
+#include <fstream>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "operator/api/decode.h"
+
+namespace weir::api {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+PipelineJob job_with(const std::string& spec_json) {
+  auto job = decode_job(R"({"metadata": {"name": "gpt", "namespace": "team-a", "uid": "u-1",
+    "resourceVersion": "41", "generation": 3}, "spec": )" +
+                        spec_json + "}");
+  EXPECT_TRUE(job.ok()) << job.error().message;
+  return *job;
+}
+PipelineJob plain() {
+  return job_with(R"({"worker": {"image": "weir-worker:1", "args": ["--model=mlp"],
+      "env": [{"name": "A", "value": "1"}]},
+    "workerGroups": [{"name": "gpu", "count": 4, "resources": {"limits": {"nvidia.com/gpu": 1}},
+      "nodeSelector": {"zone": "z1"}}], "batch": {"globalBatchSize": 64}})");
+}
+PodInput first_pod() {
+  return {.group = "gpu",
+          .workers = 4,
+          .coordinator = "gpt-gpu-0.gpt:7070",
+          .control_url = "https://op.weir.svc:8443"};
+}
+json pod_of(const PipelineJob& job, const PodInput& input) {
+  const auto manifest = encode_pod(job, input);
+  EXPECT_TRUE(manifest.ok()) << manifest.error().message;
+  return json::parse(manifest->json);
+}
+json by_name(const json& list, const std::string& name) {
+  for (const json& item : list) {
+    if (item["name"] == name) return item;
+  }
+  return nullptr;
+}
+
+TEST(EncodePod, EqualsTheGoldenManifest) {
+  std::ifstream file(WEIR_SOURCE_DIR "/tests/operator/api/pod.golden.json");
+  const json golden = json::parse(file);
+
+  EXPECT_EQ(pod_of(plain(), first_pod()), golden)
+      << json::diff(golden, pod_of(plain(), first_pod())).dump(1);
+}
+
+TEST(EncodePod, NamesLaterAttemptsButKeepsTheHostname) {
+  PodInput input = first_pod();
+  input.index_in_group = 2;
+  input.worker_index = 2;
+  input.attempt = 3;
+
+  const json pod = pod_of(plain(), input);
+
+  EXPECT_EQ(pod["metadata"]["name"], "gpt-gpu-2-3");
+  EXPECT_EQ(pod["spec"]["hostname"], "gpt-gpu-2");
+  EXPECT_EQ(pod["metadata"]["labels"]["app.kubernetes.io/component"], "worker");
+}
+
+TEST(EncodePod, LetsTheTemplateWinAndMergesByName) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1", "args": ["--a"],
+      "env": [{"name": "X", "value": "worker"}, {"name": "Y", "value": "worker"}],
+      "volumes": [{"name": "data", "emptyDir": {}}],
+      "volumeMounts": [{"name": "data", "mountPath": "/data"}]},
+    "workerGroups": [{"name": "gpu", "count": 1, "nodeSelector": {"a": "group", "b": "group"},
+      "template": {"metadata": {"annotations": {"x": "y"}, "labels": {"weir.dev/attempt": "9"}},
+        "spec": {"nodeSelector": {"a": "template"}, "restartPolicy": "Always",
+          "volumes": [{"name": "data", "hostPath": {"path": "/d"}}],
+          "containers": [{"name": "side", "image": "s:1"},
+            {"name": "trainer", "args": ["--b"], "env": [{"name": "X", "value": "template"}],
+             "volumeMounts": [{"name": "own", "mountPath": "/dev/shm"}]}]}}}],
+    "batch": {"globalBatchSize": 8}})");
+
+  const json pod = pod_of(job, first_pod());
+
+  const json trainer = by_name(pod["spec"]["containers"], "trainer");
+  EXPECT_EQ(trainer["image"], "w:1");
+  EXPECT_EQ(trainer["args"], json({"--b"}));
+  EXPECT_EQ(by_name(trainer["env"], "X")["value"], "template");
+  EXPECT_EQ(by_name(trainer["env"], "Y")["value"], "worker");
+  EXPECT_EQ(pod["spec"]["nodeSelector"], json({{"a", "template"}, {"b", "group"}}));
+  EXPECT_TRUE(by_name(pod["spec"]["volumes"], "data").contains("hostPath"));
+  EXPECT_EQ(pod["spec"]["restartPolicy"], "Never");
+  EXPECT_EQ(pod["metadata"]["labels"]["weir.dev/attempt"], "0");
+  EXPECT_EQ(pod["metadata"]["annotations"]["x"], "y");
+  for (const json& mount : trainer["volumeMounts"]) {
+    if (mount["mountPath"] == "/dev/shm") {
+      EXPECT_EQ(mount["name"], "own");
+    }
+  }
+}
+
+TEST(EncodePod, ReportsEnvironmentThatTheUserSetInstead) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1",
+      "env": [{"name": "WEIR_TRANSPORT", "value": "TCP"}]},
+    "workerGroups": [{"name": "gpu", "count": 1}], "batch": {"globalBatchSize": 8}})");
+
+  const auto manifest = encode_pod(job, first_pod());
+
+  ASSERT_TRUE(manifest.ok());
+  EXPECT_EQ(manifest->env_conflicts, std::vector<std::string>{"WEIR_TRANSPORT"});
+  const json pod = json::parse(manifest->json);
+  EXPECT_EQ(by_name(pod["spec"]["containers"][0]["env"], "WEIR_TRANSPORT")["value"], "TCP");
+}
+
+TEST(EncodePod, KeepsAwayFromAvoidedNodes) {
+  PodInput input = first_pod();
+  input.avoided_nodes = {"gpu-c"};
+
+  const json pod = pod_of(plain(), input);
+
+  EXPECT_EQ(pod["spec"]["affinity"]["nodeAffinity"]
+               ["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"],
+            json::parse(R"([{"matchFields": [{"key": "metadata.name", "operator": "NotIn",
+                                              "values": ["gpu-c"]}]}])"));
+}
+
+TEST(EncodePod, SaysWhatIsWrongWithATemplate) {
+  const struct {
+    const char *spec, *message;
+    Code code;
+  } cases[] = {
+      {R"({"containers": [{"name": "main", "image": "i"}]})", "none is named trainer",
+       Code::kNotFound},
+      {R"({"containers": {}})", "template.spec.containers: not a list", Code::kInvalid},
+      {R"({"containers": [{"name": "trainer", "env": {}}]})", "env is not a list", Code::kInvalid},
+      {R"({"nodeSelector": []})", "template.spec.nodeSelector: not an object", Code::kInvalid},
+      {R"({"containers": [{"name": "trainer"}]})", "worker.image: missing", Code::kInvalid},
+  };
+  for (const auto& c : cases) {
+    const auto manifest = encode_pod(
+        job_with(R"({"workerGroups": [{"name": "gpu", "count": 1, "template": {"spec": )" +
+                 std::string(c.spec) + R"(}}], "batch": {"globalBatchSize": 8}})"),
+        first_pod());
+    ASSERT_FALSE(manifest.ok()) << c.spec;
+    EXPECT_EQ(manifest.error().code, c.code);
+    EXPECT_THAT(manifest.error().message, HasSubstr(c.message));
+  }
+}
+
+TEST(TemplateHash, CoversWhatTheUserWroteOnly) {
+  PipelineJob job = plain();
+  const std::string before = template_hash(job);
+
+  job.status.restarts = 3;
+  job.spec.schedule.k_min = 2;
+  EXPECT_EQ(template_hash(job), before);
+  EXPECT_EQ(before.size(), 16U);
+
+  job.spec.worker.args.push_back("--steps=9");
+  EXPECT_NE(template_hash(job), before);
+}
+
+TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
+  PipelineJob job = plain();
+  JobStatus status;
+  status.observed_generation = 3;
+  status.conditions = {{"Ready", "True", "Running", "step 4", 3, Time{std::chrono::seconds(9)}}};
+  status.start_time = Time{std::chrono::seconds(5)};
+  status.workers_summary = "4/4";
+  status.restarts = 2;
+  status.worker_groups = {{"gpu", "why", 4, 3, 2, 1}};
+  status.plan = {.revision = 2,
+                 .applied_revision = 1,
+                 .trigger = "Retune",
+                 .config_map = "gpt-plan-2",
+                 .k = 4,
+                 .micro_batch_size = 4,
+                 .micro_batches = 16,
+                 .stage_count = 1,
+                 .stages = {{0, 1, 0, 3, 4, "gpu", "n1"}}};
+  status.retune_last_change = Time{std::chrono::seconds(7)};
+  status.retune_cooldown_seconds = 60;
+
+  const std::string body = encode_status(job, status, true);
+
+  EXPECT_EQ(json::parse(body)["metadata"]["resourceVersion"], "41");
+  EXPECT_FALSE(json::parse(encode_status(job, status))["metadata"].contains("resourceVersion"));
+  const auto back = decode_job(body);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_TRUE(back->status == status) << body;
+}
+
+TEST(EncodeReportStatus, ReadsBackEqual) {
+  ReportStatus status;
+  status.has_progress = true;
+  status.step = 12;
+  status.total_steps = 100;
+  status.percentage = 12;
+  status.samples_per_second = "361";
+  status.estimated_remaining_seconds = 67;
+  status.network_state = "Contended";
+  status.worst_links = {{"gpu-a", "gpu-b", "2.3Gbit/s", "9.1Gbit/s", "0.4", 1, 2, Time{}}};
+  status.sync_mode = "Exact";
+  status.micro_batch_shares = {16};
+
+  const auto back = decode_job(encode_report_status(plain(), status));
+
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_TRUE(back->report == status);
+}
+
+TEST(EncodeEvent, CutsALongNoteAtACharacter) {
+  std::string note(1023, 'x');
+  note += "\xC3\xA9";
+
+  const json event = json::parse(
+      encode_event(plain(), {"Normal", "PlanCreated", note, ""}, "gpt.1", "op-1", Time{}));
+
+  EXPECT_EQ(event["note"].get<std::string>().size(), 1023U);
+  EXPECT_EQ(event["action"], "PlanCreated");
+  EXPECT_EQ(event["regarding"]["uid"], "u-1");
+}
+
+TEST(EncodePlanConfigMap, IsImmutableAndOwned) {
+  const json map = json::parse(encode_plan_config_map(plain(), 7, "{}"));
+
+  EXPECT_EQ(map["metadata"]["name"], "gpt-plan-7");
+  EXPECT_EQ(map["immutable"], true);
+  EXPECT_EQ(map["metadata"]["ownerReferences"][0]["controller"], true);
+}
+
+}  // namespace
+}  // namespace weir::api

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/validate.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+namespace weir::api {
+namespace {
+
+JobSpec plain() {
+  JobSpec spec;
+  spec.worker.image = "i:1";
+  spec.worker_groups.push_back({.name = "w", .count = 4});
+  return spec;
+}
+
+TEST(Refuse, AcceptsTheDefaults) {
+  EXPECT_FALSE(refuse(plain(), 5).has_value());
+}
+
+TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
+  const struct {
+    std::function<void(JobSpec&)> edit;
+    const char *reason, *start;
+  } cases[] = {
+      {[](JobSpec& s) { s.suspend = true; }, "NotImplemented", "suspend: true"},
+      {[](JobSpec& s) { s.data_parallel = 2; }, "NotImplemented", "parallelism.dataParallel: 2"},
+      {[](JobSpec& s) { s.worker_groups[0].ranks_per_worker = 8; }, "NotImplemented",
+       "workerGroups[w].ranksPerWorker: 8"},
+      {[](JobSpec& s) { s.worker_groups[0].spares = 1; }, "NotImplemented",
+       "workerGroups[w].spares: 1"},
+      {[](JobSpec& s) { s.sync_mode = "Auto"; }, "NotImplemented", "sync.mode: Auto"},
+      {[](JobSpec& s) { s.adaptation.replace.enabled = true; }, "NotImplemented",
+       "adaptation.replace.enabled: true"},
+      {[](JobSpec& s) { s.adaptation.metrics_source = "Direct"; }, "NotImplemented",
+       "adaptation.metrics.source: Direct"},
+      {[](JobSpec& s) { s.adaptation.window_seconds = 19; }, "InvalidSpec",
+       "adaptation.metrics.windowSeconds: 19 is below 4 scrape intervals of 5 s"},
+      {[](JobSpec& s) { s.placement_mode = "Pinned"; }, "NotImplemented", "placement.mode: Pinned"},
+      {[](JobSpec& s) { s.gang_provider = "KAI"; }, "GangProviderUnavailable",
+       "scheduling.gang.provider: KAI"},
+      {[](JobSpec& s) { s.scheduler_name = "volcano"; }, "GangProviderUnavailable",
+       "scheduling.gang.provider: Volcano"},
+      {[](JobSpec& s) { s.network_interface = "ib0"; }, "NotImplemented", "network.interface: ib0"},
+      {[](JobSpec& s) { s.transport = "NCCL"; }, "NotImplemented", "network.transport: NCCL"},
+      {[](JobSpec& s) { s.checkpoint_path = "/c"; }, "NotImplemented", "checkpoint.path: /c"},
+      {[](JobSpec& s) { s.restart_scope = "Job"; }, "NotImplemented",
+       "failurePolicy.restartScope: Job"},
+      {[](JobSpec& s) { s.failure_rules.push_back({.name = "r"}); }, "NotImplemented",
+       "failurePolicy.rules: rule r"},
+  };
+  for (const auto& c : cases) {
+    JobSpec spec = plain();
+    c.edit(spec);
+    const auto refusal = refuse(spec, 5);
+    ASSERT_TRUE(refusal.has_value()) << c.start;
+    EXPECT_EQ(refusal->reason, c.reason);
+    EXPECT_TRUE(refusal->message.starts_with(c.start)) << refusal->message;
+  }
+}
+
+TEST(Refuse, TakesTheQueueLabelForKueue) {
+  const auto refusal = refuse(plain(), 5, {{"kueue.x-k8s.io/queue-name", "q"}});
+
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->reason, "GangProviderUnavailable");
+  JobSpec none = plain();
+  none.gang_provider = "None";
+  EXPECT_FALSE(refuse(none, 5, {{"kueue.x-k8s.io/queue-name", "q"}}).has_value());
+}
+
+TEST(TiersNotBuilt, ListsRegroupUnlessItIsOff) {
+  JobSpec spec = plain();
+  EXPECT_EQ(tiers_not_built(spec), std::vector<std::string>{"regroup"});
+  spec.adaptation.regroup.enabled = false;
+  EXPECT_TRUE(tiers_not_built(spec).empty());
+}
+
+TEST(SetCondition, MovesTheTimeOnlyWithTheStatus) {
+  const Time first{}, second = first + std::chrono::hours(1);
+  std::vector<Condition> conditions;
+  set_condition(conditions, {"Ready", "False", "Pending", "", 1, first});
+
+  set_condition(conditions, {"Ready", "False", "Starting", "4 of 4", 2, second});
+  EXPECT_EQ(find_condition(conditions, "Ready")->since, first);
+  EXPECT_EQ(find_condition(conditions, "Ready")->reason, "Starting");
+
+  set_condition(conditions, {"Ready", "True", "Running", "", 2, second});
+  EXPECT_EQ(find_condition(conditions, "Ready")->since, second);
+  EXPECT_EQ(conditions.size(), 1U);
+}
+
+}  // namespace
+}  // namespace weir::api
