@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much memory this process may use: the container's limit (cgroup v2 or v1) or the machine's,
+// whichever is less. The parsers take text, so that tests need no container. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace weir::device {
+
+struct SystemMemory {
+  std::int64_t total = 0;  // bytes
+  std::int64_t free = 0;   // bytes; of the machine: without what the kernel could reclaim
+};
+
+SystemMemory read_system_memory();
+
+// A field of /proc/meminfo ("MemTotal", given in kB) in bytes.
+std::optional<std::int64_t> meminfo_bytes(std::string_view text, std::string_view field);
+// A cgroup's limit file in bytes; nothing for "max", for v1's "no limit" (near 2^63) or other text.
+std::optional<std::int64_t> cgroup_bytes(std::string_view text);
+
+}  // namespace weir::device
