@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Stage of built-in layers: keeps parameters, stashes by micro-batch and the losses.
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/stage/parameters.h"
+#include "worker/stage/registry.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+namespace {
+
+using device::Buffer;
+
+// One micro-batch between its forward and its backward.
+struct InFlight {
+  int samples = 0;
+  std::vector<Stash> stashes;  // by layer of this stage
+};
+
+struct Loss {
+  double sum = 0;  // over the tokens
+  int samples = 0;
+};
+
+class BuiltinStage final : public Stage {
+ public:
+  BuiltinStage(const ModelOptions& options, Layers layers, std::vector<LayerParameters> parameters,
+               device::Device& device)
+      : options_(options),
+        layers_(std::move(layers)),
+        parameters_(std::move(parameters)),
+        device_(device) {}
+
+  Result<Buffer> forward(int micro_batch, const Buffer& input, const Tokens& tokens) override;
+  Result<Buffer> backward(int micro_batch, const Buffer& output_gradient) override;
+
+  void begin_step(std::int64_t step, int step_samples) override {
+    WEIR_CHECK(step_samples > 0, "a step has samples");
+    step_ = step;
+    step_samples_ = step_samples;
+    last_backward_ = -1;
+    in_flight_.clear();  // what an abandoned step left
+    losses_.clear();
+    for (auto& layer : parameters_) layer.zero_gradients();
+  }
+
+  void optimizer_step() override {
+    const ops::AdamWStep step = adamw_step(options_, step_);
+    for (auto& layer : parameters_) layer.update(step);
+  }
+
+  double loss() const override {
+    double sum = 0;
+    std::int64_t samples = 0;
+    for (const auto& [micro_batch, loss] : losses_) {
+      sum += loss.sum;
+      samples += loss.samples;
+    }
+    if (samples == 0) return std::numeric_limits<double>::quiet_NaN();
+    return sum / static_cast<double>(samples * options_.sequence);
+  }
+
+  std::int64_t output_bytes(int samples) const override {
+    return samples * layers_.back()->info().output_bytes_per_sample;
+  }
+  std::int64_t input_bytes(int samples) const override {
+    return samples * layers_.front()->input_bytes_per_sample();
+  }
+  std::int64_t stash_bytes() const override {
+    std::int64_t total = 0;
+    for (const auto& [micro_batch, held] : in_flight_) {
+      for (const auto& stash : held.stashes) total += stash.bytes();
+    }
+    return total;
+  }
+  std::vector<Parameter> parameters() override {
+    std::vector<Parameter> list;
+    for (const auto& layer : parameters_) layer.append_to(list);
+    return list;
+  }
+
+ private:
+  bool is_last() const { return layers_.back()->info().output_bytes_per_sample == 0; }
+  Pass pass(std::size_t layer, int samples, const Tokens& tokens) const {
+    const double step_tokens = static_cast<double>(step_samples_) * options_.sequence;
+    return {.device = device_,
+            .value = parameters_[layer].values(),
+            .gradient = parameters_[layer].gradients(),
+            .samples = samples,
+            .tokens = tokens,
+            .loss_scale = static_cast<float>(1 / step_tokens)};
+  }
+  void check_tokens(const Tokens& tokens) const {
+    for (const auto list : {tokens.inputs, tokens.targets}) {
+      for (const auto token : list) {
+        WEIR_CHECK(token >= 0 && token < options_.vocabulary, "tokens within the vocabulary");
+      }
+    }
+  }
+
+  const ModelOptions options_;
+  const Layers layers_;
+  std::vector<LayerParameters> parameters_;
+  device::Device& device_;
+  std::int64_t step_ = 0;
+  int step_samples_ = 0;  // 0: before begin_step
+  int last_backward_ = -1;
+  std::map<int, InFlight> in_flight_;
+  std::map<int, Loss> losses_;  // by micro-batch: summed in that order
+};
+
+Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const Tokens& tokens) {
+  WEIR_CHECK(step_samples_ > 0, "begin_step comes before forward");
+  WEIR_CHECK(!in_flight_.contains(micro_batch), "one forward of a micro-batch in a step");
+  WEIR_CHECK(tokens.samples > 0, "a micro-batch has samples");
+  WEIR_CHECK(static_cast<std::int64_t>(input.size()) == input_bytes(tokens.samples),
+             "the input has the size that this stage expects");
+  check_tokens(tokens);
+
+  InFlight held{.samples = tokens.samples};
+  Buffer current = input;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    WEIR_TRY(Forward result, layers_[i]->forward(pass(i, tokens.samples, tokens), current));
+    held.stashes.push_back(std::move(result.stash));
+    current = std::move(result.output);
+    if (is_last() && i + 1 == layers_.size()) {
+      losses_[micro_batch] = {.sum = result.loss_sum, .samples = tokens.samples};
+    }
+  }
+  in_flight_.emplace(micro_batch, std::move(held));
+  return current;
+}
+
+Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_gradient) {
+  const auto found = in_flight_.find(micro_batch);
+  WEIR_CHECK(found != in_flight_.end(), "backward follows forward");
+  WEIR_CHECK(micro_batch > last_backward_, "backward in rising order of micro-batches");
+  InFlight held = std::move(found->second);
+  in_flight_.erase(found);
+  last_backward_ = micro_batch;
+  WEIR_CHECK(static_cast<std::int64_t>(output_gradient.size()) == output_bytes(held.samples),
+             "the gradient has the size of the output");
+
+  Buffer gradient = output_gradient;
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    WEIR_TRY(gradient,
+             layers_[i]->backward(pass(i, held.samples, Tokens{}), held.stashes[i], gradient));
+    held.stashes[i] = Stash{};
+  }
+  return gradient;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
+                                          device::Device& device) {
+  WEIR_TRY(Layers layers, build_layers(model.options));
+  const int count = static_cast<int>(layers.size());
+  if (first_layer < 0 || last_layer < first_layer || last_layer >= count) {
+    return Error{Code::kInvalid, "stage of layers " + std::to_string(first_layer) + ".." +
+                                     std::to_string(last_layer) + ": the model has 0.." +
+                                     std::to_string(count - 1)};
+  }
+  layers.erase(layers.begin() + last_layer + 1, layers.end());
+  layers.erase(layers.begin(), layers.begin() + first_layer);
+  std::vector<LayerParameters> parameters;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    WEIR_TRY(LayerParameters made,
+             LayerParameters::make(layers[i]->parameters(), first_layer + static_cast<int>(i),
+                                   model.options.seed, device));
+    parameters.push_back(std::move(made));
+  }
+  return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(model.options, std::move(layers),
+                                                               std::move(parameters), device));
+}
+
+}  // namespace weir::stage

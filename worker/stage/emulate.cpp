@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Stage that takes as long as a profile says. The deadline counts from the real start of the op,
+// so that the worker's own overhead stays visible (measuring.md 2).
+#include <algorithm>
+#include <cerrno>
+#include <sys/prctl.h>
+#include <time.h>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/base/clock.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::size_t kMostSamples = 1 << 16;  // of lateness; the older half is dropped beyond
+
+void sleep_until(SteadyTime deadline) {
+  const auto since_epoch =
+      std::chrono::duration_cast<nanoseconds>(deadline.time_since_epoch()).count();
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const timespec until{.tv_sec = since_epoch / kSecond, .tv_nsec = since_epoch % kSecond};
+  // libstdc++'s steady_clock is CLOCK_MONOTONIC.
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR) {
+  }
+}
+
+class EmulatedStage final : public Stage {
+ public:
+  EmulatedStage(std::unique_ptr<Stage> inner, EmulatedTimes times,
+                std::shared_ptr<Lateness> lateness)
+      : inner_(std::move(inner)), times_(std::move(times)), lateness_(std::move(lateness)) {
+    WEIR_CHECK(inner_ && times_.forward && times_.backward && lateness_, "all parts are given");
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // of this thread; others set their own
+  }
+
+  Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
+                                 const Tokens& tokens) override {
+    const SteadyTime start = clock_.now();
+    samples_ = tokens.samples;
+    auto result = inner_->forward(micro_batch, input, tokens);
+    wait_until(start + times_.forward(samples_));
+    return result;
+  }
+  // Micro-batches of a step have equal sizes, so the last forward's tells this one's.
+  Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
+    const SteadyTime start = clock_.now();
+    auto result = inner_->backward(micro_batch, output_gradient);
+    wait_until(start + times_.backward(samples_));
+    return result;
+  }
+  void begin_step(std::int64_t step, int step_samples) override {
+    inner_->begin_step(step, step_samples);
+  }
+  void optimizer_step() override {
+    const SteadyTime start = clock_.now();
+    inner_->optimizer_step();
+    if (times_.update > nanoseconds(0)) wait_until(start + times_.update);
+  }
+  double loss() const override { return inner_->loss(); }
+  std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
+  std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
+  std::int64_t stash_bytes() const override { return inner_->stash_bytes(); }
+  std::vector<Parameter> parameters() override { return inner_->parameters(); }
+
+ private:
+  void wait_until(SteadyTime deadline) {
+    if (clock_.now() >= deadline) {
+      ++lateness_->overruns;
+      return;
+    }
+    sleep_until(deadline);
+    auto& kept = lateness_->samples;
+    if (kept.size() >= kMostSamples) {
+      kept.erase(kept.begin(), kept.begin() + kMostSamples / 2);
+    }
+    kept.push_back(clock_.now() - deadline);
+  }
+
+  SystemClock clock_;
+  std::unique_ptr<Stage> inner_;
+  EmulatedTimes times_;
+  std::shared_ptr<Lateness> lateness_;
+  int samples_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
+                               std::shared_ptr<Lateness> lateness) {
+  return std::make_unique<EmulatedStage>(std::move(inner), std::move(times), std::move(lateness));
+}
+
+}  // namespace weir::stage

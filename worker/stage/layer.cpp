@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all layers share.
+#include "worker/stage/layer.h"
+
+namespace weir::stage {
+
+Result<device::Buffer> allocate_floats(device::Device& device, int samples,
+                                       std::int64_t floats_per_sample) {
+  const auto bytes = static_cast<std::size_t>(samples * floats_per_sample) * sizeof(float);
+  device::Buffer buffer = device.allocate(bytes);
+  if (!buffer) {
+    return Error{Code::kInternal, "device " + device.name() +
+                                      " has no memory left: " + std::to_string(bytes) +
+                                      " bytes wanted, " + std::to_string(device.bytes_in_use()) +
+                                      " of " + std::to_string(device.memory_bytes()) + " in use"};
+  }
+  return buffer;
+}
+
+std::int64_t parameter_bytes(const std::vector<ParameterSpec>& parameters) {
+  std::int64_t count = 0;
+  for (const auto& parameter : parameters) count += parameter.count();
+  return count * std::int64_t{sizeof(float)};
+}
+
+}  // namespace weir::stage

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// One layer of a model: shapes, parameters, forward and backward. Holds no data: parameters and
+// stashes come with each call, so that describing a model costs nothing and several micro-batches
+// may be in flight. Driven by the thread that drives the stage.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/base/result.h"
+#include "worker/device/device.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+
+struct ParameterSpec {
+  std::string name;  // "attn.qkv.weight"
+  std::vector<std::int64_t> shape;
+  float mean = 0;
+  // Initial values are uniform with this standard deviation: exact on every machine, which a normal
+  // distribution (logarithm, cosine) is not; training does not notice.
+  float deviation = 0;
+
+  std::int64_t count() const {
+    std::int64_t product = 1;
+    for (const auto extent : shape) product *= extent;
+    return product;
+  }
+};
+
+// Values and gradients in the order of parameters().
+struct Pass {
+  device::Device& device;
+  const std::vector<float*>& value;
+  const std::vector<float*>& gradient;  // backward adds
+  int samples = 0;
+  Tokens tokens;         // forward only: the first layer reads inputs, the last targets
+  float loss_scale = 0;  // weight of one token in the loss: 1 / (tokens of the global batch)
+};
+
+// What forward keeps for backward; its size is stash_bytes_per_sample x samples.
+struct Stash {
+  std::vector<device::Buffer> buffers;
+
+  std::int64_t bytes() const {
+    std::int64_t total = 0;
+    for (const auto& buffer : buffers) total += static_cast<std::int64_t>(buffer.size());
+    return total;
+  }
+};
+
+struct Forward {
+  device::Buffer output;  // empty from the last layer
+  Stash stash;
+  double loss_sum = 0;  // last layer: over the tokens, not yet divided
+};
+
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  virtual const LayerInfo& info() const = 0;
+  virtual const std::vector<ParameterSpec>& parameters() const = 0;
+  virtual std::int64_t input_bytes_per_sample() const = 0;  // 0: the first layer
+  // The only failure of both: kInternal, no memory left. Nothing is kept then.
+  virtual Result<Forward> forward(const Pass& pass, const device::Buffer& input) const = 0;
+  // Returns the gradient of the input, empty from the first layer.
+  virtual Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                          const device::Buffer& output_gradient) const = 0;
+};
+
+using Layers = std::vector<std::unique_ptr<Layer>>;
+
+// samples x floats_per_sample floats, not initialised.
+Result<device::Buffer> allocate_floats(device::Device& device, int samples,
+                                       std::int64_t floats_per_sample);
+
+// The sum of all parameters' counts, in bytes of float32.
+std::int64_t parameter_bytes(const std::vector<ParameterSpec>& parameters);
+
+}  // namespace weir::stage

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs each kind of layer alone as a stage on random data. The first round warms caches and is not
+// counted.
+#include "worker/stage/measure.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "worker/base/check.h"
+#include "worker/base/clock.h"
+#include "worker/base/random.h"
+
+namespace weir::stage {
+namespace {
+
+using std::chrono::nanoseconds;
+
+nanoseconds median(std::vector<nanoseconds> times) {
+  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+  std::nth_element(times.begin(), middle, times.end());
+  return *middle;
+}
+
+Result<device::Buffer> random_floats(device::Device& device, std::int64_t bytes, Random& random) {
+  if (bytes == 0) return device::Buffer();
+  device::Buffer buffer = device.allocate(static_cast<std::size_t>(bytes));
+  if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
+  for (std::int64_t i = 0; i < bytes / std::int64_t{sizeof(float)}; ++i) {
+    buffer.as<float>()[i] = static_cast<float>(2 * random.uniform() - 1);
+  }
+  return buffer;
+}
+
+// What one round of a layer needs, for one number of samples.
+struct Scratch {
+  device::Buffer input, output_gradient;
+  std::vector<std::int32_t> tokens;
+};
+
+Result<Scratch> make_scratch(const Model& model, const Stage& stage, int samples,
+                             device::Device& device) {
+  Random random(1);  // any data will do; the same in every run
+  Scratch scratch;
+  WEIR_TRY(scratch.input, random_floats(device, stage.input_bytes(samples), random));
+  WEIR_TRY(scratch.output_gradient, random_floats(device, stage.output_bytes(samples), random));
+  scratch.tokens.resize(static_cast<std::size_t>(samples) *
+                        static_cast<std::size_t>(model.options.sequence));
+  for (auto& token : scratch.tokens) {
+    token = static_cast<std::int32_t>(
+        random.below(static_cast<std::uint64_t>(model.options.vocabulary)));
+  }
+  return scratch;
+}
+
+Result<LayerTiming> time_layer(Stage& stage, const Scratch& scratch, int samples, int rounds,
+                               const std::stop_token& stop) {
+  const SystemClock clock;
+  std::vector<nanoseconds> forward, backward, update;
+  for (int round = 0; round <= rounds; ++round) {
+    if (stop.stop_requested()) return Error{Code::kCancelled, "measuring was stopped"};
+    stage.begin_step(0, samples);
+    const Tokens tokens{.inputs = scratch.tokens, .targets = scratch.tokens, .samples = samples};
+    const SteadyTime start = clock.now();
+    WEIR_TRY([[maybe_unused]] const device::Buffer output, stage.forward(0, scratch.input, tokens));
+    const SteadyTime forward_end = clock.now();
+    if (stop.stop_requested()) return Error{Code::kCancelled, "measuring was stopped"};
+    const SteadyTime backward_start = clock.now();
+    WEIR_TRY([[maybe_unused]] const device::Buffer gradient,
+             stage.backward(0, scratch.output_gradient));
+    const SteadyTime backward_end = clock.now();
+    stage.optimizer_step();
+    const SteadyTime end = clock.now();
+    if (round == 0) continue;
+    forward.push_back(forward_end - start);
+    backward.push_back(backward_end - backward_start);
+    update.push_back(end - backward_end);
+  }
+  return LayerTiming{.samples = samples,
+                     .forward = median(forward),
+                     .backward = median(backward),
+                     .update = median(update)};
+}
+
+}  // namespace
+
+Result<std::vector<std::vector<LayerTiming>>> measure(const Model& model, device::Device& device,
+                                                      const std::vector<int>& samples, int rounds,
+                                                      std::stop_token stop) {
+  WEIR_CHECK(rounds >= 1, "at least one round");
+  std::map<std::string, std::vector<LayerTiming>> by_kind;
+  std::vector<std::vector<LayerTiming>> result;
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const auto [entry, is_new] = by_kind.try_emplace(model.layers[i].kind);
+    if (is_new) {
+      const int layer = static_cast<int>(i);
+      WEIR_TRY(const std::unique_ptr<Stage> stage, make_stage(model, layer, layer, device));
+      for (const int count : samples) {
+        WEIR_CHECK(count >= 1, "at least one sample");
+        WEIR_TRY(const Scratch scratch, make_scratch(model, *stage, count, device));
+        WEIR_TRY(const LayerTiming timing, time_layer(*stage, scratch, count, rounds, stop));
+        entry->second.push_back(timing);
+      }
+    }
+    result.push_back(entry->second);
+  }
+  return result;
+}
+
+}  // namespace weir::stage

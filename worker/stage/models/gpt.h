@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoder-only transformers as in GPT-2 (Radford et al., 2019): learnt positions, layer norm before
+// each part, GELU, but an untied head. Layers: embed, block0 .. block{L-1}, head (with the final
+// norm and the loss). Depth, width and heads follow table 2.1 of GPT-3 (Brown et al., 2020); its
+// 24 heads of 128 do not divide 2048, so gpt-1.3b has 16, as its successors do.
+#pragma once
+
+#include "worker/stage/layer.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+
+struct GptSize {
+  int blocks, channels, heads;
+};
+inline constexpr GptSize kGptTiny{6, 64, 4};
+inline constexpr GptSize kGptMini{6, 192, 6};
+inline constexpr GptSize kGpt125m{12, 768, 12};
+inline constexpr GptSize kGpt350m{24, 1024, 16};
+inline constexpr GptSize kGpt1300m{24, 2048, 16};
+
+Layers build_gpt(GptSize size, const ModelOptions& options);
+
+}  // namespace weir::stage

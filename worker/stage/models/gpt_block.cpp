@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// One transformer block, (B,T,C) -> (B,T,C):
+//   qkv = ln1(x) Wqkv + b;  y = attention(qkv);  x2 = x + y Wproj + b
+//   f = ln2(x2) Wfc + b;    out = x2 + gelu(f) Wout + b
+// Kept for backward, in floats a token: x C, qkv 3C, y C, x2 C, f 4C, statistics 4, log sums H.
+// What is cheap (norms, GELU) is computed again.
+#include <cmath>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/ops/attention.h"
+#include "worker/stage/ops/gelu.h"
+#include "worker/stage/ops/layernorm.h"
+#include "worker/stage/ops/linear.h"
+
+namespace weir::stage {
+namespace {
+
+enum Weight : unsigned char {  // index in parameters()
+  kNorm1Weight,
+  kNorm1Bias,
+  kQkvWeight,
+  kQkvBias,
+  kProjectWeight,
+  kProjectBias,
+  kNorm2Weight,
+  kNorm2Bias,
+  kExpandWeight,
+  kExpandBias,
+  kContractWeight,
+  kContractBias,
+};
+
+enum Kept : unsigned char { kInput, kQkv, kAttended, kMiddle, kExpanded, kStatistics, kLogSums };
+
+class GptBlock final : public Layer {
+ public:
+  GptBlock(const GptShape& shape, int index) : shape_(shape) {
+    WEIR_CHECK(shape.channels % shape.heads == 0, "heads of equal size");
+    const std::int64_t c = shape.channels;
+    // Weights into the residual stream shrink with depth (GPT-2).
+    const float residual = kGptDeviation / std::sqrt(2.0F * static_cast<float>(shape.blocks));
+    parameters_ = {{"ln1.weight", {c}, 1, 0},
+                   {"ln1.bias", {c}},
+                   {"attn.qkv.weight", {3 * c, c}, 0, kGptDeviation},
+                   {"attn.qkv.bias", {3 * c}},
+                   {"attn.proj.weight", {c, c}, 0, residual},
+                   {"attn.proj.bias", {c}},
+                   {"ln2.weight", {c}, 1, 0},
+                   {"ln2.bias", {c}},
+                   {"mlp.fc.weight", {4 * c, c}, 0, kGptDeviation},
+                   {"mlp.fc.bias", {4 * c}},
+                   {"mlp.proj.weight", {c, 4 * c}, 0, residual},
+                   {"mlp.proj.bias", {c}}};
+    const std::int64_t t = shape.sequence;
+    info_ = {.id = "block" + std::to_string(index),
+             .description = "transformer block",
+             .kind = "gpt-block",
+             .parameter_bytes = parameter_bytes(parameters_),
+             .output_bytes_per_sample = 4 * t * c,
+             .stash_bytes_per_sample = 4 * t * (10 * c + 4 + shape.heads),
+             .transient_bytes_per_sample = 4 * (5 * t * c + scratch())};
+  }
+
+  const LayerInfo& info() const override { return info_; }
+  const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+  std::int64_t input_bytes_per_sample() const override { return info_.output_bytes_per_sample; }
+
+  Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
+    WEIR_TRY(Stash stash, make_stash(pass, input));
+    const int c = shape_.channels;
+    WEIR_TRY(const device::Buffer wide, tokens(pass, 4 * c));
+    WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
+    WEIR_TRY(device::Buffer output, tokens(pass, c));
+    attention_part(pass, stash, wide.as<float>(), scratch_memory.as<float>());
+    mlp_part(pass, stash, wide.as<float>(), output.as<float>());
+    return Forward{.output = std::move(output), .stash = std::move(stash)};
+  }
+
+  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                  const device::Buffer& output_gradient) const override {
+    const int c = shape_.channels;
+    WEIR_TRY(device::Buffer dx, tokens(pass, c));
+    WEIR_TRY(const device::Buffer wide, tokens(pass, 4 * c));
+    WEIR_TRY(const device::Buffer narrow, tokens(pass, c));
+    WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
+    const Work work{wide.as<float>(), narrow.as<float>(), scratch_memory.as<float>(),
+                    dx.as<float>()};
+    mlp_backward(pass, stash, output_gradient.as<float>(), work);
+    attention_part_backward(pass, stash, work);
+    return dx;
+  }
+
+ private:
+  struct Work {
+    float *wide, *narrow, *scratch, *dx;  // (R,4C) (R,C) - (R,C)
+  };
+
+  std::int64_t scratch() const {
+    return static_cast<std::int64_t>(ops::attention_scratch_floats(attention(1)));
+  }
+  // The attention works on one sample at a time; the others' share is never touched, but keeps the
+  // transient memory proportional to samples, as the profile describes it.
+  Result<device::Buffer> scratch_for(const Pass& pass) const {
+    return allocate_floats(pass.device, pass.samples, scratch());
+  }
+  ops::AttentionShape attention(int samples) const {
+    return {samples, shape_.sequence, shape_.channels, shape_.heads};
+  }
+  int rows(const Pass& pass) const { return pass.samples * shape_.sequence; }
+  ops::LayerNormShape norm(const Pass& pass) const { return {rows(pass), shape_.channels}; }
+  Result<device::Buffer> tokens(const Pass& pass, int floats_per_token) const {
+    return allocate_floats(pass.device, pass.samples,
+                           std::int64_t{shape_.sequence} * floats_per_token);
+  }
+
+  Result<Stash> make_stash(const Pass& pass, const device::Buffer& input) const {
+    const int c = shape_.channels;
+    Stash stash{{input}};
+    for (const int floats : {3 * c, c, c, 4 * c, 4, shape_.heads}) {
+      WEIR_TRY(device::Buffer buffer, tokens(pass, floats));
+      stash.buffers.push_back(std::move(buffer));
+    }
+    return stash;
+  }
+
+  void attention_part(const Pass& pass, const Stash& stash, float* wide, float* scratch) const;
+  void mlp_part(const Pass& pass, const Stash& stash, float* wide, float* output) const;
+  void mlp_backward(const Pass& pass, const Stash& stash, const float* dout,
+                    const Work& work) const;
+  void attention_part_backward(const Pass& pass, const Stash& stash, const Work& work) const;
+
+  GptShape shape_;
+  LayerInfo info_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+float* kept(const Stash& stash, Kept what) {
+  return stash.buffers[what].as<float>();
+}
+
+void GptBlock::attention_part(const Pass& pass, const Stash& stash, float* wide,
+                              float* scratch) const {
+  const int c = shape_.channels;
+  const int r = rows(pass);
+  const auto& w = pass.value;
+  const float* x = kept(stash, kInput);
+  float* qkv = kept(stash, kQkv);
+  float* attended = kept(stash, kAttended);
+  ops::layernorm_forward(norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
+                         kept(stash, kStatistics));
+  ops::linear_forward({r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv);
+  ops::attention_forward(attention(pass.samples), qkv, attended, kept(stash, kLogSums), scratch);
+  ops::linear_forward({r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x,
+                      kept(stash, kMiddle));
+}
+
+void GptBlock::mlp_part(const Pass& pass, const Stash& stash, float* wide, float* output) const {
+  const int c = shape_.channels;
+  const int r = rows(pass);
+  const auto& w = pass.value;
+  const float* middle = kept(stash, kMiddle);
+  float* expanded = kept(stash, kExpanded);
+  ops::layernorm_forward(norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
+                         kept(stash, kStatistics) + 2 * std::ptrdiff_t{r});
+  ops::linear_forward({r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded);
+  ops::gelu_forward(static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c), expanded, wide);
+  ops::linear_forward({r, 4 * c, c}, wide, w[kContractWeight], w[kContractBias], middle, output);
+}
+
+// Leaves the gradient of x2 in work.dx.
+void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const float* dout,
+                            const Work& work) const {
+  const int c = shape_.channels;
+  const int r = rows(pass);
+  const auto wide_count = static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c);
+  const auto& w = pass.value;
+  const auto& dw = pass.gradient;
+  const float* middle = kept(stash, kMiddle);
+  const float* expanded = kept(stash, kExpanded);
+  const float* statistics = kept(stash, kStatistics) + 2 * std::ptrdiff_t{r};
+  ops::gelu_forward(wide_count, expanded, work.wide);
+  ops::linear_backward_parameters({r, 4 * c, c}, work.wide, dout, dw[kContractWeight],
+                                  dw[kContractBias]);
+  ops::linear_backward_input({r, 4 * c, c}, dout, w[kContractWeight], work.wide);
+  ops::gelu_backward(wide_count, expanded, work.wide, work.wide);
+  ops::layernorm_apply(norm(pass), middle, statistics, w[kNorm2Weight], w[kNorm2Bias], work.narrow);
+  ops::linear_backward_parameters({r, c, 4 * c}, work.narrow, work.wide, dw[kExpandWeight],
+                                  dw[kExpandBias]);
+  ops::linear_backward_input({r, c, 4 * c}, work.wide, w[kExpandWeight], work.narrow);
+  ops::layernorm_backward(norm(pass), middle, statistics, w[kNorm2Weight], work.narrow, dout,
+                          work.dx, dw[kNorm2Weight], dw[kNorm2Bias]);
+}
+
+// work.dx: gradient of x2 in, of x out.
+void GptBlock::attention_part_backward(const Pass& pass, const Stash& stash,
+                                       const Work& work) const {
+  const int c = shape_.channels;
+  const int r = rows(pass);
+  const auto& w = pass.value;
+  const auto& dw = pass.gradient;
+  const float* x = kept(stash, kInput);
+  const float* attended = kept(stash, kAttended);
+  const float* statistics = kept(stash, kStatistics);
+  ops::linear_backward_parameters({r, c, c}, attended, work.dx, dw[kProjectWeight],
+                                  dw[kProjectBias]);
+  ops::linear_backward_input({r, c, c}, work.dx, w[kProjectWeight], work.narrow);
+  ops::attention_backward(attention(pass.samples), kept(stash, kQkv), attended,
+                          kept(stash, kLogSums), work.narrow, work.wide, work.scratch);
+  ops::layernorm_apply(norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow);
+  ops::linear_backward_parameters({r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight],
+                                  dw[kQkvBias]);
+  ops::linear_backward_input({r, c, 3 * c}, work.wide, w[kQkvWeight], work.narrow);
+  ops::layernorm_backward(norm(pass), x, statistics, w[kNorm1Weight], work.narrow, work.dx, work.dx,
+                          dw[kNorm1Weight], dw[kNorm1Bias]);
+}
+
+}  // namespace
+
+std::unique_ptr<Layer> make_gpt_block(const GptShape& shape, int index) {
+  return std::make_unique<GptBlock>(shape, index);
+}
+
+}  // namespace weir::stage

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// (B,T) tokens -> (B,T,C). Keeps the tokens for backward.
+#include <cstring>
+
+#include "worker/base/check.h"
+#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/ops/embedding.h"
+
+namespace weir::stage {
+namespace {
+
+class GptEmbed final : public Layer {
+ public:
+  explicit GptEmbed(const GptShape& shape) : shape_(shape) {
+    const std::int64_t row = std::int64_t{shape.channels};
+    parameters_ = {{"token.weight", {shape.vocabulary, row}, 0, kGptDeviation},
+                   {"position.weight", {shape.sequence, row}, 0, kGptDeviation}};
+    info_ = {.id = "embed",
+             .description = "token and position embedding",
+             .kind = "gpt-embed",
+             .parameter_bytes = parameter_bytes(parameters_),
+             .output_bytes_per_sample = 4 * shape.sequence * row,
+             .stash_bytes_per_sample = 4 * std::int64_t{shape.sequence},
+             .transient_bytes_per_sample = 0};
+  }
+
+  const LayerInfo& info() const override { return info_; }
+  const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+  std::int64_t input_bytes_per_sample() const override { return 0; }
+
+  Result<Forward> forward(const Pass& pass, const device::Buffer&) const override {
+    const auto& inputs = pass.tokens.inputs;
+    WEIR_CHECK(inputs.size() == static_cast<std::size_t>(pass.samples * shape_.sequence),
+               "one input token for each position");
+    WEIR_TRY(device::Buffer tokens, allocate_floats(pass.device, pass.samples, shape_.sequence));
+    WEIR_TRY(device::Buffer output,
+             allocate_floats(pass.device, pass.samples, shape_.sequence * shape_.channels));
+    std::memcpy(tokens.data(), inputs.data(), inputs.size_bytes());
+    ops::embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
+                           pass.value[0], pass.value[1], output.as<float>());
+    return Forward{.output = std::move(output), .stash = {{std::move(tokens)}}};
+  }
+
+  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                  const device::Buffer& output_gradient) const override {
+    ops::embedding_backward({pass.samples, shape_.sequence, shape_.channels},
+                            stash.buffers[0].as<std::int32_t>(), output_gradient.as<float>(),
+                            pass.gradient[0], pass.gradient[1]);
+    return device::Buffer();
+  }
+
+ private:
+  GptShape shape_;
+  LayerInfo info_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_gpt_embed(const GptShape& shape) {
+  return std::make_unique<GptEmbed>(shape);
+}
+
+}  // namespace weir::stage

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Final norm, untied projection to the vocabulary and loss: (B,T,C) and targets -> loss. The logits
+// become their own gradient in forward and are kept for backward.
+#include <cstddef>
+
+#include "worker/base/check.h"
+#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/ops/layernorm.h"
+#include "worker/stage/ops/linear.h"
+#include "worker/stage/ops/softmax_loss.h"
+
+namespace weir::stage {
+namespace {
+
+enum Weight : unsigned char { kNormWeight, kNormBias, kHeadWeight };
+enum Kept : unsigned char { kInput, kStatistics, kLogitGradient };
+
+class GptHead final : public Layer {
+ public:
+  explicit GptHead(const GptShape& shape) : shape_(shape) {
+    const std::int64_t c = shape.channels;
+    const std::int64_t t = shape.sequence;
+    const std::int64_t v = shape.vocabulary;
+    parameters_ = {
+        {"ln.weight", {c}, 1, 0}, {"ln.bias", {c}}, {"weight", {v, c}, 0, kGptDeviation}};
+    info_ = {.id = "head",
+             .description = "final norm, projection to the vocabulary and loss",
+             .kind = "gpt-head",
+             .parameter_bytes = parameter_bytes(parameters_),
+             .output_bytes_per_sample = 0,
+             .stash_bytes_per_sample = 4 * t * (c + 2 + v),
+             .transient_bytes_per_sample = 4 * t * c};
+  }
+
+  const LayerInfo& info() const override { return info_; }
+  const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+  std::int64_t input_bytes_per_sample() const override {
+    return std::int64_t{4} * shape_.sequence * shape_.channels;
+  }
+
+  Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
+    const int r = pass.samples * shape_.sequence;
+    const auto& targets = pass.tokens.targets;
+    WEIR_CHECK(targets.size() == static_cast<std::size_t>(r), "one target for each position");
+    WEIR_TRY(device::Buffer statistics, tokens(pass, 2));
+    WEIR_TRY(device::Buffer logits, tokens(pass, shape_.vocabulary));
+    WEIR_TRY(const device::Buffer normed, tokens(pass, shape_.channels));
+    const auto& w = pass.value;
+    ops::layernorm_forward({r, shape_.channels}, input.as<float>(), w[kNormWeight], w[kNormBias],
+                           normed.as<float>(), statistics.as<float>());
+    ops::linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<float>(), w[kHeadWeight],
+                        nullptr, nullptr, logits.as<float>());
+    const double loss = ops::softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
+                                          logits.as<float>());
+    return Forward{.stash = {{input, std::move(statistics), std::move(logits)}}, .loss_sum = loss};
+  }
+
+  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                  const device::Buffer&) const override {
+    const int r = pass.samples * shape_.sequence;
+    WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels));
+    WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels));
+    const auto& w = pass.value;
+    const auto* x = stash.buffers[kInput].as<float>();
+    const auto* statistics = stash.buffers[kStatistics].as<float>();
+    const auto* dlogits = stash.buffers[kLogitGradient].as<float>();
+    const ops::LinearShape linear{r, shape_.channels, shape_.vocabulary};
+    ops::layernorm_apply({r, shape_.channels}, x, statistics, w[kNormWeight], w[kNormBias],
+                         narrow.as<float>());
+    ops::linear_backward_parameters(linear, narrow.as<float>(), dlogits, pass.gradient[kHeadWeight],
+                                    nullptr);
+    ops::linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<float>());
+    ops::layernorm_backward({r, shape_.channels}, x, statistics, w[kNormWeight], narrow.as<float>(),
+                            nullptr, dx.as<float>(), pass.gradient[kNormWeight],
+                            pass.gradient[kNormBias]);
+    return dx;
+  }
+
+ private:
+  Result<device::Buffer> tokens(const Pass& pass, int floats_per_token) const {
+    return allocate_floats(pass.device, pass.samples,
+                           std::int64_t{shape_.sequence} * floats_per_token);
+  }
+
+  GptShape shape_;
+  LayerInfo info_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+}  // namespace
+
+std::unique_ptr<Layer> make_gpt_head(const GptShape& shape) {
+  return std::make_unique<GptHead>(shape);
+}
+
+}  // namespace weir::stage

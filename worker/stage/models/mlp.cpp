@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three kinds of layers, all (B,T,H) in between; H = context x embedding, so that every hidden
+// layer is square.
+#include "worker/stage/models/mlp.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/stage/ops/embedding.h"
+#include "worker/stage/ops/linear.h"
+#include "worker/stage/ops/relu.h"
+#include "worker/stage/ops/softmax_loss.h"
+
+namespace weir::stage {
+namespace {
+
+constexpr int kContext = 8, kEmbedding = 16, kHiddenLayers = 6;
+constexpr int kWidth = kContext * kEmbedding;  // H
+
+// What the three layers share.
+class MlpLayer : public Layer {
+ public:
+  const LayerInfo& info() const override { return info_; }
+  const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+  std::int64_t input_bytes_per_sample() const override {
+    return std::int64_t{4} * sequence_ * kWidth;
+  }
+
+ protected:
+  MlpLayer(int sequence, LayerInfo info, std::vector<ParameterSpec> parameters)
+      : sequence_(sequence), info_(std::move(info)), parameters_(std::move(parameters)) {
+    info_.parameter_bytes = parameter_bytes(parameters_);
+  }
+  int rows(const Pass& pass) const { return pass.samples * sequence_; }
+  Result<device::Buffer> tokens(const Pass& pass, int floats_per_token) const {
+    return allocate_floats(pass.device, pass.samples, std::int64_t{sequence_} * floats_per_token);
+  }
+
+  int sequence_;
+
+ private:
+  LayerInfo info_;
+  std::vector<ParameterSpec> parameters_;
+};
+
+class MlpEmbed final : public MlpLayer {
+ public:
+  MlpEmbed(int sequence, int vocabulary)
+      : MlpLayer(sequence,
+                 {.id = "embed",
+                  .description = "embeddings of the last 8 tokens",
+                  .kind = "mlp-embed",
+                  .output_bytes_per_sample = std::int64_t{4} * sequence * kWidth,
+                  .stash_bytes_per_sample = std::int64_t{4} * sequence},
+                 {{"token.weight", {vocabulary + 1, kEmbedding}, 0, 1.0F}}),
+        vocabulary_(vocabulary) {}
+
+  std::int64_t input_bytes_per_sample() const override { return 0; }
+
+  Result<Forward> forward(const Pass& pass, const device::Buffer&) const override {
+    const auto& inputs = pass.tokens.inputs;
+    WEIR_CHECK(inputs.size() == static_cast<std::size_t>(rows(pass)),
+               "one input token for each position");
+    WEIR_TRY(device::Buffer kept, tokens(pass, 1));
+    WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
+    std::memcpy(kept.data(), inputs.data(), inputs.size_bytes());
+    ops::context_embedding_forward(shape(pass), inputs.data(), pass.value[0], output.as<float>());
+    return Forward{.output = std::move(output), .stash = {{std::move(kept)}}};
+  }
+
+  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                  const device::Buffer& output_gradient) const override {
+    ops::context_embedding_backward(shape(pass), stash.buffers[0].as<std::int32_t>(),
+                                    output_gradient.as<float>(), pass.gradient[0]);
+    return device::Buffer();
+  }
+
+ private:
+  ops::ContextShape shape(const Pass& pass) const {
+    return {pass.samples, sequence_, kEmbedding, kContext, vocabulary_};
+  }
+  int vocabulary_;
+};
+
+// y = relu(z), z = x W + b. Keeps x and z.
+class MlpHidden final : public MlpLayer {
+ public:
+  MlpHidden(int sequence, int index)
+      : MlpLayer(sequence,
+                 {.id = "hidden" + std::to_string(index),
+                  .description = "hidden layer with ReLU",
+                  .kind = "mlp-hidden",
+                  .output_bytes_per_sample = std::int64_t{4} * sequence * kWidth,
+                  .stash_bytes_per_sample = std::int64_t{8} * sequence * kWidth,
+                  .transient_bytes_per_sample = std::int64_t{4} * sequence * kWidth},
+                 // Keeps the variance through ReLU (He et al., 2015).
+                 {{"weight", {kWidth, kWidth}, 0, std::sqrt(2.0F / kWidth)}, {"bias", {kWidth}}}) {}
+
+  Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
+    WEIR_TRY(device::Buffer z, tokens(pass, kWidth));
+    WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
+    ops::linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
+                        z.as<float>());
+    ops::relu_forward(count(pass), z.as<float>(), output.as<float>());
+    return Forward{.output = std::move(output), .stash = {{input, std::move(z)}}};
+  }
+
+  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                  const device::Buffer& output_gradient) const override {
+    WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
+    WEIR_TRY(const device::Buffer dz, tokens(pass, kWidth));
+    ops::relu_backward(count(pass), stash.buffers[1].as<float>(), output_gradient.as<float>(),
+                       dz.as<float>());
+    ops::linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dz.as<float>(),
+                                    pass.gradient[0], pass.gradient[1]);
+    ops::linear_backward_input(shape(pass), dz.as<float>(), pass.value[0], dx.as<float>());
+    return dx;
+  }
+
+ private:
+  ops::LinearShape shape(const Pass& pass) const { return {rows(pass), kWidth, kWidth}; }
+  std::size_t count(const Pass& pass) const {
+    return static_cast<std::size_t>(rows(pass)) * kWidth;
+  }
+};
+
+class MlpHead final : public MlpLayer {
+ public:
+  MlpHead(int sequence, int vocabulary)
+      : MlpLayer(sequence,
+                 {.id = "head",
+                  .description = "projection to the vocabulary and loss",
+                  .kind = "mlp-head",
+                  .output_bytes_per_sample = 0,
+                  .stash_bytes_per_sample = std::int64_t{4} * sequence * (kWidth + vocabulary)},
+                 {{"weight", {vocabulary, kWidth}, 0, std::sqrt(1.0F / kWidth)},
+                  {"bias", {vocabulary}}}),
+        vocabulary_(vocabulary) {}
+
+  Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
+    const auto& targets = pass.tokens.targets;
+    WEIR_CHECK(targets.size() == static_cast<std::size_t>(rows(pass)),
+               "one target for each position");
+    WEIR_TRY(device::Buffer logits, tokens(pass, vocabulary_));
+    ops::linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
+                        logits.as<float>());
+    const double loss = ops::softmax_loss(rows(pass), vocabulary_, targets.data(), pass.loss_scale,
+                                          logits.as<float>());
+    return Forward{.stash = {{input, std::move(logits)}}, .loss_sum = loss};
+  }
+
+  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+                                  const device::Buffer&) const override {
+    WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
+    const auto* dlogits = stash.buffers[1].as<float>();
+    ops::linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dlogits,
+                                    pass.gradient[0], pass.gradient[1]);
+    ops::linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<float>());
+    return dx;
+  }
+
+ private:
+  ops::LinearShape shape(const Pass& pass) const { return {rows(pass), kWidth, vocabulary_}; }
+  int vocabulary_;
+};
+
+}  // namespace
+
+Layers build_mlp(const ModelOptions& options) {
+  Layers layers;
+  layers.push_back(std::make_unique<MlpEmbed>(options.sequence, options.vocabulary));
+  for (int i = 0; i < kHiddenLayers; ++i) {
+    layers.push_back(std::make_unique<MlpHidden>(options.sequence, i));
+  }
+  layers.push_back(std::make_unique<MlpHead>(options.sequence, options.vocabulary));
+  return layers;
+}
+
+}  // namespace weir::stage

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// One plain loop that the compiler vectorises; each element alone, so no order matters.
+#include <cmath>
+
+#include "worker/stage/ops/adamw.h"
+
+namespace weir::stage::ops {
+
+void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gradient,
+           float* __restrict value, float* __restrict m, float* __restrict v) {
+  const AdamWStep s = step;
+  const float rest1 = 1.0F - s.beta1;
+  const float rest2 = 1.0F - s.beta2;
+  for (std::size_t i = 0; i < count; ++i) {
+    m[i] = s.beta1 * m[i] + rest1 * gradient[i];
+    v[i] = s.beta2 * v[i] + rest2 * (gradient[i] * gradient[i]);
+    const float direction = m[i] / s.correction1 / (std::sqrt(v[i] / s.correction2) + s.epsilon);
+    value[i] -= s.rate * (direction + s.weight_decay * value[i]);
+  }
+}
+
+}  // namespace weir::stage::ops

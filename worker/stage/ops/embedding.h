@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of tables. Tokens are int32, already checked against the vocabulary.
+#pragma once
+
+#include <cstdint>
+
+namespace weir::stage::ops {
+
+struct EmbeddingShape {
+  int samples, sequence, channels;  // B, T, C
+};
+
+// y (B,T,C) = token_table (V,C)[token] + position_table (T,C)[t].
+void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const float* token_table,
+                       const float* position_table, float* y);
+// Adds dy to the rows of both gradients, in the order of (b, t).
+void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
+                        float* dtoken_table, float* dposition_table);
+
+// y (B,T,context x C): the rows of the tokens t-context+1 .. t side by side, oldest first; before
+// the start of the sample stands row V, the padding. table is (V+1,C).
+struct ContextShape {
+  int samples, sequence, channels, context, padding_row;
+};
+void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const float* table,
+                               float* y);
+void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
+                                float* dtable);
+
+}  // namespace weir::stage::ops

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies and additions of rows, in the order of samples and positions.
+#include <algorithm>
+#include <cstddef>
+
+#include "worker/stage/ops/embedding.h"
+
+namespace weir::stage::ops {
+namespace {
+
+using Index = std::ptrdiff_t;
+
+void add_row(Index count, const float* from, float* to) {
+  for (Index c = 0; c < count; ++c) to[c] += from[c];
+}
+
+// Calls visit(row of the table, offset in y) for each of the B x T x context places.
+template <class Visit>
+void for_each_place(const ContextShape& shape, const std::int32_t* tokens, Visit visit) {
+  Index offset = 0;
+  for (Index b = 0; b < shape.samples; ++b) {
+    for (Index t = 0; t < shape.sequence; ++t) {
+      for (Index back = shape.context - 1; back >= 0; --back, offset += shape.channels) {
+        visit(t >= back ? Index{tokens[b * shape.sequence + t - back]} : Index{shape.padding_row},
+              offset);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const float* token_table,
+                       const float* position_table, float* y) {
+  const Index channels = shape.channels;
+  for (Index b = 0; b < shape.samples; ++b) {
+    for (Index t = 0; t < shape.sequence; ++t, ++tokens, y += channels) {
+      std::copy_n(token_table + *tokens * channels, channels, y);
+      add_row(channels, position_table + t * channels, y);
+    }
+  }
+}
+
+void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
+                        float* dtoken_table, float* dposition_table) {
+  const Index channels = shape.channels;
+  for (Index b = 0; b < shape.samples; ++b) {
+    for (Index t = 0; t < shape.sequence; ++t, ++tokens, dy += channels) {
+      add_row(channels, dy, dtoken_table + *tokens * channels);
+      add_row(channels, dy, dposition_table + t * channels);
+    }
+  }
+}
+
+void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const float* table,
+                               float* y) {
+  const Index channels = shape.channels;
+  for_each_place(shape, tokens, [&](Index row, Index offset) {
+    std::copy_n(table + row * channels, channels, y + offset);
+  });
+}
+
+void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
+                                float* dtable) {
+  const Index channels = shape.channels;
+  for_each_place(shape, tokens, [&](Index row, Index offset) {
+    add_row(channels, dy + offset, dtable + row * channels);
+  });
+}
+
+}  // namespace weir::stage::ops

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two passes for the statistics (mean, then variance), as exact as float sums allow.
+#include <cmath>
+
+#include "worker/stage/ops/layernorm.h"
+#include "worker/stage/ops/vector.h"
+
+namespace weir::stage::ops {
+namespace {
+
+constexpr float kEpsilon = 1e-5F;
+
+// Sum over i < count of f(i, lanes): f gets the index of the first element and how many are left.
+template <class F>
+float sum(Index count, F f) {
+  Vec total = broadcast(0.0F);
+  for (Index i = 0; i < count; i += kLanes) total += f(i, count - i);
+  return sum_of_lanes(total);
+}
+
+Vec take(const float* from, Index left, float fill) {
+  return left >= kLanes ? load(from) : load_some(from, left, fill);
+}
+
+void apply_row(Index channels, const float* x, float mean, float rstd, const float* gamma,
+               const float* beta, float* y) {
+  for (Index c = 0; c < channels; ++c) y[c] = (x[c] - mean) * rstd * gamma[c] + beta[c];
+}
+
+}  // namespace
+
+void layernorm_forward(LayerNormShape shape, const float* x, const float* gamma, const float* beta,
+                       float* y, float* statistics) {
+  const Index channels = shape.channels;
+  const auto count = static_cast<float>(channels);
+  for (Index r = 0; r < shape.rows; ++r) {
+    const float* row = x + r * channels;
+    const float mean =
+        sum(channels, [&](Index c, Index left) { return take(row + c, left, 0.0F); }) / count;
+    const float squares = sum(channels, [&](Index c, Index left) {
+      const Vec distance = take(row + c, left, mean) - broadcast(mean);
+      return distance * distance;
+    });
+    const float rstd = 1.0F / std::sqrt(squares / count + kEpsilon);
+    statistics[2 * r] = mean;
+    statistics[2 * r + 1] = rstd;
+    apply_row(channels, row, mean, rstd, gamma, beta, y + r * channels);
+  }
+}
+
+void layernorm_apply(LayerNormShape shape, const float* x, const float* statistics,
+                     const float* gamma, const float* beta, float* y) {
+  const Index channels = shape.channels;
+  for (Index r = 0; r < shape.rows; ++r) {
+    apply_row(channels, x + r * channels, statistics[2 * r], statistics[2 * r + 1], gamma, beta,
+              y + r * channels);
+  }
+}
+
+// With g = dy gamma and h = (x - mean) rstd:  dx = rstd (g - mean(g) - h mean(g h)).
+void layernorm_backward(LayerNormShape shape, const float* x, const float* statistics,
+                        const float* gamma, const float* dy, const float* residual, float* dx,
+                        float* dgamma, float* dbeta) {
+  const Index channels = shape.channels;
+  const auto count = static_cast<float>(channels);
+  for (Index r = 0; r < shape.rows; ++r) {
+    const float mean = statistics[2 * r];
+    const float rstd = statistics[2 * r + 1];
+    const float* row = x + r * channels;
+    const float* dy_row = dy + r * channels;
+    const float mean_g = sum(channels,
+                             [&](Index c, Index left) {
+                               return take(dy_row + c, left, 0.0F) * take(gamma + c, left, 0.0F);
+                             }) /
+                         count;
+    const float mean_gh =
+        sum(channels,
+            [&](Index c, Index left) {
+              const Vec h = (take(row + c, left, mean) - broadcast(mean)) * broadcast(rstd);
+              return take(dy_row + c, left, 0.0F) * take(gamma + c, left, 0.0F) * h;
+            }) /
+        count;
+    float* dx_row = dx + r * channels;
+    for (Index c = 0; c < channels; ++c) {
+      const float h = (row[c] - mean) * rstd;
+      dgamma[c] += dy_row[c] * h;
+      dbeta[c] += dy_row[c];
+      const float gradient = rstd * (dy_row[c] * gamma[c] - mean_g - h * mean_gh);
+      dx_row[c] = residual == nullptr ? gradient : residual[r * channels + c] + gradient;
+    }
+  }
+}
+
+}  // namespace weir::stage::ops

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain loops that the compiler vectorises.
+#include "worker/stage/ops/relu.h"
+
+namespace weir::stage::ops {
+
+void relu_forward(std::size_t count, const float* x, float* y) {
+  for (std::size_t i = 0; i < count; ++i) y[i] = x[i] > 0.0F ? x[i] : 0.0F;
+}
+
+void relu_backward(std::size_t count, const float* x, const float* dy, float* dx) {
+  for (std::size_t i = 0; i < count; ++i) dx[i] = x[i] > 0.0F ? dy[i] : 0.0F;
+}
+
+}  // namespace weir::stage::ops

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory layout: all values, all gradients, all first moments, all second moments.
+#include "worker/stage/parameters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "worker/base/random.h"
+
+namespace weir::stage {
+namespace {
+
+constexpr int kParts = 4;  // value, gradient, adam_m, adam_v
+
+void set_initial(const ParameterSpec& spec, std::uint64_t seed, float* value) {
+  // A uniform variable on [-a, a) has the standard deviation a / sqrt(3).
+  const float half_width = spec.deviation * std::numbers::sqrt3_v<float>;
+  Random random(seed);
+  for (std::int64_t i = 0; i < spec.count(); ++i) {
+    const auto offset = static_cast<float>(2 * random.uniform() - 1);
+    value[i] = spec.mean + half_width * offset;
+  }
+}
+
+}  // namespace
+
+Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& specs, int layer,
+                                              std::uint64_t seed, device::Device& device) {
+  LayerParameters made;
+  made.layer_ = layer;
+  made.specs_ = specs;
+  for (const auto& spec : specs) made.count_ += spec.count();
+  WEIR_TRY(made.memory_, allocate_floats(device, kParts, made.count_));
+
+  auto* value = made.memory_.as<float>();
+  std::fill_n(value, kParts * made.count_, 0.0F);
+  const std::uint64_t layer_seed = mix_seed(seed, static_cast<std::uint64_t>(layer));
+  for (const auto& spec : specs) {
+    set_initial(spec, mix_seed(layer_seed, spec.name), value);
+    made.values_.push_back(value);
+    made.gradients_.push_back(value + made.count_);
+    value += spec.count();
+  }
+  return made;
+}
+
+void LayerParameters::zero_gradients() {
+  std::fill_n(memory_.as<float>() + count_, count_, 0.0F);
+}
+
+void LayerParameters::update(const ops::AdamWStep& step) {
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    ops::AdamWStep own = step;
+    if (specs_[i].shape.size() < 2) own.weight_decay = 0;
+    ops::adamw(own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
+               values_[i] + 2 * count_, values_[i] + 3 * count_);
+  }
+}
+
+void LayerParameters::append_to(std::vector<Parameter>& list) const {
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    const auto count = static_cast<std::size_t>(specs_[i].count());
+    const auto part = [&](int index) {
+      return std::span<float>(values_[i] + index * count_, count);
+    };
+    list.push_back({.layer = layer_,
+                    .name = specs_[i].name,
+                    .shape = specs_[i].shape,
+                    .value = part(0),
+                    .gradient = part(1),
+                    .adam_m = part(2),
+                    .adam_v = part(3)});
+  }
+}
+
+ops::AdamWStep adamw_step(const ModelOptions& options, std::int64_t step) {
+  constexpr double kLeastShare = 0.1;
+  double rate = options.learning_rate;
+  if (step < options.warmup_steps) {
+    rate *= static_cast<double>(step + 1) / options.warmup_steps;
+  } else if (options.schedule == "cosine") {
+    const double length = static_cast<double>(options.total_steps - options.warmup_steps);
+    const double done =
+        std::min(1.0, static_cast<double>(step - options.warmup_steps) / std::max(1.0, length));
+    const double share = 0.5 * (1 + std::cos(std::numbers::pi * done));
+    rate *= kLeastShare + (1 - kLeastShare) * share;
+  }
+  const auto t = static_cast<double>(step + 1);
+  return {.rate = static_cast<float>(rate),
+          .beta1 = static_cast<float>(options.beta1),
+          .beta2 = static_cast<float>(options.beta2),
+          .epsilon = static_cast<float>(options.epsilon),
+          .weight_decay = static_cast<float>(options.weight_decay),
+          .correction1 = static_cast<float>(1 - std::pow(options.beta1, t)),
+          .correction2 = static_cast<float>(1 - std::pow(options.beta2, t))};
+}
+
+}  // namespace weir::stage

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of one layer: value, gradient and Adam's two moments in one allocation, in the
+// order of the layer's specifications. Initial values depend on (seed, layer, name) only.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "worker/base/result.h"
+#include "worker/stage/layer.h"
+#include "worker/stage/ops/adamw.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+
+class LayerParameters {
+ public:
+  // 4 x parameter_bytes on the device.
+  static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
+                                      std::uint64_t seed, device::Device& device);
+
+  const std::vector<float*>& values() const { return values_; }
+  const std::vector<float*>& gradients() const { return gradients_; }
+  void zero_gradients();
+  // Weight decay applies to parameters of two or more dimensions only, not to biases and norms.
+  void update(const ops::AdamWStep& step);
+  void append_to(std::vector<Parameter>& list) const;
+
+ private:
+  LayerParameters() = default;
+
+  int layer_ = 0;
+  std::int64_t count_ = 0;  // floats of each of the four parts
+  device::Buffer memory_;
+  std::vector<ParameterSpec> specs_;
+  std::vector<float*> values_, gradients_;
+};
+
+// The constants of AdamW for a step (0, 1, ...): warm-up is linear from rate / warmup_steps, then
+// constant or a half cosine down to a tenth at total_steps (Brown et al., "GPT-3", 2020, B).
+ops::AdamWStep adamw_step(const ModelOptions& options, std::int64_t step);
+
+}  // namespace weir::stage

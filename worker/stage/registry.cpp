@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names to layers, the checks of options that all models share, and the model's digest.
+#include "worker/stage/registry.h"
+
+#include <array>
+#include <cmath>
+#include <sstream>
+#include <string_view>
+
+#include "worker/base/digest.h"
+#include "worker/stage/models/gpt.h"
+#include "worker/stage/models/mlp.h"
+
+namespace weir::stage {
+namespace {
+
+constexpr int kMaxSequence = 1 << 16;    // stash and position table stay below 2^31 elements
+constexpr int kMaxVocabulary = 1 << 20;  // five times the largest in common use
+
+struct Entry {
+  const char* name;
+  Layers (*build)(const ModelOptions&);
+};
+
+constexpr std::array<Entry, 6> kModels = {{
+    {"mlp", build_mlp},
+    {"gpt-tiny", [](const ModelOptions& options) { return build_gpt(kGptTiny, options); }},
+    {"gpt-mini", [](const ModelOptions& options) { return build_gpt(kGptMini, options); }},
+    {"gpt-125m", [](const ModelOptions& options) { return build_gpt(kGpt125m, options); }},
+    {"gpt-350m", [](const ModelOptions& options) { return build_gpt(kGpt350m, options); }},
+    {"gpt-1.3b", [](const ModelOptions& options) { return build_gpt(kGpt1300m, options); }},
+}};
+
+Error invalid(const std::string& field, const std::string& reason) {
+  return {Code::kInvalid, field + ": " + reason};
+}
+
+Status check(const ModelOptions& options) {
+  if (options.sequence < 1 || options.sequence > kMaxSequence) {
+    return invalid("sequence", std::to_string(options.sequence) + " is not within 1.." +
+                                   std::to_string(kMaxSequence));
+  }
+  if (options.vocabulary < 2 || options.vocabulary > kMaxVocabulary) {
+    return invalid("vocabulary", std::to_string(options.vocabulary) + " is not within 2.." +
+                                     std::to_string(kMaxVocabulary));
+  }
+  const auto fraction = [](double value) { return value >= 0 && value < 1; };
+  if (!fraction(options.beta1)) return invalid("beta1", "not within [0, 1)");
+  if (!fraction(options.beta2)) return invalid("beta2", "not within [0, 1)");
+  if (!(options.epsilon > 0)) return invalid("epsilon", "not above 0");
+  if (!(options.learning_rate >= 0) || !std::isfinite(options.learning_rate)) {
+    return invalid("learning rate", "not a number of 0 or more");
+  }
+  if (!(options.weight_decay >= 0) || !std::isfinite(options.weight_decay)) {
+    return invalid("weight decay", "not a number of 0 or more");
+  }
+  if (options.warmup_steps < 0) return invalid("warmup", "below 0");
+  if (options.schedule != "constant" && options.schedule != "cosine") {
+    return invalid("learning rate schedule", options.schedule + " is neither constant nor cosine");
+  }
+  if (options.schedule == "cosine" && options.total_steps < 1) {
+    return invalid("learning rate schedule", "cosine needs the total number of steps");
+  }
+  return Unit{};
+}
+
+// Layers and parameters are listed, so that a change of a model's structure changes the digest.
+std::string digest_of(const ModelOptions& options, const Layers& layers) {
+  std::ostringstream text;
+  text.precision(17);
+  text << "weir-model/1 " << options.name << " sequence " << options.sequence << " vocabulary "
+       << options.vocabulary << " seed " << options.seed << " rate " << options.learning_rate
+       << " beta " << options.beta1 << ' ' << options.beta2 << " epsilon " << options.epsilon
+       << " decay " << options.weight_decay << " warmup " << options.warmup_steps << ' '
+       << options.schedule;
+  if (options.schedule == "cosine") text << ' ' << options.total_steps;
+  for (const auto& layer : layers) {
+    text << '\n' << layer->info().id << ' ' << layer->info().kind;
+    for (const auto& parameter : layer->parameters()) {
+      text << ' ' << parameter.name;
+      for (const auto extent : parameter.shape) text << ' ' << extent;
+      text << ' ' << parameter.mean << ' ' << parameter.deviation;
+    }
+  }
+  return "sha256:" + sha256_hex(text.str());
+}
+
+}  // namespace
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : kModels) names.emplace_back(entry.name);
+  return names;
+}
+
+Result<Layers> build_layers(const ModelOptions& options) {
+  WEIR_TRY([[maybe_unused]] const Unit checked, check(options));
+  std::string known;
+  for (const auto& entry : kModels) {
+    if (options.name == entry.name) return entry.build(options);
+    known += (known.empty() ? "" : ", ") + std::string(entry.name);
+  }
+  return invalid("model", "unknown model " + options.name + "; known are " + known);
+}
+
+Result<Model> describe_model(const ModelOptions& options) {
+  WEIR_TRY(const Layers layers, build_layers(options));
+  Model model{.options = options, .digest = digest_of(options, layers)};
+  for (const auto& layer : layers) model.layers.push_back(layer->info());
+  return model;
+}
+
+}  // namespace weir::stage

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built-in models by name. Adding one: architecture.md 11.
+#pragma once
+
+#include "worker/base/result.h"
+#include "worker/stage/layer.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+
+// All layers of the model that the options name, without parameters. kInvalid names the option.
+Result<Layers> build_layers(const ModelOptions& options);
+
+}  // namespace weir::stage
