@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/http/beast_transport.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/buffer_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include "worker/http/text.h"
+#include "worker/http/tls.h"
+
+namespace weir::http {
+namespace {
+
+namespace net = boost::asio;
+namespace beast = boost::beast;
+using boost::system::error_code;
+using std::chrono::steady_clock;
+using tcp = net::ip::tcp;
+
+constexpr std::size_t kMaxHeader = 64 * 1024;
+constexpr std::size_t kMaxBody = 64 * 1024 * 1024;  // of send(): nobody here asks for more
+constexpr std::size_t kMaxErrorBody = 64 * 1024;    // of stream(): transport.h
+
+// One connection, driven on the calling thread: one operation at a time, each until it ends, its
+// limit passes or stop is requested. After the last two the connection must not be used again.
+class Connection {
+ public:
+  explicit Connection(std::stop_token stop)
+      : socket_(io_), resolver_(io_), stop_(stop), on_stop_(std::move(stop), [this] {
+          net::post(io_, [] {});  // wakes run(), which looks at the token
+        }) {}
+
+  tcp::socket& socket() { return socket_; }
+  tcp::resolver& resolver() { return resolver_; }
+
+  template <class Start>
+  error_code run(steady_clock::time_point limit, Start start) {
+    std::optional<error_code> result;
+    start([&result](error_code ec, auto&&...) { result = ec; });
+    io_.restart();
+    while (!result && !stop_.stop_requested() && steady_clock::now() < limit) {
+      io_.run_one_until(limit);
+    }
+    if (result && !stop_.stop_requested()) return *result;
+    // The handler refers to this frame and is destroyed with io_, never called.
+    timed_out_ = !stop_.stop_requested();
+    return net::error::operation_aborted;
+  }
+
+  Error failure(error_code ec, const std::string& peer, const char* doing) const {
+    const std::string where = peer + ": " + doing + ": ";
+    if (stop_.stop_requested()) return {Code::kCancelled, where + "stopped"};
+    if (timed_out_ || ec == net::error::timed_out) return {Code::kTimeout, where + "no answer"};
+    return {Code::kUnavailable, where + ec.message()};
+  }
+
+ private:
+  net::io_context io_{1};
+  tcp::socket socket_;
+  tcp::resolver resolver_;
+  std::stop_token stop_;
+  bool timed_out_ = false;
+  std::stop_callback<std::function<void()>> on_stop_;  // last: gone before io_
+};
+
+// What differs between send() and stream().
+struct Exchange {
+  const Request& request;
+  std::optional<Deadline> deadline;
+  std::chrono::seconds answer_idle;
+  const std::function<void(std::string_view)>* on_bytes = nullptr;  // null: keep the body
+};
+
+class BeastTransport final : public Transport {
+ public:
+  BeastTransport(Options options, BaseUrl base)
+      : options_(std::move(options)),
+        base_(std::move(base)),
+        peer_(base_.host + ":" + base_.port) {}
+
+  Result<Response> send(const Request& request, Deadline deadline, std::stop_token stop) override {
+    return perform({request, deadline, options_.request_idle}, std::move(stop));
+  }
+
+  Result<Response> stream(const Request& request, std::stop_token stop,
+                          const std::function<void(std::string_view)>& on_bytes) override {
+    return perform({request, std::nullopt, options_.stream_idle, &on_bytes}, std::move(stop));
+  }
+
+ private:
+  static Deadline limit(const Exchange& exchange, std::chrono::seconds idle) {
+    const Deadline silence = steady_clock::now() + idle;
+    return exchange.deadline ? std::min(*exchange.deadline, silence) : silence;
+  }
+
+  Result<Response> perform(const Exchange& exchange, std::stop_token stop) const {
+    WEIR_TRY(const std::string text, request_text(base_, exchange.request));
+    Connection connection(std::move(stop));
+    WEIR_TRY(const Unit connected, connect(connection, exchange));
+    static_cast<void>(connected);
+    if (!base_.tls) return talk(connection, connection.socket(), text, exchange);
+
+    WEIR_TRY(TlsContext made,
+             make_client_context(options_.ca_file, options_.cert_file, options_.key_file));
+    net::ssl::context context(made.release());
+    net::ssl::stream<tcp::socket&> tls(connection.socket(), context);
+    expect_peer(tls.native_handle(), options_.tls_name.empty() ? base_.host : options_.tls_name);
+    const auto ec = connection.run(limit(exchange, options_.request_idle), [&tls](auto done) {
+      tls.async_handshake(net::ssl::stream_base::client, done);
+    });
+    if (ec) {
+      Error error = connection.failure(ec, peer_, "TLS handshake");
+      const std::string why = refusal(tls.native_handle());
+      if (error.code == Code::kUnavailable && !why.empty()) {
+        error.message = peer_ + ": certificate not accepted: " + why;
+      }
+      return error;
+    }
+    return talk(connection, tls, text, exchange);
+  }
+
+  Status connect(Connection& connection, const Exchange& exchange) const {
+    const Deadline until = limit(exchange, options_.request_idle);
+    error_code ec;
+    const auto address = net::ip::make_address(base_.host, ec);
+    if (!ec) {
+      const tcp::endpoint endpoint(address, static_cast<unsigned short>(std::stoi(base_.port)));
+      ec = connection.run(until,
+                          [&](auto done) { connection.socket().async_connect(endpoint, done); });
+    } else {
+      tcp::resolver::results_type found;
+      ec = connection.run(until, [&](auto done) {
+        connection.resolver().async_resolve(
+            base_.host, base_.port,
+            [done, &found](error_code error, tcp::resolver::results_type results) mutable {
+              found = std::move(results);
+              done(error);
+            });
+      });
+      if (ec) return connection.failure(ec, peer_, "resolve");
+      ec = connection.run(until,
+                          [&](auto done) { net::async_connect(connection.socket(), found, done); });
+    }
+    if (ec) return connection.failure(ec, peer_, "connect");
+    error_code ignored;
+    connection.socket().set_option(tcp::no_delay(true), ignored);
+    return Unit{};
+  }
+
+  template <class Stream>
+  Result<Response> talk(Connection& connection, Stream& stream, const std::string& text,
+                        const Exchange& exchange) const {
+    // A server may answer before it has read everything (413) and close: then the answer counts,
+    // not the broken write.
+    const auto write_error = connection.run(limit(exchange, options_.request_idle), [&](auto done) {
+      net::async_write(stream, net::buffer(text), done);
+    });
+    if (write_error == net::error::operation_aborted) {
+      return connection.failure(write_error, peer_, "send request");
+    }
+
+    beast::flat_buffer buffer(kMaxHeader + 64 * 1024);
+    beast::http::response_parser<beast::http::buffer_body> parser;
+    parser.header_limit(kMaxHeader);
+    parser.body_limit(
+        std::numeric_limits<std::uint64_t>::max());  // ours, below; Boost 1.74 refuses
+                                                     // every length with boost::none
+    auto ec = connection.run(limit(exchange, exchange.answer_idle), [&](auto done) {
+      beast::http::async_read_header(stream, buffer, parser, done);
+    });
+    if (ec) return connection.failure(write_error ? write_error : ec, peer_, "read answer");
+
+    Response response;
+    response.status = static_cast<int>(parser.get().result_int());
+    for (const auto& field : parser.get()) {
+      response.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+    }
+    const bool streaming = exchange.on_bytes != nullptr && response.status / 100 == 2;
+    const std::size_t most = exchange.on_bytes != nullptr ? kMaxErrorBody : kMaxBody;
+    std::array<char, 16 * 1024> chunk;
+    while (!parser.is_done()) {
+      parser.get().body().data = chunk.data();
+      parser.get().body().size = chunk.size();
+      ec = connection.run(limit(exchange, exchange.answer_idle), [&](auto done) {
+        beast::http::async_read_some(stream, buffer, parser, done);
+      });
+      if (ec == beast::http::error::need_buffer) ec = {};
+      if (ec) return connection.failure(ec, peer_, "read body");
+      const std::string_view bytes(chunk.data(), chunk.size() - parser.get().body().size);
+      if (bytes.empty()) continue;
+      if (streaming) {
+        (*exchange.on_bytes)(bytes);
+        continue;
+      }
+      response.body.append(bytes.substr(0, most - response.body.size()));
+      if (response.body.size() < most) continue;
+      if (exchange.on_bytes != nullptr) break;  // the rest of an error page tells nothing
+      return Error{Code::kUnavailable, peer_ + ": answer above 64 MiB"};
+    }
+    return response;
+  }
+
+  const Options options_;
+  const BaseUrl base_;
+  const std::string peer_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_beast_transport(const Options& options) {
+  WEIR_TRY(BaseUrl base, parse_base_url(options.base_url));
+  if (base.tls) {
+    if (options.ca_file.empty()) {
+      return Error{Code::kInvalid, "URL \"" + options.base_url + "\": https needs a CA file"};
+    }
+    auto readable = make_client_context(options.ca_file, options.cert_file, options.key_file);
+    if (!readable) return readable.error();
+  }
+  return std::unique_ptr<Transport>(new BeastTransport(options, std::move(base)));
+}
+
+}  // namespace weir::http
