@@ -114,14 +114,14 @@ def image_tag():
     return "test"
 
 
-def install_chart(*settings, replicas=1, scrape_interval="1s", upgrade=False):
+def install_chart(*settings, replicas=1, scrape_interval="1s"):
     """helm install of the chart in namespace weir-system, whose PodSecurity level is restricted."""
     namespace = {"apiVersion": "v1", "kind": "Namespace",
                  "metadata": {"name": "weir-system", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     apply(namespace)
     values = [f"image.repository={OPERATOR_IMAGE}", f"image.tag={image_tag()}", "image.pullPolicy=Never", f"replicaCount={replicas}",
               "prometheus.url=http://prometheus.monitoring.svc:9090", f"prometheus.scrapeInterval={scrape_interval}", *settings]
-    helm("upgrade" if upgrade else "install", "weir", ROOT / "helm" / "weir", "--namespace", "weir-system", "--wait",
+    helm("upgrade", "--install", "weir", ROOT / "helm" / "weir", "--namespace", "weir-system", "--wait",
          "--timeout", "120s", *[word for value in values for word in ("--set-string" if "podAnnotations" in value else "--set", value)])
 
 
@@ -232,6 +232,12 @@ def plan_document(namespace, thing):
     """plan.json of the plan in the job's status."""
     name = plan_of(thing).get("configMapName")
     return json.loads(api(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"]["plan.json"]) if name else {}
+
+
+def kill_container(node, pod):
+    """SIGKILL to the first container of a pod, as a crash: no deletion, no grace. The pod ends as Failed with code 137."""
+    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    sh("ctr", "-a", STATE / node / "c.sock", "-n", "k8s.io", "tasks", "kill", "-s", "KILL", container)
 
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Link bandwidth as the workers export it, by Prometheus, beside iperf3 through the same shaped port: 1 MB messages."""
+import json
+import time
+
+import jobs
+import lab
+from lab import check
+
+RATES = (100, 200, 500, 1000)   # Mbit/s
+JUDGED = (100, 200, 500)        # 1000 is recorded: two cores carry the shaper and both ends
+TOLERANCE = 0.05
+WINDOW = 15                     # seconds of training per rate
+found = {}
+
+
+def iperf3(namespace, client, server, rate):
+    """Mbit/s of payload from one node to another, received."""
+    lab.clear_links(client, server)
+    lab.script("shape.sh", server, "rate", f"{rate}mbit")
+    name = f"client-{rate}"
+    address = lab.get(f"/api/v1/namespaces/{namespace}/pods/server")["status"]["podIP"]
+    lab.apply(lab.iperf3_pod(name, client, "-c", address, "-t", "6", "-O", "1", "-J"), namespace=namespace)
+    lab.wait_until(f"iperf3 at {rate} Mbit/s ends", lambda: lab.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]["phase"] in ("Succeeded", "Failed"), 40)
+    text = lab.kubectl("-n", namespace, "logs", name)
+    return json.loads(text)["end"]["sum_received"]["bits_per_second"] / 1e6
+
+
+def test_iperf3_through_the_shaped_port(namespace):
+    lab.apply(lab.iperf3_pod("server", "n3", "-s"), namespace=namespace)
+    lab.wait_until("iperf3 server runs", lambda: lab.get(f"/api/v1/namespaces/{namespace}/pods/server")["status"].get("phase") == "Running", 30)
+    time.sleep(1)   # it listens
+    for rate in RATES:
+        found[rate] = iperf3(namespace, "n1", "n3", rate)
+    lab.clear_links("n1", "n3")
+    return ", ".join(f"{rate}: {value:.1f}" for rate, value in found.items()) + " Mbit/s"
+
+
+def wide_job():
+    """Two stages of the mlp on the A100 nodes n1 and n3; 16 x 128 tokens x 128 channels x 4 B = 1 MB a message."""
+    job = jobs.gpt_job("wide", 100000, text=False)
+    spec = job["spec"]
+    spec["parallelism"] = {"stages": 2}
+    spec["worker"].update(args=["--model=mlp", "--steps=100000", "--seq=128"], volumes=[], volumeMounts=[])
+    spec["workerGroups"] = [{"name": "a100", "count": 2, "resources": {"limits": {"nvidia.com/gpu": 1}},
+                             "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}}]
+    spec["batch"] = {"globalBatchSize": 128, "microBatchSize": 16}
+    spec["adaptation"] = {"mode": "Off"}
+    return job
+
+
+def test_exported_bandwidth_is_within_5_percent_of_iperf3(namespace):
+    check(found, "iperf3 gave no numbers")
+    lab.apply(wide_job(), namespace=namespace)
+    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/wide", "--timeout=120s", timeout=130)
+    stages = lab.stage_pods(namespace, lab.job(namespace, "wide"))
+    (sender, _, _), (receiver, _, _) = stages
+    selector = f'{{pipeline_namespace="{namespace}",pipeline_job="wide",link="0-1",dir="fwd"}}'
+    query = f"8e-6 * sum(increase(weir_link_bytes_total{selector}[{WINDOW}s])) / sum(increase(weir_link_busy_seconds_total{selector}[{WINDOW}s]))"
+    seen, wrong = {}, []
+    for rate in RATES:
+        for node in (sender, receiver):
+            lab.script("shape.sh", node, "rate", f"{rate}mbit")
+        time.sleep(WINDOW + 4)   # the window holds this rate only: 3 s for what was under way, 1 s for the scrape
+        value = lab.wait_until("a bandwidth in Prometheus", lambda: lab.prometheus_value(query), 20)
+        seen[rate] = value
+        off = value / found[rate] - 1
+        if rate in JUDGED and abs(off) > TOLERANCE:
+            wrong.append(f"{rate}: {value:.1f} Mbit/s, iperf3 {found[rate]:.1f} ({100 * off:+.1f} %)")
+    check(not wrong, "; ".join(wrong))
+    return ", ".join(f"{rate}: {value:.1f} ({100 * (value / found[rate] - 1):+.1f} %)" for rate, value in seen.items())
+
+
+def test_a_pipeline_that_idles_does_not_make_a_link_look_slow(namespace):
+    """At the highest rate the link is idle most of the time; plain bytes per second would show that as a loss."""
+    check(found, "iperf3 gave no numbers")
+    selector = f'{{pipeline_namespace="{namespace}",pipeline_job="wide",link="0-1",dir="fwd"}}'
+    plain = lab.prometheus_value(f"8e-6 * sum(rate(weir_link_bytes_total{selector}[{WINDOW}s]))")
+    busy = lab.prometheus_value(f"8e-6 * sum(rate(weir_link_bytes_total{selector}[{WINDOW}s])) / sum(rate(weir_link_busy_seconds_total{selector}[{WINDOW}s]))")
+    check(plain < 0.8 * found[1000], f"the link is not idle: {plain:.0f} Mbit/s")
+    check(busy > 0.8 * found[1000], f"{busy:.0f} Mbit/s per busy second, iperf3 {found[1000]:.0f}")
+    return f"{plain:.0f} Mbit/s on average, {busy:.0f} per busy second"
+
+
+def cleanup(_):
+    lab.clear_links("n1", "n2", "n3", "n4")

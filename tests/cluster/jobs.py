@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PipelineJobs that the cluster tests and the demo submit: a small GPT over four nodes, its compute emulated.
+
+Emulated compute: each worker does the arithmetic of its layers and then sleeps up to the time that the profile gives a
+layer. So the step time of four workers does not depend on how few cores the machine has, and timing claims are honest.
+"""
+import json
+import pathlib
+import subprocess
+
+import lab
+
+DEVICES = {"a100": ("NVIDIA-A100-SXM4-80GB", "A100"), "l4": ("NVIDIA-L4", "L4")}
+MICRO_BATCH = 4        # samples
+SEQUENCE = 120         # bytes of text a sample; a boundary tensor is 4 x 120 x 64 channels x 4 B = 123 kB
+MODEL = "gpt-tiny"
+LAYERS = ["embed", *(f"block{i}" for i in range(6)), "head"]
+STAGES = 4
+
+
+def emulated_profile(forward=0.020, backward=0.040):
+    """profile.json whose stages of two layers take `forward` and `backward` seconds a micro-batch on either device type."""
+    per_stage = len(LAYERS) // STAGES
+    times = {device: [{"samples": MICRO_BATCH, "forward": forward / per_stage, "backward": backward / per_stage, "update": 0.0}]
+             for _, device in DEVICES.values()}
+    nodes = [{"id": layer, "parameterBytes": 200000, "outputBytesPerSample": SEQUENCE * 64 * 4, "times": times} for layer in LAYERS]
+    return {"apiVersion": "weir.dev/profile/v1", "model": MODEL, "scaling": "proportional", "nodes": nodes}
+
+
+def text_file():
+    """A public-domain text of 0.9 MB: the Jargon File of Debian's package jargon-text; fetched once into the cache."""
+    cache = lab.bin_dir().parent / "text"
+    text = cache / "jargon.txt"
+    if not text.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "-q", "jargon-text"], cwd=cache, check=True, capture_output=True)
+        [package] = cache.glob("jargon-text_*.deb")
+        subprocess.run(["dpkg-deb", "-x", package, cache / "files"], check=True)
+        raw = subprocess.run(["gzip", "-dc", cache / "files/usr/share/doc/jargon-text/jargon.txt.gz"], check=True, capture_output=True).stdout
+        text.write_bytes(raw.decode(errors="ignore").encode("ascii", "ignore")[:900_000])   # a ConfigMap holds 1 MiB
+    return text
+
+
+def config_maps(profile=None, text=True):
+    maps = [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "emulation"},
+             "data": {"profile.json": json.dumps(profile or emulated_profile())}}]
+    if text:
+        maps.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "text"}, "data": {"text.txt": text_file().read_text()}})
+    return maps
+
+
+def group(name, count, gpu=True):
+    product, device = DEVICES[name]
+    environment = [{"name": "WEIR_EMULATE_DEVICE", "value": device}, {"name": "WEIR_EMULATE_PROFILE", "value": "/emulation/profile.json"}]
+    entry = {"name": name, "count": count, "nodeSelector": {"nvidia.com/gpu.product": product},
+             "template": {"spec": {"containers": [{"name": "trainer", "env": environment}]}}}
+    if gpu:
+        entry["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    return entry
+
+
+def gpt_job(name, steps, *, text=True, args=(), micro_batches=16, **spec):
+    """Four stages of gpt-tiny on two A100 and two L4 nodes; `spec` adds to or replaces parts of the spec."""
+    volumes = [{"name": "emulation", "configMap": {"name": "emulation"}}]
+    mounts = [{"name": "emulation", "mountPath": "/emulation", "readOnly": True}]
+    arguments = [f"--model={MODEL}", f"--steps={steps}", f"--seq={SEQUENCE}", "--seed=1", *args]
+    if text:
+        volumes.append({"name": "text", "configMap": {"name": "text"}})
+        mounts.append({"name": "text", "mountPath": "/data", "readOnly": True})
+        arguments.append("--data=/data/text.txt")
+    body = {
+        "parallelism": {"stages": STAGES},
+        "worker": {"image": lab.WORKER_IMAGE, "imagePullPolicy": "Never", "args": arguments, "volumes": volumes, "volumeMounts": mounts},
+        "workerGroups": [group("a100", 2), group("l4", 2)],
+        "batch": {"globalBatchSize": micro_batches * MICRO_BATCH, "microBatchSize": MICRO_BATCH},
+        "schedule": {"k": {"initial": 1}},
+        "adaptation": {"evaluationIntervalSeconds": 5, "retune": {"cooldownSeconds": 10, "minGainPercent": 3},
+                       "metrics": {"windowSeconds": 10, "staleAfterSeconds": 15}},
+    }
+    body.update(spec)
+    return {"apiVersion": "weir.dev/v1alpha1", "kind": "PipelineJob", "metadata": {"name": name}, "spec": body}
