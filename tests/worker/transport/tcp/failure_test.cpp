@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// What breaks a generation, how soon it is known, and what the reason says.
+#include <string>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/transport/tcp/relay.h"
+#include "tests/worker/transport/tcp/rig.h"
+
+namespace weir::transport::test {
+namespace {
+
+using Kind = Completion::Kind;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Two ranks with a wire between them that the test can break.
+struct Wired {
+  std::unique_ptr<TcpTransport> transports[2];
+  std::unique_ptr<Relay> to_first, to_second;
+  std::unique_ptr<Communicator> first, second;
+
+  explicit Wired(const TcpOptions& options = {})
+      : transports{make_transport(options), make_transport(options)},
+        to_first(std::make_unique<Relay>(transports[0]->data_port())),
+        to_second(std::make_unique<Relay>(transports[1]->data_port())) {
+    const std::vector<int> ports{to_first->port(), to_second->port()};
+    auto connecting = connect_async(*transports[0], generation(0, ports));
+    Connected other = transports[1]->connect(generation(1, ports), soon(), {});
+    Connected one = connecting.get();
+    EXPECT_TRUE(one && other);
+    first = *std::move(one);
+    second = *std::move(other);
+  }
+};
+
+// Only what ends it matters.
+Completion end_of(Communicator& rank) {
+  Completion completion = next(rank);
+  while (completion.kind != Kind::kFailed) completion = next(rank);
+  return completion;
+}
+
+TEST(TcpFailure, APeerThatClosesInMidMessageIsNamedAtOnce) {
+  TcpOptions paced;
+  paced.pacing = {{.bytes_per_second = 1e6}};
+  Wired wired(paced);
+  wired.first->send(to(1), pattern(8'000'000, 1), 8'000'000);
+  wired.second->receive(from(0), make_buffer(8'000'000), 8'000'000);
+  const Time deadline = soon();
+  while (wired.to_second->forwarded() < 100'000 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+
+  const Time begin = std::chrono::steady_clock::now();
+  wired.to_second->cut();
+  const Completion failed = end_of(*wired.second);
+
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
+  EXPECT_THAT(failed.reason,
+              AllOf(StartsWith("stage 0 at 127.0.0.1:" + std::to_string(wired.to_first->port())),
+                    HasSubstr("closed in mid-message")));
+  EXPECT_EQ(failed.port, from(0));
+  EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at 127.0.0.1:"));
+}
+
+TEST(TcpFailure, ASilentPeerIsDeadAfterTheLimit) {
+  Wired wired({.dead_after = 1s});
+  const Time begin = std::chrono::steady_clock::now();
+  wired.to_first->freeze();
+  wired.to_second->freeze();
+
+  const Completion first = end_of(*wired.first);
+  const Completion second = end_of(*wired.second);
+
+  EXPECT_THAT(first.reason, AllOf(StartsWith("stage 1 at"), HasSubstr("no byte for 1 s")));
+  EXPECT_THAT(second.reason, AllOf(StartsWith("stage 0 at"), HasSubstr("no byte for 1 s")));
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, 500ms);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+}
+
+TEST(TcpFailure, AQuietButLivingPeerIsNotDead) {
+  Pipeline pipeline(2, {{.dead_after = 1s}, {.dead_after = 1s}});
+
+  EXPECT_FALSE(pipeline.ranks[0]->wait(soon(1500ms), {}));
+  EXPECT_FALSE(pipeline.ranks[1]->wait(soon(0s), {}));
+}
+
+TEST(TcpFailure, ASlowMessageIsNotSilence) {
+  TcpOptions slow{.dead_after = 1s};
+  slow.pacing = {{.bytes_per_second = 1000, .channel = 0}};
+  Pipeline pipeline(2, {slow, {.dead_after = 1s}});
+
+  pipeline.ranks[0]->send(to(1), pattern(1800, 1), 1800);
+  pipeline.ranks[1]->receive(from(0), make_buffer(1800), 1800);
+
+  EXPECT_EQ(next(*pipeline.ranks[1]).kind, Kind::kReceived);
+  EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent);
+}
+
+TEST(TcpFailure, AMessageOfAnotherSizeIsAProtocolError) {
+  Pipeline pipeline(2);
+
+  pipeline.ranks[0]->send(to(1), pattern(100, 1), 100);
+  pipeline.ranks[1]->receive(from(0), make_buffer(50), 50);
+
+  const Completion failed = next(*pipeline.ranks[1]);
+  EXPECT_EQ(failed.kind, Kind::kFailed);
+  EXPECT_THAT(failed.reason, HasSubstr("message 0 has 100 bytes, the receiver expects 50"));
+  EXPECT_THAT(end_of(*pipeline.ranks[0]).reason, StartsWith("stage 1 at"));
+}
+
+TEST(TcpFailure, AfterAFailureEveryWaitFails) {
+  Pipeline pipeline(2);
+  pipeline.ranks[0]->abort("plan changed");
+
+  for (int i = 0; i < 3; ++i) {
+    const Completion failed = next(*pipeline.ranks[0]);
+    EXPECT_EQ(failed.kind, Kind::kFailed);
+    EXPECT_EQ(failed.reason, "plan changed");
+  }
+  pipeline.ranks[0]->send(to(1), pattern(1, 1), 1);
+  EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kFailed);
+  EXPECT_EQ(end_of(*pipeline.ranks[1]).port.peer_stage, 0);
+}
+
+TEST(TcpFailure, AbortFromAnotherThreadWakesTheWait) {
+  Pipeline pipeline(2);
+  pipeline.ranks[0]->receive(from(1, Channel::kBackward), make_buffer(1), 1);
+
+  const std::jthread other([&] { pipeline.ranks[0]->abort("stopped by the user"); });
+  const Completion failed = next(*pipeline.ranks[0]);
+
+  EXPECT_EQ(failed.kind, Kind::kFailed);
+  EXPECT_EQ(failed.reason, "stopped by the user");
+}
+
+TEST(TcpFailure, StopEndsTheWaitAndTheGenerationLives) {
+  Pipeline pipeline(2);
+  std::stop_source stop;
+  const std::jthread other([&] { stop.request_stop(); });
+
+  EXPECT_FALSE(pipeline.ranks[0]->wait(soon(), stop.get_token()));
+
+  pipeline.ranks[0]->send(to(1), pattern(1, 1), 1);
+  pipeline.ranks[1]->receive(from(0), make_buffer(1), 1);
+  EXPECT_EQ(next(*pipeline.ranks[1]).kind, Kind::kReceived);
+}
+
+TEST(TcpFailure, APeerThatLeavesWhenAllIsDoneBreaksNothing) {
+  Pipeline pipeline(3);
+  pipeline.ranks[1]->receive(from(2, Channel::kBackward), make_buffer(1), 1);  // of the next step
+  pipeline.ranks[2].reset();
+
+  // The others still work with one another.
+  pipeline.ranks[1]->send(to(0, Channel::kBackward), pattern(5, 5), 5);
+  pipeline.ranks[0]->receive(from(1, Channel::kBackward), make_buffer(5), 5);
+  EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kReceived);
+  EXPECT_EQ(next(*pipeline.ranks[1]).kind, Kind::kSent);
+  EXPECT_FALSE(pipeline.ranks[1]->wait(soon(20ms), {}));
+
+  // A message for the one that left can never arrive.
+  pipeline.ranks[1]->send(to(2), pattern(5, 5), 5);
+  const Completion failed = next(*pipeline.ranks[1]);
+  EXPECT_EQ(failed.kind, Kind::kFailed);
+  EXPECT_THAT(failed.reason, AllOf(StartsWith("stage 2 at"), HasSubstr("left")));
+}
+
+TEST(TcpFailure, APeerThatLeavesWhileMessagesAreDueIsAFailure) {
+  Pipeline pipeline(2);
+  pipeline.ranks[0]->send(to(1), pattern(5, 5), 5);
+  pipeline.ranks[1].reset();
+
+  EXPECT_THAT(next(*pipeline.ranks[0]).reason, StartsWith("stage 1 at"));
+}
+
+}  // namespace
+}  // namespace weir::transport::test
