@@ -25,7 +25,7 @@ struct PatchReport {
 };
 struct DryRunPods {
   std::string hash;
-};                      // first pod of each group; fills Snapshot.template_check
+};  // first pod of each group; fills Snapshot.template_check
 struct ReadProfile {};  // GET of the profile ConfigMap; fills Snapshot.profile
 struct CreateService {};
 struct ApplyControlConfigMap {};

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The adaptation tick: when to ask the tuner, what to do with its answer, and whether the last
+// change kept its promise (operator.md 9, scheduling.md 5.3). Only tier retune; regroup and replace
+// act as disabled (validate.h).
+#include <cmath>
+#include <numeric>
+
+#include "operator/controller/reconcile/pass.h"
+#include "operator/planner/plan.h"
+#include "operator/tuner/tune.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr int kOutcomeSteps = 10;  // scheduling.md 5.3
+constexpr double kUnchangedRates =
+    0.10;  // a link that moved less has not moved (scheduling.md 5.5)
+constexpr std::size_t kKeptSteps = 64;
+
+// Remembers when steps were reported, for mean step times that do not depend on the report's own
+// averaging.
+void note_steps(Pass& pass) {
+  if (!pass.snapshot.report) return;
+  auto& steps = pass.adaptation.steps;
+  const auto step = pass.snapshot.report->body.step;
+  if (!steps.empty() && step < steps.back().first) steps.clear();  // restarted
+  if (steps.empty() || step > steps.back().first)
+    steps.emplace_back(step, pass.snapshot.report->received);
+  if (steps.size() > kKeptSteps) steps.erase(steps.begin());
+}
+
+// Mean seconds of the steps in (from, to]; 0 = not enough reports.
+double mean_step_seconds(const Pass& pass, std::int64_t from, std::int64_t to) {
+  const std::pair<std::int64_t, Time>* first = nullptr;
+  const std::pair<std::int64_t, Time>* last = nullptr;
+  for (const auto& entry : pass.adaptation.steps) {
+    if (entry.first < from || entry.first > to) continue;
+    if (first == nullptr) first = &entry;
+    last = &entry;
+  }
+  if (first == nullptr || last->first == first->first) return 0;
+  return std::chrono::duration<double>(last->second - first->second).count() /
+         static_cast<double>(last->first - first->first);
+}
+
+double recent_step_seconds(const Pass& pass) {
+  if (pass.adaptation.steps.empty()) return 0;
+  const auto newest = pass.adaptation.steps.back().first;
+  return mean_step_seconds(
+      pass, std::max<std::int64_t>(pass.status.plan.applied_step, newest - 2 * kOutcomeSteps),
+      newest);
+}
+
+std::vector<double> link_rates(const Pass& pass) {
+  std::vector<double> rates;
+  for (const auto& link : pass.estimates.links) rates.push_back(link.now);
+  return rates;
+}
+
+bool rates_unchanged(const std::vector<double>& before, const std::vector<double>& after) {
+  if (before.size() != after.size()) return false;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (std::abs(after[i] - before[i]) > kUnchangedRates * before[i]) return false;
+  }
+  return true;
+}
+
+tuner::Settings settings_of(const api::JobSpec& spec) {
+  tuner::Settings settings;
+  settings.min_gain = spec.adaptation.retune.min_gain_percent / 100.0;
+  settings.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
+  settings.k_min = spec.schedule.k_min;
+  settings.k_max = spec.schedule.k_max.value_or(8);
+  settings.k_fixed = spec.schedule.k_mode == "Fixed";
+  settings.fixed_caps = spec.schedule.in_flight_caps;
+  settings.family = family_of(spec.schedule.type);
+  settings.dispatch =
+      spec.schedule.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
+  return settings;
+}
+
+std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_batches,
+                                double reserve) {
+  std::vector<int> caps;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const auto limit = static_cast<double>(costs.memory_limit[s]) * (1 - reserve);
+    int cap = micro_batches;
+    if (costs.memory_limit[s] > 0 && costs.stash_bytes[s] > 0) {
+      const double room = limit - static_cast<double>(costs.static_bytes[s]);
+      cap =
+          static_cast<int>(std::clamp(std::floor(room / static_cast<double>(costs.stash_bytes[s])),
+                                      1.0, double(micro_batches)));
+    }
+    caps.push_back(caps.empty() ? cap : std::min(cap, caps.back()));
+  }
+  // Caps do not increase: a small stage downstream limits nobody upstream, but one upstream limits
+  // those behind it.
+  return caps;
+}
+
+// The link whose rate fell most against its baseline, for the event's text.
+const estimator::LinkEstimate* worst_link(const estimator::Estimates& estimates) {
+  const estimator::LinkEstimate* worst = nullptr;
+  double worst_share = 1e300;
+  for (const auto& link : estimates.links) {
+    if (link.now <= 0) continue;
+    const double share = link.baseline > 0 ? link.now / link.baseline : 1;
+    if (worst == nullptr || share < worst_share) {
+      worst = &link;
+      worst_share = share;
+    }
+  }
+  return worst;
+}
+
+std::string link_text(const Pass& pass) {
+  const auto* link = worst_link(pass.estimates);
+  if (link == nullptr) return "no link measured";
+  std::string text = "link " + link->from_node + "->" + link->to_node + " ";
+  text += (link->baseline > 0 ? bits_per_second(link->baseline) : std::string("unknown")) + "->" +
+          bits_per_second(link->now);
+  if (link->since) {
+    const auto seconds =
+        std::chrono::duration_cast<std::chrono::seconds>(pass.now() - *link->since).count();
+    text += " for " + std::to_string(std::max<std::int64_t>(seconds, 0)) + " s";
+  }
+  return text;
+}
+
+tuner::Input input_of(const Pass& pass, const planner::Model& model) {
+  const auto cluster = cluster_of(pass);
+  const auto costs = planner::costs_of(model, cluster, *pass.plan);
+  tuner::Input input;
+  input.current = pass.plan->schedule;
+  input.revision = pass.plan->revision;
+  input.micro_batches = pass.plan->micro_batches.front();
+  input.stages = costs.stages;
+  bool all_measured = true;
+  for (int s = 0; s < pass.plan->stage_count(); ++s)
+    all_measured = all_measured && pass.estimates.stage_seconds.contains(s);
+  for (int s = 0; all_measured && s < pass.plan->stage_count(); ++s) {
+    const auto& [forward, backward] = pass.estimates.stage_seconds.at(s);
+    input.stages[static_cast<std::size_t>(s)] = {
+        std::chrono::nanoseconds(static_cast<std::int64_t>(forward * 1e9)),
+        std::chrono::nanoseconds(static_cast<std::int64_t>(backward * 1e9))};
+  }
+  input.boundary_bytes = costs.boundary_bytes;
+  input.cap_max = caps_by_memory(costs, input.micro_batches, cluster.memory_reserve);
+  input.rates = pass.estimates.rates;
+  input.step = pass.snapshot.report->body.step;
+  input.measured_step_seconds = recent_step_seconds(pass);
+  input.now = pass.now();
+  input.settings = settings_of(pass.spec());
+  return input;
+}
+
+// Judges the last change once it has run for long enough.
+void check_outcome(Pass& pass) {
+  auto& pending = pass.adaptation.pending;
+  if (!pending || pending->revision != pass.plan->revision || !pass.snapshot.report) return;
+  if (pending->applied_step < 0) pending->applied_step = pass.status.plan.applied_step;
+  const auto step = pass.snapshot.report->body.step;
+  if (step < pending->applied_step + kOutcomeSteps) return;
+  tuner::Outcome outcome;
+  outcome.before_seconds = pending->before_seconds;
+  outcome.after_seconds = mean_step_seconds(pass, pending->applied_step, step);
+  outcome.predicted_gain = pending->predicted_gain;
+  outcome.rates_unchanged = rates_unchanged(pending->rates_before, link_rates(pass));
+  if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) {
+    pending.reset();
+    return;
+  }
+  auto judged = tuner::judge(outcome, pending->schedule, step, settings_of(pass.spec()),
+                             pass.adaptation.tuner);
+  pass.adaptation.tuner = judged.state;
+  pass.status.plan.measured_gain_percent = percent(judged.measured_gain);
+  const std::string sign = judged.measured_gain >= 0 ? "+" : "";
+  pass.event("Normal", "PlanOutcome",
+             "revision " + std::to_string(pending->revision) + ": measured " + sign +
+                 percent(judged.measured_gain) + " % over " +
+                 std::to_string(step - pending->applied_step) + " steps (predicted +" +
+                 percent(pending->predicted_gain) + " %), step " +
+                 number(outcome.before_seconds, 2) + " s -> " + number(outcome.after_seconds, 2) +
+                 " s",
+             "Adapt");
+  if (judged.verdict == tuner::Verdict::kMissed) {
+    pass.set("Degraded", "True", "PredictedGainMissed",
+             "measured gain " + percent(judged.measured_gain) + " %, predicted " +
+                 percent(pending->predicted_gain) + " %");
+  }
+  const auto previous = pending->previous;
+  pending.reset();
+  if (judged.verdict != tuner::Verdict::kRollBack) return;
+  schedule::Plan plan = *pass.plan;
+  plan.schedule = previous;
+  plan.state = schedule::StateMove::kKeep;
+  pass.event("Warning", "PlanRolledBack",
+             "back to k=" + std::to_string(previous.k) +
+                 ": the new plan was slower at unchanged link rates",
+             "Adapt");
+  adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, 0);
+}
+
+void apply(Pass& pass, const tuner::Decision& decision) {
+  const auto& change = *decision.change;
+  const std::string note = "k " + std::to_string(pass.plan->schedule.k) + "->" +
+                           std::to_string(change.schedule.k) + ", " + link_text(pass) +
+                           ", predicted +" + percent(decision.gain) + " % (" + change.text + ")";
+  if (pass.spec().adaptation.mode == "Observe") {
+    if (pass.adaptation.last_proposal != change.text)
+      pass.event("Normal", "PlanProposed", note, "Adapt");
+    pass.adaptation.last_proposal = change.text;
+    return;
+  }
+  AdaptationState::Pending pending;
+  pending.schedule = change.schedule;
+  pending.text = change.text;
+  pending.previous = pass.plan->schedule;
+  pending.before_seconds = recent_step_seconds(pass);
+  pending.predicted_gain = decision.gain;
+  pending.rates_before = link_rates(pass);
+  schedule::Plan plan = *pass.plan;
+  plan.schedule = change.schedule;
+  plan.state = schedule::StateMove::kKeep;
+  plan.predicted_step_seconds = change.seconds;
+  adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, decision.gain);
+  pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
+  pass.adaptation.pending = std::move(pending);
+  pass.status.retune_last_change = pass.now();
+  pass.event("Normal", "PlanRetuned", note, "Adapt");
+}
+
+bool may_adapt(const Pass& pass) {
+  const bool settled =
+      pass.refused || pass.status.plan.applied_revision == pass.status.plan.revision;
+  return pass.plan != nullptr && pass.snapshot.report && settled &&
+         pass.snapshot.report->body.plan_revision == pass.plan->revision && pass.failures.empty() &&
+         pass.now() - pass.snapshot.report->received <= pass.tunables.member_silent &&
+         !pass.job().meta.annotations.contains("weir.dev/freeze-plan");
+}
+
+// A changed value of weir.dev/replan forces one evaluation without cooldown.
+bool replan_requested(Pass& pass) {
+  const auto found = pass.job().meta.annotations.find("weir.dev/replan");
+  if (found == pass.job().meta.annotations.end() ||
+      found->second == pass.status.last_replan_request)
+    return false;
+  pass.status.last_replan_request = found->second;
+  pass.guarded = true;
+  return true;
+}
+
+}  // namespace
+
+void adapt(Pass& pass) {
+  note_steps(pass);
+  const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
+  if (!may_adapt(pass)) return;
+  const auto revision_before = pass.status.plan.revision;
+  check_outcome(pass);
+  if (pass.status.plan.revision != revision_before) return;
+  if (pass.spec().adaptation.mode == "Off" || !pass.spec().adaptation.retune.enabled) return;
+
+  const auto& last = pass.adaptation.last_evaluation;
+  const bool asked = replan_requested(pass);
+  if (last && pass.now() < *last + interval && !asked) return pass.wake_at(*last + interval);
+  pass.adaptation.last_evaluation = pass.now();
+  pass.wake_at(pass.now() + interval);
+  if (pass.estimates.freshness != estimator::Freshness::kFresh) return;
+
+  std::string why_not;
+  const auto model = model_of(pass, why_not);
+  if (!model) return;
+  auto input = input_of(pass, *model);
+  auto& state = pass.adaptation.tuner;
+  if (asked) input.settings.cooldown = std::chrono::seconds(0);
+  // The cooldown's clock comes from status after a change of leader.
+  if (!state.last_change) state.last_change = pass.status.retune_last_change;
+  auto tuned = tuner::tune(input, state);
+  state = std::move(tuned.state);
+  if (tuned.decision.change) apply(pass, tuned.decision);
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a job needs a plan that is no adaptation: the first one, one after a change of members, one
+// for an edited spec.
+#include <set>
+
+#include "operator/controller/reconcile/pass.h"
+#include "operator/planner/model/profile_json.h"
+#include "operator/planner/plan.h"
+#include "worker/schedule/caps.h"
+
+namespace weir::reconcile {
+namespace {
+
+using schedule::Plan;
+using schedule::Trigger;
+
+std::string group_of_pod(const Pass& pass, const std::string& uid) {
+  for (const auto& slot : pass.slots) {
+    if (slot.pod && slot.pod->meta.uid == uid) return slot.group;
+  }
+  return "";
+}
+
+planner::Request request_of(const api::JobSpec& spec) {
+  planner::Request request;
+  request.global_batch = spec.global_batch;
+  request.micro_batch_size = spec.micro_batch_size;
+  request.stages = spec.stages;
+  request.family = family_of(spec.schedule.type);
+  request.dispatch =
+      spec.schedule.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
+  request.k_min = spec.schedule.k_min;
+  request.k_max = spec.schedule.k_max.value_or(8);
+  request.k_initial = spec.schedule.k_initial;
+  request.caps = spec.schedule.in_flight_caps;
+  return request;
+}
+
+bool has_members(const Pass& pass, const Plan& plan) {
+  std::set<std::string> live;
+  for (const auto& member : pass.snapshot.members->body.members) live.insert(member.pod_uid);
+  return std::all_of(plan.ranks.begin(), plan.ranks.end(),
+                     [&](const auto& rank) { return live.contains(rank.pod_uid); });
+}
+
+// What of the edited schedule the plan in force contradicts; empty = nothing.
+std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
+  const auto& schedule = plan.schedule;
+  const auto& wanted = spec.schedule;
+  if (schedule.family != family_of(wanted.type)) return "schedule.type " + wanted.type;
+  const int micro_batches = plan.micro_batches.empty() ? 1 : plan.micro_batches.front();
+  if (spec.micro_batch_size && *spec.micro_batch_size != schedule.micro_batch_size) {
+    return "batch.microBatchSize " + std::to_string(*spec.micro_batch_size);
+  }
+  if (!wanted.in_flight_caps.empty()) {
+    std::vector<int> caps = wanted.in_flight_caps;
+    for (int& cap : caps) cap = std::min(cap, micro_batches);
+    return caps == schedule.caps ? "" : "schedule.inFlightCaps";
+  }
+  const auto asked =
+      wanted.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
+  if (schedule.dispatch != schedule::dispatch_in_force(schedule.caps, asked))
+    return "schedule.dispatch " + wanted.dispatch;
+  if (schedule.family != schedule::Family::kKfkb) return "";
+  if (wanted.k_mode == "Fixed" && schedule.k != std::min(*wanted.k_initial, micro_batches)) {
+    return "schedule.k.initial " + std::to_string(*wanted.k_initial);
+  }
+  if (schedule.k < std::min(wanted.k_min, micro_batches))
+    return "schedule.k.min " + std::to_string(wanted.k_min);
+  if (wanted.k_max && schedule.k > *wanted.k_max)
+    return "schedule.k.max " + std::to_string(*wanted.k_max);
+  return "";
+}
+
+// The plan in force with the schedule that the edited spec asks for; cut and ranks stay.
+Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
+  Plan plan = current;
+  auto& schedule = plan.schedule;
+  schedule.family = family_of(spec.schedule.type);
+  if (spec.micro_batch_size) schedule.micro_batch_size = *spec.micro_batch_size;
+  const int micro_batches = micro_batches_of(spec, schedule.micro_batch_size);
+  plan.micro_batches.assign(1, micro_batches);
+  const int stages = plan.stage_count();
+  if (schedule.family == schedule::Family::kOneFOneB) schedule.k = 1;
+  if (schedule.family == schedule::Family::kGpipe) schedule.k = micro_batches;
+  if (schedule.family == schedule::Family::kKfkb) {
+    const int highest = std::min(spec.schedule.k_max.value_or(8), micro_batches);
+    schedule.k = std::clamp(spec.schedule.k_initial.value_or(schedule.k),
+                            std::min(spec.schedule.k_min, highest), highest);
+  }
+  schedule.caps = schedule::kfkb_caps(stages, micro_batches, schedule.k);
+  if (!spec.schedule.in_flight_caps.empty()) {
+    schedule.caps = spec.schedule.in_flight_caps;
+    for (int& cap : schedule.caps) cap = std::min(cap, micro_batches);
+    schedule.k = schedule::k_of_caps(schedule.caps);
+  }
+  const auto asked =
+      spec.schedule.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
+  schedule.dispatch = schedule::dispatch_in_force(schedule.caps, asked);
+  plan.state = schedule::StateMove::kKeep;
+  plan.predicted_step_seconds = 0;
+  return plan;
+}
+
+void plan_from_scratch(Pass& pass, Trigger trigger) {
+  std::string why_not;
+  const auto model = model_of(pass, why_not);
+  if (!model) {
+    return refuse_job(pass, "ProfileMissing", why_not);
+  }
+  auto report = planner::plan(*model, cluster_of(pass), request_of(pass.spec()));
+  if (!report) {
+    return refuse_job(pass, "NoFeasiblePlan", report.error().message);
+  }
+  pass.adaptation = AdaptationState{};  // what was learnt belongs to the old ranks
+  Plan plan = std::move(report->plan);
+  plan.state =
+      schedule::StateMove::kCheckpoint;  // there is no checkpoint yet: every rank starts at step 0
+  if (trigger == Trigger::kRestart) {
+    pass.event("Warning", "ProgressLost", "no checkpoint: training starts again at step 0",
+               "Restart");
+  }
+  adopt_plan(pass, std::move(plan), trigger, 0);
+}
+
+}  // namespace
+
+schedule::Family family_of(const std::string& type) {
+  if (type == "OneFOneB") return schedule::Family::kOneFOneB;
+  if (type == "GPipe") return schedule::Family::kGpipe;
+  return schedule::Family::kKfkb;
+}
+
+int micro_batches_of(const api::JobSpec& spec, int micro_batch_size) {
+  return spec.global_batch / std::max(1, spec.data_parallel * micro_batch_size);
+}
+
+bool members_complete(const Pass& pass) {
+  if (!pass.snapshot.members) return false;
+  std::set<std::string> registered;
+  for (const auto& member : pass.snapshot.members->body.members) registered.insert(member.pod_uid);
+  return std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
+    return slot.pod && !pod_ended(*slot.pod) && !slot.pod->meta.deleting &&
+           registered.contains(slot.pod->meta.uid);
+  });
+}
+
+std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not) {
+  const bool from_config_map = pass.spec().profile.source == "ConfigMap";
+  const std::string where = from_config_map ? "ConfigMap " + pass.spec().profile.config_map +
+                                                  ", key " + pass.spec().profile.key
+                                            : "the profile that the workers measured";
+  const std::string* text = nullptr;
+  if (from_config_map && pass.snapshot.profile) text = &pass.snapshot.profile->text;
+  if (!from_config_map && pass.snapshot.members) text = &pass.snapshot.members->body.profile_json;
+  if (text == nullptr || text->empty()) {
+    why_not = where + ": missing";
+    return std::nullopt;
+  }
+  auto model = planner::decode_profile(*text);
+  if (!model) {
+    why_not = where + ": " + model.error().message;
+    return std::nullopt;
+  }
+  const int layers = pass.snapshot.members ? pass.snapshot.members->body.model.layers : 0;
+  if (layers > 0 && static_cast<int>(model->layers.size()) != layers) {
+    why_not = where + ": has " + std::to_string(model->layers.size()) +
+              " layers, the workers' model " + pass.snapshot.members->body.model.name + " has " +
+              std::to_string(layers);
+    return std::nullopt;
+  }
+  return std::move(*model);
+}
+
+planner::Cluster cluster_of(const Pass& pass) {
+  planner::Cluster cluster;
+  if (!pass.snapshot.members) return cluster;
+  auto members = pass.snapshot.members->body.members;
+  std::sort(members.begin(), members.end(),
+            [](const auto& a, const auto& b) { return a.worker_index < b.worker_index; });
+  for (const auto& member : members) {
+    planner::Device device;
+    device.pod = member.pod;
+    device.pod_uid = member.pod_uid;
+    device.ip = member.ips.empty() ? "" : member.ips.front();
+    device.node = member.node;
+    device.data_port = member.data_port;
+    device.worker_group = group_of_pod(pass, member.pod_uid);
+    if (!member.ranks.empty()) {
+      device.device_class = member.ranks.front().device;
+      device.memory_bytes = member.ranks.front().memory_bytes;
+    }
+    for (const auto& group : pass.spec().worker_groups) {
+      if (group.name != device.worker_group || !group.stage_range) continue;
+      device.first_stage = group.stage_range->first;
+      device.last_stage = group.stage_range->last;
+    }
+    cluster.devices.push_back(std::move(device));
+  }
+  for (const auto& link : pass.snapshot.members->body.links) {
+    cluster.links.push_back(
+        {link.from_node, link.to_node, link.bytes_per_second,
+         std::chrono::nanoseconds(static_cast<std::int64_t>(link.rtt_seconds * 0.5e9))});
+  }
+  // What Prometheus says now is newer than the probe at the start; later entries win.
+  for (const auto& link : pass.estimates.links) {
+    if (link.now > 0)
+      cluster.links.push_back({link.from_node, link.to_node, link.now, cluster.default_latency});
+  }
+  return cluster;
+}
+
+void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
+  std::int64_t highest = pass.status.plan.revision;
+  for (const auto& old : pass.snapshot.plans)
+    highest = std::max<std::int64_t>(highest, old.revision);
+  plan.revision = static_cast<std::uint32_t>(highest + 1);
+  plan.parent = static_cast<std::uint32_t>(pass.status.plan.revision);
+  plan.trigger = trigger;
+  plan.job_uid = pass.job().meta.uid;
+  plan.predicted_gain = predicted_gain;
+  auto& status = pass.status.plan;
+  status.revision = plan.revision;
+  status.trigger = schedule::name(trigger);
+  status.config_map = pass.job().meta.name + "-plan-" + std::to_string(plan.revision);
+  status.predicted_step_seconds =
+      plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
+  status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";
+  status.measured_gain_percent = "";
+  status.time = pass.now();
+  pass.guarded = true;
+  if (trigger != Trigger::kRetune) {
+    pass.event("Normal", "PlanCreated",
+               "revision " + std::to_string(plan.revision) + " (" + schedule::name(trigger) +
+                   "): " + std::to_string(plan.stage_count()) + " stages, " +
+                   schedule::name(plan.schedule.family) + " k=" + std::to_string(plan.schedule.k) +
+                   ", " + std::to_string(plan.micro_batches.front()) + " micro-batches of " +
+                   std::to_string(plan.schedule.micro_batch_size),
+               "Plan");
+  }
+  pass.act(CreatePlan{plan});
+  // Keep the last 5 (api.md 7).
+  constexpr std::size_t kKept = 5;
+  const auto& plans = pass.snapshot.plans;
+  for (std::size_t i = 0; i + kKept - 1 < plans.size(); ++i) {
+    if (plans[i].revision != plan.parent) pass.act(DeletePlan{plans[i].revision});
+  }
+}
+
+void make_plans(Pass& pass) {
+  if (!members_complete(pass)) return;
+  // A refused plan for the same members would be refused again: wait before the next try.
+  if (pass.refused && pass.newest != nullptr && has_members(pass, *pass.newest) &&
+      (pass.plan == nullptr || !has_members(pass, *pass.plan))) {
+    constexpr std::chrono::seconds kRetry{30};
+    const Time next = pass.status.plan.time.value_or(pass.now()) + kRetry;
+    if (pass.now() < next) {
+      refuse_job(pass, "NoFeasiblePlan",
+                 "the workers refused it: " + pass.snapshot.report->body.last_switch->reason);
+      return pass.wake_at(next);
+    }
+  }
+  if (pass.plan == nullptr) {
+    return plan_from_scratch(
+        pass, pass.status.plan.applied_revision == 0 ? Trigger::kInitial : Trigger::kRestart);
+  }
+  if (!has_members(pass, *pass.plan)) return plan_from_scratch(pass, Trigger::kRestart);
+  if (!pass.refused && pass.status.plan.applied_revision != pass.status.plan.revision) return;
+  if (pass.refused && pass.newest != nullptr && contradiction(pass.spec(), *pass.newest).empty() &&
+      pass.newest->trigger == Trigger::kManual) {
+    return;  // this edit was refused; another edit may be tried
+  }
+  if (!contradiction(pass.spec(), *pass.plan).empty()) {
+    pass.adaptation.pending.reset();
+    adopt_plan(pass, edited_plan(pass.spec(), *pass.plan), Trigger::kManual, 0);
+  }
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/reconcile/reconcile.h"
+
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+namespace {
+
+const char* const kManagedByUs = "weir.dev/operator";
+
+bool ended(const Pass& pass) {
+  return pass.is("Complete", "True") || pass.is("Failed", "True");
+}
+
+// The status patch, if anything changed; KeepAdaptationState and the one RequeueAfter come last.
+std::vector<Action> finish(Pass& pass) {
+  pass.status.observed_generation = pass.job().meta.generation;
+  if (pass.status != pass.job().status) {
+    // A plan's ConfigMap comes before the status that names it; events after the fact they tell.
+    const auto first_event = std::find_if(
+        pass.actions.begin(), pass.actions.end(),
+        [](const Action& action) { return std::holds_alternative<EmitEvent>(action); });
+    std::stable_partition(first_event, pass.actions.end(), [](const Action& action) {
+      return !std::holds_alternative<EmitEvent>(action);
+    });
+    const auto events = std::find_if(
+        pass.actions.begin(), pass.actions.end(),
+        [](const Action& action) { return std::holds_alternative<EmitEvent>(action); });
+    pass.actions.insert(events, PatchStatus{pass.status, pass.guarded});
+  }
+  pass.act(KeepAdaptationState{std::move(pass.adaptation)});
+  if (pass.wake) {
+    const auto delay = std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now());
+    pass.act(RequeueAfter{std::max(delay, std::chrono::milliseconds(1))});
+  }
+  return std::move(pass.actions);
+}
+
+// After the end: pods by policy, then the job itself by TTL.
+std::vector<Action> clean_up(Pass& pass) {
+  const std::string& policy = pass.spec().cleanup_policy;
+  for (const auto& pod : pass.snapshot.pods) {
+    const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
+    if (wanted && !pod->meta.deleting)
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
+  }
+  if (pass.spec().ttl_seconds_after_finished && pass.status.completion_time) {
+    const Time end = *pass.status.completion_time +
+                     std::chrono::seconds(*pass.spec().ttl_seconds_after_finished);
+    if (pass.now() >= end) {
+      pass.act(DeleteJob{});
+    } else {
+      pass.wake_at(end);
+    }
+  }
+  if (pass.wake) {
+    pass.act(
+        RequeueAfter{std::max(std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now()),
+                              std::chrono::milliseconds(1))});
+  }
+  return std::move(pass.actions);
+}
+
+// True = the job may run. Otherwise the pass ends: Accepted=False, or an answer that must be
+// fetched first.
+bool check_acceptance(Pass& pass) {
+  const auto scrape = static_cast<int>(pass.tunables.scrape_interval.count());
+  if (const auto refusal = api::refuse(pass.spec(), scrape)) {
+    refuse_job(pass, refusal->reason, refusal->message);
+    return false;
+  }
+  const std::string hash = api::template_hash(pass.job());
+  const auto& check = pass.snapshot.template_check;
+  if (!check || check->hash != hash) {
+    // The executor comes back with the answer.
+    pass.act(DryRunPods{hash});
+    return false;
+  }
+  if (!check->accepted) {
+    refuse_job(pass, check->reason, check->message);
+    return false;
+  }
+  if (pass.spec().profile.source == "ConfigMap") {
+    if (!pass.snapshot.profile) {
+      pass.act(ReadProfile{});
+      return false;
+    }
+    if (!pass.snapshot.profile->error.empty() && pass.plan == nullptr) {
+      refuse_job(pass, "ProfileMissing", pass.snapshot.profile->error);
+      pass.wake_at(pass.now() + std::chrono::seconds(10));  // the ConfigMap may come later
+      return false;
+    }
+  }
+  if (pass.snapshot.service_exists && pass.snapshot.service_owner_uid != pass.job().meta.uid) {
+    refuse_job(pass, "NameConflict", "Service " + pass.job().meta.name + " exists and is not ours");
+    return false;
+  }
+  pass.status.template_hash = hash;
+  std::string note = "the job can run";
+  const auto tiers = api::tiers_not_built(pass.spec());
+  for (std::size_t i = 0; i < tiers.size(); ++i)
+    note += (i == 0 ? "; not built yet, acting as disabled: " : ", ") + tiers[i];
+  pass.accepted_note = note;
+  return true;
+}
+
+// Which plan is in force: the newest, or after a refusal the applied one.
+void find_plans(Pass& pass) {
+  const auto& report = pass.snapshot.report;
+  const auto& status = pass.status.plan;
+  pass.refused = report && report->body.last_switch && status.applied_revision != status.revision &&
+                 report->body.last_switch->revision == status.revision &&
+                 report->body.last_switch->outcome != protocol::Outcome::kApplied;
+  const schedule::Plan* applied = nullptr;
+  for (const auto& plan : pass.snapshot.plans) {
+    if (plan.revision == status.revision) pass.newest = &plan;
+    if (plan.revision == status.applied_revision) applied = &plan;
+  }
+  pass.plan = pass.refused ? applied : pass.newest;
+}
+
+}  // namespace
+
+void refuse_job(Pass& pass, const std::string& reason, const std::string& message) {
+  const auto* before = api::find_condition(pass.job().status.conditions, "Accepted");
+  if (before == nullptr || before->message != message) {
+    pass.event("Warning", "InvalidSpec", reason + ": " + message, "Validate");
+  }
+  pass.refusal = {reason, message};
+}
+
+std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
+                              const Tunables& tunables) {
+  if (!snapshot.job || snapshot.job->meta.deleting) return {};
+  const std::string& manager = snapshot.job->spec.managed_by;
+  if (!manager.empty() && manager != kManagedByUs) return {};
+
+  Pass pass{snapshot, estimates, tunables, snapshot.job->status};
+  pass.adaptation = snapshot.adaptation;
+  if (ended(pass)) return clean_up(pass);
+  find_plans(pass);
+  pass.status.data_parallel = pass.spec().data_parallel;
+  pass.status.selector = "weir.dev/job-name=" + pass.job().meta.name;
+  pass.status.gang_provider = "None";
+  if (!pass.status.start_time) pass.status.start_time = pass.now();
+
+  const bool accepted = check_acceptance(pass);
+  find_slots(pass);
+  const bool started = std::any_of(pass.slots.begin(), pass.slots.end(),
+                                   [](const Slot& slot) { return slot.pod != nullptr; });
+  // Not accepted: no pods are created, running ones go on.
+  if (!accepted && !started) {
+    view_conditions(pass);
+    return finish(pass);
+  }
+  if (!snapshot.service_exists) pass.act(CreateService{});
+  if (snapshot.control_ca != snapshot.ca_bundle) pass.act(ApplyControlConfigMap{});
+  if (handle_end(pass) || handle_failures(pass)) {
+    view_progress(pass);
+    return finish(pass);
+  }
+  if (accepted) {
+    create_pods(pass);
+    make_plans(pass);
+  }
+  view_conditions(pass);
+  adapt(pass);
+  view_progress(pass);
+  return finish(pass);
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers as users read them.
+#include <array>
+#include <cstdio>
+
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+
+std::string number(double value, int digits) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string percent(double fraction) {
+  return number(fraction * 100, 1);
+}
+
+std::string bits_per_second(double bytes_per_second) {
+  const double bits = bytes_per_second * 8;
+  if (bits >= 1e9) return number(bits / 1e9, 1) + "Gbit/s";
+  if (bits >= 1e6) return number(bits / 1e6, 1) + "Mbit/s";
+  return number(bits / 1e3, 1) + "kbit/s";
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a running job gets another plan: by the tuner, by an edit of its spec, and when it does not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/world.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kFast = 4e8, kSlow = 5e6;  // bytes per second: 0.3 ms and 24 ms a micro-batch
+
+World running() {
+  World world;
+  world.run();
+  return world;
+}
+
+TEST(Adaptation, StaysOnAQuietNetwork) {
+  World world = running();
+  world.links(kFast, kFast);
+  world.steps(60, 1.15);
+
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+  EXPECT_EQ(world.event_count("PlanRetuned"), 0);
+}
+
+TEST(Adaptation, RaisesKWhenALinkIsPreempted) {
+  World world = running();
+  world.links(kFast, kFast);
+  world.steps(20, 1.15);
+  world.links(kFast, kSlow);
+  world.steps(20, 1.75);
+
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRetune);
+  EXPECT_GT(world.plan()->schedule.k, 1);
+  EXPECT_EQ(world.plan()->state, schedule::StateMove::kKeep);
+  EXPECT_TRUE(schedule::same_generation(world.plans[0], world.plans[1]));
+  EXPECT_THAT(world.last_note("PlanRetuned"),
+              AllOf(HasSubstr("k 1->"), HasSubstr("link n2->n3 3.2Gbit/s->40.0Mbit/s"),
+                    HasSubstr("predicted +")));
+  EXPECT_EQ(world.condition("Degraded").reason, "NetworkContended");
+}
+
+TEST(Adaptation, TellsTheOutcomeAfterTenSteps) {
+  World world = running();
+  world.links(kFast, kFast);
+  world.steps(20, 1.15);
+  world.links(kFast, kSlow);
+  world.steps(16, 1.75);
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  world.coordinator_applies();
+  world.steps(20, 1.3);
+
+  EXPECT_EQ(world.event_count("PlanOutcome"), 1);
+  EXPECT_THAT(world.last_note("PlanOutcome"), HasSubstr("measured +"));
+  EXPECT_FALSE(world.job.status.plan.measured_gain_percent.empty());
+}
+
+TEST(Adaptation, ChangesNothingWhenTheNetworkIsUnknown) {
+  for (const auto freshness : {estimator::Freshness::kStale, estimator::Freshness::kQueryFailed,
+                               estimator::Freshness::kNoSeries}) {
+    World world = running();
+    world.links(kFast, kSlow);
+    world.estimates.freshness = freshness;
+    world.steps(40, 1.75);
+
+    EXPECT_EQ(world.job.status.plan.revision, 1);
+    EXPECT_EQ(world.condition("NetworkMetricsAvailable").status, "False");
+  }
+}
+
+TEST(Adaptation, ObserveOnlyProposes) {
+  World world;
+  world.job.spec.adaptation.mode = "Observe";
+  world.run();
+  world.links(kFast, kSlow);
+  world.steps(40, 1.75);
+
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+  EXPECT_EQ(world.event_count("PlanProposed"), 1);
+}
+
+TEST(Adaptation, AFrozenPlanStays) {
+  World world = running();
+  world.job.meta.annotations["weir.dev/freeze-plan"] = "true";
+  world.links(kFast, kSlow);
+  world.steps(40, 1.75);
+
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+}
+
+TEST(Adaptation, ARefusedPlanLeavesTheOldOneInForceAndIsToldOnce) {
+  World world = running();
+  world.links(kFast, kFast);
+  world.steps(20, 1.15);
+  world.links(kFast, kSlow);
+  while (world.job.status.plan.revision == 1 && world.report->body.step < 100) world.steps(1, 1.75);
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  world.report->body.last_switch =
+      protocol::LastSwitch{2, protocol::Outcome::kRefused, 40, 0, "rank 1: no memory"};
+  world.settle();
+  world.settle();
+
+  EXPECT_EQ(world.event_count("PlanRefused"), 1);
+  EXPECT_EQ(world.job.status.plan.k, 1);
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  EXPECT_THAT(world.condition("ReplanInProgress").message, HasSubstr("no memory"));
+}
+
+TEST(Edit, OfTheScheduleMakesAPlanWithAdaptationOff) {
+  World world = running();
+  world.job.spec.schedule.type = "OneFOneB";
+  world.job.spec.schedule.dispatch = "Strict";
+  world.job.spec.adaptation.mode = "Off";
+  world.job.meta.generation = 2;
+  world.settle();
+
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kManual);
+  EXPECT_EQ(world.plan()->schedule.family, schedule::Family::kOneFOneB);
+  EXPECT_EQ(world.plan()->schedule.caps, (std::vector<int>{4, 3, 2, 1}));
+  EXPECT_TRUE(schedule::same_generation(world.plans[0], world.plans[1]));
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  EXPECT_EQ(world.pods_created, 4);
+}
+
+TEST(Edit, OfKKeepsItWithinItsBounds) {
+  World world = running();
+  world.job.spec.schedule.k_initial.reset();
+  world.job.spec.schedule.k_min = 3;
+  world.settle();
+
+  EXPECT_EQ(world.plan()->schedule.k, 3);
+  EXPECT_GT(world.settle(), 0);
+  EXPECT_EQ(world.job.status.plan.revision, 2);
+}
+
+TEST(Plans, OnlyTheLastFiveAreKept) {
+  World world = running();
+  for (int i = 0; i < 8; ++i) {
+    world.job.spec.schedule.k_initial.reset();
+    world.job.spec.schedule.k_max.reset();
+    world.job.spec.schedule.k_min = i % 2 == 0 ? 3 : 1;
+    if (i % 2 == 1) world.job.spec.schedule.k_max = 2;
+    world.settle();
+    world.coordinator_applies();
+    world.settle();
+  }
+
+  EXPECT_EQ(world.job.status.plan.revision, 9);
+  EXPECT_LE(world.plans.size(), 5U);
+  EXPECT_EQ(world.plans.back().revision, 9U);
+}
+
+}  // namespace
+}  // namespace weir::reconcile::test

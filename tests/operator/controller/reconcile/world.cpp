@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/operator/controller/reconcile/world.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+namespace weir::reconcile::test {
+namespace {
+
+// Four equal layers: 20 ms forward and 40 ms backward of 4 samples, 120 kB at each boundary.
+std::string profile_json() {
+  std::string nodes;
+  for (int i = 0; i < 4; ++i) {
+    nodes +=
+        std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
+        R"(","parameterBytes":1000,"outputBytesPerSample":30720,"times":{"A":[{"samples":4,"forward":0.02,"backward":0.04}]}})";
+  }
+  return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
+         nodes + "]}";
+}
+
+}  // namespace
+
+World::World() {
+  job.meta.name = "job";
+  job.meta.namespace_name = "team";
+  job.meta.uid = "job-uid";
+  job.meta.generation = 1;
+  job.spec.worker.image = "worker:1";
+  api::WorkerGroup group;
+  group.name = "gpu";
+  group.count = 4;
+  job.spec.worker_groups.push_back(group);
+  job.spec.global_batch = 64;
+  job.spec.micro_batch_size = 4;
+  job.spec.stages = 4;
+  job.spec.schedule.k_initial = 1;
+  job.spec.adaptation.evaluation_interval_seconds = 5;
+  job.spec.adaptation.retune.cooldown_seconds = 0;
+}
+
+Snapshot World::snapshot() const {
+  Snapshot s;
+  s.job = std::make_shared<const api::PipelineJob>(job);
+  for (const auto& p : pods) s.pods.push_back(std::make_shared<const api::Pod>(p));
+  for (const auto& n : nodes) s.nodes.push_back(std::make_shared<const api::Node>(n));
+  s.plans = plans;
+  s.service_exists = service;
+  s.service_owner_uid = service ? job.meta.uid : "";
+  s.control_ca = control_ca;
+  s.ca_bundle = "ca";
+  s.control_url = "https://op:8443";
+  s.members = members;
+  s.report = report;
+  s.adaptation = adaptation;
+  s.template_check = template_check;
+  s.profile = profile;
+  s.now = now;
+  s.leading_since = now - 1h;
+  return s;
+}
+
+void World::apply(const Action& action) {
+  struct Visitor {
+    World& world;
+    void operator()(const PatchStatus& a) const { world.job.status = a.status; }
+    void operator()(const PatchReport& a) const { world.job.report = a.status; }
+    void operator()(const DryRunPods& a) const {
+      world.template_check =
+          TemplateCheck{a.hash, world.template_ok, world.template_ok ? "" : "InvalidTemplate",
+                        world.template_ok ? "" : "spec.containers[0].imag: unknown field"};
+    }
+    void operator()(const ReadProfile&) const {
+      world.profile = ProfileView{"", "ConfigMap p not found"};
+    }
+    void operator()(const CreateService&) const { world.service = true; }
+    void operator()(const ApplyControlConfigMap&) const { world.control_ca = "ca"; }
+    void operator()(const CreatePods& a) const {
+      for (const auto& input : a.pods) {
+        api::Pod pod;
+        pod.meta.name =
+            api::pod_name(world.job.meta.name, input.group, input.index_in_group, input.attempt);
+        const bool exists = std::any_of(world.pods.begin(), world.pods.end(), [&](const auto& p) {
+          return p.meta.name == pod.meta.name;
+        });
+        ASSERT_FALSE(exists) << "pod created twice: " << pod.meta.name;
+        pod.meta.uid = "uid-" + std::to_string(++world.pods_created);
+        pod.meta.owner_uid = world.job.meta.uid;
+        pod.meta.created = world.now;
+        pod.meta.labels = {{"weir.dev/worker-index", std::to_string(input.worker_index)},
+                           {"weir.dev/attempt", std::to_string(input.attempt)}};
+        pod.phase = "Pending";
+        world.pods.push_back(pod);
+      }
+    }
+    void operator()(const DeletePod& a) const {
+      ++world.pods_deleted;
+      std::erase_if(world.pods, [&](const auto& p) { return p.meta.uid == a.uid; });
+    }
+    void operator()(const CreatePlan& a) const { world.plans.push_back(a.plan); }
+    void operator()(const DeletePlan& a) const {
+      std::erase_if(world.plans, [&](const auto& p) { return p.revision == a.revision; });
+    }
+    void operator()(const EmitEvent& a) const { world.events.push_back(a.event); }
+    void operator()(const DeleteJob&) const { world.job_deleted = true; }
+    void operator()(const KeepAdaptationState& a) const { world.adaptation = a.state; }
+    void operator()(const RequeueAfter&) const { ++world.requeues_in_pass; }
+  };
+  std::visit(Visitor{*this}, action);
+}
+
+int World::settle(int most) {
+  for (int i = 1; i <= most; ++i) {
+    bool changed = false;
+    requeues_in_pass = 0;
+    for (const auto& action : pass()) {
+      apply(action);
+      changed = changed || !(std::holds_alternative<KeepAdaptationState>(action) ||
+                             std::holds_alternative<RequeueAfter>(action));
+    }
+    EXPECT_LE(requeues_in_pass, 1);
+    if (!changed) return i;
+  }
+  return 0;
+}
+
+void World::kubelets_run() {
+  int i = 0;
+  for (auto& pod : pods) {
+    ++i;
+    if (pod.phase != "Pending") continue;
+    pod.phase = "Running";
+    pod.node = "n" + std::to_string(i);
+    pod.ips = {"10.0.0." + std::to_string(i)};
+    pod.ready = pod.started = true;
+  }
+}
+
+void World::workers_register() {
+  MembersView view;
+  view.received = now;
+  view.body.job_uid = job.meta.uid;
+  view.body.model = {"m", 4, "sha256:0"};
+  view.body.profile_json = profile_json();
+  for (const auto& pod : pods) {
+    if (pod.phase != "Running") continue;
+    protocol::Member member;
+    member.pod = pod.meta.name;
+    member.pod_uid = pod.meta.uid;
+    member.worker_index = std::stoi(pod.meta.labels.at("weir.dev/worker-index"));
+    member.ips = pod.ips;
+    member.node = pod.node;
+    member.ranks = {{"A", 0}};
+    view.body.members.push_back(member);
+  }
+  members = view;
+}
+
+void World::coordinator_applies() {
+  if (plans.empty()) return;
+  if (!report) report = ReportView{};
+  report->received = now;
+  report->body.total_steps = 1000;
+  report->body.plan_revision = plans.back().revision;
+  report->body.last_switch = protocol::LastSwitch{
+      plans.back().revision, protocol::Outcome::kApplied, report->body.step, 0, ""};
+}
+
+void World::run() {
+  for (int i = 0; i < 4; ++i) {
+    settle();
+    kubelets_run();
+    settle();
+    workers_register();
+    settle();
+    coordinator_applies();
+    settle();
+  }
+}
+
+void World::steps(std::int64_t count, double seconds_each) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    now += std::chrono::nanoseconds(static_cast<std::int64_t>(seconds_each * 1e9));
+    report->body.step += 1;
+    report->received = now;
+    report->body.samples_per_second = job.spec.global_batch / seconds_each;
+    settle();
+  }
+}
+
+api::Pod& World::pod(const std::string& name) {
+  const auto found =
+      std::find_if(pods.begin(), pods.end(), [&](const auto& p) { return p.meta.name == name; });
+  EXPECT_NE(found, pods.end()) << name;
+  return *found;
+}
+
+void World::fail(const std::string& name, int exit_code) {
+  auto& p = pod(name);
+  p.phase = exit_code == 0 ? "Succeeded" : "Failed";
+  p.exit_code = exit_code;
+  p.ended = now;
+  p.ready = false;
+}
+
+const schedule::Plan* World::plan() const {
+  for (const auto& p : plans) {
+    if (p.revision == job.status.plan.revision) return &p;
+  }
+  return nullptr;
+}
+
+int World::event_count(const std::string& reason) const {
+  return static_cast<int>(std::count_if(events.begin(), events.end(),
+                                        [&](const auto& e) { return e.reason == reason; }));
+}
+
+std::string World::last_note(const std::string& reason) const {
+  for (auto it = events.rbegin(); it != events.rend(); ++it) {
+    if (it->reason == reason) return it->note;
+  }
+  return "";
+}
+
+const api::Condition& World::condition(const std::string& type) const {
+  const auto* found = api::find_condition(job.status.conditions, type);
+  static const api::Condition kNone;
+  return found == nullptr ? kNone : *found;
+}
+
+void World::links(double fast, double slow) {
+  estimates.freshness = estimator::Freshness::kFresh;
+  estimates.last_sample = now;
+  estimates.links.clear();
+  estimates.rates = {};
+  for (int i = 0; i < 16; ++i) estimates.rates.times.push_back(now - std::chrono::seconds(16 - i));
+  for (int boundary = 0; boundary < 3; ++boundary) {
+    for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
+      const double rate = boundary == 1 ? slow : fast;
+      const estimator::LinkKey key{0, boundary, direction};
+      estimates.rates.rates[key].assign(16, rate);
+      estimator::LinkEstimate link;
+      link.link = key;
+      const int to = direction == estimator::Direction::kForward ? boundary + 2 : boundary + 1;
+      link.from_node =
+          "n" +
+          std::to_string(direction == estimator::Direction::kForward ? boundary + 1 : boundary + 2);
+      link.to_node = "n" + std::to_string(to);
+      link.now = rate;
+      link.baseline = fast;
+      link.preempted = rate < 0.8 * fast;
+      if (link.preempted) link.since = now - 10s;
+      estimates.links.push_back(link);
+    }
+  }
+}
+
+}  // namespace weir::reconcile::test

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model of the cluster for one job: applies Actions one by one, as the executor and the API
+// server would.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "operator/controller/reconcile/reconcile.h"
+
+namespace weir::reconcile::test {
+
+using namespace std::chrono_literals;  // NOLINT: tests
+
+class World {
+ public:
+  World();  // a job of 4 workers, 4 stages, 16 micro-batches of 4, k.initial 1
+
+  api::PipelineJob job;
+  std::vector<api::Pod> pods;
+  std::vector<schedule::Plan> plans;
+  std::optional<MembersView> members;
+  std::optional<ReportView> report;
+  estimator::Estimates estimates;
+  AdaptationState adaptation;
+  std::optional<TemplateCheck> template_check;
+  std::optional<ProfileView> profile;
+  std::vector<api::Node> nodes;
+  bool service = false;
+  std::string control_ca;
+  Time now{std::chrono::hours(24 * 365 * 56)};
+  Tunables tunables;
+  std::vector<api::Event> events;
+  bool job_deleted = false;
+  int pods_created = 0, pods_deleted = 0;
+  bool template_ok = true;
+  int requeues_in_pass = 0;
+
+  Snapshot snapshot() const;
+  std::vector<Action> pass() const { return reconcile(snapshot(), estimates, tunables); }
+  void apply(const Action& action);
+  // Passes until nothing changes; returns how many it took, 0 = no fixed point in `most`.
+  int settle(int most = 12);
+
+  void kubelets_run();                                  // every pending pod gets a node and runs
+  void workers_register();                              // every running pod registers
+  void coordinator_applies();                           // the newest plan is reported as Applied
+  void run();                                           // all of the above until it trains
+  void steps(std::int64_t count, double seconds_each);  // reports progress, moves the time
+  api::Pod& pod(const std::string& name);
+  void fail(const std::string& name, int exit_code);
+  const schedule::Plan* plan() const;  // of status.plan.revision
+  int event_count(const std::string& reason) const;
+  std::string last_note(const std::string& reason) const;
+  const api::Condition& condition(const std::string& type) const;
+  // 16 scrapes: all links at `fast`, boundary 1 at `slow` bytes per second.
+  void links(double fast, double slow);
+};
+
+}  // namespace weir::reconcile::test
