@@ -28,6 +28,10 @@ struct LineOptions {
 using TransportFactory =
     std::function<Result<std::unique_ptr<http::Transport>>(const std::string& base_url)>;
 
+// The real one: only the CA of ca_file is trusted, and the certificate must have the name of the
+// Service even where a 307 leads to a pod's IP.
+TransportFactory make_line_transports(const LineOptions& options);
+
 // Blocks until the key is there, the job is gone (kGone), no common protocol version exists
 // (kInvalid) or stop.
 Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFactory& factory,

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/control/agent.h"
+
+#include <atomic>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/base/digest.h"
+#include "worker/base/log.h"
+#include "worker/base/random.h"
+#include "worker/control/frame_socket.h"
+#include "worker/control/link.h"
+#include "worker/control/rank_session.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::control {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr char kComponent[] = "control";
+constexpr milliseconds kConnectTime{10000};  // resolve, connect and handshake of one attempt
+constexpr milliseconds kFirstPause{100};     // the coordinator's pod starts beside ours
+constexpr milliseconds kLongestPause{5000};
+constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE waiting for the hook thread
+constexpr milliseconds kTick{100};
+
+struct HostPort {
+  std::string host, port;
+};
+
+// "name:7070", "10.0.0.1:7070", "[::1]:7070".
+HostPort split(const std::string& address) {
+  const auto colon = address.rfind(':');
+  HostPort result{address.substr(0, colon), std::to_string(protocol::kControlPort)};
+  if (colon != address.npos) result.port = address.substr(colon + 1);
+  if (result.host.size() > 1 && result.host.front() == '[' && result.host.back() == ']') {
+    result.host = result.host.substr(1, result.host.size() - 2);
+  }
+  return result;
+}
+
+// Everything that lives on the io thread. Shared, because answers of the engine may come after the
+// agent is gone.
+class Core : public std::enable_shared_from_this<Core> {
+ public:
+  Core(AgentOptions options, AgentHooks hooks, PlanTarget& target)
+      : options_(std::move(options)), hooks_(std::move(hooks)), target_(target) {}
+
+  void start() {
+    session_ = std::make_shared<RankSession>(
+        target_, [this](const protocol::Message& message) { transmit(message); },
+        [weak = weak_from_this()](std::function<void()> work) {
+          if (const auto self = weak.lock()) asio::post(self->io_, std::move(work));
+        });
+    worker_ = std::jthread([this](std::stop_token stop) { run_tasks(stop); });
+    asio::post(io_, [this] { connect(); });
+    arm_tick();
+    thread_ = std::jthread([this] { io_.run(); });
+  }
+
+  void stop() {
+    io_.stop();
+    tasks_.close();
+    worker_.request_stop();
+    if (thread_.joinable()) thread_.join();
+    if (worker_.joinable()) worker_.join();
+    if (socket_) socket_->close();
+    session_.reset();
+  }
+
+  void send(const protocol::Message& message) {
+    asio::post(io_, [this, message] {
+      if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
+        session_->on_status(*status);
+      }
+      transmit(message);
+    });
+  }
+
+  bool connected() const { return connected_; }
+
+  std::future<void> flushed() {
+    auto done = std::make_shared<std::promise<void>>();
+    auto future = done->get_future();
+    asio::post(io_, [this, done] {
+      if (!socket_) return done->set_value();
+      socket_->when_flushed([done] { done->set_value(); });
+    });
+    return future;
+  }
+
+ private:
+  void transmit(const protocol::Message& message) {
+    if (connected_ && socket_) socket_->send(protocol::encode(message));
+  }
+
+  // ---- connecting ----
+  void connect() {
+    ++attempt_;
+    connect_deadline_ = steady_clock::time_point::max();
+    // The key may need a request to the operator: never on this thread.
+    run_task([this, attempt = attempt_] {
+      std::string key = hooks_.job_key();
+      asio::post(io_, [this, attempt, key = std::move(key)]() mutable {
+        if (attempt == attempt_) resolve(std::move(key));
+      });
+    });
+  }
+
+  void resolve(std::string key) {
+    key_ = std::move(key);
+    connect_deadline_ = steady_clock::now() + kConnectTime;
+    const HostPort to = split(options_.coordinator);
+    resolver_.async_resolve(
+        to.host, to.port,
+        [this, attempt = attempt_](const error_code& error, const auto& addresses) {
+          if (attempt != attempt_) return;
+          if (error)
+            return retry("cannot resolve " + options_.coordinator + ": " + error.message());
+          reach(addresses);
+        });
+  }
+
+  void reach(const tcp::resolver::results_type& addresses) {
+    auto socket = std::make_shared<tcp::socket>(io_);
+    reaching_ = socket;
+    asio::async_connect(
+        *socket, addresses,
+        [this, socket, attempt = attempt_](const error_code& error, const auto&) {
+          if (attempt != attempt_) return;
+          reaching_.reset();
+          if (error)
+            return retry("cannot connect to " + options_.coordinator + ": " + error.message());
+          shake_hands(std::move(*socket));
+        });
+  }
+
+  void shake_hands(tcp::socket socket) {
+    claim_ = {.job_uid = options_.job_uid,
+              .peer = {options_.member.worker_index, options_.member.pod_uid},
+              .nonce = make_nonce()};
+    server_nonce_.clear();
+    socket_ = std::make_shared<FrameSocket>(std::move(socket));
+    socket_->start(kMaxHandshakeFrame, options_.dead_after,
+                   {.on_frame = [this](const std::string& body) { on_frame(body); },
+                    .on_closed = [this](const std::string& why) { retry(why); }});
+  }
+
+  void on_frame(const std::string& body) {
+    if (connected_) return on_message(body);
+    if (server_nonce_.empty()) {
+      auto nonce = read_challenge(body);
+      if (!nonce) return retry(nonce.error().message);
+      server_nonce_ = *std::move(nonce);
+      auto text = claim_text(claim_, key_, server_nonce_);
+      if (!text) return retry(text.error().message);
+      return socket_->send(*text);
+    }
+    const auto accepted = check_acceptance(body, claim_, key_, server_nonce_);
+    if (!accepted) return retry(accepted.error().message);
+    connect_deadline_ = steady_clock::time_point::max();
+    connected_ = true;
+    pause_ = kFirstPause;
+    failures_ = 0;
+    socket_->set_max_frame(kMaxFrame);
+    transmit(session_->hello(options_.member));
+    log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
+    if (hooks_.on_connection) hooks_.on_connection(true, "");
+  }
+
+  // Drops what there is and tries again after a pause. A normal retry is debug, every tenth a
+  // warning (style.md 6).
+  void retry(const std::string& why) {
+    ++attempt_;
+    const bool was_connected = connected_.exchange(false);
+    connect_deadline_ = steady_clock::time_point::max();
+    if (socket_) std::exchange(socket_, nullptr)->close();
+    if (reaching_) {
+      error_code ignored;
+      std::exchange(reaching_, nullptr)->close(ignored);
+    }
+    resolver_.cancel();
+    if (was_connected) session_->on_disconnect();
+    ++failures_;
+    if (was_connected || failures_ % 10 == 0) {
+      log_warn(kComponent, "not connected to the coordinator",
+               {{"reason", why}, {"failures", failures_}});
+    } else {
+      log_debug(kComponent, "not connected to the coordinator", {{"reason", why}});
+    }
+    if (hooks_.on_connection) hooks_.on_connection(false, why);
+    const auto jittered = milliseconds(static_cast<std::int64_t>(
+        static_cast<double>(pause_.count()) * (0.5 + random_.uniform() / 2)));
+    pause_ = std::min(pause_ * 2, kLongestPause);
+    retry_timer_.expires_after(jittered);
+    retry_timer_.async_wait([this](const error_code& error) {
+      if (!error) connect();
+    });
+  }
+
+  // ---- connected ----
+  void on_message(const std::string& body) {
+    auto message = protocol::decode_message(body);
+    if (!message) return retry("bad message: " + message.error().message);
+    if (std::holds_alternative<protocol::Heartbeat>(*message)) return;
+    if (const auto* measure = std::get_if<protocol::Measure>(&*message)) {
+      answer_later([this, request = *measure]() -> protocol::Message {
+        if (!hooks_.measure) return protocol::Measured{.error = "this worker cannot measure"};
+        return hooks_.measure(request);
+      });
+    } else if (const auto* probe = std::get_if<protocol::Probe>(&*message)) {
+      answer_later([this, request = *probe]() -> protocol::Message {
+        return hooks_.probe ? hooks_.probe(request) : protocol::Probed{};
+      });
+    } else if (!session_->on_message(*message)) {
+      retry(std::string("unexpected ") + protocol::type_name(*message));
+    }
+  }
+
+  void answer_later(std::function<protocol::Message()> work) {
+    run_task([this, attempt = attempt_, work = std::move(work)] {
+      auto message = work();
+      asio::post(io_, [this, attempt, message = std::move(message)] {
+        if (attempt == attempt_) transmit(message);
+      });
+    });
+  }
+
+  void run_task(std::function<void()> task) {
+    if (!tasks_.try_push(std::move(task))) {
+      log_warn(kComponent, "request dropped: too many are waiting");
+    }
+  }
+
+  void run_tasks(const std::stop_token& stop) {
+    constexpr std::chrono::hours kLong{1};
+    while (!stop.stop_requested()) {
+      if (const auto task = tasks_.pop(steady_clock::now() + kLong, stop)) (*task)();
+    }
+  }
+
+  void arm_tick() {
+    tick_timer_.expires_after(kTick);
+    tick_timer_.async_wait([this](const error_code& error) {
+      if (error) return;
+      tick();
+      arm_tick();
+    });
+  }
+
+  void tick() {
+    const auto now = steady_clock::now();
+    if (now >= connect_deadline_) return retry("no answer from " + options_.coordinator);
+    if (!connected_) return;
+    if (now - socket_->last_heard() > options_.dead_after) {
+      return retry("the coordinator is silent");
+    }
+    if (now < next_heartbeat_) return;
+    next_heartbeat_ = now + options_.heartbeat;
+    socket_->send(heartbeat_);
+  }
+
+  const AgentOptions options_;
+  const AgentHooks hooks_;
+  PlanTarget& target_;
+  const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
+  asio::io_context io_{1};
+  asio::steady_timer tick_timer_{io_}, retry_timer_{io_};
+  tcp::resolver resolver_{io_};
+  std::shared_ptr<tcp::socket> reaching_;  // while connecting
+  std::shared_ptr<FrameSocket> socket_;
+  std::shared_ptr<RankSession> session_;
+  std::uint64_t attempt_ = 0;  // of a connection; results of earlier ones are ignored
+  Claim claim_;
+  std::string key_, server_nonce_;
+  steady_clock::time_point connect_deadline_ = steady_clock::time_point::max();
+  steady_clock::time_point next_heartbeat_{};
+  milliseconds pause_ = kFirstPause;
+  std::int64_t failures_ = 0;
+  Random random_{mix_seed(0, random_bytes(8))};  // jitter only
+  std::atomic<bool> connected_ = false;
+  BoundedQueue<std::function<void()>> tasks_{kMaxTasks};
+  std::jthread worker_, thread_;
+};
+
+class ControlAgent final : public Agent {
+ public:
+  explicit ControlAgent(std::shared_ptr<Core> core) : core_(std::move(core)) { core_->start(); }
+  ~ControlAgent() override { core_->stop(); }
+
+  void send(const protocol::Message& message) override { core_->send(message); }
+  bool connected() const override { return core_->connected(); }
+  void flush(std::chrono::steady_clock::time_point deadline) override {
+    static_cast<void>(core_->flushed().wait_until(deadline));
+  }
+
+ private:
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace
+
+std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentHooks hooks,
+                                   PlanTarget& target) {
+  return std::make_unique<ControlAgent>(std::make_shared<Core>(options, std::move(hooks), target));
+}
+
+}  // namespace weir::control

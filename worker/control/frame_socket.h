@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames over one TCP socket. Internal to this room (it needs Boost.Asio): only link.cpp and
+// agent.cpp include it. Lives on one io thread; all calls and all handlers there.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <boost/asio/ip/tcp.hpp>
+
+namespace weir::control {
+
+class FrameSocket : public std::enable_shared_from_this<FrameSocket> {
+ public:
+  struct Handlers {
+    std::function<void(std::string body)> on_frame;
+    // Once, and not after close(): end of stream, error, frame above the limit.
+    std::function<void(const std::string& why)> on_closed;
+  };
+
+  explicit FrameSocket(boost::asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
+
+  // Sets TCP_NODELAY and TCP_USER_TIMEOUT and begins to read. Frames above max_frame close.
+  void start(std::size_t max_frame, std::chrono::milliseconds user_timeout, Handlers handlers);
+  void set_max_frame(std::size_t bytes) { max_frame_ = bytes; }
+  void send(std::string_view body);  // queued; closes when the peer does not read for too long
+  void close();                      // at once, queued frames are lost; no handler runs afterwards
+  void close_after_flush();          // sends what is queued first; reads nothing more
+  void when_flushed(std::function<void()> done);  // also called when the socket closes
+
+  std::chrono::steady_clock::time_point last_heard() const { return last_heard_; }
+
+ private:
+  void read_length();
+  void read_body(std::size_t size);
+  void write_next();
+  void fail(const std::string& why);
+  void flushed();
+
+  boost::asio::ip::tcp::socket socket_;
+  Handlers handlers_;
+  std::size_t max_frame_ = 0;
+  std::array<unsigned char, 4> length_{};
+  std::string body_;
+  std::deque<std::string> queue_;  // front is being written
+  std::size_t queued_bytes_ = 0;
+  std::deque<std::function<void()>> flush_waiters_;
+  std::chrono::steady_clock::time_point last_heard_ = std::chrono::steady_clock::now();
+  bool closed_ = false, closing_ = false;
+};
+
+}  // namespace weir::control

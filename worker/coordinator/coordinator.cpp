@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins the state machines (members, startup, plan_switch, report) with the sockets of port 7070
+// and with the source of plans. Everything runs on the control server's thread.
+#include "worker/coordinator/coordinator.h"
+
+#include <future>
+#include <utility>
+
+#include "worker/base/clock.h"
+#include "worker/base/log.h"
+#include "worker/control/link.h"
+#include "worker/coordinator/members.h"
+#include "worker/coordinator/plan_switch.h"
+#include "worker/coordinator/report.h"
+#include "worker/coordinator/startup.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::coordinator {
+namespace {
+
+constexpr char kComponent[] = "coordinator";
+
+const char* name(protocol::Outcome outcome) {
+  switch (outcome) {
+    case protocol::Outcome::kApplied:
+      return "Applied";
+    case protocol::Outcome::kRefused:
+      return "Refused";
+    case protocol::Outcome::kAborted:
+      return "Aborted";
+  }
+  return "?";
+}
+
+class JobCoordinator final : public Coordinator {
+ public:
+  JobCoordinator(const Options& options, std::unique_ptr<PlanSource> source,
+                 std::function<void(std::string)> on_gone)
+      : options_(options),
+        source_(std::move(source)),
+        on_gone_(std::move(on_gone)),
+        startup_(options),
+        switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1),
+        reporter_(options.job_uid, options.total_steps,
+                  std::chrono::duration_cast<std::chrono::milliseconds>(
+                      clock_.system_now().time_since_epoch())
+                      .count()) {}
+
+  ~JobCoordinator() override {
+    if (!server_) return;
+    std::promise<void> done;  // from here on the server's thread calls the source no more
+    server_->post([&] {
+      stopping_ = true;
+      done.set_value();
+    });
+    done.get_future().wait();
+    source_.reset();
+    server_.reset();
+  }
+
+  Status start(std::string job_key) {
+    auto server = control::make_server(
+        {.listen_ip = options_.listen_ip,
+         .port = options_.port,
+         .job_uid = options_.job_uid,
+         .job_key = std::move(job_key),
+         .dead_after = options_.dead_after},
+        {.on_message = [this](auto session, const auto& peer,
+                              auto message) { on_message(session, peer, message); },
+         .on_closed = [this](auto session, const auto& why) { on_closed(session, why); },
+         .on_tick = [this] { advance(); }});
+    if (!server) return server.error();
+    server_ = *std::move(server);
+    server_->start();
+    source_->start(
+        {.on_plan = [this](schedule::Plan plan) { later(&JobCoordinator::on_plan, plan); },
+         .on_register_wanted = [this] { later(&JobCoordinator::register_again); },
+         .on_gone = [this](std::string why) { on_gone_(std::move(why)); },
+         .on_bad_plan =
+             [this](std::uint32_t revision, const std::string& reason) {
+               later(&JobCoordinator::on_bad_plan, revision, reason);
+             }});
+    return Unit{};
+  }
+
+  int port() const override { return server_->port(); }
+
+  void finish(std::chrono::steady_clock::time_point deadline) override {
+    auto done = std::make_shared<std::promise<void>>();
+    auto future = done->get_future();
+    server_->post([this, done] {
+      finishing_ = done;
+      check_finished();
+    });
+    static_cast<void>(future.wait_until(deadline));
+    std::promise<void> reported;
+    server_->post([this, &reported] {
+      finishing_.reset();
+      send_report();
+      reported.set_value();
+    });
+    reported.get_future().wait();
+    source_->flush(deadline);
+  }
+
+ private:
+  template <class Method, class... Arguments>
+  void later(Method method, Arguments... arguments) {
+    server_->post([this, method, arguments...] { (this->*method)(arguments...); });
+  }
+
+  // ---- events ----
+  void on_message(control::SessionId session, const control::PeerId& peer,
+                  const protocol::Message& message) {
+    if (stopping_) return;
+    if (const auto* hello = std::get_if<protocol::Hello>(&message)) {
+      return on_hello(session, peer, *hello);
+    }
+    const auto index = members_.index_of(session);
+    if (!index) return server_->close(session, "HELLO expected");
+    if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
+      members_.status(*index, *status);
+      reporter_.on_status(*index, *status);
+    } else if (const auto* measured = std::get_if<protocol::Measured>(&message)) {
+      startup_.measured(*index, *measured);
+    } else if (const auto* probed = std::get_if<protocol::Probed>(&message)) {
+      startup_.probed(*index, *probed);
+    } else if (const auto* leave = std::get_if<protocol::Leave>(&message)) {
+      log_info(kComponent, "member leaves", {{"worker", *index}, {"reason", leave->reason}});
+      members_.leave(*index, leave->reason);
+      check_finished();
+    }
+    act(switch_.on_message(*index, message, members_, clock_.now()));
+    advance();
+  }
+
+  void on_hello(control::SessionId session, const control::PeerId& peer,
+                const protocol::Hello& hello) {
+    const std::string refusal =
+        members_.index_of(session) ? "a second HELLO" : members_.refusal(peer, hello);
+    if (!refusal.empty()) return server_->close(session, refusal);
+    const auto* before = members_.find(hello.member.worker_index);
+    if (before != nullptr && before->connected()) {  // its old session is half open at best
+      const auto old = before->session;
+      lose(old, "replaced by a new session");
+      server_->close(old, "replaced by a new session");
+    }
+    members_.hello(session, hello, clock_.now());
+    log_info(kComponent, "member came",
+             {{"worker", hello.member.worker_index},
+              {"pod", hello.member.pod},
+              {"members", members_.all().size()}});
+    advance();
+  }
+
+  void on_closed(control::SessionId session, const std::string& reason) {
+    if (!stopping_) lose(session, reason);
+  }
+
+  void lose(control::SessionId session, const std::string& reason) {
+    const auto index = members_.closed(session);
+    if (!index) return;
+    startup_.lost(*index);
+    check_finished();
+    const auto* state = members_.find(*index);
+    if (state->finished) return;
+    log_warn(kComponent, "member lost",
+             {{"worker", *index}, {"pod", state->member.pod}, {"reason", reason}});
+    act(switch_.on_lost(*index, reason, members_, clock_.now()));
+  }
+
+  void on_plan(const schedule::Plan& plan) {
+    if (stopping_) return;
+    log_info(kComponent, "plan received",
+             {{"revision", plan.revision}, {"trigger", schedule::name(plan.trigger)}});
+    act(switch_.on_plan(plan, members_, clock_.now()));
+    source_->have(switch_.highest_seen());
+  }
+
+  void on_bad_plan(std::uint32_t revision, const std::string& reason) {
+    if (stopping_) return;
+    Effects effects;
+    effects.finished.push_back(
+        {.revision = revision, .outcome = protocol::Outcome::kRefused, .reason = reason});
+    act(effects);
+  }
+
+  void register_again() {
+    startup_.register_again();
+    advance();
+  }
+
+  // ---- acting ----
+  void advance() {
+    if (stopping_) return;
+    const auto now = clock_.now();
+    auto step = startup_.advance(members_, now);
+    for (const auto& warning : step.warnings) log_warn(kComponent, warning);
+    send(step.send);
+    if (step.register_now) {
+      registered_ = true;
+      log_info(kComponent, "register", {{"members", step.register_now->members.size()}});
+      source_->register_members(*std::move(step.register_now));
+    }
+    act(switch_.tick(members_, now));
+    if (registered_ && now >= next_report_) send_report();
+  }
+
+  void act(const Effects& effects) {
+    for (const auto& note : effects.notes) log_info(kComponent, note);
+    send(effects.send);
+    for (const auto& finished : effects.finished) {
+      const bool good = finished.outcome == protocol::Outcome::kApplied;
+      log(good ? LogLevel::kInfo : LogLevel::kWarn, kComponent, "plan switch",
+          {{"revision", finished.revision},
+           {"outcome", name(finished.outcome)},
+           {"step", finished.step},
+           {"pause_seconds", finished.pause_seconds},
+           {"reason", finished.reason}});
+      if (good) reporter_.forget_rates();
+      last_switch_ = finished;
+      send_report();
+    }
+  }
+
+  void send(const Outgoing& outgoing) {
+    for (const auto& [index, message] : outgoing) {
+      const auto* state = members_.find(index);
+      if (state != nullptr && state->connected()) server_->send(state->session, message);
+    }
+  }
+
+  void send_report() {
+    next_report_ = clock_.now() + options_.report_interval;
+    source_->report(reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_));
+  }
+
+  // finish() waits until nobody of the plan is there who has not said LEAVE.
+  void check_finished() {
+    if (!finishing_) return;
+    const auto* plan = switch_.plan();
+    for (const auto& [index, state] : members_.all()) {
+      if (!state.connected() || state.leaving || plan == nullptr) continue;
+      for (const auto& rank : plan->ranks) {
+        if (rank.pod == state.member.pod) return;
+      }
+    }
+    std::exchange(finishing_, nullptr)->set_value();
+  }
+
+  const Options options_;
+  SystemClock clock_;
+  std::unique_ptr<PlanSource> source_;
+  const std::function<void(std::string)> on_gone_;
+  // All below: the server's thread only.
+  Members members_;
+  Startup startup_;
+  PlanSwitch switch_;
+  Reporter reporter_;
+  std::optional<protocol::LastSwitch> last_switch_;
+  SteadyTime next_report_{};
+  bool registered_ = false, stopping_ = false;
+  std::shared_ptr<std::promise<void>> finishing_;
+  std::unique_ptr<control::Server> server_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Coordinator>> start_coordinator(const Options& options, std::string job_key,
+                                                       std::unique_ptr<PlanSource> source,
+                                                       std::function<void(std::string)> on_gone) {
+  auto coordinator =
+      std::make_unique<JobCoordinator>(options, std::move(source), std::move(on_gone));
+  WEIR_TRY([[maybe_unused]] auto started, coordinator->start(std::move(job_key)));
+  return Result<std::unique_ptr<Coordinator>>(std::move(coordinator));
+}
+
+}  // namespace weir::coordinator

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/members.h"
+
+#include <algorithm>
+
+namespace weir::coordinator {
+namespace {
+
+bool same_place(const protocol::Member& a, const protocol::Member& b) {
+  return a.pod == b.pod && a.pod_uid == b.pod_uid && a.ips == b.ips && a.node == b.node &&
+         a.data_port == b.data_port && a.ranks.size() == b.ranks.size() &&
+         std::ranges::equal(a.ranks, b.ranks, [](const auto& x, const auto& y) {
+           return x.device == y.device && x.memory_bytes == y.memory_bytes;
+         });
+}
+
+}  // namespace
+
+std::string Members::refusal(const control::PeerId& proven, const protocol::Hello& hello) const {
+  const protocol::Member& member = hello.member;
+  if (member.worker_index != proven.worker_index || member.pod_uid != proven.pod_uid) {
+    return "HELLO names another worker than the handshake";
+  }
+  if (displaced_.contains(member.pod_uid)) {
+    return "a newer pod holds worker index " + std::to_string(member.worker_index);
+  }
+  const auto* same_name = by_pod(member.pod);
+  if (same_name != nullptr && same_name->member.worker_index != member.worker_index) {
+    return "pod " + member.pod + " is worker " + std::to_string(same_name->member.worker_index) +
+           " already";
+  }
+  return "";
+}
+
+void Members::hello(control::SessionId session, const protocol::Hello& hello, SteadyTime now) {
+  const protocol::Member& member = hello.member;
+  MemberState& state = members_[member.worker_index];
+  const bool known = !state.member.pod_uid.empty();
+  if (known && state.member.pod_uid != member.pod_uid) displaced_.insert(state.member.pod_uid);
+  if (!known || !same_place(state.member, member)) {
+    ++version_;
+    last_change_ = now;
+  }
+  state = MemberState{.member = member,
+                      .session = session,
+                      .revision = hello.revision,
+                      .incarnation = hello.incarnation,
+                      .step = hello.step};
+}
+
+std::optional<int> Members::closed(control::SessionId session) {
+  const auto index = index_of(session);
+  if (index) members_.at(*index).session = 0;
+  return index;
+}
+
+void Members::status(int index, const protocol::StageStatus& status) {
+  const auto found = members_.find(index);
+  if (found == members_.end()) return;
+  found->second.status = status;
+  found->second.revision = status.epoch;
+  found->second.step = status.step;
+}
+
+void Members::leave(int index, const std::string& reason) {
+  const auto found = members_.find(index);
+  if (found == members_.end()) return;
+  found->second.leaving = true;
+  found->second.finished = reason == "finished";
+}
+
+const MemberState* Members::find(int index) const {
+  const auto found = members_.find(index);
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+const MemberState* Members::by_pod(const std::string& pod) const {
+  const auto found =
+      std::ranges::find_if(members_, [&](const auto& m) { return m.second.member.pod == pod; });
+  return found == members_.end() ? nullptr : &found->second;
+}
+
+std::optional<int> Members::index_of(control::SessionId session) const {
+  for (const auto& [index, state] : members_) {
+    if (session != 0 && state.session == session) return index;
+  }
+  return std::nullopt;
+}
+
+bool Members::complete(int workers) const {
+  return static_cast<int>(members_.size()) >= workers;
+}
+
+}  // namespace weir::coordinator

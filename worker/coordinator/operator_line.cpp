@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/operator_line.h"
+
+#include <algorithm>
+#include <charconv>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/base/digest.h"
+#include "worker/base/log.h"
+#include "worker/base/random.h"
+#include "worker/coordinator/control_api.h"
+#include "worker/http/beast_transport.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::coordinator {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr char kComponent[] = "operator line";
+constexpr std::chrono::seconds kLongPoll{50};  // api.md 14
+constexpr std::chrono::seconds kAnswerTime{30};
+constexpr std::chrono::milliseconds kFlushStep{50};
+
+std::uint64_t jitter_seed(std::string_view user) {
+  return mix_seed(mix_seed(0, user), random_bytes(8));
+}
+
+// A normal repetition is debug, each tenth a warning (style.md 6).
+class Complaints {
+ public:
+  void add(const char* what, const std::string& reason) {
+    ++count_;
+    if (count_ == 1 || count_ % 10 == 0) {
+      log_warn(kComponent, what, {{"reason", reason}, {"repetition", count_}});
+    } else {
+      log_debug(kComponent, what, {{"reason", reason}});
+    }
+  }
+  void reset() { count_ = 0; }
+
+ private:
+  int count_ = 0;
+};
+
+std::uint32_t revision_of_etag(const http::Response& response) {
+  std::string digits = header_value(response, "ETag");
+  std::erase(digits, '"');
+  std::uint32_t revision = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), revision);
+  return revision;
+}
+
+class OperatorSource final : public PlanSource {
+ public:
+  OperatorSource(const LineOptions& options, const TransportFactory& factory, Clock& clock)
+      : clock_(clock), poll_api_(options, factory, clock), post_api_(options, factory, clock) {}
+
+  ~OperatorSource() override {
+    poll_thread_.request_stop();
+    post_thread_.request_stop();
+    wake_.close();
+  }
+
+  void start(Hooks hooks) override {
+    hooks_ = std::move(hooks);
+    poll_thread_ = std::jthread([this](const std::stop_token& stop) { run_poll(stop); });
+    post_thread_ = std::jthread([this](const std::stop_token& stop) { run_posts(stop); });
+  }
+
+  void register_members(protocol::Register body) override {
+    const std::lock_guard lock(outbox_mutex_);
+    register_ = std::move(body);
+    wake_.try_push({});  // full = it is awake
+  }
+  void report(protocol::Report body) override {
+    const std::lock_guard lock(outbox_mutex_);
+    report_ = std::move(body);
+    wake_.try_push({});
+  }
+  void have(std::uint32_t revision) override {
+    const std::lock_guard lock(outbox_mutex_);
+    have_ = std::max(have_, revision);
+  }
+
+  void flush(std::chrono::steady_clock::time_point deadline) override {
+    while (clock_.now() < deadline) {
+      {
+        const std::lock_guard lock(outbox_mutex_);
+        if (ended_ || (!report_ && !posting_)) return;
+      }
+      clock_.sleep_until(std::min(clock_.now() + kFlushStep, deadline), {});
+    }
+  }
+
+ private:
+  // ---- plans ----
+  void run_poll(const std::stop_token& stop) {
+    BackOff back_off(jitter_seed("poll"));
+    Complaints complaints;
+    while (!stop.stop_requested() && !ended()) {
+      const auto outcome = poll_api_.send(
+          http::Method::kGet,
+          "plan?have=" + std::to_string(known()) + "&wait=" + std::to_string(kLongPoll.count()), "",
+          kLongPoll + kAnswerTime, stop);
+      if (outcome.verdict == Verdict::kDone) {
+        complaints.reset();
+        const bool progress = outcome.response.status != 200 || take_plan(outcome.response);
+        if (progress) {
+          back_off.reset();
+          continue;
+        }
+      } else if (!go_on(outcome)) {
+        return;
+      } else {
+        complaints.add("no answer to the request for plans", outcome.reason);
+      }
+      clock_.sleep_until(clock_.now() + back_off.next(outcome.retry_after), stop);
+    }
+  }
+
+  // False: an old revision although we said what we have; asking again at once would spin.
+  bool take_plan(const http::Response& response) {
+    auto plan = protocol::decode_plan(response.body);
+    const std::uint32_t revision = plan ? plan->revision : revision_of_etag(response);
+    if (revision <= known()) return false;
+    have(revision);
+    if (plan) {
+      hooks_.on_plan(*std::move(plan));
+    } else if (hooks_.on_bad_plan) {
+      hooks_.on_bad_plan(revision, plan.error().message);
+    }
+    return true;
+  }
+
+  std::uint32_t known() const {
+    const std::lock_guard lock(outbox_mutex_);
+    return have_;
+  }
+
+  // ---- register and reports ----
+  void run_posts(const std::stop_token& stop) {
+    BackOff back_off(jitter_seed("post"));
+    Complaints complaints;
+    while (!stop.stop_requested() && !ended()) {
+      auto [registration, last_report] = take_outbox();
+      if (!registration && !last_report) {
+        wake_.pop(std::chrono::steady_clock::now() + 1s, stop);
+        continue;
+      }
+      const char* call = registration ? "register" : "report";
+      const auto outcome = post_api_.send(
+          http::Method::kPost, call,
+          registration ? protocol::encode(*registration) : protocol::encode(*last_report),
+          kAnswerTime, stop);
+      if (outcome.verdict == Verdict::kDone || outcome.verdict == Verdict::kDrop) {
+        if (outcome.verdict == Verdict::kDrop) {
+          log_error(kComponent, "request dropped", {{"call", call}, {"reason", outcome.reason}});
+        }
+        if (!registration) last_report.reset();
+        put_back(std::nullopt, std::move(last_report));
+        back_off.reset();
+        complaints.reset();
+        continue;
+      }
+      put_back(std::move(registration), std::move(last_report));
+      if (!go_on(outcome)) return;
+      if (outcome.verdict == Verdict::kRegisterAgain) {
+        log_info(kComponent, "a new leader wants /register again");
+        hooks_.on_register_wanted();
+      } else {
+        complaints.add("request not accepted", std::string(call) + ": " + outcome.reason);
+      }
+      clock_.sleep_until(clock_.now() + back_off.next(outcome.retry_after), stop);
+    }
+  }
+
+  using Outbox = std::pair<std::optional<protocol::Register>, std::optional<protocol::Report>>;
+
+  Outbox take_outbox() {
+    const std::lock_guard lock(outbox_mutex_);
+    posting_ = register_ || report_;
+    return {std::exchange(register_, std::nullopt), std::exchange(report_, std::nullopt)};
+  }
+
+  // What was not accepted waits again, unless something newer has come meanwhile.
+  void put_back(std::optional<protocol::Register> registration,
+                std::optional<protocol::Report> last_report) {
+    const std::lock_guard lock(outbox_mutex_);
+    posting_ = false;
+    if (registration && !register_) register_ = std::move(registration);
+    if (last_report && !report_) report_ = std::move(last_report);
+  }
+
+  // ---- both ----
+  // False: this line is over.
+  bool go_on(const Outcome& outcome) {
+    switch (outcome.verdict) {
+      case Verdict::kStop:
+        log_error(kComponent, "the operator knows another job under this name; no more requests",
+                  {{"reason", outcome.reason}});
+        end();
+        return false;
+      case Verdict::kGone:
+        if (end()) hooks_.on_gone("the job is deleted");
+        return false;
+      case Verdict::kCancelled:
+        return false;
+      case Verdict::kDone:
+      case Verdict::kDrop:
+      case Verdict::kRetry:
+      case Verdict::kRegisterAgain:
+        return true;
+    }
+    return true;
+  }
+
+  bool ended() const {
+    const std::lock_guard lock(outbox_mutex_);
+    return ended_;
+  }
+  bool end() {  // true for the first caller
+    const std::lock_guard lock(outbox_mutex_);
+    return !std::exchange(ended_, true);
+  }
+
+  Clock& clock_;
+  ControlApi poll_api_;  // poll thread
+  ControlApi post_api_;  // post thread
+  Hooks hooks_;
+  mutable std::mutex outbox_mutex_;  // guards the six below
+  std::optional<protocol::Register> register_;
+  std::optional<protocol::Report> report_;
+  std::uint32_t have_ = 0;
+  bool posting_ = false, ended_ = false;
+  BoundedQueue<Unit> wake_{1};
+  std::jthread poll_thread_, post_thread_;
+};
+
+}  // namespace
+
+Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFactory& factory,
+                                  Clock& clock, const protocol::Join& body, std::stop_token stop) {
+  ControlApi api(options, factory, clock);
+  BackOff back_off(jitter_seed("join"));
+  Complaints complaints;
+  const std::string text = protocol::encode(body);
+  while (true) {
+    auto outcome = api.send(http::Method::kPost, "join", text, kAnswerTime, stop);
+    switch (outcome.verdict) {
+      case Verdict::kDone: {
+        auto answer = protocol::decode_join_answer(outcome.response.body);
+        if (answer) return answer;
+        outcome.reason = answer.error().message;
+        break;
+      }
+      case Verdict::kDrop:
+        return Error{Code::kInvalid, "join refused: " + outcome.reason};
+      case Verdict::kStop:
+        return Error{Code::kGone, "another job has this name: " + outcome.reason};
+      case Verdict::kGone:
+        return Error{Code::kGone, "the job is deleted"};
+      case Verdict::kCancelled:
+        return Error{Code::kCancelled, "stopped while joining"};
+      case Verdict::kRetry:
+      case Verdict::kRegisterAgain:
+        break;
+    }
+    complaints.add("not joined yet", outcome.reason);
+    if (!clock.sleep_until(clock.now() + back_off.next(outcome.retry_after), stop)) {
+      return Error{Code::kCancelled, "stopped while joining"};
+    }
+  }
+}
+
+std::unique_ptr<PlanSource> make_operator_source(const LineOptions& options,
+                                                 TransportFactory factory, Clock& clock) {
+  return std::make_unique<OperatorSource>(options, factory, clock);
+}
+
+TransportFactory make_line_transports(const LineOptions& options) {
+  const auto scheme = options.url.find("://");
+  std::string host = scheme == options.url.npos ? "" : options.url.substr(scheme + 3);
+  host = host.starts_with('[') ? host.substr(1, host.find(']') - 1)
+                               : host.substr(0, host.find_first_of(":/"));
+  return [ca_file = options.ca_file, host](const std::string& base_url) {
+    return http::make_beast_transport({.base_url = base_url,
+                                       .ca_file = ca_file,
+                                       .request_idle = kLongPoll + kAnswerTime,
+                                       .tls_name = host});
+  };
+}
+
+}  // namespace weir::coordinator

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The second half of PlanSwitch: what ranks answer, how a switch ends, how a generation breaks and
+// is joined again.
+#include <algorithm>
+#include <utility>
+
+#include "worker/coordinator/plan_switch.h"
+
+namespace weir::coordinator {
+namespace {
+
+const schedule::RankPlace* rank_of(const schedule::Plan* plan, const MemberState* state) {
+  if (plan == nullptr || state == nullptr) return nullptr;
+  const auto found = std::ranges::find_if(plan->ranks, [&](const schedule::RankPlace& rank) {
+    return rank.pod == state->member.pod && rank.pod_uid == state->member.pod_uid;
+  });
+  return found == plan->ranks.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+Effects PlanSwitch::on_message(int index, const protocol::Message& message, const Members& members,
+                               SteadyTime now) {
+  Effects effects;
+  if (const auto* ready = std::get_if<protocol::Ready>(&message)) {
+    on_ready(index, *ready, members, now, effects);
+  } else if (const auto* reject = std::get_if<protocol::Reject>(&message)) {
+    on_reject(index, *reject, members, now, effects);
+  } else if (const auto* state = std::get_if<protocol::ReadyState>(&message)) {
+    on_ready_state(index, *state, members, now, effects);
+  } else if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
+    on_status(index, *status, members, now, effects);
+  } else if (const auto* lost = std::get_if<protocol::PeerLost>(&message)) {
+    on_peer_lost(index, *lost, members, now, effects);
+  }
+  return effects;
+}
+
+void PlanSwitch::on_ready(int index, const protocol::Ready& ready, const Members& members,
+                          SteadyTime now, Effects& effects) {
+  if (phase_ != Phase::kPreparing || ready.revision != attempt_->plan.revision ||
+      ready.incarnation != attempt_->incarnation) {
+    return;  // of an attempt that was given up
+  }
+  attempt_->waiting.erase(index);
+  if (attempt_->waiting.empty()) commit(members, now, effects);
+}
+
+void PlanSwitch::on_reject(int index, const protocol::Reject& reject, const Members& members,
+                           SteadyTime now, Effects& effects) {
+  if (phase_ != Phase::kPreparing || reject.revision != attempt_->plan.revision ||
+      reject.incarnation != attempt_->incarnation) {
+    return;
+  }
+  const auto* state = members.find(index);
+  give_up(protocol::Outcome::kRefused,
+          (state ? state->member.pod : "worker " + std::to_string(index)) + ": " + reject.reason,
+          members, now, effects);
+}
+
+void PlanSwitch::on_ready_state(int index, const protocol::ReadyState& state,
+                                const Members& members, SteadyTime now, Effects& effects) {
+  const bool committed = phase_ == Phase::kLoading || phase_ == Phase::kApplying;
+  if (!committed || state.revision != attempt_->plan.revision) return;
+  if (!state.error.empty()) {
+    const auto* member = members.find(index);
+    const auto* rank = rank_of(base(), member);
+    if (rank == nullptr) return;
+    generation_lost(-1,
+                    {.replica = rank->replica,
+                     .stage = rank->stage,
+                     .revision = state.revision,
+                     .reason = member->member.pod + ": " + state.error},
+                    members, now, effects);
+    return;
+  }
+  if (phase_ != Phase::kLoading) return;
+  attempt_->waiting.erase(index);
+  if (!attempt_->waiting.empty()) return;
+  for (const auto& rank : attempt_->plan.ranks) {
+    if (const auto* member = members.by_pod(rank.pod)) {
+      attempt_->waiting.insert(member->member.worker_index);
+    }
+  }
+  to_ranks(attempt_->plan, protocol::Go{state.revision}, members, effects);
+  go(now, effects);
+}
+
+void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const Members& members,
+                           SteadyTime now, Effects& effects) {
+  if (phase_ != Phase::kApplying || status.epoch < attempt_->plan.revision) return;
+  if (attempt_->waiting.erase(index) == 0) return;
+  const std::int64_t before = status.step - 1;  // this STATUS tells of the first step with it
+  attempt_->first_step = std::min(attempt_->first_step.value_or(before), before);
+  if (attempt_->waiting.empty()) applied(members, now, effects);
+}
+
+void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effects) {
+  applied_ = base_;
+  failed_rejoins_ = 0;
+  report(
+      protocol::Outcome::kApplied,
+      attempt_->rejoin ? "joined again, incarnation " + std::to_string(attempt_->incarnation) : "",
+      effects);
+  phase_ = Phase::kIdle;
+  attempt_.reset();
+  if (next_) begin(*std::exchange(next_, std::nullopt), false, members, now, effects);
+}
+
+Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members& members,
+                            SteadyTime now) {
+  Effects effects;
+  const auto* state = members.find(index);
+  if (state == nullptr) return effects;
+  const auto* of_base = rank_of(base(), state);
+  protocol::PeerLost lost{.reason = "pod " + state->member.pod + " lost: " + reason};
+  if (of_base != nullptr) {
+    lost.replica = of_base->replica;
+    lost.stage = of_base->stage;
+    lost.revision = base_->revision;
+  }
+  const bool committed = phase_ == Phase::kLoading || phase_ == Phase::kApplying;
+  if (phase_ == Phase::kIdle || committed) {
+    if (of_base != nullptr && (committed || !broken_)) {
+      generation_lost(index, lost, members, now, effects);
+    }
+    return effects;
+  }
+  if (of_base != nullptr && !broken_) {
+    broken_ = true;
+    to_ranks(*base_, lost, members, effects, index);
+  }
+  if (phase_ != Phase::kPreparing || rank_of(&attempt_->plan, state) == nullptr) return effects;
+  if (patient() && !attempt_->rejoin) {  // its pods come back, or a newer revision comes
+    to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
+    report(protocol::Outcome::kAborted, lost.reason + ", before COMMIT", effects);
+    begin(schedule::Plan(attempt_->wanted), false, members, now, effects);
+  } else {
+    give_up(protocol::Outcome::kAborted, lost.reason + ", before COMMIT", members, now, effects);
+  }
+  return effects;
+}
+
+void PlanSwitch::on_peer_lost(int index, const protocol::PeerLost& lost, const Members& members,
+                              SteadyTime now, Effects& effects) {
+  if (rank_of(base(), members.find(index)) == nullptr) return;
+  switch (phase_) {
+    case Phase::kLoading:
+      // Before its READY_STATE a rank can only mean the generation that is being left.
+      if (attempt_->waiting.contains(index)) return;
+      generation_lost(index, lost, members, now, effects);
+      return;
+    case Phase::kIdle:
+      if (broken_) return;
+      [[fallthrough]];
+    case Phase::kApplying:
+      generation_lost(index, lost, members, now, effects);
+      return;
+    case Phase::kGathering:
+    case Phase::kPreparing:
+      if (broken_) return;
+      broken_ = true;
+      to_ranks(*base_, lost, members, effects, index);
+      if (phase_ == Phase::kPreparing) {
+        give_up(protocol::Outcome::kAborted, lost.reason, members, now, effects);
+      }
+      return;
+  }
+}
+
+void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
+                         const Members& members, SteadyTime now, Effects& effects) {
+  if (phase_ == Phase::kPreparing) {
+    to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
+  }
+  if (attempt_->rejoin) {
+    ++failed_rejoins_;
+    effects.notes.push_back("joining plan " + std::to_string(attempt_->plan.revision) +
+                            " again failed: " + reason);
+  } else {
+    report(outcome, reason, effects);
+  }
+  phase_ = Phase::kIdle;
+  attempt_.reset();
+  if (broken_ && base_) rejoin(members, now, effects);
+}
+
+void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, const Members& members,
+                                 SteadyTime now, Effects& effects) {
+  effects.notes.push_back("generation of plan " + std::to_string(base_->revision) +
+                          " broken: " + lost.reason);
+  const Phase phase = std::exchange(phase_, Phase::kIdle);
+  if (phase == Phase::kLoading) {
+    to_ranks(*base_, protocol::Abort{base_->revision}, members, effects);
+  } else {
+    to_ranks(*base_, lost, members, effects, except);
+  }
+  if (phase != Phase::kIdle) {
+    ++failed_rejoins_;
+    if (!attempt_->rejoin) report(protocol::Outcome::kAborted, lost.reason, effects);
+  }
+  broken_ = true;
+  attempt_.reset();
+  if (next_) {
+    begin(*std::exchange(next_, std::nullopt), false, members, now, effects);
+  } else {
+    rejoin(members, now, effects);
+  }
+}
+
+void PlanSwitch::rejoin(const Members& members, SteadyTime now, Effects& effects) {
+  schedule::Plan again = *base_;
+  again.state = schedule::StateMove::kKeep;  // as far as ranks still stand together
+  begin(again, true, members, now, effects);
+}
+
+void PlanSwitch::report(protocol::Outcome outcome, const std::string& reason,
+                        Effects& effects) const {
+  effects.finished.push_back({.revision = attempt_->wanted.revision,
+                              .outcome = outcome,
+                              .step = attempt_->first_step.value_or(0),
+                              .pause_seconds = attempt_->pause_seconds,
+                              .reason = reason});
+}
+
+}  // namespace weir::coordinator

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first half: from a plan to COMMIT. What ranks answer and how they fail: plan_outcome.cpp.
+#include "worker/coordinator/plan_switch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/control/plan_target.h"
+#include "worker/schedule/validate.h"
+
+namespace weir::coordinator {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kStepsAhead = 2;     // at_step = highest reported step + 2, scheduling.md 6
+constexpr auto kLoadTime = 1800s;  // READY_STATE: the default progress deadline, api.md 14
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const auto& line : lines) text += (text.empty() ? "" : "; ") + line;
+  return text;
+}
+
+// Does the global batch of a step depend on which of the two plans is in force?
+bool same_batch(const schedule::Plan& a, const schedule::Plan& b) {
+  return a.micro_batches == b.micro_batches &&
+         a.schedule.micro_batch_size == b.schedule.micro_batch_size;
+}
+
+std::vector<const MemberState*> states_of(const schedule::Plan& plan, const Members& members) {
+  std::vector<const MemberState*> result;
+  for (const auto& rank : plan.ranks) {
+    if (const auto* member = members.by_pod(rank.pod)) result.push_back(member);
+  }
+  return result;
+}
+
+std::int64_t highest_step(const schedule::Plan& plan, const Members& members) {
+  std::int64_t step = 0;
+  for (const auto* state : states_of(plan, members)) step = std::max(step, state->step);
+  return step;
+}
+
+// All ranks hold state after the same number of steps: nothing need be loaded.
+bool stand_together(const schedule::Plan& plan, const Members& members) {
+  const auto states = states_of(plan, members);
+  return !states.empty() && std::ranges::all_of(states, [&](const MemberState* state) {
+    return state->revision != 0 && state->step == states.front()->step;
+  });
+}
+
+}  // namespace
+
+Effects PlanSwitch::on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now) {
+  Effects effects;
+  if (plan.revision <= highest_seen_) return effects;
+  highest_seen_ = plan.revision;
+  if (phase_ == Phase::kLoading || phase_ == Phase::kApplying) {
+    next_ = plan;
+    effects.notes.push_back("plan " + std::to_string(plan.revision) +
+                            " waits for the end of the switch under way");
+    return effects;
+  }
+  if (phase_ == Phase::kPreparing) {
+    to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
+  }
+  if (phase_ != Phase::kIdle && !attempt_->rejoin) {
+    report(protocol::Outcome::kAborted, "superseded by revision " + std::to_string(plan.revision),
+           effects);
+  }
+  begin(plan, false, members, now, effects);
+  return effects;
+}
+
+void PlanSwitch::begin(const schedule::Plan& wanted, bool rejoin, const Members& members,
+                       SteadyTime now, Effects& effects) {
+  attempt_ = Attempt{.wanted = wanted, .plan = wanted, .rejoin = rejoin};
+  phase_ = Phase::kGathering;
+  if (!patient()) {
+    attempt_->deadline = now + std::chrono::seconds(wanted.prepare_timeout_seconds);
+  }
+  if (rejoin && failed_rejoins_ > 0) {
+    constexpr int kMaxDoublings = 5;  // 1, 2, 4 .. 32 s
+    attempt_->not_before =
+        now + std::chrono::seconds(1 << std::min(failed_rejoins_ - 1, kMaxDoublings));
+  }
+  try_prepare(members, now, effects);
+}
+
+bool PlanSwitch::patient() const {
+  const auto trigger = attempt_->wanted.trigger;
+  return attempt_->rejoin || !base_ || trigger == schedule::Trigger::kInitial ||
+         trigger == schedule::Trigger::kRestart;
+}
+
+void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& effects) {
+  if (now < attempt_->not_before) return;
+  auto filled = fill_plan(attempt_->wanted, job_uid_, members);
+  if (!filled && filled.error().code == Code::kUnavailable) {
+    if (attempt_->deadline && now >= *attempt_->deadline) {
+      give_up(protocol::Outcome::kRefused, filled.error().message, members, now, effects);
+    }
+    return;
+  }
+  const auto broken =
+      filled ? joined(schedule::broken_rules(*filled, layers_)) : filled.error().message;
+  if (!broken.empty()) {
+    give_up(protocol::Outcome::kRefused, broken, members, now, effects);
+    return;
+  }
+  attempt_->plan = *std::move(filled);
+  attempt_->incarnation = next_incarnation(members);
+  attempt_->new_generation =
+      broken_ || control::starts_generation(base(), attempt_->plan, attempt_->incarnation);
+  last_prepared_ = {attempt_->plan.revision, attempt_->incarnation};
+  decide_state(members);
+  phase_ = Phase::kPreparing;
+  attempt_->deadline = now + std::chrono::seconds(attempt_->plan.prepare_timeout_seconds);
+  attempt_->waiting.clear();
+  for (const auto* state : states_of(attempt_->plan, members)) {
+    attempt_->waiting.insert(state->member.worker_index);
+  }
+  to_ranks(attempt_->plan,
+           protocol::Prepare{.plan = attempt_->plan, .incarnation = attempt_->incarnation}, members,
+           effects);
+  effects.notes.push_back("PREPARE of plan " + std::to_string(attempt_->plan.revision) +
+                          " incarnation " + std::to_string(attempt_->incarnation) +
+                          (attempt_->new_generation ? ", new generation" : ", in band"));
+}
+
+// A new revision starts at 0, a rejoin counts on. A tier that is in band by nature (Retune, Manual)
+// gets 1 when the generation is broken: incarnation > 0 tells ranks to connect anew. So does a
+// coordinator that finds ranks with state.
+int PlanSwitch::next_incarnation(const Members& members) const {
+  const auto& plan = attempt_->plan;
+  int highest = last_prepared_.first == plan.revision ? last_prepared_.second : -1;
+  bool state_elsewhere = broken_ && base_;
+  for (const auto* state : states_of(plan, members)) {
+    if (!base_ && state->revision != 0) state_elsewhere = true;
+    if (state->revision == plan.revision) highest = std::max(highest, state->incarnation);
+  }
+  const bool in_band_tier =
+      plan.trigger == schedule::Trigger::kRetune || plan.trigger == schedule::Trigger::kManual;
+  if (highest >= 0) return highest + 1;
+  return state_elsewhere && in_band_tier ? 1 : 0;
+}
+
+// Without a living generation "Keep" holds only where all ranks stand at the same step; else they
+// start again from the last checkpoint (none: step 0).
+void PlanSwitch::decide_state(const Members& members) {
+  Attempt& attempt = *attempt_;
+  attempt.keeps_state = false;
+  if (attempt.plan.state != schedule::StateMove::kKeep) return;
+  const auto states = states_of(attempt.plan, members);
+  const bool any_state =
+      std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
+  if (!(broken_ || (!base_ && any_state))) return;
+  if (stand_together(attempt.plan, members)) {
+    attempt.keeps_state = true;
+    attempt.step = states.front()->step;
+  } else {
+    attempt.plan.state = schedule::StateMove::kCheckpoint;
+  }
+}
+
+void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects) {
+  Attempt& attempt = *attempt_;
+  const auto revision = attempt.plan.revision;
+  if (attempt.keeps_state && !(stand_together(attempt.plan, members) &&
+                               highest_step(attempt.plan, members) == attempt.step)) {
+    // A rank has finished its step after PREPARE went out: decide again.
+    to_ranks(attempt.plan, protocol::Abort{revision}, members, effects);
+    phase_ = Phase::kGathering;
+    attempt.deadline.reset();
+    return try_prepare(members, now, effects);
+  }
+  std::int64_t at_step = 0;
+  if (attempt.keeps_state) {
+    at_step = attempt.step;
+  } else if (base_ && !broken_ && (attempt.new_generation || !same_batch(*base_, attempt.plan))) {
+    at_step = highest_step(attempt.plan, members) + kStepsAhead;
+  }
+  attempt.waiting.clear();
+  for (const auto* state : states_of(attempt.plan, members)) {
+    attempt.waiting.insert(state->member.worker_index);
+  }
+  attempt.committed_at = now;
+  const protocol::Commit message{.revision = revision, .at_step = at_step};
+  if (attempt.new_generation) {
+    phase_ = Phase::kLoading;
+    attempt.deadline = now + kLoadTime;
+    broken_ = true;  // until GO
+    to_ranks(attempt.plan, message, members, effects);
+  } else {
+    phase_ = Phase::kApplying;
+    attempt.deadline.reset();
+    for (const auto& rank : attempt.plan.ranks) {
+      const auto* member = members.by_pod(rank.pod);
+      if (rank.stage == 0 && member != nullptr) {
+        effects.send.emplace_back(member->member.worker_index, message);
+      }
+    }
+  }
+  base_ = attempt.plan;
+  base_incarnation_ = attempt.incarnation;
+  effects.notes.push_back("COMMIT of plan " + std::to_string(revision) + " at step " +
+                          std::to_string(at_step));
+}
+
+void PlanSwitch::go(SteadyTime now, Effects& effects) {
+  Attempt& attempt = *attempt_;
+  phase_ = Phase::kApplying;
+  attempt.deadline.reset();
+  attempt.pause_seconds = std::chrono::duration<double>(now - attempt.committed_at).count();
+  broken_ = false;
+  effects.notes.push_back("GO of plan " + std::to_string(attempt.plan.revision) + " after " +
+                          std::to_string(attempt.pause_seconds) + " s");
+}
+
+void PlanSwitch::to_ranks(const schedule::Plan& plan, const protocol::Message& message,
+                          const Members& members, Effects& effects, int except) const {
+  for (const auto* state : states_of(plan, members)) {
+    const int index = state->member.worker_index;
+    if (state->connected() && index != except) effects.send.emplace_back(index, message);
+  }
+}
+
+Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
+  Effects effects;
+  if (phase_ == Phase::kGathering) {
+    try_prepare(members, now, effects);
+  } else if (phase_ == Phase::kPreparing && now >= *attempt_->deadline) {
+    std::string silent;
+    for (const int index : attempt_->waiting) {
+      const auto* state = members.find(index);
+      silent += (silent.empty() ? "" : ", ") + (state ? state->member.pod : "?");
+    }
+    give_up(protocol::Outcome::kRefused,
+            "no answer to PREPARE within " +
+                std::to_string(attempt_->plan.prepare_timeout_seconds) + " s from " + silent,
+            members, now, effects);
+  } else if (phase_ == Phase::kLoading && now >= *attempt_->deadline) {
+    generation_lost(-1, {.revision = attempt_->plan.revision, .reason = "READY_STATE is overdue"},
+                    members, now, effects);
+  }
+  return effects;
+}
+
+}  // namespace weir::coordinator

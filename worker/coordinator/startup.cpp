@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/startup.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace weir::coordinator {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kSettled = 1s;                          // after the last change, api.md 8
+constexpr auto kMeasureTime = 900s;                    // startup timeout, api.md 14
+constexpr auto kProbeTime = 2s;                        // PROBE, api.md 8
+constexpr std::int64_t kProbeBytes = 4 * 1024 * 1024;  // 34 ms at 1 Gbit/s: beyond slow start
+constexpr int kProbeRounds = 2;  // even pairs, then odd: no rank serves two at a time
+
+std::string device_class(const protocol::Member& member) {
+  return member.ranks.empty() ? "" : member.ranks.front().device;
+}
+
+}  // namespace
+
+Startup::Step Startup::advance(const Members& members, SteadyTime now) {
+  Step step;
+  step.warnings = std::exchange(warnings_, {});
+  if (members.all().empty() || members.version() == registered_version_) return step;
+  if (!members.complete(options_.workers) && now - members.last_change() < kSettled) return step;
+  if (options_.measure && !measure_classes(members, now, step)) return step;
+  if (options_.probe && members.complete(options_.workers) &&
+      !probe_neighbours(members, now, step)) {
+    return step;
+  }
+  registered_version_ = members.version();
+  step.register_now = body(members, step);
+  return step;
+}
+
+bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step) {
+  std::erase_if(measuring_, [&](const auto& entry) {
+    if (now < entry.second.deadline) return false;
+    profiles_[entry.first] = "";
+    step.warnings.push_back("no answer to MEASURE from worker " +
+                            std::to_string(entry.second.index));
+    return true;
+  });
+  bool done = true;
+  for (const auto& [index, state] : members.all()) {
+    const std::string device = device_class(state.member);
+    if (profiles_.contains(device)) continue;
+    if (measuring_.contains(device)) {
+      done = false;
+      continue;
+    }
+    // A rank that trains keeps its cores for that; its profile is known to the operator.
+    if (state.revision != 0) continue;
+    done = false;
+    if (!state.connected()) continue;  // another one of its class, or itself when it is back
+    measuring_[device] = {.index = index, .deadline = now + kMeasureTime};
+    step.send.emplace_back(index, protocol::Measure{.samples = options_.measure_samples,
+                                                    .rounds = options_.measure_rounds});
+  }
+  return done;
+}
+
+void Startup::measured(int index, const protocol::Measured& answer) {
+  const auto found =
+      std::ranges::find_if(measuring_, [&](const auto& m) { return m.second.index == index; });
+  if (found == measuring_.end()) return;
+  if (!answer.error.empty()) {
+    warnings_.push_back("worker " + std::to_string(index) + " could not measure: " + answer.error);
+  }
+  profiles_[found->first] = answer.error.empty() ? answer.profile_json : "";
+  measuring_.erase(found);
+}
+
+bool Startup::probe_neighbours(const Members& members, SteadyTime now, Step& step) {
+  for (const auto& [index, answer] : std::exchange(probe_answers_, {})) {
+    const auto pair = std::ranges::find(probing_, index, &Probing::from);
+    if (pair == probing_.end()) continue;
+    const auto *from = members.find(pair->from), *to = members.find(pair->to);
+    if (answer.bytes_per_second > 0 && from != nullptr && to != nullptr) {
+      links_.push_back({.from_node = from->member.node,
+                        .to_node = to->member.node,
+                        .bytes_per_second = answer.bytes_per_second,
+                        .rtt_seconds = answer.rtt_seconds});
+    }
+    probing_.erase(pair);
+  }
+  std::erase_if(probing_, [&](const Probing& pair) { return now >= pair.deadline; });
+  while (probing_.empty() && probe_round_ < kProbeRounds) {
+    ++probe_round_;
+    for (const auto& [index, state] : members.all()) {
+      const auto* next = members.find(index + 1);
+      if (index % kProbeRounds != probe_round_ - 1 || next == nullptr) continue;
+      if (!state.connected() || next->member.ips.empty()) continue;
+      probing_.push_back({.from = index, .to = index + 1, .deadline = now + kProbeTime});
+      step.send.emplace_back(index, protocol::Probe{.ip = next->member.ips.front(),
+                                                    .data_port = next->member.data_port,
+                                                    .bytes = kProbeBytes});
+    }
+  }
+  return probing_.empty();
+}
+
+void Startup::probed(int index, const protocol::Probed& answer) {
+  probe_answers_.emplace_back(index, answer);
+}
+
+void Startup::lost(int index) {
+  std::erase_if(measuring_, [&](const auto& m) { return m.second.index == index; });
+  std::erase_if(probing_, [&](const Probing& pair) { return pair.from == index; });
+}
+
+protocol::Register Startup::body(const Members& members, Step& step) const {
+  protocol::Register result{.job_uid = options_.job_uid, .model = options_.model, .links = links_};
+  std::set<std::string> classes;
+  for (const auto& [index, state] : members.all()) {
+    result.members.push_back(state.member);
+    classes.insert(device_class(state.member));
+  }
+  std::vector<std::string> parts;
+  for (const auto& device : classes) {
+    const auto found = profiles_.find(device);
+    if (found != profiles_.end() && !found->second.empty()) parts.push_back(found->second);
+  }
+  if (parts.empty()) return result;
+  auto merged = merge_profiles(parts);
+  if (merged) {
+    result.profile_json = *std::move(merged);
+  } else {
+    step.warnings.push_back(merged.error().message);
+  }
+  return result;
+}
+
+}  // namespace weir::coordinator

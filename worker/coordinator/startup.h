@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// From the first HELLO to /register, and again whenever members change: waits until the members are
+// settled, has one rank per device class time the layers, probes links of index neighbours when
+// asked to. No socket, time is an argument. Does not decide anything about plans.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/base/clock.h"
+#include "worker/coordinator/coordinator.h"
+#include "worker/coordinator/members.h"
+#include "worker/protocol/messages.h"
+
+namespace weir::coordinator {
+
+using Outgoing = std::vector<std::pair<int, protocol::Message>>;  // to worker indexes
+
+class Startup {
+ public:
+  explicit Startup(const Options& options) : options_(options) {}
+
+  struct Step {
+    Outgoing send;
+    std::optional<protocol::Register> register_now;
+    std::vector<std::string> warnings;
+  };
+  // Call after any change and on each tick.
+  Step advance(const Members& members, SteadyTime now);
+  void measured(int index, const protocol::Measured& answer);
+  void probed(int index, const protocol::Probed& answer);
+  void lost(int index);  // a rank that measures or probes is gone: another one is asked
+  void register_again() { registered_version_ = 0; }  // a new leader knows nothing
+
+ private:
+  struct Measuring {
+    int index = 0;
+    SteadyTime deadline{};
+  };
+  struct Probing {  // one neighbour pair of one round
+    int from = 0, to = 0;
+    SteadyTime deadline{};
+  };
+
+  bool measure_classes(const Members& members, SteadyTime now, Step& step);  // true = done
+  bool probe_neighbours(const Members& members, SteadyTime now, Step& step);
+  protocol::Register body(const Members& members, Step& step) const;
+
+  const Options options_;
+  std::map<std::string, std::string> profiles_;  // device class -> profile.json, "" = could not
+  std::map<std::string, Measuring> measuring_;
+  std::vector<std::string> warnings_;
+  int probe_round_ = 0;  // 0: not begun; 1, 2: running; 3: done
+  std::vector<Probing> probing_;
+  std::vector<protocol::ProbedLink> links_;
+  std::vector<std::pair<int, protocol::Probed>> probe_answers_;
+  std::uint64_t registered_version_ = 0;
+};
+
+// One profile out of the parts of several device classes: the first one with the times of all.
+// kInvalid when parts do not describe the same layers.
+Result<std::string> merge_profiles(const std::vector<std::string>& parts);
+
+}  // namespace weir::coordinator
