@@ -159,7 +159,7 @@ bool handle_failures(Pass& pass) {
   }
   pass.status.restarts += 1;
   if (!cause.disruption) pass.status.restart_budget_used += 1;
-  pass.status.last_restart_time = pass.now();
+  pass.status.last_restart_time = std::max(pass.now(), pass.status.plan.time.value_or(pass.now()));
   pass.guarded = true;
   pass.set("Ready", "False", "Restarting", cause.text);
   pass.set("WorkersReady", "False", "WorkerLost", cause.text);

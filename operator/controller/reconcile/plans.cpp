@@ -227,7 +227,10 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
       plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
   status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";
   status.measured_gain_percent = "";
-  status.time = pass.now();
+  // Times in status have whole seconds: a plan is always later than the restart before it
+  // (failures.cpp compares them).
+  const auto& restart = pass.status.last_restart_time;
+  status.time = restart ? std::max(pass.now(), *restart + std::chrono::seconds(1)) : pass.now();
   pass.guarded = true;
   if (trigger != Trigger::kRetune) {
     pass.event("Normal", "PlanCreated",

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/api/validate.h"
+
 namespace weir::reconcile::test {
 namespace {
 
