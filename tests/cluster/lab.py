@@ -95,12 +95,25 @@ def start(nodes=4, reuse=False):
             subprocess.run([HERE / "up.sh", "--nodes", str(nodes), *build_all()], check=True)
     except subprocess.CalledProcessError as error:
         raise Failure(f"{error.cmd[0]} failed") from error
-    with open(f"/var/run/netns/{PREFIX}-cp", "rb") as namespace:
-        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET) != 0:
-            raise Failure(f"setns: {os.strerror(ctypes.get_errno())}")
+    enter_network(f"/var/run/netns/{PREFIX}-cp")
+
+
+_home = os.open("/proc/self/ns/net", os.O_RDONLY)   # the network in which this process began
+
+
+def enter_network(path):
+    """This process and the programs it starts use another network namespace from here on."""
+    namespace = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace, CLONE_NEWNET) != 0:
+            raise Failure(f"{path}: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.close(namespace)
 
 
 def stop():
+    """Ends the cluster; this process leaves its network first, or the namespace would stay."""
+    enter_network(f"/proc/self/fd/{_home}")
     subprocess.run([HERE / "down.sh"], check=False)
 
 
