@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/estimator/link_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+
+namespace weir::estimator {
+namespace {
+
+// Detector of scheduling.md 5.5: for events, status and escalation, never for retuning.
+constexpr double kPreemptedShare = 0.8;
+constexpr double kRecoveredShare = 0.9;
+constexpr int kEvaluationsInRow = 2;
+// `now` in status: the median of three follows a change at once and drops a single outlier.
+constexpr std::size_t kNowScrapes = 3;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+const LinkSample* sample_of(const Scrape& scrape, const LinkKey& link) {
+  for (const LinkSample& sample : scrape.links) {
+    if (sample.link == link) return &sample;
+  }
+  return nullptr;
+}
+
+// Rates of a link in the newest `scrapes` scrapes that have one.
+std::vector<double> newest_rates(const LinkModelState& state, const LinkKey& link,
+                                 std::size_t scrapes) {
+  std::vector<double> rates;
+  const std::size_t first = state.scrapes.size() - std::min(scrapes, state.scrapes.size());
+  for (std::size_t i = first; i < state.scrapes.size(); ++i) {
+    if (const LinkSample* sample = sample_of(state.scrapes[i], link)) {
+      rates.push_back(sample->bytes_per_second);
+    }
+  }
+  return rates;
+}
+
+// The newest sample of every link seen in the kept scrapes.
+std::map<LinkKey, const LinkSample*> newest_samples(const LinkModelState& state) {
+  std::map<LinkKey, const LinkSample*> newest;
+  for (const Scrape& scrape : state.scrapes) {
+    for (const LinkSample& sample : scrape.links) newest[sample.link] = &sample;
+  }
+  return newest;
+}
+
+RateVectors rates_of(const LinkModelState& state) {
+  RateVectors vectors;
+  for (std::size_t i = 0; i < state.scrapes.size(); ++i) {
+    const Scrape& scrape = state.scrapes[i];
+    vectors.times.push_back(scrape.time);
+    for (const LinkSample& sample : scrape.links) {
+      std::vector<double>& rates = vectors.rates[sample.link];
+      rates.resize(state.scrapes.size(), std::numeric_limits<double>::quiet_NaN());
+      rates[i] = sample.bytes_per_second;
+      if (sample.rtt_seconds > 0) vectors.rtt_seconds[sample.link] = sample.rtt_seconds;
+    }
+  }
+  return vectors;
+}
+
+bool usable(const LinkSample& sample) {
+  return std::isfinite(sample.bytes_per_second) && sample.bytes_per_second > 0;
+}
+
+}  // namespace
+
+const char* name(Freshness freshness) {
+  switch (freshness) {
+    case Freshness::kFresh:
+      return "Fresh";
+    case Freshness::kNotConfigured:
+      return "NotConfigured";
+    case Freshness::kNoSeries:
+      return "NoSeries";
+    case Freshness::kStale:
+      return "Stale";
+    case Freshness::kQueryFailed:
+      return "QueryFailed";
+    case Freshness::kDisabled:
+      return "Disabled";
+  }
+  return "?";
+}
+
+void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes) {
+  std::vector<const Scrape*> fresh;
+  for (const Scrape& scrape : scrapes) {
+    if (state.scrapes.empty() || scrape.time > state.scrapes.back().time) fresh.push_back(&scrape);
+  }
+  std::stable_sort(fresh.begin(), fresh.end(),
+                   [](const Scrape* a, const Scrape* b) { return a->time < b->time; });
+  for (const Scrape* scrape : fresh) {
+    if (!state.scrapes.empty() && scrape->time == state.scrapes.back().time) continue;
+    Scrape kept{.time = scrape->time, .links = {}};
+    std::copy_if(scrape->links.begin(), scrape->links.end(), std::back_inserter(kept.links),
+                 usable);
+    // A scrape without traffic says nothing about any link: the vectors stay those of traffic.
+    if (!kept.links.empty()) state.scrapes.push_back(std::move(kept));
+  }
+  if (state.scrapes.size() > kKeptScrapes) {
+    const auto surplus = static_cast<std::ptrdiff_t>(state.scrapes.size() - kKeptScrapes);
+    state.scrapes.erase(state.scrapes.begin(), state.scrapes.begin() + surplus);
+  }
+}
+
+void evaluate(LinkModelState& state, SystemTime now) {
+  for (const auto& [link, sample] : newest_samples(state)) {
+    const auto baseline = state.baseline.find(link);
+    if (baseline == state.baseline.end() || !(baseline->second > 0)) continue;
+    const std::vector<double> rates = newest_rates(state, link, kUsedScrapes);
+    if (rates.empty()) continue;
+    const double share = median(rates) / baseline->second;
+
+    int& below = state.below[link];
+    int& above = state.above[link];
+    below = share < kPreemptedShare ? below + 1 : 0;
+    above = share > kRecoveredShare ? above + 1 : 0;
+    if (below >= kEvaluationsInRow) state.preempted_since.emplace(link, now);
+    if (above >= kEvaluationsInRow) state.preempted_since.erase(link);
+  }
+}
+
+Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,
+                       std::chrono::seconds stale_after) {
+  Estimates estimates;
+  estimates.freshness = source;
+  if (!state.scrapes.empty()) estimates.last_sample = state.scrapes.back().time;
+  if (source == Freshness::kFresh && state.scrapes.empty()) {
+    estimates.freshness = Freshness::kNoSeries;
+    estimates.detail = "no link has had traffic yet";
+  } else if (source == Freshness::kFresh && now - *estimates.last_sample > stale_after) {
+    const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - *estimates.last_sample);
+    estimates.freshness = Freshness::kStale;
+    estimates.detail = "the newest sample is " + std::to_string(age.count()) +
+                       " s old, the limit " + std::to_string(stale_after.count()) + " s";
+  }
+  estimates.rates = rates_of(state);
+  for (const auto& [link, sample] : newest_samples(state)) {
+    LinkEstimate estimate{.link = link, .from_node = sample->from_node, .to_node = sample->to_node};
+    std::vector<double> rates = newest_rates(state, link, kNowScrapes);
+    estimate.now = rates.empty() ? sample->bytes_per_second : median(std::move(rates));
+    if (const auto it = state.baseline.find(link); it != state.baseline.end()) {
+      estimate.baseline = it->second;
+    }
+    if (const auto it = state.preempted_since.find(link); it != state.preempted_since.end()) {
+      estimate.preempted = true;
+      estimate.since = it->second;
+    }
+    estimates.links.push_back(std::move(estimate));
+  }
+  estimates.stage_seconds = state.stage_seconds;
+  return estimates;
+}
+
+}  // namespace weir::estimator

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/estimator/link_model.h"
+
+#include <cmath>
+#include <limits>
+
+#include <gmock/gmock.h>
+
+namespace weir::estimator {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr LinkKey kLink0{.boundary = 0}, kLink1{.boundary = 1};
+
+SystemTime at(int seconds) {
+  return SystemTime(std::chrono::hours(1)) + 1s * seconds;
+}
+
+LinkSample sample(const LinkKey& link, double rate, double rtt = 0) {
+  return {link, "a", "b", rate, rtt};
+}
+// n scrapes of one link, one a second from `first` on.
+std::vector<Scrape> scrapes(int first, int n, double rate, const LinkKey& link = kLink0) {
+  std::vector<Scrape> result;
+  for (int i = 0; i < n; ++i) result.push_back({at(first + i), {sample(link, rate)}});
+  return result;
+}
+bool preempted(const LinkModelState& state) {
+  return estimates_of(state, Freshness::kFresh, at(0), 60s).links.at(0).preempted;
+}
+
+TEST(LinkModel, KeepsTheNewest32) {
+  LinkModelState state;
+  add_scrapes(state, scrapes(0, 40, 100));
+  ASSERT_EQ(state.scrapes.size(), kKeptScrapes);
+  EXPECT_EQ(state.scrapes.front().time, at(8));
+}
+
+TEST(LinkModel, TakesOnlyWhatIsNewerAndSorts) {
+  LinkModelState state;
+  add_scrapes(state, scrapes(0, 3, 100));
+  std::vector<Scrape> again = scrapes(1, 4, 200);
+  std::swap(again[2], again[3]);
+  again.push_back(again[2]);
+  add_scrapes(state, again);
+  ASSERT_EQ(state.scrapes.size(), 5U);
+  EXPECT_EQ(state.scrapes[2].links[0].bytes_per_second, 100) << "an old scrape is not rewritten";
+  EXPECT_EQ(state.scrapes[3].time, at(3));
+  EXPECT_EQ(state.scrapes[4].time, at(4));
+}
+
+TEST(LinkModel, AnUnusableRateIsNoSample) {
+  LinkModelState state;
+  add_scrapes(state, {{at(0), {sample(kLink0, 0), sample(kLink1, std::nan(""))}},
+                      {at(1), {sample(kLink0, std::numeric_limits<double>::infinity())}},
+                      {at(2), {sample(kLink0, 5), sample(kLink1, -1)}}});
+  ASSERT_EQ(state.scrapes.size(), 1U);
+  EXPECT_EQ(state.scrapes[0].links.size(), 1U);
+}
+
+TEST(LinkModel, VectorsAreJointInTime) {
+  LinkModelState state;
+  add_scrapes(state, {{at(0), {sample(kLink0, 1)}},
+                      {at(5), {sample(kLink0, 2, 0.001), sample(kLink1, 7)}},
+                      {at(10), {sample(kLink1, 8)}}});
+
+  const RateVectors rates = estimates_of(state, Freshness::kFresh, at(10), 60s).rates;
+
+  EXPECT_THAT(rates.times, ElementsAre(at(0), at(5), at(10)));
+  EXPECT_THAT(rates.rates.at(kLink0), ElementsAre(1, 2, testing::IsNan()));
+  EXPECT_THAT(rates.rates.at(kLink1), ElementsAre(testing::IsNan(), 7, 8));
+  EXPECT_EQ(rates.rtt_seconds.at(kLink0), 0.001);
+  EXPECT_FALSE(rates.rtt_seconds.contains(kLink1)) << "unknown";
+}
+
+TEST(LinkModel, NowIsTheMedianOfTheNewestThree) {
+  LinkModelState state;
+  add_scrapes(state, scrapes(0, 10, 100));
+  add_scrapes(state, scrapes(10, 2, 20));
+  EXPECT_EQ(estimates_of(state, Freshness::kFresh, at(12), 60s).links.at(0).now, 20);
+  add_scrapes(state, scrapes(12, 1, 500));
+  EXPECT_EQ(estimates_of(state, Freshness::kFresh, at(12), 60s).links.at(0).now, 20)
+      << "one outlier";
+}
+
+TEST(LinkModel, NowOfALinkWithoutFreshTrafficIsItsLastRate) {
+  LinkModelState state;
+  add_scrapes(state, scrapes(0, 1, 100, kLink1));
+  add_scrapes(state, scrapes(1, 5, 50, kLink0));
+  const Estimates estimates = estimates_of(state, Freshness::kFresh, at(6), 60s);
+  ASSERT_EQ(estimates.links.size(), 2U);
+  EXPECT_EQ(estimates.links[1].link, kLink1);
+  EXPECT_EQ(estimates.links[1].now, 100);
+}
+
+TEST(LinkModel, PreemptedOnlyAfterTwoEvaluationsBelow80Percent) {
+  LinkModelState state;
+  state.baseline[kLink0] = 100;
+  add_scrapes(state, scrapes(0, 16, 79));
+
+  evaluate(state, at(16));
+  EXPECT_FALSE(preempted(state));
+  evaluate(state, at(31));
+  EXPECT_TRUE(preempted(state));
+  evaluate(state, at(46));
+
+  const LinkEstimate link = estimates_of(state, Freshness::kFresh, at(46), 60s).links.at(0);
+  EXPECT_EQ(link.since, at(31)) << "stays the first";
+  EXPECT_EQ(link.baseline, 100);
+  EXPECT_EQ(link.from_node, "a");
+}
+
+TEST(LinkModel, RecoversOnlyAfterTwoEvaluationsAbove90Percent) {
+  LinkModelState state;
+  state.baseline[kLink0] = 100;
+  add_scrapes(state, scrapes(0, 16, 20));
+  evaluate(state, at(16));
+  evaluate(state, at(17));
+
+  add_scrapes(state, scrapes(20, 16, 85));
+  for (int i = 0; i < 5; ++i) evaluate(state, at(40 + i));
+  EXPECT_TRUE(preempted(state)) << "between 80 and 90 % nothing changes";
+
+  add_scrapes(state, scrapes(50, 16, 95));
+  evaluate(state, at(70));
+  EXPECT_TRUE(preempted(state));
+  evaluate(state, at(71));
+  EXPECT_FALSE(preempted(state));
+}
+
+TEST(LinkModel, AnInterruptedRowStartsAnew) {
+  LinkModelState state;
+  state.baseline[kLink0] = 100;
+  add_scrapes(state, scrapes(0, 16, 50));
+  evaluate(state, at(16));
+  add_scrapes(state, scrapes(20, 16, 85));
+  evaluate(state, at(40));
+  add_scrapes(state, scrapes(50, 16, 50));
+  evaluate(state, at(70));
+  EXPECT_FALSE(preempted(state));
+}
+
+TEST(LinkModel, TheMedianOfAnEvenNumberIsTheMiddle) {
+  LinkModelState state;
+  state.baseline[kLink0] = 100;
+  add_scrapes(state, scrapes(0, 8, 60));
+  add_scrapes(state, scrapes(8, 8, 98));  // median 79
+  evaluate(state, at(16));
+  evaluate(state, at(17));
+  EXPECT_TRUE(preempted(state));
+}
+
+TEST(LinkModel, WithoutABaselineNothingIsPreempted) {
+  LinkModelState state;
+  add_scrapes(state, scrapes(0, 16, 1));
+  evaluate(state, at(16));
+  evaluate(state, at(17));
+  EXPECT_FALSE(preempted(state));
+  EXPECT_EQ(estimates_of(state, Freshness::kFresh, at(17), 60s).links[0].baseline, 0);
+}
+
+TEST(LinkModel, FreshnessFollowsTheNewestSample) {
+  LinkModelState state;
+  EXPECT_EQ(estimates_of(state, Freshness::kFresh, at(0), 60s).freshness, Freshness::kNoSeries);
+  EXPECT_EQ(estimates_of(state, Freshness::kNotConfigured, at(0), 60s).freshness,
+            Freshness::kNotConfigured);
+  add_scrapes(state, scrapes(0, 1, 100));
+  EXPECT_EQ(estimates_of(state, Freshness::kFresh, at(60), 60s).freshness, Freshness::kFresh);
+
+  const Estimates stale = estimates_of(state, Freshness::kFresh, at(61), 60s);
+  EXPECT_EQ(stale.freshness, Freshness::kStale);
+  EXPECT_EQ(stale.detail, "the newest sample is 61 s old, the limit 60 s");
+  EXPECT_EQ(stale.last_sample, at(0));
+  EXPECT_EQ(estimates_of(state, Freshness::kQueryFailed, at(1), 60s).freshness,
+            Freshness::kQueryFailed)
+      << "a failed query is told at once";
+}
+
+TEST(LinkModel, StageTimesPassThrough) {
+  LinkModelState state;
+  state.stage_seconds[2] = {0.02, 0.04};
+  const Estimates estimates = estimates_of(state, Freshness::kDisabled, at(0), 60s);
+  EXPECT_EQ(estimates.stage_seconds.at(2).second, 0.04);
+  EXPECT_THAT(estimates.links, IsEmpty());
+}
+
+TEST(Freshness, NamesAreReasonsOfTheCondition) {
+  std::string names;
+  for (const Freshness freshness :
+       {Freshness::kFresh, Freshness::kNotConfigured, Freshness::kNoSeries, Freshness::kStale,
+        Freshness::kQueryFailed, Freshness::kDisabled})
+    names += std::string(name(freshness)) + " ";
+  EXPECT_EQ(names, "Fresh NotConfigured NoSeries Stale QueryFailed Disabled ");
+}
+
+}  // namespace
+}  // namespace weir::estimator
