@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/protocol/profile_writer.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace weir::protocol {
+namespace {
+
+Profile profile_on(const std::string& device, double forward) {
+  Profile profile{"gpt-tiny", "sha256:aa", 4, {}};
+  for (const char* id : {"embed", "block0"}) {
+    ProfileLayer layer{id, "layer", 100, 20, 50, 3, 7, {}};
+    layer.times[device] = {{1, forward, 2 * forward, 0.001}, {4, 3 * forward, 6 * forward, 0.001}};
+    profile.layers.push_back(layer);
+  }
+  return profile;
+}
+
+std::string error_of(const std::string& json) {
+  const auto decoded = decode_profile(json);
+  return decoded.ok() ? "no error" : decoded.error().message;
+}
+
+std::string with_node(const std::string& node) {
+  return R"({"apiVersion":"weir.dev/profile/v1","nodes":[)" + node + "]}";
+}
+
+TEST(Profile, SurvivesTheRoundTrip) {
+  const auto decoded = decode_profile(encode_profile(profile_on("cpu", 0.5)));
+
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(*decoded, profile_on("cpu", 0.5));
+}
+
+TEST(Profile, StashIsTheOutputWhenAbsent) {
+  const auto decoded = decode_profile(with_node(
+      R"({"id":"a","parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})"));
+
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(decoded->layers[0].stash_bytes_per_sample, 9);
+  EXPECT_DOUBLE_EQ(decoded->state_factor, 4);
+}
+
+TEST(Profile, NamesTheWrongField) {
+  const std::string sizes = R"("id":"a","parameterBytes":1,"outputBytesPerSample":9)";
+  EXPECT_EQ(error_of("{}"), "apiVersion: missing");
+  EXPECT_EQ(error_of(R"({"apiVersion":"v2"})"),
+            "apiVersion: \"v2\" is not known, only weir.dev/profile/v1");
+  EXPECT_EQ(error_of(R"({"apiVersion":"weir.dev/profile/v1"})"),
+            "nodes: is not a list of 1 to 65536 layers");
+  EXPECT_EQ(error_of(with_node("3")), "nodes[0]: is not an object");
+  EXPECT_EQ(error_of(with_node(R"({"id":"a"})")), "nodes[0]: parameterBytes: missing");
+  EXPECT_EQ(error_of(with_node("{" + sizes + "}")), "nodes[0].times: has no device class");
+  EXPECT_EQ(error_of(with_node("{" + sizes + R"(,"stashBytesPerSample":-1,"times":{"c":[]}})")),
+            "nodes[0]: holds a negative size");
+  EXPECT_EQ(error_of(with_node("{" + sizes + R"(,"times":{"c":[]}})")),
+            "nodes[0].times.c: is not a list with entries");
+  EXPECT_EQ(
+      error_of(with_node(
+          "{" + sizes +
+          R"(,"times":{"c":[{"samples":2,"forward":1,"backward":1},{"samples":2,"forward":1,"backward":1}]}})")),
+      "nodes[0].times.c[1].samples: does not rise from 1");
+  EXPECT_EQ(error_of(with_node("{" + sizes +
+                               R"(,"times":{"c":[{"samples":1,"forward":-1,"backward":1}]}})")),
+            "nodes[0].times.c[0]: holds a time that is negative or not finite");
+}
+
+TEST(ProfileMerge, AddsTheTimesOfAnotherDeviceClass) {
+  Profile profile = profile_on("A100", 0.1);
+
+  ASSERT_TRUE(merge(profile, profile_on("L4", 0.3)).ok());
+
+  ASSERT_EQ(profile.layers[1].times.size(), 2U);
+  EXPECT_DOUBLE_EQ(profile.layers[1].times["A100"][0].forward, 0.1);
+  EXPECT_DOUBLE_EQ(profile.layers[1].times["L4"][0].forward, 0.3);
+}
+
+TEST(ProfileMerge, KeepsTheFirstTimesOfAClass) {
+  Profile profile = profile_on("L4", 0.1);
+
+  ASSERT_TRUE(merge(profile, profile_on("L4", 0.3)).ok());
+
+  EXPECT_EQ(profile, profile_on("L4", 0.1));
+}
+
+TEST(ProfileMerge, RefusesAnotherModelAndChangesNothing) {
+  Profile profile = profile_on("L4", 0.1);
+  Profile other = profile_on("A100", 0.1);
+
+  other.digest = "sha256:bb";
+  EXPECT_FALSE(merge(profile, other).ok());
+  other = profile_on("A100", 0.1);
+  other.layers[1].id = "block7";
+  EXPECT_EQ(merge(profile, other).error().message, "nodes[1].id: block0 is not block7");
+  other.layers.pop_back();
+  EXPECT_FALSE(merge(profile, other).ok());
+
+  EXPECT_EQ(profile, profile_on("L4", 0.1));
+}
+
+}  // namespace
+}  // namespace weir::protocol

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of structs from and to JSON. Each struct names its fields once, in a template
+//   template <class Io, Is<Member> T> void fields(Io& io, T& member)
+// that Reader and Writer both call. Internal to this room; json.hpp stays in json_io.cpp.
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "worker/base/result.h"
+
+namespace weir::protocol {
+
+template <class T, class Struct>
+concept Is = std::same_as<std::remove_const_t<T>, Struct>;
+
+template <class E, std::size_t N>
+using Names = std::array<std::pair<E, const char*>, N>;
+
+// Parses one document: an object, nesting <= 32. kInvalid otherwise.
+class Document {
+ public:
+  static Result<Document> parse(std::string_view text);
+  const nlohmann::json& root() const { return *root_; }
+
+ private:
+  explicit Document(std::shared_ptr<const nlohmann::json> root) : root_(std::move(root)) {}
+  std::shared_ptr<const nlohmann::json> root_;
+};
+
+// Reads one object. A missing field leaves the value as it is; the first wrong one is kept as
+// "members[2].workerIndex: ...", later calls do nothing.
+class Reader {
+ public:
+  explicit Reader(const nlohmann::json& object) : Reader(object, "", nullptr) {}
+
+  void operator()(const char* name, bool& value);
+  void operator()(const char* name, int& value);
+  void operator()(const char* name, std::int64_t& value);
+  void operator()(const char* name, std::uint32_t& value);
+  void operator()(const char* name, double& value);  // null: NaN
+  void operator()(const char* name, std::string& value);
+  template <class T>
+  void operator()(const char* name, T& value) {  // a struct with fields()
+    if (!is_object(name)) return;
+    Reader inner = child(name);
+    fields(inner, value);
+  }
+  template <class T>
+  void operator()(const char* name, std::optional<T>& value) {
+    if (has(name)) (*this)(name, value.emplace());
+  }
+  template <class T>
+  void operator()(const char* name, std::vector<T>& value) {
+    const std::size_t count = list_size(name);
+    value.assign(count, T{});
+    for (std::size_t i = 0; i < count && ok(); ++i) {
+      Reader items = list(name);
+      items.element(i, value[i]);
+    }
+  }
+  template <class T>
+  void required(const char* name, T& value) {
+    if (ok() && !has(name)) fail(name, "missing");
+    (*this)(name, value);
+  }
+  template <class E, std::size_t N>
+  void choice(const char* name, E& value, const Names<E, N>& names) {
+    if (!has(name)) return;
+    std::string text, all;
+    (*this)(name, text);
+    for (const auto& [candidate, label] : names) {
+      if (text == label) {
+        value = candidate;
+        return;
+      }
+      all += (all.empty() ? "" : ", ") + std::string(label);
+    }
+    fail(name, "\"" + text + "\" is none of " + all);
+  }
+  // A nested document of any form, kept as text.
+  void document(const char* name, std::string& text);
+
+  bool has(const char* name) const;
+  bool ok() const { return !*error_; }
+  void fail(const char* name, const std::string& why);
+  std::optional<Error> error() const { return *error_; }
+  static constexpr bool kReads = true;
+
+ private:
+  Reader(const nlohmann::json& value, std::string path,
+         std::shared_ptr<std::optional<Error>> error);
+  Reader child(const char* name) const;
+  Reader list(const char* name) const { return child(name); }
+  bool is_object(const char* name);
+  std::size_t list_size(const char* name);  // 0 when absent or no list
+  const nlohmann::json* find(const char* name) const;
+  void integer(const char* name, std::int64_t least, std::int64_t most, std::int64_t& value);
+
+  // Of a list: element i as a value or struct, under the path "name[i]".
+  template <class T>
+  void element(std::size_t i, T& value) {
+    Reader wrapped = at(i);
+    if constexpr (requires { fields(wrapped, value); }) {
+      if (wrapped.check_object()) fields(wrapped, value);
+    } else {
+      wrapped.self(value);
+    }
+  }
+  Reader at(std::size_t i) const;
+  bool check_object();
+  void self(int& value);
+  void self(double& value);
+  void self(std::string& value);
+
+  const nlohmann::json* value_;
+  std::string path_;
+  std::shared_ptr<std::optional<Error>> error_;
+};
+
+// Writes one object.
+class Writer {
+ public:
+  Writer();
+  ~Writer();
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+
+  void operator()(const char* name, bool value);
+  void operator()(const char* name, int value) { (*this)(name, std::int64_t{value}); }
+  void operator()(const char* name, std::uint32_t value) { (*this)(name, std::int64_t{value}); }
+  void operator()(const char* name, std::int64_t value);
+  void operator()(const char* name, double value);  // null unless finite
+  void operator()(const char* name, const std::string& value);
+  void operator()(const char* name, const char* value) { (*this)(name, std::string(value)); }
+  void operator()(const char* name, const std::vector<int>& values);
+  void operator()(const char* name, const std::vector<std::string>& values);
+  template <class T>
+    requires std::is_class_v<T>
+  void operator()(const char* name, const T& value) {
+    Writer inner;
+    fields(inner, value);
+    put(name, inner);
+  }
+  template <class T>
+  void operator()(const char* name, const std::optional<T>& value) {
+    if (value) (*this)(name, *value);
+  }
+  template <class T>
+  void operator()(const char* name, const std::vector<T>& values) {
+    put_list(name);
+    for (const auto& value : values) {
+      Writer inner;
+      fields(inner, value);
+      append(name, inner);
+    }
+  }
+  template <class T>
+  void required(const char* name, const T& value) {
+    (*this)(name, value);
+  }
+  template <class E, std::size_t N>
+  void choice(const char* name, const E& value, const Names<E, N>& names) {
+    for (const auto& [candidate, label] : names) {
+      if (candidate == value) (*this)(name, label);
+    }
+  }
+  void document(const char* name, const std::string& text);  // left out when it is no JSON
+  std::string text() const;
+  static constexpr bool kReads = false;
+
+ private:
+  void put(const char* name, const Writer& inner);
+  void put_list(const char* name);
+  void append(const char* name, const Writer& inner);
+
+  std::unique_ptr<nlohmann::json> value_;
+};
+
+template <class T>
+std::string encode_struct(const T& value) {
+  Writer writer;
+  fields(writer, value);
+  return writer.text();
+}
+
+template <class T>
+Result<T> decode_struct(std::string_view text, T value = {}) {
+  WEIR_TRY(const Document document, Document::parse(text));
+  Reader reader(document.root());
+  fields(reader, value);
+  if (const auto error = reader.error()) return *error;
+  return value;
+}
+
+}  // namespace weir::protocol

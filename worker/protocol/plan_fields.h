@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fields of the plan document (api.md 8), for codec.cpp's PREPARE too. Internal to this room.
+#pragma once
+
+#include "worker/protocol/json_io.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::protocol {
+
+void fields(Reader& io, schedule::Plan& plan);
+void fields(Writer& io, const schedule::Plan& plan);
+
+}  // namespace weir::protocol

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+
+#include "worker/protocol/codec.h"
+#include "worker/protocol/plan_fields.h"
+
+namespace weir::protocol {
+namespace {
+
+constexpr const char* kPlanVersion = "weir.dev/plan/v1";
+
+using schedule::Dispatch;
+using schedule::Family;
+using schedule::StateMove;
+using schedule::Trigger;
+
+template <class E, std::size_t N>
+Names<E, N> names_of(const E (&values)[N]) {
+  Names<E, N> out;
+  for (std::size_t i = 0; i < N; ++i) out[i] = {values[i], name(values[i])};
+  return out;
+}
+constexpr Family kFamilies[] = {Family::kKfkb, Family::kOneFOneB, Family::kGpipe};
+constexpr Dispatch kDispatches[] = {Dispatch::kHint, Dispatch::kStrict};
+constexpr StateMove kMoves[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint};
+constexpr Trigger kTriggers[] = {Trigger::kInitial, Trigger::kRetune,  Trigger::kRegroup,
+                                 Trigger::kReplace, Trigger::kRestart, Trigger::kResize,
+                                 Trigger::kManual};
+
+// JSON groups that the struct holds flat.
+struct StageEntry {
+  int index = 0;
+  std::vector<int> layers;  // first, last
+};
+struct Prediction {
+  double step_seconds = 0, gain = 0;
+};
+struct Inputs {
+  std::string links, profile;
+};
+struct Sync {
+  std::string mode = "Exact";  // the only one built; api.md 4
+};
+
+template <class Io, Is<StageEntry> T>
+void fields(Io& io, T& stage) {
+  io.required("index", stage.index);
+  io.required("layers", stage.layers);
+}
+template <class Io, Is<Prediction> T>
+void fields(Io& io, T& prediction) {
+  io("stepSeconds", prediction.step_seconds);
+  io("gain", prediction.gain);
+}
+template <class Io, Is<Inputs> T>
+void fields(Io& io, T& inputs) {
+  io("links", inputs.links);
+  io("profile", inputs.profile);
+}
+template <class Io, Is<Sync> T>
+void fields(Io& io, T& sync) {
+  io("mode", sync.mode);
+}
+
+}  // namespace
+
+template <class Io, Is<schedule::Schedule> T>
+void fields(Io& io, T& schedule) {
+  io.choice("type", schedule.family, names_of(kFamilies));
+  io.choice("dispatch", schedule.dispatch, names_of(kDispatches));
+  io.required("k", schedule.k);
+  io.required("microBatchSize", schedule.micro_batch_size);
+  io.required("caps", schedule.caps);
+}
+
+template <class Io, Is<schedule::RankPlace> T>
+void fields(Io& io, T& rank) {
+  io("pod", rank.pod);
+  io("podUid", rank.pod_uid);
+  io("ip", rank.ip);
+  io("node", rank.node);
+  io("local", rank.local);
+  io.required("replica", rank.replica);
+  io.required("stage", rank.stage);
+  if (Io::kReads || rank.data_port != schedule::RankPlace{}.data_port) {
+    io("dataPort", rank.data_port);
+  }
+}
+
+namespace {
+
+// The part of the document that has the same form in both directions.
+template <class Io, Is<schedule::Plan> T>
+void plain_fields(Io& io, T& plan) {
+  io("jobUid", plan.job_uid);
+  io.required("revision", plan.revision);
+  io("parent", plan.parent);
+  io.choice("trigger", plan.trigger, names_of(kTriggers));
+  io.required("schedule", plan.schedule);
+  io.required("microBatches", plan.micro_batches);
+  io("ranks", plan.ranks);
+  io("idle", plan.idle);
+  io.choice("state", plan.state, names_of(kMoves));
+  io("prepareTimeoutSeconds", plan.prepare_timeout_seconds);
+}
+
+}  // namespace
+
+void fields(Reader& io, schedule::Plan& plan) {
+  std::string version;
+  io.required("apiVersion", version);
+  if (io.ok() && version != kPlanVersion) {
+    return io.fail("apiVersion", "\"" + version + "\" is not known, only " + kPlanVersion);
+  }
+  plain_fields(io, plan);
+
+  std::vector<StageEntry> stages;
+  io.required("stages", stages);
+  plan.stages.clear();
+  for (std::size_t i = 0; i < stages.size() && io.ok(); ++i) {
+    const std::string name = "stages[" + std::to_string(i) + "]";
+    if (stages[i].index != static_cast<int>(i)) {
+      return io.fail((name + ".index").c_str(), "is not its place in the list");
+    }
+    if (stages[i].layers.size() != 2) {
+      return io.fail((name + ".layers").c_str(), "is not [first, last]");
+    }
+    plan.stages.push_back({stages[i].layers[0], stages[i].layers[1]});
+  }
+
+  Sync sync;
+  io("sync", sync);
+  if (io.ok() && sync.mode != "Exact") {
+    return io.fail("sync.mode", "\"" + sync.mode + "\" is not known, only Exact");
+  }
+  Prediction prediction;
+  io("prediction", prediction);
+  plan.predicted_step_seconds = prediction.step_seconds;
+  plan.predicted_gain = prediction.gain;
+  Inputs inputs;
+  io("inputs", inputs);
+  plan.links_digest = inputs.links;
+  plan.profile_digest = inputs.profile;
+}
+
+void fields(Writer& io, const schedule::Plan& plan) {
+  io("apiVersion", kPlanVersion);
+  plain_fields(io, plan);
+  std::vector<StageEntry> stages;
+  for (const auto& range : plan.stages) {
+    stages.push_back({static_cast<int>(stages.size()), {range.first, range.last}});
+  }
+  io("stages", stages);
+  io("sync", Sync{});
+  io("prediction", Prediction{plan.predicted_step_seconds, plan.predicted_gain});
+  io("inputs", Inputs{plan.links_digest, plan.profile_digest});
+}
+
+std::string encode_plan(const schedule::Plan& plan) {
+  return encode_struct(plan);
+}
+
+Result<schedule::Plan> decode_plan(std::string_view json) {
+  return decode_struct<schedule::Plan>(json);
+}
+
+}  // namespace weir::protocol

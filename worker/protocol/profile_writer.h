@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measured profile of a model, weir.dev/profile/v1 (planner.md 1.3): written by the Measure
+// phase, joined by the coordinator when device classes differ. The planner has its own reader.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/base/result.h"
+
+namespace weir::protocol {
+
+struct ProfileTime {
+  int samples = 1;                               // of one micro-batch
+  double forward = 0, backward = 0, update = 0;  // seconds
+  bool operator==(const ProfileTime&) const = default;
+};
+
+struct ProfileLayer {
+  std::string id, description;
+  std::int64_t parameter_bytes = 0;
+  std::int64_t output_bytes_per_sample = 0;
+  std::int64_t stash_bytes_per_sample = 0;
+  std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
+  std::map<std::string, std::vector<ProfileTime>> times;  // by device class, rising samples
+  bool operator==(const ProfileLayer&) const = default;
+};
+
+struct Profile {
+  std::string model, digest;
+  double state_factor = 4;           // bytes held per parameter byte: 4 = Adam in fp32
+  std::vector<ProfileLayer> layers;  // a chain
+  bool operator==(const Profile&) const = default;
+};
+
+std::string encode_profile(const Profile& profile);
+// kInvalid with the field: unknown apiVersion, no layers, negative sizes, samples not rising.
+Result<Profile> decode_profile(std::string_view json);
+
+// Adds the times of other device classes of the same model; a class in both keeps those of `into`.
+// kInvalid when model, digest or layers differ.
+Status merge(Profile& into, const Profile& other);
+
+}  // namespace weir::protocol
