@@ -108,6 +108,11 @@ Result<Node> decode_node(std::string_view text) {
   return decode<Node>("Node", text, read_node);
 }
 
+Result<ObjectMeta> decode_object_meta(std::string_view text) {
+  return decode<ObjectMeta>("object", text,
+                            [](const Field& root) { return decode_meta(root["metadata"]); });
+}
+
 Result<PipelineJob> decode_job(std::string_view text) {
   return decode<PipelineJob>("PipelineJob", text, read_job);
 }

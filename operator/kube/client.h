@@ -45,7 +45,7 @@ const Resource& pipeline_jobs();
 const Resource& token_reviews();
 const Resource& crds();
 
-struct Credentials;  // kube_config.h: server, CA, token source
+const Resource& access_reviews();  // SelfSubjectAccessReview
 
 class Client {
  public:
@@ -77,5 +77,20 @@ class Client {
                                 std::stop_token stop,
                                 const std::function<void(std::string_view)>& on_line) = 0;
 };
+
+class TokenSource;  // auth.h
+
+struct ClientOptions {
+  double requests_per_second = 100, burst = 200;  // operator.md 4; watches are not counted
+  std::chrono::seconds request_limit{60};         // whole request, api.md 14
+  std::chrono::seconds create_limit{30};
+  std::string user_agent = "weir-operator";
+  std::stop_token stop;  // ends every request
+  // Called after each request but watches, for metrics; http_status 0 = no answer.
+  std::function<void(const char* method, int http_status, std::chrono::nanoseconds)> observe;
+};
+// All three must outlive the client.
+std::unique_ptr<Client> make_client(http::Transport& transport, TokenSource& token, Clock& clock,
+                                    ClientOptions options);
 
 }  // namespace weir::kube

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/cache/object_cache.h"
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "operator/api/decode.h"
+#include "worker/base/log.h"
+
+namespace weir::cache {
+namespace {
+
+constexpr auto kJobLabel = "weir.dev/job-name";
+
+// The job an object belongs to, "" = none. Jobs belong to themselves, Services by label too.
+template <class T>
+std::string job_of(const T& object) {
+  if constexpr (std::is_same_v<T, api::PipelineJob>) {
+    return job_key(object.meta.namespace_name, object.meta.name);
+  } else {
+    const auto label = object.meta.labels.find(kJobLabel);
+    return label == object.meta.labels.end() ? ""
+                                             : job_key(object.meta.namespace_name, label->second);
+  }
+}
+
+bool digits(const std::string& text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+}  // namespace
+
+std::string job_key(const std::string& ns, const std::string& name) {
+  return ns + "/" + name;
+}
+
+bool reached(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  if (!digits(a) || !digits(b)) return false;
+  return a.size() != b.size() ? a.size() > b.size() : a > b;
+}
+
+ObjectCache::ObjectCache(Clock& clock, std::vector<std::string> scopes, bool with_nodes)
+    : clock_(clock), scopes_(std::move(scopes)), with_nodes_(with_nodes) {}
+
+void ObjectCache::on_change(OnChange listener) {
+  listener_ = std::move(listener);
+}
+
+void ObjectCache::tell(const std::map<std::string, bool>& changed) {
+  if (!listener_) return;
+  for (const auto& [key, first] : changed) {
+    if (!key.empty()) listener_(key, first);
+  }
+}
+
+// Keeps the indices in step with a table's change; before or now may be null.
+template <class T>
+void ObjectCache::index([[maybe_unused]] const T* before, [[maybe_unused]] const T* now,
+                        [[maybe_unused]] const std::string& object_key) {
+  if constexpr (std::is_same_v<T, api::Pod> || std::is_same_v<T, api::ConfigMap>) {
+    auto& by_job = std::is_same_v<T, api::Pod> ? pods_of_ : maps_of_;
+    if (before != nullptr) {
+      const auto found = by_job.find(job_of(*before));
+      if (found != by_job.end()) {
+        found->second.erase(object_key);
+        if (found->second.empty()) by_job.erase(found);
+      }
+    }
+    if (now != nullptr) by_job[job_of(*now)][object_key];
+  }
+  if constexpr (std::is_same_v<T, api::PipelineJob>) {
+    if (now == nullptr) expected_.erase(object_key);
+  }
+  if constexpr (std::is_same_v<T, api::Pod>) {
+    if (before != nullptr) pod_keys_.erase(before->meta.uid);
+    if (now != nullptr) pod_keys_[now->meta.uid] = object_key;
+  }
+}
+
+template <class T, class Decode>
+void ObjectCache::replace(Table<T>& table, const std::string& scope, Decode decode, bool per_job,
+                          const std::vector<std::string>& items, const std::string& version) {
+  std::map<std::string, std::shared_ptr<const T>> incoming;
+  for (const std::string& item : items) {
+    auto object = decode(item);
+    if (!object) {
+      log_error("cache", "unreadable object skipped", {{"error", object.error().message}});
+      continue;
+    }
+    std::string key = job_key(object->meta.namespace_name, object->meta.name);
+    incoming[std::move(key)] = std::make_shared<const T>(*std::move(object));
+  }
+  std::map<std::string, bool> changed;
+  {
+    const std::lock_guard lock(mutex_);
+    const bool first = table.scopes_listed() < scopes_.size();
+    std::vector<std::string> gone;
+    for (const auto& [key, object] : table.all()) {
+      const bool ours = scope.empty() || object->meta.namespace_name == scope;
+      if (ours && !incoming.contains(key)) gone.push_back(key);
+    }
+    for (const std::string& key : gone) {
+      const auto before = table.take(key);
+      index<T>(before.get(), nullptr, key);
+      if (per_job) changed[job_of(*before)] = first;
+    }
+    for (auto& [key, object] : incoming) {
+      const auto before = table.put(key, object);
+      index<T>(before.get(), object.get(), key);
+      const bool same = before && before->meta.uid == object->meta.uid &&
+                        before->meta.resource_version == object->meta.resource_version;
+      if (per_job && !same) changed[job_of(*object)] = first;
+    }
+    table.relisted(version);
+    table.listed(scope);
+  }
+  tell(changed);
+}
+
+template <class T, class Decode>
+kube::Sink ObjectCache::sink(Table<T>& table, std::string scope, Decode decode, bool per_job) {
+  kube::Sink out;
+  out.replace = [=, this, &table](const std::vector<std::string>& items,
+                                  const std::string& version) {
+    replace(table, scope, decode, per_job, items, version);
+  };
+  out.compare = [=, this, &table](const std::vector<std::string>& items) {
+    const std::lock_guard lock(mutex_);
+    int differences = 0;
+    std::size_t held = 0;
+    for (const auto& [key, object] : table.all()) {
+      if (scope.empty() || object->meta.namespace_name == scope) ++held;
+    }
+    std::size_t known = 0;
+    for (const std::string& item : items) {
+      const auto object = decode(item);
+      if (!object) continue;
+      const auto mine = table.get(job_key(object->meta.namespace_name, object->meta.name));
+      if (mine) ++known;
+      if (!mine || mine->meta.resource_version != object->meta.resource_version) ++differences;
+    }
+    return differences + static_cast<int>(held - known);
+  };
+  out.event = [=, this, &table](const api::WatchEvent& event) {
+    if (event.type == "BOOKMARK") {
+      const std::lock_guard lock(mutex_);
+      return table.saw(event.resource_version);
+    }
+    auto object = decode(event.object);
+    if (!object) {
+      log_error("cache", "unreadable object skipped", {{"error", object.error().message}});
+      return;
+    }
+    const std::string key = job_key(object->meta.namespace_name, object->meta.name);
+    std::map<std::string, bool> changed;
+    if (per_job) changed[job_of(*object)] = false;
+    {
+      const std::lock_guard lock(mutex_);
+      table.saw(event.resource_version);
+      const bool deleted = event.type == "DELETED";
+      auto now = deleted ? nullptr : std::make_shared<const T>(*std::move(object));
+      const auto before = deleted ? table.take(key) : table.put(key, now);
+      index<T>(before.get(), now.get(), key);
+      if (per_job && before) changed[job_of(*before)] = false;  // its label may have moved
+    }
+    tell(changed);
+  };
+  out.connected = [=, this, &table](bool up) {
+    const std::lock_guard lock(mutex_);
+    table.connected(scope, up, clock_.now());
+  };
+  return out;
+}
+
+kube::Sink ObjectCache::jobs(const std::string& scope) {
+  return sink(jobs_, scope, api::decode_job, true);
+}
+kube::Sink ObjectCache::pods(const std::string& scope) {
+  return sink(pods_, scope, api::decode_pod, true);
+}
+kube::Sink ObjectCache::services(const std::string& scope) {
+  return sink(services_, scope, api::decode_service, true);
+}
+kube::Sink ObjectCache::config_maps(const std::string& scope) {
+  return sink(config_maps_, scope, api::decode_config_map, true);
+}
+// Nodes wake no job: their conditions change all the time, and pods tell what matters.
+kube::Sink ObjectCache::nodes_sink() {
+  return sink(nodes_, "", api::decode_node, false);
+}
+
+JobView ObjectCache::view(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  JobView view;
+  view.job = jobs_.get(key);
+  if (const auto pods = pods_of_.find(key); pods != pods_of_.end()) {
+    for (const auto& [pod, unused] : pods->second) view.pods.push_back(pods_.get(pod));
+  }
+  if (const auto maps = maps_of_.find(key); maps != maps_of_.end()) {
+    for (const auto& [map, unused] : maps->second) {
+      view.config_maps.push_back(config_maps_.get(map));
+    }
+  }
+  view.service = services_.get(key);  // has the job's name
+  return view;
+}
+
+std::vector<std::string> ObjectCache::job_keys() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> keys;
+  for (const auto& [key, job] : jobs_.all()) keys.push_back(key);
+  return keys;
+}
+
+std::shared_ptr<const api::Pod> ObjectCache::pod_by_uid(const std::string& uid) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = pod_keys_.find(uid);
+  return found == pod_keys_.end() ? nullptr : pods_.get(found->second);
+}
+
+std::vector<std::shared_ptr<const api::Node>> ObjectCache::nodes() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const api::Node>> all;
+  for (const auto& [name, node] : nodes_.all()) all.push_back(node);
+  return all;
+}
+
+bool ObjectCache::synced() const {
+  const std::lock_guard lock(mutex_);
+  const auto all = [this](const auto& table) { return table.scopes_listed() >= scopes_.size(); };
+  return all(jobs_) && all(pods_) && all(services_) && all(config_maps_) &&
+         (!with_nodes_ || nodes_.scopes_listed() > 0);
+}
+
+bool ObjectCache::stale(std::chrono::seconds limit) const {
+  const std::lock_guard lock(mutex_);
+  const SteadyTime now = clock_.now();
+  return jobs_.broken_longer_than(limit, now) || pods_.broken_longer_than(limit, now) ||
+         services_.broken_longer_than(limit, now) || config_maps_.broken_longer_than(limit, now);
+}
+
+const std::string& ObjectCache::version_of(const std::string& kind) const {
+  if (kind == "PipelineJob") return jobs_.version();
+  if (kind == "Pod") return pods_.version();
+  if (kind == "Service") return services_.version();
+  return config_maps_.version();
+}
+
+void ObjectCache::expect(const std::string& key, const std::string& kind, const std::string& name,
+                         const std::string& resource_version) {
+  static_cast<void>(name);                // the table's version tells it for every object
+  if (!digits(resource_version)) return;  // not comparable: fixed names make repeats harmless
+  const std::lock_guard lock(mutex_);
+  if (reached(version_of(kind), resource_version)) return;
+  auto& list = expected_[key];
+  std::erase_if(list, [&](const Expectation& old) {
+    return old.kind == kind && reached(resource_version, old.version);
+  });
+  list.push_back({kind, resource_version, clock_.now()});
+}
+
+bool ObjectCache::caught_up(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = expected_.find(key);
+  if (found == expected_.end()) return true;
+  const SteadyTime now = clock_.now();
+  return std::ranges::all_of(found->second, [&](const Expectation& expectation) {
+    return reached(version_of(expectation.kind), expectation.version) ||
+           now - expectation.since > kExpectationLimit;
+  });
+}
+
+}  // namespace weir::cache

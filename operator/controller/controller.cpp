@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/controller.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <utility>
+
+#include "operator/api/decode.h"
+#include "operator/kube/status_error.h"
+#include "worker/base/log.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::controller {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kConflictTries = 5;  // operator.md 2
+constexpr milliseconds kConflictPause{10};
+constexpr seconds kCacheBehind{1};  // the event itself wakes the job; this is the net
+constexpr seconds kNotLeading{1};
+constexpr seconds kRejectedAgain{
+    30};  // a refused template may be fine later (quota, service account)
+constexpr seconds kProfileErrorKept{5};
+constexpr seconds kForeignKept{30};
+constexpr seconds kHopelessAgain{60};
+constexpr int kWarnAfterFailures = 10;  // style.md 6: a normal retry is debug
+
+bool is_plan_of(const api::ConfigMap& map, const api::PipelineJob& job) {
+  return map.meta.owner_uid == job.meta.uid &&
+         map.meta.name.starts_with(job.meta.name + "-plan-") && map.data.contains("plan.json");
+}
+
+}  // namespace
+
+Controller::Controller(Executor::Parts parts, ControllerOptions options)
+    : parts_(std::move(parts)),
+      options_(std::move(options)),
+      executor_(parts_),
+      queue_(parts_.clock) {}
+
+Controller::~Controller() {
+  stop(parts_.clock.now());
+}
+
+void Controller::start() {
+  alive_ = parts_.clock.now().time_since_epoch().count();
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([this](const std::stop_token& stop) { run(stop); });
+    pthread_setname_np(threads_.back().native_handle(), ("reconcile-" + std::to_string(i)).c_str());
+  }
+}
+
+bool Controller::stop(SteadyTime deadline) {
+  queue_.shut_down();
+  for (std::jthread& thread : threads_) thread.request_stop();
+  std::stop_source never;
+  while (running_ > 0 && parts_.clock.now() < deadline) {
+    parts_.clock.sleep_until(parts_.clock.now() + milliseconds(20), never.get_token());
+  }
+  const bool ended = running_ == 0;
+  threads_.clear();  // joins; the caller has stopped the client if the deadline passed
+  return ended;
+}
+
+SteadyTime Controller::last_alive() const {
+  if (queue_.depth() == 0) return parts_.clock.now();
+  return SteadyTime(SteadyTime::duration(alive_.load()));
+}
+
+void Controller::run(std::stop_token stop) {
+  while (const auto key = queue_.get(stop)) {
+    ++running_;
+    reconcile_key(*key);
+    queue_.done(*key);
+    --running_;
+    alive_ = parts_.clock.now().time_since_epoch().count();
+  }
+}
+
+std::shared_ptr<JobMemory> Controller::memory_of(const std::string& key, const std::string& uid) {
+  const std::lock_guard lock(memory_mutex_);
+  auto& place = memory_[key];
+  if (!place || place->uid != uid) {
+    place = std::make_shared<JobMemory>();
+    place->uid = uid;
+  }
+  return place;
+}
+
+// Answers that may have changed since they were fetched.
+void Controller::forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const {
+  const SteadyTime now = parts_.clock.now();
+  if (memory.template_check && !memory.template_check->accepted &&
+      now - memory.template_checked > kRejectedAgain) {
+    memory.template_check.reset();
+  }
+  if (memory.foreign_service_owner && now - memory.foreign_seen > kForeignKept) {
+    memory.foreign_service_owner.reset();
+  }
+  const auto replan = job.meta.annotations.find("weir.dev/replan");
+  const std::string asked = replan == job.meta.annotations.end() ? "" : replan->second;
+  if (memory.profile &&
+      ((!memory.profile->error.empty() && now - memory.profile_read > kProfileErrorKept) ||
+       memory.replan_seen != asked)) {
+    memory.profile.reset();
+  }
+  memory.replan_seen = asked;
+}
+
+reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache::JobView& view,
+                                            JobMemory& memory) const {
+  const api::PipelineJob& job = *view.job;
+  reconcile::Snapshot out;
+  out.job = view.job;
+  for (const auto& pod : view.pods) {
+    if (pod->meta.owner_uid == job.meta.uid) out.pods.push_back(pod);
+  }
+  std::map<std::string, schedule::Plan> plans;  // those that are still there
+  for (const auto& map : view.config_maps) {
+    if (map->meta.name == job.meta.name + "-control" && map->meta.owner_uid == job.meta.uid) {
+      const auto ca = map->data.find("ca.crt");
+      if (ca != map->data.end()) out.control_ca = ca->second;
+    }
+    if (!is_plan_of(*map, job)) continue;
+    const auto known = memory.plans.find(map->meta.uid);
+    if (known != memory.plans.end()) {
+      plans.insert(*known);
+    } else if (auto plan = protocol::decode_plan(map->data.at("plan.json"))) {
+      plans.emplace(map->meta.uid, *std::move(plan));
+    } else {
+      log_warn("controller", "plan skipped",
+               {{"config_map", map->meta.name}, {"error", plan.error().message}});
+    }
+  }
+  memory.plans = std::move(plans);
+  for (const auto& [uid, plan] : memory.plans) out.plans.push_back(plan);
+  std::ranges::sort(out.plans, {}, &schedule::Plan::revision);
+  out.service_exists = view.service != nullptr || memory.foreign_service_owner.has_value();
+  out.service_owner_uid =
+      view.service ? view.service->meta.owner_uid : memory.foreign_service_owner.value_or("");
+  out.control_url = parts_.control_url();
+  out.ca_bundle = parts_.ca_bundle();
+  ControlView control = options_.control(key, job.meta.uid);
+  out.members = std::move(control.members);
+  out.report = std::move(control.report);
+  out.nodes = parts_.cache.nodes();
+  out.adaptation = memory.adaptation;
+  out.template_check = memory.template_check;
+  out.profile = memory.profile;
+  out.now = parts_.clock.system_now();
+  out.leading_since = options_.leading_since().value_or(out.now);
+  return out;
+}
+
+// Reads, decides, acts. A conflict means that the cache was behind: read again, a few times.
+Executed Controller::pass(const std::string& key) {
+  for (int tries = 1;; ++tries) {
+    const cache::JobView view = parts_.cache.view(key);
+    if (!view.job) {
+      {
+        const std::lock_guard lock(memory_mutex_);
+        memory_.erase(key);
+      }
+      if (options_.on_gone) options_.on_gone(key);
+      return {};
+    }
+    if (!parts_.cache.caught_up(key)) {
+      Executed behind;
+      behind.requeue = kCacheBehind;
+      return behind;
+    }
+    const auto memory = memory_of(key, view.job->meta.uid);
+    forget_old_answers(*view.job, *memory);
+    const auto actions =
+        reconcile::reconcile(snapshot_of(key, view, *memory),
+                             options_.estimates(key, view.job->meta.uid), options_.tunables);
+    if (!actions.empty() && !parts_.may_write()) {
+      Executed later;
+      later.requeue = kNotLeading;
+      return later;
+    }
+    Executed executed = executor_.run(view, *memory, actions);
+    if (memory->template_check && !memory->template_check->accepted) {
+      executed.requeue = std::min<milliseconds>(executed.requeue.value_or(kRejectedAgain),
+                                                kRejectedAgain + seconds(1));
+    }
+    const bool conflict = executed.error && executed.error->http_status == 409;
+    if (!conflict || tries == kConflictTries) return executed;
+    std::stop_source never;
+    parts_.clock.sleep_until(parts_.clock.now() + kConflictPause, never.get_token());
+  }
+}
+
+void Controller::reconcile_key(const std::string& key) {
+  const SteadyTime begin = parts_.clock.now();
+  const Executed executed = pass(key);
+  settle(key, executed);
+  if (!options_.observe) return;
+  const char* result = executed.error                 ? "error"
+                       : executed.again               ? "requeue"
+                       : executed.requeue.has_value() ? "requeue_after"
+                                                      : "success";
+  options_.observe(result, parts_.clock.now() - begin);
+}
+
+void Controller::settle(const std::string& key, const Executed& executed) {
+  if (executed.error) {
+    const LogFields fields = {{"job", key},
+                              {"action", executed.failed},
+                              {"status", executed.error->http_status},
+                              {"reason", executed.error->reason},
+                              {"error", executed.error->message}};
+    const int failures = queue_.failures(key);
+    if (executed.error->http_status == 409 || failures % kWarnAfterFailures != 0) {
+      if (log_enabled(LogLevel::kDebug)) {
+        log(LogLevel::kDebug, "controller", "pass ended early", fields);
+      }
+    } else {
+      log(LogLevel::kWarn, "controller", "pass ended early", fields);
+    }
+    queue_.add_rate_limited(key);
+    return;
+  }
+  queue_.forget(key);
+  if (executed.hopeless) {
+    queue_.add_after(key, kHopelessAgain);
+  } else if (executed.again) {
+    queue_.add(key);
+  } else if (executed.requeue) {
+    queue_.add_after(key, *executed.requeue);
+  }
+}
+
+}  // namespace weir::controller

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "operator/api/decode.h"
+#include "operator/api/encode.h"
+#include "operator/kube/status_error.h"
+#include "worker/base/log.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::controller {
+namespace {
+
+using kube::ApiError;
+
+constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // operator.md 5, slow start
+constexpr int kDryRunAttempt = 9999;                      // a name that no pod has
+constexpr auto kOwner = "weir-operator", kReportOwner = "weir-operator-report";
+
+// Runs each(i) for i in 0..count-1 on at most kParallel threads of its own.
+void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each) {
+  if (count == 1) return each(0);
+  std::atomic<std::size_t> next{0};
+  std::vector<std::jthread> threads;
+  for (std::size_t t = 0; t < std::min(count, kParallel); ++t) {
+    threads.emplace_back([&] {
+      for (std::size_t i; (i = next.fetch_add(1)) < count;) each(i);
+    });
+  }
+}
+
+const char* name_of(const reconcile::Action& action) {
+  static constexpr const char* kNames[] = {
+      "PatchStatus",         "PatchReport",   "DryRunPods",
+      "ReadProfile",         "CreateService", "ApplyControlConfigMap",
+      "CreatePods",          "DeletePod",     "CreatePlan",
+      "DeletePlan",          "EmitEvent",     "DeleteJob",
+      "KeepAdaptationState", "RequeueAfter"};
+  static_assert(std::size(kNames) == std::variant_size_v<reconcile::Action>);
+  return kNames[action.index()];
+}
+
+}  // namespace
+
+struct Executor::Pass {
+  const cache::JobView& view;
+  const api::PipelineJob& job;
+  const std::string key;
+  JobMemory& memory;
+  Executed result;
+  std::mutex mutex;  // guards conflicts while pods are made in parallel
+  std::vector<std::string> conflicts;
+};
+
+Executed Executor::run(const cache::JobView& view, JobMemory& memory,
+                       const std::vector<reconcile::Action>& actions) {
+  const api::PipelineJob& job = *view.job;
+  Pass pass{view, job, cache::job_key(job.meta.namespace_name, job.meta.name), memory, {}, {}, {}};
+  for (const reconcile::Action& action : actions) {
+    auto error = std::visit([&](const auto& each) { return carry_out(pass, each); }, action);
+    if (!error) continue;
+    if (kube::is_namespace_terminating(*error)) {
+      pass.result.hopeless = true;
+      return std::move(pass.result);
+    }
+    pass.result.failed = name_of(action);
+    pass.result.error = std::move(error);
+    return std::move(pass.result);
+  }
+  return std::move(pass.result);
+}
+
+// The cache must have seen our own write before the next pass looks.
+void Executor::remember(Pass& pass, const char* kind, const std::string& answer) {
+  if (const auto meta = api::decode_object_meta(answer)) {
+    parts_.cache.expect(pass.key, kind, meta->name, meta->resource_version);
+  }
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::PatchStatus& action) {
+  const auto answer = parts_.client.apply(
+      kube::pipeline_jobs(), pass.job.meta.namespace_name, pass.job.meta.name, "status", kOwner,
+      api::encode_status(pass.job, action.status, action.guarded));
+  if (!answer) return answer.error();
+  remember(pass, "PipelineJob", *answer);
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::PatchReport& action) {
+  const auto answer = parts_.client.apply(kube::pipeline_jobs(), pass.job.meta.namespace_name,
+                                          pass.job.meta.name, "status", kReportOwner,
+                                          api::encode_report_status(pass.job, action.status));
+  if (!answer) return answer.error();
+  remember(pass, "PipelineJob", *answer);
+  return std::nullopt;
+}
+
+Executor::Error Executor::dry_run_group(Pass& pass, const api::PodInput& input,
+                                        reconcile::TemplateCheck& check) {
+  const auto pod = api::encode_pod(pass.job, input);
+  if (!pod) {
+    check.accepted = false;
+    check.reason =
+        pod.error().code == Code::kNotFound ? "TrainerContainerMissing" : "InvalidTemplate";
+    check.message = pod.error().message;
+    return std::nullopt;
+  }
+  const auto answer =
+      parts_.client.create(kube::pods(), pass.job.meta.namespace_name, pod->json, true);
+  if (answer) return std::nullopt;
+  const ApiError& error = answer.error();
+  const bool verdict =
+      error.http_status == 400 || error.http_status == 403 || error.http_status == 422;
+  // A full quota is no fault of the template; making the pods will say so in its own way.
+  const bool quota = error.message.find("exceeded quota") != std::string::npos;
+  if (!verdict || kube::is_namespace_terminating(error)) return error;
+  if (quota) return std::nullopt;
+  check.accepted = false;
+  check.reason = "InvalidTemplate";
+  check.message = "workerGroups[" + input.group + "]: " + error.message;
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::DryRunPods& action) {
+  reconcile::TemplateCheck check{action.hash, true, "", ""};
+  int worker_index = 0;
+  for (const api::WorkerGroup& group : pass.job.spec.worker_groups) {
+    api::PodInput input;
+    input.group = group.name;
+    input.worker_index = worker_index;
+    input.attempt = kDryRunAttempt;
+    input.control_url = parts_.control_url();
+    if (auto error = dry_run_group(pass, input, check)) return error;
+    if (!check.accepted) break;
+    worker_index += group.count * pass.job.spec.data_parallel;
+  }
+  pass.memory.template_check = std::move(check);
+  pass.memory.template_checked = parts_.clock.now();
+  pass.result.again = true;
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadProfile&) {
+  const api::ProfileSpec& profile = pass.job.spec.profile;
+  reconcile::ProfileView view;
+  const std::string where = "ConfigMap " + profile.config_map;
+  const auto answer =
+      parts_.client.get(kube::config_maps(), pass.job.meta.namespace_name, profile.config_map);
+  if (!answer && answer.error().http_status != 404) return answer.error();
+  if (!answer) {
+    view.error = "model.profile.configMap: " + where + " does not exist";
+  } else if (const auto map = api::decode_config_map(*answer); !map) {
+    view.error = "model.profile.configMap: " + where + ": " + map.error().message;
+  } else if (const auto text = map->data.find(profile.key); text == map->data.end()) {
+    view.error = "model.profile.configMap: " + where + " has no key " + profile.key;
+  } else {
+    view.text = text->second;
+  }
+  pass.memory.profile = std::move(view);
+  pass.memory.profile_read = parts_.clock.now();
+  pass.result.again = true;
+  return std::nullopt;
+}
+
+Executor::Error Executor::accept_if_ours(Pass& pass, const kube::Resource& resource,
+                                         const std::string& name, std::string& foreign_owner) {
+  const auto answer = parts_.client.get(resource, pass.job.meta.namespace_name, name);
+  if (!answer) return answer.error();
+  const auto meta = api::decode_object_meta(*answer);
+  if (!meta) return kube::transport_error(meta.error());
+  if (meta->owner_uid == pass.job.meta.uid) return std::nullopt;
+  foreign_owner = meta->owner_uid.empty() ? "nobody" : meta->owner_uid;
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreateService&) {
+  const auto answer = parts_.client.create(kube::services(), pass.job.meta.namespace_name,
+                                           api::encode_service(pass.job));
+  if (answer) {
+    remember(pass, "Service", *answer);
+    return std::nullopt;
+  }
+  if (answer.error().reason != "AlreadyExists") return answer.error();
+  std::string foreign;
+  auto error = accept_if_ours(pass, kube::services(), pass.job.meta.name, foreign);
+  if (error || foreign.empty()) return error;
+  pass.memory.foreign_service_owner = foreign;
+  pass.memory.foreign_seen = parts_.clock.now();
+  pass.result.again = true;
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::ApplyControlConfigMap&) {
+  const std::string& ns = pass.job.meta.namespace_name;
+  const std::string name = pass.job.meta.name + "-control";
+  const std::string body =
+      api::encode_control_config_map(pass.job, parts_.control_url(), parts_.ca_bundle());
+  const bool known = std::ranges::any_of(pass.view.config_maps, [&](const auto& map) {
+    return map->meta.name == name && map->meta.owner_uid == pass.job.meta.uid;
+  });
+  auto answer = known ? parts_.client.apply(kube::config_maps(), ns, name, "", kOwner, body)
+                      : parts_.client.create(kube::config_maps(), ns, body);
+  if (!answer && answer.error().reason == "AlreadyExists") {
+    std::string foreign;
+    if (auto error = accept_if_ours(pass, kube::config_maps(), name, foreign)) return error;
+    if (!foreign.empty()) {
+      pass.memory.template_check =
+          reconcile::TemplateCheck{api::template_hash(pass.job), false, "NameConflict",
+                                   "ConfigMap " + name + " exists and is not ours"};
+      pass.memory.template_checked = parts_.clock.now();
+      pass.result.again = true;
+      return std::nullopt;
+    }
+    answer = parts_.client.apply(kube::config_maps(), ns, name, "", kOwner, body);
+  }
+  if (!answer) return answer.error();
+  remember(pass, "ConfigMap", *answer);
+  return std::nullopt;
+}
+
+Executor::Error Executor::create_pod(Pass& pass, const api::PodInput& input) {
+  const auto pod = api::encode_pod(pass.job, input);
+  if (!pod) return kube::transport_error(pod.error());
+  if (!pod->env_conflicts.empty()) {
+    const std::lock_guard lock(pass.mutex);
+    pass.conflicts = pod->env_conflicts;
+  }
+  const auto answer = parts_.client.create(kube::pods(), pass.job.meta.namespace_name, pod->json);
+  if (answer) {
+    remember(pass, "Pod", *answer);
+    return std::nullopt;
+  }
+  if (answer.error().reason != "AlreadyExists") return answer.error();
+  std::string foreign;
+  if (auto error = accept_if_ours(pass, kube::pods(), pod->name, foreign)) return error;
+  if (foreign.empty()) return std::nullopt;
+  const std::lock_guard lock(pass.mutex);
+  pass.memory.template_check =
+      reconcile::TemplateCheck{api::template_hash(pass.job), false, "NameConflict",
+                               "Pod " + pod->name + " exists and is not ours"};
+  pass.memory.template_checked = parts_.clock.now();
+  pass.result.again = true;
+  return std::nullopt;
+}
+
+// Batches of 1, 2, 4, ... so that a refusal costs one request, not thousands.
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePods& action) {
+  std::size_t batch = 1;
+  for (std::size_t done = 0; done < action.pods.size();
+       batch = std::min(2 * batch, kLargestBatch)) {
+    if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
+    const std::size_t count = std::min(batch, action.pods.size() - done);
+    std::vector<Error> errors(count);
+    in_parallel(count, [&](std::size_t i) { errors[i] = create_pod(pass, action.pods[done + i]); });
+    for (Error& error : errors) {
+      if (error) return std::move(error);
+    }
+    done += count;
+  }
+  std::string told;
+  for (const std::string& name : pass.conflicts) told += (told.empty() ? "" : ", ") + name;
+  if (!told.empty() && told != pass.memory.env_conflicts_told) {
+    pass.memory.env_conflicts_told = told;
+    parts_.events.emit(pass.view.job,
+                       {"Warning", "EnvConflict",
+                        "the job sets environment of the operator itself: " + told, "CreatePods"});
+  }
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeletePod& action) {
+  if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
+  log_info("controller", "deleting pod",
+           {{"job", pass.key}, {"pod", action.name}, {"why", action.why}});
+  const auto answer =
+      parts_.client.remove(kube::pods(), pass.job.meta.namespace_name, action.name, action.uid);
+  // 409: the name belongs to another uid by now, so ours is gone.
+  if (answer || answer.error().http_status == 409) return std::nullopt;
+  return answer.error();
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePlan& action) {
+  const auto answer =
+      parts_.client.create(kube::config_maps(), pass.job.meta.namespace_name,
+                           api::encode_plan_config_map(pass.job, action.plan.revision,
+                                                       protocol::encode_plan(action.plan)));
+  if (!answer) return answer.error();  // 409: the cache is behind; never adopt what is there
+  remember(pass, "ConfigMap", *answer);
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeletePlan& action) {
+  const std::string name = pass.job.meta.name + "-plan-" + std::to_string(action.revision);
+  const auto& maps = pass.view.config_maps;
+  const auto map =
+      std::ranges::find_if(maps, [&](const auto& each) { return each->meta.name == name; });
+  if (map == maps.end()) return std::nullopt;
+  const auto answer = parts_.client.remove(kube::config_maps(), pass.job.meta.namespace_name, name,
+                                           (*map)->meta.uid);
+  if (answer || answer.error().http_status == 409) return std::nullopt;
+  return answer.error();
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::EmitEvent& action) {
+  parts_.events.emit(pass.view.job, action.event);
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeleteJob&) {
+  const auto answer = parts_.client.remove(kube::pipeline_jobs(), pass.job.meta.namespace_name,
+                                           pass.job.meta.name, pass.job.meta.uid);
+  if (answer || answer.error().http_status == 409) return std::nullopt;
+  return answer.error();
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::KeepAdaptationState& action) {
+  pass.memory.adaptation = action.state;
+  return std::nullopt;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::RequeueAfter& action) {
+  pass.result.requeue = action.delay;
+  return std::nullopt;
+}
+
+}  // namespace weir::controller

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries out the Actions of one pass in order; the first error ends the pass. Each action is
+// idempotent: fixed names, uid and version preconditions. From any reconcile thread; blocks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/cache/snapshot.h"
+#include "operator/controller/job_memory.h"
+#include "operator/controller/reconcile/actions.h"
+#include "operator/kube/client.h"
+#include "operator/kube/events.h"
+#include "worker/base/clock.h"
+
+namespace weir::controller {
+
+struct Executed {
+  std::optional<kube::ApiError> error;
+  std::string failed;     // the action that met it
+  bool again = false;     // an answer was fetched: reconcile once more, at once
+  bool hopeless = false;  // the namespace is going away: nothing more can be done
+  std::optional<std::chrono::milliseconds> requeue;
+};
+
+class Executor {
+ public:
+  struct Parts {
+    kube::Client& client;
+    cache::Cache& cache;
+    kube::EventSender& events;
+    Clock& clock;
+    std::function<bool()> may_write;  // the lease is fresh
+    std::function<std::string()> control_url;
+    std::function<std::string()> ca_bundle;  // PEM, for <job>-control
+  };
+  explicit Executor(Parts parts) : parts_(std::move(parts)) {}
+
+  Executed run(const cache::JobView& view, JobMemory& memory,
+               const std::vector<reconcile::Action>& actions);
+
+ private:
+  using Error = std::optional<kube::ApiError>;
+  struct Pass;  // what one run() shares between its actions
+
+  Error carry_out(Pass& pass, const reconcile::PatchStatus& action);
+  Error carry_out(Pass& pass, const reconcile::PatchReport& action);
+  Error carry_out(Pass& pass, const reconcile::DryRunPods& action);
+  Error carry_out(Pass& pass, const reconcile::ReadProfile& action);
+  Error carry_out(Pass& pass, const reconcile::CreateService& action);
+  Error carry_out(Pass& pass, const reconcile::ApplyControlConfigMap& action);
+  Error carry_out(Pass& pass, const reconcile::CreatePods& action);
+  Error carry_out(Pass& pass, const reconcile::DeletePod& action);
+  Error carry_out(Pass& pass, const reconcile::CreatePlan& action);
+  Error carry_out(Pass& pass, const reconcile::DeletePlan& action);
+  Error carry_out(Pass& pass, const reconcile::EmitEvent& action);
+  Error carry_out(Pass& pass, const reconcile::DeleteJob& action);
+  Error carry_out(Pass& pass, const reconcile::KeepAdaptationState& action);
+  Error carry_out(Pass& pass, const reconcile::RequeueAfter& action);
+
+  Error create_pod(Pass& pass, const api::PodInput& input);
+  Error dry_run_group(Pass& pass, const api::PodInput& input, reconcile::TemplateCheck& check);
+  // After 409 AlreadyExists: ours already (nothing to do), or whose it is.
+  Error accept_if_ours(Pass& pass, const kube::Resource& resource, const std::string& name,
+                       std::string& foreign_owner);
+  void remember(Pass& pass, const char* kind, const std::string& answer);
+
+  Parts parts_;
+};
+
+}  // namespace weir::controller

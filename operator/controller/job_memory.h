@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the controller remembers of one job between passes. Lost with the process, which is
+// harmless: everything that must survive is in status or in ConfigMaps. One reconcile thread at a
+// time uses it (the queue sees to that).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "operator/controller/reconcile/snapshot.h"
+#include "worker/base/clock.h"
+
+namespace weir::controller {
+
+struct JobMemory {
+  std::string uid;  // of the job that all below belongs to
+  reconcile::AdaptationState adaptation;
+  std::optional<reconcile::TemplateCheck> template_check;
+  SteadyTime template_checked{};
+  std::optional<reconcile::ProfileView> profile;
+  SteadyTime profile_read{};
+  std::string replan_seen;  // annotation weir.dev/replan at the time the profile was read
+  // A Service of our name that is not ours, seen when ours could not be made.
+  std::optional<std::string> foreign_service_owner;
+  SteadyTime foreign_seen{};
+  std::map<std::string, schedule::Plan> plans;  // decoded, by uid of their ConfigMap
+  std::string env_conflicts_told;               // names, so that the event is sent once
+};
+
+}  // namespace weir::controller

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/work_queue.h"
+
+#include <algorithm>
+
+namespace weir::controller {
+namespace {
+
+constexpr std::chrono::milliseconds kBackOff{5};
+constexpr std::chrono::seconds kBackOffCap{300};
+constexpr int kMaxDoublings = 16;  // 5 ms x 2^16 is above the cap
+constexpr std::chrono::seconds kIdleWait{1};
+
+}  // namespace
+
+void WorkQueue::add(const std::string& key, bool low_priority) {
+  {
+    const std::lock_guard lock(mutex_);
+    add_locked(key, low_priority);
+  }
+  changed_.notify_one();
+}
+
+void WorkQueue::add_locked(const std::string& key, bool low_priority) {
+  if (down_) return;
+  if (!dirty_.insert(key).second) {
+    // A live change overtakes the first list.
+    const auto waiting = std::ranges::find(ready_low_, key);
+    if (!low_priority && waiting != ready_low_.end()) {
+      ready_low_.erase(waiting);
+      ready_.push_back(key);
+    }
+    return;
+  }
+  if (!processing_.contains(key)) (low_priority ? ready_low_ : ready_).push_back(key);
+}
+
+void WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay) {
+  if (delay.count() <= 0) return add(key);
+  {
+    const std::lock_guard lock(mutex_);
+    if (down_) return;
+    const SteadyTime at = clock_.now() + std::chrono::duration_cast<SteadyTime::duration>(delay);
+    const auto [place, fresh] = later_.try_emplace(key, at);
+    if (!fresh) place->second = std::min(place->second, at);
+  }
+  changed_.notify_one();
+}
+
+void WorkQueue::add_rate_limited(const std::string& key) {
+  std::chrono::milliseconds delay;
+  {
+    const std::lock_guard lock(mutex_);
+    int& count = failures_[key];
+    delay = std::min<std::chrono::milliseconds>(kBackOff * (1LL << std::min(count, kMaxDoublings)),
+                                                kBackOffCap);
+    ++count;
+  }
+  add_after(key, delay);
+}
+
+void WorkQueue::forget(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  failures_.erase(key);
+}
+
+int WorkQueue::failures(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = failures_.find(key);
+  return found == failures_.end() ? 0 : found->second;
+}
+
+void WorkQueue::move_due_locked() {
+  const SteadyTime now = clock_.now();
+  for (auto entry = later_.begin(); entry != later_.end();) {
+    if (entry->second > now) {
+      ++entry;
+      continue;
+    }
+    add_locked(entry->first, false);
+    entry = later_.erase(entry);
+  }
+}
+
+std::optional<std::string> WorkQueue::take_locked() {
+  if (down_) return std::nullopt;
+  move_due_locked();
+  std::deque<std::string>& from = ready_.empty() ? ready_low_ : ready_;
+  if (from.empty()) return std::nullopt;
+  std::string key = std::move(from.front());
+  from.pop_front();
+  dirty_.erase(key);
+  processing_.insert(key);
+  return key;
+}
+
+std::optional<std::string> WorkQueue::try_get() {
+  const std::lock_guard lock(mutex_);
+  return take_locked();
+}
+
+std::optional<std::string> WorkQueue::get(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested() && !down_) {
+    if (auto key = take_locked()) return key;
+    SteadyTime next = clock_.now() + kIdleWait;
+    for (const auto& [key, at] : later_) next = std::min(next, at);
+    changed_.wait_until(lock, stop, next,
+                        [this] { return down_ || !ready_.empty() || !ready_low_.empty(); });
+  }
+  return std::nullopt;
+}
+
+void WorkQueue::done(const std::string& key) {
+  {
+    const std::lock_guard lock(mutex_);
+    processing_.erase(key);
+    if (dirty_.contains(key)) ready_.push_back(key);
+  }
+  changed_.notify_one();
+}
+
+void WorkQueue::shut_down() {
+  {
+    const std::lock_guard lock(mutex_);
+    down_ = true;
+  }
+  changed_.notify_all();
+}
+
+std::size_t WorkQueue::depth() const {
+  const std::lock_guard lock(mutex_);
+  return ready_.size() + ready_low_.size();
+}
+
+}  // namespace weir::controller

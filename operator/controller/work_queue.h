@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queue of keys to reconcile, with the rules of client-go's util/workqueue: a key waits once,
+// is never handed to two threads, and comes back if it was added while being worked on. Retries
+// back off 5 ms x 2^n up to 300 s. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <stop_token>
+#include <string>
+
+#include "worker/base/clock.h"
+
+namespace weir::controller {
+
+class WorkQueue {
+ public:
+  explicit WorkQueue(Clock& clock) : clock_(clock) {}
+
+  void add(const std::string& key, bool low_priority = false);
+  // Keeps the earliest time if the key waits already.
+  void add_after(const std::string& key, std::chrono::nanoseconds delay);
+  void add_rate_limited(const std::string& key);
+  void forget(const std::string& key);  // success: back-off starts anew
+  int failures(const std::string& key) const;
+
+  // Waits for a key, moves it to "being worked on". Nothing after stop or shut_down.
+  std::optional<std::string> get(std::stop_token stop);
+  std::optional<std::string> try_get();
+  void done(const std::string& key);
+
+  // No more keys are handed out.
+  void shut_down();
+  std::size_t depth() const;  // ready, not yet handed out
+
+ private:
+  void add_locked(const std::string& key, bool low_priority);
+  void move_due_locked();
+  std::optional<std::string> take_locked();
+
+  Clock& clock_;
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable_any changed_;
+  std::deque<std::string> ready_, ready_low_;
+  std::set<std::string> dirty_, processing_;
+  std::map<std::string, SteadyTime> later_;
+  std::map<std::string, int> failures_;
+  bool down_ = false;
+};
+
+}  // namespace weir::controller

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// yaml-cpp is kept at arm's length: Nodes are const and never assigned, so that reading cannot
+// change the tree.
+#include "operator/kube/kube_config.h"
+
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include <yaml-cpp/yaml.h>
+
+#include "worker/base/digest.h"
+#include "worker/base/log.h"
+
+namespace weir::kube {
+namespace {
+
+constexpr std::size_t kMaxConfigBytes = 1U << 20;  // kubeconfigs are kilobytes
+constexpr auto kPodDir = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+Result<std::string> read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{Code::kNotFound, path + ": cannot be read"};
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (text.str().size() > kMaxConfigBytes) return Error{Code::kInvalid, path + ": above 1 MiB"};
+  return text.str();
+}
+
+struct Document {
+  std::string path;
+  YAML::Node root;
+};
+
+std::string text_at(const YAML::Node& node, const char* key) {
+  if (!node.IsMap()) return "";
+  const YAML::Node value = node[key];
+  return value.IsDefined() && value.IsScalar() ? value.Scalar() : "";
+}
+
+// The entry of this name in a list such as clusters; of all files, the first that has it.
+std::optional<YAML::Node> entry(const std::vector<Document>& documents, const char* list,
+                                const char* kind, const std::string& name, std::string& folder) {
+  for (const Document& document : documents) {
+    const YAML::Node items = static_cast<const YAML::Node&>(document.root)[list];
+    if (!items.IsDefined() || !items.IsSequence()) continue;
+    for (const auto& item : items) {
+      const YAML::Node whole = item;
+      if (text_at(whole, "name") != name) continue;
+      folder = std::filesystem::path(document.path).parent_path().string();
+      const YAML::Node inner = static_cast<const YAML::Node&>(whole)[kind];
+      if (inner.IsDefined() && inner.IsMap()) return YAML::Clone(inner);
+    }
+  }
+  return std::nullopt;
+}
+
+std::string beside(const std::string& folder, const std::string& file) {
+  if (file.empty() || std::filesystem::path(file).is_absolute()) return file;
+  return (std::filesystem::path(folder) / file).string();
+}
+
+// *-data wins over the file beside it.
+Status file_or_data(const YAML::Node& node, const std::string& folder, const std::string& key,
+                    std::string& file, std::string& pem) {
+  const std::string data = text_at(node, (key + "-data").c_str());
+  if (data.empty()) {
+    file = beside(folder, text_at(node, key.c_str()));
+    return Unit{};
+  }
+  const auto raw = from_base64(data);
+  if (!raw) return Error{Code::kInvalid, key + "-data: not base64"};
+  pem = *raw;
+  return Unit{};
+}
+
+Status read_cluster(const YAML::Node& cluster, const std::string& folder, Credentials& out) {
+  out.server = text_at(cluster, "server");
+  if (!out.server.starts_with("https://") && !out.server.starts_with("http://")) {
+    return Error{Code::kInvalid, "server: '" + out.server + "' is no http URL"};
+  }
+  if (!text_at(cluster, "tls-server-name").empty()) {
+    return Error{Code::kInvalid, "tls-server-name: not supported"};
+  }
+  out.tls.insecure = text_at(cluster, "insecure-skip-tls-verify") == "true";
+  if (out.tls.insecure) {
+    log_warn("kube", "the API server's certificate is not checked (insecure-skip-tls-verify)");
+  }
+  return file_or_data(cluster, folder, "certificate-authority", out.ca_file, out.tls.ca_pem);
+}
+
+Status read_user(const YAML::Node& user, const std::string& folder, Credentials& out) {
+  for (const char* key : {"exec", "auth-provider", "username"}) {
+    if (user[key].IsDefined()) {
+      return Error{Code::kInvalid, std::string(key) +
+                                       ": not supported, use a token or a "
+                                       "client certificate"};
+    }
+  }
+  out.token = text_at(user, "token");
+  out.token_file = beside(folder, text_at(user, "tokenFile"));
+  WEIR_TRY(const Unit cert,
+           file_or_data(user, folder, "client-certificate", out.cert_file, out.tls.cert_pem));
+  static_cast<void>(cert);
+  return file_or_data(user, folder, "client-key", out.key_file, out.tls.key_pem);
+}
+
+Result<Credentials> from_documents(const std::vector<Document>& documents) {
+  std::string current;
+  for (const Document& document : documents) {
+    if (current.empty()) current = text_at(document.root, "current-context");
+  }
+  const std::string where = documents.front().path;
+  if (current.empty()) return Error{Code::kInvalid, where + ": current-context: missing"};
+  std::string folder;
+  const auto context = entry(documents, "contexts", "context", current, folder);
+  if (!context) return Error{Code::kInvalid, where + ": contexts: no '" + current + "'"};
+  Credentials out;
+  out.namespace_name = text_at(*context, "namespace");
+  const std::string cluster_name = text_at(*context, "cluster");
+  const auto cluster = entry(documents, "clusters", "cluster", cluster_name, folder);
+  if (!cluster) return Error{Code::kInvalid, where + ": clusters: no '" + cluster_name + "'"};
+  if (const auto ok = read_cluster(*cluster, folder, out); !ok) {
+    return ok.error().with(where + ": clusters[" + cluster_name + "]");
+  }
+  const std::string user_name = text_at(*context, "user");
+  const auto user = entry(documents, "users", "user", user_name, folder);
+  if (!user) return Error{Code::kInvalid, where + ": users: no '" + user_name + "'"};
+  if (const auto ok = read_user(*user, folder, out); !ok) {
+    return ok.error().with(where + ": users[" + user_name + "]");
+  }
+  return out;
+}
+
+Result<Credentials> from_files(const std::vector<std::string>& paths) {
+  std::vector<Document> documents;
+  std::string missing;
+  for (const std::string& path : paths) {
+    const auto text = read_text(path);
+    if (!text && text.error().code == Code::kNotFound) {
+      missing = text.error().message;
+      continue;  // kubectl ignores missing files of the list too
+    }
+    if (!text) return text.error();
+    try {
+      documents.push_back({path, YAML::Load(*text)});
+    } catch (const YAML::Exception& e) {
+      return Error{Code::kInvalid, path + ": " + e.what()};
+    }
+    if (!documents.back().root.IsMap()) return Error{Code::kInvalid, path + ": no kubeconfig"};
+  }
+  if (documents.empty()) return Error{Code::kInvalid, missing};
+  try {
+    return from_documents(documents);
+  } catch (const YAML::Exception& e) {
+    return Error{Code::kInvalid, documents.front().path + ": " + e.what()};
+  }
+}
+
+Result<Credentials> in_cluster(const std::string& host, const std::string& port) {
+  Credentials out;
+  const bool ipv6 = host.find(':') != std::string::npos && !host.starts_with('[');
+  out.server = "https://" + (ipv6 ? "[" + host + "]" : host) + ":" + (port.empty() ? "443" : port);
+  out.ca_file = std::string(kPodDir) + "/ca.crt";
+  out.token_file = std::string(kPodDir) + "/token";
+  if (const auto ns = read_text(std::string(kPodDir) + "/namespace")) {
+    out.namespace_name = ns->substr(0, ns->find('\n'));
+  }
+  return out;
+}
+
+std::vector<std::string> split_paths(const std::string& list) {
+  std::vector<std::string> paths;
+  std::istringstream in(list);
+  for (std::string path; std::getline(in, path, ':');) {
+    if (!path.empty()) paths.push_back(path);
+  }
+  return paths;
+}
+
+}  // namespace
+
+Result<Credentials> load_credentials(const std::string& path, const Environment& env) {
+  if (!path.empty()) return from_files({path});
+  if (const auto paths = split_paths(env("KUBECONFIG")); !paths.empty()) return from_files(paths);
+  if (const std::string host = env("KUBERNETES_SERVICE_HOST"); !host.empty()) {
+    return in_cluster(host, env("KUBERNETES_SERVICE_PORT"));
+  }
+  if (const std::string home = env("HOME"); !home.empty()) {
+    return from_files({home + "/.kube/config"});
+  }
+  return Error{Code::kInvalid,
+               "no API server: not in a cluster, and neither --kubeconfig nor KUBECONFIG is set"};
+}
+
+http::Options transport_options(const Credentials& credentials) {
+  http::Options options;
+  options.base_url = credentials.server;
+  options.ca_file = credentials.ca_file;
+  options.cert_file = credentials.cert_file;
+  options.key_file = credentials.key_file;
+  return options;
+}
+
+}  // namespace weir::kube
