@@ -31,10 +31,7 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
     if (s + 1 < plan.stages.size()) {
       costs.boundary_bytes.push_back(chain.cut[static_cast<std::size_t>(end)]);
     }
-    costs.memory_limit.push_back(
-        known ? static_cast<std::int64_t>(static_cast<double>(device->memory_bytes) *
-                                          (1 - cluster.memory_reserve))
-              : 0);
+    costs.memory_limit.push_back(known ? device->memory_bytes : 0);
   }
   return costs;
 }

@@ -23,7 +23,7 @@ struct Settings {
   std::chrono::seconds cooldown{60};
   int min_steps_between = 8;
   int k_min = 1, k_max = 8;     // clipped to M
-  bool k_fixed = false;         // mode Fixed: only caps up to k(S-s)
+  bool k_fixed = false;         // mode Fixed: only caps up to k(S-s), k that of the current plan
   std::vector<int> fixed_caps;  // schedule.inFlightCaps
   schedule::Family family = schedule::Family::kKfkb;
   schedule::Dispatch dispatch = schedule::Dispatch::kHint;
@@ -53,6 +53,7 @@ struct State {
   std::int64_t last_change_step = -1'000'000;
   std::chrono::seconds cooldown{0};  // 0 = the setting; doubled after a missed gain, cap 1 h
   std::map<estimator::LinkKey, double> costed_rates;  // means at the last costing
+  std::string costed_inputs;                          // everything else at the last costing
 };
 
 struct Costed {
@@ -73,7 +74,12 @@ struct Tuned {
   Decision decision;
   State state;
 };
+// A change in the decision counts as done: the state that comes out starts cooldown and dwell.
 Tuned tune(const Input& input, const State& state);
+
+// "k=4 caps 16,12,8,4 Hint": Costed::text and the key of State::quarantine. A plan that a rank
+// refused goes in there with the largest step until members change (scheduling.md 5.3).
+std::string describe(const schedule::Schedule& schedule);
 
 // After 10 steps on a new plan (scheduling.md 5.3).
 struct Outcome {

@@ -344,7 +344,7 @@ TEST(CostsOf, RepeatWhatThePlannerReported) {
 
   EXPECT_EQ(costs.stages, report.stage_times);
   EXPECT_EQ(costs.boundary_bytes, report.boundary_bytes);
-  EXPECT_THAT(costs.memory_limit, ElementsAre(900 * kMb, 900 * kMb));
+  EXPECT_THAT(costs.memory_limit, ElementsAre(1000 * kMb, 1000 * kMb));
   EXPECT_EQ(costs.static_bytes[0] + costs.static_bytes[1], 200);
   EXPECT_EQ(costs.stash_bytes[0] + costs.stash_bytes[1], 77);
 }

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/tuner/tune.h"
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "worker/base/units.h"
+#include "worker/schedule/simulator.h"
+#include "worker/schedule/validate.h"
+
+namespace weir::tuner {
+namespace {
+
+using namespace std::chrono_literals;
+using estimator::Direction;
+using estimator::LinkKey;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr std::int64_t kBytes = 120'000;
+const double kNoTraffic = std::numeric_limits<double>::quiet_NaN();
+
+// S=4, M=16, f=20 ms, b=40 ms, every transfer 0.4 ms: the quiet demo at k=1.
+Input quiet_demo() {
+  Input input;
+  input.micro_batches = 16;
+  input.current.dispatch = schedule::Dispatch::kStrict;
+  input.current.caps = schedule::kfkb_caps(4, 16, 1);
+  input.stages.assign(4, {20ms, 40ms});
+  input.boundary_bytes.assign(3, kBytes);
+  input.step = 1000;
+  input.now = SystemTime(1000h);
+  for (int i = 0; i < 16; ++i) input.rates.times.push_back(input.now + 5s * (i - 16));
+  for (int b = 0; b < 3; ++b)
+    for (const Direction direction : {Direction::kForward, Direction::kBackward})
+      input.rates.rates[{0, b, direction}].assign(16, kBytes / 0.0004);
+  return input;
+}
+
+void set_transfer(Input& input, int boundary, double seconds) {
+  for (const Direction direction : {Direction::kForward, Direction::kBackward})
+    input.rates.rates[{0, boundary, direction}].assign(input.rates.times.size(), kBytes / seconds);
+}
+Input preempted_demo() {
+  Input input = quiet_demo();
+  set_transfer(input, 1, 0.024);
+  return input;
+}
+// Evaluates the same input `times` times, 15 s apart, without new steps.
+Tuned evaluate(Input input, int times = 1, State state = {}) {
+  Tuned tuned{{}, std::move(state)};
+  for (int i = 0; i < times; ++i) {
+    tuned = tune(input, tuned.state);
+    input.now += 15s;
+  }
+  return tuned;
+}
+void set_current(Input& input, std::vector<int> caps, schedule::Dispatch dispatch) {
+  input.current.k = schedule::k_of_caps(caps);
+  input.current.caps = std::move(caps);
+  input.current.dispatch = dispatch;
+}
+
+TEST(Tuner, QuietDemoStaysAtK1) {
+  const Tuned tuned = evaluate(quiet_demo());
+  EXPECT_FALSE(tuned.decision.change.has_value());
+  EXPECT_THAT(tuned.decision.reason, StartsWith("k=1 caps 4,3,2,1 Strict: 1.1"));
+  EXPECT_THAT(tuned.decision.reason, HasSubstr("below the least gain of 3.0 %"));
+  EXPECT_LT(tuned.decision.gain, 0.015);
+}
+
+TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
+  const Tuned first = evaluate(preempted_demo());
+  EXPECT_FALSE(first.decision.change.has_value()) << "only the second evaluation counts";
+  EXPECT_THAT(first.decision.reason, HasSubstr("waits: seen once"));
+  EXPECT_EQ(first.state.wins_in_row, 1);
+
+  const Tuned second = evaluate(preempted_demo(), 1, first.state);
+
+  ASSERT_TRUE(second.decision.change.has_value()) << second.decision.reason;
+  const Costed& change = *second.decision.change;
+  EXPECT_GE(change.schedule.k, 2);
+  EXPECT_NEAR(change.seconds / second.decision.current_seconds, 0.78, 0.015);
+  EXPECT_NEAR(second.decision.gain, 0.22, 0.015);
+  EXPECT_THAT(schedule::broken_rules(change.schedule, 4, 16), IsEmpty());
+  EXPECT_EQ(change.text, describe(change.schedule));
+  EXPECT_THAT(second.decision.reason,
+              HasSubstr("link 1-2 forward takes 24.0 ms a micro-batch at 40 Mbit/s"));
+  EXPECT_EQ(second.state.wins_in_row, 0);
+  EXPECT_EQ(second.state.last_change_step, 1000);
+}
+
+TEST(Tuner, CandidatesAreLegalAndSorted) {
+  const Tuned tuned = evaluate(preempted_demo());
+  ASSERT_GE(tuned.decision.candidates.size(), 8U);
+  bool strict_1f1b = false;
+  for (const Costed& candidate : tuned.decision.candidates) {
+    EXPECT_THAT(schedule::broken_rules(candidate.schedule, 4, 16), IsEmpty()) << candidate.text;
+    strict_1f1b |= candidate.text == "k=1 caps 4,3,2,1 Strict";
+  }
+  EXPECT_TRUE(strict_1f1b);
+  EXPECT_TRUE(
+      std::is_sorted(tuned.decision.candidates.begin(), tuned.decision.candidates.end(),
+                     [](const Costed& a, const Costed& b) { return a.seconds < b.seconds; }));
+}
+
+TEST(Tuner, CostsAreThoseOfTheSimulator) {
+  const Input input = preempted_demo();
+  const Tuned tuned = evaluate(input);
+  schedule::PipelineModel model;
+  model.stages = input.stages;
+  for (const double c : {0.0004, 0.024, 0.0004}) model.forward.push_back({from_seconds(c)});
+  model.backward = model.forward;
+  for (const Costed& candidate : tuned.decision.candidates) {
+    EXPECT_NEAR(candidate.seconds,
+                to_seconds(schedule::simulate(candidate.schedule, 16, model)->step), 1e-6)
+        << candidate.text;
+  }
+}
+
+TEST(Tuner, HalfTheRoundTripIsLatency) {
+  Input input = quiet_demo();
+  const double without = evaluate(input).decision.current_seconds;
+  for (const auto& [link, rates] : input.rates.rates) input.rates.rtt_seconds[link] = 0.004;
+  // (2 x 3 + 15 x 2 x 3/4) transfers on the critical loop of 1F1B, 2 ms each.
+  EXPECT_NEAR(evaluate(input).decision.current_seconds - without, 0.002 * 28, 0.003);
+}
+
+TEST(Tuner, CostsTheDistributionAndNotItsMean) {
+  Input input = quiet_demo();
+  auto& rates = input.rates.rates;
+  for (std::size_t i = 0; i < 16; i += 2)
+    for (const Direction direction : {Direction::kForward, Direction::kBackward})
+      rates[{0, 1, direction}][i] = kBytes / 0.024;  // every second scrape
+  const double free = evaluate(quiet_demo()).decision.current_seconds;
+  const double preempted = evaluate(preempted_demo()).decision.current_seconds;
+  EXPECT_NEAR(evaluate(input).decision.current_seconds, (free + preempted) / 2, 1e-6);
+}
+
+struct UnknownCase {
+  const char* name;
+  void (*spoil)(Input&);
+  const char* reason;
+};
+TEST(Tuner, UnknownMeansNoChangeAndSaysWhy) {
+  const UnknownCase cases[] = {
+      {"no rates", [](Input& input) { input.rates = {}; }, "only 0 of 4 scrapes"},
+      {"few scrapes", [](Input& input) { input.rates.times.resize(3); }, "only 3 of 4 scrapes"},
+      {"a link was never seen",
+       [](Input& input) { input.rates.rates.erase({0, 2, Direction::kBackward}); },
+       "no rate known of link 2-3 backward"},
+      {"a link never had traffic",
+       [](Input& input) { input.rates.rates[{0, 0, Direction::kForward}].assign(16, kNoTraffic); },
+       "no rate known of link 0-1 forward"},
+      {"one replica is unseen",
+       [](Input& input) { input.rates.rates[{1, 0, Direction::kForward}].assign(16, 1e6); },
+       "no rate known of link 0-1 backward of replica 1"},
+  };
+  for (const UnknownCase& it : cases) {
+    Input input = preempted_demo();
+    it.spoil(input);
+    State state;
+    state.wins_in_row = 1;
+    const Tuned tuned = evaluate(input, 1, state);
+    EXPECT_FALSE(tuned.decision.change.has_value()) << it.name;
+    EXPECT_THAT(tuned.decision.reason, HasSubstr(it.reason)) << it.name;
+    EXPECT_EQ(tuned.state.wins_in_row, 0) << it.name;
+    EXPECT_THAT(tuned.decision.candidates, IsEmpty()) << it.name;
+  }
+}
+
+TEST(Tuner, AGapTakesTheNewestKnownRate) {
+  Input input = preempted_demo();
+  for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+    auto& rates = input.rates.rates[{0, 1, direction}];
+    for (std::size_t i = 4; i < 16; ++i) rates[i] = kNoTraffic;
+    rates[0] = kNoTraffic;
+  }
+  EXPECT_NEAR(evaluate(input).decision.current_seconds,
+              evaluate(preempted_demo()).decision.current_seconds, 1e-9);
+}
+
+TEST(Tuner, UsesOnlyTheNewest16) {
+  Input input = preempted_demo();
+  input.rates.times.insert(input.rates.times.begin(), 16, input.now - 1h);
+  for (auto& [link, rates] : input.rates.rates) rates.insert(rates.begin(), 16, kBytes / 0.2);
+  EXPECT_NEAR(evaluate(input).decision.current_seconds,
+              evaluate(preempted_demo()).decision.current_seconds, 1e-9);
+}
+
+struct NothingCase {
+  void (*make)(Input&);
+  const char* reason;
+};
+TEST(Tuner, SomeJobsHaveNothingToTune) {
+  const NothingCase cases[] = {
+      {[](Input& input) { input.settings.family = schedule::Family::kOneFOneB; },
+       "schedule.type is OneFOneB"},
+      {[](Input& input) { input.settings.family = schedule::Family::kGpipe; },
+       "schedule.type is GPipe"},
+      {[](Input& input) { input.settings.fixed_caps = {4, 3, 2, 1}; }, "inFlightCaps are fixed"},
+      {[](Input& input) { input.stages.pop_back(); }, "do not agree on the number of stages"},
+      {[](Input& input) {
+         input.stages.resize(1);
+         input.boundary_bytes.clear();
+         input.current.caps = {1};
+       },
+       "one stage has no link"},
+  };
+  for (const NothingCase& it : cases) {
+    Input input = preempted_demo();
+    it.make(input);
+    const Tuned tuned = evaluate(input, 2);
+    EXPECT_FALSE(tuned.decision.change.has_value());
+    EXPECT_THAT(tuned.decision.reason, HasSubstr(it.reason));
+  }
+}
+
+TEST(Tuner, TheLeastGainIsTheUsers) {
+  Input input = quiet_demo();
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.0018);  // gain about 5 %
+  EXPECT_TRUE(evaluate(input, 2).decision.change.has_value());
+  input.settings.min_gain = 0.08;
+  EXPECT_FALSE(evaluate(input, 2).decision.change.has_value());
+  EXPECT_GT(evaluate(input).decision.gain, 0.03);
+}
+
+TEST(Tuner, WaitsEightStepsAfterAChange) {
+  Input input = preempted_demo();
+  State state;
+  state.last_change_step = 995;
+  EXPECT_THAT(evaluate(input, 2, state).decision.reason,
+              HasSubstr("waits: 5 steps since the last change, at least 8"));
+  state.last_change_step = 992;
+  EXPECT_TRUE(evaluate(input, 2, state).decision.change.has_value());
+}
+
+TEST(Tuner, WaitsForTheCooldown) {
+  Input input = preempted_demo();
+  State state;
+  state.last_change = input.now - 30s;
+  EXPECT_THAT(evaluate(input, 2, state).decision.reason, HasSubstr("waits: cooldown: 45 of 60 s"));
+  EXPECT_TRUE(evaluate(input, 3, state).decision.change.has_value());
+  state.cooldown = 120s;  // doubled after a missed gain
+  EXPECT_FALSE(evaluate(input, 3, state).decision.change.has_value());
+  input.settings.cooldown = 0s;  // a user who asks does not wait
+  EXPECT_TRUE(evaluate(input, 2, state).decision.change.has_value());
+}
+
+TEST(Tuner, AWinOnlyCountsInARow) {
+  State state = evaluate(preempted_demo()).state;
+  state = evaluate(quiet_demo(), 1, state).state;
+  EXPECT_EQ(state.wins_in_row, 0);
+  EXPECT_FALSE(evaluate(preempted_demo(), 1, state).decision.change.has_value());
+}
+
+TEST(Tuner, AQuarantinedPlanIsNoCandidateUntilItsStep) {
+  const Tuned usual = evaluate(preempted_demo(), 2);
+  ASSERT_TRUE(usual.decision.change.has_value());
+  State state;
+  state.quarantine[usual.decision.change->text] = 1100;
+
+  const Tuned other = evaluate(preempted_demo(), 2, state);
+  ASSERT_TRUE(other.decision.change.has_value());
+  EXPECT_NE(other.decision.change->text, usual.decision.change->text);
+
+  Input later = preempted_demo();
+  later.step = 1100;
+  const Tuned back = evaluate(later, 2, state);
+  EXPECT_EQ(back.decision.change->text, usual.decision.change->text);
+  EXPECT_THAT(back.state.quarantine, IsEmpty());
+}
+
+TEST(Tuner, KStaysInItsRange) {
+  Input input = preempted_demo();
+  input.settings.k_max = 1;
+  EXPECT_FALSE(evaluate(input, 2).decision.change.has_value());
+
+  input = quiet_demo();
+  input.settings.k_min = 3;
+  set_current(input, schedule::kfkb_caps(4, 16, 4), schedule::Dispatch::kHint);
+  for (const Costed& candidate : evaluate(input).decision.candidates) {
+    EXPECT_GE(candidate.schedule.k, 3) << candidate.text;
+    EXPECT_LE(candidate.schedule.k, 8) << candidate.text;
+  }
+}
+
+TEST(Tuner, FixedKTunesOnlyCapsBelow) {
+  Input input = preempted_demo();
+  input.settings.k_fixed = true;
+  EXPECT_FALSE(evaluate(input, 2).decision.change.has_value()) << "k=1 has nothing below";
+
+  set_current(input, schedule::kfkb_caps(4, 16, 4), schedule::Dispatch::kHint);
+  const Tuned tuned = evaluate(input);
+  EXPECT_GT(tuned.decision.candidates.size(), 1U);
+  for (const Costed& candidate : tuned.decision.candidates) {
+    EXPECT_EQ(candidate.schedule.k, 4) << candidate.text;
+    for (std::size_t s = 0; s < 4; ++s)
+      EXPECT_LE(candidate.schedule.caps[s], input.current.caps[s]) << candidate.text;
+  }
+}
+
+TEST(Tuner, StrictTunesOnlyK) {
+  Input input = preempted_demo();
+  input.settings.dispatch = schedule::Dispatch::kStrict;
+  const Tuned tuned = evaluate(input, 2);
+  ASSERT_TRUE(tuned.decision.change.has_value());
+  for (const Costed& candidate : tuned.decision.candidates) {
+    EXPECT_EQ(candidate.schedule.dispatch, schedule::Dispatch::kStrict);
+    EXPECT_EQ(candidate.schedule.caps, schedule::kfkb_caps(4, 16, candidate.schedule.k));
+  }
+}
+
+TEST(Tuner, MemoryLowersOrDropsCaps) {
+  Input input = preempted_demo();
+  input.cap_max = {7, 7, 3, 3};
+  for (const Costed& candidate : evaluate(input).decision.candidates) {
+    EXPECT_THAT(schedule::broken_rules(candidate.schedule, 4, 16), IsEmpty()) << candidate.text;
+    for (std::size_t s = 0; s < 4; ++s)
+      EXPECT_LE(candidate.schedule.caps[s], input.cap_max[s]) << candidate.text;
+  }
+  input.settings.dispatch = schedule::Dispatch::kStrict;
+  EXPECT_EQ(evaluate(input).decision.candidates.size(), 1U) << "8,6,4,2 does not fit";
+}
+
+TEST(Tuner, TiesGoToTheLeastInFlight) {
+  Input input = quiet_demo();
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.01);  // any k >= 2 and D >= 2 hides it
+  const Tuned tuned = evaluate(input, 2);
+  ASSERT_TRUE(tuned.decision.change.has_value());
+  EXPECT_EQ(tuned.decision.change->text, "k=2 caps 7,5,3,1 Hint") << "slack 2, lean";
+}
+
+TEST(Tuner, AnEquallyFastCurrentPlanStays) {
+  Input input = quiet_demo();
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.01);
+  set_current(input, schedule::kfkb_caps(4, 16, 3), schedule::Dispatch::kHint);
+  EXPECT_FALSE(evaluate(input, 2).decision.change.has_value())
+      << "less in flight alone is no reason";
+}
+
+TEST(Tuner, CostsAgainOnlyWhenSomethingMoved) {
+  const Tuned first = evaluate(quiet_demo());
+  EXPECT_FALSE(first.decision.candidates.empty());
+
+  Input input = quiet_demo();
+  set_transfer(input, 1, 0.0004 * 1.05);
+  const Tuned second = evaluate(input, 1, first.state);
+  EXPECT_THAT(second.decision.candidates, IsEmpty());
+  EXPECT_THAT(second.decision.reason, HasSubstr("no link rate moved by more than 10.0 %"));
+  EXPECT_GT(second.decision.current_seconds, 1);
+
+  set_transfer(input, 1, 0.0004 * 1.2);
+  EXPECT_FALSE(evaluate(input, 1, second.state).decision.candidates.empty());
+  input = quiet_demo();
+  input.stages[2].forward *= 2;
+  EXPECT_FALSE(evaluate(input, 1, second.state).decision.candidates.empty());
+}
+
+TEST(Tuner, KappaFollowsMeasuredStepsWithinLimits) {
+  Input input = quiet_demo();
+  const double predicted = evaluate(input).decision.current_seconds;
+  input.measured_step_seconds = 1.1 * predicted;
+  EXPECT_NEAR(evaluate(input).state.kappa, 1.02, 1e-6);
+  EXPECT_NEAR(evaluate(input).decision.current_seconds, 1.02 * predicted, 1e-6);
+  EXPECT_NEAR(evaluate(input, 40).state.kappa, 1.1, 1e-3);
+  input.measured_step_seconds = 9 * predicted;
+  EXPECT_EQ(evaluate(input, 40).state.kappa, 1.25);
+  input.measured_step_seconds = 0.1 * predicted;
+  EXPECT_EQ(evaluate(input, 40).state.kappa, 0.8);
+
+  State fresh;
+  fresh.last_change_step = 996;
+  EXPECT_EQ(evaluate(input, 1, fresh).state.kappa, 1) << "steps of the plan before";
+}
+
+TEST(Tuner, ReplicasWaitForTheSlowest) {
+  Input input = quiet_demo();
+  for (int b = 0; b < 3; ++b)
+    for (const Direction direction : {Direction::kForward, Direction::kBackward})
+      input.rates.rates[{1, b, direction}].assign(16, kBytes / (b == 1 ? 0.024 : 0.0004));
+  EXPECT_NEAR(evaluate(input).decision.current_seconds,
+              evaluate(preempted_demo()).decision.current_seconds, 1e-9);
+  EXPECT_THAT(evaluate(input).decision.reason, HasSubstr("link 1-2 forward of replica 1"));
+}
+
+TEST(Describe, NamesKCapsAndDispatch) {
+  EXPECT_EQ(describe({.dispatch = schedule::Dispatch::kHint, .caps = {16, 12, 8, 4}}),
+            "k=4 caps 16,12,8,4 Hint");
+}
+
+}  // namespace
+}  // namespace weir::tuner
