@@ -196,7 +196,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
     to_ranks(*base_, lost, members, effects, except);
   }
   if (phase != Phase::kIdle) {
-    ++failed_rejoins_;
+    if (phase == Phase::kLoading || attempt_->rejoin) ++failed_rejoins_;
     if (!attempt_->rejoin) report(protocol::Outcome::kAborted, lost.reason, effects);
   }
   broken_ = true;

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both ends of port 7070 over loopback, and peers that do not behave.
+#include "worker/control/link.h"
+
+#include <arpa/inet.h>
+#include <atomic>
+#include <future>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/control/recording_target.h"
+#include "worker/control/agent.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::control {
+namespace {
+
+using namespace std::chrono_literals;
+using test::eventually;
+
+const std::string kKey = "the key of the job";
+
+// A coordinator's end that keeps what it hears.
+class Coordinator {
+ public:
+  explicit Coordinator(ServerOptions options = {}, int port = 0) {
+    options.listen_ip = "127.0.0.1";
+    options.port = port;
+    options.job_uid = "job";
+    options.job_key = kKey;
+    auto made = make_server(
+        options, {.on_message =
+                      [this](SessionId id, const PeerId& peer, protocol::Message message) {
+                        const std::lock_guard lock(mutex_);
+                        session_ = id;
+                        peer_ = peer;
+                        heard_.push_back(std::move(message));
+                      },
+                  .on_closed =
+                      [this](SessionId, const std::string& why) {
+                        const std::lock_guard lock(mutex_);
+                        closed_.push_back(why);
+                      }});
+    EXPECT_TRUE(made.ok()) << made.error().message;
+    server_ = *std::move(made);
+    server_->start();
+  }
+
+  int port() const { return server_->port(); }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port()); }
+  void say(const protocol::Message& message) {
+    const auto session = this->session();
+    server_->post([this, session, message] { server_->send(session, message); });
+  }
+  void hang_up() {
+    const auto session = this->session();
+    server_->post([this, session] { server_->close(session, "test"); });
+  }
+  template <class T>
+  int count() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(std::ranges::count_if(
+        heard_, [](const auto& message) { return std::holds_alternative<T>(message); }));
+  }
+  template <class T>
+  T last() const {
+    const std::lock_guard lock(mutex_);
+    T result;
+    for (const auto& message : heard_) {
+      if (const auto* found = std::get_if<T>(&message)) result = *found;
+    }
+    return result;
+  }
+  SessionId session() const {
+    const std::lock_guard lock(mutex_);
+    return session_;
+  }
+  PeerId peer() const {
+    const std::lock_guard lock(mutex_);
+    return peer_;
+  }
+  std::vector<std::string> closed() const {
+    const std::lock_guard lock(mutex_);
+    return closed_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards the four below
+  SessionId session_ = 0;
+  PeerId peer_;
+  std::vector<protocol::Message> heard_;
+  std::vector<std::string> closed_;
+  std::unique_ptr<Server> server_;
+};
+
+AgentOptions options_for(const std::string& address) {
+  AgentOptions options{.coordinator = address, .job_uid = "job"};
+  options.member = {.pod = "pod-4", .pod_uid = "uid-4", .worker_index = 4};
+  options.heartbeat = 20ms;
+  return options;
+}
+
+std::unique_ptr<Agent> agent_for(const std::string& address, PlanTarget& target,
+                                 AgentHooks hooks = {}) {
+  if (!hooks.job_key) hooks.job_key = [] { return kKey; };
+  return start_agent(options_for(address), std::move(hooks), target);
+}
+
+// A plain socket of somebody who does not keep the rules.
+class Stranger {
+ public:
+  explicit Stranger(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const timeval limit{.tv_sec = 30};
+    ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  }
+  ~Stranger() { ::close(socket_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  void send(const std::string& bytes) const {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  void send_frame(const std::string& body) const {
+    const auto size = htonl(static_cast<std::uint32_t>(body.size()));
+    send(std::string(reinterpret_cast<const char*>(&size), sizeof size) + body);
+  }
+  std::string receive_frame() const {
+    std::uint32_t size = 0;
+    if (::recv(socket_, &size, sizeof size, MSG_WAITALL) != sizeof size) return "";
+    std::string body(ntohl(size), '\0');
+    EXPECT_EQ(::recv(socket_, body.data(), body.size(), MSG_WAITALL),
+              static_cast<ssize_t>(body.size()));
+    return body;
+  }
+  bool closed_by_peer() const {
+    char byte = 0;
+    while (true) {
+      const auto got = ::recv(socket_, &byte, 1, 0);
+      if (got == 0) return true;
+      if (got < 0) return errno == ECONNRESET;
+    }
+  }
+  void join(const std::string& pod_uid) const {
+    const auto nonce = read_challenge(receive_frame());
+    ASSERT_TRUE(nonce.ok());
+    send_frame(*claim_text(
+        {.job_uid = "job", .peer = {.worker_index = 9, .pod_uid = pod_uid}, .nonce = make_nonce()},
+        kKey, *nonce));
+    EXPECT_TRUE(receive_frame().starts_with("ok "));
+  }
+
+ private:
+  const int socket_;
+};
+
+TEST(Link, AnAgentSaysHelloAndAnswersAPlanSwitch) {
+  Coordinator coordinator;
+  test::RecordingTarget target;
+  const auto agent = agent_for(coordinator.address(), target);
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+  EXPECT_EQ(coordinator.last<protocol::Hello>().member.pod, "pod-4");
+  EXPECT_EQ(coordinator.peer().worker_index, 4);
+  EXPECT_TRUE(agent->connected());
+
+  coordinator.say(protocol::Prepare{.plan = {.job_uid = "job", .revision = 1}});
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Ready>() == 1; }));
+  coordinator.say(protocol::Commit{.revision = 1});
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::ReadyState>() == 1; }));
+  agent->send(protocol::StageStatus{.epoch = 1, .step = 17});
+  agent->send(protocol::Leave{.reason = "finished"});
+  agent->flush(std::chrono::steady_clock::now() + 30s);
+
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Leave>() == 1; }));
+  EXPECT_EQ(coordinator.last<protocol::StageStatus>().step, 17);
+}
+
+TEST(Link, MeasuresOnAThreadOfItsOwn) {
+  Coordinator coordinator;
+  test::RecordingTarget target;
+  std::promise<void> release;
+  const auto released = release.get_future().share();
+  const auto agent = agent_for(
+      coordinator.address(), target, {.measure = [released](const protocol::Measure& m) {
+        released.wait();
+        return protocol::Measured{.profile_json = "{\"rounds\":" + std::to_string(m.rounds) + "}"};
+      }});
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+
+  coordinator.say(protocol::Measure{.samples = {1}, .rounds = 3});
+  coordinator.say(protocol::PeerLost{.stage = 1});
+  ASSERT_TRUE(eventually([&] { return target.called("lost stage 1"); })) << "it still listens";
+  release.set_value();
+
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Measured>() == 1; }));
+  EXPECT_EQ(coordinator.last<protocol::Measured>().profile_json, "{\"rounds\":3}");
+}
+
+TEST(Link, AnAgentComesBackAndTellsWhatItRuns) {
+  Coordinator coordinator;
+  test::RecordingTarget target;
+  std::atomic<int> lost = 0;
+  const auto agent =
+      agent_for(coordinator.address(), target,
+                {.on_connection = [&](bool up, const std::string&) { lost += up ? 0 : 1; }});
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+  coordinator.say(protocol::Prepare{.plan = {.job_uid = "job", .revision = 3}, .incarnation = 2});
+  coordinator.say(protocol::Commit{.revision = 3});
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::ReadyState>() == 1; }));
+
+  coordinator.hang_up();
+
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 2; }));
+  EXPECT_GE(lost, 1);
+  EXPECT_EQ(coordinator.last<protocol::Hello>().revision, 3U);
+  EXPECT_EQ(coordinator.last<protocol::Hello>().incarnation, 2);
+}
+
+TEST(Link, AnAgentFindsACoordinatorThatRisesLater) {
+  int port = 0;
+  {
+    port = Coordinator().port();
+  }
+  test::RecordingTarget target;
+  std::atomic<int> failures = 0;
+  const auto agent = agent_for("127.0.0.1:" + std::to_string(port), target,
+                               {.on_connection = [&](bool, const std::string&) { ++failures; }});
+  ASSERT_TRUE(eventually([&] { return failures > 0; }));
+
+  const Coordinator coordinator({}, port);
+
+  EXPECT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+}
+
+TEST(Link, AWrongKeyIsRefusedAndTheRightOneAskedForAgain) {
+  Coordinator coordinator;
+  test::RecordingTarget target;
+  std::atomic<int> asked = 0;
+  std::mutex reason_mutex;
+  std::string reason;
+  const auto agent =
+      agent_for(coordinator.address(), target,
+                {.job_key = [&] { return ++asked < 3 ? std::string("an old key") : kKey; },
+                 .on_connection =
+                     [&](bool up, const std::string& why) {
+                       const std::lock_guard lock(reason_mutex);
+                       if (!up) reason = why;
+                     }});
+
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+  EXPECT_EQ(asked, 3);
+  const std::lock_guard lock(reason_mutex);
+  EXPECT_EQ(reason, "refused by the coordinator: wrong job key");
+}
+
+TEST(Link, HeartbeatsKeepAQuietSessionAndSilenceEndsIt) {
+  Coordinator coordinator({.heartbeat = 20ms, .dead_after = 1500ms, .tick = 5ms});
+  test::RecordingTarget target;
+  const auto agent = agent_for(coordinator.address(), target);
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+  Stranger silent(coordinator.port());
+  silent.join("silent");
+
+  ASSERT_TRUE(eventually([&] { return !coordinator.closed().empty(); }));
+
+  EXPECT_EQ(coordinator.closed(), std::vector<std::string>{"silent for 1500 ms"});
+  EXPECT_TRUE(agent->connected());
+}
+
+TEST(Link, HostilePeersEndOnlyTheirOwnSession) {
+  Coordinator coordinator({.tick = 5ms, .handshake_time = 300ms});
+  test::RecordingTarget target;
+  const auto agent = agent_for(coordinator.address(), target);
+  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+
+  Stranger huge(coordinator.port()), http(coordinator.port()), silent(coordinator.port());
+  huge.send(std::string("\xFF\xFF\xFF\xFF", 4));
+  http.send("GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_TRUE(huge.closed_by_peer());
+  EXPECT_TRUE(http.closed_by_peer());
+  EXPECT_TRUE(silent.closed_by_peer()) << "no handshake in time";
+  Stranger cut(coordinator.port());
+  cut.send(std::string("\0\0\1", 3));
+
+  EXPECT_TRUE(agent->connected());
+  EXPECT_TRUE(coordinator.closed().empty()) << "strangers are not told to the coordinator";
+}
+
+TEST(Link, AMemberThatSendsGarbageLosesItsSession) {
+  Coordinator coordinator;
+  Stranger garbage(coordinator.port()), long_frame(coordinator.port());
+  garbage.join("garbage");
+  long_frame.join("long");
+
+  garbage.send_frame("{\"type\": \"NO_SUCH\"}");
+  long_frame.send(std::string("\x00\x40\x00\x01", 4));  // 4 MiB + 1
+
+  EXPECT_TRUE(garbage.closed_by_peer());
+  EXPECT_TRUE(long_frame.closed_by_peer());
+  EXPECT_TRUE(eventually([&] { return coordinator.closed().size() == 2; }));
+}
+
+TEST(Link, ATakenPortIsNamed) {
+  const Coordinator coordinator;
+
+  const auto second = make_server(
+      {.listen_ip = "127.0.0.1", .port = coordinator.port(), .job_uid = "job", .job_key = kKey},
+      {});
+
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, Code::kUnavailable);
+  EXPECT_EQ(second.error().message,
+            "control port " + std::to_string(coordinator.port()) + ": address already in use");
+}
+
+TEST(Link, ListensOnBothFamiliesWithoutAnAddress) {
+  const auto server = make_server({.job_uid = "job", .job_key = kKey}, {});
+  ASSERT_TRUE(server.ok());
+  (*server)->start();
+
+  const Stranger caller((*server)->port());
+
+  EXPECT_TRUE(read_challenge(caller.receive_frame()).ok());
+}
+
+}  // namespace
+}  // namespace weir::control

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/members.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/coordinator/switch_world.h"
+
+namespace weir::coordinator::test {
+namespace {
+
+const SteadyTime kStart = SteadyTime(1h);
+
+control::PeerId proven(int index, const std::string& uid) {
+  return {.worker_index = index, .pod_uid = uid};
+}
+
+TEST(Members, AreCompleteWhenAllIndexesHaveCome) {
+  Members members;
+
+  members.hello(1, {.member = member(0)}, kStart);
+  EXPECT_FALSE(members.complete(2));
+  members.hello(2, {.member = member(1)}, kStart);
+
+  EXPECT_TRUE(members.complete(2));
+}
+
+TEST(Members, TheNewestPodOfAnIndexWinsAndTheOldOneStaysOut) {
+  Members members;
+  members.hello(1, {.member = member(1)}, kStart);
+  auto replacement = member(1, "uid-new");
+  replacement.pod = "pod-1-1";
+
+  EXPECT_EQ(members.refusal(proven(1, "uid-new"), {.member = replacement}), "");
+  members.closed(1);
+  members.hello(2, {.member = replacement}, kStart);
+
+  EXPECT_EQ(members.find(1)->member.pod, "pod-1-1");
+  EXPECT_EQ(members.refusal(proven(1, "uid-1"), {.member = member(1)}),
+            "a newer pod holds worker index 1");
+}
+
+TEST(Members, AHelloMustNameTheWorkerThatProvedTheKey) {
+  const Members members;
+
+  EXPECT_NE(members.refusal(proven(2, "uid-1"), {.member = member(1)}), "");
+  EXPECT_NE(members.refusal(proven(1, "uid-2"), {.member = member(1)}), "");
+}
+
+TEST(Members, OnePodCannotBeTwoWorkers) {
+  Members members;
+  members.hello(1, {.member = member(1)}, kStart);
+  auto twin = member(2);
+  twin.pod = "pod-1";
+
+  EXPECT_EQ(members.refusal(proven(2, "uid-2"), {.member = twin}), "pod pod-1 is worker 1 already");
+}
+
+TEST(Members, AReconnectOfTheSamePodIsNoChangeForTheOperator) {
+  Members members;
+  members.hello(1, {.member = member(0)}, kStart);
+  const auto version = members.version();
+  members.closed(1);
+
+  members.hello(2, {.member = member(0), .incarnation = 1, .revision = 3, .step = 9}, kStart + 1s);
+  EXPECT_EQ(members.version(), version);
+  EXPECT_EQ(members.find(0)->step, 9);
+
+  auto moved = member(0);
+  moved.ips = {"10.0.0.99"};
+  members.closed(2);
+  members.hello(3, {.member = moved}, kStart + 2s);
+  EXPECT_EQ(members.version(), version + 1);
+  EXPECT_EQ(members.last_change(), kStart + 2s);
+}
+
+TEST(Members, OnlyTheCurrentSessionOfAMemberCanBeLost) {
+  Members members;
+  members.hello(1, {.member = member(0)}, kStart);
+  members.closed(1);
+  members.hello(2, {.member = member(0)}, kStart);
+
+  EXPECT_EQ(members.closed(1), std::nullopt);
+  EXPECT_TRUE(members.find(0)->connected());
+  EXPECT_EQ(members.closed(2), 0);
+  EXPECT_FALSE(members.find(0)->connected());
+}
+
+}  // namespace
+}  // namespace weir::coordinator::test

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/startup.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/coordinator/switch_world.h"
+#include "worker/protocol/profile_writer.h"
+
+namespace weir::coordinator::test {
+namespace {
+
+using Ranks = std::vector<int>;
+
+std::string profile_of(const std::string& device, const std::string& layer = "block0") {
+  protocol::Profile profile{.model = "gpt-tiny", .digest = "sha256:1"};
+  profile.layers.push_back({.id = layer, .parameter_bytes = 8, .output_bytes_per_sample = 4});
+  profile.layers[0].times[device] = {{.samples = 1, .forward = 0.1, .backward = 0.2}};
+  return protocol::encode_profile(profile);
+}
+
+struct StartupWorld {
+  explicit StartupWorld(int workers, bool measure = true, bool probe = false)
+      : startup(options(workers, measure, probe)) {}
+
+  static Options options(int workers, bool measure, bool probe) {
+    Options result{.job_uid = "job", .workers = workers, .measure = measure, .probe = probe};
+    result.model = {.name = "gpt-tiny", .layers = 4, .digest = "sha256:1"};
+    return result;
+  }
+  void come(int index, const std::string& device = "cpu", std::uint32_t revision = 0) {
+    auto it = member(index);
+    it.ranks[0].device = device;
+    members.hello(++last_session, {.member = it, .revision = revision}, now);
+  }
+  // Which workers are asked by T now; the step stays in `step`.
+  template <class T>
+  Ranks asked() {
+    step = startup.advance(members, now);
+    Ranks result;
+    for (const auto& [index, message] : step.send) {
+      if (std::holds_alternative<T>(message)) result.push_back(index);
+    }
+    return result;
+  }
+
+  Startup startup;
+  Members members;
+  SteadyTime now = SteadyTime(1h);
+  control::SessionId last_session = 0;
+  Startup::Step step;
+};
+
+TEST(Startup, RegistersAtOnceWhenAllAreThere) {
+  StartupWorld world(2, false);
+  world.come(0);
+  world.asked<protocol::Measure>();
+  EXPECT_FALSE(world.step.register_now);
+
+  world.come(1);
+  world.asked<protocol::Measure>();
+
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->members.size(), 2U);
+  EXPECT_EQ(world.step.register_now->model.name, "gpt-tiny");
+  EXPECT_EQ(world.step.register_now->profile_json, "");
+  world.asked<protocol::Measure>();
+  EXPECT_FALSE(world.step.register_now) << "nothing has changed";
+}
+
+TEST(Startup, RegistersAnIncompleteSetOneSecondAfterTheLastChange) {
+  StartupWorld world(3, false);
+  world.come(0);
+  world.now += 900ms;
+  world.come(1);
+  world.now += 900ms;
+  world.asked<protocol::Measure>();
+  EXPECT_FALSE(world.step.register_now);
+
+  world.now += 100ms;
+  world.asked<protocol::Measure>();
+
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->members.size(), 2U);
+}
+
+TEST(Startup, AsksOneRankOfEachDeviceClassToMeasure) {
+  StartupWorld world(4);
+  world.come(0, "A");
+  world.come(1, "A");
+  world.come(2, "B");
+  world.come(3, "B");
+
+  EXPECT_EQ(world.asked<protocol::Measure>(), (Ranks{0, 2}));
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{}) << "once";
+  world.startup.measured(0, {.profile_json = profile_of("A")});
+  world.asked<protocol::Measure>();
+  EXPECT_FALSE(world.step.register_now);
+  world.startup.measured(2, {.profile_json = profile_of("B")});
+  world.asked<protocol::Measure>();
+
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_NE(world.step.register_now->profile_json.find("\"A\""), std::string::npos);
+  EXPECT_NE(world.step.register_now->profile_json.find("\"B\""), std::string::npos);
+}
+
+TEST(Startup, AsksAnotherRankWhenTheMeasuringOneIsLost) {
+  StartupWorld world(2);
+  world.come(0);
+  world.come(1);
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{0});
+
+  world.startup.lost(0);
+  world.members.closed(1);
+
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{1});
+}
+
+TEST(Startup, LeavesARankThatTrainsAlone) {
+  StartupWorld world(2);
+  world.come(0, "cpu", 4);
+  world.come(1, "cpu", 4);
+
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{});
+
+  EXPECT_TRUE(world.step.register_now);
+}
+
+TEST(Startup, RegistersWithoutAProfileAndSaysSoWhenMeasuringFails) {
+  StartupWorld world(1);
+  world.come(0);
+  world.asked<protocol::Measure>();
+  world.startup.measured(0, {.error = "out of memory"});
+
+  world.asked<protocol::Measure>();
+
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->profile_json, "");
+  ASSERT_EQ(world.step.warnings.size(), 1U);
+  EXPECT_EQ(world.step.warnings[0], "worker 0 could not measure: out of memory");
+}
+
+TEST(Startup, GivesUpOnMeasuringAfterTheStartupTimeout) {
+  StartupWorld world(1);
+  world.come(0);
+  world.asked<protocol::Measure>();
+  world.now += 900s;
+
+  world.asked<protocol::Measure>();
+
+  EXPECT_TRUE(world.step.register_now);
+  EXPECT_FALSE(world.step.warnings.empty());
+}
+
+TEST(Startup, RegistersAgainAfterAChangeAndForANewLeader) {
+  StartupWorld world(2);
+  world.come(0);
+  world.come(1);
+  world.asked<protocol::Measure>();
+  world.startup.measured(0, {.profile_json = profile_of("cpu")});
+  world.asked<protocol::Measure>();
+  ASSERT_TRUE(world.step.register_now);
+
+  world.startup.register_again();
+  world.asked<protocol::Measure>();
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->profile_json, profile_of("cpu"));
+
+  world.members.closed(2);
+  world.members.hello(9, {.member = member(1, "uid-later")}, world.now);
+  EXPECT_EQ(world.asked<protocol::Measure>(), Ranks{}) << "the class is measured";
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_EQ(world.step.register_now->members[1].pod_uid, "uid-later");
+}
+
+TEST(Startup, ProbesNeighboursInTwoRoundsWhenAsked) {
+  StartupWorld world(4, false, true);
+  for (int index = 0; index < 4; ++index) world.come(index);
+
+  EXPECT_EQ(world.asked<protocol::Probe>(), (Ranks{0, 2}));
+  world.startup.probed(0, {.bytes_per_second = 5e6, .rtt_seconds = 0.001});
+  EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{}) << "2 -> 3 still runs";
+  world.now += 2s;
+  EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{1});
+  world.startup.probed(1, {});  // could not
+  world.asked<protocol::Probe>();
+
+  ASSERT_TRUE(world.step.register_now);
+  ASSERT_EQ(world.step.register_now->links.size(), 1U);
+  EXPECT_EQ(world.step.register_now->links[0].from_node, "node-0");
+  EXPECT_EQ(world.step.register_now->links[0].to_node, "node-1");
+  EXPECT_EQ(world.step.register_now->links[0].bytes_per_second, 5e6);
+}
+
+TEST(MergeProfiles, RefusesPartsOfDifferentLayers) {
+  const auto merged = merge_profiles({profile_of("A"), profile_of("B", "other")});
+
+  ASSERT_FALSE(merged.ok());
+  EXPECT_EQ(merged.error().code, Code::kInvalid);
+}
+
+TEST(MergeProfiles, RefusesTextThatIsNoProfile) {
+  EXPECT_FALSE(merge_profiles({profile_of("A"), "[1, 2"}).ok());
+  EXPECT_FALSE(merge_profiles({profile_of("A"), "{}"}).ok());
+}
+
+}  // namespace
+}  // namespace weir::coordinator::test

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// A PlanSwitch with members, without sockets: what it sends is collected, ranks answer when the
+// test says so.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/coordinator/plan_switch.h"
+
+namespace weir::coordinator::test {
+
+using namespace std::chrono_literals;
+
+inline protocol::Member member(int index, const std::string& uid = "") {
+  const std::string number = std::to_string(index);
+  return {.pod = "pod-" + number,
+          .pod_uid = uid.empty() ? "uid-" + number : uid,
+          .worker_index = index,
+          .ips = {"10.0.0." + number},
+          .node = "node-" + number,
+          .data_port = 7071 + index,
+          .ranks = {{.device = "cpu", .memory_bytes = 1 << 30}}};
+}
+
+// One layer a stage, caps of 1F1B, M micro-batches.
+inline schedule::Plan plan(std::uint32_t revision, schedule::Trigger trigger, int stages = 3,
+                           int micro_batches = 8) {
+  schedule::Plan result{
+      .job_uid = "job", .revision = revision, .trigger = trigger, .micro_batches = {micro_batches}};
+  result.schedule.dispatch = schedule::Dispatch::kStrict;
+  for (int stage = 0; stage < stages; ++stage) {
+    result.schedule.caps.push_back(stages - stage);
+    result.stages.push_back({.first = stage, .last = stage});
+    result.ranks.push_back({.pod = "pod-" + std::to_string(stage), .stage = stage});
+  }
+  return result;
+}
+
+struct World {
+  explicit World(int ranks = 3) : switcher("job", -1) {
+    for (int index = 0; index < ranks; ++index) come(index);
+  }
+
+  // ---- what happens ----
+  void come(int index, std::uint32_t revision = 0, int incarnation = 0, std::int64_t step = 0,
+            const std::string& uid = "") {
+    members.hello(++last_session,
+                  {.member = member(index, uid),
+                   .incarnation = incarnation,
+                   .revision = revision,
+                   .step = step},
+                  now);
+    take(switcher.tick(members, now));
+  }
+  void lose(int index) {
+    members.closed(members.find(index)->session);
+    take(switcher.on_lost(index, "closed by the peer", members, now));
+  }
+  void offer(const schedule::Plan& wanted) { take(switcher.on_plan(wanted, members, now)); }
+  void say(int index, const protocol::Message& message) {
+    if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
+      members.status(index, *status);
+    }
+    take(switcher.on_message(index, message, members, now));
+  }
+  void pass(std::chrono::nanoseconds time) {
+    now += time;
+    take(switcher.tick(members, now));
+  }
+  void all_ready(std::uint32_t revision, int incarnation = 0, int ranks = 3) {
+    for (int index = 0; index < ranks; ++index) {
+      say(index, protocol::Ready{.revision = revision, .incarnation = incarnation});
+    }
+  }
+  void all_loaded(std::uint32_t revision, int ranks = 3) {
+    for (int index = 0; index < ranks; ++index) {
+      say(index, protocol::ReadyState{.revision = revision});
+    }
+  }
+  void all_finish_step(std::uint32_t epoch, std::int64_t step, int ranks = 3) {
+    for (int index = 0; index < ranks; ++index) finish_step(index, epoch, step);
+  }
+  void finish_step(int index, std::uint32_t epoch, std::int64_t step) {
+    say(index, protocol::StageStatus{.epoch = epoch, .step = step, .stage = index});
+  }
+  // Revision 1, three stages, `steps` steps done.
+  void train(std::int64_t steps = 5) {
+    offer(plan(1, schedule::Trigger::kInitial));
+    all_ready(1);
+    all_loaded(1);
+    for (std::int64_t step = 1; step <= steps; ++step) all_finish_step(1, step);
+    forget();
+  }
+
+  // ---- what came out since the last forget() ----
+  void forget() {
+    sent.clear();
+    finished.clear();
+  }
+  template <class T>
+  std::vector<int> receivers() const {
+    std::vector<int> result;
+    for (const auto& [index, message] : sent) {
+      if (std::holds_alternative<T>(message)) result.push_back(index);
+    }
+    std::ranges::sort(result);
+    return result;
+  }
+  template <class T>
+  T last() const {
+    for (auto entry = sent.rbegin(); entry != sent.rend(); ++entry) {
+      if (const auto* message = std::get_if<T>(&entry->second)) return *message;
+    }
+    return {};
+  }
+
+  void take(const Effects& effects) {
+    sent.insert(sent.end(), effects.send.begin(), effects.send.end());
+    finished.insert(finished.end(), effects.finished.begin(), effects.finished.end());
+  }
+
+  Members members;
+  PlanSwitch switcher;
+  SteadyTime now = SteadyTime(1h);
+  control::SessionId last_session = 0;
+  Outgoing sent;
+  std::vector<protocol::LastSwitch> finished;
+};
+
+}  // namespace weir::coordinator::test
