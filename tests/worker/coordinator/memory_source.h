@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// A PlanSource whose plans the test hands out and whose register and report bodies it reads.
+// Thread-safe; outlives the coordinator that owns its front.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "worker/coordinator/coordinator.h"
+
+namespace weir::coordinator::test {
+
+class MemorySource {
+ public:
+  std::unique_ptr<PlanSource> front() { return std::make_unique<Front>(*this); }
+
+  void offer(const schedule::Plan& plan) { hooks().on_plan(plan); }
+  void ask_for_register() { hooks().on_register_wanted(); }
+  void refuse(std::uint32_t revision, const std::string& reason) {
+    hooks().on_bad_plan(revision, reason);
+  }
+  std::vector<protocol::Register> registers() const {
+    const std::lock_guard lock(mutex_);
+    return registers_;
+  }
+  std::vector<protocol::Report> reports() const {
+    const std::lock_guard lock(mutex_);
+    return reports_;
+  }
+  // The last switch of that revision that was reported with that outcome.
+  std::optional<protocol::LastSwitch> outcome(std::uint32_t revision,
+                                              protocol::Outcome outcome) const {
+    std::optional<protocol::LastSwitch> result;
+    for (const auto& report : reports()) {
+      const auto& last = report.last_switch;
+      if (last && last->revision == revision && last->outcome == outcome) result = last;
+    }
+    return result;
+  }
+  std::uint32_t known() const {
+    const std::lock_guard lock(mutex_);
+    return have_;
+  }
+
+ private:
+  class Front final : public PlanSource {
+   public:
+    explicit Front(MemorySource& back) : back_(back) {}
+    void start(Hooks hooks) override {
+      const std::lock_guard lock(back_.mutex_);
+      back_.hooks_ = std::move(hooks);
+    }
+    void register_members(protocol::Register body) override {
+      const std::lock_guard lock(back_.mutex_);
+      back_.registers_.push_back(std::move(body));
+    }
+    void report(protocol::Report body) override {
+      const std::lock_guard lock(back_.mutex_);
+      back_.reports_.push_back(std::move(body));
+    }
+    void have(std::uint32_t revision) override {
+      const std::lock_guard lock(back_.mutex_);
+      back_.have_ = std::max(back_.have_, revision);
+    }
+
+   private:
+    MemorySource& back_;
+  };
+
+  PlanSource::Hooks hooks() const {
+    const std::lock_guard lock(mutex_);
+    return hooks_;
+  }
+
+  mutable std::mutex mutex_;  // guards all below
+  PlanSource::Hooks hooks_;
+  std::vector<protocol::Register> registers_;
+  std::vector<protocol::Report> reports_;
+  std::uint32_t have_ = 0;
+};
+
+}  // namespace weir::coordinator::test

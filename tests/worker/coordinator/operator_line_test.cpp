@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+// The line to the operator against a scripted Transport: each status of api.md 9.
+#include "worker/coordinator/operator_line.h"
+
+#include <atomic>
+#include <deque>
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/manual_clock.h"
+#include "tests/support/temp_dir.h"
+#include "tests/worker/control/recording_target.h"
+#include "tests/worker/coordinator/switch_world.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::coordinator::test {
+namespace {
+
+using weir::test::eventually;
+using weir::test::ManualClock;
+
+const std::string kUrl = "https://weir-operator.weir-system.svc:8443";
+const std::string kBase = "/v1/namespaces/ml/pipelinejobs/gpt/";
+
+// The operator as seen from a worker: answers of each call in turn, the last one for ever.
+class Operator {
+ public:
+  void answer(const std::string& call, std::deque<Result<http::Response>> answers) {
+    const std::lock_guard lock(mutex_);
+    answers_[call] = std::move(answers);
+  }
+  int calls(const std::string& call) const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(
+        std::ranges::count_if(requests_, [&](const auto& r) { return call_of(r) == call; }));
+  }
+  std::vector<http::Request> requests() const {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  std::vector<std::string> hosts() const {
+    const std::lock_guard lock(mutex_);
+    return hosts_;
+  }
+  TransportFactory factory() {
+    return [this](const std::string& base_url) -> Result<std::unique_ptr<http::Transport>> {
+      return std::unique_ptr<http::Transport>(std::make_unique<Line>(*this, base_url));
+    };
+  }
+
+ private:
+  class Line final : public http::Transport {
+   public:
+    Line(Operator& back, std::string base_url) : back_(back), base_url_(std::move(base_url)) {}
+    Result<http::Response> send(const http::Request& request, http::Deadline,
+                                std::stop_token stop) override {
+      return back_.take(base_url_, request, stop);
+    }
+    Result<http::Response> stream(const http::Request&, std::stop_token,
+                                  const std::function<void(std::string_view)>&) override {
+      return Error{Code::kInternal, "not used"};
+    }
+
+   private:
+    Operator& back_;
+    const std::string base_url_;
+  };
+
+  static std::string call_of(const http::Request& request) {
+    const auto call = request.path.substr(request.path.rfind('/') + 1);
+    return call.substr(0, call.find('?'));
+  }
+
+  Result<http::Response> take(const std::string& host, const http::Request& request,
+                              const std::stop_token& stop) {
+    {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(request);
+      hosts_.push_back(host);
+      auto& answers = answers_[call_of(request)];
+      if (!answers.empty()) {
+        auto result = answers.front();
+        if (answers.size() > 1) answers.pop_front();
+        if (!result || result->status != kHang) return result;
+      }
+    }
+    SystemClock clock;  // a long poll without an answer
+    clock.sleep_until(clock.now() + 1h, stop);
+    return Error{Code::kCancelled, "stopped"};
+  }
+
+  static constexpr int kHang = 0;
+  mutable std::mutex mutex_;  // guards all below
+  std::map<std::string, std::deque<Result<http::Response>>> answers_;
+  std::vector<http::Request> requests_;
+  std::vector<std::string> hosts_;
+};
+
+http::Response status(int code, http::Headers headers = {}, std::string body = "") {
+  return {.status = code, .headers = std::move(headers), .body = std::move(body)};
+}
+const http::Response kHangs = status(0);
+
+http::Response plan_answer(std::uint32_t revision) {
+  return status(200, {{"ETag", "\"" + std::to_string(revision) + "\""}},
+                protocol::encode_plan(plan(revision, schedule::Trigger::kRetune)));
+}
+
+std::string authorization(const http::Request& request) {
+  for (const auto& [name, value] : request.headers) {
+    if (name == "Authorization") return value;
+  }
+  return "";
+}
+
+struct LineWorld {
+  LineWorld()
+      : options{.url = kUrl,
+                .token_file = folder.file("token", "first-token\n"),
+                .job_namespace = "ml",
+                .job_name = "gpt",
+                .job_uid = "job"},
+        pusher([this](const std::stop_token& stop) {
+          // Time passes quickly, so that pauses end; 100 ms of theirs each 1 ms of ours.
+          SystemClock real;
+          while (real.sleep_until(real.now() + 1ms, stop)) clock.advance(100ms);
+        }) {}
+
+  Result<protocol::JoinAnswer> join_now(std::stop_token stop = {}) {
+    return join(options, remote.factory(), clock, {.job_uid = "job", .pod = "p", .pod_uid = "u"},
+                std::move(stop));
+  }
+  void start() {
+    source = make_operator_source(options, remote.factory(), clock);
+    source->start({.on_plan =
+                       [this](const schedule::Plan& p) {
+                         const std::lock_guard lock(mutex);
+                         plans.push_back(p.revision);
+                       },
+                   .on_register_wanted = [this] { ++register_wanted; },
+                   .on_gone = [this](const std::string&) { ++gone; },
+                   .on_bad_plan =
+                       [this](std::uint32_t revision, const std::string& why) {
+                         const std::lock_guard lock(mutex);
+                         bad_plans.emplace_back(revision, why);
+                       }});
+  }
+  bool seen(const std::vector<std::uint32_t>& revisions) {
+    return eventually([&] {
+      const std::lock_guard lock(mutex);
+      return plans == revisions;
+    });
+  }
+  bool called(const std::string& call, int times) {
+    return eventually([&] { return remote.calls(call) >= times; });
+  }
+
+  weir::test::TempDir folder;
+  LineOptions options;
+  ManualClock clock;
+  Operator remote;
+  std::mutex mutex;  // guards plans and bad_plans
+  std::vector<std::uint32_t> plans;
+  std::vector<std::pair<std::uint32_t, std::string>> bad_plans;
+  std::atomic<int> register_wanted = 0, gone = 0;
+  std::unique_ptr<PlanSource> source;
+  std::jthread pusher;
+};
+
+const std::string kJoined = protocol::encode(protocol::JoinAnswer{.job_key = "raw \x01 key"});
+
+TEST(Join, ReturnsTheKeyAndShowsItsToken) {
+  LineWorld world;
+  world.remote.answer("join", {status(200, {}, kJoined)});
+
+  const auto answer = world.join_now();
+
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->job_key, "raw \x01 key");
+  const auto request = world.remote.requests().at(0);
+  EXPECT_EQ(request.path, kBase + "join");
+  EXPECT_EQ(authorization(request), "Bearer first-token");
+  EXPECT_TRUE(protocol::decode_join(request.body).ok());
+}
+
+TEST(Join, RepeatsUntilTheOperatorIsThereAndKnowsTheJob) {
+  LineWorld world;
+  world.remote.answer("join",
+                      {Error{Code::kUnavailable, "refused"}, status(404), status(403),
+                       status(503, {{"retry-after", "2"}}), status(500), status(200, {}, kJoined)});
+
+  EXPECT_TRUE(world.join_now().ok());
+  EXPECT_EQ(world.remote.calls("join"), 6);
+}
+
+TEST(Join, ReadsTheTokenAgainAfter401) {
+  LineWorld world;
+  world.remote.answer("join", {status(401), status(401), status(200, {}, kJoined)});
+  std::jthread kubelet([&] {
+    ASSERT_TRUE(world.called("join", 2));
+    world.folder.file("token", "second-token");
+  });
+
+  EXPECT_TRUE(world.join_now().ok());
+
+  kubelet.join();
+  EXPECT_EQ(world.remote.calls("join"), 3);
+}
+
+TEST(Join, EndsWhenNoProtocolVersionFitsOrTheJobIsGone) {
+  LineWorld world;
+  world.remote.answer("join", {status(400, {}, "protocol 2..3")});
+  EXPECT_EQ(world.join_now().error().code, Code::kInvalid);
+  world.remote.answer("join", {status(410)});
+  EXPECT_EQ(world.join_now().error().code, Code::kGone);
+  world.remote.answer("join", {status(409)});
+  EXPECT_EQ(world.join_now().error().code, Code::kGone);
+}
+
+TEST(Join, EndsWhenStopped) {
+  LineWorld world;
+  std::stop_source stop;
+  stop.request_stop();
+  world.remote.answer("join", {status(404)});
+
+  EXPECT_EQ(world.join_now(stop.get_token()).error().code, Code::kCancelled);
+}
+
+TEST(OperatorSource, AsksForPlansAboveTheOneItHas) {
+  LineWorld world;
+  world.remote.answer("plan", {status(304), plan_answer(3), plan_answer(4), kHangs});
+
+  world.start();
+
+  ASSERT_TRUE(world.seen({3, 4}));
+  ASSERT_TRUE(world.called("plan", 4));
+  const auto requests = world.remote.requests();
+  EXPECT_EQ(requests[0].path, kBase + "plan?have=0&wait=50");
+  EXPECT_EQ(requests[2].path, kBase + "plan?have=3&wait=50");
+  EXPECT_EQ(requests[3].path, kBase + "plan?have=4&wait=50");
+}
+
+TEST(OperatorSource, ReportsAPlanThatItCannotReadAndDoesNotAskForItAgain) {
+  LineWorld world;
+  world.remote.answer(
+      "plan", {status(200, {{"etag", "\"5\""}}, R"({"apiVersion": "weir.dev/plan/v9"})"), kHangs});
+
+  world.start();
+
+  ASSERT_TRUE(world.called("plan", 2));
+  EXPECT_EQ(world.remote.requests()[1].path, kBase + "plan?have=5&wait=50");
+  const std::lock_guard lock(world.mutex);
+  ASSERT_EQ(world.bad_plans.size(), 1U);
+  EXPECT_EQ(world.bad_plans[0].first, 5U);
+  EXPECT_NE(world.bad_plans[0].second.find("weir.dev/plan/v9"), std::string::npos);
+}
+
+TEST(OperatorSource, DoesNotSpinOnAnOldRevision) {
+  LineWorld world;
+  world.remote.answer("plan", {plan_answer(3)});
+  const auto start = world.clock.now();
+
+  world.start();
+
+  ASSERT_TRUE(world.called("plan", 4));
+  EXPECT_GT(world.clock.now() - start, 1500ms) << "0.5..1 + 1..2 s of pauses";
+  EXPECT_TRUE(world.seen({3}));
+}
+
+TEST(OperatorSource, RegistersAndReports) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("register", {status(202)});
+  world.remote.answer("report", {status(202)});
+  world.start();
+
+  world.source->register_members({.job_uid = "job"});
+  world.source->report({.job_uid = "job", .sequence = 7});
+  ASSERT_TRUE(world.called("register", 1));
+  ASSERT_TRUE(world.called("report", 1));
+
+  for (const auto& request : world.remote.requests()) {
+    if (request.path != kBase + "report") continue;
+    EXPECT_EQ(request.method, http::Method::kPost);
+    EXPECT_EQ(protocol::decode_report(request.body)->sequence, 7);
+  }
+}
+
+TEST(OperatorSource, FollowsARedirectOnceWithItsToken) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report",
+                      {status(307, {{"location", "https://10.0.0.9:8443" + kBase + "report"}}),
+                       status(202), kHangs});
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 2));
+
+  std::vector<std::string> hosts;
+  const auto requests = world.remote.requests();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].path != kBase + "report") continue;
+    hosts.push_back(world.remote.hosts()[i]);
+    EXPECT_EQ(authorization(requests[i]), "Bearer first-token");
+  }
+  EXPECT_EQ(hosts, (std::vector<std::string>{kUrl, "https://10.0.0.9:8443"}));
+}
+
+TEST(OperatorSource, DoesNotFollowARedirectToPlainHttpOrForEver) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report",
+                      {status(307, {{"Location", "http://10.0.0.9:8443" + kBase + "report"}}),
+                       status(307, {{"Location", "https://10.0.0.8:8443" + kBase + "report"}}),
+                       status(307, {{"Location", "https://10.0.0.7:8443" + kBase + "report"}}),
+                       status(202), kHangs});
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 4));
+
+  for (const auto& host : world.remote.hosts()) {
+    EXPECT_TRUE(host == kUrl || host == "https://10.0.0.8:8443") << host;
+  }
+}
+
+TEST(OperatorSource, SaysThatANewLeaderWantsTheMembersAgain) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report", {status(428), status(202)});
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+
+  ASSERT_TRUE(eventually([&] { return world.register_wanted == 1; }));
+  ASSERT_TRUE(world.called("report", 2)) << "the report is sent again";
+}
+
+TEST(OperatorSource, DropsWhatTheOperatorCannotRead) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("register", {status(413)});
+  world.remote.answer("report", {status(400), status(202)});
+  world.start();
+
+  world.source->register_members({.job_uid = "job"});
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 1));
+  world.source->report({.job_uid = "job", .sequence = 2});
+  ASSERT_TRUE(world.called("report", 2));
+
+  EXPECT_EQ(world.remote.calls("register"), 1);
+}
+
+TEST(OperatorSource, KeepsTheNewestReportWhileTheOperatorIsAway) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer(
+      "report", {Error{Code::kUnavailable, "refused"}, status(429), status(503), status(202)});
+  world.start();
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 1));
+
+  world.source->report({.job_uid = "job", .sequence = 2});
+  world.source->flush(world.clock.now() + 1h);
+
+  EXPECT_EQ(world.remote.calls("report"), 4);
+  EXPECT_EQ(protocol::decode_report(world.remote.requests().back().body)->sequence, 2);
+}
+
+TEST(OperatorSource, WaitsAsLongAsRetryAfterSays) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report", {status(503, {{"Retry-After", "20"}}), status(202)});
+  const auto start = world.clock.now();
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+
+  ASSERT_TRUE(world.called("report", 2));
+  EXPECT_GE(world.clock.now() - start, 20s);
+}
+
+TEST(OperatorSource, StopsWhenAnotherJobHasTheName) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report", {status(409), status(202)});
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 1));
+  world.source->report({.job_uid = "job", .sequence = 2});
+  world.source->flush(world.clock.now() + 1h);
+
+  EXPECT_EQ(world.remote.calls("report"), 1);
+  EXPECT_EQ(world.gone, 0);
+}
+
+TEST(OperatorSource, TellsOnceThatTheJobIsDeleted) {
+  LineWorld world;
+  world.remote.answer("plan", {status(410)});
+  world.remote.answer("report", {status(410)});
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+
+  ASSERT_TRUE(eventually([&] { return world.gone == 1; }));
+  world.source.reset();
+  EXPECT_EQ(world.gone, 1);
+}
+
+}  // namespace
+}  // namespace weir::coordinator::test
