@@ -127,6 +127,29 @@ std::string link_text(const Pass& pass) {
   return text;
 }
 
+// A link whose messages all arrive in one piece is too fast to be timed (measuring.md 4) and has no
+// series: it counts as the probe or the default says, like a link before its first message
+// (operator.md 5).
+void fill_untimed_links(const Pass& pass, const planner::Cluster& cluster,
+                        estimator::RateVectors& rates) {
+  const auto node_of_stage = [&](int stage) {
+    const auto rank = std::find_if(pass.plan->ranks.begin(), pass.plan->ranks.end(),
+                                   [&](const auto& r) { return r.stage == stage; });
+    return rank == pass.plan->ranks.end() ? std::string() : rank->node;
+  };
+  for (int boundary = 0; boundary + 1 < pass.plan->stage_count(); ++boundary) {
+    for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
+      auto& known = rates.rates[{0, boundary, direction}];
+      if (std::any_of(known.begin(), known.end(), [](double rate) { return rate > 0; })) continue;
+      const bool forward = direction == estimator::Direction::kForward;
+      const auto link =
+          planner::link_between(cluster, node_of_stage(forward ? boundary : boundary + 1),
+                                node_of_stage(forward ? boundary + 1 : boundary));
+      known.assign(rates.times.size(), link.bytes_per_second);
+    }
+  }
+}
+
 tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   const auto cluster = cluster_of(pass);
   const auto costs = planner::costs_of(model, cluster, *pass.plan);
@@ -147,6 +170,7 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   input.boundary_bytes = costs.boundary_bytes;
   input.cap_max = caps_by_memory(costs, input.micro_batches, cluster.memory_reserve);
   input.rates = pass.estimates.rates;
+  fill_untimed_links(pass, cluster, input.rates);
   input.step = pass.snapshot.report->body.step;
   input.measured_step_seconds = recent_step_seconds(pass);
   input.now = pass.now();

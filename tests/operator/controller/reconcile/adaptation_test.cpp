@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a running job gets another plan: by the tuner, by an edit of its spec, and when it does not.
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,6 +46,18 @@ TEST(Adaptation, RaisesKWhenALinkIsPreempted) {
               AllOf(HasSubstr("k 1->"), HasSubstr("link n2->n3 3.2Gbit/s->40.0Mbit/s"),
                     HasSubstr("predicted +")));
   EXPECT_EQ(world.condition("Degraded").reason, "NetworkContended");
+}
+
+TEST(Adaptation, ALinkTooFastToBeTimedDoesNotBlockTheTuner) {
+  World world = running();
+  world.links(kFast, kSlow);
+  world.estimates.rates.rates.erase({0, 0, estimator::Direction::kForward});
+  world.estimates.rates.rates[{0, 2, estimator::Direction::kBackward}].assign(
+      16, std::numeric_limits<double>::quiet_NaN());
+  world.steps(20, 1.75);
+
+  EXPECT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_GT(world.plan()->schedule.k, 1);
 }
 
 TEST(Adaptation, TellsTheOutcomeAfterTenSteps) {
