@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/metrics/matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+namespace weir::metrics {
+namespace {
+
+using nlohmann::json;
+
+Error invalid(const std::string& why) {
+  return {Code::kInvalid, "answer of Prometheus: " + why};
+}
+
+std::string text_of(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+SystemTime time_of(double unix_seconds) {
+  // Prometheus has milliseconds; rounding makes equal grid points equal.
+  return SystemTime(std::chrono::milliseconds(std::llround(unix_seconds * 1000)));
+}
+
+// "NaN", "+Inf" and noise give a value that is not finite.
+double value_of(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return end == text.c_str() ? std::nan("") : value;
+}
+
+Result<Series> decode_series(const json& entry) {
+  if (!entry.is_object()) return invalid("a series is not an object");
+  Series series;
+  if (const auto labels = entry.find("metric"); labels != entry.end() && labels->is_object()) {
+    for (const auto& [name, value] : labels->items()) {
+      if (!value.is_string()) return invalid("label " + name + " is not a text");
+      series.labels[name] = value.get<std::string>();
+    }
+  }
+  const auto values = entry.find("values");
+  if (values == entry.end()) return series;  // native histograms only
+  if (!values->is_array()) return invalid("values is not a list");
+  constexpr double kLastTime = 253402300799;  // the year 9999
+  for (const auto& point : *values) {
+    if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_string()) {
+      return invalid("a point is not [time, \"value\"]");
+    }
+    const double time = point[0].get<double>();
+    const double value = value_of(point[1].get<std::string>());
+    if (!(std::abs(time) <= kLastTime)) return invalid("a time is out of range");
+    if (std::isfinite(value)) series.points.emplace_back(time_of(time), value);
+  }
+  std::stable_sort(series.points.begin(), series.points.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  return series;
+}
+
+}  // namespace
+
+const std::string& Series::label(const std::string& name) const {
+  static const std::string kNone;
+  const auto found = labels.find(name);
+  return found == labels.end() ? kNone : found->second;
+}
+
+Result<Matrix> decode_matrix(std::string_view text) {
+  // A matrix nests 6 levels; anything deep is stopped before it becomes a tree.
+  constexpr int kMaxNesting = 16;
+  bool too_deep = false;
+  const auto limit = [&too_deep](int depth, json::parse_event_t, json&) {
+    too_deep = too_deep || depth > kMaxNesting;
+    return !too_deep;
+  };
+  const json root = json::parse(text, limit, false);
+  if (too_deep) return invalid("nested too deep");
+  if (root.is_discarded() || !root.is_object()) return invalid("not a JSON object");
+  const std::string status = text_of(root, "status");
+  if (status == "error") {
+    return Error{Code::kUnavailable, text_of(root, "errorType") + ": " + text_of(root, "error")};
+  }
+  if (status != "success") return invalid("status is neither success nor error");
+
+  const auto data = root.find("data");
+  if (data == root.end() || !data->is_object()) return invalid("no data");
+  if (text_of(*data, "resultType") != "matrix") return invalid("the result is no matrix");
+  const auto result = data->find("result");
+  if (result == data->end() || !result->is_array()) return invalid("no result");
+  Matrix matrix;
+  for (const auto& entry : *result) {
+    WEIR_TRY(Series series, decode_series(entry));
+    matrix.series.push_back(std::move(series));
+  }
+  if (const auto warnings = root.find("warnings"); warnings != root.end() && warnings->is_array()) {
+    for (const auto& warning : *warnings) {
+      if (!warning.is_string()) continue;
+      matrix.warnings += (matrix.warnings.empty() ? "" : "; ") + warning.get<std::string>();
+    }
+  }
+  return matrix;
+}
+
+}  // namespace weir::metrics

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/metrics/prometheus_source.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "operator/metrics/promql.h"
+#include "worker/base/log.h"
+#include "worker/http/server.h"
+
+namespace weir::metrics {
+namespace {
+
+using estimator::Direction;
+using estimator::Freshness;
+using estimator::LinkKey;
+using estimator::LinkSample;
+using estimator::Scrape;
+using std::chrono::seconds;
+
+constexpr std::size_t kPoints = 32;    // what the estimator keeps
+constexpr seconds kServerTimeout{5};   // of the query, api.md 10
+constexpr seconds kRequestTimeout{8};  // and of the request around it
+constexpr const char* kPath = "/api/v1/query_range";
+
+std::optional<int> number(const std::string& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// From labels replica "0", link "1-2", dir "fwd". Nothing: not a link of ours.
+std::optional<LinkKey> link_of(const Series& series) {
+  const auto replica = number(series.label("replica"));
+  const std::string& link = series.label("link");
+  const auto dash = link.find('-');
+  if (!replica || dash == link.npos) return std::nullopt;
+  const auto from = number(link.substr(0, dash));
+  const auto to = number(link.substr(dash + 1));
+  const std::string& direction = series.label("dir");
+  if (!from || !to || *to != *from + 1 || (direction != "fwd" && direction != "bwd")) {
+    return std::nullopt;
+  }
+  return LinkKey{*replica, *from, direction == "fwd" ? Direction::kForward : Direction::kBackward};
+}
+
+std::string key_of(const Series& series) {
+  return series.label("pipeline_namespace") + "/" + series.label("pipeline_job");
+}
+
+// The series of one job that may be believed.
+struct Believed {
+  std::vector<const Series*> series;
+  std::size_t other_namespace = 0, other_worker = 0;
+};
+
+Believed believed(const Matrix& matrix, const JobQuery& job, const std::string& namespace_label) {
+  const std::string ns = job.key.substr(0, job.key.find('/'));
+  Believed out;
+  for (const auto& series : matrix.series) {
+    if (key_of(series) != job.key) continue;
+    if (!namespace_label.empty() && series.label(namespace_label) != ns) {
+      ++out.other_namespace;
+    } else if (!job.pods.contains(series.label("worker"))) {
+      ++out.other_worker;
+    } else {
+      out.series.push_back(&series);
+    }
+  }
+  return out;
+}
+
+std::map<std::string, SystemTime> last_seen_of(const Believed& job) {
+  std::map<std::string, SystemTime> out;  // by worker
+  for (const Series* series : job.series) {
+    if (series->label("series") != kStep || series->points.empty()) continue;
+    const double unix_seconds = series->points.back().second;
+    if (!(std::abs(unix_seconds) < 1e11)) continue;
+    out[series->label("worker")] =
+        SystemTime(std::chrono::milliseconds(std::llround(unix_seconds * 1000)));
+  }
+  return out;
+}
+
+// One Scrape per grid point at which some link had traffic. A link that two series claim (its
+// worker was replaced, or its peer moved) is that of the worker seen last, then of the newer
+// series.
+std::vector<Scrape> scrapes_of(const Believed& job,
+                               const std::map<std::string, SystemTime>& last_seen) {
+  std::map<LinkKey, std::map<SystemTime, double>> rtt;
+  std::vector<std::pair<LinkKey, const Series*>> goodput;
+  for (const Series* series : job.series) {
+    const auto link = link_of(*series);
+    if (!link || series->points.empty()) continue;
+    if (series->label("series") == kGoodput) goodput.emplace_back(*link, series);
+    if (series->label("series") != kRtt) continue;
+    for (const auto& [time, value] : series->points) {
+      if (value > 0) rtt[*link][time] = value;
+    }
+  }
+  const auto rank = [&last_seen](const Series* series) {
+    const auto seen = last_seen.find(series->label("worker"));
+    return std::make_tuple(seen == last_seen.end() ? SystemTime{} : seen->second,
+                           series->points.front().first);
+  };
+  std::stable_sort(goodput.begin(), goodput.end(), [&rank](const auto& a, const auto& b) {
+    return rank(a.second) < rank(b.second);
+  });
+
+  std::map<SystemTime, std::map<LinkKey, LinkSample>> grid;
+  for (const auto& [link, series] : goodput) {
+    for (const auto& [time, value] : series->points) {
+      if (value <= 0) continue;
+      const auto& trips = rtt[link];
+      const auto trip = trips.find(time);
+      grid[time][link] = {link, series->label("from_node"), series->label("to_node"), value,
+                          trip == trips.end() ? 0 : trip->second};
+    }
+  }
+  std::vector<Scrape> out;
+  for (const auto& [time, links] : grid) {
+    Scrape scrape{.time = time, .links = {}};
+    for (const auto& [link, sample] : links) scrape.links.push_back(sample);
+    out.push_back(std::move(scrape));
+  }
+  return out;
+}
+
+void judge(JobSamples& out, const JobQuery& job, const Believed& series, SystemTime now,
+           const std::string& namespace_label) {
+  if (!out.last_sample) {
+    out.freshness = Freshness::kNoSeries;
+    out.detail = "Prometheus has no weir_step of this job's pods";
+    if (series.other_namespace > 0) {
+      out.detail += "; " + std::to_string(series.other_namespace) + " series without label " +
+                    namespace_label + " of this namespace were dropped";
+    }
+    if (series.other_worker > 0) {
+      out.detail +=
+          "; " + std::to_string(series.other_worker) + " series of other pods were dropped";
+    }
+    return;
+  }
+  const auto age = std::chrono::duration_cast<seconds>(now - *out.last_sample);
+  if (age > job.stale_after) {
+    out.freshness = Freshness::kStale;
+    out.detail = "the newest weir_step is " + std::to_string(age.count()) + " s old, the limit " +
+                 std::to_string(job.stale_after.count()) + " s";
+    return;
+  }
+  out.freshness = Freshness::kFresh;
+}
+
+}  // namespace
+
+PrometheusSource::PrometheusSource(http::Transport* transport, Clock& clock, SourceOptions options)
+    : transport_(transport), clock_(clock), options_(std::move(options)) {}
+
+Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t points,
+                                     std::stop_token stop) {
+  // On a grid of steps, so that a point has the same time in every tick.
+  const auto step = std::max<std::int64_t>(1, options_.scrape_interval.count());
+  const auto now = std::chrono::duration_cast<seconds>(clock_.system_now().time_since_epoch());
+  const std::int64_t end = now.count() / step * step;
+  const std::int64_t start = end - static_cast<std::int64_t>(points - 1) * step;
+  http::Request request{.method = http::Method::kPost,
+                        .path = kPath,
+                        .headers = {{"Content-Type", "application/x-www-form-urlencoded"},
+                                    {"Accept", "application/json"}},
+                        .body = "query=" + http::percent_encoded(query) +
+                                "&start=" + std::to_string(start) + "&end=" + std::to_string(end) +
+                                "&step=" + std::to_string(step) +
+                                "&timeout=" + std::to_string(kServerTimeout.count()) + "s"};
+  if (options_.authorization) {
+    const std::string value = options_.authorization();
+    if (!value.empty()) request.headers.emplace_back("Authorization", value);
+  }
+
+  const SteadyTime began = clock_.now();
+  const auto told = [this, began](const char* reason) {
+    if (options_.observe) options_.observe(reason, clock_.now() - began);
+  };
+  auto answer = transport_->send(request, began + kRequestTimeout, std::move(stop));
+  if (!answer) {
+    told("transport");
+    return answer.error().with("query to Prometheus");
+  }
+  auto matrix = decode_matrix(answer->body);
+  if (answer->status != 200) {
+    told("prometheus");
+    const bool explained = !matrix && matrix.error().code == Code::kUnavailable;
+    return Error{Code::kUnavailable, "Prometheus answered " + std::to_string(answer->status) +
+                                         (explained ? ": " + matrix.error().message : "")};
+  }
+  told(matrix ? "" : matrix.error().code == Code::kInvalid ? "decode" : "prometheus");
+  if (matrix && !matrix->warnings.empty()) {
+    log_debug("metrics", "Prometheus warns", {{"warnings", matrix->warnings}});
+  }
+  return matrix;
+}
+
+void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, Samples& out,
+                                   std::stop_token stop) {
+  const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
+  const auto matrix = ask(window_query(labels, jobs.front()->window), kPoints, std::move(stop));
+  const SystemTime now = clock_.system_now();
+  for (const JobQuery* job : jobs) {
+    JobSamples& samples = out[job->key];
+    if (!matrix) {
+      samples.freshness = Freshness::kQueryFailed;
+      samples.detail = matrix.error().message;
+      continue;
+    }
+    const Believed series = believed(*matrix, *job, options_.namespace_label);
+    const auto last_seen = last_seen_of(series);
+    for (const auto& [worker, time] : last_seen) {
+      samples.last_sample = std::max(samples.last_sample.value_or(time), time);
+    }
+    samples.scrapes = scrapes_of(series, last_seen);
+    judge(samples, *job, series, now, options_.namespace_label);
+  }
+}
+
+void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples& out,
+                                     std::stop_token stop) {
+  const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
+  const auto matrix = ask(op_time_query(labels), 1, std::move(stop));
+  for (const auto& job : jobs) {
+    JobSamples& samples = out[job.key];
+    if (!matrix) {
+      // Links are known all the same; the planner's profile stands in for these times.
+      samples.detail += (samples.detail.empty() ? "" : "; ") + matrix.error().message;
+      continue;
+    }
+    struct Mean {
+      double sum = 0;
+      int count = 0;
+    };
+    std::map<int, std::pair<Mean, Mean>> stages;
+    for (const Series* series : believed(*matrix, job, options_.namespace_label).series) {
+      const auto stage = number(series->label("stage"));
+      if (!stage || series->points.empty() || series->points.back().second <= 0) continue;
+      auto& pair = stages[*stage];
+      Mean& mean = series->label("op") == "F" ? pair.first : pair.second;
+      mean.sum += series->points.back().second;
+      ++mean.count;
+    }
+    for (const auto& [stage, pair] : stages) {
+      if (pair.first.count == 0 || pair.second.count == 0) continue;
+      samples.stage_seconds[stage] = {pair.first.sum / pair.first.count,
+                                      pair.second.sum / pair.second.count};
+    }
+  }
+}
+
+void PrometheusSource::read_baselines(const std::vector<JobQuery>& jobs, std::stop_token stop) {
+  const SteadyTime now = clock_.now();
+  if (baseline_asked_ && now - *baseline_asked_ < options_.baseline_interval) return;
+  const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
+  const auto matrix = ask(baseline_query(labels), 1, std::move(stop));
+  if (!matrix) {
+    log_warn("metrics", "baselines unknown", {{"reason", matrix.error().message}});
+    return;  // asked again in the next tick
+  }
+  baseline_asked_ = now;
+  std::map<std::string, std::map<LinkKey, double>> found;
+  for (const auto& job : jobs) {
+    for (const Series* series : believed(*matrix, job, options_.namespace_label).series) {
+      const auto link = link_of(*series);
+      if (!link || series->points.empty() || series->points.back().second <= 0) continue;
+      double& rate = found[job.key][*link];
+      rate = std::max(rate, series->points.back().second);  // a replaced worker's link is the same
+    }
+  }
+  baselines_ = std::move(found);
+}
+
+std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQuery>& jobs,
+                                                          std::stop_token stop) {
+  Samples out;
+  if (transport_ == nullptr) {
+    for (const auto& job : jobs) {
+      out[job.key].freshness = Freshness::kNotConfigured;
+      out[job.key].detail = "the operator has no --prometheus-url";
+    }
+    return out;
+  }
+  if (jobs.empty()) return out;
+  std::map<seconds, std::vector<const JobQuery*>> windows;
+  for (const auto& job : jobs) windows[job.window].push_back(&job);
+  for (const auto& [window, members] : windows) read_window(members, out, stop);
+
+  // A Prometheus that does not answer is asked no more in this tick.
+  const bool answers = std::any_of(out.begin(), out.end(), [](const auto& entry) {
+    return entry.second.freshness != Freshness::kQueryFailed;
+  });
+  if (answers) {
+    read_op_times(jobs, out, stop);
+    read_baselines(jobs, stop);
+  }
+  for (auto& [key, samples] : out) {
+    const auto known = baselines_.find(key);
+    if (known != baselines_.end()) samples.baseline = known->second;
+  }
+  return out;
+}
+
+}  // namespace weir::metrics

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/metrics/promql.h"
+
+namespace weir::metrics {
+namespace {
+
+constexpr const char* kJob = "pipeline_namespace,pipeline_job,worker";
+constexpr const char* kLink = ",replica,link,dir,from_node,to_node";
+
+std::string group(const QueryLabels& labels, const std::string& more) {
+  const std::string first = labels.namespace_label.empty() ? "" : labels.namespace_label + ",";
+  return " by (" + first + kJob + more + ") ";
+}
+
+std::string selector(const std::string& name, const QueryLabels& labels,
+                     const std::string& more = "") {
+  const std::string extra = labels.extra_matchers.empty() ? "" : "," + labels.extra_matchers;
+  return name + "{pipeline_job!=\"\"" + more + extra + "}";
+}
+
+std::string increase(const std::string& name, const QueryLabels& labels, const std::string& window,
+                     const std::string& more = "") {
+  return "increase(" + selector(name, labels, more) + "[" + window + "])";
+}
+
+std::string goodput(const QueryLabels& labels, const std::string& window) {
+  const std::string by = group(labels, kLink);
+  return "sum" + by + "(" + increase("weir_link_bytes_total", labels, window) + ") / sum" + by +
+         "(" + increase("weir_link_busy_seconds_total", labels, window) + ")";
+}
+
+std::string marked(const std::string& query, const char* part) {
+  return "label_replace(" + query + ", \"series\", \"" + part + "\", \"\", \"\")";
+}
+
+}  // namespace
+
+std::string window_query(const QueryLabels& labels, std::chrono::seconds window) {
+  return marked(goodput(labels, std::to_string(window.count()) + "s"), kGoodput) + " or " +
+         marked(
+             "max" + group(labels, kLink) + "(" + selector("weir_link_rtt_seconds", labels) + ")",
+             kRtt) +
+         " or " +
+         marked("max" + group(labels, "") + "(timestamp(" + selector("weir_step", labels) + "))",
+                kStep);
+}
+
+std::string op_time_query(const QueryLabels& labels) {
+  const std::string by = group(labels, ",stage,op");
+  const std::string ops = ",op=~\"F|B\"";
+  return "sum" + by + "(" + increase("weir_stage_op_seconds_sum", labels, "5m", ops) + ") / sum" +
+         by + "(" + increase("weir_stage_op_seconds_count", labels, "5m", ops) + ")";
+}
+
+std::string baseline_query(const QueryLabels& labels) {
+  // "> 0" drops the NaN of windows without traffic, which would count as lowest values.
+  return "quantile_over_time(0.95, (" + goodput(labels, "1m") + " > 0)[1h:30s])";
+}
+
+}  // namespace weir::metrics

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The questions to Prometheus (api.md 10, scheduling.md 5.1). Pure text. Every query groups by the
+// label that Prometheus itself sets for the namespace, so that forged series can be told apart.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace weir::metrics {
+
+// Label `series` of the window query's answer: which of its three parts a series belongs to.
+constexpr const char* kGoodput = "goodput";  // bytes per busy second
+constexpr const char* kRtt = "rtt";          // seconds
+constexpr const char* kStep = "step";        // time of the newest weir_step sample
+
+struct QueryLabels {
+  std::string namespace_label;  // "" = off
+  std::string extra_matchers;
+};
+
+// Goodput and round trip of every link, and the age of every worker, in one question.
+std::string window_query(const QueryLabels& labels, std::chrono::seconds window);
+// Mean seconds of F and B per worker and stage over 5 min.
+std::string op_time_query(const QueryLabels& labels);
+// 95 % quantile of goodput over 1 h.
+std::string baseline_query(const QueryLabels& labels);
+
+}  // namespace weir::metrics
