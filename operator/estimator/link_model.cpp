@@ -133,15 +133,18 @@ Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime
                        std::chrono::seconds stale_after) {
   Estimates estimates;
   estimates.freshness = source;
-  if (!state.scrapes.empty()) estimates.last_sample = state.scrapes.back().time;
-  if (source == Freshness::kFresh && state.scrapes.empty()) {
+  if (!state.scrapes.empty()) {
+    const SystemTime newest = state.scrapes.back().time;
+    estimates.last_sample = newest;
+    if (source == Freshness::kFresh && now - newest > stale_after) {
+      const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - newest);
+      estimates.freshness = Freshness::kStale;
+      estimates.detail = "the newest sample is " + std::to_string(age.count()) +
+                         " s old, the limit " + std::to_string(stale_after.count()) + " s";
+    }
+  } else if (source == Freshness::kFresh) {
     estimates.freshness = Freshness::kNoSeries;
     estimates.detail = "no link has had traffic yet";
-  } else if (source == Freshness::kFresh && now - *estimates.last_sample > stale_after) {
-    const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - *estimates.last_sample);
-    estimates.freshness = Freshness::kStale;
-    estimates.detail = "the newest sample is " + std::to_string(age.count()) +
-                       " s old, the limit " + std::to_string(stale_after.count()) + " s";
   }
   estimates.rates = rates_of(state);
   for (const auto& [link, sample] : newest_samples(state)) {

@@ -179,20 +179,20 @@ class Search {
     return used / stride % (limit + 1) < limit;
   }
 
-  // The cut of least sum of times among those with period <= P.
-  std::optional<Found> least_sum(double P) {
+  // The cut of least sum of times among those with period <= period.
+  std::optional<Found> least_sum(double period) {
     fronts_.assign((static_cast<std::size_t>(stages_) + 1) *
                        (static_cast<std::size_t>(layers_) + 1) *
                        static_cast<std::size_t>(counts_.states),
                    {});
-    P *= 1 + kRounding;
+    period *= 1 + kRounding;
     front(stages_, layers_, 0).push_back({});
     for (int s = stages_ - 1; s >= 0; --s) {
       for (int end = s + 1; end <= layers_ - (stages_ - 1 - s); ++end) {
         for (int used = 0; used < counts_.states; ++used) {
           if (front(s + 1, end, used).empty()) continue;
           for (int kind = 0; kind < static_cast<int>(p_.slots.kinds.size()); ++kind) {
-            if (may_use(kind, s, used)) extend(s, end, used, kind, P);
+            if (may_use(kind, s, used)) extend(s, end, used, kind, period);
           }
         }
       }
@@ -201,42 +201,42 @@ class Search {
   }
 
   // Adds stage s = [first, end) on `kind` in front of every suffix at (s+1, end, used).
-  void extend(int s, int end, int used, int kind, double P) {
+  void extend(int s, int end, int used, int kind, double period) {
     const Kind& device = p_.slots.kinds[static_cast<std::size_t>(kind)];
     const auto b = static_cast<std::size_t>(s);
     const bool last = s + 1 == stages_;
     const std::int64_t out = p_.chain.cut[static_cast<std::size_t>(end)];
     const double out_forward = last ? 0 : p_.links[b].forward.of(out);
     const double out_backward = last ? 0 : p_.links[b].backward.of(out);
-    if (std::max(out_forward, out_backward) > P) return;
+    if (std::max(out_forward, out_backward) > period) return;
     const int k = p_.shape.k;
     const int stride = p_.kinds.empty() ? counts_.stride[static_cast<std::size_t>(kind)] : 0;
     for (int first = end - 1; first >= s; --first) {
       if (s == 0 && first > 0) first = 0;
       const schedule::StageTime time = stage_time(p_.chain, device.device_class, first, end);
-      const double F = to_seconds(time.forward), B = to_seconds(time.backward);
-      if (F + B > P) return;  // and so does every longer stage
-      if (fastest_[static_cast<std::size_t>(first)] > s * P) continue;
+      const double forward = to_seconds(time.forward), backward = to_seconds(time.backward);
+      if (forward + backward > period) return;  // and so does every longer stage
+      if (fastest_[static_cast<std::size_t>(first)] > s * period) continue;
       if (device.usable_bytes > 0 &&
           stage_bytes(p_.chain, p_.shape, s, first, end) > device.usable_bytes) {
         continue;
       }
       const double in_forward =
           s == 0 ? 0 : p_.links[b - 1].forward.of(p_.chain.cut[static_cast<std::size_t>(first)]);
-      const double closing =
-          B + (k - 1) * std::max(B, out_backward) + F - k * P + out_forward + out_backward;
-      const double open = F + (k - 1) * std::max(F, in_forward) + B - k * P;
+      const double closing = backward + (k - 1) * std::max(backward, out_backward) + forward -
+                             k * period + out_forward + out_backward;
+      const double open = forward + (k - 1) * std::max(forward, in_forward) + backward - k * period;
       const Front& suffixes = front(s + 1, end, used);
       Front& fresh = front(s, first, used + stride);
       for (std::size_t i = 0; i < suffixes.size(); ++i) {
         const Entry& suffix = suffixes[i];
         if (!last && closing + suffix.psi > 0) continue;
-        insert(fresh,
-               {.sum = suffix.sum + F + B + out_forward + out_backward,
-                .psi = std::max(open, F + B - k * P + out_forward + out_backward + suffix.psi),
-                .end = end,
-                .kind = kind,
-                .next = static_cast<int>(i)});
+        insert(fresh, {.sum = suffix.sum + forward + backward + out_forward + out_backward,
+                       .psi = std::max(open, forward + backward - k * period + out_forward +
+                                                 out_backward + suffix.psi),
+                       .end = end,
+                       .kind = kind,
+                       .next = static_cast<int>(i)});
       }
     }
   }

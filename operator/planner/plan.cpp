@@ -207,20 +207,21 @@ class Planner {
   }
 
   Candidate best_with(int k, const std::vector<Task>& tasks) const {
-    std::optional<Candidate> best;
+    Candidate best;  // k has a task, so this becomes one of its plans
     std::size_t tried = 0;
     double shortest = 0;  // by the cost model
     for (const Task& task : tasks) {
       if (task.shape.k != k || tried == kTasksPerK) continue;
-      if (best && task.solved.best.front().seconds > shortest * kModelError) break;
+      if (tried > 0 && task.solved.best.front().seconds > shortest * kModelError) break;
       ++tried;
       for (Candidate& candidate : realise(task)) {
         candidate.seconds = simulated(candidate);
         if (shortest == 0 || candidate.objective < shortest) shortest = candidate.objective;
-        if (!best || candidate.seconds < best->seconds * kGain) best = std::move(candidate);
+        const bool first = best.chain == nullptr;
+        if (first || candidate.seconds < best.seconds * kGain) best = std::move(candidate);
       }
     }
-    return refined(*best);
+    return refined(best);
   }
 
   Candidate choose(const std::vector<Task>& tasks) const {

@@ -206,7 +206,8 @@ std::vector<int> place(const Slots& slots, const std::vector<int>& devices, cons
   if (slots.uniform) return devices;
   OrderSearch search(slots, chain, shape, cut);
   std::vector<int> best = search.exhaustive();
-  return best.empty() ? search.swaps(devices) : best;
+  if (best.empty()) best = search.swaps(devices);
+  return best;
 }
 
 }  // namespace weir::planner

@@ -94,6 +94,7 @@ std::vector<Bin> bins_of(const LinkView& view) {
   std::map<std::vector<int>, Bin> bins;
   for (const std::vector<double>& vector : view.vectors) {
     std::vector<int> key;
+    key.reserve(vector.size());
     for (const double seconds : vector) key.push_back(bin_of(seconds));
     Bin& bin = bins[key];
     bin.seconds.resize(vector.size(), 0);
@@ -143,6 +144,7 @@ std::vector<std::chrono::nanoseconds> transfer_quantile(const LinkView& view, in
     double both = 0;
     for (const std::size_t link : {i, i + 1}) {
       std::vector<double> seconds;
+      seconds.reserve(view.vectors.size());
       for (const std::vector<double>& vector : view.vectors) seconds.push_back(vector[link]);
       std::sort(seconds.begin(), seconds.end());
       const auto index = static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1));
@@ -152,6 +154,7 @@ std::vector<std::chrono::nanoseconds> transfer_quantile(const LinkView& view, in
     boundary = std::max(boundary, both / 2);
   }
   std::vector<std::chrono::nanoseconds> times;
+  times.reserve(result.size());
   for (const double seconds : result) times.push_back(from_seconds(seconds));
   return times;
 }

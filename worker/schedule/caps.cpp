@@ -21,12 +21,14 @@ int ceil_div(nanoseconds a, nanoseconds b) {
 
 std::vector<int> kfkb_caps(int stages, int micro_batches, int k) {
   std::vector<int> caps;
+  caps.reserve(static_cast<std::size_t>(stages));
   for (int s = 0; s < stages; ++s) caps.push_back(std::min(micro_batches, k * (stages - s)));
   return caps;
 }
 
 std::vector<int> slack_caps(int stages, int micro_batches, int slack) {
   std::vector<int> caps;
+  caps.reserve(static_cast<std::size_t>(stages));
   for (int s = 0; s < stages; ++s) {
     caps.push_back(std::min(micro_batches, 1 + slack * (stages - 1 - s)));
   }

@@ -35,8 +35,8 @@ Dispatcher::Dispatcher(Order order)
 
 std::optional<Op> Dispatcher::wanted(const StageProgress& progress) const {
   if (dispatch_ == Dispatch::kStrict) {
-    const auto next =
-        static_cast<std::size_t>(progress.forwards_started + progress.backwards_started);
+    const auto next = static_cast<std::size_t>(progress.forwards_started) +
+                      static_cast<std::size_t>(progress.backwards_started);
     if (next >= order_.size()) return std::nullopt;
     return order_[next];
   }

@@ -132,7 +132,7 @@ class Simulation {
     const std::optional<Op> op = dispatchers_[s].next_op(progress, ready);
     if (!op) return;
     if (now > stage.idle_since) {
-      const bool forward = dispatchers_[s].wanted(progress)->kind == OpKind::kForward;
+      const bool forward = dispatchers_[s].wanted(progress).value_or(*op).kind == OpKind::kForward;
       Idle& idle = timeline_.idle[s];
       (forward ? idle.wait_forward : idle.wait_backward) += nanoseconds(now - stage.idle_since);
     }
@@ -185,7 +185,7 @@ class Simulation {
     LinkState& link = (event.forward ? forward_ : backward_)[event.place];
     --link.outstanding;
     const std::size_t sender = event.forward ? event.place : event.place + 1U;
-    if (stages_[sender].blocked_by != &link || link.outstanding > *model_.window) return;
+    if (stages_[sender].blocked_by != &link || link.outstanding > model_.window.value_or(0)) return;
     stages_[sender].blocked_by = nullptr;
     try_start(sender, event.time);
   }

@@ -69,7 +69,8 @@ void check_ranks(const Plan& plan, std::vector<std::string>& broken) {
       broken.push_back(indexed("ranks", r) + ".stage: " + std::to_string(rank.stage) +
                        " is not below " + std::to_string(stages));
     } else {
-      ++count[static_cast<std::size_t>(rank.replica * stages + rank.stage)];
+      ++count[static_cast<std::size_t>(rank.replica) * plan.stages.size() +
+              static_cast<std::size_t>(rank.stage)];
     }
   }
   for (std::size_t i = 0; i < count.size(); ++i) {

@@ -97,7 +97,8 @@ Status decode_times(const json& node, const std::string& path, Layer& layer) {
     return invalid(path + "times", "not an object with a device class");
   }
   for (const auto& [device_class, entries] : classes->items()) {
-    const std::string here = path + "times." + device_class;
+    std::string here = path;
+    here.append("times.").append(device_class);
     if (!entries.is_array() || entries.empty()) return invalid(here, "not a list of times");
     std::vector<LayerTime>& times = layer.times[device_class];
     for (std::size_t i = 0; i < entries.size(); ++i) {
