@@ -77,7 +77,8 @@ Error failure(const std::string& path, int error) {
 }
 
 Result<FileMap> map_file(const std::string& path, std::size_t least) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK a named pipe would wait for a writer; a regular file ignores it.
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) return failure(path, errno);
   struct stat facts{};
   const int error = fstat(file, &facts) == 0 ? 0 : errno;
