@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "worker/device/device.h"
+
+namespace weir::device {
+namespace {
+
+TEST(HostDevice, CountsWhatIsHeldAndTheMostThatWas) {
+  const auto device = make_host_device();
+  Buffer first = device->allocate(1000);
+  Buffer second = device->allocate(24);
+  first = Buffer();
+
+  EXPECT_EQ(device->bytes_in_use(), 24);
+  EXPECT_EQ(device->bytes_peak(), 1024);
+}
+
+TEST(HostDevice, FreesABufferWithItsLastOwner) {
+  const auto device = make_host_device();
+  Buffer first = device->allocate(100);
+  const Buffer copy = first;
+  first = Buffer();
+
+  EXPECT_EQ(device->bytes_in_use(), 100);
+  EXPECT_EQ(copy.size(), 100U);
+}
+
+TEST(HostDevice, AlignsEveryBufferToACacheLine) {
+  const auto device = make_host_device();
+
+  for (const std::size_t size : {1U, 63U, 64U, 65U, 1000U}) {
+    const Buffer buffer = device->allocate(size);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0U) << size;
+  }
+}
+
+TEST(HostDevice, GivesAnEmptyButValidBufferForNoBytes) {
+  const auto device = make_host_device();
+
+  EXPECT_TRUE(device->allocate(0));
+}
+
+TEST(HostDevice, RefusesMoreThanItsMemory) {
+  const auto device = make_host_device();
+  const auto total = static_cast<std::size_t>(device->memory_bytes());
+
+  EXPECT_FALSE(device->allocate(total + 1));
+  EXPECT_FALSE(device->allocate(SIZE_MAX));
+  EXPECT_EQ(device->bytes_in_use(), 0);
+}
+
+TEST(HostDevice, LetsBuffersOutliveIt) {
+  auto device = make_host_device();
+  const Buffer buffer = device->allocate(8);
+  device.reset();
+
+  buffer.as<double>()[0] = 1;
+  EXPECT_EQ(buffer.as<double>()[0], 1);
+}
+
+TEST(HostDevice, TellsItsClassAndItsMemory) {
+  const auto device = make_host_device("A100-40");
+
+  EXPECT_EQ(device->name(), "A100-40");
+  EXPECT_GT(device->memory_bytes(), 1 << 20);
+  EXPECT_GT(device->memory_free_bytes(), 0);
+  EXPECT_LE(device->memory_free_bytes(), device->memory_bytes());
+}
+
+}  // namespace
+}  // namespace weir::device

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/system_memory.h"
+
+#include <gtest/gtest.h>
+
+namespace weir::device {
+namespace {
+
+constexpr auto kMeminfo =
+    "MemTotal:       24683452 kB\n"
+    "MemFree:        21587200 kB\n"
+    "MemAvailable:   24233196 kB\n"
+    "Broken:\n";
+
+TEST(SystemMemory, ReadsAFieldOfMeminfoInBytes) {
+  EXPECT_EQ(meminfo_bytes(kMeminfo, "MemTotal"), std::int64_t{24683452} * 1024);
+  EXPECT_EQ(meminfo_bytes(kMeminfo, "MemAvailable"), std::int64_t{24233196} * 1024);
+}
+
+TEST(SystemMemory, TakesNoOtherFieldForAMissingOne) {
+  EXPECT_FALSE(meminfo_bytes(kMeminfo, "Mem"));
+  EXPECT_FALSE(meminfo_bytes(kMeminfo, "Broken"));
+  EXPECT_FALSE(meminfo_bytes("", "MemTotal"));
+}
+
+TEST(SystemMemory, ReadsALimitOfEitherCgroupVersion) {
+  EXPECT_EQ(cgroup_bytes("1073741824\n"), 1073741824);
+  EXPECT_FALSE(cgroup_bytes("max\n"));
+  EXPECT_FALSE(cgroup_bytes("9223372036854771712\n"));
+  EXPECT_FALSE(cgroup_bytes(""));
+}
+
+}  // namespace
+}  // namespace weir::device
