@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/stage_testing.h"
+
+namespace weir::stage {
+namespace {
+
+using namespace std::chrono_literals;
+using device::Buffer;
+using std::chrono::nanoseconds;
+using SteadyClock = std::chrono::steady_clock;
+
+class Emulated : public ::testing::Test {
+ protected:
+  std::unique_ptr<Stage> emulated(nanoseconds forward, nanoseconds backward, nanoseconds update) {
+    EmulatedTimes times{.forward = [=](int samples) { return samples * forward; },
+                        .backward = [=](int samples) { return samples * backward; },
+                        .update = update};
+    return emulate(test::stage_of(model_, 0, 7, *device_), std::move(times), lateness_);
+  }
+
+  const Model model_ = test::model_of(test::small_options("mlp"));
+  const std::unique_ptr<device::Device> device_ = device::make_host_device();
+  const std::shared_ptr<Lateness> lateness_ = std::make_shared<Lateness>();
+  const test::Batch batch_{model_.options, 2, 1};
+};
+
+TEST_F(Emulated, TakesAtLeastTheTimeOfTheProfile) {
+  const auto stage = emulated(4ms, 6ms, 10ms);
+  stage->begin_step(0, 2);
+
+  const auto start = SteadyClock::now();
+  test::forward(*stage, 0, Buffer(), batch_.tokens());
+  const auto forward_end = SteadyClock::now();
+  test::backward(*stage, 0, Buffer());
+  const auto backward_end = SteadyClock::now();
+  stage->optimizer_step();
+  const auto end = SteadyClock::now();
+
+  EXPECT_GE(forward_end - start, 8ms);
+  EXPECT_GE(backward_end - forward_end, 12ms);
+  EXPECT_GE(end - backward_end, 10ms);
+}
+
+TEST_F(Emulated, CountsEachOpAsLateOrOverrun) {
+  const auto padded = emulated(1s / 100, 1s / 100, 0ns);
+  padded->begin_step(0, 2);
+  test::forward(*padded, 0, Buffer(), batch_.tokens());
+  test::backward(*padded, 0, Buffer());
+  padded->optimizer_step();  // not emulated: counts as neither
+
+  EXPECT_EQ(static_cast<std::int64_t>(lateness_->samples.size()) + lateness_->overruns, 2);
+  for (const auto late : lateness_->samples) EXPECT_GE(late, 0ns);
+}
+
+TEST_F(Emulated, CountsWorkThatIsSlowerThanTheProfile) {
+  const auto stage = emulated(0ns, 0ns, 1ns);
+  stage->begin_step(0, 2);
+  test::forward(*stage, 0, Buffer(), batch_.tokens());
+  test::backward(*stage, 0, Buffer());
+  stage->optimizer_step();
+
+  EXPECT_EQ(lateness_->overruns, 3);
+  EXPECT_TRUE(lateness_->samples.empty());
+}
+
+TEST_F(Emulated, DoesTheRealWork) {
+  const auto train = [&](Stage& stage) {
+    for (int step = 0; step < 2; ++step) {
+      stage.begin_step(step, 2);
+      test::forward(stage, 0, Buffer(), batch_.tokens());
+      test::backward(stage, 0, Buffer());
+      stage.optimizer_step();
+    }
+    return stage.loss();
+  };
+  const auto padded = emulated(1us, 1us, 1us);
+  const auto real = test::stage_of(model_, 0, 7, *device_);
+
+  EXPECT_EQ(train(*padded), train(*real));
+  EXPECT_TRUE(test::parameter_bits(*padded) == test::parameter_bits(*real));
+  EXPECT_EQ(padded->stash_bytes(), 0);
+  EXPECT_EQ(padded->output_bytes(2), real->output_bytes(2));
+  EXPECT_EQ(padded->input_bytes(2), real->input_bytes(2));
+}
+
+}  // namespace
+}  // namespace weir::stage

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/stage/ops/attention.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/ops/numeric.h"
+
+namespace weir::stage::ops {
+namespace {
+
+using test::dot;
+using test::Doubles;
+using test::Floats;
+using test::floats;
+using test::random_doubles;
+
+struct Attention : ::testing::TestWithParam<AttentionShape> {
+  AttentionShape s = GetParam();
+  std::size_t rows = static_cast<std::size_t>(s.samples * s.sequence);
+  std::size_t channels = static_cast<std::size_t>(s.channels);
+  Doubles qkv = random_doubles(rows * 3 * channels, 1, 2);
+  Doubles dy = random_doubles(rows * channels, 2);
+  Floats y = Floats(rows * channels, 9);
+  Floats log_sums = Floats(rows * static_cast<std::size_t>(s.heads));
+  Floats scratch = Floats(attention_scratch_floats(s));
+
+  void SetUp() override {
+    attention_forward(s, floats(qkv).data(), y.data(), log_sums.data(), scratch.data());
+  }
+
+  // One row of one head, straight from the definition.
+  void reference_row(const Doubles& in, std::size_t sample, std::size_t t, std::size_t head,
+                     Doubles& out) const {
+    const std::size_t size = channels / static_cast<std::size_t>(s.heads);
+    const auto sequence = static_cast<std::size_t>(s.sequence);
+    const auto at = [&](std::size_t row, std::size_t part, std::size_t i) {
+      return in[((sample * sequence + row) * 3 + part) * channels + head * size + i];
+    };
+    Doubles weight;
+    double sum = 0;
+    for (std::size_t j = 0; j <= t; ++j) {
+      double score = 0;
+      for (std::size_t i = 0; i < size; ++i) score += at(t, 0, i) * at(j, 1, i);
+      weight.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
+      sum += weight.back();
+    }
+    for (std::size_t i = 0; i < size; ++i) {
+      double value = 0;
+      for (std::size_t j = 0; j <= t; ++j) value += weight[j] / sum * at(j, 2, i);
+      out[(sample * sequence + t) * channels + head * size + i] = value;
+    }
+  }
+
+  Doubles reference(const Doubles& in) const {
+    Doubles out(rows * channels);
+    for (std::size_t b = 0; b < static_cast<std::size_t>(s.samples); ++b) {
+      for (std::size_t t = 0; t < static_cast<std::size_t>(s.sequence); ++t) {
+        for (std::size_t h = 0; h < static_cast<std::size_t>(s.heads); ++h) {
+          reference_row(in, b, t, h, out);
+        }
+      }
+    }
+    return out;
+  }
+};
+
+TEST_P(Attention, ForwardFollowsTheDefinition) {
+  test::expect_close(y, reference(qkv));
+}
+
+struct SmallAttention : Attention {};  // differences of every element
+
+TEST_P(SmallAttention, BackwardIsTheGradient) {
+  Floats dqkv(qkv.size(), 9);
+  attention_backward(s, floats(qkv).data(), y.data(), log_sums.data(), floats(dy).data(),
+                     dqkv.data(), scratch.data());
+
+  test::expect_gradient(dqkv, qkv, [&](const Doubles& v) { return dot(reference(v), dy); });
+}
+
+// Across blocks of rows: the derivative along one random direction is enough.
+TEST_P(Attention, BackwardIsTheDerivativeAlongADirection) {
+  Floats dqkv(qkv.size(), 9);
+  attention_backward(s, floats(qkv).data(), y.data(), log_sums.data(), floats(dy).data(),
+                     dqkv.data(), scratch.data());
+  const Doubles direction = random_doubles(qkv.size(), 7);
+  const auto loss_at = [&](double step) {
+    Doubles moved = qkv;
+    for (std::size_t i = 0; i < moved.size(); ++i) moved[i] += step * direction[i];
+    return dot(reference(moved), dy);
+  };
+  const double expected = (loss_at(1e-5) - loss_at(-1e-5)) / 2e-5;
+  const double actual = dot(Doubles(dqkv.begin(), dqkv.end()), direction);
+
+  EXPECT_NEAR(actual, expected, 1e-4 * std::max(1.0, std::abs(expected)));
+}
+
+TEST_P(Attention, NoOutputDependsOnALaterToken) {
+  const std::size_t last = (static_cast<std::size_t>(s.sequence) - 1) * 3 * channels;
+  Doubles changed = qkv;
+  for (std::size_t i = 0; i < 3 * channels; ++i) changed[last + i] += 1;
+  Floats other(y.size());
+  attention_forward(s, floats(changed).data(), other.data(), log_sums.data(), scratch.data());
+
+  for (std::size_t i = 0; i < (static_cast<std::size_t>(s.sequence) - 1) * channels; ++i) {
+    EXPECT_EQ(other[i], y[i]);
+  }
+}
+
+TEST(AttentionScores, MayBeLargeWithoutOverflow) {
+  const AttentionShape shape{1, 3, 4, 1};
+  const Floats qkv(36, 100);
+  Floats y(12), log_sums(3), scratch(attention_scratch_floats(shape));
+  attention_forward(shape, qkv.data(), y.data(), log_sums.data(), scratch.data());
+
+  for (const float value : y) EXPECT_NEAR(value, 100, 1e-3);
+}
+
+const AttentionShape kOneToken{1, 1, 4, 1}, kRagged{2, 5, 6, 2}, kFour{1, 8, 8, 4},
+    kThreeBlocks{2, 101, 12, 3};
+INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention, ::testing::Values(kOneToken, kRagged, kFour));
+INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
+                         ::testing::Values(kOneToken, kRagged, kFour, kThreeBlocks));
+
+}  // namespace
+}  // namespace weir::stage::ops

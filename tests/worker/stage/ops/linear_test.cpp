@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/stage/ops/linear.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/ops/numeric.h"
+
+namespace weir::stage::ops {
+namespace {
+
+using test::dot;
+using test::Doubles;
+using test::Floats;
+using test::floats;
+using test::random_doubles;
+
+Doubles reference(LinearShape s, const Doubles& x, const Doubles& w, const Doubles& b) {
+  Doubles y;
+  for (int r = 0; r < s.rows; ++r) {
+    for (int o = 0; o < s.outputs; ++o) {
+      double sum = b[static_cast<std::size_t>(o)];
+      for (int i = 0; i < s.inputs; ++i) {
+        sum += x[static_cast<std::size_t>(r * s.inputs + i)] *
+               w[static_cast<std::size_t>(o * s.inputs + i)];
+      }
+      y.push_back(sum);
+    }
+  }
+  return y;
+}
+
+struct Linear : ::testing::TestWithParam<LinearShape> {
+  static std::size_t count(int a, int b) {
+    return static_cast<std::size_t>(a) * static_cast<std::size_t>(b);
+  }
+  LinearShape s = GetParam();
+  Doubles x = random_doubles(count(s.rows, s.inputs), 1);
+  Doubles w = random_doubles(count(s.outputs, s.inputs), 2);
+  Doubles b = random_doubles(count(s.outputs, 1), 3);
+  Doubles dy = random_doubles(count(s.rows, s.outputs), 4);
+};
+
+TEST_P(Linear, ForwardIsTheProductPlusBiasAndResidual) {
+  Floats y(dy.size());
+  linear_forward(s, floats(x).data(), floats(w).data(), floats(b).data(), nullptr, y.data());
+  Doubles expected = reference(s, x, w, b);
+  test::expect_close(y, expected);
+
+  linear_forward(s, floats(x).data(), floats(w).data(), floats(b).data(), floats(dy).data(),
+                 y.data());
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += dy[i];
+  test::expect_close(y, expected);
+
+  linear_forward(s, floats(x).data(), floats(w).data(), nullptr, nullptr, y.data());
+  test::expect_close(y, reference(s, x, w, Doubles(b.size(), 0)));
+}
+
+TEST_P(Linear, BackwardIsTheGradient) {
+  Floats dx(x.size(), 9), dw(w.size(), 0), db(b.size(), 0);
+  linear_backward_input(s, floats(dy).data(), floats(w).data(), dx.data());
+  linear_backward_parameters(s, floats(x).data(), floats(dy).data(), dw.data(), db.data());
+
+  test::expect_gradient(dx, x, [&](const Doubles& v) { return dot(reference(s, v, w, b), dy); });
+  test::expect_gradient(dw, w, [&](const Doubles& v) { return dot(reference(s, x, v, b), dy); });
+  test::expect_gradient(db, b, [&](const Doubles& v) { return dot(reference(s, x, w, v), dy); });
+}
+
+TEST_P(Linear, BackwardAddsToParameterGradients) {
+  Floats once(w.size(), 0), bias_once(b.size(), 0);
+  linear_backward_parameters(s, floats(x).data(), floats(dy).data(), once.data(), bias_once.data());
+  Floats added(w.size(), 1), bias_added(b.size(), 1);
+  linear_backward_parameters(s, floats(x).data(), floats(dy).data(), added.data(),
+                             bias_added.data());
+
+  for (std::size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(added[i], once[i] + 1, 1e-5);
+  for (std::size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(bias_added[i], bias_once[i] + 1, 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
+                         ::testing::Values(LinearShape{1, 1, 1}, LinearShape{4, 8, 16},
+                                           LinearShape{7, 5, 19}));
+
+}  // namespace
+}  // namespace weir::stage::ops

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/stage/parameters.h"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/stage_testing.h"
+
+namespace weir::stage {
+namespace {
+
+LayerParameters made(const std::vector<ParameterSpec>& specs, int layer, std::uint64_t seed,
+                     device::Device& device) {
+  auto result = LayerParameters::make(specs, layer, seed, device);
+  EXPECT_TRUE(result.ok());
+  return *std::move(result);
+}
+
+std::vector<float> values_of(const LayerParameters& parameters, std::size_t index,
+                             std::size_t count) {
+  return {parameters.values()[index], parameters.values()[index] + count};
+}
+
+TEST(Parameters, StartFromSeedLayerAndNameOnly) {
+  const auto device = device::make_host_device();
+  const ParameterSpec a{"a", {10, 10}, 0, 0.5F};
+  const ParameterSpec b{"b", {10, 10}, 0, 0.5F};
+  const auto alone = values_of(made({a}, 3, 1, *device), 0, 100);
+
+  EXPECT_EQ(values_of(made({b, a}, 3, 1, *device), 1, 100), alone);
+  EXPECT_NE(values_of(made({b}, 3, 1, *device), 0, 100), alone);
+  EXPECT_NE(values_of(made({a}, 4, 1, *device), 0, 100), alone);
+  EXPECT_NE(values_of(made({a}, 3, 2, *device), 0, 100), alone);
+}
+
+TEST(Parameters, HaveTheMeanAndDeviationOfTheirSpecification) {
+  const auto device = device::make_host_device();
+  const auto values = values_of(made({{"w", {100, 100}, 2, 0.5F}}, 0, 1, *device), 0, 10000);
+  double mean = 0, square = 0;
+  for (const float value : values) mean += value / 1e4;
+  for (const float value : values) square += (value - mean) * (value - mean) / 1e4;
+
+  EXPECT_NEAR(mean, 2, 0.02);
+  EXPECT_NEAR(std::sqrt(square), 0.5, 0.01);
+}
+
+TEST(Parameters, DecayMatricesButNotVectors) {
+  const auto device = device::make_host_device();
+  auto parameters = made({{"w", {1, 2}, 1, 0}, {"b", {2}, 1, 0}}, 0, 1, *device);
+  parameters.zero_gradients();
+  parameters.update({0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+
+  EXPECT_FLOAT_EQ(parameters.values()[0][0], 0.95F);
+  EXPECT_EQ(parameters.values()[1][0], 1);
+}
+
+TEST(Parameters, ListTheirFourParts) {
+  const auto device = device::make_host_device();
+  const auto parameters = made({{"w", {2, 3}, 1, 0}, {"b", {2}, 0, 0}}, 5, 1, *device);
+  std::vector<Parameter> list;
+  parameters.append_to(list);
+
+  ASSERT_EQ(list.size(), 2U);
+  EXPECT_EQ(list[0].layer, 5);
+  EXPECT_EQ(list[0].name, "w");
+  EXPECT_EQ(list[0].shape, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(list[0].value.size(), 6U);
+  EXPECT_EQ(list[1].value.data(), parameters.values()[1]);
+  EXPECT_EQ(list[1].gradient.data(), parameters.gradients()[1]);
+  EXPECT_EQ(list[1].adam_v.data() + 2, list[0].value.data() + 4 * 8);
+}
+
+TEST(LearningRate, WarmsUpThenStaysConstant) {
+  ModelOptions options;
+  options.learning_rate = 1;
+  options.warmup_steps = 4;
+
+  EXPECT_FLOAT_EQ(adamw_step(options, 0).rate, 0.25F);
+  EXPECT_FLOAT_EQ(adamw_step(options, 3).rate, 1);
+  EXPECT_FLOAT_EQ(adamw_step(options, 1000).rate, 1);
+}
+
+TEST(LearningRate, FallsAlongACosineToATenth) {
+  ModelOptions options;
+  options.learning_rate = 1;
+  options.warmup_steps = 10;
+  options.schedule = "cosine";
+  options.total_steps = 110;
+
+  EXPECT_FLOAT_EQ(adamw_step(options, 10).rate, 1);
+  EXPECT_FLOAT_EQ(adamw_step(options, 60).rate, 0.55F);
+  EXPECT_FLOAT_EQ(adamw_step(options, 110).rate, 0.1F);
+  EXPECT_FLOAT_EQ(adamw_step(options, 500).rate, 0.1F);
+}
+
+TEST(LearningRate, CorrectsTheMomentsFromTheFirstStepOn) {
+  const auto first = adamw_step(ModelOptions{}, 0);
+  const auto second = adamw_step(ModelOptions{}, 1);
+
+  EXPECT_FLOAT_EQ(first.correction1, 0.1F);
+  EXPECT_FLOAT_EQ(first.correction2, 0.05F);
+  EXPECT_FLOAT_EQ(second.correction1, 0.19F);
+}
+
+}  // namespace
+}  // namespace weir::stage

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/stage/registry.h"
+
+#include <functional>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/stage_testing.h"
+
+namespace weir::stage {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(Registry, KnowsItsModels) {
+  EXPECT_THAT(model_names(),
+              ElementsAre("mlp", "gpt-tiny", "gpt-mini", "gpt-125m", "gpt-350m", "gpt-1.3b"));
+  for (const auto& name : model_names()) {
+    const Model model = test::model_of(test::small_options(name));
+    EXPECT_GE(model.layers.size(), 8U) << name;
+    EXPECT_EQ(model.layers.back().output_bytes_per_sample, 0) << name;
+  }
+}
+
+TEST(Registry, NamesAnUnknownModelAndTheKnownOnes) {
+  const auto described = describe_model(test::small_options("gpt-5"));
+
+  ASSERT_FALSE(described.ok());
+  EXPECT_EQ(described.error().code, Code::kInvalid);
+  EXPECT_THAT(described.error().message, HasSubstr("unknown model gpt-5; known are mlp, gpt-tiny"));
+}
+
+std::int64_t parameters_of(const std::string& name) {
+  ModelOptions options = test::small_options(name);
+  options.sequence = 1024;
+  options.vocabulary = 50304;
+  std::int64_t bytes = 0;
+  for (const auto& layer : test::model_of(options).layers) bytes += layer.parameter_bytes;
+  return bytes / 4;
+}
+
+// 12 C^2 + 13 C for each block, V C and T C to embed, V C for the untied head, 2 C for the last
+// norm.
+TEST(Registry, GptSizesHaveTheirPublishedNumberOfParameters) {
+  EXPECT_EQ(parameters_of("gpt-125m"), 12 * 7087872LL + 2 * 50304 * 768 + 1024 * 768 + 2 * 768);
+  EXPECT_NEAR(static_cast<double>(parameters_of("gpt-350m") - 50304 * 1024), 355e6, 3e6);
+  EXPECT_NEAR(static_cast<double>(parameters_of("gpt-1.3b") - 50304 * 2048), 1.31e9, 2e7);
+}
+
+TEST(Registry, GivesEqualLayersOneKind) {
+  const Model model = test::model_of(test::small_options("gpt-tiny"));
+  std::set<std::string> kinds, ids;
+  for (const auto& layer : model.layers) {
+    kinds.insert(layer.kind);
+    ids.insert(layer.id);
+  }
+
+  EXPECT_EQ(kinds.size(), 3U);
+  EXPECT_EQ(ids.size(), 8U);
+  EXPECT_EQ(model.layers[1].id, "block0");
+  EXPECT_EQ(model.layers[6].id, "block5");
+}
+
+TEST(Registry, DigestsWhatDecidesTheMathematics) {
+  const auto digest_with = [](const std::function<void(ModelOptions&)>& change) {
+    ModelOptions options = test::small_options("gpt-tiny");
+    change(options);
+    return test::model_of(options).digest;
+  };
+  const std::set<std::string> digests = {
+      digest_with([](ModelOptions&) {}),
+      digest_with([](ModelOptions& o) { o.name = "mlp"; }),
+      digest_with([](ModelOptions& o) { o.sequence = 5; }),
+      digest_with([](ModelOptions& o) { o.vocabulary = 14; }),
+      digest_with([](ModelOptions& o) { o.seed = 2; }),
+      digest_with([](ModelOptions& o) { o.learning_rate = 2e-2; }),
+      digest_with([](ModelOptions& o) { o.weight_decay = 0; }),
+      digest_with([](ModelOptions& o) { o.warmup_steps = 1; }),
+  };
+
+  EXPECT_EQ(digests.size(), 8U);
+  EXPECT_THAT(*digests.begin(), StartsWith("sha256:"));
+  EXPECT_EQ(digest_with([](ModelOptions&) {}), digest_with([](ModelOptions&) {}));
+}
+
+TEST(Registry, NamesTheOptionThatIsWrong) {
+  const auto message_with = [](const std::function<void(ModelOptions&)>& change) {
+    ModelOptions options = test::small_options("mlp");
+    change(options);
+    const auto described = describe_model(options);
+    return described.ok() ? "" : described.error().message;
+  };
+
+  EXPECT_EQ(message_with([](ModelOptions& o) { o.sequence = 0; }),
+            "sequence: 0 is not within 1..65536");
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.vocabulary = 1; }), StartsWith("vocabulary: 1"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.beta1 = 1; }), StartsWith("beta1:"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.beta2 = -1; }), StartsWith("beta2:"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.epsilon = 0; }), StartsWith("epsilon:"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.learning_rate = -1; }),
+              StartsWith("learning rate:"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.weight_decay = -1; }),
+              StartsWith("weight decay:"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.warmup_steps = -1; }), StartsWith("warmup:"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.schedule = "linear"; }),
+              HasSubstr("linear is neither constant nor cosine"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.schedule = "cosine"; }),
+              HasSubstr("needs the total number of steps"));
+}
+
+}  // namespace
+}  // namespace weir::stage

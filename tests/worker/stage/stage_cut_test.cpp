@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers do not depend on the plan: two stages chained by hand give the bits of the whole model,
+// for every cut and for every order in which micro-batches are in flight.
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/stage_testing.h"
+
+namespace weir::stage {
+namespace {
+
+using device::Buffer;
+
+constexpr int kMicroBatches = 4, kSamples = 2, kSteps = 3;
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<std::uint32_t> parameters;
+};
+
+// A chain of stages that runs groups of `in_flight` forwards, then their backwards.
+class Chain {
+ public:
+  Chain(const Model& model, std::vector<std::pair<int, int>> cut) : model_(model) {
+    for (const auto& [first, last] : cut) {
+      stages_.push_back(test::stage_of(model, first, last, *device_));
+    }
+  }
+
+  Trained train(int in_flight) {
+    Trained trained;
+    for (int step = 0; step < kSteps; ++step) {
+      for (auto& stage : stages_) stage->begin_step(step, kMicroBatches * kSamples);
+      for (int m = 0; m < kMicroBatches; m += in_flight) {
+        for (int i = m; i < m + in_flight; ++i) forward(step, i);
+        for (int i = m; i < m + in_flight; ++i) backward(i);
+      }
+      for (auto& stage : stages_) stage->optimizer_step();
+      trained.losses.push_back(stages_.back()->loss());
+    }
+    for (auto& stage : stages_) {
+      const auto bits = test::parameter_bits(*stage);
+      trained.parameters.insert(trained.parameters.end(), bits.begin(), bits.end());
+    }
+    return trained;
+  }
+
+ private:
+  void forward(int step, int micro_batch) {
+    const test::Batch batch(model_.options, kSamples,
+                            static_cast<std::uint64_t>(step * kMicroBatches + micro_batch));
+    Buffer current;
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+      Tokens tokens{.samples = kSamples};
+      if (s == 0) tokens.inputs = batch.tokens().inputs;
+      if (s + 1 == stages_.size()) tokens.targets = batch.tokens().targets;
+      current = test::forward(*stages_[s], micro_batch, current, tokens);
+    }
+    EXPECT_FALSE(current);
+  }
+  void backward(int micro_batch) {
+    Buffer gradient;
+    for (std::size_t s = stages_.size(); s-- > 0;) {
+      gradient = test::backward(*stages_[s], micro_batch, gradient);
+    }
+    EXPECT_FALSE(gradient);
+  }
+
+  const Model& model_;
+  std::unique_ptr<device::Device> device_ = device::make_host_device();
+  std::vector<std::unique_ptr<Stage>> stages_;
+};
+
+class StageCut : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(StageCut, GivesTheBitsOfTheWholeModelAtEveryLayerAndInEveryOrder) {
+  const Model model = test::model_of(test::small_options(GetParam()));
+  const int last = test::last_layer(model);
+  const Trained whole = Chain(model, {{0, last}}).train(1);
+
+  for (int cut = 0; cut < last; ++cut) {
+    for (const int in_flight : {1, 2, 4}) {
+      const Trained parts = Chain(model, {{0, cut}, {cut + 1, last}}).train(in_flight);
+      EXPECT_EQ(parts.losses, whole.losses) << "cut after " << cut << ", in flight " << in_flight;
+      EXPECT_TRUE(parts.parameters == whole.parameters)
+          << "cut after " << cut << ", in flight " << in_flight;
+    }
+  }
+}
+
+TEST_P(StageCut, GivesTheSameBitsWithOneStageForEachLayer) {
+  const Model model = test::model_of(test::small_options(GetParam()));
+  const int last = test::last_layer(model);
+  std::vector<std::pair<int, int>> single;
+  for (int i = 0; i <= last; ++i) single.emplace_back(i, i);
+  const Trained whole = Chain(model, {{0, last}}).train(2);
+  const Trained parts = Chain(model, single).train(4);
+
+  EXPECT_EQ(parts.losses, whole.losses);
+  EXPECT_TRUE(parts.parameters == whole.parameters);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::Values("mlp", "gpt-tiny"),
+                         test::model_test_name);
+
+}  // namespace
+}  // namespace weir::stage

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of one stage: gradients of whole models, losses, misuse, no memory left.
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/stage/stage_testing.h"
+
+namespace weir::stage {
+namespace {
+
+using device::Buffer;
+using ::testing::HasSubstr;
+
+class WholeModel : public ::testing::TestWithParam<std::string> {
+ protected:
+  const Model model_ = test::model_of(test::small_options(GetParam()));
+  const std::unique_ptr<device::Device> device_ = device::make_host_device();
+  const std::unique_ptr<Stage> stage_ =
+      test::stage_of(model_, 0, test::last_layer(model_), *device_);
+  const test::Batch batch_{model_.options, 2, 1};
+
+  double loss() {
+    stage_->begin_step(0, 2);
+    test::forward(*stage_, 0, Buffer(), batch_.tokens());
+    return stage_->loss();
+  }
+};
+
+// Each parameter is moved along its own gradient g: the loss must rise by |g|^2 a unit. The step is
+// chosen so that the loss changes by about 1e-2 in total: rounding of the float forward (1e-7) and
+// the third derivative both stay below the tolerance of 2 %.
+TEST_P(WholeModel, HasTheGradientOfItsLossInEveryParameter) {
+  loss();
+  test::backward(*stage_, 0, Buffer());
+  const std::vector<Parameter> parameters = stage_->parameters();
+  std::vector<std::vector<float>> gradients;  // the next forward's begin_step zeroes the stage's
+  for (const auto& parameter : parameters) {
+    gradients.emplace_back(parameter.gradient.begin(), parameter.gradient.end());
+  }
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const Parameter& parameter = parameters[p];
+    const std::vector<float>& gradient = gradients[p];
+    const std::vector<float> before(parameter.value.begin(), parameter.value.end());
+    double square = 0;
+    for (const float g : gradient) square += double{g} * double{g};
+    ASSERT_GT(square, 0) << parameter.layer << ' ' << parameter.name;
+    const double length = std::sqrt(square);
+    const double step = std::min(5e-3 / square, 0.02 / length);
+    const auto loss_at = [&](double by) {
+      for (std::size_t i = 0; i < before.size(); ++i) {
+        parameter.value[i] = static_cast<float>(double{before[i]} + by * double{gradient[i]});
+      }
+      return loss();
+    };
+    const double slope = (loss_at(step) - loss_at(-step)) / (2 * step);
+    loss_at(0);
+    EXPECT_NEAR(slope / square, 1, 0.02) << parameter.layer << ' ' << parameter.name;
+  }
+}
+
+TEST_P(WholeModel, StartsNearTheLossOfGuessing) {
+  EXPECT_NEAR(loss(), std::log(13), GetParam() == "mlp" ? 1.5 : 0.3);
+}
+
+TEST_P(WholeModel, WeighsMicroBatchesByTheirShareOfTheStep) {
+  stage_->begin_step(0, 2);
+  test::forward(*stage_, 0, Buffer(), batch_.tokens());
+  test::backward(*stage_, 0, Buffer());
+  std::vector<float> once;
+  for (const auto& parameter : stage_->parameters()) {
+    once.insert(once.end(), parameter.gradient.begin(), parameter.gradient.end());
+  }
+
+  stage_->begin_step(0, 4);  // the same samples twice: the same mean gradient
+  for (const int micro_batch : {0, 1}) {
+    test::forward(*stage_, micro_batch, Buffer(), batch_.tokens());
+    test::backward(*stage_, micro_batch, Buffer());
+  }
+  std::size_t i = 0;
+  for (const auto& parameter : stage_->parameters()) {
+    for (const float g : parameter.gradient) ASSERT_NEAR(g, once[i++], 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, WholeModel, ::testing::Values("mlp", "gpt-tiny"),
+                         test::model_test_name);
+
+class OneStage : public ::testing::Test {
+ protected:
+  const Model model_ = test::model_of(test::small_options("mlp"));
+  const std::unique_ptr<device::Device> device_ = device::make_host_device();
+  const test::Batch batch_{model_.options, 1, 1};
+
+  std::unique_ptr<Stage> stage(int first, int last) {
+    return test::stage_of(model_, first, last, *device_);
+  }
+};
+
+TEST_F(OneStage, MeansTheLossOfTheMicroBatchesSoFar) {
+  const auto whole = stage(0, 7);
+  const test::Batch other(model_.options, 1, 2);
+  const auto loss_of = [&](const test::Batch& batch) {
+    whole->begin_step(0, 2);
+    test::forward(*whole, 0, Buffer(), batch.tokens());
+    return whole->loss();
+  };
+  const double first = loss_of(batch_), second = loss_of(other);
+
+  whole->begin_step(0, 2);
+  EXPECT_TRUE(std::isnan(whole->loss()));
+  test::forward(*whole, 0, Buffer(), batch_.tokens());
+  test::forward(*whole, 1, Buffer(), other.tokens());
+  EXPECT_NEAR(whole->loss(), (first + second) / 2, 1e-12);
+}
+
+TEST_F(OneStage, HasNoLossBeforeTheLastLayer) {
+  const auto first = stage(0, 3);
+  first->begin_step(0, 1);
+  test::forward(*first, 0, Buffer(), batch_.tokens());
+
+  EXPECT_TRUE(std::isnan(first->loss()));
+}
+
+TEST_F(OneStage, TellsTheSizesOfItsMessages) {
+  EXPECT_EQ(stage(0, 3)->input_bytes(2), 0);
+  EXPECT_EQ(stage(0, 3)->output_bytes(2), 2 * 4 * 128 * 4);
+  EXPECT_EQ(stage(4, 7)->input_bytes(2), 2 * 4 * 128 * 4);
+  EXPECT_EQ(stage(4, 7)->output_bytes(2), 0);
+}
+
+TEST_F(OneStage, ForgetsAnAbandonedStep) {
+  const auto first = stage(0, 3);
+  first->begin_step(0, 1);
+  test::forward(*first, 0, Buffer(), batch_.tokens());
+  first->begin_step(0, 1);
+
+  EXPECT_EQ(first->stash_bytes(), 0);
+  test::forward(*first, 0, Buffer(), batch_.tokens());
+}
+
+TEST_F(OneStage, RefusesLayersThatTheModelLacks) {
+  for (const auto& [first, last] : {std::pair{-1, 3}, {3, 2}, {0, 8}}) {
+    const auto made = make_stage(model_, first, last, *device_);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, Code::kInvalid);
+    EXPECT_THAT(made.error().message, HasSubstr("the model has 0..7"));
+  }
+}
+
+using OneStageDeathTest = OneStage;
+
+TEST_F(OneStageDeathTest, StopsTheProgramWhenTheOrderIsBroken) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto whole = stage(0, 7);
+  EXPECT_DEATH(test::forward(*whole, 0, Buffer(), batch_.tokens()), "begin_step comes before");
+  whole->begin_step(0, 2);
+  test::forward(*whole, 0, Buffer(), batch_.tokens());
+  test::forward(*whole, 1, Buffer(), batch_.tokens());
+  EXPECT_DEATH(test::forward(*whole, 1, Buffer(), batch_.tokens()), "one forward");
+  test::backward(*whole, 1, Buffer());
+  EXPECT_DEATH(test::backward(*whole, 0, Buffer()), "rising order");
+  EXPECT_DEATH(test::backward(*whole, 5, Buffer()), "backward follows forward");
+}
+
+// A device whose memory ends at a limit that the test may move.
+class LimitedDevice final : public device::Device {
+ public:
+  std::string name() const override { return "small"; }
+  std::int64_t memory_bytes() const override { return limit; }
+  std::int64_t memory_free_bytes() const override { return limit - bytes_in_use(); }
+  Buffer allocate(std::size_t bytes) override {
+    const bool fits = bytes_in_use() + static_cast<std::int64_t>(bytes) <= limit;
+    return fits ? host_->allocate(bytes) : Buffer();
+  }
+  std::int64_t bytes_in_use() const override { return host_->bytes_in_use(); }
+  std::int64_t bytes_peak() const override { return host_->bytes_peak(); }
+
+  std::int64_t limit = 0;
+
+ private:
+  std::unique_ptr<device::Device> host_ = device::make_host_device();
+};
+
+TEST(StageMemory, EndsInAnErrorWhereverItRunsOut) {
+  for (const char* name : {"mlp", "gpt-tiny"}) {
+    const Model model = test::model_of(test::small_options(name));
+    const test::Batch batch(model.options, 1, 1);
+    LimitedDevice device;
+    ASSERT_FALSE(make_stage(model, 0, 7, device).ok());
+    device.limit = 1 << 30;
+    const auto stage = test::stage_of(model, 0, 7, device);
+    const std::int64_t parameters = device.bytes_in_use();
+    stage->begin_step(0, 1);
+    test::forward(*stage, 0, Buffer(), batch.tokens());
+    test::backward(*stage, 0, Buffer());
+    const std::int64_t most = device.bytes_peak();
+
+    int failures = 0;
+    for (std::int64_t limit = parameters; limit < most; limit += (most - parameters) / 50 + 1) {
+      device.limit = limit;
+      stage->begin_step(0, 1);
+      auto result = stage->forward(0, Buffer(), batch.tokens());
+      if (result.ok()) result = stage->backward(0, Buffer());
+      ASSERT_FALSE(result.ok());
+      EXPECT_EQ(result.error().code, Code::kInternal);
+      EXPECT_THAT(result.error().message, HasSubstr("no memory left"));
+      stage->begin_step(0, 1);
+      EXPECT_EQ(device.bytes_in_use(), parameters);
+      ++failures;
+    }
+    EXPECT_GT(failures, 10);
+  }
+}
+
+}  // namespace
+}  // namespace weir::stage
