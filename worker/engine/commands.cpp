@@ -36,6 +36,7 @@ void Engine::handle(Command command) {
         if constexpr (std::is_same_v<T, CommitCommand>) on_commit(std::move(one));
         if constexpr (std::is_same_v<T, GoCommand>) on_go(one);
         if constexpr (std::is_same_v<T, AbortCommand>) on_abort(one);
+        if constexpr (std::is_same_v<T, PeerLostCommand>) on_peer_lost(one);
       },
       std::move(command));
 }
@@ -53,6 +54,11 @@ void Engine::on_prepare(PrepareCommand command) {
   if (generation_ && command.plan.revision < generation_->current.plan.revision) {
     reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");
+  }
+  const bool in_band =
+      generation_ && switches_in_band(generation_->current.plan, command.plan, command.incarnation);
+  if (in_band && generation_->broken) {
+    reasons.push_back("the generation has lost a peer: only a rejoin can repair it");
   }
   if (!reasons.empty()) {
     command.answer(joined(reasons));
@@ -79,12 +85,16 @@ void Engine::on_commit(CommitCommand command) {
     return;
   }
   const bool trains = generation_ && generation_->trains();
-  const bool in_band = trains && next->plan.revision > generation_->current.plan.revision &&
-                       same_generation(generation_->current.plan, next->plan);
+  const bool in_band =
+      generation_ && switches_in_band(generation_->current.plan, next->plan, next->incarnation);
+  if (in_band && !trains) {
+    command.answer("this rank runs no stage of that generation");
+    return;
+  }
   const bool late =
       trains && !in_band && (step_ > command.at_step || (in_step_ && step_ == command.at_step));
-  const bool keeps = next->plan.state == schedule::StateMove::kKeep && next->incarnation == 0;
-  if (late && keeps) {  // the ranks' states would be of different steps
+  if (late && next->plan.state == schedule::StateMove::kKeep) {
+    // The ranks' states would be of different steps.
     command.answer("COMMIT for step " + std::to_string(command.at_step) + " came in step " +
                    std::to_string(step_));
     return;
@@ -115,6 +125,11 @@ void Engine::on_abort(const AbortCommand& command) {
   drop_links();
   generation_.reset();
   waiting_since_ = parts_.clock.now();
+}
+
+void Engine::on_peer_lost(const PeerLostCommand& command) {
+  if (!generation_ || !generation_->trains()) return;  // known already, or nothing to drop
+  lost_ = command.reason;
 }
 
 void Engine::adopt(const Prepared& next) {
@@ -150,7 +165,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
                             .progress_deadline = settings_.progress_deadline,
                             .go_on = [this] {
                               take_commands();
-                              return !leaving() && !switch_due();
+                              return !leaving() && !lost_ && !switch_due();
                             }};
     const SteadyTime since = parts_.clock.now();
     std::optional<StepHeaderBytes> bytes = ports.take_header();

@@ -69,11 +69,7 @@ Ending Engine::run(std::stop_token stop) {
 std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   if (stop.stop_requested()) return Ending{Why::kStopped, "stopped"};
   if (leaving()) {
-    const SteadyTime until = parts_.clock.now() + kLeaveDrain;
-    const bool links = generation_ && generation_->trains() && generation_->ports;
-    while (links && !generation_->ports->drained() && parts_.clock.now() < until) {
-      if (!generation_->ports->pump(until, stop)) break;
-    }
+    drain(kLeaveDrain, stop);
     return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
   }
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
@@ -109,7 +105,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .progress_deadline = settings_.progress_deadline,
                         .go_on = [this] {
                           take_commands();
-                          return !leave_overdue() && !switch_due();
+                          return !leave_overdue() && !lost_ && !switch_due();
                         }};
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place->replica,
@@ -134,45 +130,49 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   return std::nullopt;
 }
 
-// Peers may still be in their last step and need this rank's open links: stage 0 ends last, closes
-// first, and each stage follows the one before it.
+// Peers may still be in their last step: they need what this rank has sent, not its open links.
 Ending Engine::finish(const std::stop_token& stop) {
-  Generation& generation = *generation_;
-  const SteadyTime until = parts_.clock.now() + settings_.progress_deadline;
-  while (generation.place->stage > 0 && parts_.clock.now() < until && !leaving()) {
-    const Result<bool> came = generation.ports->pump(parts_.clock.now() + kCommandSlice, stop);
-    if (!came) break;
-    take_commands();
-  }
+  drain(settings_.progress_deadline, stop);
   drop_links();
   return {Why::kFinished, "all steps are done"};
 }
 
+void Engine::drain(std::chrono::nanoseconds limit, const std::stop_token& stop) {
+  if (!generation_ || !generation_->trains() || !generation_->ports) return;
+  const SteadyTime until = parts_.clock.now() + limit;
+  while (!generation_->ports->drained() && parts_.clock.now() < until) {
+    if (!generation_->ports->pump(until, stop)) return;
+  }
+}
+
 std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& stop) {
-  if (error.code == Code::kCancelled) return std::nullopt;  // the loop knows why
-  Generation& generation = *generation_;
-  generation.broken = true;
+  const bool told = error.code == Code::kCancelled && lost_.has_value();
+  if (error.code == Code::kCancelled && !told) return std::nullopt;  // the loop knows why
+  generation_->broken = true;
   waiting_since_ = parts_.clock.now();
+  if (!told) abort_links(error.message);
   drop_links();
   if (error.code == Code::kInternal) return Ending{Why::kOutOfMemory, error.message};
 
   const SteadyTime until = parts_.clock.now() + kCommitGrace;
-  while (!pending_ && !leaving() && !stop.stop_requested() && parts_.clock.now() < until) {
+  while (!told && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&
+         parts_.clock.now() < until) {
     await_command(stop);
   }
+  const std::string reason = lost_ ? *std::exchange(lost_, std::nullopt) : error.message;
   if (leaving() || (pending_ && !pending_->in_band)) return std::nullopt;
   if (pending_) {  // it was meant for links that are gone
-    pending_->commit.answer(error.message);
+    pending_->commit.answer(reason);
     pending_.reset();
   }
   log_warn(kRoom, "step dropped, waiting for a new plan",
            {{"step", step_},
-            {"revision", generation.current.plan.revision},
-            {"stage", generation.place->stage},
-            {"reason", error.message}});
-  if (hooks_.peer_lost) {
-    hooks_.peer_lost(generation.current.plan.revision, generation.place->replica,
-                     generation.place->stage, error.message);
+            {"revision", generation_->current.plan.revision},
+            {"stage", generation_->place->stage},
+            {"reason", reason}});
+  if (!told && hooks_.peer_lost) {
+    const schedule::RankPlace& place = *generation_->place;
+    hooks_.peer_lost(generation_->current.plan.revision, place.replica, place.stage, reason);
   }
   return std::nullopt;
 }

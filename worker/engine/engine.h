@@ -107,6 +107,7 @@ class Engine {
   void await_command(const std::stop_token& stop);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
   Ending finish(const std::stop_token& stop);
+  void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);  // what was sent
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
   bool leaving() const { return leave_at_.load() != 0; }
   bool leave_overdue() const;
@@ -119,6 +120,7 @@ class Engine {
   void on_commit(CommitCommand command);
   void on_go(const GoCommand& command);
   void on_abort(const AbortCommand& command);
+  void on_peer_lost(const PeerLostCommand& command);
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
   void adopt(const Prepared& prepared);
@@ -129,6 +131,7 @@ class Engine {
   Status build(const Prepared& next, std::int64_t at_step, const std::stop_token& stop);
   Status connect(Generation& generation, const std::stop_token& stop);
   Status take_stage(Generation& generation, const Prepared& next, std::int64_t at_step);
+  void abort_links(const std::string& reason);  // the peers shall know
   void drop_links();
 
   const Settings settings_;
@@ -142,10 +145,11 @@ class Engine {
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
   std::unique_ptr<Generation> generation_;
-  std::int64_t step_ = 0;       // next step of this rank
-  bool in_step_ = false;        // between its first op and its last
-  bool ever_ran_ = false;       // a generation got its GO
-  SteadyTime waiting_since_{};  // without a running generation
+  std::int64_t step_ = 0;            // next step of this rank
+  std::optional<std::string> lost_;  // the coordinator's PEER_LOST, until it is dealt with
+  bool in_step_ = false;             // between its first op and its last
+  bool ever_ran_ = false;            // a generation got its GO
+  SteadyTime waiting_since_{};       // without a running generation
 
   mutable std::mutex links_mutex_;  // guards links_
   std::shared_ptr<transport::Communicator> links_;

@@ -25,6 +25,11 @@ std::optional<transport::PeerAddress> peer_of(const schedule::Plan& plan, int re
 
 }  // namespace
 
+void Engine::abort_links(const std::string& reason) {
+  const std::lock_guard lock(links_mutex_);
+  if (links_) links_->abort(reason);
+}
+
 void Engine::drop_links() {
   std::shared_ptr<transport::Communicator> links;
   {
@@ -62,12 +67,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
 }
 
 Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop_token& stop) {
-  if (generation_ && generation_->trains() && generation_->ports) {
-    const SteadyTime until = parts_.clock.now() + kDrainLimit;
-    while (!generation_->ports->drained() && parts_.clock.now() < until) {
-      if (!generation_->ports->pump(until, stop)) break;
-    }
-  }
+  drain(kDrainLimit, stop);
   drop_links();
 
   auto generation = std::make_unique<Generation>();
@@ -89,25 +89,23 @@ Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop
   return Unit{};
 }
 
-// Keep: the stage of this rank goes on, if its state is that of at_step. Checkpoint: there are none
-// yet, so training starts again at step 0, and says so.
+// Keep: the stage of this rank goes on, if its state is that of at_step. Else training starts at
+// step 0, for there are no checkpoints yet; it says so.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
   const schedule::LayerRange range =
       next.plan.stages[static_cast<std::size_t>(generation.place->stage)];
-  const bool keep = next.plan.state == schedule::StateMove::kKeep && next.incarnation == 0 &&
-                    next.plan.trigger != schedule::Trigger::kInitial;
+  const bool keep = next.plan.state == schedule::StateMove::kKeep;
   generation.layers = range;
-  const bool have = generation_ && generation_->stage && !generation_->broken &&
-                    generation_->layers == range && step_ == at_step;
-  if (keep && have) {
+  const bool have = generation_ && generation_->stage && generation_->layers == range;
+  if (keep && have && step_ == at_step) {
     generation.stage = std::move(generation_->stage);
     return Unit{};
   }
   if (keep && (step_ > 0 || at_step > 0)) {
-    return Error{Code::kConflict, "state Keep: this rank has no state of step " +
-                                      std::to_string(at_step) + " for layers " +
-                                      std::to_string(range.first) + ".." +
-                                      std::to_string(range.last)};
+    return Error{Code::kConflict, "state Keep: wanted is step " + std::to_string(at_step) +
+                                      " of layers " + std::to_string(range.first) + ".." +
+                                      std::to_string(range.last) + ", this rank stands at step " +
+                                      std::to_string(step_) + (have ? "" : " of other layers")};
   }
   if (generation_) generation_->stage.reset();  // its memory, before the new one takes its own
   if (step_ > 0) {

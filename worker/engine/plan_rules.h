@@ -21,6 +21,11 @@ struct Identity {
 // This rank's place; nothing when the plan leaves it idle. The uid decides where both have one.
 std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity);
 
+// Does `next` replace `current` between two steps on the same links? Only the tiers that change
+// nothing but the schedule; a rejoin (incarnation > 0) never (scheduling.md 6). The coordinator
+// decides by the same rule.
+bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next, int incarnation);
+
 // Bytes of one stage of the plan, from the model's description.
 schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
                                    const stage::Model& model);

@@ -27,6 +27,11 @@ void SwitchPoint::abort(std::uint32_t revision) {
   static_cast<void>(push_interrupting(AbortCommand{revision}));
 }
 
+void SwitchPoint::peer_lost(std::string reason) {
+  // Without room the engine finds out by itself: its links fail or its waits run out.
+  static_cast<void>(commands_.try_push(PeerLostCommand{std::move(reason)}));
+}
+
 bool SwitchPoint::push_interrupting(Command command) {
   const std::lock_guard lock(connecting_mutex_);
   connecting_.request_stop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where plans enter the engine. The control thread calls prepare, commit, go and abort, which only
-// leave a command; the engine thread takes it between two ops, decides and answers. The app joins
-// this to control::PlanTarget, whose verbs these are.
+// Where plans enter the engine. The control thread's calls only leave a command; the engine thread
+// takes it between two ops, decides and answers. The app joins this to control::PlanTarget, whose
+// verbs these are.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,11 @@ struct GoCommand {
 struct AbortCommand {
   std::uint32_t revision = 0;
 };
-using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand>;
+struct PeerLostCommand {
+  std::string reason;
+};
+using Command =
+    std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand, PeerLostCommand>;
 
 class SwitchPoint {
  public:
@@ -46,6 +50,7 @@ class SwitchPoint {
   void commit(std::uint32_t revision, std::int64_t at_step, Answer answer);
   void go(std::uint32_t revision);
   void abort(std::uint32_t revision);
+  void peer_lost(std::string reason);  // the coordinator says that the generation is broken
 
   // Ends the connecting under way, if any.
   void interrupt_connecting();

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stage without arithmetic and a communicator that a test plays the peers of. One thread.
+#pragma once
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/support/manual_clock.h"
+#include "worker/data/dataset.h"
+#include "worker/device/device.h"
+#include "worker/stage/stage.h"
+#include "worker/transport/communicator.h"
+
+namespace weir::engine::test {
+
+// What happened, in order: "F0", "B0", "post fwd", "send bwd", ...
+using Journal = std::vector<std::string>;
+
+class FakeStage final : public stage::Stage {
+ public:
+  FakeStage(device::Device& device, std::shared_ptr<Journal> journal, bool first, bool last)
+      : device_(device), journal_(std::move(journal)), first_(first), last_(last) {}
+
+  Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
+                                 const stage::Tokens& tokens) override {
+    journal_->push_back("F" + std::to_string(micro_batch));
+    if (static_cast<std::int64_t>(input.size()) != input_bytes(tokens.samples)) {
+      return Error{Code::kInvalid, "input of a wrong size"};
+    }
+    return last_ ? device::Buffer() : device_.allocate(kTensorBytes);
+  }
+  Result<device::Buffer> backward(int micro_batch, const device::Buffer& /*gradient*/) override {
+    journal_->push_back("B" + std::to_string(micro_batch));
+    return first_ ? device::Buffer() : device_.allocate(kTensorBytes);
+  }
+  void begin_step(std::int64_t /*step*/, int /*samples*/) override {}
+  void optimizer_step() override { journal_->push_back("O"); }
+  double loss() const override { return 1.5; }
+  std::int64_t output_bytes(int /*samples*/) const override { return last_ ? 0 : kTensorBytes; }
+  std::int64_t input_bytes(int /*samples*/) const override { return first_ ? 0 : kTensorBytes; }
+  std::int64_t stash_bytes() const override { return 0; }
+  std::vector<stage::Parameter> parameters() override { return {}; }
+
+  static constexpr std::int64_t kTensorBytes = 64;
+
+ private:
+  device::Device& device_;
+  std::shared_ptr<Journal> journal_;
+  bool first_, last_;
+};
+
+class NoData final : public data::Dataset {
+ public:
+  void sample(std::int64_t /*step*/, int /*index*/, int /*global_batch*/,
+              std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const override {
+    for (auto& token : inputs) token = 0;
+    for (auto& token : targets) token = 0;
+  }
+  std::string description() const override { return "none"; }
+};
+
+// The test plays the peers: it delivers messages and acknowledges sends, from on_wait too, which is
+// called whenever the engine waits and nothing is there. With a manual clock each such wait lets 10
+// ms pass.
+class ScriptedCommunicator final : public transport::Communicator {
+ public:
+  ScriptedCommunicator(weir::test::ManualClock* clock, std::shared_ptr<Journal> journal)
+      : clock_(clock), journal_(std::move(journal)) {}
+
+  std::function<void()> on_wait;
+
+  void send(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
+    journal_->push_back(std::string("send ") + name(port));
+    sent.emplace_back(reinterpret_cast<const char*>(buffer.data()), bytes);
+    sent_ports.push_back(port);
+  }
+  void receive(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
+    journal_->push_back(std::string("post ") + name(port) + (bytes == 32 ? " header" : ""));
+    posted.emplace_back(port, std::move(buffer));
+  }
+  std::optional<transport::Completion> wait(std::chrono::steady_clock::time_point deadline,
+                                            std::stop_token /*stop*/) override {
+    const bool waits = deadline > std::chrono::steady_clock::time_point();
+    if (completions_.empty() && waits) {
+      if (clock_ != nullptr) clock_->advance(std::chrono::milliseconds(10));
+      if (on_wait) on_wait();
+    }
+    if (completions_.empty()) return failure_;
+    auto completion = completions_.front();
+    completions_.pop_front();
+    return completion;
+  }
+  std::vector<transport::LinkReport> reports() const override { return {}; }
+  void abort(const std::string& reason) noexcept override { fail(reason); }
+
+  // False: no slot is posted for it.
+  bool deliver(const transport::Port& port, const std::string& bytes = std::string(64, 'x')) {
+    for (auto slot = posted.begin(); slot != posted.end(); ++slot) {
+      if (!(slot->first == port)) continue;
+      if (slot->second.size() != bytes.size()) return false;
+      std::memcpy(slot->second.data(), bytes.data(), bytes.size());
+      posted.erase(slot);
+      completions_.push_back({.kind = transport::Completion::Kind::kReceived, .port = port});
+      return true;
+    }
+    return false;
+  }
+  void acknowledge(const transport::Port& port) {
+    completions_.push_back({.kind = transport::Completion::Kind::kSent, .port = port});
+  }
+  void fail(const std::string& reason) {
+    failure_ =
+        transport::Completion{.kind = transport::Completion::Kind::kFailed, .reason = reason};
+  }
+
+  std::vector<std::pair<transport::Port, device::Buffer>> posted;
+  std::vector<std::string> sent;
+  std::vector<transport::Port> sent_ports;
+
+ private:
+  static const char* name(const transport::Port& port) {
+    return port.channel == transport::Channel::kForward ? "fwd" : "bwd";
+  }
+
+  weir::test::ManualClock* clock_;
+  std::shared_ptr<Journal> journal_;
+  std::deque<transport::Completion> completions_;
+  std::optional<transport::Completion> failure_;
+};
+
+}  // namespace weir::engine::test

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole pipeline in one process: one engine thread per stage, real links over the loopback, the
+// test as coordinator.
+#pragma once
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/engine/engine.h"
+#include "worker/schedule/caps.h"
+#include "worker/transport/tcp/tcp_transport.h"
+
+namespace weir::engine::test {
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+inline stage::ModelOptions tiny_model(const std::string& name) {
+  return {.name = name, .sequence = 8, .vocabulary = 32, .learning_rate = 1e-2};
+}
+
+// Layers spread evenly over `stages`.
+inline schedule::Plan plan_of(int stages, int layers, int micro_batches, schedule::Family family,
+                              int k, schedule::Dispatch dispatch) {
+  schedule::Plan plan;
+  plan.job_uid = "job";
+  plan.revision = 1;
+  plan.micro_batches = {micro_batches};
+  const int width = family == schedule::Family::kGpipe ? micro_batches : k;
+  plan.schedule = {.family = family,
+                   .k = width,
+                   .micro_batch_size = 2,
+                   .caps = schedule::kfkb_caps(stages, micro_batches, width)};
+  if (family == schedule::Family::kGpipe) {
+    plan.schedule.caps.assign(static_cast<std::size_t>(stages), micro_batches);
+  }
+  plan.schedule.dispatch = schedule::dispatch_in_force(plan.schedule.caps, dispatch);
+  for (int s = 0; s < stages; ++s) {
+    plan.stages.push_back({layers * s / stages, layers * (s + 1) / stages - 1});
+  }
+  return plan;
+}
+
+class Group {
+ public:
+  Group(const std::string& model_name, int workers, std::int64_t total_steps)
+      : model_(*stage::describe_model(tiny_model(model_name))),
+        dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)) {
+    for (int i = 0; i < workers; ++i)
+      ranks_.push_back(std::make_unique<Rank>(*this, i, total_steps));
+  }
+
+  int layers() const { return static_cast<int>(model_.layers.size()); }
+  Engine& engine(int rank) { return *at(rank).engine; }
+
+  // Rank s runs stage s. Returns the first reason against it.
+  std::string prepare(schedule::Plan plan, int incarnation = 0) {
+    for (int s = 0; s < plan.stage_count(); ++s) {
+      plan.ranks.push_back({.pod = "w" + std::to_string(s),
+                            .ip = "127.0.0.1",
+                            .stage = s,
+                            .data_port = at(s).transport->data_port()});
+    }
+    return all(plan.stage_count(), [&](SwitchPoint& point, Answer answer) {
+      point.prepare(plan, incarnation, std::move(answer));
+    });
+  }
+  std::string commit(int ranks, std::uint32_t revision, std::int64_t at_step) {
+    return all(ranks, [&](SwitchPoint& point, Answer answer) {
+      point.commit(revision, at_step, std::move(answer));
+    });
+  }
+  // A whole new generation; returns the first reason against it.
+  std::string start(const schedule::Plan& plan, std::int64_t at_step = 0, int incarnation = 0) {
+    std::string reason = prepare(plan, incarnation);
+    if (reason.empty()) reason = commit(plan.stage_count(), plan.revision, at_step);
+    if (!reason.empty()) return reason;
+    for (int s = 0; s < plan.stage_count(); ++s) {
+      at(s).engine->switch_point().go(plan.revision);
+    }
+    return "";
+  }
+  // In band: COMMIT to stage 0 alone.
+  std::string switch_to(const schedule::Plan& plan) {
+    const std::string reason = prepare(plan);
+    return reason.empty() ? commit(1, plan.revision, 0) : reason;
+  }
+
+  std::vector<Why> finish() {
+    std::vector<Why> endings;
+    for (auto& rank : ranks_) {
+      rank->thread.join();
+      endings.push_back(rank->ending.why);
+    }
+    return endings;
+  }
+  std::vector<StepRecord> records(int rank) {
+    const std::lock_guard lock(at(rank).mutex);
+    return at(rank).records;
+  }
+  std::vector<std::string> lost(int rank) {
+    const std::lock_guard lock(at(rank).mutex);
+    return at(rank).lost;
+  }
+  void break_links(int rank) {
+    const std::lock_guard lock(at(rank).mutex);
+    at(rank).links->abort("broken by the test");
+  }
+  bool reports_loss(int rank) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < until) {
+      if (!lost(rank).empty()) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+  // Polls until rank has done that many steps.
+  bool reaches(int rank, std::int64_t steps) {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < until) {
+      if (engine(rank).statistics().step >= steps) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
+  }
+
+ private:
+  struct Rank {
+    Rank(Group& group, int index, std::int64_t total_steps)
+        : transport(*transport::make_tcp_transport({.listen_ip = "127.0.0.1", .data_port = 0})) {
+      Settings settings{.job_uid = "job",
+                        .job_key = "key",
+                        .identity = {.pod = "w" + std::to_string(index)},
+                        .total_steps = total_steps,
+                        .startup_timeout = kPatience,
+                        .connect_timeout = kPatience,
+                        .progress_deadline = kPatience,
+                        .rejoin_timeout = kPatience};
+      Parts parts{
+          .model = group.model_,
+          .device = *device,
+          .dataset = *group.dataset_,
+          .clock = clock,
+          .connect = [this](
+                         const transport::Generation& generation, auto deadline,
+                         std::stop_token stop) -> Result<std::unique_ptr<transport::Communicator>> {
+            WEIR_TRY(auto made, transport->connect(generation, deadline, std::move(stop)));
+            const std::lock_guard lock(mutex);
+            links = made.get();
+            return made;
+          },
+          .make_stage =
+              [&group, this](int first, int last) {
+                return stage::make_stage(group.model_, first, last, *device);
+              }};
+      Hooks hooks{.step_done =
+                      [this](const StepRecord& record) {
+                        const std::lock_guard lock(mutex);
+                        records.push_back(record);
+                      },
+                  .peer_lost =
+                      [this](auto, auto, auto, const std::string& reason) {
+                        const std::lock_guard lock(mutex);
+                        lost.push_back(reason);
+                      }};
+      engine = std::make_unique<Engine>(settings, std::move(parts), std::move(hooks));
+      thread = std::jthread([this](std::stop_token stop) { ending = engine->run(stop); });
+    }
+
+    SystemClock clock;
+    std::unique_ptr<device::Device> device = device::make_host_device();
+    std::unique_ptr<transport::TcpTransport> transport;
+    std::mutex mutex;  // guards the three below
+    std::vector<StepRecord> records;
+    std::vector<std::string> lost;
+    transport::Communicator* links = nullptr;  // the latest; broken while the engine trains only
+    std::unique_ptr<Engine> engine;
+    Ending ending;
+    std::jthread thread;
+  };
+
+  Rank& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+
+  template <class Ask>
+  std::string all(int ranks, Ask ask) {
+    std::vector<std::future<std::string>> answers;
+    for (int s = 0; s < ranks; ++s) {
+      auto promise = std::make_shared<std::promise<std::string>>();
+      answers.push_back(promise->get_future());
+      ask(at(s).engine->switch_point(),
+          [promise](const std::string& reason) { promise->set_value(reason); });
+    }
+    std::string first;
+    for (auto& answer : answers) {
+      if (answer.wait_for(kPatience) != std::future_status::ready) return "no answer";
+      const std::string reason = answer.get();
+      if (first.empty()) first = reason;
+    }
+    return first;
+  }
+
+  const stage::Model model_;
+  const std::unique_ptr<data::Dataset> dataset_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+// Losses of a run of one stage: what every schedule must give, bit for bit.
+inline std::vector<double> losses_of(std::vector<StepRecord> records) {
+  std::vector<double> losses;
+  for (const StepRecord& record : records) losses.push_back(record.loss);
+  return losses;
+}
+
+inline std::vector<double> reference_losses(const std::string& model, int micro_batches,
+                                            std::int64_t steps) {
+  Group alone(model, 1, steps);
+  const auto plan = plan_of(1, alone.layers(), micro_batches, schedule::Family::kOneFOneB, 1,
+                            schedule::Dispatch::kStrict);
+  if (!alone.start(plan).empty()) return {};
+  alone.finish();
+  return losses_of(alone.records(0));
+}
+
+}  // namespace weir::engine::test

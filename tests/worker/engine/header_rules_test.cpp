@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a stage does with the first message of a step: it never guesses (scheduling.md 6).
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/fakes.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/step_header.h"
+
+namespace weir::engine {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using transport::Channel;
+using transport::Port;
+
+constexpr Port kActivationIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+constexpr Port kGradientOut{.peer_stage = 0, .channel = Channel::kBackward, .sending = true};
+
+schedule::Plan plan_of_revision(std::uint32_t revision) {
+  schedule::Plan plan;
+  plan.job_uid = "job";
+  plan.revision = revision;
+  plan.trigger = revision == 1 ? schedule::Trigger::kInitial : schedule::Trigger::kRetune;
+  plan.schedule = {.family = schedule::Family::kKfkb,
+                   .dispatch = schedule::Dispatch::kStrict,
+                   .k = 1,
+                   .micro_batch_size = 1,
+                   .caps = {2, 1}};
+  plan.micro_batches = {2};
+  plan.stages = {{0, 0}, {1, 1}};
+  plan.ranks = {{.pod = "w0", .ip = "-", .stage = 0}, {.pod = "w1", .ip = "-", .stage = 1}};
+  return plan;
+}
+
+stage::Model two_layers() {
+  stage::Model model;
+  model.options.sequence = 1;
+  model.layers = {{.id = "a"}, {.id = "b"}};
+  return model;
+}
+
+// Runs stage 1 of two; the test is stage 0 and the coordinator.
+struct LastStage {
+  LastStage() {
+    settings.job_uid = "job";
+    settings.identity = {.pod = "w1"};
+    settings.total_steps = 2;
+    settings.rejoin_timeout = 0s;  // a broken generation ends the run
+    settings.progress_deadline = 30s;
+  }
+
+  Ending run() {
+    Parts parts{.model = model,
+                .device = *device,
+                .dataset = dataset,
+                .clock = clock,
+                .connect = [this](const transport::Generation& generation, auto,
+                                  auto) -> Result<std::unique_ptr<transport::Communicator>> {
+                  generations.push_back(generation);
+                  auto made = std::make_unique<test::ScriptedCommunicator>(nullptr, journal);
+                  made->on_wait = [this, peers = made.get()] { on_wait(*peers); };
+                  return std::unique_ptr<transport::Communicator>(std::move(made));
+                },
+                .make_stage = [this](int, int) -> Result<std::unique_ptr<stage::Stage>> {
+                  return std::unique_ptr<stage::Stage>(
+                      std::make_unique<test::FakeStage>(*device, journal, false, true));
+                }};
+    Hooks hooks{.step_done = [this](const StepRecord& record) { records.push_back(record); },
+                .peer_lost = [this](auto, auto, auto,
+                                    const std::string& reason) { lost.push_back(reason); }};
+    engine = std::make_unique<Engine>(settings, std::move(parts), std::move(hooks));
+    SwitchPoint& point = engine->switch_point();
+    point.prepare(plan_of_revision(1), 0, note("READY 1"));
+    point.commit(1, 0, [&, note_it = note("READY_STATE 1")](const std::string& reason) {
+      note_it(reason);
+      point.go(1);
+      if (after_start) after_start(point);
+    });
+    return engine->run({});
+  }
+
+  Answer note(const std::string& what) {
+    return [this, what](const std::string& reason) {
+      answers.push_back(what + (reason.empty() ? "" : ": " + reason));
+    };
+  }
+
+  SystemClock clock;
+  std::unique_ptr<device::Device> device = device::make_host_device();
+  stage::Model model = two_layers();
+  test::NoData dataset;
+  std::shared_ptr<test::Journal> journal = std::make_shared<test::Journal>();
+  Settings settings;
+  std::unique_ptr<Engine> engine;
+  std::function<void(SwitchPoint&)> after_start;
+  std::function<void(test::ScriptedCommunicator&)> on_wait;
+
+  std::vector<transport::Generation> generations;
+  std::vector<StepRecord> records;
+  std::vector<std::string> lost, answers;
+};
+
+std::string header_text(const StepHeader& header) {
+  const StepHeaderBytes bytes = encode(header);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+StepHeader header_of(std::int64_t step, std::uint32_t revision) {
+  return make_step_header("job", step, plan_of_revision(revision), 0, 0);
+}
+
+// Stage 0 sends these headers, one per step, with activations between them; then it closes.
+std::function<void(test::ScriptedCommunicator&)> stage_zero(std::vector<std::string> headers) {
+  return [headers = std::move(headers), next = std::size_t{0},
+          acknowledged = std::size_t{0}](test::ScriptedCommunicator& peers) mutable {
+    for (; acknowledged < peers.sent.size(); ++acknowledged) peers.acknowledge(kGradientOut);
+    if (peers.posted.empty()) {
+      peers.fail("stage 0 has closed");
+    } else if (peers.posted.front().second.size() != kStepHeaderBytes) {
+      peers.deliver(kActivationIn);
+    } else if (next < headers.size()) {
+      peers.deliver(kActivationIn, headers[next++]);
+    }
+  };
+}
+
+TEST(StepHeaderRules, TrainWithHeadersThatFit) {
+  LastStage rank;
+  rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))});
+
+  const Ending ending = rank.run();
+
+  EXPECT_EQ(ending.why, Why::kFinished);
+  EXPECT_EQ(rank.records.size(), 2U);
+  EXPECT_THAT(rank.answers, testing::ElementsAre("READY 1", "READY_STATE 1"));
+  EXPECT_TRUE(rank.lost.empty());
+}
+
+TEST(StepHeaderRules, BreakTheGenerationForAnythingThatDoesNotFit) {
+  StepHeader other_job = header_of(0, 1);
+  other_job.job ^= 1;
+  StepHeader incarnation = header_of(0, 1);
+  incarnation.incarnation = 3;
+  StepHeader batches = header_of(0, 1);
+  batches.micro_batches = 9;
+  std::string broken = header_text(header_of(0, 1));
+  broken[30] = static_cast<char>(broken[30] ^ 1);
+  struct Case {
+    std::string header, reason;
+  };
+  const std::vector<Case> cases = {
+      {header_text(header_of(0, 7)), "epoch 7 was never prepared"},
+      {header_text(header_of(5, 1)), "step is 5, expected 0"},
+      {header_text(other_job), "job is"},
+      {header_text(incarnation), "incarnation is 3"},
+      {header_text(batches), "micro-batches is 9"},
+      {broken, "checksum"},
+  };
+  for (const Case& one : cases) {
+    LastStage rank;
+    rank.on_wait = stage_zero({one.header});
+
+    const Ending ending = rank.run();
+
+    EXPECT_EQ(ending.why, Why::kPeerLost) << one.reason;
+    ASSERT_EQ(rank.lost.size(), 1U) << one.reason;
+    EXPECT_THAT(rank.lost[0], HasSubstr(one.reason));
+    EXPECT_TRUE(rank.records.empty());
+  }
+}
+
+TEST(StepHeaderRules, AdoptAPreparedPlanInTheStepThatNamesIt) {
+  LastStage rank;
+  rank.after_start = [&](SwitchPoint& point) {
+    point.prepare(plan_of_revision(2), 0, rank.note("READY 2"));
+  };
+  rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 2))});
+
+  EXPECT_EQ(rank.run().why, Why::kFinished);
+
+  ASSERT_EQ(rank.records.size(), 2U);
+  EXPECT_EQ(rank.records[0].epoch, 1U);
+  EXPECT_EQ(rank.records[1].epoch, 2U);
+  EXPECT_EQ(rank.engine->statistics().epoch, 2U);
+}
+
+TEST(StepHeaderRules, RefuseAnEpochThatWasAborted) {
+  LastStage rank;
+  rank.after_start = [&](SwitchPoint& point) {
+    point.prepare(plan_of_revision(2), 0, rank.note("READY 2"));
+    point.abort(2);
+  };
+  rank.on_wait = stage_zero({header_text(header_of(0, 2))});
+
+  EXPECT_EQ(rank.run().why, Why::kPeerLost);
+
+  EXPECT_THAT(rank.lost.at(0), HasSubstr("epoch 2 was never prepared"));
+}
+
+TEST(SwitchPoint, RefusesToCommitWhatWasNotPrepared) {
+  LastStage rank;
+  rank.after_start = [&](SwitchPoint& point) { point.commit(9, 0, rank.note("COMMIT 9")); };
+  rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))});
+
+  EXPECT_EQ(rank.run().why, Why::kFinished);
+
+  EXPECT_THAT(rank.answers, testing::Contains("COMMIT 9: revision 9 was not prepared"));
+}
+
+TEST(SwitchPoint, RefusesAnIllegalPlanWithTheBrokenRules) {
+  schedule::Plan plan = plan_of_revision(2);
+  plan.schedule.caps = {1, 2};
+  LastStage rank;
+  rank.after_start = [&](SwitchPoint& point) { point.prepare(plan, 0, rank.note("REJECT 2")); };
+  rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))});
+
+  EXPECT_EQ(rank.run().why, Why::kFinished);
+
+  EXPECT_THAT(rank.answers, testing::Contains(HasSubstr("REJECT 2: ")));
+  EXPECT_THAT(rank.answers.back(), HasSubstr("caps"));
+}
+
+TEST(SwitchPoint, RefusesAnInBandChangeOfABrokenGeneration) {
+  LastStage rank;
+  rank.settings.rejoin_timeout = 30s;
+  rank.on_wait = [&](test::ScriptedCommunicator& peers) {
+    peers.fail("stage 0 has closed");
+    rank.engine->switch_point().peer_lost("said by the coordinator");
+    rank.engine->switch_point().prepare(plan_of_revision(2), 0, [&](const std::string& reason) {
+      rank.answers.push_back(reason);
+      rank.engine->leave(0s);
+    });
+  };
+
+  EXPECT_EQ(rank.run().why, Why::kLeft);
+
+  EXPECT_THAT(rank.answers.back(), HasSubstr("only a rejoin"));
+}
+
+TEST(Engine, DropsTheStepWhenTheCoordinatorSaysThatAPeerIsLost) {
+  LastStage rank;
+  rank.on_wait = [&](test::ScriptedCommunicator&) {
+    rank.engine->switch_point().peer_lost("stage 0 is silent");
+  };
+
+  const Ending ending = rank.run();
+
+  EXPECT_EQ(ending.why, Why::kPeerLost);
+  EXPECT_TRUE(rank.lost.empty());  // the coordinator knows already
+}
+
+TEST(Engine, EndsWhenNoPlanComesInTime) {
+  LastStage rank;
+  rank.settings.startup_timeout = 0s;
+  Engine alone(rank.settings,
+               Parts{.model = rank.model,
+                     .device = *rank.device,
+                     .dataset = rank.dataset,
+                     .clock = rank.clock},
+               {});
+
+  EXPECT_EQ(alone.run({}).why, Why::kNoPlan);
+}
+
+}  // namespace
+}  // namespace weir::engine

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/plan_rules.h"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "worker/schedule/caps.h"
+
+namespace weir::engine {
+namespace {
+
+constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
+
+stage::Model four_layers() {
+  stage::Model model;
+  for (int i = 0; i < 4; ++i) {
+    model.layers.push_back({.id = "layer" + std::to_string(i),
+                            .parameter_bytes = 1000,
+                            .output_bytes_per_sample = i == 3 ? 0 : 10,
+                            .stash_bytes_per_sample = 100,
+                            .transient_bytes_per_sample = 7});
+  }
+  return model;
+}
+
+schedule::Plan two_stages() {
+  schedule::Plan plan;
+  plan.revision = 1;
+  plan.schedule = {.family = schedule::Family::kKfkb,
+                   .dispatch = schedule::Dispatch::kStrict,
+                   .k = 2,
+                   .micro_batch_size = 2,
+                   .caps = schedule::kfkb_caps(2, 8, 2)};
+  plan.micro_batches = {8};
+  plan.stages = {{0, 1}, {2, 3}};
+  plan.ranks = {{.pod = "a", .pod_uid = "u-a", .stage = 0},
+                {.pod = "b", .pod_uid = "u-b", .stage = 1}};
+  return plan;
+}
+
+std::string reasons_of(const schedule::Plan& plan, const Identity& identity,
+                       std::int64_t limit = kPlenty) {
+  std::string text;
+  for (const auto& reason : objections(plan, identity, four_layers(), limit)) text += reason + "\n";
+  return text;
+}
+
+TEST(PlanRules, FindThePlaceByUidBeforeTheName) {
+  EXPECT_EQ(place_of(two_stages(), {.pod = "b", .pod_uid = "u-b"})->stage, 1);
+  EXPECT_EQ(place_of(two_stages(), {.pod = "b"})->stage, 1);
+  EXPECT_FALSE(place_of(two_stages(), {.pod = "b", .pod_uid = "u-of-the-pod-before"}));
+  EXPECT_FALSE(place_of(two_stages(), {.pod = "c", .pod_uid = "u-c"}));
+}
+
+TEST(PlanRules, HaveNothingAgainstALegalPlan) {
+  EXPECT_EQ(reasons_of(two_stages(), {.pod = "a"}), "");
+  EXPECT_EQ(reasons_of(two_stages(), {.pod = "idle"}), "");
+}
+
+TEST(PlanRules, RefuseCapsThatRise) {
+  schedule::Plan plan = two_stages();
+  plan.schedule.caps = {2, 4};
+
+  EXPECT_NE(reasons_of(plan, {.pod = "a"}).find("caps"), std::string::npos);
+}
+
+TEST(PlanRules, RefuseWhatIsNotImplementedByName) {
+  schedule::Plan replicas = two_stages();
+  replicas.micro_batches = {8, 8};
+  for (int stage = 0; stage < 2; ++stage) {
+    replicas.ranks.push_back({.pod = "r1-" + std::to_string(stage), .replica = 1, .stage = stage});
+  }
+  schedule::Plan move = two_stages();
+  move.state = schedule::StateMove::kMove;
+
+  EXPECT_NE(reasons_of(replicas, {.pod = "a"}).find("data parallel"), std::string::npos);
+  EXPECT_NE(reasons_of(move, {.pod = "a"}).find("Move"), std::string::npos);
+}
+
+TEST(PlanRules, CountTheMemoryOfTheOwnStage) {
+  const schedule::StageMemory first = stage_memory(two_stages(), 0, four_layers());
+  const schedule::StageMemory second = stage_memory(two_stages(), 1, four_layers());
+
+  // 2 layers x 2 samples x 100; 2 layers x 1000 x 4 + the largest workspace 2 x 7.
+  EXPECT_EQ(first.stash_bytes, 400);
+  EXPECT_EQ(first.static_bytes, 8014);
+  EXPECT_EQ(first.input_bytes, 0);
+  EXPECT_EQ(first.output_bytes, 20);
+  EXPECT_EQ(second.input_bytes, 20);
+  EXPECT_EQ(second.output_bytes, 0);
+}
+
+TEST(PlanRules, RefuseAPlanThatNeedsMoreThanTheLimitLessTheReserve) {
+  const std::int64_t need = schedule::memory_bytes(stage_memory(two_stages(), 0, four_layers()),
+                                                   two_stages().schedule, 0);
+  const auto with_reserve = static_cast<std::int64_t>(static_cast<double>(need) / 0.9);
+
+  EXPECT_EQ(reasons_of(two_stages(), {.pod = "a"}, with_reserve + 2), "");
+  EXPECT_NE(reasons_of(two_stages(), {.pod = "a"}, with_reserve - 2).find("stage 0 needs"),
+            std::string::npos);
+}
+
+TEST(PlanRules, SwitchInBandOnlyWithinAGenerationByATierThatMovesNothing) {
+  const schedule::Plan current = two_stages();
+  schedule::Plan next = current;
+  next.revision = 2;
+  next.trigger = schedule::Trigger::kRetune;
+  schedule::Plan restart = next;
+  restart.trigger = schedule::Trigger::kRestart;
+  schedule::Plan other_cut = next;
+  other_cut.stages = {{0, 2}, {3, 3}};
+
+  EXPECT_TRUE(switches_in_band(current, next, 0));
+  EXPECT_FALSE(switches_in_band(current, next, 1));
+  EXPECT_FALSE(switches_in_band(current, restart, 0));
+  EXPECT_FALSE(switches_in_band(current, other_cut, 0));
+}
+
+}  // namespace
+}  // namespace weir::engine

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/statistics.h"
+
+#include <chrono>
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+namespace weir::engine {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(TimeHistogram, PutsAValueIntoTheFirstBucketThatHoldsIt) {
+  OpHistogram histogram(0.001, 2);
+
+  histogram.add(0.001);
+  histogram.add(0.0011);
+  histogram.add(1e9);
+
+  EXPECT_EQ(histogram.counts[0], 1U);
+  EXPECT_EQ(histogram.counts[1], 1U);
+  EXPECT_EQ(histogram.counts[16], 1U);
+  EXPECT_DOUBLE_EQ(histogram.bounds[15], 0.001 * 32768);
+}
+
+TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
+  Recorder recorder;
+  recorder.stage_built(0, 0, 2, false);
+  recorder.forward_done(5ms, 3, 1000);
+  recorder.idle(IdleCause::kCredit, 2s);
+  recorder.step_done({.step = 0, .first_stage = true, .iteration_seconds = 0.2, .samples = 8}, 16);
+
+  recorder.stage_built(0, 1, 2, true);
+
+  const Statistics now = recorder.read();
+  EXPECT_EQ(now.stage, 1);
+  EXPECT_EQ(now.in_flight_peak, 0);
+  EXPECT_EQ(now.credit_seconds, 0);
+  EXPECT_EQ(now.samples, 8);
+  EXPECT_EQ(now.tokens, 128);
+  EXPECT_EQ(now.rejoins, 1);
+  EXPECT_DOUBLE_EQ(now.iteration.sum, 0.2);
+}
+
+TEST(Recorder, SortsIdleTimeByCause) {
+  Recorder recorder;
+
+  recorder.idle(IdleCause::kWaitForward, 1s);
+  recorder.idle(IdleCause::kWaitBackward, 2s);
+  recorder.idle(IdleCause::kCredit, 3s);
+
+  const Statistics now = recorder.read();
+  EXPECT_EQ(now.wait_forward_seconds, 1);
+  EXPECT_EQ(now.wait_backward_seconds, 2);
+  EXPECT_EQ(now.credit_seconds, 3);
+}
+
+TEST(Recorder, CountsSamplesOnTheFirstStageOnly) {
+  Recorder recorder;
+
+  recorder.step_done({.step = 4, .first_stage = false, .loss = 2.5, .samples = 8}, 16);
+
+  EXPECT_EQ(recorder.read().samples, 0);
+  EXPECT_EQ(recorder.read().step, 5);
+  EXPECT_EQ(recorder.read().loss, 2.5);
+}
+
+}  // namespace
+}  // namespace weir::engine
