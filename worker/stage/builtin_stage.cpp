@@ -94,12 +94,17 @@ class BuiltinStage final : public Stage {
             .tokens = tokens,
             .loss_scale = static_cast<float>(1 / step_tokens)};
   }
-  void check_tokens(const Tokens& tokens) const {
+  // Tokens come from the user's data, so a wrong one is no broken invariant.
+  Status check_tokens(const Tokens& tokens) const {
     for (const auto list : {tokens.inputs, tokens.targets}) {
       for (const auto token : list) {
-        WEIR_CHECK(token >= 0 && token < options_.vocabulary, "tokens within the vocabulary");
+        if (token >= 0 && token < options_.vocabulary) continue;
+        return Error{Code::kInvalid, "token " + std::to_string(token) +
+                                         " is outside the vocabulary of " +
+                                         std::to_string(options_.vocabulary)};
       }
     }
+    return Unit{};
   }
 
   const ModelOptions options_;
@@ -119,7 +124,7 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
   WEIR_CHECK(tokens.samples > 0, "a micro-batch has samples");
   WEIR_CHECK(static_cast<std::int64_t>(input.size()) == input_bytes(tokens.samples),
              "the input has the size that this stage expects");
-  check_tokens(tokens);
+  WEIR_TRY([[maybe_unused]] const Unit checked, check_tokens(tokens));
 
   InFlight held{.samples = tokens.samples};
   Buffer current = input;

@@ -68,8 +68,8 @@ class Stage {
 
   // input: output of the stage before, (samples, T, C) floats, empty on the first stage. Returns
   // the output for the next one; the last stage returns an empty Buffer and keeps the loss. Keeps
-  // what backward(micro_batch) needs. kTimeout..: never; kInternal when the device has no memory
-  // left (exit code 81).
+  // what backward(micro_batch) needs. kInternal when the device has no memory left (exit code 81),
+  // kInvalid for a token outside the vocabulary; no other errors.
   virtual Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
                                          const Tokens& tokens) = 0;
   // output_gradient: of this stage's output, empty on the last stage. Adds to the gradients (+=),

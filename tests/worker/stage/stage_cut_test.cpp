@@ -78,7 +78,7 @@ TEST_P(StageCut, GivesTheBitsOfTheWholeModelAtEveryLayerAndInEveryOrder) {
   const Trained whole = Chain(model, {{0, last}}).train(1);
 
   for (int cut = 0; cut < last; ++cut) {
-    for (const int in_flight : {1, 2, 4}) {
+    for (const int in_flight : {2, 4}) {
       const Trained parts = Chain(model, {{0, cut}, {cut + 1, last}}).train(in_flight);
       EXPECT_EQ(parts.losses, whole.losses) << "cut after " << cut << ", in flight " << in_flight;
       EXPECT_TRUE(parts.parameters == whole.parameters)

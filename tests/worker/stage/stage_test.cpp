@@ -140,6 +140,19 @@ TEST_F(OneStage, ForgetsAnAbandonedStep) {
   test::forward(*first, 0, Buffer(), batch_.tokens());
 }
 
+TEST_F(OneStage, NamesATokenOutsideTheVocabulary) {
+  const auto whole = stage(0, 7);
+  whole->begin_step(0, 1);
+  const std::vector<std::int32_t> inside = {0, 1, 2, 12}, outside = {0, 1, 13, 2};
+  for (const Tokens& tokens : {Tokens{inside, outside, 1}, Tokens{outside, inside, 1}}) {
+    const auto result = whole->forward(0, Buffer(), tokens);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.error().code, Code::kInvalid);
+    EXPECT_EQ(result.error().message, "token 13 is outside the vocabulary of 13");
+  }
+  EXPECT_TRUE(whole->forward(0, Buffer(), Tokens{inside, inside, 1}).ok());
+}
+
 TEST_F(OneStage, RefusesLayersThatTheModelLacks) {
   for (const auto& [first, last] : {std::pair{-1, 3}, {3, 2}, {0, 8}}) {
     const auto made = make_stage(model_, first, last, *device_);
