@@ -26,7 +26,7 @@ constexpr int kFineParts = 8;              // of one coarse cell: 0.25 %
 constexpr double kShortest = 1e-9;         // seconds; periods of 0 need a first cell
 constexpr std::size_t kMostStates = 4096;  // of used kinds
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1e-12;  // relative; sums in another order
+constexpr double kRounding = 1e-11;  // relative; sums in another order
 
 struct Entry {
   double sum = 0, psi = -kInfinity;
@@ -91,7 +91,8 @@ class Search {
         cells.push_back({low, high, found->sum + more * low});
         keep(solved, found->cut);
       }
-      if (free->sum + more * high >= solved.best.front().seconds) break;
+      const double rest = free->sum + more * high;  // of cuts with a longer period
+      if (rest >= solved.best.front().seconds * (1 - kRounding) || high > unbounded()) break;
     }
     solved.lower_bound = solved.best.front().seconds;
     for (const Cell& cell : cells) {
@@ -272,8 +273,10 @@ class Search {
 
 }  // namespace
 
-bool countable(const Slots& slots, int stages) {
-  return counts_of(slots, stages).states <= static_cast<int>(kMostStates);
+std::int64_t table_size(const Slots& slots, int stages, int layers) {
+  const std::int64_t states = counts_of(slots, stages).states;
+  if (states > static_cast<std::int64_t>(kMostStates)) return 0;
+  return states * stages * layers;
 }
 
 Solved solve(const Problem& problem) {

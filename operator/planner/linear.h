@@ -17,7 +17,7 @@ struct Problem {
   const Slots& slots;
   const Shape& shape;
   std::vector<BoundaryLink> links;  // S-1
-  // Kind of each stage; empty: any, each device once (exact over counts of kinds).
+  // Kind of each stage; empty: any, each device once (exact over counts of kinds; table_size).
   std::vector<int> kinds;
 };
 
@@ -36,8 +36,9 @@ struct Solved {
 constexpr std::size_t kKeptCuts = 4;  // for the simulator to decide among
 
 Solved solve(const Problem& problem);
-// True if `solve` can keep the counts of kinds apart for that many stages.
-bool countable(const Slots& slots, int stages);
+// Size of the table when the counts of kinds are kept apart; 0 = too large in any case. `solve`
+// visits it about 40 times; 1e5 entries take about a second.
+std::int64_t table_size(const Slots& slots, int stages, int layers);
 
 Pipeline pipeline_of(const Chain& chain, const Slots& slots, const Cut& cut,
                      const std::vector<BoundaryLink>& links);

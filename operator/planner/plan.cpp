@@ -22,12 +22,20 @@ constexpr int kMostMicroBatches = 512;  // of sizes that the planner tries by it
 constexpr int kMostOwnK = 8;            // beyond it doubled values do (scheduling.md 5.2)
 constexpr std::size_t kTasksPerK = 4;   // simulated, best by the cost model first
 constexpr double kModelError = 1.25;    // T+ is at most 22 % above, 4 % below (planner.md 2.3)
-constexpr int kPlacementRounds = 3;     // planner.md 3, step 7
-constexpr double kTieOfK = 1.005;       // smallest k within 0.5 % of the best
+constexpr std::int64_t kTableBudget = 600'000;  // of all problems: a few seconds
+constexpr int kEveryStageCount = 16;            // beyond it every fourth or so is tried
+constexpr int kPlacementRounds = 3;             // planner.md 3, step 7
+constexpr double kTieOfK = 1.005;               // smallest k within 0.5 % of the best
 constexpr double kGain = 1 - 1e-9;
 
 Error invalid(const std::string& text) {
   return {Code::kInvalid, text};
+}
+
+// The number of stages to try after this one; ends with most.
+int next_count(int stages, int most) {
+  if (most <= kEveryStageCount || stages < 8) return stages + 1;
+  return stages == most ? most + 1 : std::min(most, stages * 5 / 4);
 }
 
 // A (micro-batch size, shape) with its cuts on the best link that exists.
@@ -50,6 +58,7 @@ class Planner {
   Result<PlanReport> run() {
     WEIR_TRY(const std::vector<int> sizes, micro_batch_sizes());
     WEIR_TRY(const std::vector<int> stage_counts, stages_to_try());
+    problems_ = sizes.size() * stage_counts.size() * ks(request_.global_batch).size();
     std::vector<Task> tasks;
     for (const int size : sizes) {
       chains_.push_back(chain_of(model_, slots_.classes, size));
@@ -108,8 +117,8 @@ class Planner {
     }
     std::vector<int> result;
     int stuck = 0;
-    for (int stages = fixed.value_or(1); stages <= fixed.value_or(std::min(layers, ranks));
-         ++stages) {
+    const int most = fixed.value_or(std::min(layers, ranks));
+    for (int stages = fixed.value_or(1); stages <= most; stages = next_count(stages, most)) {
       if (!first_fit_kinds(slots_, stages, &stuck).empty()) result.push_back(stages);
     }
     if (result.empty()) {
@@ -165,10 +174,12 @@ class Planner {
                     .shape = task.shape,
                     .links = std::vector<BoundaryLink>(boundaries, {slots_.best, slots_.best}),
                     .kinds = {}};
-    // Too many kinds to count (beyond 8 ranks of 4 kinds, say): each stage takes the first rank
-    // that fits, and the bound below is about that order of kinds only.
+    // Too many kinds to count (8 ranks of 8 kinds are not): each stage takes the first rank that
+    // fits, by the stages it may run and then by registration; cut and bound are about that order.
     int stuck = 0;
-    if (!countable(slots_, task.shape.stages)) {
+    const std::int64_t table = table_size(slots_, task.shape.stages, task.chain->layers);
+    const bool one_kind = slots_.kinds.size() == 1;
+    if (!one_kind && (table == 0 || table > kTableBudget / static_cast<int>(problems_))) {
       problem.kinds = first_fit_kinds(slots_, task.shape.stages, &stuck);
     }
     return solve(problem);
@@ -296,6 +307,7 @@ class Planner {
   const Cluster& cluster_;
   const Request& request_;
   const Slots slots_;
+  std::size_t problems_ = 1;  // (size, stages, k) to solve
   std::deque<Chain> chains_;  // by micro-batch size; tasks point into it
 };
 

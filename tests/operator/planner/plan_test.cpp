@@ -240,6 +240,16 @@ TEST(Planner, ChoosesStagesAndMicroBatchSizeWhenFree) {
   EXPECT_EQ(report.plan.stage_count(), 4);
 }
 
+// With one micro-batch the period does not matter: the search over it must still end.
+TEST(Planner, EndsWithOneMicroBatch) {
+  std::vector<double> times;
+  for (int i = 0; i < 26; ++i) times.push_back(1 + 0.137 * i);
+  for (int stages = 1; stages <= 8; ++stages) {
+    const PlanReport report = planned(layers(times, 100'000), nodes(8), batch_of(1, stages, 1));
+    EXPECT_EQ(report.plan.schedule.caps, std::vector<int>(static_cast<std::size_t>(stages), 1));
+  }
+}
+
 TEST(Planner, SurplusPodsStayIdle) {
   const PlanReport report = planned(layers({5, 5}), nodes(4), batch_of(16, 2, 1));
   EXPECT_THAT(report.plan.idle, ElementsAre("pod-2", "pod-3"));
@@ -330,6 +340,13 @@ TEST(Planner, StillPlansWithManyScarceKinds) {
   for (std::size_t d = 0; d < 13; ++d)
     cluster.devices[d].memory_bytes = (1 + static_cast<int>(d)) * kMb;
   EXPECT_EQ(planned(model, cluster, batch_of(16, 13, 1)).plan.stage_count(), 13);
+  EXPECT_GE(planned(model, cluster, batch_of(16, 0, 0)).plan.stage_count(), 8);
+}
+
+TEST(Planner, TriesManyRanksWithoutTryingEveryNumberOfStages) {
+  const PlanReport report =
+      planned(layers(std::vector<double>(40, 5)), nodes(40), batch_of(64, 0, 1));
+  EXPECT_EQ(report.plan.stage_count(), 40) << "free links: the more the better";
 }
 
 TEST(CostsOf, RepeatWhatThePlannerReported) {
