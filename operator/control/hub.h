@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "operator/cache/snapshot.h"
@@ -55,8 +56,8 @@ class Hub {
   std::size_t open_polls() const;
 
   // ---- for the routes; all return or answer with the status of api.md 9 ----
-  int take_register(const std::string& key, protocol::Register body);  // 202, 410
-  // 202; 409 sequence older than seen; 410; 428 no members known here.
+  int take_register(const std::string& key, protocol::Register body);  // 202
+  // 202; 409 sequence older than seen; 428 no members known here.
   int take_report(const std::string& key, protocol::Report body);
   // Answers 200 at once if a plan above `have` is known, else then, 304 after `wait`, or 410.
   void wait_plan(const std::string& key, const std::string& job_uid, std::uint32_t have,
@@ -65,7 +66,8 @@ class Hub {
   void expire_polls();
   // All polls, 503: the server stops.
   void release_polls();
-  bool gone(const std::string& key) const;  // forgotten less than kTombstone ago
+  // That very job was forgotten less than kTombstone ago.
+  bool gone(const std::string& key, const std::string& job_uid) const;
 
  private:
   struct Poll {
@@ -85,12 +87,14 @@ class Hub {
   using Answers = std::vector<std::pair<http::Responder, http::Response>>;
 
   Job& job_of(const std::string& key, const std::string& uid, Answers& answers);
+  // Call the listener, answer; both without the lock.
   void tell(const std::string& key) const;
+  static void send(Answers answers);
 
   Clock& clock_;
   mutable std::mutex hub_mutex_;  // guards all below
   std::map<std::string, Job> jobs_;
-  std::map<std::string, SteadyTime> tombstones_;
+  std::map<std::string, std::pair<std::string, SteadyTime>> tombstones_;  // uid, when
   std::function<void(const std::string&)> listener_;
 };
 

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/hub.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace weir::control_server {
+namespace {
+
+http::Response plain(int status, const std::string& why) {
+  return {status, {{"Content-Type", "text/plain"}}, why + "\n"};
+}
+
+http::Response plan_answer(std::uint32_t revision, const std::string& plan_json) {
+  return {200,
+          {{"Content-Type", "application/json"}, {"ETag", "\"" + std::to_string(revision) + "\""}},
+          plan_json};
+}
+
+http::Response unchanged(std::uint32_t have) {
+  return {304, {{"ETag", "\"" + std::to_string(have) + "\""}}, ""};
+}
+
+// More than counters: something that a decision may hang on.
+bool matters(const protocol::Report& before, const protocol::Report& now) {
+  const auto ready = [](const protocol::Report& report) {
+    return std::count_if(report.members.begin(), report.members.end(),
+                         [](const auto& member) { return member.ready; });
+  };
+  const auto done = [](const protocol::Report& report) {
+    return report.total_steps > 0 && report.step >= report.total_steps;
+  };
+  const auto outcome = [](const protocol::Report& report) {
+    return report.last_switch ? std::pair(report.last_switch->revision,
+                                          static_cast<int>(report.last_switch->outcome))
+                              : std::pair(0U, -1);
+  };
+  return before.plan_revision != now.plan_revision || before.incarnation != now.incarnation ||
+         outcome(before) != outcome(now) || ready(before) != ready(now) ||
+         done(before) != done(now) || before.members.size() != now.members.size();
+}
+
+}  // namespace
+
+void Hub::send(Answers answers) {
+  for (auto& [respond, response] : answers) respond(std::move(response));
+}
+
+void Hub::tell(const std::string& key) const {
+  std::function<void(const std::string&)> listener;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    listener = listener_;
+  }
+  if (listener) listener(key);
+}
+
+void Hub::on_change(std::function<void(const std::string& key)> listener) {
+  const std::lock_guard lock(hub_mutex_);
+  listener_ = std::move(listener);
+}
+
+// With the lock held. A new uid under an old key starts from nothing.
+Hub::Job& Hub::job_of(const std::string& key, const std::string& uid, Answers& answers) {
+  Job& job = jobs_[key];
+  if (job.uid != uid) {
+    for (auto& poll : job.polls) {
+      answers.emplace_back(std::move(poll.respond), plain(410, "the job was replaced"));
+    }
+    job = Job{};
+    job.uid = uid;
+  }
+  return job;
+}
+
+void Hub::publish_plan(const std::string& key, const std::string& job_uid, std::uint32_t revision,
+                       const std::string& plan_json) {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    Job& job = job_of(key, job_uid, answers);
+    if (revision > job.revision) {
+      job.revision = revision;
+      job.plan_json = plan_json;
+      std::erase_if(job.polls, [&](Poll& poll) {
+        if (poll.have >= revision) return false;
+        answers.emplace_back(std::move(poll.respond), plan_answer(revision, plan_json));
+        return true;
+      });
+    }
+  }
+  send(std::move(answers));
+}
+
+void Hub::forget(const std::string& key) {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    const SteadyTime now = clock_.now();
+    std::erase_if(tombstones_,
+                  [now](const auto& entry) { return now - entry.second.second > kTombstone; });
+    const auto found = jobs_.find(key);
+    if (found == jobs_.end()) return;
+    for (auto& poll : found->second.polls) {
+      answers.emplace_back(std::move(poll.respond), plain(410, "the job is deleted"));
+    }
+    tombstones_[key] = {found->second.uid, now};
+    jobs_.erase(found);
+  }
+  send(std::move(answers));
+}
+
+bool Hub::gone(const std::string& key, const std::string& job_uid) const {
+  const std::lock_guard lock(hub_mutex_);
+  const auto found = tombstones_.find(key);
+  return found != tombstones_.end() && found->second.first == job_uid &&
+         clock_.now() - found->second.second <= kTombstone;
+}
+
+std::optional<ReceivedRegister> Hub::members(const std::string& key,
+                                             const std::string& job_uid) const {
+  const std::lock_guard lock(hub_mutex_);
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end() || found->second.uid != job_uid) return std::nullopt;
+  return found->second.members;
+}
+
+std::optional<ReceivedReport> Hub::report(const std::string& key,
+                                          const std::string& job_uid) const {
+  const std::lock_guard lock(hub_mutex_);
+  const auto found = jobs_.find(key);
+  if (found == jobs_.end() || found->second.uid != job_uid) return std::nullopt;
+  return found->second.report;
+}
+
+std::size_t Hub::open_polls() const {
+  const std::lock_guard lock(hub_mutex_);
+  std::size_t count = 0;
+  for (const auto& [key, job] : jobs_) count += job.polls.size();
+  return count;
+}
+
+int Hub::take_register(const std::string& key, protocol::Register body) {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    Job& job = job_of(key, body.job_uid, answers);
+    job.members = ReceivedRegister{std::move(body), clock_.system_now()};
+    job.sequence = -1;  // perhaps a new coordinator, which counts from the start
+  }
+  send(std::move(answers));
+  tell(key);
+  return 202;
+}
+
+int Hub::take_report(const std::string& key, protocol::Report body) {
+  Answers answers;
+  bool important = false;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    Job& job = job_of(key, body.job_uid, answers);
+    if (!job.members) return 428;  // a new uid has no polls to answer: answers is empty
+    if (body.sequence < job.sequence) return 409;
+    job.sequence = body.sequence;
+    important = !job.report || matters(job.report->body, body);
+    job.report = ReceivedReport{std::move(body), clock_.system_now()};
+  }
+  send(std::move(answers));
+  if (important) tell(key);
+  return 202;
+}
+
+void Hub::wait_plan(const std::string& key, const std::string& job_uid, std::uint32_t have,
+                    std::chrono::seconds wait, http::Responder respond) {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    Job& job = job_of(key, job_uid, answers);
+    if (job.revision > have) {
+      answers.emplace_back(std::move(respond), plan_answer(job.revision, job.plan_json));
+    } else if (wait <= std::chrono::seconds(0)) {
+      answers.emplace_back(std::move(respond), unchanged(have));
+    } else {
+      if (job.polls.size() >= kMaxPollsPerJob) {
+        answers.emplace_back(std::move(job.polls.front().respond),
+                             unchanged(job.polls.front().have));
+        job.polls.erase(job.polls.begin());
+      }
+      job.polls.push_back({have, clock_.now() + wait, std::move(respond)});
+    }
+  }
+  send(std::move(answers));
+}
+
+void Hub::expire_polls() {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    const SteadyTime now = clock_.now();
+    for (auto& [key, job] : jobs_) {
+      std::erase_if(job.polls, [&](Poll& poll) {
+        if (poll.until > now) return false;
+        answers.emplace_back(std::move(poll.respond), unchanged(poll.have));
+        return true;
+      });
+    }
+  }
+  send(std::move(answers));
+}
+
+void Hub::release_polls() {
+  Answers answers;
+  {
+    const std::lock_guard lock(hub_mutex_);
+    for (auto& [key, job] : jobs_) {
+      for (auto& poll : job.polls) {
+        answers.emplace_back(std::move(poll.respond), plain(503, "the operator stops"));
+      }
+      job.polls.clear();
+    }
+  }
+  send(std::move(answers));
+}
+
+void publish_newest_plan(Hub& hub, const std::string& key, const cache::JobView& view) {
+  if (!view.job) return;
+  const auto& job = view.job->meta;
+  const std::string prefix = job.name + "-plan-";
+  std::uint32_t newest = 0;
+  const std::string* plan = nullptr;
+  for (const auto& map : view.config_maps) {
+    const std::string& name = map->meta.name;
+    if (!name.starts_with(prefix) || map->meta.owner_uid != job.uid) continue;
+    std::uint32_t revision = 0;
+    const char* const end = name.data() + name.size();
+    const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, revision);
+    const auto text = map->data.find("plan.json");
+    if (error != std::errc() || stop != end || text == map->data.end() || revision <= newest) {
+      continue;
+    }
+    newest = revision;
+    plan = &text->second;
+  }
+  if (plan != nullptr) hub.publish_plan(key, job.uid, newest, *plan);
+}
+
+}  // namespace weir::control_server

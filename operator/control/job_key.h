@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The secrets of the operator: what the Secret weir-operator-keys holds, and the key of a job,
+// which every replica derives alike (api.md 9).
+#pragma once
+
+#include <string>
+
+#include "operator/control/certificates.h"
+#include "operator/kube/client.h"
+#include "worker/base/clock.h"
+#include "worker/base/result.h"
+
+namespace weir::control_server {
+
+constexpr const char* kKeysSecret = "weir-operator-keys";
+
+struct Keys {
+  Authority authority;
+  std::string seed;  // 32 raw bytes
+};
+
+// HMAC-SHA256(seed, job uid): 32 raw bytes.
+std::string key_of_job(const std::string& seed, const std::string& job_uid);
+
+// Reads the Secret in the operator's own namespace; creates it if it is absent, and reads it when
+// another replica was faster. Blocks. kInvalid: a Secret of that name without our data.
+Result<Keys> ensure_keys(kube::Client& client, const std::string& namespace_name, SystemTime now);
+
+}  // namespace weir::control_server

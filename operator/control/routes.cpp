@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/routes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "operator/control/job_key.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::control_server {
+namespace {
+
+constexpr Call kCalls[] = {Call::kJoin, Call::kRegister, Call::kPlan, Call::kReport};
+constexpr const char* kCoordinatorIndex = "0";
+
+http::Response plain(int status, const std::string& why) {
+  return {status, {{"Content-Type", "text/plain"}}, why + "\n"};
+}
+http::Response later(int status, const std::string& why) {
+  http::Response response = plain(status, why);
+  response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+http::Response json(int status, std::string body) {
+  return {status, {{"Content-Type", "application/json"}}, std::move(body)};
+}
+
+std::size_t limit_of(Call call) {
+  switch (call) {
+    case Call::kJoin:
+      return kMaxJoinBody;
+    case Call::kRegister:
+      return kMaxRegisterBody;
+    case Call::kReport:
+      return kMaxReportBody;
+    case Call::kPlan:
+      return 0;
+  }
+  return 0;
+}
+
+bool is_name(std::string_view text) {  // of a Kubernetes object
+  return !text.empty() && text.size() <= 253 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
+  });
+}
+
+std::string label(const api::Pod& pod, const char* label_name) {
+  const auto found = pod.meta.labels.find(label_name);
+  return found == pod.meta.labels.end() ? "" : found->second;
+}
+
+std::string bearer(const http::Request& request) {
+  const std::string value = http::header_value(request.headers, "Authorization");
+  return value.starts_with("Bearer ") ? value.substr(7) : "";
+}
+
+std::optional<std::int64_t> number(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+const char* name(Call call) {
+  switch (call) {
+    case Call::kJoin:
+      return "join";
+    case Call::kRegister:
+      return "register";
+    case Call::kPlan:
+      return "plan";
+    case Call::kReport:
+      return "report";
+  }
+  return "?";
+}
+
+std::optional<Route> route_of(const std::string& path) {
+  constexpr std::string_view kNamespaces = "/v1/namespaces/", kJobs = "pipelinejobs";
+  const std::string whole = http::path_of(path);
+  std::string_view rest = whole;
+  if (!rest.starts_with(kNamespaces)) return std::nullopt;
+  rest.remove_prefix(kNamespaces.size());
+  std::string_view parts[4];
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto slash = rest.find('/');
+    if ((slash == rest.npos) != (i == 3)) return std::nullopt;
+    parts[i] = rest.substr(0, slash);
+    rest.remove_prefix(i == 3 ? rest.size() : slash + 1);
+  }
+  if (!is_name(parts[0]) || parts[1] != kJobs || !is_name(parts[2])) return std::nullopt;
+  for (const Call call : kCalls) {
+    if (parts[3] == name(call)) return Route{call, std::string(parts[0]), std::string(parts[2])};
+  }
+  return std::nullopt;
+}
+
+struct Routes::Caller {
+  Route route;
+  std::shared_ptr<const api::PipelineJob> job;
+  std::shared_ptr<const api::Pod> pod;
+  const std::string& uid() const { return job->meta.uid; }
+  std::string index() const { return label(*pod, "weir.dev/worker-index"); }
+};
+
+std::optional<http::Response> Routes::refuse_early(const http::Request& request) const {
+  const auto route = route_of(request.path);
+  if (!route) return plain(404, "no such path");
+  const auto wanted = route->call == Call::kPlan ? http::Method::kGet : http::Method::kPost;
+  if (request.method != wanted) return plain(405, "wrong method");
+  if (request.body.size() > limit_of(route->call)) {
+    return plain(413, "body above " + std::to_string(limit_of(route->call)) + " bytes");
+  }
+  if (!parts_.cache.synced()) return later(503, "the operator has not read the cluster yet");
+  return std::nullopt;
+}
+
+Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
+                                                         const http::Request& request) const {
+  const std::string token = bearer(request);
+  if (token.empty()) return plain(401, "no bearer token");
+  const auto identity = parts_.authenticator.authenticate(token);
+  if (!identity) {
+    const Error& error = identity.error();
+    if (error.code == Code::kUnauthorized) return plain(401, error.message);
+    return later(error.code == Code::kThrottled ? 429 : 503, error.message);
+  }
+
+  const auto pod = parts_.cache.pod_by_uid(identity->pod_uid);
+  if (!pod || pod->meta.name != identity->pod_name ||
+      pod->meta.namespace_name != route.namespace_name ||
+      label(*pod, "weir.dev/job-name") != route.job) {
+    return plain(403, "pod " + identity->pod_name + " is not part of job " + route.key());
+  }
+  const std::string pod_job = label(*pod, "weir.dev/job-uid");
+  const auto job = parts_.cache.view(route.key()).job;
+  if (!job) {
+    return parts_.hub.gone(route.key(), pod_job) ? plain(410, "the job is deleted")
+                                                 : plain(404, "no such job (yet)");
+  }
+  if (job->meta.uid != pod_job) return plain(409, "this name belongs to another job now");
+  if (job->meta.deleting) return plain(410, "the job is being deleted");
+  Caller caller{route, job, pod};
+  if (route.call != Call::kJoin && caller.index() != kCoordinatorIndex) {
+    return plain(403, "only the worker of index 0 may call this");
+  }
+  return caller;
+}
+
+void Routes::handle(const http::Request& request, http::Responder respond) const {
+  const auto route = route_of(request.path);
+  if (!route) return respond(plain(404, "no such path"));
+  const auto caller = authorize(*route, request);
+  if (!caller) return respond(caller.error());
+  const bool for_leader = route->call == Call::kRegister || route->call == Call::kReport;
+  if (for_leader && !parts_.leading()) return respond(to_leader(request.path));
+  switch (route->call) {
+    case Call::kJoin:
+      return respond(join(*caller, request.body));
+    case Call::kRegister:
+      return respond(take_register(*caller, request.body));
+    case Call::kReport:
+      return respond(take_report(*caller, request.body));
+    case Call::kPlan:
+      return plan(*caller, request.path, std::move(respond));
+  }
+}
+
+http::Response Routes::join(const Caller& caller, const std::string& text) const {
+  const auto body = protocol::decode_join(text);
+  if (!body) return plain(400, body.error().message);
+  if (body->job_uid != caller.uid()) return plain(409, "jobUid: another job has this name");
+  if (body->pod != caller.pod->meta.name || body->pod_uid != caller.pod->meta.uid ||
+      std::to_string(body->worker_index) != caller.index()) {
+    return plain(403, "pod, podUid or workerIndex is not that of the token's pod");
+  }
+  const int common = std::min(body->protocol_max, protocol::kProtocolMax);
+  if (common < std::max(body->protocol_min, protocol::kProtocolMin)) {
+    return plain(400, "protocol: " + std::to_string(body->protocol_min) + " to " +
+                          std::to_string(body->protocol_max) +
+                          " has no version that this operator knows");
+  }
+  return json(200, protocol::encode(protocol::JoinAnswer{key_of_job(parts_.seed, caller.uid())}));
+}
+
+http::Response Routes::take_register(const Caller& caller, const std::string& text) const {
+  auto body = protocol::decode_register(text);
+  if (!body) return plain(400, body.error().message);
+  if (body->job_uid != caller.uid()) return plain(409, "jobUid: another job has this name");
+  return plain(parts_.hub.take_register(caller.route.key(), *std::move(body)), "accepted");
+}
+
+http::Response Routes::take_report(const Caller& caller, const std::string& text) const {
+  auto body = protocol::decode_report(text);
+  if (!body) return plain(400, body.error().message);
+  if (body->job_uid != caller.uid()) return plain(409, "jobUid: another job has this name");
+  const int status = parts_.hub.take_report(caller.route.key(), *std::move(body));
+  if (status == 409) return plain(status, "sequence: older than one that was seen");
+  if (status == 428) return plain(status, "no members known here: register first");
+  return plain(status, "accepted");
+}
+
+void Routes::plan(const Caller& caller, const std::string& path, http::Responder respond) const {
+  const std::string have_text = http::query_value(path, "have");
+  const std::string wait_text = http::query_value(path, "wait");
+  const auto have = have_text.empty() ? 0 : number(have_text);
+  const auto wait = wait_text.empty() ? 0 : number(wait_text);
+  if (!have || *have > std::numeric_limits<std::uint32_t>::max()) {
+    return respond(plain(400, "have: \"" + have_text + "\" is no revision"));
+  }
+  if (!wait) return respond(plain(400, "wait: \"" + wait_text + "\" is no number of seconds"));
+  const std::string key = caller.route.key();
+  publish_newest_plan(parts_.hub, key, parts_.cache.view(key));
+  parts_.hub.wait_plan(key, caller.uid(), static_cast<std::uint32_t>(*have),
+                       std::chrono::seconds(std::min<std::int64_t>(*wait, kMaxWait.count())),
+                       std::move(respond));
+}
+
+// Lease identities are "<pod>_<ip>_<uuid>".
+http::Response Routes::to_leader(const std::string& path) const {
+  const std::string identity = parts_.leader();
+  const auto first = identity.find('_');
+  const auto last = identity.rfind('_');
+  if (first == identity.npos || last <= first + 1) return later(503, "no leader is known");
+  std::string ip = identity.substr(first + 1, last - first - 1);
+  if (ip.find(':') != ip.npos) ip = "[" + ip + "]";
+  http::Response response = plain(307, "not the leader");
+  response.headers.emplace_back("Location",
+                                "https://" + ip + ":" + std::to_string(parts_.port) + path);
+  return response;
+}
+
+}  // namespace weir::control_server

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of the control API (api.md 9): who may call what, with which body, and the answer.
+// handle() may block on a TokenReview, so it runs on the auth threads. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "operator/cache/snapshot.h"
+#include "operator/control/authenticator.h"
+#include "operator/control/hub.h"
+#include "worker/http/server.h"
+
+namespace weir::control_server {
+
+enum class Call : unsigned char { kJoin, kRegister, kPlan, kReport };
+const char* name(Call call);  // "join" ...: the last part of the path, and a label of metrics
+
+// Limits of api.md 9.
+constexpr std::size_t kMaxJoinBody = 4 * 1024;
+constexpr std::size_t kMaxRegisterBody = 2 * 1024 * 1024;
+constexpr std::size_t kMaxReportBody = 256 * 1024;
+constexpr std::chrono::seconds kMaxWait{50};
+
+struct Route {
+  Call call = Call::kJoin;
+  std::string namespace_name, job;
+  std::string key() const { return namespace_name + "/" + job; }
+};
+// Nothing: no path of this API.
+std::optional<Route> route_of(const std::string& path);
+
+struct RouteParts {
+  cache::Cache& cache;
+  Hub& hub;
+  Authenticator& authenticator;
+  std::string seed;                     // raw, of job keys
+  std::function<bool()> leading;        // this replica
+  std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>", "" = unknown
+  int port = 8443;                      // of the leader, too
+};
+
+class Routes {
+ public:
+  explicit Routes(RouteParts parts) : parts_(std::move(parts)) {}
+
+  // What needs no token: 404, 405, 413, 503. Nothing: go on with handle(). Does not block.
+  std::optional<http::Response> refuse_early(const http::Request& request) const;
+  void handle(const http::Request& request, http::Responder respond) const;
+
+ private:
+  struct Caller;  // the job and pod that a request belongs to
+  Result<Caller, http::Response> authorize(const Route& route, const http::Request& request) const;
+  http::Response join(const Caller& caller, const std::string& body) const;
+  http::Response take_register(const Caller& caller, const std::string& body) const;
+  http::Response take_report(const Caller& caller, const std::string& body) const;
+  void plan(const Caller& caller, const std::string& path, http::Responder respond) const;
+  http::Response to_leader(const std::string& path) const;
+
+  RouteParts parts_;
+};
+
+}  // namespace weir::control_server

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/server.h"
+
+#include <pthread.h>
+#include <thread>
+#include <vector>
+
+#include "operator/control/routes.h"
+#include "worker/base/bounded_queue.h"
+
+namespace weir::control_server {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMaxWaiting = 1024;       // requests for the auth threads; more: 503
+constexpr auto kTick = 200ms;                   // grain of the long polls' end
+constexpr std::size_t kSpareConnections = 100;  // libraries.md 3: 2 x jobs + 100
+
+struct Task {
+  http::Request request;
+  http::Responder respond;
+};
+
+class Server final : public ControlServer {
+ public:
+  Server(const ControlOptions& options, ControlParts parts)
+      : cache_(parts.cache),
+        hub_(parts.hub),
+        clock_(parts.clock),
+        observe_(std::move(parts.observe)),
+        authenticator_(parts.reviewer, parts.clock, std::move(parts.observe_review)),
+        routes_({parts.cache, parts.hub, authenticator_, std::move(parts.seed),
+                 std::move(parts.leading), std::move(parts.leader), options.leader_port}) {}
+  ~Server() override { stop(); }
+
+  Status start(const ControlOptions& options) {
+    http::ServerOptions http_options{.address = options.address,
+                                     .port = options.port,
+                                     .tls = options.tls,
+                                     .max_connections = kSpareConnections,
+                                     .max_body_bytes = kMaxRegisterBody,
+                                     .name = "control"};
+    WEIR_TRY(http_, http::make_server(http_options, [this](http::IncomingRequest incoming,
+                                                           http::Responder respond) {
+               accept(std::move(incoming.request), std::move(respond));
+             }));
+    for (int i = 0; i < options.auth_threads; ++i) {
+      threads_.emplace_back([this](const std::stop_token& stop) { answer(stop); });
+      pthread_setname_np(threads_.back().native_handle(), "auth");
+    }
+    threads_.emplace_back([this](const std::stop_token& stop) { tick(stop); });
+    pthread_setname_np(threads_.back().native_handle(), "control-clock");
+    return Unit{};
+  }
+
+  int port() const override { return http_->port(); }
+  void set_tls(const http::TlsIdentity& tls) override { http_->set_tls(tls); }
+
+  void stop() override {
+    if (!http_) return;
+    hub_.release_polls();
+    http_->stop();
+    tasks_.close();
+    for (auto& thread : threads_) thread.request_stop();
+    threads_.clear();  // joins; a TokenReview under way has its own limit
+    hub_.release_polls();
+  }
+
+ private:
+  // On an io thread: never blocks.
+  void accept(http::Request request, http::Responder respond) {
+    const auto route = route_of(request.path);
+    respond = [this, endpoint = route ? name(route->call) : "other",
+               respond = std::move(respond)](http::Response response) {
+      if (observe_) observe_(endpoint, response.status);
+      respond(std::move(response));
+    };
+    if (auto refused = routes_.refuse_early(request)) return respond(*std::move(refused));
+    if (!tasks_.try_push({std::move(request), respond})) {
+      respond({503, {{"Retry-After", "1"}}, "too many requests wait\n"});
+    }
+  }
+
+  void answer(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const auto task = tasks_.pop(std::chrono::steady_clock::now() + 1h, stop);
+      if (task) routes_.handle(task->request, task->respond);
+    }
+  }
+
+  void tick(const std::stop_token& stop) {
+    while (clock_.sleep_until(clock_.now() + kTick, stop)) {
+      hub_.expire_polls();
+      http_->set_max_connections(2 * cache_.job_keys().size() + kSpareConnections);
+    }
+  }
+
+  cache::Cache& cache_;
+  Hub& hub_;
+  Clock& clock_;
+  const std::function<void(const char*, int)> observe_;
+  Authenticator authenticator_;
+  Routes routes_;
+  BoundedQueue<Task> tasks_{kMaxWaiting};
+  std::unique_ptr<http::Server> http_;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ControlServer>> start_control_server(const ControlOptions& options,
+                                                            ControlParts parts) {
+  auto server = std::make_unique<Server>(options, std::move(parts));
+  WEIR_TRY(const Unit started, server->start(options));
+  static_cast<void>(started);
+  return std::unique_ptr<ControlServer>(std::move(server));
+}
+
+}  // namespace weir::control_server

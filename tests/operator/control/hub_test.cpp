@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/control/hub.h"
+
+#include <optional>
+
+#include <gtest/gtest.h>
+
+#include "tests/operator/control/fakes.h"
+#include "tests/support/manual_clock.h"
+
+namespace weir::control_server {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kKey = "team-a/gpt";
+
+class HubTest : public testing::Test {
+ protected:
+  using Answer = std::shared_ptr<std::optional<http::Response>>;
+  Answer poll(std::uint32_t have, std::chrono::seconds wait = 50s, const std::string& uid = "u") {
+    auto answer = std::make_shared<std::optional<http::Response>>();
+    hub_.wait_plan(kKey, uid, have, wait,
+                   [answer](http::Response response) { *answer = std::move(response); });
+    return answer;
+  }
+  static int status(const Answer& answer) { return *answer ? (*answer)->status : 0; }
+  static protocol::Report report(std::int64_t sequence) {
+    return {.job_uid = "u", .sequence = sequence};
+  }
+
+  test::ManualClock clock_;
+  Hub hub_{clock_};
+};
+
+TEST_F(HubTest, AnswersAPollAtOnceWhenThereIsANewerPlan) {
+  hub_.publish_plan(kKey, "u", 3, "{plan 3}");
+
+  const Answer answer = poll(2);
+
+  ASSERT_EQ(status(answer), 200);
+  EXPECT_EQ((*answer)->body, "{plan 3}");
+  EXPECT_EQ(http::header_value((*answer)->headers, "ETag"), "\"3\"");
+}
+
+TEST_F(HubTest, AnswersAnOpenPollWhenAHigherRevisionIsPublished) {
+  hub_.publish_plan(kKey, "u", 3, "{plan 3}");
+  const Answer answer = poll(3);
+  EXPECT_EQ(hub_.open_polls(), 1U);
+
+  hub_.publish_plan(kKey, "u", 3, "{plan 3}");
+  hub_.publish_plan(kKey, "u", 2, "{plan 2}");
+  EXPECT_EQ(status(answer), 0);
+  hub_.publish_plan(kKey, "u", 4, "{plan 4}");
+
+  ASSERT_EQ(status(answer), 200);
+  EXPECT_EQ((*answer)->body, "{plan 4}");
+  EXPECT_EQ(hub_.open_polls(), 0U);
+}
+
+TEST_F(HubTest, AnswersOnlyThePollsOfThatJob) {
+  auto other = std::make_shared<std::optional<http::Response>>();
+  hub_.wait_plan("team-a/other", "o", 0, 50s,
+                 [other](http::Response response) { *other = std::move(response); });
+  const Answer mine = poll(0);
+
+  hub_.publish_plan(kKey, "u", 1, "{}");
+
+  EXPECT_EQ(status(mine), 200);
+  EXPECT_FALSE(other->has_value());
+}
+
+TEST_F(HubTest, KeepsTheNewestPlanWhateverTheOrder) {
+  hub_.publish_plan(kKey, "u", 5, "{plan 5}");
+  hub_.publish_plan(kKey, "u", 4, "{plan 4}");
+
+  EXPECT_EQ((*poll(0))->body, "{plan 5}");
+}
+
+TEST_F(HubTest, EndsAPollWith304AfterItsTime) {
+  const Answer answer = poll(7, 50s);
+
+  clock_.advance(49s);
+  hub_.expire_polls();
+  EXPECT_EQ(status(answer), 0);
+  clock_.advance(1s);
+  hub_.expire_polls();
+
+  ASSERT_EQ(status(answer), 304);
+  EXPECT_EQ(http::header_value((*answer)->headers, "ETag"), "\"7\"");
+  EXPECT_EQ(hub_.open_polls(), 0U);
+}
+
+TEST_F(HubTest, AnswersAtOnceWithoutAWait) {
+  EXPECT_EQ(status(poll(0, 0s)), 304);
+}
+
+TEST_F(HubTest, EndsTheOldestPollWhenAJobOpensTooMany) {
+  const Answer first = poll(0);
+  std::vector<Answer> more;
+  for (std::size_t i = 0; i < kMaxPollsPerJob; ++i) more.push_back(poll(0));
+
+  EXPECT_EQ(status(first), 304);
+  EXPECT_EQ(hub_.open_polls(), kMaxPollsPerJob);
+}
+
+TEST_F(HubTest, TellsPollsAndLaterCallersThatAJobIsGone) {
+  const Answer answer = poll(0);
+
+  hub_.forget(kKey);
+
+  EXPECT_EQ(status(answer), 410);
+  EXPECT_TRUE(hub_.gone(kKey, "u"));
+  EXPECT_FALSE(hub_.gone(kKey, "another uid"));
+  clock_.advance(kTombstone + 1s);
+  EXPECT_FALSE(hub_.gone(kKey, "u"));
+}
+
+TEST_F(HubTest, DoesNotMournAJobThatItNeverKnew) {
+  hub_.forget(kKey);
+
+  EXPECT_FALSE(hub_.gone(kKey, ""));
+  EXPECT_FALSE(hub_.gone(kKey, "u"));
+}
+
+TEST_F(HubTest, StartsAnewWhenTheNameBelongsToAnotherJob) {
+  hub_.publish_plan(kKey, "u", 9, "{old}");
+  hub_.take_register(kKey, {.job_uid = "u"});
+  const Answer old = poll(9);
+
+  hub_.publish_plan(kKey, "v", 1, "{new}");
+
+  EXPECT_EQ(status(old), 410);
+  EXPECT_FALSE(hub_.members(kKey, "u").has_value());
+  EXPECT_FALSE(hub_.members(kKey, "v").has_value());
+  EXPECT_EQ((*poll(0, 50s, "v"))->body, "{new}");
+}
+
+TEST_F(HubTest, KeepsMembersAndTheLastReport) {
+  EXPECT_FALSE(hub_.members(kKey, "u").has_value());
+  EXPECT_EQ(hub_.take_report(kKey, report(1)), 428);
+
+  EXPECT_EQ(hub_.take_register(kKey, {.job_uid = "u", .members = {{.pod = "p"}}}), 202);
+  clock_.advance(5s);
+  EXPECT_EQ(hub_.take_report(kKey, report(1)), 202);
+
+  EXPECT_EQ(hub_.members(kKey, "u")->body.members[0].pod, "p");
+  EXPECT_EQ(hub_.members(kKey, "u")->received, clock_.system_now() - 5s);
+  EXPECT_EQ(hub_.report(kKey, "u")->body.sequence, 1);
+  EXPECT_EQ(hub_.report(kKey, "u")->received, clock_.system_now());
+  EXPECT_FALSE(hub_.report(kKey, "v").has_value());
+}
+
+TEST_F(HubTest, RefusesReportsOlderThanSeenUntilTheNextRegister) {
+  hub_.take_register(kKey, {.job_uid = "u"});
+
+  EXPECT_EQ(hub_.take_report(kKey, report(10)), 202);
+  EXPECT_EQ(hub_.take_report(kKey, report(10)), 202);  // a repetition does no harm
+  EXPECT_EQ(hub_.take_report(kKey, report(9)), 409);
+  hub_.take_register(kKey, {.job_uid = "u"});
+  EXPECT_EQ(hub_.take_report(kKey, report(1)), 202);
+}
+
+TEST_F(HubTest, TellsOfWhatMattersAndNotOfCounters) {
+  std::vector<std::string> told;
+  hub_.on_change([&told](const std::string& key) { told.push_back(key); });
+  protocol::Report body = report(1);
+
+  hub_.take_register(kKey, {.job_uid = "u"});
+  hub_.take_report(kKey, body);
+  EXPECT_EQ(told.size(), 2U);
+  body.sequence = 2;
+  body.step = 17;
+  hub_.take_report(kKey, body);
+  EXPECT_EQ(told.size(), 2U);
+  body.last_switch = protocol::LastSwitch{.revision = 2};
+  hub_.take_report(kKey, body);
+  EXPECT_EQ(told.size(), 3U);
+  body.total_steps = body.step = 20;
+  hub_.take_report(kKey, body);
+
+  EXPECT_EQ(told, std::vector<std::string>(4, kKey));
+}
+
+TEST_F(HubTest, ReleasesAllPollsAtTheEnd) {
+  const Answer answer = poll(0);
+
+  hub_.release_polls();
+
+  EXPECT_EQ(status(answer), 503);
+  EXPECT_EQ(hub_.open_polls(), 0U);
+}
+
+TEST_F(HubTest, TakesTheNewestPlanOfTheRightOwnerFromTheCache) {
+  FakeCache cache;
+  cache.add_job("gpt", "u");
+  cache.add_plan("gpt", "u", "9", "{9}");
+  cache.add_plan("gpt", "u", "10", "{10}");
+  cache.add_plan("gpt", "stranger", "11", "{11}");
+  cache.add_plan("gpt", "u", "12x", "{12}");
+  cache.add_plan("gpt", "u", "control", "{}");
+
+  publish_newest_plan(hub_, kKey, cache.view(kKey));
+
+  EXPECT_EQ((*poll(0))->body, "{10}");
+}
+
+}  // namespace
+}  // namespace weir::control_server

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole control API over TLS with its own certificates.
+#include "operator/control/server.h"
+
+#include <atomic>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "operator/control/certificates.h"
+#include "operator/control/job_key.h"
+#include "tests/operator/control/fakes.h"
+#include "tests/support/temp_dir.h"
+#include "worker/http/beast_transport.h"
+#include "worker/protocol/codec.h"
+
+namespace weir::control_server {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kBase = "/v1/namespaces/team-a/pipelinejobs/gpt/";
+
+class ControlApi : public testing::Test {
+ protected:
+  ControlApi() {
+    cache_.add_job("gpt", "u");
+    cache_.add_pod(pod_);
+    const auto names = control_names("weir-operator", "weir-system", "127.0.0.1");
+    const auto started = [&] {
+      return start_control_server({.address = "127.0.0.1",
+                                   .port = 0,
+                                   .tls = *issue_leaf(authority_, names, clock_.system_now())},
+                                  {.cache = cache_,
+                                   .hub = hub_,
+                                   .reviewer = reviewer_,
+                                   .clock = clock_,
+                                   .seed = "seed",
+                                   .leading = [] { return true; },
+                                   .leader = [] { return std::string(); },
+                                   .observe = [this](const char*, int) { ++answered_; },
+                                   .observe_review = {}});
+    };
+    auto server = started();
+    EXPECT_TRUE(server.ok()) << server.error().message;
+    server_ = *std::move(server);
+  }
+  std::unique_ptr<http::Transport> client(const std::string& name) const {
+    http::Options options{.base_url = "https://127.0.0.1:" + std::to_string(server_->port()),
+                          .ca_file = dir_.file("ca.crt", authority_.certificate_pem)};
+    options.tls_name = name;
+    return *http::make_beast_transport(options);
+  }
+  Result<http::Response> call(http::Method method, const std::string& what,
+                              const std::string& body = "",
+                              const std::string& name = "weir-operator.weir-system.svc") const {
+    return client(name)->send(
+        {method, kBase + what, {{"Authorization", "Bearer " + token_of(*pod_)}}, body},
+        std::chrono::steady_clock::now() + 30s, {});
+  }
+
+  SystemClock clock_;
+  FakeCache cache_;
+  Hub hub_{clock_};
+  FakeReviewer reviewer_;
+  const Authority authority_ = make_authority(clock_.system_now());
+  const std::shared_ptr<api::Pod> pod_ = make_pod("gpt", "u", 0);
+  test::TempDir dir_;
+  std::atomic<int> answered_ = 0;
+  std::unique_ptr<ControlServer> server_;
+};
+
+TEST_F(ControlApi, LetsAWorkerJoinUnderTheNameOfTheService) {
+  const auto answer = call(http::Method::kPost, "join",
+                           protocol::encode(protocol::Join{
+                               .job_uid = "u", .pod = pod_->meta.name, .pod_uid = pod_->meta.uid}));
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  ASSERT_EQ(answer->status, 200) << answer->body;
+  EXPECT_EQ(protocol::decode_join_answer(answer->body)->job_key, key_of_job("seed", "u"));
+  EXPECT_EQ(answered_, 1);
+}
+
+TEST_F(ControlApi, HasACertificateForItsAddressAndForNobodyElse) {
+  EXPECT_TRUE(call(http::Method::kGet, "plan", "", "127.0.0.1").ok());
+  EXPECT_FALSE(call(http::Method::kGet, "plan", "", "weir-operator.evil.svc").ok());
+}
+
+TEST_F(ControlApi, AnswersALongPollWhenAPlanIsPublished) {
+  std::jthread publisher([this] {
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (hub_.open_polls() == 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    hub_.publish_plan("team-a/gpt", "u", 4, "{plan 4}");
+  });
+
+  const auto answer = call(http::Method::kGet, "plan?have=3&wait=50");
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, "{plan 4}");
+  EXPECT_EQ(http::header_value(answer->headers, "ETag"), "\"4\"");
+}
+
+TEST_F(ControlApi, EndsALongPollWhenItsTimeIsOver) {
+  const auto answer = call(http::Method::kGet, "plan?have=3&wait=1");
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->status, 304);
+}
+
+TEST_F(ControlApi, StopsWithOpenPolls) {
+  std::jthread stopper([this] {
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    while (hub_.open_polls() == 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::yield();
+    }
+    server_->stop();
+  });
+
+  const auto answer = call(http::Method::kGet, "plan?have=0&wait=50");
+
+  EXPECT_TRUE(!answer.ok() || answer->status == 503);
+  EXPECT_EQ(hub_.open_polls(), 0U);
+}
+
+TEST_F(ControlApi, RefusesAStrangersToken) {
+  const auto answer =
+      client("127.0.0.1")
+          ->send({http::Method::kGet, kBase + "plan", {{"Authorization", "Bearer nonsense"}}, ""},
+                 std::chrono::steady_clock::now() + 30s, {});
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->status, 401);
+}
+
+}  // namespace
+}  // namespace weir::control_server
