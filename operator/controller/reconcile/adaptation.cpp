@@ -15,40 +15,13 @@ namespace {
 constexpr int kOutcomeSteps = 10;  // scheduling.md 5.3
 constexpr double kUnchangedRates =
     0.10;  // a link that moved less has not moved (scheduling.md 5.5)
-constexpr std::size_t kKeptSteps = 64;
 
-// Remembers when steps were reported, for mean step times that do not depend on the report's own
-// averaging.
-void note_steps(Pass& pass) {
-  if (!pass.snapshot.report) return;
-  auto& steps = pass.adaptation.steps;
-  const auto step = pass.snapshot.report->body.step;
-  if (!steps.empty() && step < steps.back().first) steps.clear();  // restarted
-  if (steps.empty() || step > steps.back().first)
-    steps.emplace_back(step, pass.snapshot.report->received);
-  if (steps.size() > kKeptSteps) steps.erase(steps.begin());
-}
-
-// Mean seconds of the steps in (from, to]; 0 = not enough reports.
-double mean_step_seconds(const Pass& pass, std::int64_t from, std::int64_t to) {
-  const std::pair<std::int64_t, Time>* first = nullptr;
-  const std::pair<std::int64_t, Time>* last = nullptr;
-  for (const auto& entry : pass.adaptation.steps) {
-    if (entry.first < from || entry.first > to) continue;
-    if (first == nullptr) first = &entry;
-    last = &entry;
-  }
-  if (first == nullptr || last->first == first->first) return 0;
-  return std::chrono::duration<double>(last->second - first->second).count() /
-         static_cast<double>(last->first - first->first);
-}
-
+// Mean of the last kOutcomeSteps steps as the coordinator timed them; 0 = unknown. Its window is
+// that long (api.md 9), so a window that ends kOutcomeSteps after a change holds only steps after
+// it.
 double recent_step_seconds(const Pass& pass) {
-  if (pass.adaptation.steps.empty()) return 0;
-  const auto newest = pass.adaptation.steps.back().first;
-  return mean_step_seconds(
-      pass, std::max<std::int64_t>(pass.status.plan.applied_step, newest - 2 * kOutcomeSteps),
-      newest);
+  if (!pass.snapshot.report || pass.snapshot.report->body.samples_per_second <= 0) return 0;
+  return pass.spec().global_batch / pass.snapshot.report->body.samples_per_second;
 }
 
 std::vector<double> link_rates(const Pass& pass) {
@@ -187,7 +160,7 @@ void check_outcome(Pass& pass) {
   if (step < pending->applied_step + kOutcomeSteps) return;
   tuner::Outcome outcome;
   outcome.before_seconds = pending->before_seconds;
-  outcome.after_seconds = mean_step_seconds(pass, pending->applied_step, step);
+  outcome.after_seconds = recent_step_seconds(pass);
   outcome.predicted_gain = pending->predicted_gain;
   outcome.rates_unchanged = rates_unchanged(pending->rates_before, link_rates(pass));
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) {
@@ -277,7 +250,6 @@ bool replan_requested(Pass& pass) {
 }  // namespace
 
 void adapt(Pass& pass) {
-  note_steps(pass);
   const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
   if (!may_adapt(pass)) return;
   const auto revision_before = pass.status.plan.revision;

@@ -36,8 +36,8 @@ struct AdaptationState {
     std::vector<double> rates_before;  // mean rate per link, in the order of links
   };
   std::optional<Pending> pending;
-  // Step and time of reports, newest last, for mean step times; at most 64.
-  std::vector<std::pair<std::int64_t, Time>> steps;
+  std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here
+  Time last_step_time{};
   std::string last_proposal;      // Observe: one event per change of mind
   std::string announced_network;  // state of the network that events have told
 };

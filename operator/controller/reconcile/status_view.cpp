@@ -218,6 +218,21 @@ void view_network(Pass& pass) {
   }
 }
 
+// The coordinator reports, and the step stands still for the progress deadline.
+bool stalled(Pass& pass) {
+  const auto& report = pass.snapshot.report;
+  if (!report) return false;
+  auto& state = pass.adaptation;
+  if (report->body.step != state.last_step) {
+    state.last_step = report->body.step;
+    state.last_step_time = report->received;
+  }
+  const Time limit =
+      state.last_step_time + std::chrono::seconds(pass.spec().progress_deadline_seconds);
+  if (pass.now() <= limit) pass.wake_at(limit);
+  return pass.now() > limit && !silent(pass);
+}
+
 void view_ready(Pass& pass) {
   if (pass.refusal && pass.plan == nullptr)
     return pass.set("Ready", "False", "Invalid", pass.refusal->message);
@@ -238,14 +253,10 @@ void view_ready(Pass& pass) {
     return pass.set("Ready", "False", "Replanning",
                     "revision " + std::to_string(plan.revision) + " is being applied");
   }
-  const auto& last = pass.job().report.last_step_time;
-  const auto deadline = std::chrono::seconds(pass.spec().progress_deadline_seconds);
-  if (last && pass.snapshot.report && pass.now() > *last + deadline &&
-      !pass.adaptation.steps.empty() &&
-      pass.now() > pass.adaptation.steps.back().second + deadline) {
-    return pass.set(
-        "Ready", "False", "Stalled",
-        "no step completed for progressDeadlineSeconds " + std::to_string(deadline.count()));
+  if (stalled(pass)) {
+    return pass.set("Ready", "False", "Stalled",
+                    "no step completed for progressDeadlineSeconds " +
+                        std::to_string(pass.spec().progress_deadline_seconds));
   }
   pass.set("Ready", "True", "Running", "training advances");
 }
