@@ -59,9 +59,9 @@ bool Controller::stop(SteadyTime deadline) {
   while (running_ > 0 && parts_.clock.now() < deadline) {
     parts_.clock.sleep_until(parts_.clock.now() + milliseconds(20), never.get_token());
   }
-  const bool ended = running_ == 0;
-  threads_.clear();  // joins; the caller has stopped the client if the deadline passed
-  return ended;
+  if (running_ > 0) return false;
+  threads_.clear();
+  return true;
 }
 
 SteadyTime Controller::last_alive() const {

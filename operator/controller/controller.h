@@ -45,11 +45,12 @@ struct ControllerOptions {
 class Controller {
  public:
   Controller(Executor::Parts parts, ControllerOptions options);
-  ~Controller();  // stop()
+  ~Controller();  // stops, joins
 
   WorkQueue& queue() { return queue_; }
   void start();
-  // No new keys; running passes may end until the deadline. False: some did not.
+  // No new keys; running passes may end until the deadline. False: some did not; stop the client's
+  // requests, then call again.
   bool stop(SteadyTime deadline);
 
   // One pass of one job, as the threads do it; public for tests.

@@ -4,10 +4,12 @@
 // series.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 #include "operator/api/encode.h"
 #include "operator/kube/client.h"
@@ -20,6 +22,10 @@ class EventSender {
  public:
   EventSender(Client& client, Clock& clock, std::string instance);
 
+  // Hears the reason of each event, for metrics. Set before the first one.
+  void on_emit(std::function<void(const api::PipelineJob& job, const std::string& reason)> hook) {
+    hook_ = std::move(hook);
+  }
   // From any thread; dropped when 1000 are waiting.
   void emit(std::shared_ptr<const api::PipelineJob> job, const api::Event& event);
   // Sends until stop; then what is left until the deadline.
@@ -51,6 +57,7 @@ class EventSender {
   Clock& clock_;
   const std::string instance_;
   BoundedQueue<Waiting> queue_;
+  std::function<void(const api::PipelineJob&, const std::string&)> hook_;
   std::map<std::string, Budget> budgets_;  // by job uid; only the sending thread
   int counter_ = 0;
 };

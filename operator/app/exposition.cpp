@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/app/exposition.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "worker/base/units.h"
+
+namespace weir::operator_app {
+namespace {
+
+using telemetry::Family;
+using telemetry::Labels;
+using telemetry::Type;
+
+constexpr std::size_t kWorstLinks = 16;  // api.md 10
+
+Labels labels_of(const api::PipelineJob& job) {
+  return {{"pipeline_namespace", job.meta.namespace_name}, {"pipeline_job", job.meta.name}};
+}
+Labels with(Labels labels, const std::string& name, const std::string& value) {
+  labels.emplace_back(name, value);
+  return labels;
+}
+
+void add(Family& family, Labels labels, double value) {
+  family.samples.push_back({std::move(labels), value, {}});
+}
+
+void add_conditions(Family& family, const api::PipelineJob& job) {
+  for (const api::Condition& condition : job.status.conditions) {
+    for (const char* status : {"True", "False", "Unknown"}) {
+      add(family, with(with(labels_of(job), "condition", condition.type), "status", status),
+          condition.status == status ? 1 : 0);
+    }
+  }
+}
+
+void add_links(Family& family, const JobFacts& facts) {
+  // The worst direction and replica of each node pair, at most kWorstLinks of them.
+  std::map<std::pair<std::string, std::string>, double> ratios;
+  for (const estimator::LinkEstimate& link : facts.estimates.links) {
+    if (link.baseline <= 0) continue;
+    const auto [place, fresh] =
+        ratios.try_emplace({link.from_node, link.to_node}, link.now / link.baseline);
+    if (!fresh) place->second = std::min(place->second, link.now / link.baseline);
+  }
+  std::vector<std::pair<double, std::pair<std::string, std::string>>> worst;
+  for (const auto& [nodes, ratio] : ratios) worst.emplace_back(ratio, nodes);
+  std::ranges::sort(worst);
+  worst.resize(std::min(worst.size(), kWorstLinks));
+  for (const auto& [ratio, nodes] : worst) {
+    add(family,
+        with(with(labels_of(*facts.job), "from_node", nodes.first), "to_node", nodes.second),
+        ratio);
+  }
+}
+
+double number_of(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+struct TierOutcome {
+  const char *event, *tier, *outcome;
+};
+constexpr TierOutcome kChanges[] = {{"PlanRetuned", "retune", "applied"},
+                                    {"PlanRegrouped", "regroup", "applied"},
+                                    {"PlanRefused", "retune", "refused"},
+                                    {"PlanRolledBack", "retune", "rolled_back"},
+                                    {"PlanProposed", "retune", "proposed"}};
+
+}  // namespace
+
+std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime now) {
+  Family condition{"weir_job_condition", "Conditions of the job.", Type::kGauge, {}};
+  Family revision{"weir_job_plan_revision", "Newest plan.", Type::kGauge, {}};
+  Family applied{"weir_job_plan_applied_revision", "Plan that the workers run.", Type::kGauge, {}};
+  Family k{"weir_job_plan_k", "k of the newest plan.", Type::kGauge, {}};
+  Family step{"weir_job_plan_predicted_step_seconds", "Predicted step time.", Type::kGauge, {}};
+  Family age{"weir_job_metrics_age_seconds", "Age of the newest link sample.", Type::kGauge, {}};
+  Family ratio{"weir_job_link_bandwidth_ratio",
+               "Bandwidth now over baseline, worst links.",
+               Type::kGauge,
+               {}};
+  Family restarts{"weir_job_restarts_total", "Restarts of the job.", Type::kCounter, {}};
+  for (const JobFacts& facts : jobs) {
+    const api::PipelineJob& job = *facts.job;
+    const api::PlanStatus& plan = job.status.plan;
+    add_conditions(condition, job);
+    add(restarts, with(labels_of(job), "reason", "WorkerLost"), job.status.restarts);
+    if (plan.revision > 0) {
+      add(revision, labels_of(job), static_cast<double>(plan.revision));
+      add(applied, labels_of(job), static_cast<double>(plan.applied_revision));
+      add(k, labels_of(job), plan.k);
+      add(step, labels_of(job), number_of(plan.predicted_step_seconds));
+    }
+    if (facts.estimates.last_sample) {
+      add(age, labels_of(job), to_seconds(now - *facts.estimates.last_sample));
+    }
+    add_links(ratio, facts);
+  }
+  return {condition, revision, applied, k, step, age, ratio, restarts};
+}
+
+void PlanChanges::count(const api::PipelineJob& job, const std::string& event_reason) {
+  for (const TierOutcome& change : kChanges) {
+    if (event_reason != change.event) continue;
+    const std::lock_guard lock(mutex_);
+    ++counts_[job.meta.uid][{change.tier, change.outcome}];
+  }
+}
+
+Family PlanChanges::family(const std::vector<JobFacts>& jobs) {
+  Family family{
+      "weir_job_plan_changes_total", "Plan changes by tier and outcome.", Type::kCounter, {}};
+  const std::lock_guard lock(mutex_);
+  std::set<std::string> live;
+  for (const JobFacts& facts : jobs) {
+    live.insert(facts.job->meta.uid);
+    auto& counts = counts_[facts.job->meta.uid];
+    counts.try_emplace({"retune", "applied"}, 0);  // a counter that appears at 1 has no increase
+    for (const auto& [change, count] : counts) {
+      add(family, with(with(labels_of(*facts.job), "tier", change.first), "outcome", change.second),
+          count);
+    }
+  }
+  std::erase_if(counts_, [&](const auto& entry) { return !live.contains(entry.first); });
+  return family;
+}
+
+std::function<void(const char*, int, std::chrono::nanoseconds)> client_observer(
+    telemetry::Endpoint& metrics) {
+  auto& took = metrics.histogram("rest_client_request_duration_seconds",
+                                 "Time of requests to the API server.", {},
+                                 {0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60});
+  return [&metrics, &took](const char* method, int http_status, std::chrono::nanoseconds time) {
+    took.observe(to_seconds(time));
+    metrics
+        .counter("rest_client_requests_total", "Requests to the API server.",
+                 {{"method", method},
+                  {"code", http_status == 0 ? "<error>" : std::to_string(http_status)}})
+        .add();
+  };
+}
+
+std::function<void(const char*, std::chrono::nanoseconds)> reconcile_observer(
+    telemetry::Endpoint& metrics) {
+  const Labels controller = {{"controller", "pipelinejob"}};
+  std::map<std::string, telemetry::Counter*> results;
+  for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
+    results[result] =
+        &metrics.counter("controller_runtime_reconcile_total", "Reconcile passes by result.",
+                         with(controller, "result", result));
+  }
+  auto& errors = metrics.counter("controller_runtime_reconcile_errors_total",
+                                 "Reconcile passes that ended with an error.", controller);
+  auto& took = metrics.histogram("controller_runtime_reconcile_time_seconds",
+                                 "Time of a reconcile pass.", controller,
+                                 {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60});
+  return [results, &errors, &took](const char* result, std::chrono::nanoseconds time) {
+    results.at(result)->add();
+    if (std::string_view(result) == "error") errors.add();
+    took.observe(to_seconds(time));
+  };
+}
+
+}  // namespace weir::operator_app

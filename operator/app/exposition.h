@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operator's metrics (api.md 10): process counters registered at the endpoint, and per-job
+// families built from the cache at scrape time, so that they vanish with their job.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "operator/api/pipeline_job.h"
+#include "operator/cache/snapshot.h"
+#include "operator/estimator/estimates.h"
+#include "worker/base/clock.h"
+#include "worker/telemetry/metric.h"
+
+namespace weir::operator_app {
+
+// Of one job; pure.
+struct JobFacts {
+  std::shared_ptr<const api::PipelineJob> job;
+  estimator::Estimates estimates;
+};
+std::vector<telemetry::Family> job_families(const std::vector<JobFacts>& jobs, SystemTime now);
+
+// weir_job_plan_changes_total: plan changes by tier and outcome, counted from the events that tell
+// of them. Thread-safe.
+class PlanChanges {
+ public:
+  void count(const api::PipelineJob& job, const std::string& event_reason);
+  // Only of the jobs that still exist.
+  telemetry::Family family(const std::vector<JobFacts>& jobs);
+
+ private:
+  std::mutex mutex_;  // guards counts_
+  std::map<std::string, std::map<std::pair<std::string, std::string>, int>> counts_;  // by job uid
+};
+
+// rest_client_requests_total and its durations; safe from any thread.
+std::function<void(const char* method, int http_status, std::chrono::nanoseconds took)>
+client_observer(telemetry::Endpoint& metrics);
+// controller_runtime_reconcile_*.
+std::function<void(const char* result, std::chrono::nanoseconds took)> reconcile_observer(
+    telemetry::Endpoint& metrics);
+
+}  // namespace weir::operator_app

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// /healthz and /readyz (operator.md 3). Ready does not depend on leadership: followers keep warm
+// caches and answer the control API.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "operator/app/run_state.h"
+#include "worker/base/result.h"
+#include "worker/http/server.h"
+
+namespace weir::operator_app {
+
+// "" = well; else why not.
+std::string health_problem(const RunState& state);
+std::string readiness_problem(const RunState& state);
+
+Result<std::unique_ptr<http::Server>> serve_health(RunState& state);
+
+}  // namespace weir::operator_app

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only file with CLI11 (7 s of compile time).
+#include "operator/app/options.h"
+
+#include <charconv>
+#include <iostream>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+namespace weir::operator_app {
+namespace {
+
+constexpr int kWrongOptions = 2;
+
+// "15s", "2m", "1h", "15": whole seconds above 0.
+std::string seconds_error(const std::string& text, std::chrono::seconds* out) {
+  long value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const std::map<std::string, long> units{{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  const auto factor = units.find(unit);
+  if (error != std::errc{} || value <= 0 || value > 86400 || factor == units.end()) {
+    return "'" + text + "' is no duration such as 15s or 2m";
+  }
+  if (out != nullptr) *out = std::chrono::seconds(value * factor->second);
+  return "";
+}
+
+void add_duration(CLI::App& app, const std::string& name, std::chrono::seconds& target,
+                  const std::string& help) {
+  app.add_option_function<std::string>(
+         name, [&target](const std::string& text) { seconds_error(text, &target); },
+         help + " [" + std::to_string(target.count()) + "s]")
+      ->check(CLI::Validator([](std::string& text) { return seconds_error(text, nullptr); },
+                             "DURATION"));
+}
+
+void add_cluster(CLI::App& app, Options& options) {
+  app.add_option("--kubeconfig", options.kubeconfig,
+                 "kubeconfig file; default: KUBECONFIG, then the pod's own account");
+  app.add_option("--namespace", options.namespace_name, "namespace of the operator itself")
+      ->envname("POD_NAMESPACE");
+  app.add_option("--watch-namespaces", options.watch_namespaces,
+                 "only these namespaces, separated by commas; default: all")
+      ->delimiter(',');
+  const std::map<std::string, LogLevel> levels{{"debug", LogLevel::kDebug},
+                                               {"info", LogLevel::kInfo},
+                                               {"warn", LogLevel::kWarn},
+                                               {"error", LogLevel::kError}};
+  app.add_option("--log-level", options.log_level, "debug, info, warn or error")
+      ->transform(CLI::CheckedTransformer(levels))
+      ->option_text("LEVEL [info]");
+  const std::map<std::string, LogFormat> formats{{"json", LogFormat::kJson},
+                                                 {"text", LogFormat::kText}};
+  app.add_option("--log-format", options.log_format, "json or text")
+      ->transform(CLI::CheckedTransformer(formats))
+      ->option_text("FORMAT [json]");
+}
+
+void add_prometheus(CLI::App& app, Options& options) {
+  app.add_option("--prometheus-url", options.prometheus_url,
+                 "base URL of the Prometheus server to ask; unset: jobs are not adapted");
+  add_duration(app, "--prometheus-scrape-interval", options.prometheus_scrape_interval,
+               "how often Prometheus scrapes the workers");
+  app.add_option("--prometheus-namespace-label", options.prometheus_namespace_label,
+                 "label that Prometheus puts on a pod's series with its namespace; '' = off")
+      ->capture_default_str();
+  app.add_option("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
+                 "file with a token for Prometheus");
+  app.add_option("--prometheus-ca-file", options.prometheus_ca_file,
+                 "the only CA that may vouch for Prometheus (https)");
+  app.add_option("--prometheus-extra-matchers", options.prometheus_extra_matchers,
+                 "added to every selector, such as cluster=\"a\"");
+}
+
+void add_run(CLI::App& app, Options& options) {
+  app.add_flag("--dry-run", options.dry_run, "print the steps of a start and exit");
+  app.add_option("--concurrent-reconciles", options.concurrent_reconciles, "reconcile threads")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--kube-api-qps", options.kube_api_qps, "requests a second to the API server")
+      ->check(CLI::Range(1.0, 10000.0))
+      ->capture_default_str();
+  app.add_option("--kube-api-burst", options.kube_api_burst, "requests at once")
+      ->check(CLI::Range(1.0, 10000.0))
+      ->capture_default_str();
+  add_duration(app, "--lease-duration", options.lease_duration, "a follower takes over after");
+  add_duration(app, "--renew-deadline", options.renew_deadline, "a leader gives up after");
+  add_duration(app, "--retry-period", options.retry_period, "between two tries for the lease");
+  const auto port = CLI::Range(0, 65535);
+  app.add_option("--control-port", options.control_port, "of the workers' control API")
+      ->check(port)
+      ->capture_default_str();
+  app.add_option("--control-service", options.control_service,
+                 "name of the Service in front of the control API")
+      ->capture_default_str();
+  app.add_option("--metrics-port", options.metrics_port, "of /metrics")
+      ->check(port)
+      ->capture_default_str();
+  app.add_option("--health-port", options.health_port, "of /healthz and /readyz")
+      ->check(port)
+      ->capture_default_str();
+  app.add_option("--pod-name", options.pod_name, "name of this pod")
+      ->envname("POD_NAME")
+      ->group("");
+  app.add_option("--pod-ip", options.pod_ip, "address of this pod")->envname("POD_IP")->group("");
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, const char* const* argv) {
+  Parsed parsed;
+  Options& options = parsed.options;
+  CLI::App app{"weir-operator: runs PipelineJobs and adapts them to the network they find"};
+  app.require_subcommand(1);
+  CLI::App* run = app.add_subcommand("run", "run the operator");
+  add_cluster(*run, options);
+  add_run(*run, options);
+  add_prometheus(*run, options);
+  CLI::App* check = app.add_subcommand("check", "say what is missing in this cluster");
+  add_cluster(*check, options);
+  add_prometheus(*check, options);
+  app.add_subcommand("version", "print the version");
+  try {
+    app.parse(argc, argv);
+    if (options.renew_deadline >= options.lease_duration) {
+      throw CLI::ValidationError("--renew-deadline", "must be below --lease-duration");
+    }
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e, std::cout, std::cerr);
+    parsed.exit_code = code == 0 ? 0 : kWrongOptions;
+    return parsed;
+  }
+  options.command = run->parsed()     ? Command::kRun
+                    : check->parsed() ? Command::kCheck
+                                      : Command::kVersion;
+  return parsed;
+}
+
+}  // namespace weir::operator_app

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command line of weir-operator as a struct.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "worker/base/log.h"
+
+namespace weir::operator_app {
+
+enum class Command : unsigned char { kRun, kCheck, kVersion };
+
+struct Options {
+  Command command = Command::kRun;
+  bool dry_run = false;  // run: print the list of steps
+
+  std::string kubeconfig;                     // "" = KUBECONFIG, in-cluster, ~/.kube/config
+  std::string namespace_name;                 // the operator's own
+  std::vector<std::string> watch_namespaces;  // empty = all
+  int concurrent_reconciles = 8;
+  double kube_api_qps = 100, kube_api_burst = 200;
+  LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kJson;
+  std::chrono::seconds lease_duration{15}, renew_deadline{10}, retry_period{2};
+
+  std::string prometheus_url;  // "" = not configured
+  std::chrono::seconds prometheus_scrape_interval{5};
+  std::string prometheus_namespace_label = "namespace";
+  std::string prometheus_bearer_token_file, prometheus_ca_file, prometheus_extra_matchers;
+
+  int control_port = 8443, metrics_port = 8080, health_port = 8081;
+  std::string control_service = "weir-operator";
+
+  std::string pod_name, pod_ip;  // POD_NAME, POD_IP
+};
+
+// Prints help or the reason why not, and answers the exit code in that case: 0 or 2.
+struct Parsed {
+  Options options;
+  int exit_code = -1;  // -1: go on
+};
+Parsed parse_options(int argc, const char* const* argv);
+
+}  // namespace weir::operator_app

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// Middle steps, on every replica: caches in step with the API server, and the control API.
+#include "operator/app/run_state.h"
+#include "operator/app/version.h"
+#include "operator/control/certificates.h"
+
+namespace weir::operator_app {
+namespace {
+
+constexpr std::chrono::minutes kSyncLimit{2};  // operator.md 3
+constexpr std::chrono::milliseconds kSyncPoll{50};
+
+// Runs on the watch threads. A job that is gone is forgotten only once the cache has all jobs: its
+// pods may be listed first.
+void on_cache_change(RunState& state, const std::string& key, bool first) {
+  const cache::JobView view = state.cache->view(key);
+  if (view.job && !view.job->meta.deleting) {
+    control_server::publish_newest_plan(*state.hub, key, view);
+  } else if (state.cache->synced()) {
+    state.hub->forget(key);
+  }
+  if (state.controller) state.controller->queue().add(key, first);
+}
+
+Status fill_caches(RunState& state) {
+  state.watches = std::make_unique<Watches>(*state.client, state.clock, *state.cache,
+                                            *state.metrics, state.scopes);
+  const SteadyTime give_up = state.clock.now() + kSyncLimit;
+  while (!state.cache->synced()) {
+    if (state.clock.now() > give_up) return Error{Code::kTimeout, "not synced within 2 min"};
+    if (!state.clock.sleep_until(state.clock.now() + kSyncPoll, state.stop.get_token())) {
+      return Error{Code::kCancelled, "stopped"};
+    }
+  }
+  log_info("app", "caches are synced", {{"jobs", state.cache->job_keys().size()}});
+  return Unit{};
+}
+
+Status ensure_operator_keys(RunState& state) {
+  WEIR_TRY(state.keys, control_server::ensure_keys(*state.client, state.namespace_name,
+                                                   state.clock.system_now()));
+  return Unit{};
+}
+
+Result<http::TlsIdentity> issue_leaf(RunState& state) {
+  state.leaf_issued = state.clock.system_now();
+  return control_server::issue_leaf(
+      state.keys.authority,
+      control_server::control_names(state.options.control_service, state.namespace_name,
+                                    state.options.pod_ip),
+      state.leaf_issued);
+}
+
+Status serve_control(RunState& state) {
+  kube::ClientOptions client;
+  client.requests_per_second = client.burst = control_server::kReviewsPerSecond;
+  client.user_agent = std::string("weir-operator/") + kVersion;
+  client.stop = state.requests_stop.get_token();
+  client.observe = client_observer(*state.metrics);
+  state.review_client = kube::make_client(*state.api, *state.token, state.clock, client);
+  state.reviewer = control_server::make_token_reviewer(*state.review_client);
+
+  control_server::ControlOptions options;
+  options.port = options.leader_port = state.options.control_port;
+  WEIR_TRY(options.tls, issue_leaf(state));
+  control_server::ControlParts parts{*state.cache, *state.hub, *state.reviewer, state.clock,
+                                     state.keys.seed};
+  parts.leading = [&state] { return state.elector->leading(); };
+  parts.leader = [&state] { return state.elector->holder(); };
+  telemetry::Endpoint& metrics = *state.metrics;
+  for (const char* endpoint : {"join", "register", "plan", "report", "other"}) {
+    metrics.counter("weir_control_requests_total", "Answers of the control API.",
+                    {{"endpoint", endpoint}, {"code", "202"}});
+  }
+  for (const char* result : {"accepted", "rejected", "error", "throttled"}) {
+    metrics.counter("weir_token_reviews_total", "TokenReviews by result.", {{"result", result}});
+  }
+  parts.observe = [&metrics](const char* endpoint, int code) {
+    metrics
+        .counter("weir_control_requests_total", "Answers of the control API.",
+                 {{"endpoint", endpoint}, {"code", std::to_string(code)}})
+        .add();
+  };
+  parts.observe_review = [&metrics](const char* result) {
+    metrics.counter("weir_token_reviews_total", "TokenReviews by result.", {{"result", result}})
+        .add();
+  };
+  WEIR_TRY(state.control, control_server::start_control_server(options, std::move(parts)));
+  return Unit{};
+}
+
+}  // namespace
+
+void renew_leaf(RunState& state) {
+  const auto left = state.leaf_issued + control_server::kLeafLife - state.clock.system_now();
+  if (left > control_server::kLeafRenew) return;
+  if (const auto leaf = issue_leaf(state)) {
+    state.control->set_tls(*leaf);
+    log_info("app", "new certificate of the control API");
+  } else {
+    log_error("app", "no new certificate of the control API", {{"error", leaf.error().message}});
+  }
+}
+
+std::string RunState::control_url() const {
+  return "https://" + options.control_service + "." + namespace_name +
+         ".svc:" + std::to_string(options.control_port);
+}
+
+std::vector<JobFacts> RunState::job_facts() const {
+  std::vector<JobFacts> facts;
+  for (const std::string& key : cache->job_keys()) {
+    const auto job = cache->view(key).job;
+    if (job) facts.push_back({job, metrics_loop->estimates(key, job->meta.uid)});
+  }
+  return facts;
+}
+
+std::vector<RunStep> cache_steps() {
+  return {
+      {"cache",
+       [](RunState& state) -> Status {
+         state.cache = std::make_unique<cache::ObjectCache>(state.clock, state.scopes, true);
+         state.hub = std::make_unique<control_server::Hub>(state.clock);
+         state.cache->on_change(
+             [&state](const std::string& key, bool first) { on_cache_change(state, key, first); });
+         return Unit{};
+       },
+       {}},
+  };
+}
+
+std::vector<RunStep> serving_steps() {
+  return {
+      {"watches", fill_caches,
+       [](RunState& state) {
+         state.requests_stop.request_stop();
+         state.watches.reset();
+       }},
+      {"operator keys", ensure_operator_keys, {}},
+      {"control server", serve_control, [](RunState& state) { state.control->stop(); }},
+  };
+}
+
+}  // namespace weir::operator_app

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/app/watches.h"
+
+#include <pthread.h>
+#include <utility>
+
+#include "worker/base/random.h"
+
+namespace weir::operator_app {
+namespace {
+
+constexpr auto kOfAJob = "weir.dev/job-name";  // label selector: exists
+
+}  // namespace
+
+Watches::Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
+                 telemetry::Endpoint& metrics, const std::vector<std::string>& scopes)
+    : client_(client), clock_(clock), metrics_(metrics) {
+  for (const std::string& scope : scopes) {
+    start({.resource = kube::pipeline_jobs(), .namespace_name = scope}, cache.jobs(scope));
+    start({.resource = kube::pods(), .namespace_name = scope, .label_selector = kOfAJob},
+          cache.pods(scope));
+    start({.resource = kube::services(), .namespace_name = scope, .label_selector = kOfAJob},
+          cache.services(scope));
+    start({.resource = kube::config_maps(), .namespace_name = scope, .label_selector = kOfAJob},
+          cache.config_maps(scope));
+  }
+  start({.resource = kube::nodes(), .optional = true}, cache.nodes_sink());
+}
+
+Watches::~Watches() {
+  for (std::jthread& thread : threads_) thread.request_stop();
+}
+
+void Watches::start(kube::ReflectorOptions options, kube::Sink sink) {
+  const telemetry::Labels resource = {{"resource", options.resource.plural}};
+  telemetry::Labels expired = resource;
+  expired.emplace_back("reason", "expired");
+  auto& relists = metrics_.counter("weir_reflector_relists_total",
+                                   "Lists after the first one, by resource and reason.", expired);
+  auto& drift =
+      metrics_.counter("weir_reflector_drift_total",
+                       "Objects that differed from the API server; must stay 0.", resource);
+  options.on_relist = [&relists](const char*) { relists.add(); };
+  options.on_drift = [&drift](int differences) { drift.add(differences); };
+  // Different seeds spread the watches' ends.
+  options.seed =
+      mix_seed(static_cast<std::uint64_t>(clock_.system_now().time_since_epoch().count()),
+               options.resource.plural + options.namespace_name);
+  const std::string name = "watch-" + options.resource.plural;
+  reflectors_.push_back(
+      std::make_unique<kube::Reflector>(client_, clock_, std::move(options), std::move(sink)));
+  kube::Reflector& reflector = *reflectors_.back();
+  threads_.emplace_back([&reflector](const std::stop_token& stop) { reflector.run(stop); });
+  pthread_setname_np(threads_.back().native_handle(), name.substr(0, 15).c_str());
+}
+
+}  // namespace weir::operator_app

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The watch threads: one per resource and watched namespace, feeding the cache.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "operator/cache/object_cache.h"
+#include "operator/kube/client.h"
+#include "operator/kube/reflector.h"
+#include "worker/base/clock.h"
+#include "worker/telemetry/metric.h"
+
+namespace weir::operator_app {
+
+class Watches {
+ public:
+  // scopes: namespaces, {""} = all. All arguments must outlive this.
+  Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
+          telemetry::Endpoint& metrics, const std::vector<std::string>& scopes);
+  ~Watches();  // stops, joins
+
+ private:
+  void start(kube::ReflectorOptions options, kube::Sink sink);
+
+  kube::Client& client_;
+  Clock& clock_;
+  telemetry::Endpoint& metrics_;
+  std::vector<std::unique_ptr<kube::Reflector>> reflectors_;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace weir::operator_app

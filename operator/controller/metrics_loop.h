@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The metrics thread: asks the source for all running jobs whose tick is due, moves each job's link
+// model on, publishes its Estimates and wakes the job. Only the leader runs it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "operator/cache/snapshot.h"
+#include "operator/estimator/estimates.h"
+#include "operator/estimator/link_model.h"
+#include "operator/metrics/prometheus_source.h"
+#include "worker/base/clock.h"
+
+namespace weir::controller {
+
+class MetricsLoop {
+ public:
+  // fetch: PrometheusSource::fetch. configured: false = every job's freshness is NotConfigured.
+  using Fetch = std::function<std::map<std::string, metrics::JobSamples>(
+      const std::vector<metrics::JobQuery>& jobs, std::stop_token stop)>;
+  MetricsLoop(Fetch fetch, bool configured, cache::Cache& cache, Clock& clock,
+              std::function<void(const std::string& key)> wake);
+
+  void run(std::stop_token stop);
+  // Asks for what is due now; answers when the next job is due. Public for tests.
+  SteadyTime tick(std::stop_token stop);
+
+  // From any thread. Unknown job: nothing measured yet.
+  estimator::Estimates estimates(const std::string& key, const std::string& job_uid) const;
+
+ private:
+  struct Job {
+    std::string uid;
+    std::int64_t seen_revision = 0;
+    SteadyTime due{};
+    estimator::LinkModelState model;
+  };
+  std::vector<metrics::JobQuery> due_queries(SteadyTime now, SteadyTime& next);
+  void take(const std::string& key, const metrics::JobQuery& query,
+            const metrics::JobSamples& samples);
+
+  const Fetch fetch_;
+  const bool configured_;
+  cache::Cache& cache_;
+  Clock& clock_;
+  const std::function<void(const std::string&)> wake_;
+  std::map<std::string, Job> jobs_;  // only the metrics thread
+
+  mutable std::mutex estimates_mutex_;  // guards estimates_: by key, with the job's uid
+  std::map<std::string, std::pair<std::string, estimator::Estimates>> estimates_;
+};
+
+}  // namespace weir::controller
