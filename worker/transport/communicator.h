@@ -5,7 +5,10 @@
 //
 // Rules: untagged, ordered per (peer, channel), both sides post. Each posted receive grants the
 // peer one credit; a transfer starts only with a credit, so a late peer never looks like a slow
-// network. Sends never run on the calling thread.
+// network. No call but wait() ever blocks: a small message may be written by the calling thread if
+// the socket takes it at once, all else is written behind its back.
+// A rank that ends its Communicator without a failure says goodbye: its neighbours do not fail, but
+// a send to it does, and what they still await from it fails when it was silent for too long.
 #pragma once
 
 #include <chrono>

@@ -10,6 +10,13 @@ std::string seconds_text(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
+// Out of Asio's hands, whose reactor would wake its thread for every packet.
+int released(boost::asio::ip::tcp::socket& socket) {
+  boost::system::error_code error;
+  const int descriptor = socket.release(error);
+  return error ? -1 : descriptor;  // -1: the first read fails
+}
+
 }  // namespace
 
 std::string name_of(const PeerAddress& peer) {
@@ -18,45 +25,84 @@ std::string name_of(const PeerAddress& peer) {
          ":" + std::to_string(peer.data_port);
 }
 
-Connection::Connection(Joined joined, GenerationId generation, std::chrono::nanoseconds dead_after,
-                       std::optional<Pacer> pacer)
+Connection::Connection(Joined joined, const Surroundings& around, std::optional<Pacer> pacer)
     : port_(joined.port),
       peer_(std::move(joined.peer)),
-      generation_(generation),
-      dead_after_(dead_after),
-      socket_(std::move(joined.socket)),
-      writer_(socket_, std::move(pacer)),
+      around_(around),
+      socket_(released(joined.socket)),
+      descriptor_(socket_.descriptor()),
+      writer_(socket_, around.context, mutex_, std::move(pacer)),
       reader_(socket_) {}
 
 void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
   owner_ = owner;
   hooks_ = std::move(hooks);
-  boost::system::error_code error;
-  socket_.non_blocking(true, error);
-  if (error) return fail(error.message());
   writer_.start(owner, {.drained = hooks_.drained,
+                        .blocked =
+                            [this] {
+                              asks_writable_ = true;
+                              ask();
+                            },
                         .failed = [this](const std::string& reason) { write_failed(reason); }});
-  reader_.start(std::move(owner),
-                {.begin = [this](const FrameHeader& frame) { return begin(frame); },
+  reader_.start({.begin = [this](const FrameHeader& frame) { return begin(frame); },
                  .complete = hooks_.complete,
-                 .batch_done = hooks_.batch_done,
                  .failed = [this](const Error& reason) { lost(reason); }});
+  watch_id_ = around_.watch.add(descriptor_,
+                                [this, owner = std::move(owner)](bool readable, bool writable) {
+                                  const auto keep = owner.lock();
+                                  if (keep) ready(readable, writable);
+                                });
+  asks_readable_ = true;
+  ask();
+}
+
+void Connection::ask() {
+  if (!closed_) around_.watch.ask(watch_id_, asks_readable_, asks_writable_);
+}
+
+// On the io thread. What was asked for is used up; what did not come is asked for again.
+void Connection::ready(bool readable, bool writable) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  const bool reads = readable && asks_readable_;
+  const bool writes = writable && asks_writable_;
+  if (reads) asks_readable_ = false;
+  if (writes) asks_writable_ = false;
+  if (writes) writer_.unblocked();
+  if (reads && !around_.engine_reads) {
+    pump();
+    if (!closed_) hooks_.read();
+    asks_readable_ = true;
+  }
+  if (asks_readable_ || asks_writable_) ask();
+}
+
+void Connection::arm() {
+  const std::lock_guard lock(mutex_);
+  if (asks_readable_) return;
+  asks_readable_ = true;
+  ask();
+}
+
+void Connection::end(bool goodbye) {
+  const std::lock_guard lock(mutex_);
+  close(goodbye);
 }
 
 FrameHeader Connection::header(FrameType type, std::uint64_t sequence, std::uint64_t length) const {
   return {.type = type,
           .channel = port_.channel,
-          .incarnation = generation_.incarnation,
-          .revision = generation_.revision,
+          .incarnation = around_.generation.incarnation,
+          .revision = around_.generation.revision,
           .sequence = sequence,
           .length = length};
 }
 
 Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
   const GenerationId theirs{frame.revision, frame.incarnation};
-  if (theirs != generation_) {
+  if (theirs != around_.generation) {
     return Error{Code::kInvalid, "frame of generation " + theirs.text() + " in a connection of " +
-                                     generation_.text()};
+                                     around_.generation.text()};
   }
   if (frame.channel != port_.channel) return Error{Code::kInvalid, "frame of another channel"};
   if (peer_left_) return Error{Code::kInvalid, "frame after goodbye"};
@@ -70,26 +116,31 @@ Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
 void Connection::lost(const Error& error) {
   // After a goodbye the end is expected. What this rank still waits for then fails by silence.
   if (peer_left_ && error.code == Code::kUnavailable) {
+    lost_ = true;
     reader_.stop();
     writer_.stop();
+    around_.watch.remove(watch_id_);
     return;
   }
   const bool cut = error.code == Code::kUnavailable && reader_.in_mid_frame();
   fail(cut ? error.message + " in mid-message" : error.message);
 }
 
-// The peer's goodbye may still lie unread in the socket: read to the end before judging.
+// The peer's goodbye may still lie unread in the socket: read to the end before judging. Later, as
+// this may be within the reader.
 void Connection::write_failed(const std::string& reason) {
-  boost::asio::post(socket_.get_executor(), [this, keep = owner_.lock(), reason] {
+  boost::asio::post(around_.context, [this, keep = owner_.lock(), reason] {
+    const std::lock_guard lock(mutex_);
     if (closed_) return;
-    reader_.drain();
-    lost({Code::kUnavailable, reason});
+    pump();
+    if (!closed_) lost({Code::kUnavailable, reason});
   });
 }
 
 void Connection::check_alive(Time now) {
-  if (closed_ || now - reader_.last_heard() < dead_after_) return;
-  fail(peer_left_ ? "left, and did not come back" : "no byte for " + seconds_text(dead_after_));
+  if (closed_ || now - reader_.last_heard() < around_.dead_after) return;
+  fail(peer_left_ ? "left, and did not come back"
+                  : "no byte for " + seconds_text(around_.dead_after));
 }
 
 void Connection::fail(const std::string& reason) {
@@ -100,16 +151,15 @@ void Connection::fail(const std::string& reason) {
 
 void Connection::close(bool goodbye) {
   if (closed_) return;
-  closed_ = true;
   if (goodbye && !writer_.in_mid_frame() && !peer_left_) {
     writer_.push(header(FrameType::kGoodbye, 0));
     writer_.flush();
   }
+  closed_ = true;
   writer_.stop();
   reader_.stop();
-  boost::system::error_code ignored;
-  socket_.shutdown(boost::asio::ip::tcp::socket::shutdown_send, ignored);
-  socket_.close(ignored);
+  around_.watch.remove(watch_id_);
+  socket_.close();
 }
 
 }  // namespace weir::transport::tcp

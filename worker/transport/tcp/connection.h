@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// An established data connection: socket options, frames of one generation, liveness, and the end
-// of it. Outgoing and incoming links are built on it. Io thread only.
+// An established data connection: frames of one generation, who reads the socket, liveness, and the
+// end of it. Outgoing and incoming links are built on it. What is not said to be for any thread
+// needs its mutex; hooks run under it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/frame_reader.h"
 #include "worker/transport/tcp/frame_writer.h"
 #include "worker/transport/tcp/handshake.h"
+#include "worker/transport/tcp/socket_watch.h"
 
 namespace weir::transport::tcp {
 
@@ -27,6 +32,16 @@ struct Joined {
 
 std::string name_of(const PeerAddress& peer);  // "stage 1 at 10.0.0.7:7071"
 
+// What all connections of a communicator share.
+struct Surroundings {
+  GenerationId generation;
+  std::chrono::nanoseconds dead_after{0};
+  boost::asio::io_context& context;
+  SocketWatch& watch;
+  // While it is true, the io thread leaves reading to the engine thread.
+  const std::atomic<bool>& engine_reads;
+};
+
 class Connection {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -34,45 +49,59 @@ class Connection {
   struct Hooks {
     std::function<Result<std::span<std::byte>>(const FrameHeader&)> begin;
     std::function<Status(const FrameHeader&, const BusyMeter::Message&)> complete;
-    std::function<void()> batch_done;
+    std::function<void()> read;  // all that was there, by the io thread
     std::function<void()> drained;
     std::function<void(const std::string&)> failed;  // once; names the peer
   };
 
-  Connection(Joined joined, GenerationId generation, std::chrono::nanoseconds dead_after,
-             std::optional<Pacer> pacer);
+  Connection(Joined joined, const Surroundings& around, std::optional<Pacer> pacer);
 
-  void start(std::weak_ptr<void> owner, Hooks hooks);
-  FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
-  FrameWriter& writer() { return writer_; }
+  // Any thread.
   const Port& port() const { return port_; }
   const PeerAddress& peer() const { return peer_; }
+  int descriptor() const { return descriptor_; }
+  std::mutex& mutex() { return mutex_; }
+  void arm();  // the io thread reads from now on
+  // Ends the connection; with goodbye, the peer does not take it for a failure.
+  void end(bool goodbye);
+
+  void start(std::weak_ptr<void> owner, Hooks hooks);
+  void pump() { reader_.pump(); }  // reads what is there
+  FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
+  FrameWriter& writer() { return writer_; }
   bool peer_left() const { return peer_left_; }
+  bool ended() const { return closed_ || lost_; }
 
   // Fails when the peer was silent for too long.
   void check_alive(Time now);
   // This process itself stood still: silence so far says nothing about the peer.
   void forgive_silence(Time now) { reader_.forgive_silence(now); }
   void fail(const std::string& reason);
-  // Ends the connection; with goodbye, the peer does not take it for a failure.
-  void close(bool goodbye);
 
  private:
+  void ready(bool readable, bool writable);
+  void ask();
   Result<std::span<std::byte>> begin(const FrameHeader& header);
   void lost(const Error& error);
   void write_failed(const std::string& reason);
+  void close(bool goodbye);
 
   const Port port_;
   const PeerAddress peer_;
-  const GenerationId generation_;
-  const std::chrono::nanoseconds dead_after_;
-  boost::asio::ip::tcp::socket socket_;
+  const Surroundings around_;
+  std::mutex mutex_;  // guards all below
+  DataSocket socket_;
+  const int descriptor_;
   FrameWriter writer_;
   FrameReader reader_;
   std::weak_ptr<void> owner_;
   Hooks hooks_;
+  std::uint64_t watch_id_ = 0;
+  bool asks_readable_ = false;
+  bool asks_writable_ = false;
   bool closed_ = false;
   bool peer_left_ = false;  // said goodbye
+  bool lost_ = false;       // and closed
 };
 
 }  // namespace weir::transport::tcp

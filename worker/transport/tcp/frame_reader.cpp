@@ -9,53 +9,26 @@
 namespace weir::transport::tcp {
 namespace {
 
-namespace asio = boost::asio;
 using std::chrono::steady_clock;
-// Then other links have their turn.
-constexpr std::size_t kReadBudget = std::size_t{4} << 20U;
+// Then others have their turn.
+constexpr std::size_t kReadBudget = std::size_t{1} << 20U;
 
 }  // namespace
 
-void FrameReader::start(std::weak_ptr<void> owner, Hooks hooks) {
-  owner_ = std::move(owner);
+void FrameReader::start(Hooks hooks) {
   hooks_ = std::move(hooks);
   last_heard_ = steady_clock::now();
-  await_readable();
-}
-
-void FrameReader::await_readable() {
-  socket_.async_wait(asio::ip::tcp::socket::wait_read,
-                     [this, keep = owner_.lock()](boost::system::error_code error) {
-                       if (!error && !stopped_) pump();
-                     });
-}
-
-void FrameReader::drain() {
-  if (!stopped_) pump();
-  stopped_ = true;
-}
-
-// 0 = nothing there now. kUnavailable "end of file" and others: the connection is gone.
-Result<std::size_t> FrameReader::read_some(std::span<std::byte> to) {
-  boost::system::error_code error;
-  const std::size_t count = socket_.read_some(asio::buffer(to.data(), to.size()), error);
-  if (error == asio::error::would_block || error == asio::error::try_again ||
-      error == asio::error::interrupted) {
-    return std::size_t{0};
-  }
-  if (error == asio::error::eof) return Error{Code::kUnavailable, "connection closed"};
-  if (error) return Error{Code::kUnavailable, error.message()};
-  return count;
 }
 
 void FrameReader::pump() {
+  if (stopped_) return;
   std::size_t budget = kReadBudget;
   bool drained = false;
   Status state = Unit{};
   while (!stopped_ && !drained && budget > 0 && state) {
     const bool direct = header_.has_value();
     const auto to = direct ? target_.subspan(filled_) : std::span(staging_).subspan(staged_);
-    const auto count = read_some(to);
+    const auto count = socket_.read(to);
     if (!count) {
       state = count.error();
       break;
@@ -74,10 +47,8 @@ void FrameReader::pump() {
   if (budget < kReadBudget) last_heard_ = steady_clock::now();
   if (!state) {
     stopped_ = true;
-    return hooks_.failed(state.error());
+    hooks_.failed(state.error());
   }
-  hooks_.batch_done();
-  if (!stopped_) await_readable();
 }
 
 Status FrameReader::parse_staged(bool drained) {

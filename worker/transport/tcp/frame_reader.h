@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads frames from a socket without blocking. Headers and small frames come through a small
 // staging buffer; the rest of a payload is read directly to where it belongs. Takes the times that
-// BusyMeter needs. Io thread only.
+// BusyMeter needs. All under the mutex of its connection.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
-
-#include <boost/asio/ip/tcp.hpp>
 
 #include "worker/base/result.h"
 #include "worker/transport/busy_meter.h"
+#include "worker/transport/tcp/data_socket.h"
 #include "worker/transport/tcp/frame.h"
 
 namespace weir::transport::tcp {
@@ -25,17 +23,15 @@ class FrameReader {
     // Where the payload goes: header.length bytes. An error ends the connection.
     std::function<Result<std::span<std::byte>>(const FrameHeader&)> begin;
     std::function<Status(const FrameHeader&, const BusyMeter::Message&)> complete;
-    std::function<void()> batch_done;          // nothing more to read now
     std::function<void(const Error&)> failed;  // broken frame, hook's error, closed by the peer;
                                                // final
   };
 
-  explicit FrameReader(boost::asio::ip::tcp::socket& socket) : socket_(socket) {}
+  explicit FrameReader(DataSocket& socket) : socket_(socket) {}
 
-  void start(std::weak_ptr<void> owner, Hooks hooks);
+  void start(Hooks hooks);
+  void pump();  // reads what is there
   void stop() { stopped_ = true; }
-  // Reads what is there and then stops; not from a hook.
-  void drain();
   std::chrono::steady_clock::time_point last_heard() const { return last_heard_; }
   void forgive_silence(std::chrono::steady_clock::time_point now) { last_heard_ = now; }
   bool in_mid_frame() const { return header_.has_value() || staged_ > 0; }
@@ -44,16 +40,12 @@ class FrameReader {
   // Copied once: 1 % of the time of a 64 kB message, and room for 100 small frames.
   static constexpr std::size_t kStaging = 4096;
 
-  void pump();
-  void await_readable();
-  Result<std::size_t> read_some(std::span<std::byte> to);
   Status parse_staged(bool drained);
   Status begin_frame(bool drained);
   Status add_payload(std::size_t bytes);
   Status finish_frame();
 
-  boost::asio::ip::tcp::socket& socket_;
-  std::weak_ptr<void> owner_;
+  DataSocket& socket_;
   Hooks hooks_;
   std::array<std::byte, kStaging> staging_{};
   std::size_t staged_ = 0;             // bytes in staging_, parsed ones removed

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes frames to a socket without ever blocking and without copying payloads: header and payload
 // go out in one gathered write, small frames several at a time. With a pacer, payloads go in chunks
-// at their due times. Io thread only.
+// at their due times. All under the mutex of its connection.
 #pragma once
 
 #include <array>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/device/device.h"
+#include "worker/transport/tcp/data_socket.h"
 #include "worker/transport/tcp/frame.h"
 #include "worker/transport/tcp/pacer.h"
 
@@ -25,18 +27,23 @@ namespace weir::transport::tcp {
 class FrameWriter {
  public:
   struct Hooks {
-    std::function<void()> drained;                   // all is written
+    std::function<void()> drained;  // all is written
+    std::function<void()> blocked;  // the socket is full: call unblocked() when it is not
     std::function<void(const std::string&)> failed;  // the connection broke; final
   };
 
-  FrameWriter(boost::asio::ip::tcp::socket& socket, std::optional<Pacer> pacer);
+  FrameWriter(DataSocket& socket, boost::asio::io_context& context, std::mutex& mutex,
+              std::optional<Pacer> pacer);
 
   void start(std::weak_ptr<void> owner, Hooks hooks);
   // Queues a frame; flush() writes. `small` is copied, `payload` is held until it is written.
   void push(const FrameHeader& header, std::span<const std::byte> small = {});
   void push(const FrameHeader& header, device::Buffer payload, std::size_t bytes);
   void flush();
+  void unblocked();
   bool empty() const { return entries_.empty(); }
+  // What a flush() would try to write now.
+  std::size_t ready_bytes() const { return waiting_ ? 0 : pending_bytes_; }
   bool in_mid_frame() const { return !entries_.empty() && entries_.front().sent > 0; }
   void stop();  // drops what is queued
 
@@ -52,22 +59,25 @@ class FrameWriter {
     std::size_t total() const { return head_bytes + payload_bytes; }
   };
 
-  std::size_t gather();
-  void add_buffers(const Entry& entry, std::size_t limit);
+  std::size_t gather(std::size_t most);
+  void add_parts(Entry& entry, std::size_t limit);
   std::size_t paced_limit(Entry& entry);
   void consume(std::size_t bytes);
-  void await_writable();
+  void flush_later();
   void await_time(Pacer::Time time);
 
-  boost::asio::ip::tcp::socket& socket_;
+  DataSocket& socket_;
+  boost::asio::io_context& context_;
+  std::mutex& mutex_;
   std::optional<Pacer> pacer_;
   Pacer::Chunk chunk_;
   boost::asio::steady_timer timer_;
   std::weak_ptr<void> owner_;
   Hooks hooks_;
   std::deque<Entry> entries_;
-  std::vector<boost::asio::const_buffer> buffers_;
-  bool waiting_ = false;  // for room in the socket
+  std::vector<iovec> parts_;
+  std::size_t pending_bytes_ = 0;
+  bool waiting_ = false;  // for room in the socket, or for the pacer: then flush() comes by itself
   bool stopped_ = false;
 };
 

@@ -10,32 +10,56 @@ Error protocol_error(const std::string& reason) {
 
 }  // namespace
 
-IncomingLink::IncomingLink(Joined joined, GenerationId generation,
-                           std::chrono::nanoseconds dead_after)
-    : connection_(std::move(joined), generation, dead_after, std::nullopt) {}
+IncomingLink::IncomingLink(Joined joined, const Surroundings& around)
+    : connection_(std::move(joined), around, std::nullopt) {}
 
 void IncomingLink::start(Hooks hooks) {
+  const std::lock_guard lock(connection_.mutex());
   hooks_ = std::move(hooks);
   connection_.start(
       weak_from_this(),
       {.begin = [this](const FrameHeader& header) { return begin(header); },
        .complete = [this](const FrameHeader& header,
                           const BusyMeter::Message& message) { return complete(header, message); },
-       .batch_done = [this] { connection_.writer().flush(); },
+       .read =
+           [this] {
+             grant();
+             connection_.writer().flush();
+           },
        .drained = [] {},
        .failed = [this](const std::string& reason) { hooks_.failed(reason); }});
 }
 
 void IncomingLink::receive(device::Buffer buffer, std::size_t bytes) {
-  slots_.push_back({std::move(buffer), bytes});
-  ++posted_;
+  const std::lock_guard lock(inbox_mutex_);
+  inbox_.push_back({std::move(buffer), bytes});
 }
 
 void IncomingLink::flush() {
-  if (announced_ == posted_ || connection_.peer_left()) return;
-  announced_ = posted_;
-  connection_.writer().push(connection_.header(FrameType::kCredit, announced_));
+  const std::lock_guard lock(connection_.mutex());
+  grant();
   connection_.writer().flush();
+}
+
+bool IncomingLink::read() {
+  const std::lock_guard lock(connection_.mutex());
+  connection_.pump();
+  return !connection_.ended();
+}
+
+// One credit frame for all receives posted since the last one.
+void IncomingLink::grant() {
+  std::vector<Slot> slots;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    slots.swap(inbox_);
+  }
+  if (slots.empty()) return;
+  posted_ += slots.size();
+  for (Slot& slot : slots) slots_.push_back(std::move(slot));
+  if (!connection_.peer_left()) {
+    connection_.writer().push(connection_.header(FrameType::kCredit, posted_));
+  }
 }
 
 Result<std::span<std::byte>> IncomingLink::begin(const FrameHeader& header) {
@@ -43,9 +67,9 @@ Result<std::span<std::byte>> IncomingLink::begin(const FrameHeader& header) {
   if (header.type != FrameType::kData) {
     return protocol_error("a sender sent a frame that only receivers send");
   }
-  if (header.sequence != received_ || received_ == announced_) {
+  if (header.sequence != received_ || received_ == posted_) {
     return protocol_error("message " + std::to_string(header.sequence) + " where " +
-                          std::to_string(received_) + " is due and " + std::to_string(announced_) +
+                          std::to_string(received_) + " is due and " + std::to_string(posted_) +
                           " are granted");
   }
   const Slot& slot = slots_.front();
@@ -73,6 +97,7 @@ Status IncomingLink::complete(const FrameHeader& header, const BusyMeter::Messag
 
 // The sender may be in mid-message for long and not ping: it must hear that this end lives.
 void IncomingLink::heartbeat(Time now, bool own_pause) {
+  const std::lock_guard lock(connection_.mutex());
   if (own_pause) connection_.forgive_silence(now);
   connection_.check_alive(now);
   if (!connection_.writer().empty() || connection_.peer_left()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The receiving end of one (link, direction): grants one credit per posted receive, reads into its
-// buffer, times the arrival and acknowledges it. Io thread only.
+// buffer, times the arrival and acknowledges it. Any thread.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/connection.h"
@@ -23,14 +25,16 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
     std::function<void(const std::string& reason)> failed;
   };
 
-  IncomingLink(Joined joined, GenerationId generation, std::chrono::nanoseconds dead_after);
+  IncomingLink(Joined joined, const Surroundings& around);
 
   void start(Hooks hooks);
-  void receive(device::Buffer buffer, std::size_t bytes);  // grants with the next flush()
-  void flush();
+  void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() tells the peer
+  void flush();                                            // acknowledgements and credits
+  // What is there, by the engine thread; what it answers waits for a flush(). False: the connection
+  // has ended.
+  bool read();
   void heartbeat(Time now, bool own_pause);
-  void close(bool goodbye) { connection_.close(goodbye); }
-  const Port& port() const { return connection_.port(); }
+  Connection& connection() { return connection_; }
 
  private:
   struct Slot {
@@ -39,13 +43,16 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   };
 
   Result<std::span<std::byte>> begin(const FrameHeader& header);
+  void grant();
   Status complete(const FrameHeader& header, const BusyMeter::Message& message);
 
-  Connection connection_;
+  std::mutex inbox_mutex_;  // guards inbox_
+  std::vector<Slot> inbox_;
+
+  Connection connection_;  // its mutex guards all below
   Hooks hooks_;
   std::deque<Slot> slots_;
   std::uint64_t posted_ = 0;
-  std::uint64_t announced_ = 0;  // credits told to the peer
   std::uint64_t received_ = 0;
   BusyMeter meter_;
 };

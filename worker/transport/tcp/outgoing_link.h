@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sending end of one (link, direction): starts a message only with a credit, holds it until the
-// peer has acknowledged its last byte, and counts. Io thread, except counters().
+// peer has acknowledged its last byte, and counts. Any thread.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/connection.h"
@@ -25,17 +26,17 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::function<void(const std::string& reason)> failed;
   };
 
-  OutgoingLink(Joined joined, GenerationId generation, std::chrono::nanoseconds dead_after,
-               std::optional<Pacer> pacer);
+  OutgoingLink(Joined joined, const Surroundings& around, std::optional<Pacer> pacer);
 
   void start(Hooks hooks);
-  void send(device::Buffer buffer, std::size_t bytes);
+  // Never waits for a lock that is held while something is written. False: the io thread should
+  // flush(), since there is much to write or it is at work here.
+  bool send(device::Buffer buffer, std::size_t bytes);
+  void flush();
+  bool read();  // what is there, by the engine thread; false: the connection has ended
   void heartbeat(Time now, bool own_pause);
-  void close(bool goodbye) { connection_.close(goodbye); }
-
-  const Port& port() const { return connection_.port(); }
-  const PeerAddress& peer() const { return connection_.peer(); }
-  LinkCounters counters() const;  // any thread
+  Connection& connection() { return connection_; }
+  LinkCounters counters() const;
 
  private:
   struct Message {
@@ -49,10 +50,14 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   Status acknowledged(std::uint64_t sequence);
   void ponged(std::uint64_t sequence);
   void ping(bool measured);
+  void take_inbox();
   void start_messages();
   void note_waiting();
 
-  Connection connection_;
+  std::mutex inbox_mutex_;  // guards inbox_
+  std::vector<Message> inbox_;
+
+  Connection connection_;  // its mutex guards all below, up to counters_mutex_
   Hooks hooks_;
   std::deque<Message> queue_;      // not started
   std::deque<Message> in_flight_;  // started, not acknowledged

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What breaks a generation, how soon it is known, and what the reason says.
+#include <ctime>
 #include <string>
 #include <thread>
 
@@ -62,8 +63,8 @@ TEST(TcpFailure, APeerThatClosesInMidMessageIsNamedAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 1s);
   EXPECT_THAT(failed.reason,
               AllOf(StartsWith("stage 0 at 127.0.0.1:" + std::to_string(wired.to_first->port())),
-                    HasSubstr("closed in mid-message")));
-  EXPECT_EQ(failed.port, from(0));
+                    HasSubstr("connection closed")));
+  EXPECT_EQ(failed.port.peer_stage, 0);
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at 127.0.0.1:"));
 }
 
@@ -160,7 +161,9 @@ TEST(TcpFailure, APeerThatLeavesWhenAllIsDoneBreaksNothing) {
   pipeline.ranks[0]->receive(from(1, Channel::kBackward), make_buffer(5), 5);
   EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kReceived);
   EXPECT_EQ(next(*pipeline.ranks[1]).kind, Kind::kSent);
-  EXPECT_FALSE(pipeline.ranks[1]->wait(soon(20ms), {}));
+  const std::clock_t used = std::clock();
+  EXPECT_FALSE(pipeline.ranks[1]->wait(soon(100ms), {}));
+  EXPECT_LT(std::clock() - used, CLOCKS_PER_SEC / 20) << "the closed sockets must not keep it busy";
 
   // A message for the one that left can never arrive.
   pipeline.ranks[1]->send(to(2), pattern(5, 5), 5);

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/data_socket.h"
+
+#include <cerrno>
+#include <sys/socket.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace weir::transport::tcp {
+namespace {
+
+// 0 when the call should be made again later.
+Result<std::size_t> outcome(ssize_t count) {
+  if (count >= 0) return static_cast<std::size_t>(count);
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::size_t{0};
+  return Error{Code::kUnavailable, std::generic_category().message(errno)};
+}
+
+}  // namespace
+
+Result<std::size_t> DataSocket::read(std::span<std::byte> to) {
+  const ssize_t count = ::recv(descriptor_, to.data(), to.size(), MSG_DONTWAIT);
+  if (count == 0) return Error{Code::kUnavailable, "connection closed"};
+  return outcome(count);
+}
+
+Result<std::size_t> DataSocket::write(std::span<iovec> parts) {
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return outcome(::sendmsg(descriptor_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+
+void DataSocket::close() {
+  if (descriptor_ < 0) return;
+  ::shutdown(descriptor_, SHUT_WR);
+  ::close(descriptor_);
+  descriptor_ = -1;
+}
+
+}  // namespace weir::transport::tcp

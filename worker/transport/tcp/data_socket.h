@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connected socket after its handshake: reads and writes that never block. Not an Asio socket,
+// because Asio's reactor wakes its thread for every packet, also when nobody asked; see
+// socket_watch.h.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <sys/uio.h>
+
+#include "worker/base/result.h"
+
+namespace weir::transport::tcp {
+
+class DataSocket {
+ public:
+  explicit DataSocket(int descriptor) : descriptor_(descriptor) {}
+  ~DataSocket() { close(); }
+  DataSocket(const DataSocket&) = delete;
+  DataSocket& operator=(const DataSocket&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  // Bytes read; 0 = nothing there now. kUnavailable: closed by the peer, or broken.
+  Result<std::size_t> read(std::span<std::byte> to);
+  // Bytes written; 0 = no room now. kUnavailable: broken.
+  Result<std::size_t> write(std::span<iovec> parts);
+  void close();  // sends what is written already
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace weir::transport::tcp

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/links.h"
+
+#include <algorithm>
+
+#include <boost/asio/post.hpp>
+
+#include "worker/base/check.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+using std::chrono::steady_clock;
+
+// Each posted op gives one completion; an engine that leaves so many unread has lost count.
+constexpr std::size_t kMostCompletions = 1U << 20U;
+constexpr std::chrono::nanoseconds kBeat = std::chrono::seconds(1);
+constexpr int kBeatsToDeath = 4;  // at least, when dead_after is short
+// How often the engine hands its sockets over to the io thread. It mostly comes back at once.
+constexpr std::chrono::microseconds kHouseInterval{200};
+
+std::size_t index_of(Channel channel) {
+  return static_cast<std::size_t>(channel);
+}
+
+}  // namespace
+
+Links::Links(boost::asio::io_context& context, Generation generation, const TcpOptions& options,
+             Time transport_start)
+    : context_(context),
+      generation_(std::move(generation)),
+      options_(options),
+      transport_start_(transport_start),
+      beat_interval_(std::min(kBeat, std::chrono::nanoseconds(options.dead_after) / kBeatsToDeath)),
+      beat_timer_(context),
+      watch_(std::make_shared<SocketWatch>(context)),
+      house_timer_(context),
+      completions_(kMostCompletions) {}
+
+int Links::boundary_of(const Port& port) const {
+  return std::min(port.peer_stage, generation_.stage);
+}
+
+std::optional<Pacer> Links::pacer_of(const Port& port) const {
+  for (const Pacing& pacing : options_.pacing) {
+    if (pacing.boundary >= 0 && pacing.boundary != boundary_of(port)) continue;
+    if (pacing.channel >= 0 && pacing.channel != static_cast<int>(port.channel)) continue;
+    if (pacing.bytes_per_second <= 0) return std::nullopt;
+    return Pacer(pacing, transport_start_);
+  }
+  return std::nullopt;
+}
+
+void Links::add(Joined joined) {
+  const Port port = joined.port;
+  const std::size_t channel = index_of(port.channel);
+  const Surroundings around{.generation = {generation_.revision, generation_.incarnation},
+                            .dead_after = options_.dead_after,
+                            .context = context_,
+                            .watch = *watch_,
+                            .engine_reads = engine_reads_};
+  if (port.sending) {
+    outgoing_[channel] = std::make_shared<OutgoingLink>(std::move(joined), around, pacer_of(port));
+  } else {
+    incoming_[channel] = std::make_shared<IncomingLink>(std::move(joined), around);
+  }
+}
+
+void Links::start(std::vector<Joined> joined) {
+  for (Joined& one : joined) add(std::move(one));
+  for (const auto& link : outgoing_) {
+    if (link) connections_.push_back(&link->connection());
+  }
+  for (const auto& link : incoming_) {
+    if (link) connections_.push_back(&link->connection());
+  }
+  for (const Connection* connection : connections_) engine_poll_.add(connection->descriptor());
+  watch_->start();
+  start_links();
+  last_beat_ = steady_clock::now();
+  beat();
+}
+
+void Links::start_links() {
+  const auto weak = weak_from_this();
+  const auto completes = [weak](Completion::Kind kind, const Port& port) {
+    return [weak, kind, port](std::uint64_t sequence) {
+      if (const auto alive = weak.lock()) alive->complete(kind, port, sequence);
+    };
+  };
+  const auto breaks = [weak](const Port& port) {
+    return [weak, port](const std::string& reason) {
+      if (const auto alive = weak.lock()) alive->fail(port, reason);
+    };
+  };
+  for (const auto& link : outgoing_) {
+    if (!link) continue;
+    const Port& port = link->connection().port();
+    link->start({.sent = completes(Completion::Kind::kSent, port), .failed = breaks(port)});
+  }
+  for (const auto& link : incoming_) {
+    if (!link) continue;
+    const Port& port = link->connection().port();
+    link->start({.received = completes(Completion::Kind::kReceived, port), .failed = breaks(port)});
+  }
+}
+
+void Links::complete(Completion::Kind kind, const Port& port, std::uint64_t sequence) {
+  const bool room =
+      completions_.try_push({kind, port, static_cast<std::int64_t>(sequence), std::string()});
+  WEIR_CHECK(room || failed_, "the engine reads its completions");
+  if (engine_sleeps_) engine_poll_.wake();
+}
+
+void Links::beat() {
+  beat_timer_.expires_at(last_beat_ + beat_interval_);
+  beat_timer_.async_wait([this, keep = shared_from_this()](boost::system::error_code error) {
+    if (error || failed()) return;
+    const auto now = steady_clock::now();
+    // A process that was stopped, or a machine that slept, must not bury its peers.
+    const bool own_pause = now - last_beat_ > 2 * beat_interval_;
+    last_beat_ = now;
+    for (const auto& link : outgoing_) {
+      if (link) link->heartbeat(now, own_pause);
+    }
+    for (const auto& link : incoming_) {
+      if (link) link->heartbeat(now, own_pause);
+    }
+    beat();
+  });
+}
+
+void Links::close(bool goodbye) {
+  beat_timer_.cancel();
+  for (Connection* connection : connections_) connection->end(goodbye);
+  watch_->stop();
+  const std::lock_guard lock(house_mutex_);
+  house_timer_.cancel();
+}
+
+void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
+  const auto& link = outgoing_[index_of(port.channel)];
+  WEIR_CHECK(port.sending && link && link->connection().port() == port, "a port of this stage");
+  WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
+  if (failed()) return;
+  if (!link->send(std::move(buffer), bytes)) {
+    boost::asio::post(context_, [link] { link->flush(); });
+  }
+}
+
+void Links::receive(const Port& port, device::Buffer buffer, std::size_t bytes) {
+  const auto& link = incoming_[index_of(port.channel)];
+  WEIR_CHECK(!port.sending && link && link->connection().port() == port, "a port of this stage");
+  WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
+  if (failed()) return;
+  link->receive(std::move(buffer), bytes);
+  keep_house_soon();
+}
+
+// What is there already: completions in their order, then the failure for ever.
+std::optional<Completion> Links::done() {
+  if (auto completion = completions_.try_pop()) return completion;
+  if (!failed()) return std::nullopt;
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
+std::optional<Completion> Links::wait(Time deadline, const std::stop_token& stop) {
+  if (auto completion = done()) return completion;
+  if (steady_clock::now() >= deadline || stop.stop_requested()) return std::nullopt;
+
+  engine_reads_ = true;
+  auto completion = read_until(deadline, stop);
+  engine_reads_ = false;
+  keep_house_soon();
+  return completion;
+}
+
+std::optional<Completion> Links::read_until(Time deadline, const std::stop_token& stop) {
+  for (;;) {
+    engine_sleeps_ = true;  // before looking: whoever completes something from here on wakes us
+    auto completion = done();
+    const bool over = stop.stop_requested() || steady_clock::now() >= deadline;
+    if (!completion && !over) {
+      for (const auto& link : incoming_) {
+        if (link) link->flush();
+      }
+      engine_poll_.wait(deadline, stop);
+    }
+    engine_sleeps_ = false;
+    if (completion || over) return completion;
+
+    read_ready();
+  }
+}
+
+// Connections in the order of connections_.
+void Links::read_ready() {
+  std::size_t index = 0;
+  const auto read = [&](const auto& link) {
+    if (!link) return;
+    if (engine_poll_.ready(index) && !link->read()) engine_poll_.drop(index);
+    ++index;
+  };
+  for (const auto& link : outgoing_) read(link);
+  for (const auto& link : incoming_) read(link);
+}
+
+// On the engine thread, which has stopped waiting or posted a receive. At once if that is rare;
+// else later, since an engine that waits often does all this itself, and cheaper.
+void Links::keep_house_soon() {
+  if (house_due_) return;
+  const Time now = steady_clock::now();
+  if (now - house_kept_ >= kHouseInterval) {
+    house_kept_ = now;
+    return keep_house();
+  }
+  house_due_ = true;
+  house_kept_ += kHouseInterval;
+  start_house_timer(house_kept_);
+}
+
+void Links::start_house_timer(Time time) {
+  const std::lock_guard lock(house_mutex_);
+  house_timer_.expires_at(time);
+  house_timer_.async_wait([this, keep = shared_from_this()](boost::system::error_code error) {
+    house_due_ = false;  // before looking: whoever leaves work from here on comes again
+    if (!error && !failed()) keep_house();
+  });
+}
+
+// The peers hear of arrivals and credits, and the io thread takes the sockets over.
+void Links::keep_house() {
+  for (const auto& link : incoming_) {
+    if (link) link->flush();
+  }
+  if (engine_reads_) return;  // and calls keep_house_soon() when it stops
+  for (Connection* connection : connections_) connection->arm();
+}
+
+void Links::fail(const Port& port, const std::string& reason) {
+  {
+    const std::lock_guard lock(failure_mutex_);
+    if (failure_) return;
+    failure_ = Completion{Completion::Kind::kFailed, port, 0, reason};
+  }
+  failed_ = true;
+  engine_poll_.wake();
+  boost::asio::post(context_, [this, keep = shared_from_this()] { close(false); });
+}
+
+std::vector<LinkReport> Links::reports() const {
+  std::vector<LinkReport> result;
+  for (const auto& link : outgoing_) {
+    if (!link) continue;
+    const Connection& connection = link->connection();
+    result.push_back({.replica = generation_.replica,
+                      .boundary = boundary_of(connection.port()),
+                      .channel = connection.port().channel,
+                      .from_node = generation_.node,
+                      .to_node = connection.peer().node,
+                      .counters = link->counters()});
+  }
+  return result;
+}
+
+}  // namespace weir::transport::tcp

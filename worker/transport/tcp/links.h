@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// The links of one generation, worked by two threads. While the engine thread waits for completions
+// it reads the sockets itself, and a small message it writes at once: a hop then costs one wake-up,
+// as with plain sockets. All else, and everything while the engine computes, is the io thread's.
+// Each connection has a mutex; nothing is held while a thread waits.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/transport/communicator.h"
+#include "worker/transport/tcp/engine_poll.h"
+#include "worker/transport/tcp/incoming_link.h"
+#include "worker/transport/tcp/outgoing_link.h"
+#include "worker/transport/tcp/tcp_transport.h"
+
+namespace weir::transport::tcp {
+
+class Links : public std::enable_shared_from_this<Links> {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Links(boost::asio::io_context& context, Generation generation, const TcpOptions& options,
+        Time transport_start);
+
+  // Io thread.
+  void start(std::vector<Joined> joined);
+  void close(bool goodbye);
+
+  // Engine thread.
+  void send(const Port& port, device::Buffer buffer, std::size_t bytes);
+  void receive(const Port& port, device::Buffer buffer, std::size_t bytes);
+  std::optional<Completion> wait(Time deadline, const std::stop_token& stop);
+
+  // Any thread.
+  void fail(const Port& port, const std::string& reason);
+  bool failed() const { return failed_; }
+  std::vector<LinkReport> reports() const;
+
+ private:
+  std::optional<Pacer> pacer_of(const Port& port) const;
+  int boundary_of(const Port& port) const;
+  void add(Joined joined);
+  void start_links();
+  void complete(Completion::Kind kind, const Port& port, std::uint64_t sequence);
+  std::optional<Completion> done();
+  std::optional<Completion> read_until(Time deadline, const std::stop_token& stop);
+  void read_ready();
+  void keep_house_soon();
+  void keep_house();
+  void start_house_timer(Time time);
+  void beat();
+
+  boost::asio::io_context& context_;
+  const Generation generation_;
+  const TcpOptions options_;
+  const Time transport_start_;
+  const std::chrono::nanoseconds beat_interval_;
+  boost::asio::steady_timer beat_timer_;  // io thread
+  Time last_beat_{};
+
+  std::atomic<bool> engine_reads_ = false;
+  std::atomic<bool> engine_sleeps_ = false;  // within EnginePoll::wait
+  EnginePoll engine_poll_;
+
+  // By channel; made before the communicator is handed out and then constant.
+  std::array<std::shared_ptr<OutgoingLink>, 2> outgoing_;
+  std::array<std::shared_ptr<IncomingLink>, 2> incoming_;
+  std::vector<Connection*> connections_;  // of both, outgoing first
+  std::shared_ptr<SocketWatch> watch_;
+
+  Time house_kept_{};                    // engine thread
+  std::atomic<bool> house_due_ = false;  // the timer runs
+  std::mutex house_mutex_;               // guards house_timer_
+  boost::asio::steady_timer house_timer_;
+
+  BoundedQueue<Completion> completions_;
+  std::atomic<bool> failed_ = false;
+  mutable std::mutex failure_mutex_;  // guards failure_
+  std::optional<Completion> failure_;
+};
+
+}  // namespace weir::transport::tcp
