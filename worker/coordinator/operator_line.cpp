@@ -13,7 +13,6 @@
 #include "worker/base/log.h"
 #include "worker/base/random.h"
 #include "worker/coordinator/control_api.h"
-#include "worker/http/beast_transport.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator {
@@ -280,19 +279,6 @@ Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFac
 std::unique_ptr<PlanSource> make_operator_source(const LineOptions& options,
                                                  TransportFactory factory, Clock& clock) {
   return std::make_unique<OperatorSource>(options, factory, clock);
-}
-
-TransportFactory make_line_transports(const LineOptions& options) {
-  const auto scheme = options.url.find("://");
-  std::string host = scheme == options.url.npos ? "" : options.url.substr(scheme + 3);
-  host = host.starts_with('[') ? host.substr(1, host.find(']') - 1)
-                               : host.substr(0, host.find_first_of(":/"));
-  return [ca_file = options.ca_file, host](const std::string& base_url) {
-    return http::make_beast_transport({.base_url = base_url,
-                                       .ca_file = ca_file,
-                                       .request_idle = kLongPoll + kAnswerTime,
-                                       .tls_name = host});
-  };
 }
 
 }  // namespace weir::coordinator

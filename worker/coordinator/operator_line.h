@@ -24,13 +24,10 @@ struct LineOptions {
   std::string job_namespace, job_name, job_uid;
 };
 
-// Makes a Transport for a base URL; the real one is http::make_beast_transport.
+// Makes a Transport for a base URL; the real one is http::make_beast_transport with tls_name = the
+// Service, since a 307 names a pod by its IP. Its request_idle must exceed the long poll (50 s).
 using TransportFactory =
     std::function<Result<std::unique_ptr<http::Transport>>(const std::string& base_url)>;
-
-// The real one: only the CA of ca_file is trusted, and the certificate must have the name of the
-// Service even where a 307 leads to a pod's IP.
-TransportFactory make_line_transports(const LineOptions& options);
 
 // Blocks until the key is there, the job is gone (kGone), no common protocol version exists
 // (kInvalid) or stop.
