@@ -2,6 +2,7 @@
 // A connection is a Session: read a request, hand it to the handler, write the answer, again. All
 // its callbacks run on one strand; it lives as long as one of them is pending. Answers come from
 // any thread and pass the Gate, which stop() closes before the io_context goes.
+// Above 400 lines: sessions and server share types of Boost, which no header may hold.
 #include "worker/http/server.h"
 
 #include <array>

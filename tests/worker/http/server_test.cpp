@@ -403,14 +403,15 @@ TEST(Client, ReportsARefusedConnection) {
 
 class SilentServer : public testing::Test {
  protected:
+  std::mutex mutex_;
+  std::vector<Responder> kept_;
+  std::atomic<bool> arrived_ = false;
+  // Last: its threads end before what they use.
   std::unique_ptr<Server> server_ = serve({}, [this](IncomingRequest, Responder respond) {
     const std::lock_guard lock(mutex_);
     kept_.push_back(std::move(respond));
     arrived_.store(true);
   });
-  std::mutex mutex_;
-  std::vector<Responder> kept_;
-  std::atomic<bool> arrived_ = false;
 };
 
 TEST_F(SilentServer, SendEndsAtItsDeadline) {
