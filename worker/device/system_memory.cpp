@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // v1 writes 2^63 rounded down to a page
 
 std::string read_text(const char* path) {
-  std::ifstream file(path);
+  const std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();

@@ -86,7 +86,7 @@ Result<LayerTiming> time_layer(Stage& stage, const Scratch& scratch, int samples
 
 Result<std::vector<std::vector<LayerTiming>>> measure(const Model& model, device::Device& device,
                                                       const std::vector<int>& samples, int rounds,
-                                                      std::stop_token stop) {
+                                                      const std::stop_token& stop) {
   WEIR_CHECK(rounds >= 1, "at least one round");
   std::map<std::string, std::vector<LayerTiming>> by_kind;
   std::vector<std::vector<LayerTiming>> result;

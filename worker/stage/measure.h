@@ -21,6 +21,6 @@ struct LayerTiming {
 // Checks stop between ops.
 Result<std::vector<std::vector<LayerTiming>>> measure(const Model& model, device::Device& device,
                                                       const std::vector<int>& samples, int rounds,
-                                                      std::stop_token stop);
+                                                      const std::stop_token& stop);
 
 }  // namespace weir::stage

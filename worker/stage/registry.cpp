@@ -89,6 +89,7 @@ std::string digest_of(const ModelOptions& options, const Layers& layers) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
+  names.reserve(kModels.size());
   for (const auto& entry : kModels) names.emplace_back(entry.name);
   return names;
 }

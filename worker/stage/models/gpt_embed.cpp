@@ -19,7 +19,7 @@ class GptEmbed final : public Layer {
              .description = "token and position embedding",
              .kind = "gpt-embed",
              .parameter_bytes = parameter_bytes(parameters_),
-             .output_bytes_per_sample = 4 * shape.sequence * row,
+             .output_bytes_per_sample = std::int64_t{4} * shape.sequence * row,
              .stash_bytes_per_sample = 4 * std::int64_t{shape.sequence},
              .transient_bytes_per_sample = 0};
   }
@@ -34,7 +34,8 @@ class GptEmbed final : public Layer {
                "one input token for each position");
     WEIR_TRY(device::Buffer tokens, allocate_floats(pass.device, pass.samples, shape_.sequence));
     WEIR_TRY(device::Buffer output,
-             allocate_floats(pass.device, pass.samples, shape_.sequence * shape_.channels));
+             allocate_floats(pass.device, pass.samples,
+                             std::int64_t{shape_.sequence} * shape_.channels));
     std::memcpy(tokens.data(), inputs.data(), inputs.size_bytes());
     ops::embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
                            pass.value[0], pass.value[1], output.as<float>());

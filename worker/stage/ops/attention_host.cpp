@@ -156,7 +156,7 @@ void attention_backward(AttentionShape shape, const float* qkv, const float* y,
                         const float* log_sums, const float* dy, float* dqkv, float* scratch) {
   const Index size = shape.channels / shape.heads;
   const Index channels = shape.channels;
-  std::fill_n(dqkv, shape.samples * shape.sequence * 3 * channels, 0.0F);
+  std::fill_n(dqkv, Index{shape.samples} * shape.sequence * 3 * channels, 0.0F);
   for (Index b = 0; b < shape.samples; ++b) {
     for (Index h = 0; h < shape.heads; ++h, log_sums += shape.sequence) {
       const Index at = b * shape.sequence * channels + h * size;
