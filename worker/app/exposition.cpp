@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/exposition.h"
+
+#include <cmath>
+#include <utility>
+
+#include "worker/base/units.h"
+
+namespace weir::app {
+namespace {
+
+using engine::Statistics;
+using telemetry::Family;
+using telemetry::Labels;
+using telemetry::Sample;
+using telemetry::Type;
+
+class Builder {
+ public:
+  explicit Builder(const WorkerLabels& labels)
+      : common_{{"pipeline_namespace", labels.job_namespace},
+                {"pipeline_job", labels.job_name},
+                {"worker", labels.worker}} {}
+
+  void begin(const char* name, const char* help, Type type) {
+    families_.push_back({.name = name, .help = help, .type = type});
+  }
+  void add(double value, Labels labels = {}) {
+    families_.back().samples.push_back({.labels = with_common(std::move(labels)), .value = value});
+  }
+  void add(telemetry::Histogram histogram, Labels labels = {}) {
+    families_.back().samples.push_back(
+        {.labels = with_common(std::move(labels)), .histogram = std::move(histogram)});
+  }
+  void gauge(const char* name, const char* help, double value, Labels labels = {}) {
+    begin(name, help, Type::kGauge);
+    add(value, std::move(labels));
+  }
+  void counter(const char* name, const char* help, double value, Labels labels = {}) {
+    begin(name, help, Type::kCounter);
+    add(value, std::move(labels));
+  }
+  std::vector<Family> take() { return std::move(families_); }
+
+ private:
+  Labels with_common(Labels labels) const {
+    labels.insert(labels.begin(), common_.begin(), common_.end());
+    return labels;
+  }
+
+  const Labels common_;
+  std::vector<Family> families_;
+};
+
+template <std::size_t kBounds>
+telemetry::Histogram histogram_of(const engine::TimeHistogram<kBounds>& from) {
+  return {.bounds = {from.bounds.begin(), from.bounds.end()},
+          .counts = {from.counts.begin(), from.counts.end()},
+          .sum = from.sum};
+}
+
+telemetry::Histogram transfer_histogram(const transport::LinkCounters& counters) {
+  constexpr double kFirstBound = 1e-4;  // api.md 10: 100 us x 2^i
+  telemetry::Histogram histogram;
+  double bound = kFirstBound;
+  for (std::size_t i = 0; i < counters.histogram.size(); ++i, bound *= 2) {
+    if (i + 1 < counters.histogram.size()) histogram.bounds.push_back(bound);
+    histogram.counts.push_back(static_cast<std::uint64_t>(counters.histogram[i]));
+  }
+  histogram.sum = counters.transfer_seconds_sum;
+  return histogram;
+}
+
+void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) {
+  const bool placed = s.stage >= 0;
+  out.gauge("weir_worker_info", "facts about this worker", 1,
+            {{"replica", placed ? std::to_string(s.replica) : ""},
+             {"stage", placed ? std::to_string(s.stage) : ""},
+             {"worker_group", labels.worker_group},
+             {"node_name", labels.node},
+             {"device", labels.device},
+             {"transport", labels.transport},
+             {"version", labels.version},
+             {"emulated", labels.emulated ? "true" : "false"}});
+  out.gauge("weir_step", "completed steps", static_cast<double>(s.step));
+  out.gauge("weir_plan_epoch", "revision of the plan in force", s.epoch);
+  if (placed && std::isfinite(s.loss)) out.gauge("weir_loss", "of the last step", s.loss);
+  out.begin("weir_iteration_seconds", "start of a step until its parameters are updated",
+            Type::kHistogram);
+  out.add(histogram_of(s.iteration));
+  out.counter("weir_samples_total", "samples of completed steps, counted by stage 0",
+              static_cast<double>(s.samples));
+  out.counter("weir_tokens_total", "tokens of completed steps, counted by stage 0",
+              static_cast<double>(s.tokens));
+  out.counter("weir_rejoins_total", "generations that this worker joined after its first",
+              static_cast<double>(s.rejoins));
+}
+
+void add_stage(Builder& out, const Statistics& s) {
+  const std::string stage = std::to_string(s.stage);
+  out.gauge("weir_plan_k", "groups of kFkB in force", s.k);
+  out.gauge("weir_plan_cap", "most micro-batches in flight on this stage", s.cap);
+  out.begin("weir_stage_op_seconds", "forward, backward and optimizer", Type::kHistogram);
+  out.add(histogram_of(s.forward), {{"stage", stage}, {"op", "F"}});
+  out.add(histogram_of(s.backward), {{"stage", stage}, {"op", "B"}});
+  out.add(histogram_of(s.optimizer), {{"stage", stage}, {"op", "O"}});
+  out.begin("weir_stage_idle_seconds_total", "waiting, by cause", Type::kCounter);
+  out.add(s.wait_forward_seconds, {{"stage", stage}, {"cause", "wait_fwd"}});
+  out.add(s.wait_backward_seconds, {{"stage", stage}, {"cause", "wait_bwd"}});
+  out.add(s.credit_seconds, {{"stage", stage}, {"cause", "credit"}});
+  out.add(0, {{"stage", stage}, {"cause", "sync"}});
+  out.gauge("weir_inflight_peak", "most micro-batches that were in flight", s.in_flight_peak,
+            {{"stage", stage}});
+  out.gauge("weir_activation_bytes_peak", "most bytes kept from forward to backward",
+            static_cast<double>(s.activation_bytes_peak), {{"stage", stage}});
+  if (s.stage == 0) {
+    out.counter("weir_replica_step_seconds_total", "time of all steps, less waiting for replicas",
+                s.iteration.sum, {{"replica", std::to_string(s.replica)}});
+  }
+}
+
+void add_links(Builder& out, const std::vector<transport::LinkReport>& links) {
+  if (links.empty()) return;
+  const auto labels_of = [](const transport::LinkReport& link) {
+    return Labels{{"replica", std::to_string(link.replica)},
+                  {"link", link_name(link.boundary)},
+                  {"dir", direction_name(link.channel)},
+                  {"from_node", link.from_node},
+                  {"to_node", link.to_node}};
+  };
+  const auto each = [&](const char* name, const char* help, Type type, auto value_of) {
+    out.begin(name, help, type);
+    for (const transport::LinkReport& link : links) {
+      out.add(value_of(link.counters), labels_of(link));
+    }
+  };
+  using Counters = transport::LinkCounters;
+  each("weir_link_bytes_total", "payload of the transfers that were timed", Type::kCounter,
+       [](const Counters& c) { return static_cast<double>(c.bytes); });
+  each("weir_link_busy_seconds_total", "time in which those bytes were on their way",
+       Type::kCounter, [](const Counters& c) { return to_seconds(c.busy); });
+  each("weir_link_credit_wait_seconds_total", "a message was ready, the peer had no slot",
+       Type::kCounter, [](const Counters& c) { return to_seconds(c.credit_wait); });
+  each("weir_link_transfer_seconds", "of one message, timed by its receiver", Type::kHistogram,
+       [](const Counters& c) { return transfer_histogram(c); });
+  each("weir_link_rtt_seconds", "smallest recent round trip; 0 = unknown", Type::kGauge,
+       [](const Counters& c) { return c.rtt_seconds; });
+}
+
+void add_emulation(Builder& out, const Statistics& s) {
+  out.begin("weir_emulated_lateness_seconds", "wake-ups of emulated ops after their deadline",
+            Type::kHistogram);
+  out.add(histogram_of(s.lateness));
+  out.counter("weir_emulated_overruns_total", "ops whose real work took longer than the profile",
+              static_cast<double>(s.overruns));
+}
+
+}  // namespace
+
+std::string link_name(int boundary) {
+  return std::to_string(boundary) + "-" + std::to_string(boundary + 1);
+}
+
+const char* direction_name(transport::Channel channel) {
+  return channel == transport::Channel::kForward ? "fwd" : "bwd";
+}
+
+std::vector<Family> worker_families(const WorkerLabels& labels, const Statistics& statistics,
+                                    const std::vector<transport::LinkReport>& links) {
+  Builder out(labels);
+  add_process(out, labels, statistics);
+  if (statistics.stage >= 0) add_stage(out, statistics);
+  add_links(out, links);
+  if (labels.emulated) add_emulation(out, statistics);
+  return out.take();
+}
+
+}  // namespace weir::app

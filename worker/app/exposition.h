@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's series, built at scrape time from snapshots: they vanish with their stage. Names and
+// labels: api.md 10. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "worker/engine/statistics.h"
+#include "worker/telemetry/metric.h"
+#include "worker/transport/communicator.h"
+
+namespace weir::app {
+
+struct WorkerLabels {
+  std::string job_namespace, job_name, worker;  // on every series; worker = pod name
+  std::string worker_group, node, device, transport, version;
+  bool emulated = false;
+};
+
+std::vector<telemetry::Family> worker_families(const WorkerLabels& labels,
+                                               const engine::Statistics& statistics,
+                                               const std::vector<transport::LinkReport>& links);
+
+// "1-2" of boundary 1; "fwd" or "bwd".
+std::string link_name(int boundary);
+const char* direction_name(transport::Channel channel);
+
+}  // namespace weir::app

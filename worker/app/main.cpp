@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// weir-worker. The main thread takes signals, the engine's thread does the rest (steps.cpp).
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <pthread.h>
+#include <string>
+#include <sys/prctl.h>
+#include <thread>
+#include <unistd.h>
+
+#include "worker/app/steps.h"
+
+namespace weir::app {
+namespace {
+
+constexpr timespec kSignalSlice{.tv_sec = 1, .tv_nsec = 0};
+
+void print_steps() {
+  const std::vector<Step>& list = steps();
+  for (const Step& step : list) std::printf("%s\n", step.name);
+  for (std::size_t i = list.size(); i-- > 0;) {
+    if (list[i].undo != nullptr) std::printf("undo: %s\n", list[i].name);
+  }
+}
+
+sigset_t handled_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int one : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&set, one);
+  return set;
+}
+
+// The first SIGTERM asks the engine to end, a second one ends the process.
+int serve(State& state) {
+  const sigset_t signals = handled_signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
+  signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // measuring.md 2; inherited likewise
+
+  std::atomic<bool> done{false};
+  const pthread_t main_thread = pthread_self();
+  std::jthread engine([&] {
+    pthread_setname_np(pthread_self(), "engine");
+    run_steps(state);
+    done = true;
+    pthread_kill(main_thread, SIGUSR1);
+  });
+  while (!done) {
+    const int got = sigtimedwait(&signals, nullptr, &kSignalSlice);
+    if (got != SIGTERM && got != SIGINT) continue;
+    if (state.leaver.asked()) _exit(static_cast<int>(Exit::kTerminated));
+    state.leaver.leave();
+  }
+  engine.join();
+  return state.exit_code;
+}
+
+int run(int argc, const char* const* argv) {
+  auto parsed = parse_options(argc, argv);
+  if (!parsed) {
+    std::fprintf(stderr, "weir-worker: %s\n", parsed.error().message.c_str());
+    return static_cast<int>(Exit::kConfiguration);
+  }
+  if (const auto* help = std::get_if<Help>(&*parsed)) {
+    std::fputs(help->text.c_str(), stdout);
+    return 0;
+  }
+  State state;
+  state.options = std::get<Options>(*std::move(parsed));
+  set_log(state.options.log_level, state.options.log_format);
+  if (state.options.dry_run) {
+    print_steps();
+    return 0;
+  }
+  return serve(state);
+}
+
+}  // namespace
+}  // namespace weir::app
+
+int main(int argc, char** argv) {
+  try {
+    return weir::app::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "weir-worker: %s\n", error.what());
+  }
+  return static_cast<int>(weir::app::Exit::kCrash);
+}

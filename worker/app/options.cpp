@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/options.h"
+
+#include <charconv>
+#include <map>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+
+#include "worker/base/units.h"
+
+namespace weir::app {
+namespace {
+
+constexpr int kMostPorts = 65535;
+constexpr double kLongestSeconds = 1e6;
+
+// Options as CLI11 fills them: text and numbers that need a second look.
+struct Raw {
+  Options options;
+  std::string pace_rate, pace_link;
+  std::string log_level = "info", log_format = "json";
+  double grace = 25, startup = 900, connect = 300, rejoin = 900, progress = 1800;
+  int dead_after = 30, control_port = -1, data_port = -1, metrics_port = -1;
+};
+
+void add_training(CLI::App& app, Options& o) {
+  const std::string group = "Training";
+  app.add_option("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--data", o.data, "text file, read as bytes; without it synthetic data")
+      ->group(group);
+  app.add_option("--steps", o.steps, "optimizer steps")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--seq", o.model.sequence, "tokens per sample")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--vocab", o.model.vocabulary, "size of the vocabulary; 256 for bytes")
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--seed", o.model.seed, "of initial values and data")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--lr", o.model.learning_rate, "learning rate of AdamW")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--warmup", o.model.warmup_steps, "steps until the full learning rate")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--lr-schedule", o.model.schedule, "constant or cosine")
+      ->check(CLI::IsMember({"constant", "cosine"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--weight-decay", o.model.weight_decay, "of AdamW")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--micro-batches", o.own_micro_batches, "per step, when there is no plan")
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--micro-batch-size", o.own_micro_batch_size, "samples, when there is no plan")
+      ->check(CLI::Range(1, 65535))
+      ->capture_default_str()
+      ->group(group);
+}
+
+void add_place(CLI::App& app, Options& o, Raw& raw) {
+  const std::string group = "Plan and peers";
+  app.add_option("--plan", o.plan_file, "plan document for training without an operator")
+      ->group(group);
+  app.add_option("--control-url", o.control_url, "of the operator; without it no operator is used")
+      ->envname("WEIR_CONTROL_URL")
+      ->group(group);
+  app.add_option("--control-dir", o.control_dir, "folder with token and ca.crt")
+      ->envname("WEIR_CONTROL_DIR")
+      ->group(group);
+  app.add_option("--worker-index", o.worker_index, "0 runs the coordinator too")
+      ->envname("WEIR_WORKER_INDEX")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--workers", o.workers, "how many workers the job has")
+      ->envname("WEIR_WORKERS")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--coordinator", o.coordinator, "host:port of worker 0")
+      ->envname("WEIR_COORDINATOR")
+      ->group(group);
+  app.add_option("--listen", o.listen,
+                 "address of the ports; default: loopback without an operator")
+      ->group(group);
+  const auto port = [&](const std::string& name, int& value, const std::string& help) {
+    app.add_option(name, value, help + "; 0 = any free one")
+        ->check(CLI::Range(0, kMostPorts))
+        ->group(group);
+  };
+  port("--control-port", raw.control_port, "port of the coordinator (7070)");
+  port("--data-port", raw.data_port, "port for tensors (7071)");
+  port("--metrics-port", raw.metrics_port, "port of /metrics (9400; any with an own plan)");
+}
+
+void add_identity(CLI::App& app, Options& o) {
+  const std::string group = "Identity, set by the operator";
+  const auto text = [&](const std::string& name, std::string& value, const char* variable) {
+    app.add_option(name, value)->envname(variable)->group(group);
+  };
+  text("--job-name", o.job_name, "WEIR_JOB_NAME");
+  text("--job-namespace", o.job_namespace, "WEIR_JOB_NAMESPACE");
+  text("--job-uid", o.job_uid, "WEIR_JOB_UID");
+  text("--worker-group", o.worker_group, "WEIR_WORKER_GROUP");
+  text("--node", o.node, "WEIR_NODE_NAME");
+  text("--pod", o.pod, "WEIR_POD_NAME");
+  text("--pod-uid", o.pod_uid, "WEIR_POD_UID");
+  text("--pod-ips", o.pod_ips, "WEIR_POD_IPS");
+  text("--job-key", o.job_key, "WEIR_JOB_KEY");
+  text("--transport", o.transport, "WEIR_TRANSPORT");
+  text("--interface", o.interface, "WEIR_INTERFACE");
+  app.add_option("--attempt", o.attempt)
+      ->envname("WEIR_ATTEMPT")
+      ->check(CLI::NonNegativeNumber)
+      ->group(group);
+  app.add_option("--ranks", o.ranks)->envname("WEIR_RANKS")->group(group);
+}
+
+void add_emulation(CLI::App& app, Options& o, Raw& raw) {
+  const std::string group = "Emulation, for timing on few cores";
+  app.add_option("--emulate-profile", o.emulate_profile,
+                 "profile.json whose times each op is padded to (arithmetic is still done)")
+      ->envname("WEIR_EMULATE_PROFILE")
+      ->group(group);
+  app.add_option("--emulate-device", o.emulate_device, "device class of that profile")
+      ->envname("WEIR_EMULATE_DEVICE")
+      ->group(group);
+  app.add_option("--pace-rate", raw.pace_rate, "limits links that this worker sends on, as 40Mbit")
+      ->group(group);
+  app.add_option("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate")
+      ->group(group);
+  app.add_option("--pace-link", raw.pace_link, "only this link: 1-2, or one way: 1-2:fwd, 1-2:bwd")
+      ->group(group);
+}
+
+void add_running(CLI::App& app, Options& o, Raw& raw) {
+  const std::string group = "Running";
+  const auto seconds = [&](const std::string& name, double& value, const std::string& help) {
+    return app.add_option(name, value, help + ", seconds")
+        ->check(CLI::Range(0.0, kLongestSeconds))
+        ->capture_default_str()
+        ->group(group);
+  };
+  seconds("--grace", raw.grace, "for the running step after SIGTERM")
+      ->envname("WEIR_GRACE_SECONDS");
+  seconds("--startup-timeout", raw.startup, "until the first plan");
+  seconds("--connect-timeout", raw.connect, "until all neighbours are connected");
+  seconds("--rejoin-timeout", raw.rejoin, "until a new plan after a lost peer");
+  seconds("--progress-deadline", raw.progress, "longest wait without any message of a peer");
+  app.add_option("--dead-after", raw.dead_after, "silence after which a peer is dead, seconds")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--loss-log", o.loss_log, "file for one JSON line per step")->group(group);
+  app.add_option("--step-report", o.step_report, "a log line each so many steps; 0 = none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--log-level", raw.log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--log-format", raw.log_format, "json or text")
+      ->check(CLI::IsMember({"json", "text"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_flag("--dry-run", o.dry_run, "print the steps of the program and exit")->group(group);
+}
+
+Error invalid(const std::string& message) {
+  return {Code::kInvalid, message};
+}
+
+// "1-2", "1-2:fwd", "1-2:bwd".
+Status read_link(const std::string& text, Options& options) {
+  const auto wrong = [&] {
+    return invalid("--pace-link: '" + text + "' is no link such as 1-2, 1-2:fwd or 1-2:bwd");
+  };
+  const std::string link = text.substr(0, text.find(':'));
+  const std::string way = link.size() == text.size() ? "" : text.substr(link.size() + 1);
+  const std::size_t dash = link.find('-');
+  if (dash == std::string::npos) return wrong();
+  int from = -1, to = -1;
+  const auto number = [&](std::size_t at, std::size_t end, int& value) {
+    const auto parsed = std::from_chars(link.data() + at, link.data() + end, value);
+    return parsed.ec == std::errc() && parsed.ptr == link.data() + end;
+  };
+  if (!number(0, dash, from) || !number(dash + 1, link.size(), to)) return wrong();
+  if (from < 0 || to != from + 1) return wrong();
+  if (!way.empty() && way != "fwd" && way != "bwd") return wrong();
+  options.pace_boundary = from;
+  options.pace_channel = way.empty() ? -1 : way == "bwd" ? 1 : 0;
+  return Unit{};
+}
+
+std::optional<int> port_of(int value) {
+  return value < 0 ? std::nullopt : std::optional(value);
+}
+
+// What depends on several options, or on more than CLI11 can check.
+Result<Options> complete(Raw raw) {
+  Options& o = raw.options;
+  if (!raw.pace_rate.empty()) {
+    const Result<double> rate = parse_rate(raw.pace_rate);
+    if (!rate) return rate.error().with("--pace-rate");
+    o.pace_bytes_per_second = *rate;
+  } else if (!o.pace_trace.empty() || !raw.pace_link.empty()) {
+    return invalid("--pace-trace and --pace-link need --pace-rate");
+  }
+  if (!raw.pace_link.empty()) {
+    WEIR_TRY([[maybe_unused]] const Unit read, read_link(raw.pace_link, o));
+  }
+  if (o.ranks != 1) return invalid("WEIR_RANKS: more than one rank per worker is not implemented");
+  if (o.transport != "Auto" && o.transport != "TCP") {
+    return invalid("WEIR_TRANSPORT: '" + o.transport + "' is not built in, only TCP");
+  }
+  if (!o.control_url.empty() && !o.plan_file.empty()) {
+    return invalid("--plan: plans come from the operator when WEIR_CONTROL_URL is set");
+  }
+  if (!o.control_url.empty() && o.control_dir.empty()) {
+    return invalid("WEIR_CONTROL_DIR: needed with WEIR_CONTROL_URL");
+  }
+  if (o.worker_index >= o.workers) {
+    return invalid("--worker-index: " + std::to_string(o.worker_index) +
+                   " is not below --workers " + std::to_string(o.workers));
+  }
+  if (o.worker_index > 0 && o.coordinator.empty()) {
+    return invalid("--coordinator: needed by every worker but 0");
+  }
+  if (!o.needs_peers() && o.workers > 1) {
+    return invalid("--workers: several workers need --plan or an operator");
+  }
+  if (!o.emulate_device.empty() && o.emulate_profile.empty()) {
+    return invalid("--emulate-device: needs --emulate-profile");
+  }
+  const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
+                                                  {"info", LogLevel::kInfo},
+                                                  {"warn", LogLevel::kWarn},
+                                                  {"error", LogLevel::kError}};
+  o.log_level = levels.at(raw.log_level);
+  o.log_format = raw.log_format == "text" ? LogFormat::kText : LogFormat::kJson;
+  o.grace = from_seconds(raw.grace);
+  o.startup_timeout = from_seconds(raw.startup);
+  o.connect_timeout = from_seconds(raw.connect);
+  o.rejoin_timeout = from_seconds(raw.rejoin);
+  o.progress_deadline = from_seconds(raw.progress);
+  o.dead_after = std::chrono::seconds(raw.dead_after);
+  o.control_port = port_of(raw.control_port);
+  o.data_port = port_of(raw.data_port);
+  o.metrics_port = port_of(raw.metrics_port);
+  o.model.total_steps = o.steps;
+  return std::move(o);
+}
+
+}  // namespace
+
+Result<double> parse_rate(const std::string& text) {
+  double number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string unit(parsed.ptr, text.data() + text.size());
+  const std::map<std::string, double> units = {
+      {"bit", 1.0 / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
+      {"B", 1},         {"kB", 1e3},       {"MB", 1e6},       {"GB", 1e9}};
+  const auto found = units.find(unit);
+  if (parsed.ec != std::errc() || found == units.end() || !(number > 0) || number > 1e15) {
+    return invalid("'" + text + "' is no rate such as 40Mbit or 5MB (per second)");
+  }
+  return number * found->second;
+}
+
+Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv) {
+  Raw raw;
+  CLI::App app("Trains one pipeline stage of a PipelineJob, or a whole model alone.",
+               "weir-worker");
+  add_training(app, raw.options);
+  add_place(app, raw.options, raw);
+  add_identity(app, raw.options);
+  add_emulation(app, raw.options, raw);
+  add_running(app, raw.options, raw);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return std::variant<Options, Help>(Help{app.help()});
+  } catch (const CLI::ParseError& error) {
+    return invalid(error.what());
+  }
+  WEIR_TRY(Options options, complete(std::move(raw)));
+  return std::variant<Options, Help>(std::move(options));
+}
+
+}  // namespace weir::app

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command line and environment of weir-worker (api.md 3 and 7). Parsing only: files are opened by
+// the steps.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "worker/base/log.h"
+#include "worker/base/result.h"
+#include "worker/stage/stage.h"
+
+namespace weir::app {
+
+struct Options {
+  stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
+  std::string data;           // text file; empty: synthetic
+  std::int64_t steps = 100;
+
+  // Where plans come from: the operator (control_url), a file, or the worker's own one-stage plan.
+  std::string plan_file;
+  std::string control_url, control_dir;
+  int own_micro_batches = 16, own_micro_batch_size = 4;  // of the worker's own plan
+
+  // Who this worker is.
+  std::string job_name = "standalone", job_namespace = "default", job_uid = "standalone";
+  std::string worker_group, node = "localhost", pod, pod_uid, pod_ips;
+  int worker_index = 0, workers = 1, attempt = 0, ranks = 1;
+  std::string coordinator;  // host:port
+  std::string job_key;      // hex; without an operator only
+  std::string transport = "Auto", interface;
+
+  std::string listen;  // address of the ports; empty: loopback without an operator, else all
+  std::optional<int> control_port, data_port, metrics_port;  // 0 = any free one
+
+  std::string emulate_profile, emulate_device;
+  double pace_bytes_per_second = 0;  // 0 = unlimited
+  std::string pace_trace;
+  int pace_boundary = -1, pace_channel = -1;  // -1 = all
+
+  std::chrono::nanoseconds grace{std::chrono::seconds(25)};
+  std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
+  std::chrono::nanoseconds connect_timeout{std::chrono::seconds(300)};
+  std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
+  std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
+  std::chrono::seconds dead_after{30};
+
+  std::string loss_log;
+  int step_report = 10;  // a log line each so many steps; 0 = none
+  LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kJson;
+  bool dry_run = false;
+
+  bool standalone() const { return control_url.empty(); }
+  bool needs_peers() const { return !standalone() || !plan_file.empty(); }
+  bool emulated() const { return !emulate_profile.empty(); }
+};
+
+struct Help {
+  std::string text;  // print to standard output, exit 0
+};
+
+// kInvalid: one line that names the option.
+Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv);
+
+// "40Mbit", "5MB", "800kbit": a rate per second; the unit is required, bits and bytes differ by 8.
+Result<double> parse_rate(const std::string& text);
+
+}  // namespace weir::app

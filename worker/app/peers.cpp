@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/peers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "worker/app/network.h"
+#include "worker/app/profile.h"
+#include "worker/base/digest.h"
+#include "worker/base/log.h"
+#include "worker/coordinator/operator_line.h"
+#include "worker/http/beast_transport.h"
+
+namespace weir::app {
+namespace {
+
+using Outcome = std::optional<Failure>;
+using std::chrono::steady_clock;
+
+constexpr const char* kRoom = "app";
+constexpr auto kGoodbye = std::chrono::seconds(5);        // for LEAVE to leave
+constexpr auto kOthersFinish = std::chrono::seconds(60);  // from our last step to everybody's
+
+std::string listen_ip(const Options& o) {
+  if (!o.listen.empty()) return o.listen;
+  return o.standalone() ? "127.0.0.1" : "";
+}
+
+coordinator::LineOptions line_options(const Options& o) {
+  return {.url = o.control_url,
+          .token_file = o.control_dir + "/token",
+          .ca_file = o.control_dir + "/ca.crt",
+          .job_namespace = o.job_namespace,
+          .job_name = o.job_name,
+          .job_uid = o.job_uid};
+}
+
+// A redirect names a pod by its IP; the certificate is still that of the Service.
+coordinator::TransportFactory transport_factory(const Options& o) {
+  return [ca = o.control_dir + "/ca.crt", name = host_of(o.control_url)](
+             const std::string& base_url) -> Result<std::unique_ptr<http::Transport>> {
+    const bool tls = base_url.starts_with("https://");
+    return http::make_beast_transport(
+        {.base_url = base_url, .ca_file = tls ? ca : "", .tls_name = tls ? name : ""});
+  };
+}
+
+Result<std::string> ask_for_key(const State& state, std::stop_token stop) {
+  const Options& o = state.options;
+  SystemClock clock;
+  WEIR_TRY(protocol::JoinAnswer answer,
+           coordinator::join(line_options(o), transport_factory(o), clock,
+                             {.job_uid = o.job_uid,
+                              .pod = o.pod,
+                              .pod_uid = o.pod_uid,
+                              .worker_index = o.worker_index,
+                              .attempt = o.attempt},
+                             std::move(stop)));
+  return answer.job_key;
+}
+
+// Without an operator: a key given by hand, or one that says nothing secret (the ports are then on
+// the loopback unless --listen says otherwise).
+Result<std::string> standalone_key(const Options& o) {
+  if (o.job_key.empty()) return hmac_sha256("weir standalone", o.job_uid);
+  const auto key = from_hex(o.job_key);
+  if (!key || key->empty()) return Error{Code::kInvalid, "WEIR_JOB_KEY: is no hexadecimal text"};
+  return *key;
+}
+
+class EngineTarget final : public control::PlanTarget {
+ public:
+  explicit EngineTarget(engine::SwitchPoint& point) : point_(point) {}
+  void prepare(const schedule::Plan& plan, int incarnation, control::Answer answer) override {
+    point_.prepare(plan, incarnation, std::move(answer));
+  }
+  void commit(std::uint32_t revision, std::int64_t at_step, control::Answer answer) override {
+    point_.commit(revision, at_step, std::move(answer));
+  }
+  void go(std::uint32_t revision) override { point_.go(revision); }
+  void abort(std::uint32_t revision) override { point_.abort(revision); }
+  void peer_lost(int replica, int stage, const std::string& reason) override {
+    point_.peer_lost("replica " + std::to_string(replica) + " stage " + std::to_string(stage) +
+                     ": " + reason);
+  }
+
+ private:
+  engine::SwitchPoint& point_;
+};
+
+protocol::Member member_of(const State& state, std::vector<std::string> ips) {
+  const Options& o = state.options;
+  return {
+      .pod = o.pod,
+      .pod_uid = o.pod_uid,
+      .worker_index = o.worker_index,
+      .ips = std::move(ips),
+      .node = o.node,
+      .data_port = state.transport->data_port(),
+      .ranks = {{.device = state.device->name(), .memory_bytes = state.device->memory_bytes()}}};
+}
+
+control::AgentHooks agent_hooks(State& state) {
+  control::AgentHooks hooks;
+  // A key that was refused is asked for again; with the operator gone the known one still serves.
+  auto refused = std::make_shared<std::atomic<bool>>(false);
+  hooks.on_connection = [refused](bool connected, const std::string& why) {
+    if (!connected && why.find("key") != std::string::npos) *refused = true;
+  };
+  hooks.job_key = [&state, refused, key = state.job_key]() mutable {
+    if (state.options.standalone() || !refused->exchange(false)) return key;
+    Result<std::string> again = ask_for_key(state, state.leaver.token());
+    if (again) key = *std::move(again);
+    return key;
+  };
+  hooks.measure = [&state](const protocol::Measure& request) {
+    return measure_profile(*state.model, state.device->name(),
+                           state.emulation ? &*state.emulation : nullptr, request,
+                           state.leaver.token());
+  };
+  return hooks;
+}
+
+}  // namespace
+
+Outcome join_job(State& state) {
+  Options& o = state.options;
+  if (o.pod.empty()) o.pod = "worker-" + std::to_string(o.worker_index);
+  if (o.pod_uid.empty()) o.pod_uid = to_hex(random_bytes(8));  // a new process is a new pod
+  if (!o.needs_peers()) return std::nullopt;
+  const Result<std::string> key =
+      o.standalone() ? standalone_key(o) : ask_for_key(state, state.leaver.token());
+  if (key) {
+    state.job_key = *key;
+    return std::nullopt;
+  }
+  if (state.leaver.asked() || key.error().code == Code::kGone) {
+    return Failure{Exit::kTerminated, key.error().message};
+  }
+  return Failure{Exit::kConfiguration, key.error().message};
+}
+
+Outcome open_transport(State& state) {
+  const Options& o = state.options;
+  if (!o.needs_peers()) return std::nullopt;
+  transport::TcpOptions tcp{.listen_ip = listen_ip(o),
+                            .data_port = o.data_port.value_or(protocol::kDataPort),
+                            .dead_after = o.dead_after};
+  if (o.pace_bytes_per_second > 0) {
+    transport::Pacing pacing{.bytes_per_second = o.pace_bytes_per_second,
+                             .boundary = o.pace_boundary,
+                             .channel = o.pace_channel};
+    if (!o.pace_trace.empty()) {
+      auto trace = transport::read_pace_trace(o.pace_trace);
+      if (!trace) return Failure{Exit::kConfiguration, "--pace-trace: " + trace.error().message};
+      pacing.trace = *std::move(trace);
+    }
+    tcp.pacing.push_back(std::move(pacing));
+  }
+  auto made = transport::make_tcp_transport(tcp);
+  if (!made) return Failure{Exit::kConfiguration, made.error().message};
+  state.transport = *std::move(made);
+  log_info(kRoom, "data port", {{"data_port", state.transport->data_port()}});
+  return std::nullopt;
+}
+
+Outcome run_coordinator(State& state) {
+  const Options& o = state.options;
+  if (!o.needs_peers()) return std::nullopt;
+  state.target = std::make_unique<EngineTarget>(state.engine->switch_point());
+  if (o.worker_index != 0) return std::nullopt;
+
+  auto source = o.standalone() ? coordinator::make_file_source(o.plan_file)
+                               : coordinator::make_operator_source(
+                                     line_options(o), transport_factory(o), state.clock);
+  coordinator::Options options{.listen_ip = listen_ip(o),
+                               .port = o.control_port.value_or(protocol::kControlPort),
+                               .job_uid = o.job_uid,
+                               .workers = o.workers,
+                               .model = {.name = state.model->options.name,
+                                         .layers = static_cast<int>(state.model->layers.size()),
+                                         .digest = state.model->digest},
+                               .total_steps = o.steps,
+                               .measure = !o.standalone(),
+                               .dead_after = o.dead_after};
+  auto started = coordinator::start_coordinator(
+      options, state.job_key, std::move(source), [&state](const std::string& reason) {
+        log_warn(kRoom, "the job is gone", {{"reason", reason}});
+        state.leaver.leave();
+      });
+  if (!started) return Failure{Exit::kConfiguration, started.error().message};
+  state.coordinator = *std::move(started);
+  log_info(kRoom, "control port", {{"control_port", state.coordinator->port()}});
+  return std::nullopt;
+}
+
+Outcome connect_to_coordinator(State& state) {
+  const Options& o = state.options;
+  if (!o.needs_peers()) return std::nullopt;
+  std::string address = o.coordinator;
+  if (state.coordinator) {
+    const std::string own = listen_ip(o);
+    const bool v6 = own.find(':') != std::string::npos;
+    const std::string host = own.empty() ? "127.0.0.1" : v6 ? "[" + own + "]" : own;
+    address = host + ":" + std::to_string(state.coordinator->port());
+  }
+  Result<std::vector<std::string>> ips = own_addresses(o.interface, o.pod_ips, listen_ip(o));
+  if (!ips) return Failure{Exit::kConfiguration, ips.error().message};
+  state.agent = control::start_agent({.coordinator = address,
+                                      .job_uid = o.job_uid,
+                                      .member = member_of(state, *std::move(ips)),
+                                      .dead_after = o.dead_after},
+                                     agent_hooks(state), *state.target);
+  return std::nullopt;
+}
+
+void say_finished(State& state) {
+  if (state.agent) {
+    state.agent->send(protocol::Leave{"finished"});
+    state.agent->flush(steady_clock::now() + kGoodbye);
+  }
+  if (state.coordinator) state.coordinator->finish(steady_clock::now() + kOthersFinish);
+}
+
+void disconnect(State& state) {
+  if (state.agent) state.agent->flush(steady_clock::now() + kGoodbye);
+  state.agent.reset();
+}
+
+void stop_coordinator(State& state) {
+  state.coordinator.reset();
+}
+
+}  // namespace weir::app

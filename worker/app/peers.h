@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steps that join a worker to the others: key of the job, data port, coordinator, agent. A
+// worker with its own plan skips them.
+#pragma once
+
+#include "worker/app/steps.h"
+
+namespace weir::app {
+
+std::optional<Failure> join_job(State& state);
+std::optional<Failure> open_transport(State& state);
+std::optional<Failure> run_coordinator(State& state);
+std::optional<Failure> connect_to_coordinator(State& state);
+void stop_coordinator(State& state);
+void disconnect(State& state);
+
+// After the last step: tells the coordinator, and in the coordinator waits for the others.
+void say_finished(State& state);
+
+}  // namespace weir::app

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/profile.h"
+
+#include <utility>
+
+#include "worker/base/log.h"
+#include "worker/base/units.h"
+#include "worker/protocol/profile_writer.h"
+
+namespace weir::app {
+namespace {
+
+using Timings = std::vector<std::vector<stage::LayerTiming>>;  // per layer, per sample count
+
+Timings emulated_times(const stage::Model& model, const EmulationProfile& emulation,
+                       const std::vector<int>& samples) {
+  Timings times(model.layers.size());
+  for (std::size_t layer = 0; layer < times.size(); ++layer) {
+    for (const int count : samples) {
+      times[layer].push_back(emulation.layer(static_cast<int>(layer), count));
+    }
+  }
+  return times;
+}
+
+std::string profile_json(const stage::Model& model, const std::string& device_class,
+                         const Timings& times) {
+  protocol::Profile profile{.model = model.options.name, .digest = model.digest};
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const stage::LayerInfo& info = model.layers[i];
+    protocol::ProfileLayer layer{.id = info.id,
+                                 .description = info.description,
+                                 .parameter_bytes = info.parameter_bytes,
+                                 .output_bytes_per_sample = info.output_bytes_per_sample,
+                                 .stash_bytes_per_sample = info.stash_bytes_per_sample,
+                                 .transient_bytes_per_sample = info.transient_bytes_per_sample};
+    for (const stage::LayerTiming& timing : times[i]) {
+      layer.times[device_class].push_back({.samples = timing.samples,
+                                           .forward = to_seconds(timing.forward),
+                                           .backward = to_seconds(timing.backward),
+                                           .update = to_seconds(timing.update)});
+    }
+    profile.layers.push_back(std::move(layer));
+  }
+  return protocol::encode_profile(profile);
+}
+
+}  // namespace
+
+protocol::Measured measure_profile(const stage::Model& model, const std::string& device_class,
+                                   const EmulationProfile* emulation,
+                                   const protocol::Measure& request, std::stop_token stop) {
+  if (emulation != nullptr) {
+    return {.profile_json = profile_json(model, device_class,
+                                         emulated_times(model, *emulation, request.samples))};
+  }
+  // A device of its own: the engine's belongs to the engine's thread.
+  const std::unique_ptr<device::Device> scratch = device::make_host_device(device_class);
+  const Result<Timings> times =
+      stage::measure(model, *scratch, request.samples, request.rounds, std::move(stop));
+  if (!times) return {.error = times.error().message};
+  log_info("app", "layers measured", {{"layers", model.layers.size()}});
+  return {.profile_json = profile_json(model, device_class, *times)};
+}
+
+}  // namespace weir::app

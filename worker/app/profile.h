@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Measure phase: times of the model's layers on this worker's device, as profile.json.
+#pragma once
+
+#include <functional>
+#include <stop_token>
+#include <vector>
+
+#include "worker/app/emulation.h"
+#include "worker/protocol/messages.h"
+#include "worker/stage/measure.h"
+
+namespace weir::app {
+
+// Times each layer on scratch memory; with emulated compute the times are the emulated profile's.
+// Blocks for as long as measuring takes. The answer names the error if there is one.
+protocol::Measured measure_profile(const stage::Model& model, const std::string& device_class,
+                                   const EmulationProfile* emulation,
+                                   const protocol::Measure& request, std::stop_token stop);
+
+}  // namespace weir::app

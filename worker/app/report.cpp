@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/report.h"
+
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+
+#include "worker/app/exposition.h"
+#include "worker/base/log.h"
+#include "worker/base/units.h"
+
+namespace weir::app {
+namespace {
+
+std::string number(const char* format, double value) {
+  std::array<char, 64> text{};
+  static_cast<void>(std::snprintf(text.data(), text.size(), format, value));
+  return text.data();
+}
+
+}  // namespace
+
+protocol::StageStatus status_of(const engine::StepRecord& record,
+                                const std::vector<transport::LinkReport>& links,
+                                std::int64_t memory_peak, std::int64_t memory_limit) {
+  protocol::StageStatus status{.epoch = record.epoch,
+                               .step = record.step + 1,
+                               .replica = record.replica,
+                               .stage = record.stage,
+                               .loss = record.loss,
+                               .step_seconds = record.iteration_seconds,
+                               .compute_seconds = record.compute_seconds,
+                               .idle_seconds = record.idle_seconds,
+                               .samples = record.first_stage ? record.samples : 0,
+                               .memory_peak_bytes = memory_peak,
+                               .memory_limit_bytes = memory_limit};
+  for (const transport::LinkReport& link : links) {
+    status.links.push_back({.replica = link.replica,
+                            .link = link_name(link.boundary),
+                            .dir = direction_name(link.channel),
+                            .from_node = link.from_node,
+                            .to_node = link.to_node,
+                            .bytes = link.counters.bytes,
+                            .busy_seconds = to_seconds(link.counters.busy),
+                            .transfers = link.counters.transfers,
+                            .rtt_seconds = link.counters.rtt_seconds});
+  }
+  return status;
+}
+
+std::string loss_line(const engine::StepRecord& record, bool emulated) {
+  const bool known = std::isfinite(record.loss);
+  std::string line = "{\"step\": " + std::to_string(record.step) +
+                     ", \"epoch\": " + std::to_string(record.epoch) +
+                     ", \"stage\": " + std::to_string(record.stage) + ", \"loss\": ";
+  line += known ? number("%.9g", record.loss) : "null";
+  line += ", \"loss_hex\": " + (known ? "\"" + number("%a", record.loss) + "\"" : "null");
+  line += ", \"step_seconds\": " + number("%.9g", record.step_seconds);
+  line += ", \"iteration_seconds\": " + number("%.9g", record.iteration_seconds);
+  line += ", \"in_flight_peak\": " + std::to_string(record.in_flight_peak);
+  if (emulated) {
+    line += ", \"overruns\": " + std::to_string(record.overruns) + ", \"lateness_us\": [";
+    for (std::size_t i = 0; i < record.lateness.size(); ++i) {
+      line += (i > 0 ? ", " : "") + std::to_string(record.lateness[i].count() / 1000);
+    }
+    line += "]";
+  }
+  return line + "}";
+}
+
+Result<std::unique_ptr<LossLog>> LossLog::open(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) {
+    return Error{Code::kInvalid, "--loss-log: " + path + ": " + std::strerror(errno)};
+  }
+  return std::unique_ptr<LossLog>(new LossLog(file));
+}
+
+void LossLog::write(const engine::StepRecord& record, bool emulated) {
+  const std::string line = loss_line(record, emulated) + "\n";
+  const bool written = std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
+                       std::fflush(file_.get()) == 0;
+  if (!written) log_warn("app", "loss log cannot be written", {{"step", record.step}});
+}
+
+}  // namespace weir::app

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a finished step tells: STATUS for the coordinator, a line of the loss log, a log line.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "worker/base/result.h"
+#include "worker/engine/statistics.h"
+#include "worker/protocol/messages.h"
+#include "worker/transport/communicator.h"
+
+namespace weir::app {
+
+protocol::StageStatus status_of(const engine::StepRecord& record,
+                                const std::vector<transport::LinkReport>& links,
+                                std::int64_t memory_peak, std::int64_t memory_limit);
+
+// One JSON object per line: {"step", "epoch", "stage", "loss", "loss_hex", "step_seconds",
+// "iteration_seconds", "in_flight_peak"} and with emulated compute "lateness_us", "overruns". loss
+// is null but on the last stage; the hex text is exact. step_seconds: start of the first F to end
+// of the last B.
+std::string loss_line(const engine::StepRecord& record, bool emulated);
+
+// A file of such lines, flushed one by one. Engine thread only.
+class LossLog {
+ public:
+  static Result<std::unique_ptr<LossLog>> open(const std::string& path);
+  void write(const engine::StepRecord& record, bool emulated);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { static_cast<void>(std::fclose(file)); }
+  };
+  explicit LossLog(std::FILE* file) : file_(file) {}
+
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace weir::app

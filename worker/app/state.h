@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that a running weir-worker owns, filled step by step (steps.cpp). Made and destroyed
+// on the engine's thread; only `leaver` is used by others.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "worker/app/emulation.h"
+#include "worker/app/options.h"
+#include "worker/app/report.h"
+#include "worker/base/clock.h"
+#include "worker/control/agent.h"
+#include "worker/coordinator/coordinator.h"
+#include "worker/data/dataset.h"
+#include "worker/device/device.h"
+#include "worker/engine/engine.h"
+#include "worker/stage/stage.h"
+#include "worker/telemetry/metric.h"
+#include "worker/transport/tcp/tcp_transport.h"
+
+namespace weir::app {
+
+// SIGTERM, or a job that is gone: ends what blocks now, and tells the engine once there is one.
+class Leaver {
+ public:
+  void leave();                                                // any thread; again: nothing
+  bool asked() const;                                          // any thread
+  std::stop_token token() const { return stop_.get_token(); }  // of waits before the engine runs
+  // What leave() calls, at once if it was called before; empty: nothing any more.
+  void on_leave(std::function<void()> action);
+
+ private:
+  mutable std::mutex mutex_;  // guards asked_ and action_
+  bool asked_ = false;
+  std::function<void()> action_;
+  std::stop_source stop_;
+};
+
+struct State {
+  Options options;
+  Leaver leaver;
+  SystemClock clock;
+  int exit_code = 0;
+
+  std::unique_ptr<device::Device> device;
+  std::optional<stage::Model> model;
+  std::unique_ptr<data::Dataset> dataset;
+  std::optional<EmulationProfile> emulation;
+  std::shared_ptr<stage::Lateness> lateness;
+  std::unique_ptr<LossLog> loss_log;
+  std::unique_ptr<telemetry::Endpoint> endpoint;
+  std::unique_ptr<transport::TcpTransport> transport;
+  std::string job_key;  // raw
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<control::PlanTarget> target;
+  std::unique_ptr<coordinator::Coordinator> coordinator;
+  std::unique_ptr<control::Agent> agent;
+};
+
+}  // namespace weir::app

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start and end of a worker. How peers find each other: peers.cpp.
+#include "worker/app/steps.h"
+
+#include <utility>
+
+#include "worker/app/exposition.h"
+#include "worker/app/own_plan.h"
+#include "worker/app/peers.h"
+#include "worker/base/log.h"
+#include "worker/base/units.h"
+
+#ifndef WEIR_VERSION
+#define WEIR_VERSION "unknown"
+#endif
+
+namespace weir::app {
+namespace {
+
+using Outcome = std::optional<Failure>;
+
+constexpr const char* kRoom = "app";
+
+Failure configuration(const Error& error) {
+  return {Exit::kConfiguration, error.message};
+}
+
+Outcome open_device(State& state) {
+  const std::string device_class =
+      state.options.emulate_device.empty() ? "cpu" : state.options.emulate_device;
+  state.device = device::make_host_device(device_class);
+  return std::nullopt;
+}
+
+Outcome load_model(State& state) {
+  const Options& o = state.options;
+  Result<stage::Model> model = stage::describe_model(o.model);
+  if (!model) return configuration(model.error().with("--model"));
+  state.model = *std::move(model);
+  if (!o.emulated()) return std::nullopt;
+
+  Result<EmulationProfile> profile =
+      EmulationProfile::read(o.emulate_profile, *state.model, o.emulate_device);
+  if (!profile) return configuration(profile.error().with("--emulate-profile"));
+  state.emulation = *std::move(profile);
+  state.lateness = std::make_shared<stage::Lateness>();
+  state.device = device::make_host_device(state.emulation->device_class());
+  log_warn(kRoom, "compute is emulated: every op takes at least its time in the profile",
+           {{"profile", o.emulate_profile}, {"device", state.emulation->device_class()}});
+  return std::nullopt;
+}
+
+Outcome open_data(State& state) {
+  const stage::ModelOptions& m = state.options.model;
+  if (state.options.data.empty()) {
+    state.dataset = data::make_synthetic(m.vocabulary, m.sequence, m.seed);
+  } else {
+    constexpr int kByteValues = 256;
+    if (m.vocabulary < kByteValues) {
+      return Failure{Exit::kConfiguration, "--vocab: bytes of --data need 256"};
+    }
+    auto opened = data::open_token_file(state.options.data, m.sequence, m.seed);
+    if (!opened) return configuration(opened.error().with("--data"));
+    state.dataset = *std::move(opened);
+  }
+  if (!state.options.loss_log.empty()) {
+    auto log = LossLog::open(state.options.loss_log);
+    if (!log) return configuration(log.error());
+    state.loss_log = *std::move(log);
+  }
+  log_info(kRoom, "model and data",
+           {{"model", m.name},
+            {"layers", state.model->layers.size()},
+            {"data", state.dataset->description()},
+            {"steps", state.options.steps}});
+  return std::nullopt;
+}
+
+Outcome open_metrics(State& state) {
+  const int usual = state.options.needs_peers() ? protocol::kMetricsPort : 0;
+  auto endpoint = telemetry::make_endpoint(state.options.metrics_port.value_or(usual));
+  if (!endpoint) return configuration(endpoint.error());
+  state.endpoint = *std::move(endpoint);
+  log_info(kRoom, "metrics", {{"metrics_port", state.endpoint->port()}});
+  return std::nullopt;
+}
+
+void close_metrics(State& state) {
+  state.endpoint.reset();  // before what its collector reads
+}
+
+engine::Settings engine_settings(const State& state) {
+  const Options& o = state.options;
+  return {.job_uid = o.job_uid,
+          .job_key = state.job_key,
+          .identity = {.pod = o.pod, .pod_uid = o.pod_uid},
+          .node = o.node,
+          .total_steps = o.steps,
+          .startup_timeout = o.startup_timeout,
+          .connect_timeout = o.connect_timeout,
+          .progress_deadline = o.progress_deadline,
+          .rejoin_timeout = o.rejoin_timeout};
+}
+
+Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int last) {
+  WEIR_TRY(std::unique_ptr<stage::Stage> made,
+           stage::make_stage(*state.model, first, last, *state.device));
+  if (!state.emulation) return made;
+  return stage::emulate(std::move(made), state.emulation->stage(first, last), state.lateness);
+}
+
+void on_step(State& state, const engine::StepRecord& record) {
+  if (state.loss_log) state.loss_log->write(record, state.options.emulated());
+  if (state.agent) {
+    state.agent->send(status_of(record, state.engine->links(), state.device->bytes_peak(),
+                                state.device->memory_bytes()));
+  }
+  const int every = state.options.step_report;
+  if (every == 0 || (record.step + 1) % every != 0) return;
+  log_info(kRoom, "step",
+           {{"step", record.step + 1},
+            {"stage", record.stage},
+            {"epoch", record.epoch},
+            {"loss", record.loss},
+            {"step_seconds", record.iteration_seconds},
+            {"idle_seconds", record.idle_seconds}});
+}
+
+Outcome make_engine(State& state) {
+  engine::Parts parts{
+      .model = *state.model,
+      .device = *state.device,
+      .dataset = *state.dataset,
+      .clock = state.clock,
+      .connect =
+          [&state](const transport::Generation& generation, auto deadline, std::stop_token stop) {
+            return state.transport->connect(generation, deadline, std::move(stop));
+          },
+      .make_stage = [&state](int first, int last) { return build_stage(state, first, last); },
+      .lateness = state.lateness};
+  engine::Hooks hooks{
+      .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
+      .peer_lost =
+          [&state](std::uint32_t revision, int replica, int stage, const std::string& reason) {
+            if (!state.agent) return;
+            state.agent->send(protocol::PeerLost{
+                .replica = replica, .stage = stage, .revision = revision, .reason = reason});
+          }};
+  state.engine =
+      std::make_unique<engine::Engine>(engine_settings(state), std::move(parts), std::move(hooks));
+  const Options& o = state.options;
+  const WorkerLabels labels{.job_namespace = o.job_namespace,
+                            .job_name = o.job_name,
+                            .worker = o.pod,
+                            .worker_group = o.worker_group,
+                            .node = o.node,
+                            .device = state.device->name(),
+                            .transport = "tcp",
+                            .version = WEIR_VERSION,
+                            .emulated = o.emulated()};
+  state.endpoint->collect([labels, engine = state.engine.get()] {
+    return worker_families(labels, engine->statistics(), engine->links());
+  });
+  return std::nullopt;
+}
+
+// A worker alone is its own coordinator: one plan, one stage, no links.
+void start_own_plan(State& state) {
+  engine::SwitchPoint& point = state.engine->switch_point();
+  const auto refused = [&state](const std::string& reason) {
+    log_error(kRoom, "own plan refused", {{"reason", reason}});
+    state.exit_code = static_cast<int>(Exit::kConfiguration);
+    state.leaver.leave();
+  };
+  const Options& o = state.options;
+  point.prepare(own_plan(o.job_uid, o.pod, o.pod_uid, static_cast<int>(state.model->layers.size()),
+                         o.own_micro_batches, o.own_micro_batch_size),
+                0, [&point, refused](const std::string& prepared) {
+                  if (!prepared.empty()) return refused(prepared);
+                  point.commit(1, 0, [&point, refused](const std::string& built) {
+                    if (!built.empty()) return refused(built);
+                    point.go(1);
+                  });
+                });
+}
+
+Exit exit_of(engine::Why why) {
+  switch (why) {
+    case engine::Why::kFinished:
+      return Exit::kFinished;
+    case engine::Why::kLeft:
+    case engine::Why::kStopped:
+      return Exit::kTerminated;
+    case engine::Why::kPeerLost:
+      return Exit::kPeerLost;
+    case engine::Why::kNoPlan:
+      return Exit::kCrash;
+    case engine::Why::kOutOfMemory:
+      return Exit::kOutOfMemory;
+  }
+  return Exit::kCrash;
+}
+
+Outcome train(State& state) {
+  state.leaver.on_leave([&state] {
+    state.engine->leave(state.options.grace);
+    if (state.agent) state.agent->send(protocol::Leave{"SIGTERM"});
+  });
+  if (!state.options.needs_peers()) start_own_plan(state);
+  const engine::Ending ending = state.engine->run({});
+  state.leaver.on_leave({});
+  log_info(kRoom, "training ended", {{"reason", ending.message}});
+  const Exit exit = exit_of(ending.why);
+  if (exit == Exit::kFinished) {
+    say_finished(state);
+    return std::nullopt;
+  }
+  if (state.exit_code != 0) return Failure{static_cast<Exit>(state.exit_code), ending.message};
+  return Failure{exit, ending.message};
+}
+
+}  // namespace
+
+const std::vector<Step>& steps() {
+  static const std::vector<Step> kSteps = {
+      {"open device", open_device, nullptr},
+      {"load model", load_model, nullptr},
+      {"open data", open_data, nullptr},
+      {"metrics endpoint", open_metrics, close_metrics},
+      {"join", join_job, nullptr},
+      {"data port", open_transport, nullptr},
+      {"engine", make_engine, nullptr},
+      {"coordinator", run_coordinator, stop_coordinator},
+      {"connect to the coordinator", connect_to_coordinator, disconnect},
+      {"train", train, nullptr},
+  };
+  return kSteps;
+}
+
+int run_steps(State& state) {
+  const std::vector<Step>& list = steps();
+  std::size_t done = 0;
+  for (; done < list.size(); ++done) {
+    std::optional<Failure> failure = list[done].run(state);
+    if (!failure && state.leaver.asked() && done + 1 < list.size()) {
+      failure = Failure{Exit::kTerminated, "asked to end"};
+    }
+    if (!failure) continue;
+    state.exit_code = static_cast<int>(failure->exit);
+    const auto level = failure->exit == Exit::kTerminated ? LogLevel::kInfo : LogLevel::kError;
+    log(level, kRoom, failure->message,
+        {{"while", list[done].name}, {"exit_code", state.exit_code}});
+    ++done;
+    break;
+  }
+  while (done-- > 0) {
+    if (list[done].undo != nullptr) list[done].undo(state);
+  }
+  return state.exit_code;
+}
+
+}  // namespace weir::app

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as an ordered list (architecture.md 8): each step proceeds or fails with an exit
+// code; teardown runs in reverse whatever happened.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker/app/state.h"
+
+namespace weir::app {
+
+// Exit codes, api.md 7.
+enum class Exit : int {
+  kFinished = 0,
+  kCrash = 1,
+  kConfiguration = 2,
+  kPeerLost = 80,
+  kOutOfMemory = 81,
+  kTerminated = 143,
+};
+
+struct Failure {
+  Exit exit = Exit::kConfiguration;
+  std::string message;  // one line
+};
+
+struct Step {
+  const char* name;
+  std::optional<Failure> (*run)(State&);  // nothing: proceed
+  void (*undo)(State&);                   // may be null
+};
+
+const std::vector<Step>& steps();
+
+// Runs all steps, then undoes them. Returns the exit code of the process.
+int run_steps(State& state);
+
+}  // namespace weir::app
