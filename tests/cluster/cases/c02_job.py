@@ -4,7 +4,7 @@ import jobs
 import lab
 from lab import check
 
-STEPS = 30
+STEPS = 40
 
 
 def test_job_reaches_running(namespace):
@@ -32,6 +32,12 @@ def test_printer_columns(namespace):
         check(column in wide, f"no column {column} in {wide}")
 
 
+def test_describe_of_the_running_job_shows_conditions_and_plan(namespace):
+    text = lab.kubectl("-n", namespace, "describe", "ppj", "gpt")
+    for word in ("Accepted", "AllScheduled", "AllReady", "training advances", "Applied Revision", "PlanCreated"):
+        check(word in text, f"kubectl describe does not show {word!r}")
+
+
 def test_job_completes(namespace):
     lab.kubectl("-n", namespace, "wait", "--for=condition=Complete", "ppj/gpt", "--timeout=180s", timeout=190)
     status = lab.job(namespace, "gpt")["status"]
@@ -40,10 +46,10 @@ def test_job_completes(namespace):
     check(float(status["progress"]["loss"]) < 5.6, f"loss {status['progress']['loss']} (ln 256 = 5.55 without training)")
 
 
-def test_describe_shows_conditions_plan_and_events(namespace):
+def test_describe_of_the_ended_job_shows_how_it_ended(namespace):
     text = lab.kubectl("-n", namespace, "describe", "ppj", "gpt")
-    for word in ("Accepted", "AllScheduled", "AllReady", "Complete", "Succeeded", "PlanCreated", "Completed"):
-        check(word in text, f"kubectl describe does not show {word}")
+    for word in ("Complete", "Succeeded", "PlanCreated", "Completed", f"all {STEPS} steps"):
+        check(word in text, f"kubectl describe does not show {word!r}")
 
 
 def test_ended_pods_keep_their_logs(namespace):

@@ -36,14 +36,21 @@ def test_iperf3_through_the_shaped_port(namespace):
     return ", ".join(f"{rate}: {value:.1f}" for rate, value in found.items()) + " Mbit/s"
 
 
+def wide_profile():
+    """Emulated compute of the mlp, 40 ms forward and 80 ms backward a stage: the cores are left to the network."""
+    layers = ["embed", *(f"hidden{i}" for i in range(6)), "head"]
+    times = {"A100": [{"samples": 16, "forward": 0.010, "backward": 0.020, "update": 0.0}]}
+    nodes = [{"id": layer, "parameterBytes": 66048, "outputBytesPerSample": 65536, "times": times} for layer in layers]
+    return {"apiVersion": "weir.dev/profile/v1", "model": "mlp", "scaling": "proportional", "nodes": nodes}
+
+
 def wide_job():
     """Two stages of the mlp on the A100 nodes n1 and n3; 16 x 128 tokens x 128 channels x 4 B = 1 MB a message."""
     job = jobs.gpt_job("wide", 100000, text=False)
     spec = job["spec"]
     spec["parallelism"] = {"stages": 2}
-    spec["worker"].update(args=["--model=mlp", "--steps=100000", "--seq=128"], volumes=[], volumeMounts=[])
-    spec["workerGroups"] = [{"name": "a100", "count": 2, "resources": {"limits": {"nvidia.com/gpu": 1}},
-                             "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}}]
+    spec["worker"]["args"] = ["--model=mlp", "--steps=100000", "--seq=128"]
+    spec["workerGroups"] = [jobs.group("a100", 2)]
     spec["batch"] = {"globalBatchSize": 128, "microBatchSize": 16}
     spec["adaptation"] = {"mode": "Off"}
     return job
@@ -51,7 +58,7 @@ def wide_job():
 
 def test_exported_bandwidth_is_within_5_percent_of_iperf3(namespace):
     check(found, "iperf3 gave no numbers")
-    lab.apply(wide_job(), namespace=namespace)
+    lab.apply(*jobs.config_maps(wide_profile(), text=False), wide_job(), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/wide", "--timeout=120s", timeout=130)
     stages = lab.stage_pods(namespace, lab.job(namespace, "wide"))
     (sender, _, _), (receiver, _, _) = stages
