@@ -3,8 +3,10 @@
 #include "operator/app/options.h"
 
 #include <charconv>
+#include <deque>
 #include <iostream>
 #include <map>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -107,6 +109,24 @@ void add_run(CLI::App& app, Options& options) {
   app.add_option("--pod-ip", options.pod_ip, "address of this pod")->envname("POD_IP")->group("");
 }
 
+// CLI11 takes "--x=" for a missing value and swallows the next argument: split it into "--x" and
+// "".
+std::vector<const char*> with_empty_values(int argc, const char* const* argv,
+                                           std::deque<std::string>& storage) {
+  std::vector<const char*> out;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (i == 0 || !argument.starts_with("--") || !argument.ends_with('=')) {
+      out.push_back(argv[i]);
+      continue;
+    }
+    storage.emplace_back(argument.substr(0, argument.size() - 1));
+    out.push_back(storage.back().c_str());
+    out.push_back("");
+  }
+  return out;
+}
+
 }  // namespace
 
 Parsed parse_options(int argc, const char* const* argv) {
@@ -123,7 +143,9 @@ Parsed parse_options(int argc, const char* const* argv) {
   add_prometheus(*check, options);
   app.add_subcommand("version", "print the version");
   try {
-    app.parse(argc, argv);
+    std::deque<std::string> storage;
+    const auto arguments = with_empty_values(argc, argv, storage);
+    app.parse(static_cast<int>(arguments.size()), arguments.data());
     if (options.renew_deadline >= options.lease_duration) {
       throw CLI::ValidationError("--renew-deadline", "must be below --lease-duration");
     }

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/app/exposition.h"
+
+#include <gtest/gtest.h>
+
+namespace weir::operator_app {
+namespace {
+
+using std::chrono::seconds;
+
+JobFacts facts() {
+  auto job = std::make_shared<api::PipelineJob>();
+  job->meta.name = "j";
+  job->meta.namespace_name = "a";
+  job->meta.uid = "u";
+  job->status.restarts = 2;
+  job->status.conditions = {{"Ready", "True", "Running", "", 1, SystemTime{}}};
+  job->status.plan.revision = 7;
+  job->status.plan.applied_revision = 6;
+  job->status.plan.k = 4;
+  job->status.plan.predicted_step_seconds = "1.42";
+  return {job, {}};
+}
+estimator::LinkEstimate link(const std::string& to, double now, double baseline) {
+  estimator::LinkEstimate out;
+  out.from_node = "n1";
+  out.to_node = to;
+  out.now = now;
+  out.baseline = baseline;
+  return out;
+}
+const telemetry::Family* find(const std::vector<telemetry::Family>& all, const std::string& name) {
+  for (const auto& family : all) {
+    if (family.name == name) return &family;
+  }
+  return nullptr;
+}
+double value_of(const telemetry::Family& family, const std::string& label,
+                const std::string& value) {
+  for (const auto& sample : family.samples) {
+    for (const auto& [name, text] : sample.labels) {
+      if (name == label && text == value) return sample.value;
+    }
+  }
+  return -1;
+}
+
+TEST(JobFamilies, ShowPlanConditionAndRestarts) {
+  const auto families = job_families({facts()}, SystemTime{});
+
+  EXPECT_EQ(find(families, "weir_job_plan_revision")->samples.at(0).value, 7);
+  EXPECT_EQ(find(families, "weir_job_plan_applied_revision")->samples.at(0).value, 6);
+  EXPECT_EQ(find(families, "weir_job_plan_k")->samples.at(0).value, 4);
+  EXPECT_EQ(find(families, "weir_job_plan_predicted_step_seconds")->samples.at(0).value, 1.42);
+  EXPECT_EQ(find(families, "weir_job_restarts_total")->samples.at(0).value, 2);
+  const auto& condition = *find(families, "weir_job_condition");
+  EXPECT_EQ(value_of(condition, "status", "True"), 1);
+  EXPECT_EQ(value_of(condition, "status", "False"), 0);
+}
+
+TEST(JobFamilies, ShowTheWorstOfEachPairOfNodes) {
+  JobFacts job = facts();
+  job.estimates.links = {link("n2", 50, 100), link("n2", 90, 100), link("n3", 30, 0)};
+  job.estimates.last_sample = SystemTime{seconds(10)};
+
+  const auto families = job_families({job}, SystemTime{seconds(14)});
+
+  const auto& ratio = *find(families, "weir_job_link_bandwidth_ratio");
+  ASSERT_EQ(ratio.samples.size(), 1U);
+  EXPECT_DOUBLE_EQ(ratio.samples[0].value, 0.5);
+  EXPECT_EQ(find(families, "weir_job_metrics_age_seconds")->samples.at(0).value, 4);
+}
+
+TEST(JobFamilies, ShowAtMost16Links) {
+  JobFacts job = facts();
+  for (int i = 0; i < 40; ++i) {
+    job.estimates.links.push_back(link("n" + std::to_string(i), 100 - i, 100));
+  }
+
+  const auto families = job_families({job}, SystemTime{});
+
+  const auto& ratio = *find(families, "weir_job_link_bandwidth_ratio");
+  EXPECT_EQ(ratio.samples.size(), 16U);
+  EXPECT_DOUBLE_EQ(ratio.samples[0].value, 0.61);
+}
+
+TEST(JobFamilies, HaveNoSeriesWithoutJobs) {
+  for (const auto& family : job_families({}, SystemTime{})) {
+    EXPECT_TRUE(family.samples.empty()) << family.name;
+  }
+}
+
+TEST(PlanChanges, AreThereAtZeroAndVanishWithTheJob) {
+  PlanChanges changes;
+  const JobFacts job = facts();
+  EXPECT_EQ(changes.family({job}).samples.at(0).value, 0);
+
+  changes.count(*job.job, "PlanRetuned");
+  changes.count(*job.job, "PlanRolledBack");
+  changes.count(*job.job, "Restarting");
+
+  const auto family = changes.family({job});
+  EXPECT_EQ(value_of(family, "outcome", "applied"), 1);
+  EXPECT_EQ(value_of(family, "outcome", "rolled_back"), 1);
+  EXPECT_EQ(family.samples.size(), 2U);
+  EXPECT_TRUE(changes.family({}).samples.empty());
+  EXPECT_EQ(value_of(changes.family({job}), "outcome", "applied"), 0);
+}
+
+}  // namespace
+}  // namespace weir::operator_app

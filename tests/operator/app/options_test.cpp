@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/app/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weir::operator_app {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  Parsed parsed;
+  std::string out, err;
+};
+Outcome parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "weir-operator");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.parsed = parse_options(static_cast<int>(arguments.size()), arguments.data());
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+TEST(Options, TakesAllFlagsOfTheChart) {
+  const auto [parsed, out, err] = parse({"run",
+                                         "--namespace=weir-system",
+                                         "--watch-namespaces=a,b",
+                                         "--concurrent-reconciles=4",
+                                         "--kube-api-qps=50",
+                                         "--kube-api-burst=60",
+                                         "--log-level=debug",
+                                         "--log-format=text",
+                                         "--lease-duration=30s",
+                                         "--renew-deadline=20s",
+                                         "--retry-period=4s",
+                                         "--prometheus-url=http://p:9090",
+                                         "--prometheus-scrape-interval=2s",
+                                         "--prometheus-namespace-label=",
+                                         "--prometheus-bearer-token-file=/t",
+                                         "--prometheus-ca-file=/c",
+                                         "--prometheus-extra-matchers=cluster=\"x\"",
+                                         "--control-port=8443",
+                                         "--control-service=weir",
+                                         "--metrics-port=8080",
+                                         "--health-port=8081"});
+
+  ASSERT_EQ(parsed.exit_code, -1) << err;
+  EXPECT_EQ(parsed.options.command, Command::kRun);
+  EXPECT_THAT(parsed.options.watch_namespaces, ElementsAre("a", "b"));
+  EXPECT_EQ(parsed.options.kube_api_qps, 50);
+  EXPECT_EQ(parsed.options.log_level, LogLevel::kDebug);
+  EXPECT_EQ(parsed.options.lease_duration, seconds(30));
+  EXPECT_EQ(parsed.options.prometheus_scrape_interval, seconds(2));
+  EXPECT_EQ(parsed.options.prometheus_namespace_label, "");
+  EXPECT_EQ(parsed.options.prometheus_extra_matchers, "cluster=\"x\"");
+  EXPECT_EQ(parsed.options.control_service, "weir");
+}
+
+TEST(Options, ReadsDurationsWithUnits) {
+  EXPECT_EQ(parse({"run", "--lease-duration=2m"}).parsed.options.lease_duration, seconds(120));
+  EXPECT_EQ(parse({"run", "--lease-duration=40"}).parsed.options.lease_duration, seconds(40));
+}
+
+TEST(Options, RefusesWithCode2AndTheFlag) {
+  const struct {
+    std::vector<const char*> arguments;
+    const char* message;
+  } cases[] = {
+      {{"run", "--nonsense"}, "--nonsense"},
+      {{"run", "--lease-duration=soon"}, "'soon' is no duration such as 15s or 2m"},
+      {{"run", "--lease-duration=0s"}, "--lease-duration"},
+      {{"run", "--renew-deadline=20s"}, "must be below --lease-duration"},
+      {{"run", "--metrics-port=70000"}, "--metrics-port"},
+      {{"run", "--log-level=loud"}, "--log-level"},
+      {{}, "subcommand"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = parse(c.arguments);
+    EXPECT_EQ(outcome.parsed.exit_code, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(c.message));
+  }
+}
+
+TEST(Options, PrintsHelpWithCode0) {
+  const Outcome outcome = parse({"run", "--help"});
+
+  EXPECT_EQ(outcome.parsed.exit_code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("--prometheus-url"));
+}
+
+TEST(Options, KnowsTheOtherCommands) {
+  EXPECT_EQ(parse({"version"}).parsed.options.command, Command::kVersion);
+  EXPECT_EQ(parse({"check", "--kubeconfig=/k"}).parsed.options.kubeconfig, "/k");
+}
+
+}  // namespace
+}  // namespace weir::operator_app

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Controller, cache and client together on the API server in memory; passes are driven by hand.
+#include "operator/controller/controller.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "operator/api/decode.h"
+#include "operator/cache/object_cache.h"
+#include "operator/kube/auth.h"
+#include "tests/support/fake_transport.h"
+#include "tests/support/jump_clock.h"
+
+namespace weir::controller {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kJob = "/apis/weir.dev/v1alpha1/namespaces/a/pipelinejobs/j";
+constexpr auto kSpec = R"({"spec": {"worker": {"image": "w:1"},
+  "workerGroups": [{"name": "g", "count": 3}],
+  "batch": {"globalBatchSize": 8, "microBatchSize": 1}}})";
+
+struct World {
+  World() {
+    cache.on_change([this](const std::string& key, bool) { controller.queue().add(key); });
+    relist();
+  }
+  // What the watches would bring.
+  void relist() {
+    const auto items = [this](const kube::Resource& resource) {
+      const auto page = api::decode_list(*client->list(resource, "", ""));
+      return std::pair(page->items, page->resource_version);
+    };
+    const auto jobs = items(kube::pipeline_jobs());
+    cache.jobs("").replace(jobs.first, jobs.second);
+    const auto pods = items(kube::pods());
+    cache.pods("").replace(pods.first, pods.second);
+    const auto services = items(kube::services());
+    cache.services("").replace(services.first, services.second);
+    const auto maps = items(kube::config_maps());
+    cache.config_maps("").replace(maps.first, maps.second);
+  }
+  // Works off the queue, with the cache in step, until nothing is due.
+  void settle() {
+    for (int i = 0; i < 30; ++i) {
+      relist();
+      const auto key = controller.queue().try_get();
+      if (!key) return;
+      controller.reconcile_key(*key);
+      controller.queue().done(*key);
+    }
+    FAIL() << "no fixed point after 30 passes";
+  }
+  json job() const { return json::parse(server.get(kJob)); }
+  std::string condition(const std::string& type) const {
+    const json whole = job();
+    for (const json& each : whole["status"]["conditions"]) {
+      if (each["type"] == type) {
+        return each["status"].get<std::string>() + "/" + each["reason"].get<std::string>();
+      }
+    }
+    return "";
+  }
+
+  test::JumpClock clock;
+  test::FakeTransport server;
+  kube::TokenSource token{"", "", clock};
+  std::unique_ptr<kube::Client> client = kube::make_client(server, token, clock, {});
+  cache::ObjectCache cache{clock, {""}, false};
+  kube::EventSender events{*client, clock, "op"};
+  std::string gone;
+  Controller controller{
+      {*client, cache, events, clock, [] { return true; },
+       [] { return std::string("https://op:8443"); }, [] { return std::string("CA"); }},
+      {.control = [](const std::string&, const std::string&) { return ControlView{}; },
+       .estimates = [](const std::string&, const std::string&) { return estimator::Estimates{}; },
+       .leading_since = [] { return std::optional<SystemTime>(); },
+       .on_gone = [this](const std::string& key) { gone = key; }}};
+};
+
+TEST(Controller, BringsAJobToItsPodsAndStops) {
+  World world;
+  world.server.put(kJob, kSpec);
+
+  world.settle();
+
+  EXPECT_EQ(world.condition("Accepted"), "True/Accepted");
+  EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/pods?fieldValidation=Strict&dryRun"), 1);
+  for (const char* name : {"j-g-0", "j-g-1", "j-g-2"}) {
+    EXPECT_NE(world.server.get("/api/v1/namespaces/a/pods/" + std::string(name)), "") << name;
+  }
+  EXPECT_NE(world.server.get("/api/v1/namespaces/a/services/j"), "");
+  EXPECT_NE(world.server.get("/api/v1/namespaces/a/configmaps/j-control"), "");
+}
+
+TEST(Controller, WritesNothingWhenNothingChanges) {
+  World world;
+  world.server.put(kJob, kSpec);
+  world.settle();
+  const auto before = world.server.count("PATCH") + world.server.count("POST");
+
+  world.controller.queue().add("a/j");
+  world.settle();
+
+  EXPECT_EQ(world.server.count("PATCH") + world.server.count("POST"), before);
+}
+
+TEST(Controller, RefusesWhatIsNotBuiltWithTheFieldInTheCondition) {
+  World world;
+  json spec = json::parse(kSpec);
+  spec["spec"]["parallelism"]["dataParallel"] = 2;
+  world.server.put(kJob, spec.dump());
+
+  world.settle();
+
+  EXPECT_EQ(world.condition("Accepted"), "False/NotImplemented");
+  EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/pods"), 0);
+}
+
+TEST(Controller, TriesAgainAfterAnErrorWithABackOff) {
+  World world;
+  world.server.put(kJob, kSpec);
+  world.server.fail({.match = "POST /api/v1/namespaces/a/services",
+                     .count = 3,
+                     .error = Error{Code::kUnavailable, "refused"}});
+
+  for (int i = 0; i < 5; ++i) {
+    world.settle();
+    world.clock.advance(std::chrono::seconds(1));
+  }
+
+  EXPECT_NE(world.server.get("/api/v1/namespaces/a/services/j"), "");
+  EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/services"), 4);
+}
+
+TEST(Controller, WaitsUntilTheCacheHasSeenItsWrites) {
+  World world;
+  world.server.put(kJob, kSpec);
+  world.relist();
+  world.controller.reconcile_key("a/j");  // dry run
+  world.controller.reconcile_key("a/j");  // makes pods; the cache does not see them
+  const auto before = world.server.requests().size();
+
+  world.controller.reconcile_key("a/j");
+
+  EXPECT_EQ(world.server.requests().size(), before);
+}
+
+TEST(Controller, ForgetsAJobThatIsGone) {
+  World world;
+  world.server.put(kJob, kSpec);
+  world.settle();
+
+  world.server.remove(kJob);
+  world.settle();
+
+  EXPECT_EQ(world.gone, "a/j");
+}
+
+TEST(Controller, StopsItsThreads) {
+  World world;
+  world.controller.start();
+  world.server.put(kJob, kSpec);
+  world.relist();
+
+  EXPECT_TRUE(world.controller.stop(world.clock.now() + std::chrono::hours(1)));
+}
+
+}  // namespace
+}  // namespace weir::controller

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/executor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/api/decode.h"
+#include "operator/cache/object_cache.h"
+#include "operator/kube/auth.h"
+#include "tests/support/fake_transport.h"
+#include "tests/support/jump_clock.h"
+
+namespace weir::controller {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr auto kPods = "/api/v1/namespaces/a/pods/";
+constexpr auto kJob = "/apis/weir.dev/v1alpha1/namespaces/a/pipelinejobs/j";
+
+std::shared_ptr<api::PipelineJob> make_job() {
+  auto job = api::decode_job(R"({"metadata": {"name": "j", "namespace": "a", "uid": "job-uid",
+      "resourceVersion": "3"},
+    "spec": {"worker": {"image": "w:1"}, "workerGroups": [{"name": "g", "count": 20}],
+             "batch": {"globalBatchSize": 8}}})");
+  return std::make_shared<api::PipelineJob>(*std::move(job));
+}
+
+struct World {
+  World() { view.job = job; }
+  Executed run(const std::vector<reconcile::Action>& actions) {
+    return executor.run(view, memory, actions);
+  }
+  static reconcile::CreatePods pods(int count) {
+    reconcile::CreatePods action;
+    for (int i = 0; i < count; ++i) {
+      action.pods.push_back({.group = "g", .index_in_group = i, .worker_index = i});
+    }
+    return action;
+  }
+
+  test::JumpClock clock;
+  test::FakeTransport server;
+  kube::TokenSource token{"", "", clock};
+  std::unique_ptr<kube::Client> client = kube::make_client(server, token, clock, {});
+  cache::ObjectCache cache{clock, {""}, false};
+  kube::EventSender events{*client, clock, "op"};
+  bool lease_fresh = true;
+  Executor executor{{*client, cache, events, clock, [this] { return lease_fresh; },
+                     [] { return std::string("https://op:8443"); },
+                     [] { return std::string("CA"); }}};
+  std::shared_ptr<api::PipelineJob> job = make_job();
+  cache::JobView view;
+  JobMemory memory;
+};
+
+TEST(Executor, MakesPodsAndWaitsForTheCacheToSeeThem) {
+  World world;
+
+  const Executed executed = world.run({World::pods(20)});
+
+  EXPECT_FALSE(executed.error.has_value());
+  EXPECT_EQ(world.server.paths().size(), 20U);
+  EXPECT_FALSE(world.cache.caught_up("a/j"));
+}
+
+TEST(Executor, EndsASlowStartWithTheFirstRefusal) {
+  World world;
+  world.server.fail(
+      {.match = "POST /api/v1/namespaces/a/pods",
+       .count = 100,
+       .response = http::Response{403, {}, R"({"kind": "Status", "reason": "Forbidden",
+                       "message": "exceeded quota"})"}});
+
+  const Executed executed = world.run({World::pods(20), reconcile::RequeueAfter{}});
+
+  ASSERT_TRUE(executed.error.has_value());
+  EXPECT_EQ(executed.failed, "CreatePods");
+  EXPECT_EQ(world.server.count("POST"), 1);
+  EXPECT_FALSE(executed.requeue.has_value()) << "what comes later is not done";
+}
+
+TEST(Executor, TakesAnExistingPodOfThisJobForItsOwn) {
+  World world;
+  world.server.put(std::string(kPods) + "j-g-0", R"({"metadata": {"ownerReferences":
+    [{"uid": "job-uid", "controller": true}]}})");
+
+  EXPECT_FALSE(world.run({World::pods(2)}).error.has_value());
+
+  EXPECT_EQ(world.server.paths().size(), 2U);
+}
+
+TEST(Executor, CallsAForeignPodOfOurNameAConflict) {
+  World world;
+  world.server.put(std::string(kPods) + "j-g-0", "{}");
+
+  const Executed executed = world.run({World::pods(1)});
+
+  EXPECT_TRUE(executed.again);
+  ASSERT_TRUE(world.memory.template_check.has_value());
+  EXPECT_FALSE(world.memory.template_check->accepted);
+  EXPECT_EQ(world.memory.template_check->reason, "NameConflict");
+}
+
+TEST(Executor, MakesNoPodsWithAnOldLease) {
+  World world;
+  world.lease_fresh = false;
+
+  const Executed made = world.run({World::pods(1)});
+  const Executed deleted = world.run({reconcile::DeletePod{"p", "u", "why"}});
+
+  EXPECT_TRUE(made.error.has_value() && deleted.error.has_value());
+  EXPECT_THAT(world.server.requests(), IsEmpty());
+}
+
+TEST(Executor, RemembersTheVerdictOfADryRun) {
+  World world;
+  EXPECT_TRUE(world.run({reconcile::DryRunPods{"hash"}}).again);
+  ASSERT_TRUE(world.memory.template_check.has_value());
+  EXPECT_TRUE(world.memory.template_check->accepted);
+  EXPECT_EQ(world.memory.template_check->hash, "hash");
+  EXPECT_THAT(world.server.paths(), IsEmpty());
+
+  world.server.fail(
+      {.match = "dryRun",
+       .count = 1,
+       .response = http::Response{400, {}, R"({"kind": "Status", "reason": "BadRequest",
+                       "message": "unknown field \"spec.x\""})"}});
+  world.run({reconcile::DryRunPods{"hash"}});
+  EXPECT_EQ(world.memory.template_check->reason, "InvalidTemplate");
+  EXPECT_THAT(world.memory.template_check->message, HasSubstr("spec.x"));
+}
+
+TEST(Executor, TakesAFailedDryRunForNoVerdict) {
+  World world;
+  world.server.fail({.match = "dryRun", .count = 1, .error = Error{Code::kTimeout, "slow"}});
+
+  EXPECT_TRUE(world.run({reconcile::DryRunPods{"hash"}}).error.has_value());
+
+  EXPECT_FALSE(world.memory.template_check.has_value());
+}
+
+TEST(Executor, PatchesStatusGuardedByTheVersionItDecidedOn) {
+  World world;
+  world.server.put(kJob, "{}");  // has moved on to another version
+
+  const Executed executed = world.run({reconcile::PatchStatus{{}, true}});
+
+  ASSERT_TRUE(executed.error.has_value());
+  EXPECT_EQ(executed.error->http_status, 409);
+  EXPECT_FALSE(world.run({reconcile::PatchStatus{{}, false}}).error.has_value());
+}
+
+TEST(Executor, NeverAdoptsAPlanOfTheSameNumber) {
+  World world;
+  reconcile::CreatePlan create;
+  create.plan.revision = 4;
+  EXPECT_FALSE(world.run({create}).error.has_value());
+
+  const Executed again = world.run({create});
+
+  ASSERT_TRUE(again.error.has_value());
+  EXPECT_EQ(again.error->reason, "AlreadyExists");
+}
+
+TEST(Executor, SaysWhatIsMissingOfAProfile) {
+  World world;
+  world.job->spec.profile.config_map = "prof";
+  EXPECT_TRUE(world.run({reconcile::ReadProfile{}}).again);
+  EXPECT_THAT(world.memory.profile->error, HasSubstr("ConfigMap prof does not exist"));
+
+  world.server.put("/api/v1/namespaces/a/configmaps/prof", R"({"data": {"other": "x"}})");
+  world.run({reconcile::ReadProfile{}});
+  EXPECT_THAT(world.memory.profile->error, HasSubstr("has no key profile.json"));
+
+  world.server.put("/api/v1/namespaces/a/configmaps/prof", R"({"data": {"profile.json": "{}"}})");
+  world.run({reconcile::ReadProfile{}});
+  EXPECT_EQ(world.memory.profile->error, "");
+  EXPECT_EQ(world.memory.profile->text, "{}");
+}
+
+TEST(Executor, TellsOfAForeignServiceOfOurName) {
+  World world;
+  world.server.put("/api/v1/namespaces/a/services/j", "{}");
+
+  EXPECT_TRUE(world.run({reconcile::CreateService{}}).again);
+
+  EXPECT_EQ(world.memory.foreign_service_owner, "nobody");
+}
+
+TEST(Executor, MakesTheControlConfigMapThenChangesIt) {
+  World world;
+  constexpr auto kMap = "/api/v1/namespaces/a/configmaps/j-control";
+  EXPECT_FALSE(world.run({reconcile::ApplyControlConfigMap{}}).error.has_value());
+  EXPECT_THAT(world.server.get(kMap), HasSubstr(R"("ca.crt":"CA")"));
+
+  EXPECT_FALSE(world.run({reconcile::ApplyControlConfigMap{}}).error.has_value()) << "ours: 409";
+  EXPECT_EQ(world.server.count("PATCH"), 1);
+}
+
+TEST(Executor, StopsQuietlyInATerminatingNamespace) {
+  World world;
+  world.server.fail(
+      {.match = "POST",
+       .count = 1,
+       .response = http::Response{403, {}, R"({"kind": "Status", "reason": "Forbidden",
+                       "details": {"causes": [{"reason": "NamespaceTerminating", "message": "x"}]}})"}});
+
+  const Executed executed = world.run({World::pods(1)});
+
+  EXPECT_TRUE(executed.hopeless);
+  EXPECT_FALSE(executed.error.has_value());
+}
+
+TEST(Executor, KeepsAdaptationStateAndTheRequeue) {
+  World world;
+  reconcile::AdaptationState state;
+  state.last_proposal = "k=4";
+
+  const Executed executed = world.run({reconcile::KeepAdaptationState{state},
+                                       reconcile::RequeueAfter{std::chrono::milliseconds(7)}});
+
+  EXPECT_EQ(world.memory.adaptation.last_proposal, "k=4");
+  EXPECT_EQ(executed.requeue, std::chrono::milliseconds(7));
+}
+
+}  // namespace
+}  // namespace weir::controller
