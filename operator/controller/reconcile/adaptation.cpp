@@ -71,27 +71,36 @@ std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_b
   return caps;
 }
 
-// The link whose rate fell most against its baseline, for the event's text.
-const estimator::LinkEstimate* worst_link(const estimator::Estimates& estimates) {
-  const estimator::LinkEstimate* worst = nullptr;
-  double worst_share = 1e300;
-  for (const auto& link : estimates.links) {
-    if (link.now <= 0) continue;
-    const double share = link.baseline > 0 ? link.now / link.baseline : 1;
-    if (worst == nullptr || share < worst_share) {
-      worst = &link;
-      worst_share = share;
+// What a link usually carries: its baseline, or before one is known what the workers' probe found
+// when they started, or the default of an unprobed link.
+double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
+  if (link.baseline > 0) return link.baseline;
+  planner::Cluster at_start;
+  if (pass.snapshot.members) {
+    for (const auto& probed : pass.snapshot.members->body.links) {
+      if (probed.bytes_per_second <= 0) continue;
+      at_start.links.push_back({probed.from_node, probed.to_node, probed.bytes_per_second, {}});
     }
   }
-  return worst;
+  return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
 }
 
+// The link whose rate fell most against what is usual for it, for the event's text.
 std::string link_text(const Pass& pass) {
-  const auto* link = worst_link(pass.estimates);
+  const estimator::LinkEstimate* link = nullptr;
+  double worst_share = 1e300, usual = 0;
+  for (const auto& candidate : pass.estimates.links) {
+    if (candidate.now <= 0) continue;
+    const double rate = usual_rate(pass, candidate);
+    const double share = candidate.now / rate;
+    if (link != nullptr && share >= worst_share) continue;
+    link = &candidate;
+    worst_share = share;
+    usual = rate;
+  }
   if (link == nullptr) return "no link measured";
-  std::string text = "link " + link->from_node + "->" + link->to_node + " ";
-  text += (link->baseline > 0 ? bits_per_second(link->baseline) : std::string("unknown")) + "->" +
-          bits_per_second(link->now);
+  std::string text = "link " + link->from_node + "->" + link->to_node + " " +
+                     bits_per_second(usual) + "->" + bits_per_second(link->now);
   if (link->since) {
     const auto seconds =
         std::chrono::duration_cast<std::chrono::seconds>(pass.now() - *link->since).count();

@@ -48,6 +48,15 @@ TEST(Adaptation, RaisesKWhenALinkIsPreempted) {
   EXPECT_EQ(world.condition("Degraded").reason, "NetworkContended");
 }
 
+TEST(Adaptation, NamesThePreemptedLinkBeforeAnyBaselineIsKnown) {
+  World world = running();
+  world.links(kFast, kSlow);
+  for (auto& link : world.estimates.links) link.baseline = 0;
+  world.steps(20, 1.75);
+
+  EXPECT_THAT(world.last_note("PlanRetuned"), HasSubstr("link n2->n3 10.0Gbit/s->40.0Mbit/s"));
+}
+
 TEST(Adaptation, ALinkTooFastToBeTimedDoesNotBlockTheTuner) {
   World world = running();
   world.links(kFast, kSlow);
