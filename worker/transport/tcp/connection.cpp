@@ -151,15 +151,15 @@ void Connection::fail(const std::string& reason) {
 
 void Connection::close(bool goodbye) {
   if (closed_) return;
+  closed_ = true;
   if (goodbye && !writer_.in_mid_frame() && !peer_left_) {
     writer_.push(header(FrameType::kGoodbye, 0));
     writer_.flush();
   }
-  closed_ = true;
   writer_.stop();
   reader_.stop();
   around_.watch.remove(watch_id_);
-  socket_.close();
+  socket_.shut();
 }
 
 }  // namespace weir::transport::tcp

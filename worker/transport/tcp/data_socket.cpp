@@ -2,6 +2,7 @@
 #include "worker/transport/tcp/data_socket.h"
 
 #include <cerrno>
+#include <poll.h>
 #include <sys/socket.h>
 #include <system_error>
 #include <unistd.h>
@@ -31,11 +32,18 @@ Result<std::size_t> DataSocket::write(std::span<iovec> parts) {
   return outcome(::sendmsg(descriptor_, &message, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
-void DataSocket::close() {
-  if (descriptor_ < 0) return;
-  ::shutdown(descriptor_, SHUT_WR);
-  ::close(descriptor_);
-  descriptor_ = -1;
+bool DataSocket::await_room(std::chrono::microseconds limit) const {
+  pollfd one{.fd = descriptor_, .events = POLLOUT, .revents = 0};
+  const timespec time{.tv_sec = 0, .tv_nsec = std::chrono::nanoseconds(limit).count()};
+  return ::ppoll(&one, 1, &time, nullptr) > 0;
+}
+
+void DataSocket::shut() {
+  ::shutdown(descriptor_, SHUT_RDWR);
+}
+
+DataSocket::~DataSocket() {
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace weir::transport::tcp

@@ -4,6 +4,7 @@
 // socket_watch.h.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <sys/uio.h>
@@ -15,7 +16,7 @@ namespace weir::transport::tcp {
 class DataSocket {
  public:
   explicit DataSocket(int descriptor) : descriptor_(descriptor) {}
-  ~DataSocket() { close(); }
+  ~DataSocket();
   DataSocket(const DataSocket&) = delete;
   DataSocket& operator=(const DataSocket&) = delete;
 
@@ -24,7 +25,11 @@ class DataSocket {
   Result<std::size_t> read(std::span<std::byte> to);
   // Bytes written; 0 = no room now. kUnavailable: broken.
   Result<std::size_t> write(std::span<iovec> parts);
-  void close();  // sends what is written already
+  // Waits for room; false: there is none within that time.
+  bool await_room(std::chrono::microseconds limit) const;
+  // Nothing more comes or goes, what is written already is sent. The descriptor stays taken until
+  // the end of this object, as another thread may be about to use it.
+  void shut();
 
  private:
   int descriptor_;

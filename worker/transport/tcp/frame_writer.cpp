@@ -12,6 +12,8 @@ namespace asio = boost::asio;
 constexpr std::size_t kMaxParts = 64;  // 32 messages in one sendmsg
 // In one go, then the mutex is free again; about 100 us.
 constexpr std::size_t kWriteBudget = 512 * 1024;
+// Other links of the io thread wait for so long at most; at 1 GB/s a third of the send buffer.
+constexpr std::chrono::microseconds kShortWait{100};
 
 }  // namespace
 
@@ -43,26 +45,41 @@ void FrameWriter::push(const FrameHeader& header, device::Buffer payload, std::s
   pending_bytes_ += bytes;
 }
 
-void FrameWriter::flush() {
-  if (waiting_ || stopped_ || entries_.empty()) return;
+void FrameWriter::flush(Patience patience) {
+  if (waiting_ || writing_ || stopped_ || entries_.empty()) return;
   std::size_t budget = kWriteBudget;
   while (!entries_.empty()) {
     if (budget == 0) return flush_later();
     const std::size_t asked = gather(budget);
     if (asked == 0) return;  // paced: the timer comes back
-    const auto written = socket_.write(parts_);
+    const auto written = write_parts(asked, patience);
+    if (stopped_) return entries_.clear();  // meanwhile
     if (!written) {
       stopped_ = true;
       return hooks_.failed(written.error().message);
     }
     consume(*written);
     budget -= std::min(budget, *written);
-    if (*written < asked) {  // the socket is full
+    if (*written < asked && !has_room_) {  // the socket is full
       waiting_ = true;
       return hooks_.blocked();
     }
   }
   hooks_.drained();
+}
+
+// What parts_ points to stays: entries are removed by the writing thread only.
+Result<std::size_t> FrameWriter::write_parts(std::size_t asked, Patience patience) {
+  writing_ = true;
+  mutex_.unlock();
+  auto written = socket_.write(parts_);
+  // On a fast link there is room again at once: cheaper than to come back for it by events.
+  const bool waits = patience == Patience::kShort && !pacer_ && written && *written < asked;
+  const bool room = waits && socket_.await_room(kShortWait);
+  mutex_.lock();
+  writing_ = false;
+  has_room_ = room;
+  return written;
 }
 
 // Fills parts_ with what may be written now; returns its size.
@@ -127,7 +144,7 @@ void FrameWriter::consume(std::size_t bytes) {
 
 void FrameWriter::unblocked() {
   waiting_ = false;
-  flush();
+  flush(Patience::kShort);
 }
 
 void FrameWriter::flush_later() {
@@ -135,7 +152,7 @@ void FrameWriter::flush_later() {
   asio::post(context_, [this, keep = owner_.lock()] {
     const std::lock_guard lock(mutex_);
     waiting_ = false;
-    flush();
+    flush(Patience::kShort);
   });
 }
 
@@ -151,7 +168,7 @@ void FrameWriter::await_time(Pacer::Time time) {
 
 void FrameWriter::stop() {
   stopped_ = true;
-  entries_.clear();
+  if (!writing_) entries_.clear();
   pending_bytes_ = 0;
   timer_.cancel();
 }

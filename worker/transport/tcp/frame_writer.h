@@ -39,12 +39,16 @@ class FrameWriter {
   // Queues a frame; flush() writes. `small` is copied, `payload` is held until it is written.
   void push(const FrameHeader& header, std::span<const std::byte> small = {});
   void push(const FrameHeader& header, device::Buffer payload, std::size_t bytes);
-  void flush();
+  // Gives the mutex up while the system writes, so that nobody waits for that; one thread at a time
+  // writes, others leave their frames to it.
+  // kShort: waits a moment for room in the socket, for the io thread.
+  enum class Patience : unsigned char { kNone, kShort };
+  void flush(Patience patience = Patience::kNone);
   void unblocked();
   bool empty() const { return entries_.empty(); }
   // What a flush() would try to write now.
-  std::size_t ready_bytes() const { return waiting_ ? 0 : pending_bytes_; }
-  bool in_mid_frame() const { return !entries_.empty() && entries_.front().sent > 0; }
+  std::size_t ready_bytes() const { return waiting_ || writing_ ? 0 : pending_bytes_; }
+  bool in_mid_frame() const { return writing_ || (!entries_.empty() && entries_.front().sent > 0); }
   void stop();  // drops what is queued
 
  private:
@@ -63,6 +67,7 @@ class FrameWriter {
   void add_parts(Entry& entry, std::size_t limit);
   std::size_t paced_limit(Entry& entry);
   void consume(std::size_t bytes);
+  Result<std::size_t> write_parts(std::size_t asked, Patience patience);
   void flush_later();
   void await_time(Pacer::Time time);
 
@@ -77,7 +82,9 @@ class FrameWriter {
   std::deque<Entry> entries_;
   std::vector<iovec> parts_;
   std::size_t pending_bytes_ = 0;
-  bool waiting_ = false;  // for room in the socket, or for the pacer: then flush() comes by itself
+  bool writing_ = false;   // a thread is in a system call with parts_, without the mutex
+  bool has_room_ = false;  // after the last write
+  bool waiting_ = false;   // for room in the socket, or for the pacer: then flush() comes by itself
   bool stopped_ = false;
 };
 

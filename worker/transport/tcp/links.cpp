@@ -197,13 +197,20 @@ std::optional<Completion> Links::read_until(Time deadline, const std::stop_token
 // Connections in the order of connections_.
 void Links::read_ready() {
   std::size_t index = 0;
-  const auto read = [&](const auto& link) {
-    if (!link) return;
+  for (const auto& link : outgoing_) {
+    if (!link) continue;
+    if (engine_poll_.ready(index)) {
+      const OutgoingLink::Read read = link->read();
+      if (!read.open) engine_poll_.drop(index);
+      if (read.much) boost::asio::post(context_, [link] { link->flush(); });
+    }
+    ++index;
+  }
+  for (const auto& link : incoming_) {
+    if (!link) continue;
     if (engine_poll_.ready(index) && !link->read()) engine_poll_.drop(index);
     ++index;
-  };
-  for (const auto& link : outgoing_) read(link);
-  for (const auto& link : incoming_) read(link);
+  }
 }
 
 // On the engine thread, which has stopped waiting or posted a receive. At once if that is rare;
@@ -231,10 +238,10 @@ void Links::start_house_timer(Time time) {
 
 // The peers hear of arrivals and credits, and the io thread takes the sockets over.
 void Links::keep_house() {
+  if (engine_reads_) return;  // it does all that, and calls keep_house_soon() when it stops
   for (const auto& link : incoming_) {
     if (link) link->flush();
   }
-  if (engine_reads_) return;  // and calls keep_house_soon() when it stops
   for (Connection* connection : connections_) connection->arm();
 }
 

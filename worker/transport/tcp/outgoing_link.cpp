@@ -56,16 +56,16 @@ bool OutgoingLink::send(device::Buffer buffer, std::size_t bytes) {
 void OutgoingLink::flush() {
   const std::lock_guard lock(connection_.mutex());
   take_inbox();
-  connection_.writer().flush();
+  connection_.writer().flush(FrameWriter::Patience::kShort);
   note_waiting();
 }
 
-// Credits that came start messages at once.
-bool OutgoingLink::read() {
+OutgoingLink::Read OutgoingLink::read() {
   const std::lock_guard lock(connection_.mutex());
   connection_.pump();
-  connection_.writer().flush();
-  return !connection_.ended();
+  const bool much = connection_.writer().ready_bytes() > kWrittenAtOnce;
+  if (!much) connection_.writer().flush();
+  return {.open = !connection_.ended(), .much = much};
 }
 
 void OutgoingLink::take_inbox() {

@@ -32,8 +32,13 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   // Never waits for a lock that is held while something is written. False: the io thread should
   // flush(), since there is much to write or it is at work here.
   bool send(device::Buffer buffer, std::size_t bytes);
-  void flush();
-  bool read();  // what is there, by the engine thread; false: the connection has ended
+  void flush();  // io thread
+  // What is there, by the engine thread. much: the io thread should flush(), as credits came.
+  struct Read {
+    bool open = true;
+    bool much = false;
+  };
+  Read read();
   void heartbeat(Time now, bool own_pause);
   Connection& connection() { return connection_; }
   LinkCounters counters() const;
