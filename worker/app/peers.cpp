@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "worker/app/network.h"
@@ -11,6 +13,7 @@
 #include "worker/base/log.h"
 #include "worker/coordinator/operator_line.h"
 #include "worker/http/beast_transport.h"
+#include "worker/protocol/codec.h"
 
 namespace weir::app {
 namespace {
@@ -67,6 +70,17 @@ Result<std::string> standalone_key(const Options& o) {
   const auto key = from_hex(o.job_key);
   if (!key || key->empty()) return Error{Code::kInvalid, "WEIR_JOB_KEY: is no hexadecimal text"};
   return *key;
+}
+
+// A wrong document at the start is the user's mistake; later ones are ignored by the file source.
+Status check_plan_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error{Code::kNotFound, "--plan: " + path + ": cannot be read"};
+  std::ostringstream text;
+  text << file.rdbuf();
+  const Result<schedule::Plan> plan = protocol::decode_plan(text.str());
+  if (!plan) return plan.error().with("--plan: " + path);
+  return Unit{};
 }
 
 class EngineTarget final : public control::PlanTarget {
@@ -171,6 +185,10 @@ Outcome run_coordinator(State& state) {
   state.target = std::make_unique<EngineTarget>(state.engine->switch_point());
   if (o.worker_index != 0) return std::nullopt;
 
+  if (o.standalone()) {
+    const Status readable = check_plan_file(o.plan_file);
+    if (!readable) return Failure{Exit::kConfiguration, readable.error().message};
+  }
   auto source = o.standalone() ? coordinator::make_file_source(o.plan_file)
                                : coordinator::make_operator_source(
                                      line_options(o), transport_factory(o), state.clock);

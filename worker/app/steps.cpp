@@ -85,10 +85,6 @@ Outcome open_metrics(State& state) {
   return std::nullopt;
 }
 
-void close_metrics(State& state) {
-  state.endpoint.reset();  // before what its collector reads
-}
-
 engine::Settings engine_settings(const State& state) {
   const Options& o = state.options;
   return {.job_uid = o.job_uid,
@@ -117,13 +113,19 @@ void on_step(State& state, const engine::StepRecord& record) {
   }
   const int every = state.options.step_report;
   if (every == 0 || (record.step + 1) % every != 0) return;
-  log_info(kRoom, "step",
-           {{"step", record.step + 1},
-            {"stage", record.stage},
-            {"epoch", record.epoch},
-            {"loss", record.loss},
-            {"step_seconds", record.iteration_seconds},
-            {"idle_seconds", record.idle_seconds}});
+  if (record.last_stage) {
+    log_info(kRoom, "step",
+             {{"step", record.step + 1},
+              {"epoch", record.epoch},
+              {"loss", record.loss},
+              {"step_seconds", record.iteration_seconds}});
+  } else {
+    log_info(kRoom, "step",
+             {{"step", record.step + 1},
+              {"epoch", record.epoch},
+              {"stage", record.stage},
+              {"step_seconds", record.iteration_seconds}});
+  }
 }
 
 Outcome make_engine(State& state) {
@@ -226,7 +228,7 @@ const std::vector<Step>& steps() {
       {"open device", open_device, nullptr},
       {"load model", load_model, nullptr},
       {"open data", open_data, nullptr},
-      {"metrics endpoint", open_metrics, close_metrics},
+      {"metrics endpoint", open_metrics, nullptr},
       {"join", join_job, nullptr},
       {"data port", open_transport, nullptr},
       {"engine", make_engine, nullptr},

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Killed, stopped, terminated workers: the others say so, nothing hangs, exit codes as documented.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::test {
+namespace {
+
+using testing::Each;
+
+constexpr int kPeerLost = 80, kTerminated = 143;
+
+std::vector<std::string> long_run(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words = {"--model=mlp", "--seq=8", "--vocab=32", "--steps=1000000"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(KilledWorker, EndsTheOthersWithPeerLostWhenNobodyTakesItsPlace) {
+  Workers workers({.stages = 3}, long_run({"--rejoin-timeout=2"}));
+  ASSERT_TRUE(workers.reaches(2, 3)) << workers[0].errors();
+
+  workers[1].signal(SIGKILL);
+
+  EXPECT_EQ(workers[0].wait(), kPeerLost) << workers[0].errors();
+  EXPECT_EQ(workers[2].wait(), kPeerLost) << workers[2].errors();
+  EXPECT_NE(workers[0].errors().find("step dropped"), std::string::npos);
+  EXPECT_NE(workers[2].errors().find("step dropped"), std::string::npos);
+  EXPECT_EQ(workers[1].wait(), 128 + SIGKILL);
+}
+
+TEST(KilledWorker, IsReplacedByAFreshOneWithANewPlanAndTrainingStartsAgain) {
+  constexpr int kSteps = 1000;  // far from done when the worker is killed
+  const std::vector<std::string> common = {"--model=mlp", "--seq=8", "--vocab=32",
+                                           "--steps=" + std::to_string(kSteps)};
+  Workers workers({.stages = 2, .micro_batches = 5}, common);
+  ASSERT_TRUE(workers.reaches(0, 3)) << workers[0].errors();
+
+  workers[1].signal(SIGKILL);
+  ASSERT_EQ(workers[1].wait(), 128 + SIGKILL);
+  workers.restart(1);
+  workers.write_plan({.trigger = "Restart",
+                      .state = "Checkpoint",
+                      .revision = 2,
+                      .stages = 2,
+                      .micro_batches = 5});
+
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors() << workers[1].errors();
+  EXPECT_NE(workers[0].errors().find("training starts again at step 0"), std::string::npos);
+  EXPECT_EQ(losses(workers.steps(1)), losses_alone(common, 5));
+}
+
+TEST(StoppedWorker, CountsAsLostAfterTheSilence) {
+  Workers workers({.stages = 2}, long_run({"--dead-after=2", "--rejoin-timeout=1"}));
+  ASSERT_TRUE(workers.reaches(1, 3)) << workers[0].errors();
+
+  workers[1].signal(SIGSTOP);
+
+  EXPECT_EQ(workers[0].wait(), kPeerLost) << workers[0].errors();
+}
+
+TEST(Sigterm, EndsAllWorkersOfAPipeline) {
+  Workers workers({.stages = 3}, long_run());
+  ASSERT_TRUE(workers.reaches(2, 3)) << workers[0].errors();
+
+  for (int i = 0; i < 3; ++i) workers[i].signal(SIGTERM);
+
+  EXPECT_THAT(workers.wait_all(), Each(kTerminated));
+}
+
+TEST(Sigterm, OfOneWorkerIsSeenByTheOthers) {
+  Workers workers({.stages = 2}, long_run({"--rejoin-timeout=1"}));
+  ASSERT_TRUE(workers.reaches(1, 3)) << workers[0].errors();
+
+  workers[1].signal(SIGTERM);
+
+  EXPECT_EQ(workers[1].wait(), kTerminated) << workers[1].errors();
+  EXPECT_EQ(workers[0].wait(), kPeerLost) << workers[0].errors();
+}
+
+TEST(Sigterm, EndsAWorkerThatWaitsForAPlan) {
+  const TempDir folder;
+  const std::string plan = folder.file("plan.json", PlanText{.stages = 2}.json());
+  Process worker({"--model=mlp", "--plan=" + plan, "--workers=2", "--control-port=0",
+                  "--data-port=0", "--metrics-port=0"},
+                 (folder.path() / "errors.log").string());
+  ASSERT_TRUE(worker.logged("control_port"));
+
+  worker.signal(SIGTERM);
+
+  EXPECT_EQ(worker.wait(), kTerminated) << worker.errors();
+}
+
+TEST(Startup, EndsWhenTheOtherWorkersDoNotCome) {
+  const TempDir folder;
+  const std::string plan = folder.file("plan.json", PlanText{.stages = 2}.json());
+  Process worker({"--model=mlp", "--plan=" + plan, "--workers=2", "--control-port=0",
+                  "--data-port=0", "--metrics-port=0", "--startup-timeout=1"},
+                 (folder.path() / "errors.log").string());
+
+  EXPECT_EQ(worker.wait(), 1) << worker.errors();
+  EXPECT_NE(worker.errors().find("no plan came"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weir::test

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What /metrics says about a link while training: the link's rate, not the peer's lateness.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::test {
+namespace {
+
+// The last two of eight layers are slow: their stage is late for everything.
+std::string late_profile() {
+  std::string text = R"({"apiVersion": "weir.dev/profile/v1", "nodes": [)";
+  for (int i = 0; i < 8; ++i) {
+    const std::string id = i == 0 ? "embed" : i == 7 ? "head" : "hidden" + std::to_string(i - 1);
+    const std::string seconds = i < 6 ? "0.0005" : "0.02";
+    text += (i > 0 ? ", " : "") + std::string(R"({"id": ")") + id +
+            R"(", "parameterBytes": 1, "outputBytesPerSample": 1, "times": {"slow": )" +
+            R"([{"samples": 1, "forward": )" + seconds + R"(, "backward": )" + seconds + "}]}}";
+  }
+  return text + "]}";
+}
+
+TEST(LinkStatistics, DoNotTakeALateReceiverForASlowLink) {
+  const TempDir folder;
+  const std::string profile = folder.file("profile.json", late_profile());
+  // Eight in flight, five slots: three messages wait for a late slot.
+  PlanText plan{.type = "KFKB", .k = 4, .stages = 2, .micro_batches = 16};
+  // Tensors of 2 x 64 x 128 floats = 64 KiB, 6.6 ms at 10 MB/s; the receiver takes 80 ms for each.
+  Workers workers(plan,
+                  {"--model=mlp", "--seq=64", "--vocab=32", "--steps=1000000",
+                   "--emulate-profile=" + profile, "--emulate-device=slow", "--pace-rate=10MB"});
+  ASSERT_TRUE(workers.reaches(0, 1)) << workers[0].errors();
+
+  const std::string text = scrape(workers[0].logged("metrics_port").value_or(0));
+
+  const auto bytes = metric(text, {"weir_link_bytes_total", R"(dir="fwd")", R"(link="0-1")"});
+  const auto busy = metric(text, {"weir_link_busy_seconds_total", R"(dir="fwd")"});
+  const auto credit = metric(text, {"weir_link_credit_wait_seconds_total", R"(dir="fwd")"});
+  ASSERT_TRUE(bytes && busy && credit) << text;
+  EXPECT_GT(*bytes, 10 * 65536);
+  EXPECT_GT(*bytes / *busy, 5e6);   // by the late receiver's clock it would be below 1 MB/s
+  EXPECT_LT(*bytes / *busy, 11e6);  // nor faster than the link
+  EXPECT_GT(*credit, 0.2);
+  EXPECT_EQ(metric(text, {"weir_worker_info", R"(emulated="true")", R"(device="slow")"}), 1);
+}
+
+TEST(Metrics, OfAStageHaveTheDocumentedNames) {
+  Workers workers({.stages = 2}, {"--model=mlp", "--seq=8", "--vocab=32", "--steps=1000000"});
+  ASSERT_TRUE(workers.reaches(1, 3)) << workers[0].errors();
+
+  const std::string first = scrape(workers[0].logged("metrics_port").value_or(0));
+  const std::string last = scrape(workers[1].logged("metrics_port").value_or(0));
+
+  for (const std::string name :
+       {"weir_worker_info", "weir_step", "weir_plan_epoch", "weir_plan_k", "weir_plan_cap",
+        "weir_iteration_seconds_bucket", "weir_stage_op_seconds_bucket",
+        "weir_stage_idle_seconds_total", "weir_inflight_peak", "weir_activation_bytes_peak",
+        "weir_link_bytes_total", "weir_link_busy_seconds_total",
+        "weir_link_credit_wait_seconds_total", "weir_link_transfer_seconds_bucket",
+        "weir_link_rtt_seconds", "weir_samples_total", "weir_tokens_total", "weir_rejoins_total"}) {
+    EXPECT_TRUE(metric(first, {name + "{", R"(worker="worker-0")"})) << name;
+    EXPECT_TRUE(metric(last, {name + "{", R"(pipeline_job="standalone")"})) << name;
+  }
+  EXPECT_FALSE(metric(first, {"weir_loss{"}));
+  EXPECT_TRUE(metric(last, {"weir_loss{"}));
+  EXPECT_TRUE(metric(first, {"weir_link_bytes_total", R"(dir="fwd")"}));
+  EXPECT_FALSE(metric(first, {"weir_link_bytes_total", R"(dir="bwd")"}));  // its receiver only
+  EXPECT_GE(*metric(first, {"weir_step{"}), 3);
+}
+
+}  // namespace
+}  // namespace weir::test

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loss of a pipeline of real processes is, bit for bit, that of one process: for every
+// schedule, every number of stages, both models.
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::test {
+namespace {
+
+using testing::Each;
+
+constexpr int kMicroBatches = 5;  // ragged for k = 2 and 3
+
+class SameLoss : public testing::TestWithParam<std::tuple<std::string, int>> {};
+
+TEST_P(SameLoss, AsOneProcessWithEverySchedule) {
+  const auto& [model, stages] = GetParam();
+  const std::vector<std::string> common = {"--model=" + model, "--seq=8", "--vocab=32", "--steps=4",
+                                           "--lr=0.01"};
+  const std::vector<PlanText> plans = {{.type = "OneFOneB"},
+                                       {.type = "GPipe"},
+                                       {.type = "KFKB", .dispatch = "Strict", .k = 2},
+                                       {.type = "KFKB", .dispatch = "Hint", .k = 2},
+                                       {.type = "KFKB", .dispatch = "Strict", .k = 3},
+                                       {.type = "KFKB", .dispatch = "Hint", .k = 3}};
+  const auto expected = losses_alone(common, kMicroBatches);
+  ASSERT_EQ(expected.size(), 4U);
+  for (PlanText plan : plans) {
+    plan.stages = stages;
+    plan.micro_batches = kMicroBatches;
+    Workers workers(plan, common);
+
+    EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+    EXPECT_EQ(losses(workers.steps(stages - 1)), expected)
+        << plan.type << " " << plan.dispatch << " k " << plan.k;
+    EXPECT_THAT(losses(workers.steps(0)), Each(""));  // only the last stage knows it
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SameLoss,
+                         testing::Combine(testing::Values("mlp", "gpt-tiny"),
+                                          testing::Values(2, 3, 4)),
+                         [](const auto& instance) {
+                           std::string name = std::get<0>(instance.param) == "mlp" ? "Mlp" : "Gpt";
+                           return name + std::to_string(std::get<1>(instance.param)) + "Stages";
+                         });
+
+TEST(SameLoss, FromATextFile) {
+  const TempDir folder;
+  std::string text;
+  for (int i = 0; i < 200; ++i)
+    text += "It is a truth universally acknowledged, " + std::to_string(i);
+  const std::vector<std::string> common = {"--model=mlp", "--seq=8", "--steps=4",
+                                           "--data=" + folder.file("text.txt", text)};
+  Workers workers({.stages = 2, .micro_batches = kMicroBatches}, common);
+
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+  EXPECT_EQ(losses(workers.steps(1)), losses_alone(common, kMicroBatches));
+}
+
+}  // namespace
+}  // namespace weir::test

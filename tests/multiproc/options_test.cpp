@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wrong options and files: exit code 2 and one line that names what is wrong.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::test {
+namespace {
+
+constexpr int kConfiguration = 2;
+
+TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
+  const TempDir folder;
+  const std::string no_profile = folder.file("profile.json", "{\"apiVersion\": \"v0\"}");
+  const std::string small = folder.file("small.txt", "abc");
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string names;
+  };
+  const std::vector<Case> cases = {
+      {{"--nonsense"}, "--nonsense"},
+      {{"--steps=0"}, "--steps"},
+      {{"--model=resnet"}, "resnet"},
+      {{"--data=/no/such/text"}, "/no/such/text"},
+      {{"--data=" + small}, small},
+      {{"--lr-schedule=linear"}, "--lr-schedule"},
+      {{"--emulate-profile=/no/such/profile"}, "/no/such/profile"},
+      {{"--emulate-profile=" + no_profile}, "apiVersion"},
+      {{"--emulate-device=A100"}, "--emulate-device"},
+      {{"--pace-rate=40"}, "--pace-rate"},
+      {{"--pace-rate=40Mbit", "--pace-link=1-3"}, "--pace-link"},
+      {{"--pace-link=0-1"}, "--pace-rate"},
+      {{"--workers=2"}, "--workers"},
+      {{"--worker-index=1"}, "--worker-index"},
+      {{"--plan=/no/such/plan", "--control-port=0", "--data-port=0", "--metrics-port=0"},
+       "/no/such/plan"},
+      {{"--loss-log=/no/such/folder/log"}, "--loss-log"},
+      {{"--transport=NCCL"}, "NCCL"},
+  };
+  int number = 0;
+  for (const Case& one : cases) {
+    const std::string log = "errors-" + std::to_string(number++) + ".log";
+    std::vector<std::string> words = one.arguments;
+    words.push_back("--log-level=error");
+    Process worker(words, (folder.path() / log).string());
+
+    EXPECT_EQ(worker.wait(), kConfiguration) << one.names;
+
+    const std::string errors = worker.errors();
+    EXPECT_NE(errors.find(one.names), std::string::npos) << errors;
+    EXPECT_EQ(std::count(errors.begin(), errors.end(), '\n'), 1) << errors;
+  }
+}
+
+TEST(Options, APlanOfAnUnknownVersionIsRefusedByName) {
+  const TempDir folder;
+  std::string plan = PlanText{}.json();
+  plan.replace(plan.find("weir.dev/plan/v1"), 16, "weir.dev/plan/v9");
+  Process worker({"--plan=" + folder.file("plan.json", plan), "--workers=2", "--control-port=0",
+                  "--data-port=0", "--metrics-port=0"},
+                 (folder.path() / "errors.log").string());
+
+  EXPECT_EQ(worker.wait(), kConfiguration);
+  EXPECT_NE(worker.errors().find("weir.dev/plan/v9"), std::string::npos) << worker.errors();
+}
+
+TEST(Options, APortInUseIsNamed) {
+  const TempDir folder;
+  const std::string plan = folder.file("plan.json", PlanText{.stages = 2}.json());
+  Process owner(
+      {"--plan=" + plan, "--workers=2", "--control-port=0", "--data-port=0", "--metrics-port=0"},
+      (folder.path() / "owner.log").string());
+  for (const std::string port : {"control", "data", "metrics"}) {
+    const auto number = owner.logged(port + "_port");
+    ASSERT_TRUE(number) << owner.errors();
+    std::vector<std::string> words = {"--plan=" + plan, "--workers=2", "--log-level=error"};
+    for (const std::string other : {"control", "data", "metrics"}) {
+      words.push_back("--" + other + "-port=" + (other == port ? std::to_string(*number) : "0"));
+    }
+    Process worker(words, (folder.path() / (port + ".log")).string());
+
+    EXPECT_EQ(worker.wait(), kConfiguration) << worker.errors();
+
+    const std::string errors = worker.errors();
+    EXPECT_NE(errors.find(port + " port " + std::to_string(*number)), std::string::npos) << errors;
+  }
+}
+
+TEST(Options, AWorkerAloneNeedsOnlyAModel) {
+  const TempDir folder;
+  Process worker({"--model=mlp", "--steps=3", "--seq=8"}, (folder.path() / "errors.log").string());
+
+  EXPECT_EQ(worker.wait(), 0) << worker.errors();
+}
+
+}  // namespace
+}  // namespace weir::test

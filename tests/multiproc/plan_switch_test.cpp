@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan file is rewritten while workers train: families, k and caps change, no step is lost or
+// repeated, every rank changes at the same step, the loss stays that of one process.
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::test {
+namespace {
+
+using testing::Each;
+
+constexpr int kStages = 3, kMicroBatches = 6, kSteps = 1500;
+
+TEST(PlanSwitch, UnderLoadLosesNoStepAndNoBitOfTheLoss) {
+  const std::vector<std::string> common = {"--model=mlp", "--seq=8", "--vocab=32",
+                                           "--steps=" + std::to_string(kSteps)};
+  PlanText plan{.stages = kStages, .micro_batches = kMicroBatches};
+  Workers workers(plan, common);
+  const std::vector<PlanText> changes = {
+      {.type = "KFKB", .dispatch = "Hint", .k = 2},
+      {.type = "GPipe"},
+      {.type = "KFKB", .dispatch = "Hint", .k = 2, .caps = {5, 3, 1}},
+      {.type = "OneFOneB"},
+      {.type = "KFKB", .dispatch = "Strict", .k = 3},
+      {.type = "KFKB", .dispatch = "Strict", .k = 2, .caps = {6, 4, 2}}};
+  ASSERT_TRUE(workers.reaches(0, 2)) << workers[0].errors();
+  for (PlanText next : changes) {
+    next.stages = kStages;
+    next.micro_batches = kMicroBatches;
+    next.trigger = "Retune";
+    next.revision = ++plan.revision;
+    workers.write_plan(next);
+    if (!workers.adopts(0, static_cast<std::uint32_t>(next.revision))) break;
+  }
+
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+  const auto first = workers.steps(0);
+  ASSERT_EQ(first.size(), static_cast<std::size_t>(kSteps));
+  std::set<std::uint32_t> epochs;
+  for (int worker = 0; worker < kStages; ++worker) {
+    const auto steps = workers.steps(worker);
+    ASSERT_EQ(steps.size(), first.size()) << "worker " << worker;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      ASSERT_EQ(steps[i].step, static_cast<std::int64_t>(i)) << "worker " << worker;
+      ASSERT_EQ(steps[i].epoch, first[i].epoch) << "worker " << worker << " step " << i;
+      epochs.insert(steps[i].epoch);
+    }
+  }
+  EXPECT_GE(epochs.size(), 4U);
+  EXPECT_EQ(losses(workers.steps(kStages - 1)), losses_alone(common, kMicroBatches));
+}
+
+TEST(PlanSwitch, IgnoresADocumentThatCannotBeReadAndRefusesAnIllegalOne) {
+  const std::vector<std::string> common = {"--model=mlp", "--seq=8", "--vocab=32", "--steps=1000"};
+  Workers workers({.stages = 2, .micro_batches = 4}, common);
+  ASSERT_TRUE(workers.reaches(0, 2)) << workers[0].errors();
+
+  PlanText illegal{.trigger = "Retune", .revision = 2, .stages = 2, .micro_batches = 4};
+  illegal.caps = {1, 2};
+  workers.write_plan(illegal);
+  ASSERT_TRUE(workers[0].says("\"outcome\":\"Refused\"")) << workers[0].errors();
+
+  EXPECT_THAT(workers.wait_all(), Each(0));
+  for (const LoggedStep& step : workers.steps(1)) EXPECT_EQ(step.epoch, 1U);
+}
+
+}  // namespace
+}  // namespace weir::test

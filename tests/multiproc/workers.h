@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Spawns weir-worker processes, reads what they tell, ends them whatever happens.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "tests/support/temp_dir.h"
+
+namespace weir::test {
+
+constexpr auto kPatience = std::chrono::seconds(60);  // a machine full of other work
+
+// One process; its standard error lies in a file.
+class Process {
+ public:
+  Process(const std::vector<std::string>& arguments, const std::string& error_file);
+  ~Process();  // kills it
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void signal(int number) const;
+  // Exit code, or 128 + signal; nothing when it still runs after the limit.
+  std::optional<int> wait(std::chrono::milliseconds limit = kPatience);
+  std::string errors() const;  // standard error so far
+  // The first number after `"key":` in the log; nothing when it does not come in time.
+  std::optional<int> logged(const std::string& key) const;
+  bool says(const std::string& text) const;  // polls the log for it
+
+ private:
+  pid_t pid_ = -1;
+  std::optional<int> status_;
+  std::string error_file_;
+};
+
+struct LoggedStep {
+  std::int64_t step = 0;
+  std::uint32_t epoch = 0;
+  std::string loss_hex;  // empty but on the last stage
+  double step_seconds = 0;
+  std::vector<int> lateness_us;  // with emulated compute
+  int overruns = 0;
+};
+
+struct PlanText {
+  std::string type = "OneFOneB", dispatch = "Strict", trigger = "Initial", state = "Keep";
+  int revision = 1, k = 1, stages = 2, micro_batches = 5, micro_batch_size = 2, layers = 8;
+  std::vector<int> caps;  // empty: min(M, k (S - s)), GPipe M
+  std::string json() const;
+};
+
+// A pipeline: one worker per stage, worker 0 coordinates from a plan file.
+class Workers {
+ public:
+  // common: arguments of every worker, for example {"--model=mlp", "--steps=5"}.
+  Workers(const PlanText& plan, std::vector<std::string> common,
+          const std::vector<std::vector<std::string>>& extra = {});
+
+  int count() const { return static_cast<int>(processes_.size()); }
+  Process& operator[](int index) { return *processes_[static_cast<std::size_t>(index)]; }
+  void write_plan(const PlanText& plan) const;  // atomically
+  std::vector<LoggedStep> steps(int worker) const;
+  bool reaches(int worker, std::int64_t steps) const;  // polls its loss log
+  bool adopts(int worker, std::uint32_t epoch) const;
+  std::vector<std::optional<int>> wait_all();
+  // Starts worker `index` again, as a new pod would.
+  void restart(int index, const std::vector<std::string>& extra = {});
+
+ private:
+  std::unique_ptr<Process> start(int index, const std::vector<std::string>& extra);
+  std::string log_of(int worker) const;
+
+  TempDir folder_;
+  std::string plan_file_;
+  std::vector<std::string> common_;
+  int workers_, control_port_ = 0, starts_ = 0;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+// Losses of a worker alone with the same batch: what every plan must give. Empty if it fails.
+std::vector<std::string> losses_alone(const std::vector<std::string>& common, int micro_batches);
+std::vector<std::string> losses(const std::vector<LoggedStep>& steps);
+
+// GET /metrics of a port on the loopback; empty when it does not answer.
+std::string scrape(int port);
+// Value of the first series whose name and labels contain all of `parts`.
+std::optional<double> metric(const std::string& text, const std::vector<std::string>& parts);
+
+}  // namespace weir::test

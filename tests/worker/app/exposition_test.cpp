@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/exposition.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weir::app {
+namespace {
+
+using namespace std::chrono_literals;
+using telemetry::Family;
+
+const WorkerLabels kLabels{.job_namespace = "team-a",
+                           .job_name = "gpt",
+                           .worker = "gpt-gpu-0",
+                           .node = "n1",
+                           .device = "A100",
+                           .transport = "tcp",
+                           .version = "0.1.0",
+                           .emulated = true};
+
+const Family* find(const std::vector<Family>& families, const std::string& name) {
+  const auto at = std::find_if(families.begin(), families.end(),
+                               [&](const Family& family) { return family.name == name; });
+  return at == families.end() ? nullptr : &*at;
+}
+
+std::map<std::string, std::string> labels_of(const telemetry::Sample& sample) {
+  return {sample.labels.begin(), sample.labels.end()};
+}
+
+engine::Statistics of_stage(int stage) {
+  engine::Recorder recorder;
+  schedule::Plan plan;
+  plan.revision = 7;
+  plan.schedule = {.k = 2, .caps = {4, 2}};
+  recorder.stage_built(0, stage, 2, false);
+  recorder.plan_adopted(plan, 0);
+  recorder.forward_done(3ms, 4, 1000);
+  recorder.idle(engine::IdleCause::kCredit, 2s);
+  recorder.step_done({.step = 9,
+                      .first_stage = stage == 0,
+                      .loss = stage == 0 ? std::numeric_limits<double>::quiet_NaN() : 2.5,
+                      .iteration_seconds = 0.25,
+                      .samples = 8},
+                     128);
+  return recorder.read();
+}
+
+std::vector<transport::LinkReport> one_link() {
+  transport::LinkReport link{.boundary = 1, .from_node = "n1", .to_node = "n2"};
+  link.counters.bytes = 1000;
+  link.counters.busy = 500ms;
+  link.counters.credit_wait = 250ms;
+  link.counters.transfers = 3;
+  link.counters.histogram[1] = 2;
+  link.counters.histogram[16] = 1;
+  link.counters.transfer_seconds_sum = 0.5;
+  link.counters.rtt_seconds = 0.001;
+  return {link};
+}
+
+TEST(Exposition, PutsTheJobAndTheWorkerOnEverySeries) {
+  for (const Family& family : worker_families(kLabels, of_stage(0), one_link())) {
+    for (const auto& sample : family.samples) {
+      auto labels = labels_of(sample);
+      EXPECT_EQ(labels["pipeline_namespace"], "team-a") << family.name;
+      EXPECT_EQ(labels["pipeline_job"], "gpt") << family.name;
+      EXPECT_EQ(labels["worker"], "gpt-gpu-0") << family.name;
+    }
+  }
+}
+
+TEST(Exposition, ShowsThePlanInForce) {
+  const auto families = worker_families(kLabels, of_stage(1), {});
+
+  EXPECT_EQ(find(families, "weir_plan_epoch")->samples[0].value, 7);
+  EXPECT_EQ(find(families, "weir_plan_k")->samples[0].value, 2);
+  EXPECT_EQ(find(families, "weir_plan_cap")->samples[0].value, 2);
+  EXPECT_EQ(find(families, "weir_step")->samples[0].value, 10);
+  EXPECT_EQ(labels_of(find(families, "weir_worker_info")->samples[0])["emulated"], "true");
+}
+
+TEST(Exposition, SaysTheLossOnTheLastStageOnly) {
+  EXPECT_EQ(find(worker_families(kLabels, of_stage(0), {}), "weir_loss"), nullptr);
+  EXPECT_EQ(find(worker_families(kLabels, of_stage(1), {}), "weir_loss")->samples[0].value, 2.5);
+}
+
+TEST(Exposition, HasEveryCauseOfIdlenessFromTheStart) {
+  const auto families = worker_families(kLabels, of_stage(0), {});
+
+  std::map<std::string, double> by_cause;
+  for (const auto& sample : find(families, "weir_stage_idle_seconds_total")->samples) {
+    by_cause[labels_of(sample)["cause"]] = sample.value;
+  }
+  EXPECT_EQ(by_cause, (std::map<std::string, double>{
+                          {"wait_fwd", 0}, {"wait_bwd", 0}, {"credit", 2}, {"sync", 0}}));
+}
+
+TEST(Exposition, DropsTheSeriesOfAStageThatIsGone) {
+  const auto families = worker_families(kLabels, engine::Statistics{}, {});
+
+  for (const char* name : {"weir_plan_k", "weir_stage_op_seconds", "weir_inflight_peak",
+                           "weir_link_bytes_total", "weir_loss"}) {
+    EXPECT_EQ(find(families, name), nullptr) << name;
+  }
+  EXPECT_EQ(find(families, "weir_samples_total")->samples[0].value, 0);
+}
+
+TEST(Exposition, NamesLinksByTheirBoundary) {
+  const auto families = worker_families(kLabels, of_stage(0), one_link());
+
+  const auto& bytes = find(families, "weir_link_bytes_total")->samples.at(0);
+  EXPECT_EQ(bytes.value, 1000);
+  auto labels = labels_of(bytes);
+  EXPECT_EQ(labels["link"], "1-2");
+  EXPECT_EQ(labels["dir"], "fwd");
+  EXPECT_EQ(labels["from_node"], "n1");
+  EXPECT_EQ(labels["to_node"], "n2");
+  EXPECT_EQ(find(families, "weir_link_busy_seconds_total")->samples[0].value, 0.5);
+  EXPECT_EQ(find(families, "weir_link_credit_wait_seconds_total")->samples[0].value, 0.25);
+  const auto& histogram = find(families, "weir_link_transfer_seconds")->samples[0].histogram;
+  EXPECT_EQ(histogram.bounds.size() + 1, histogram.counts.size());
+  EXPECT_DOUBLE_EQ(histogram.bounds[0], 1e-4);
+  EXPECT_EQ(histogram.counts[1], 2U);
+  EXPECT_EQ(histogram.counts.back(), 1U);
+}
+
+}  // namespace
+}  // namespace weir::app

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/options.h"
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weir::app {
+namespace {
+
+using testing::HasSubstr;
+
+Result<std::variant<Options, Help>> parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "weir-worker");
+  return parse_options(static_cast<int>(words.size()), words.data());
+}
+
+Options options_of(const std::vector<const char*>& words) {
+  auto parsed = parse(words);
+  EXPECT_TRUE(parsed) << parsed.error().message;
+  return std::get<Options>(*parsed);
+}
+
+std::string refusal_of(const std::vector<const char*>& words) {
+  const auto parsed = parse(words);
+  return parsed ? "" : parsed.error().message;
+}
+
+// An environment variable for one test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Options, HaveDefaultsForAWorkerAlone) {
+  const Options options = options_of({"--model=mlp", "--steps=50"});
+
+  EXPECT_EQ(options.model.name, "mlp");
+  EXPECT_EQ(options.model.total_steps, 50);
+  EXPECT_TRUE(options.standalone());
+  EXPECT_FALSE(options.needs_peers());
+  EXPECT_FALSE(options.control_port || options.data_port || options.metrics_port);
+}
+
+TEST(Options, ReadTheEnvironmentThatTheOperatorSets) {
+  const Variable url("WEIR_CONTROL_URL", "https://weir.weir-system.svc:8443");
+  const Variable folder("WEIR_CONTROL_DIR", "/var/run/weir");
+  const Variable index("WEIR_WORKER_INDEX", "2");
+  const Variable workers("WEIR_WORKERS", "4");
+  const Variable coordinator("WEIR_COORDINATOR", "gpt-gpu-0.gpt:7070");
+  const Variable pod("WEIR_POD_NAME", "gpt-gpu-2");
+  const Variable grace("WEIR_GRACE_SECONDS", "7");
+  const Variable transport("WEIR_TRANSPORT", "TCP");
+  const Variable profile("WEIR_EMULATE_PROFILE", "/profile/profile.json");
+  const Variable device("WEIR_EMULATE_DEVICE", "A100");
+
+  const Options options = options_of({});
+
+  EXPECT_FALSE(options.standalone());
+  EXPECT_EQ(options.control_dir, "/var/run/weir");
+  EXPECT_EQ(options.worker_index, 2);
+  EXPECT_EQ(options.workers, 4);
+  EXPECT_EQ(options.coordinator, "gpt-gpu-0.gpt:7070");
+  EXPECT_EQ(options.pod, "gpt-gpu-2");
+  EXPECT_EQ(options.grace, std::chrono::seconds(7));
+  EXPECT_EQ(options.emulate_profile, "/profile/profile.json");
+  EXPECT_EQ(options.emulate_device, "A100");
+}
+
+TEST(Options, ThatContradictEachOtherAreRefusedByName) {
+  const Variable unused("WEIR_UNUSED", "1");
+  struct Case {
+    std::vector<const char*> words;
+    const char* names;
+  };
+  const std::vector<Case> cases = {
+      {{"--plan=p.json", "--control-url=https://x", "--control-dir=d"}, "--plan"},
+      {{"--control-url=https://x"}, "WEIR_CONTROL_DIR"},
+      {{"--worker-index=2", "--workers=2"}, "--worker-index"},
+      {{"--plan=p.json", "--worker-index=1", "--workers=2"}, "--coordinator"},
+      {{"--workers=2"}, "--workers"},
+      {{"--emulate-device=A100"}, "--emulate-device"},
+      {{"--ranks=2"}, "WEIR_RANKS"},
+      {{"--transport=NCCL"}, "WEIR_TRANSPORT"},
+      {{"--pace-link=0-1"}, "--pace-rate"},
+      {{"--log-level=loud"}, "--log-level"},
+      {{"--data-port=70000"}, "--data-port"},
+      {{"stray"}, "stray"},
+  };
+  for (const Case& one : cases) EXPECT_THAT(refusal_of(one.words), HasSubstr(one.names));
+}
+
+TEST(Options, HelpNamesEveryGroup) {
+  const auto parsed = parse({"--help"});
+
+  ASSERT_TRUE(parsed);
+  const std::string text = std::get<Help>(*parsed).text;
+  for (const char* word : {"--model", "--plan", "--emulate-profile", "--pace-rate", "--grace",
+                           "WEIR_CONTROL_URL", "--loss-log"}) {
+    EXPECT_THAT(text, HasSubstr(word));
+  }
+}
+
+TEST(PaceLink, NamesABoundaryAndMaybeADirection) {
+  const Options both = options_of({"--pace-rate=40Mbit", "--pace-link=1-2"});
+  const Options back = options_of({"--pace-rate=40Mbit", "--pace-link=1-2:bwd"});
+
+  EXPECT_EQ(both.pace_boundary, 1);
+  EXPECT_EQ(both.pace_channel, -1);
+  EXPECT_EQ(back.pace_channel, 1);
+  for (const char* wrong :
+       {"--pace-link=1-3", "--pace-link=x-y", "--pace-link=1", "--pace-link=1-2:up"}) {
+    EXPECT_THAT(refusal_of({"--pace-rate=40Mbit", wrong}), HasSubstr("--pace-link")) << wrong;
+  }
+}
+
+TEST(ParseRate, TellsBitsFromBytes) {
+  EXPECT_DOUBLE_EQ(*parse_rate("40Mbit"), 5e6);
+  EXPECT_DOUBLE_EQ(*parse_rate("5MB"), 5e6);
+  EXPECT_DOUBLE_EQ(*parse_rate("800kbit"), 1e5);
+  EXPECT_DOUBLE_EQ(*parse_rate("1.5GB"), 1.5e9);
+  for (const char* wrong :
+       {"", "40", "Mbit", "-1MB", "0MB", "40 Mbit", "40mbit", "nanMB", "infMB"}) {
+    EXPECT_FALSE(parse_rate(wrong)) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace weir::app

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/report.h"
+
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/temp_dir.h"
+#include "worker/app/network.h"
+#include "worker/app/own_plan.h"
+#include "worker/app/steps.h"
+#include "worker/schedule/validate.h"
+
+namespace weir::app {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+engine::StepRecord record_of(int stage) {
+  return {.step = 4,
+          .epoch = 3,
+          .stage = stage,
+          .first_stage = stage == 0,
+          .last_stage = stage == 1,
+          .loss = stage == 1 ? 0.5 : std::numeric_limits<double>::quiet_NaN(),
+          .step_seconds = 0.25,
+          .iteration_seconds = 0.5,
+          .samples = 64,
+          .in_flight_peak = 2,
+          .lateness = {20us, 1500us},
+          .overruns = 1};
+}
+
+TEST(LossLine, HoldsTheLossExactlyOnTheLastStage) {
+  EXPECT_EQ(loss_line(record_of(1), false),
+            R"({"step": 4, "epoch": 3, "stage": 1, "loss": 0.5, "loss_hex": "0x1p-1", )"
+            R"("step_seconds": 0.25, "iteration_seconds": 0.5, "in_flight_peak": 2})");
+}
+
+TEST(LossLine, HasNoLossOnOtherStages) {
+  EXPECT_THAT(loss_line(record_of(0), false), HasSubstr(R"("loss": null, "loss_hex": null)"));
+}
+
+TEST(LossLine, TellsTheLatenessOfEmulatedOps) {
+  EXPECT_THAT(loss_line(record_of(0), true),
+              HasSubstr(R"("overruns": 1, "lateness_us": [20, 1500]})"));
+}
+
+TEST(LossLog, WritesALinePerStep) {
+  const weir::test::TempDir folder;
+  const std::string path = (folder.path() / "loss.jsonl").string();
+
+  {
+    auto log = LossLog::open(path);
+    ASSERT_TRUE(log);
+    (*log)->write(record_of(1), false);
+    (*log)->write(record_of(1), false);
+  }
+
+  std::ifstream file(path);
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  EXPECT_EQ(lines, 2);
+  EXPECT_THAT(LossLog::open("/no/such/folder/x").error().message, HasSubstr("--loss-log"));
+}
+
+TEST(StatusOf, CountsCompletedStepsAndSamplesOfStageZero) {
+  transport::LinkReport link{.boundary = 0, .channel = transport::Channel::kBackward};
+  link.counters.bytes = 10;
+  link.counters.busy = 2s;
+
+  const auto first = status_of(record_of(0), {link}, 100, 200);
+  const auto last = status_of(record_of(1), {}, 100, 200);
+
+  EXPECT_EQ(first.step, 5);
+  EXPECT_EQ(first.samples, 64);
+  EXPECT_EQ(last.samples, 0);
+  EXPECT_EQ(last.loss, 0.5);
+  ASSERT_EQ(first.links.size(), 1U);
+  EXPECT_EQ(first.links[0].link, "0-1");
+  EXPECT_EQ(first.links[0].dir, "bwd");
+  EXPECT_EQ(first.links[0].busy_seconds, 2);
+}
+
+TEST(OwnPlan, IsLegal) {
+  const schedule::Plan plan = own_plan("uid", "worker-0", "u", 8, 16, 4);
+
+  EXPECT_THAT(schedule::broken_rules(plan, 8), ElementsAre());
+}
+
+TEST(HostOf, IsTheNameInAUrl) {
+  EXPECT_EQ(host_of("https://weir.weir-system.svc:8443/path"), "weir.weir-system.svc");
+  EXPECT_EQ(host_of("http://[fd00::1]:8443"), "fd00::1");
+  EXPECT_EQ(host_of("weir:8443"), "weir");
+}
+
+TEST(OwnAddresses, AreThoseOfThePodUnlessAnInterfaceIsNamed) {
+  EXPECT_THAT(*own_addresses("", "10.0.0.1,fd00::1", ""), ElementsAre("10.0.0.1", "fd00::1"));
+  EXPECT_THAT(*own_addresses("", "", "192.0.2.7"), ElementsAre("192.0.2.7"));
+  EXPECT_THAT(*own_addresses("", "", ""), ElementsAre("127.0.0.1"));
+  EXPECT_THAT(*own_addresses("lo", "10.0.0.1", ""), testing::Contains("127.0.0.1"));
+  EXPECT_THAT(own_addresses("nonsense0", "", "").error().message, HasSubstr("nonsense0"));
+}
+
+TEST(Steps, RunInTheDocumentedOrder) {
+  std::vector<std::string> names;
+  for (const Step& step : steps()) names.emplace_back(step.name);
+
+  EXPECT_THAT(names, ElementsAre("open device", "load model", "open data", "metrics endpoint",
+                                 "join", "data port", "engine", "coordinator",
+                                 "connect to the coordinator", "train"));
+}
+
+TEST(Leaver, CallsItsActionOnceEvenWhenItComesLate) {
+  Leaver leaver;
+  int calls = 0;
+
+  leaver.leave();
+  leaver.on_leave([&] { ++calls; });
+  leaver.leave();
+
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(leaver.token().stop_requested());
+}
+
+}  // namespace
+}  // namespace weir::app
