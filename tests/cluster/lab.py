@@ -36,6 +36,10 @@ class ApiError(Exception):
         self.code, self.reason, self.message = code, reason, message
 
 
+class Skip(Exception):
+    """What a test raises that cannot be judged on this machine now; the text says why."""
+
+
 def say(text):
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
@@ -203,9 +207,10 @@ def pods(namespace, selector=""):
 
 
 def events(namespace, reason=None, name=None):
-    """Events of events.k8s.io/v1 of an object, oldest first."""
+    """Events of the job of this name (not of an earlier one), oldest first; or of everything."""
+    uid = job(namespace, name).get("metadata", {}).get("uid") if name else None
     items = api(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
-    wanted = [e for e in items if reason in (None, e.get("reason")) and name in (None, e.get("regarding", {}).get("name"))]
+    wanted = [e for e in items if reason in (None, e.get("reason")) and uid in (None, e.get("regarding", {}).get("uid"))]
     return sorted(wanted, key=lambda e: e.get("eventTime") or e["metadata"]["creationTimestamp"])
 
 
@@ -274,6 +279,13 @@ def prometheus_value(query, at=None):
     """The single value of a query, None without data."""
     values = [v for _, v in prometheus(query, at) if v == v]
     return values[0] if values else None
+
+
+def lateness_p99(namespace, name, window):
+    """Seconds by which emulated compute woke up late, 99 % quantile over the last `window` seconds: is the machine too busy to
+    judge times? None without emulation."""
+    return prometheus_value(f'histogram_quantile(0.99, sum by (le) (increase(weir_emulated_lateness_seconds_bucket'
+                            f'{{pipeline_namespace="{namespace}",pipeline_job="{name}"}}[{int(window)}s])))')
 
 
 def scrape(address, port=9400):
