@@ -171,6 +171,7 @@ void OutgoingLink::ping(bool measured) {
 void OutgoingLink::ponged(std::uint64_t sequence) {
   if (sequence == 0 || sequence != ping_sequence_) return;  // a heartbeat
   ping_sequence_ = 0;
+  if (!in_flight_.empty()) return;  // it may have waited behind data
   round_trips_.add(steady_clock::now() - ping_sent_);
   {
     const std::lock_guard lock(counters_mutex_);
