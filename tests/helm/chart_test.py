@@ -46,6 +46,15 @@ def find_helm():
 HELM = find_helm()
 
 
+def find_operator():
+    """The newest weir-operator of any build folder."""
+    built = sorted(ROOT.glob("build/*/operator/app/weir-operator"), key=lambda path: path.stat().st_mtime)
+    return str(built[-1]) if built else None
+
+
+OPERATOR = find_operator()
+
+
 def helm(*arguments):
     return subprocess.run([HELM, *map(str, arguments)], capture_output=True, text=True, timeout=60)
 
@@ -135,6 +144,14 @@ class Chart(unittest.TestCase):
             self.assertEqual(container["args"][0], "run")
             self.assertEqual(set(deployment["spec"]["selector"]["matchLabels"]),
                              {"app.kubernetes.io/name", "app.kubernetes.io/instance"})
+
+    @unittest.skipUnless(OPERATOR, "weir-operator is not built")
+    def test_operator_knows_every_flag_that_the_chart_passes(self):
+        for name, objects in self.each_rendering():
+            [deployment] = of_kind(objects, "Deployment")
+            arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+            done = subprocess.run([OPERATOR, arguments[0], "--dry-run", *arguments[1:]], capture_output=True, text=True, timeout=20)
+            self.assertEqual(done.returncode, 0, f"{name}: {arguments}: {done.stderr}")
 
     def test_service_names_the_ports_of_the_container(self):
         for _, objects in self.each_rendering():
