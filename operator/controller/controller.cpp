@@ -32,6 +32,26 @@ bool is_plan_of(const api::ConfigMap& map, const api::PipelineJob& job) {
          map.meta.name.starts_with(job.meta.name + "-plan-") && map.data.contains("plan.json");
 }
 
+// Conflicts, a slow or absent API server, our own stop.
+bool passes_by_itself(const kube::ApiError& error) {
+  switch (error.code) {
+    case Code::kConflict:
+    case Code::kTimeout:
+    case Code::kUnavailable:
+    case Code::kThrottled:
+    case Code::kCancelled:
+    case Code::kGone:
+    case Code::kInternal:
+      return true;
+    case Code::kUnauthorized:
+    case Code::kForbidden:
+    case Code::kNotFound:
+    case Code::kInvalid:
+      return false;
+  }
+  return false;
+}
+
 }  // namespace
 
 Controller::Controller(Executor::Parts parts, ControllerOptions options)
@@ -212,14 +232,13 @@ void Controller::settle(const std::string& key, const Executed& executed) {
                               {"status", executed.error->http_status},
                               {"reason", executed.error->reason},
                               {"error", executed.error->message}};
+    // Refusals are told at once, what passes by itself only when it does not.
     const int failures = queue_.failures(key);
-    if (executed.error->http_status == 409 || failures % kWarnAfterFailures != 0) {
-      if (log_enabled(LogLevel::kDebug)) {
-        log(LogLevel::kDebug, "controller", "pass ended early", fields);
-      }
-    } else {
-      log(LogLevel::kWarn, "controller", "pass ended early", fields);
-    }
+    const bool told = passes_by_itself(*executed.error)
+                          ? failures > 0 && failures % kWarnAfterFailures == 0
+                          : failures % kWarnAfterFailures == 0;
+    const LogLevel level = told ? LogLevel::kWarn : LogLevel::kDebug;
+    if (log_enabled(level)) log(level, "controller", "pass ended early", fields);
     queue_.add_rate_limited(key);
     return;
   }
