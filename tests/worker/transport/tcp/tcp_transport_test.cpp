@@ -160,6 +160,42 @@ TEST(TcpTransport, ASendIsDoneWhenThePeerHasItNotWhenItIsWritten) {
   EXPECT_EQ(sent.sequence, 0);
 }
 
+TEST(TcpTransport, AcknowledgementsAndCreditsDoNotNeedAnEngineThatWaits) {
+  Pipeline pipeline(2);
+  for (int i = 0; i < 3; ++i) pipeline.ranks[0]->send(to(1), pattern(4, 1), 4);
+
+  // The receiver takes the first message, posts for the others, and then only computes.
+  pipeline.ranks[1]->receive(from(0), make_buffer(4), 4);
+  ASSERT_EQ(next(*pipeline.ranks[1]).kind, Kind::kReceived);
+  pipeline.ranks[1]->receive(from(0), make_buffer(4), 4);
+  pipeline.ranks[1]->receive(from(0), make_buffer(4), 4);
+
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent);
+}
+
+TEST(TcpTransport, AnEngineThatOnlyPollsGetsEverything) {
+  constexpr int kCount = 200;
+  Pipeline pipeline(2);
+  for (int i = 0; i < kCount; ++i) {
+    pipeline.ranks[0]->send(to(1), pattern(70'000, 1), 70'000);
+    pipeline.ranks[1]->receive(from(0), make_buffer(70'000), 70'000);
+  }
+
+  int received = 0;
+  const Time deadline = soon();
+  while (received < kCount && std::chrono::steady_clock::now() < deadline) {
+    const auto completion = pipeline.ranks[1]->wait(Time{}, {});
+    if (!completion) {
+      std::this_thread::yield();
+      continue;
+    }
+    ASSERT_EQ(completion->kind, Kind::kReceived);
+    ++received;
+  }
+
+  EXPECT_EQ(received, kCount);
+}
+
 TEST(TcpTransport, CreditsOfOneChannelDoNotServeTheOther) {
   Pipeline pipeline(3);
   Communicator& middle = *pipeline.ranks[1];
