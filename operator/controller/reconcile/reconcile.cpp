@@ -65,7 +65,7 @@ std::vector<Action> clean_up(Pass& pass) {
 // fetched first.
 bool check_acceptance(Pass& pass) {
   const auto scrape = static_cast<int>(pass.tunables.scrape_interval.count());
-  if (const auto refusal = api::refuse(pass.spec(), scrape)) {
+  if (const auto refusal = api::refuse(pass.spec(), scrape, pass.job().meta.labels)) {
     refuse_job(pass, refusal->reason, refusal->message);
     return false;
   }
