@@ -96,6 +96,18 @@ TEST(Sigterm, EndsAWorkerThatWaitsForAPlan) {
   EXPECT_EQ(worker.wait(), kTerminated) << worker.errors();
 }
 
+TEST(IdleWorker, EndsWellWhenTheOthersHaveFinished) {
+  const std::vector<std::string> common = {"--model=mlp", "--seq=8", "--vocab=32", "--steps=20"};
+  for (const int first : {0, 1}) {  // with 1 the coordinator itself is idle
+    Workers workers({.stages = 2, .micro_batches = 5, .first_worker = first}, common, {}, 3);
+
+    EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors() << workers[2].errors();
+
+    EXPECT_EQ(workers.steps(first + 1).size(), 20U);
+    EXPECT_TRUE(workers.steps(first == 0 ? 2 : 0).empty());
+  }
+}
+
 TEST(Startup, EndsWhenTheOtherWorkersDoNotCome) {
   const TempDir folder;
   const std::string plan = folder.file("plan.json", PlanText{.stages = 2}.json());

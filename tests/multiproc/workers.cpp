@@ -127,14 +127,20 @@ std::string PlanText::json() const {
     plan["stages"].push_back(
         {{"index", s}, {"layers", {layers * s / stages, layers * (s + 1) / stages - 1}}});
   }
+  for (int s = 0; first_worker >= 0 && s < stages; ++s) {
+    plan["ranks"].push_back({{"pod", "worker-" + std::to_string(first_worker + s)},
+                             {"local", 0},
+                             {"replica", 0},
+                             {"stage", s}});
+  }
   return plan.dump();
 }
 
 Workers::Workers(const PlanText& plan, std::vector<std::string> common,
-                 const std::vector<std::vector<std::string>>& extra)
+                 const std::vector<std::vector<std::string>>& extra, int workers)
     : plan_file_((folder_.path() / "plan.json").string()),
       common_(std::move(common)),
-      workers_(plan.stages) {
+      workers_(workers > 0 ? workers : plan.stages) {
   write_plan(plan);
   for (int i = 0; i < workers_; ++i) {
     const auto index = static_cast<std::size_t>(i);

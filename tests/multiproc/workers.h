@@ -51,6 +51,7 @@ struct LoggedStep {
 struct PlanText {
   std::string type = "OneFOneB", dispatch = "Strict", trigger = "Initial", state = "Keep";
   int revision = 1, k = 1, stages = 2, micro_batches = 5, micro_batch_size = 2, layers = 8;
+  int first_worker = -1;  // stage s on worker first_worker + s; -1: left to the coordinator
   std::vector<int> caps;  // empty: min(M, k (S - s)), GPipe M
   std::string json() const;
 };
@@ -58,9 +59,10 @@ struct PlanText {
 // A pipeline: one worker per stage, worker 0 coordinates from a plan file.
 class Workers {
  public:
-  // common: arguments of every worker, for example {"--model=mlp", "--steps=5"}.
+  // One worker per stage, or `workers`. common: arguments of every worker, for example
+  // {"--model=mlp", "--steps=5"}.
   Workers(const PlanText& plan, std::vector<std::string> common,
-          const std::vector<std::vector<std::string>>& extra = {});
+          const std::vector<std::vector<std::string>>& extra = {}, int workers = 0);
 
   int count() const { return static_cast<int>(processes_.size()); }
   Process& operator[](int index) { return *processes_[static_cast<std::size_t>(index)]; }

@@ -94,6 +94,7 @@ class EngineTarget final : public control::PlanTarget {
   }
   void go(std::uint32_t revision) override { point_.go(revision); }
   void abort(std::uint32_t revision) override { point_.abort(revision); }
+  void finished() override { point_.finished(); }
   void peer_lost(int replica, int stage, const std::string& reason) override {
     point_.peer_lost("replica " + std::to_string(replica) + " stage " + std::to_string(stage) +
                      ": " + reason);

@@ -46,6 +46,8 @@ class PlanTarget {
   virtual void peer_lost(int replica, int stage, const std::string& reason) {
     static_cast<void>(replica), static_cast<void>(stage), static_cast<void>(reason);
   }
+  // All ranks of the plan have done their last step: an idle rank ends too.
+  virtual void finished() {}
 };
 
 }  // namespace weir::control

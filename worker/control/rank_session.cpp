@@ -32,6 +32,8 @@ bool RankSession::on_message(const protocol::Message& message) {
     }
   } else if (const auto* lost = std::get_if<protocol::PeerLost>(&message)) {
     target_.peer_lost(lost->replica, lost->stage, lost->reason);
+  } else if (std::holds_alternative<protocol::Leave>(message)) {
+    target_.finished();
   } else {
     return false;
   }

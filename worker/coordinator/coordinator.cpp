@@ -4,6 +4,8 @@
 #include "worker/coordinator/coordinator.h"
 
 #include <future>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "worker/base/clock.h"
@@ -129,6 +131,7 @@ class JobCoordinator final : public Coordinator {
       log_info(kComponent, "member leaves", {{"worker", *index}, {"reason", leave->reason}});
       members_.leave(*index, leave->reason);
       check_finished();
+      tell_idle();
     }
     act(switch_.on_message(*index, message, members_, clock_.now()));
     advance();
@@ -246,6 +249,22 @@ class JobCoordinator final : public Coordinator {
       }
     }
     std::exchange(finishing_, nullptr)->set_value();
+  }
+
+  // When all ranks of the plan have done their last step, members without a rank may end too.
+  void tell_idle() {
+    const auto* plan = switch_.plan();
+    if (plan == nullptr) return;
+    std::set<std::string> training;
+    for (const auto& rank : plan->ranks) {
+      const auto* member = members_.by_pod(rank.pod);
+      if (member == nullptr || !member->finished) return;
+      training.insert(rank.pod);
+    }
+    for (const auto& [index, state] : members_.all()) {
+      const bool idle = state.connected() && !state.leaving && !training.contains(state.member.pod);
+      if (idle) server_->send(state.session, protocol::Leave{"finished"});
+    }
   }
 
   const Options options_;

@@ -83,6 +83,7 @@ void PlanSwitch::on_ready_state(int index, const protocol::ReadyState& state,
     }
   }
   to_ranks(attempt_->plan, protocol::Go{state.revision}, members, effects);
+  to_idle(protocol::Go{state.revision}, members, effects);
   go(now, effects);
 }
 

@@ -124,6 +124,8 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   to_ranks(attempt_->plan,
            protocol::Prepare{.plan = attempt_->plan, .incarnation = attempt_->incarnation}, members,
            effects);
+  to_idle(protocol::Prepare{.plan = attempt_->plan, .incarnation = attempt_->incarnation}, members,
+          effects);
   effects.notes.push_back("PREPARE of plan " + std::to_string(attempt_->plan.revision) +
                           " incarnation " + std::to_string(attempt_->incarnation) +
                           (attempt_->new_generation ? ", new generation" : ", in band"));
@@ -192,6 +194,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
     attempt.deadline = now + kLoadTime;
     broken_ = true;  // until GO
     to_ranks(attempt.plan, message, members, effects);
+    to_idle(message, members, effects);
   } else {
     phase_ = Phase::kApplying;
     attempt.deadline.reset();
@@ -223,6 +226,17 @@ void PlanSwitch::to_ranks(const schedule::Plan& plan, const protocol::Message& m
   for (const auto* state : states_of(plan, members)) {
     const int index = state->member.worker_index;
     if (state->connected() && index != except) effects.send.emplace_back(index, message);
+  }
+}
+
+void PlanSwitch::to_idle(const protocol::Message& message, const Members& members,
+                         Effects& effects) const {
+  if (!attempt_->new_generation) return;
+  for (const auto& [index, state] : members.all()) {
+    const auto& ranks = attempt_->plan.ranks;
+    const bool has_rank = std::any_of(
+        ranks.begin(), ranks.end(), [&](const auto& rank) { return rank.pod == state.member.pod; });
+    if (state.connected() && !has_rank) effects.send.emplace_back(index, message);
   }
 }
 

@@ -105,6 +105,9 @@ class PlanSwitch {
   void applied(const Members& members, SteadyTime now, Effects& effects);
   void to_ranks(const schedule::Plan& plan, const protocol::Message& message,
                 const Members& members, Effects& effects, int except = -1) const;
+  // Members without a rank in the plan of the attempt, if it is a new generation: they learn that
+  // they are idle.
+  void to_idle(const protocol::Message& message, const Members& members, Effects& effects) const;
   void report(protocol::Outcome outcome, const std::string& reason, Effects& effects) const;
 
   const std::string job_uid_;

@@ -37,6 +37,7 @@ void Engine::handle(Command command) {
         if constexpr (std::is_same_v<T, GoCommand>) on_go(one);
         if constexpr (std::is_same_v<T, AbortCommand>) on_abort(one);
         if constexpr (std::is_same_v<T, PeerLostCommand>) on_peer_lost(one);
+        if constexpr (std::is_same_v<T, FinishedCommand>) others_finished_ = true;
       },
       std::move(command));
 }

@@ -72,6 +72,8 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
     drain(kLeaveDrain, stop);
     return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
   }
+  const bool idle = !generation_ || !generation_->place;
+  if (others_finished_ && idle) return Ending{Why::kFinished, "all steps are done by others"};
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
   if (pending_) return std::nullopt;
 

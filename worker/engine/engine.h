@@ -147,6 +147,7 @@ class Engine {
   std::unique_ptr<Generation> generation_;
   std::int64_t step_ = 0;            // next step of this rank
   std::optional<std::string> lost_;  // the coordinator's PEER_LOST, until it is dealt with
+  bool others_finished_ = false;     // matters to an idle rank only
   bool in_step_ = false;             // between its first op and its last
   bool ever_ran_ = false;            // a generation got its GO
   SteadyTime waiting_since_{};       // without a running generation

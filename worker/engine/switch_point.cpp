@@ -32,6 +32,10 @@ void SwitchPoint::peer_lost(std::string reason) {
   static_cast<void>(commands_.try_push(PeerLostCommand{std::move(reason)}));
 }
 
+void SwitchPoint::finished() {
+  static_cast<void>(commands_.try_push(FinishedCommand{}));
+}
+
 bool SwitchPoint::push_interrupting(Command command) {
   const std::lock_guard lock(connecting_mutex_);
   connecting_.request_stop();

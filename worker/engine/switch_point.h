@@ -40,8 +40,9 @@ struct AbortCommand {
 struct PeerLostCommand {
   std::string reason;
 };
-using Command =
-    std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand, PeerLostCommand>;
+struct FinishedCommand {};
+using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand,
+                             PeerLostCommand, FinishedCommand>;
 
 class SwitchPoint {
  public:
@@ -51,6 +52,7 @@ class SwitchPoint {
   void go(std::uint32_t revision);
   void abort(std::uint32_t revision);
   void peer_lost(std::string reason);  // the coordinator says that the generation is broken
+  void finished();                     // the ranks of the plan have done their last step
 
   // Ends the connecting under way, if any.
   void interrupt_connecting();
