@@ -22,6 +22,10 @@ for file in "$state"/run/*.pid; do [ -f "$file" ] && kill -9 "$(cat "$file")" 2>
 # shims outlive containerd; all of this cluster name their socket or bundle below the state folder
 for d in "$state"/n[0-9]*; do pgrep -f "containerd-shim.*-address $d/c.sock" | xargs -r kill -9 2>/dev/null; done
 grep -oE " ${state}/[^ ]*" /proc/mounts | sort -r | xargs -r -n1 umount -l
+# whatever still runs in this cluster's namespaces: a shell that somebody left there, or a cluster started from another checkout
+for name in $(ip netns ls | awk '{print $1}' | grep -E "^$prefix-(cp|sw|n[0-9]+)$"); do
+  ip netns pids "$name" 2>/dev/null | xargs -r kill -9 2>/dev/null
+done
 # pods' namespaces (cni-*) outlive a killed kubelet; those without a process are left-overs
 for name in $(ip netns ls | awk '{print $1}' | grep -E "^($prefix-(cp|sw|n[0-9]+)$|cni-)"); do
   [ -z "$(ip netns pids "$name" 2>/dev/null)" ] && ip netns del "$name"

@@ -21,7 +21,7 @@ need_root
 [ -x "$bin/promtool" ] || die "the cluster's programs are not built (tests/cluster/build.sh)"
 net=10.210.0 pods=10.211 services=10.212.0
 api=https://$api_address:6443
-{ [ -d "$state/run" ] || [ -e "/var/run/netns/$prefix-sw" ]; } && "$here/down.sh"
+if [ -d "$state/run" ] || ip netns ls | grep -qE "^$prefix-(cp|sw|n[0-9]+)( |$)"; then "$here/down.sh"; fi
 mkdir -p "$state"/{run,log,pki,kube}
 cd "$state"
 
