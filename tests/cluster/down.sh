@@ -26,8 +26,15 @@ grep -oE " ${state}/[^ ]*" /proc/mounts | sort -r | xargs -r -n1 umount -l
 for name in $(ip netns ls | awk '{print $1}' | grep -E "^$prefix-(cp|sw|n[0-9]+)$"); do
   ip netns pids "$name" 2>/dev/null | xargs -r kill -9 2>/dev/null
 done
+own=$(ip netns ls | awk '{print $1}' | grep -E "^$prefix-(cp|sw|n[0-9]+)$")
+for _ in $(seq 50); do # a killed process may need a moment to end
+  busy=; for name in $own; do busy+=$(ip netns pids "$name" 2>/dev/null); done
+  [ -n "$busy" ] || break
+  sleep .2
+done
+for name in $own; do ip netns del "$name"; done
 # pods' namespaces (cni-*) outlive a killed kubelet; those without a process are left-overs
-for name in $(ip netns ls | awk '{print $1}' | grep -E "^($prefix-(cp|sw|n[0-9]+)$|cni-)"); do
+for name in $(ip netns ls | awk '{print $1}' | grep -E '^cni-'); do
   [ -z "$(ip netns pids "$name" 2>/dev/null)" ] && ip netns del "$name"
 done
 find /sys/fs/cgroup/ -maxdepth 2 -name "$prefix-n[0-9]*" -type d 2>/dev/null | while read -r d; do

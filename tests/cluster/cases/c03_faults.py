@@ -30,7 +30,7 @@ def test_job_runs(namespace):
     lab.apply(*jobs.config_maps(jobs.emulated_profile(0.010, 0.020)), namespace=namespace)
     lab.apply(jobs.gpt_job("gpt", STEPS), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/gpt", "--timeout=120s", timeout=130)
-    wait_steps(namespace, 3, 60)
+    wait_steps(namespace, 3, 120)
 
 
 def test_link_measurements_arrive(namespace):
@@ -42,7 +42,7 @@ def test_training_goes_on_without_the_operator(namespace):
     before = trainer_pods(namespace)
     lab.kubectl("-n", "weir-system", "scale", "deployment/weir-operator", "--replicas=0")
     lab.wait_until("operator is gone", lambda: not lab.pods("weir-system", "app.kubernetes.io/name=weir-operator"), 60)
-    wait_steps(namespace, 20, 60)
+    wait_steps(namespace, 20, 180)
     check(trainer_pods(namespace) == before, f"pods changed: {before} -> {trainer_pods(namespace)}")
 
 
@@ -51,7 +51,7 @@ def test_returning_operator_creates_no_pod(namespace):
     lab.kubectl("-n", "weir-system", "scale", "deployment/weir-operator", "--replicas=1")
     lab.kubectl("-n", "weir-system", "rollout", "status", "deployment/weir-operator", "--timeout=90s")
     step = lab.step_of(namespace, "gpt")
-    lab.wait_until("progress is reported again", lambda: lab.step_of(namespace, "gpt") > step, 90)
+    lab.wait_until("progress is reported again", lambda: lab.step_of(namespace, "gpt") > step, 180)
     check(trainer_pods(namespace) == before, f"pods changed: {before} -> {trainer_pods(namespace)}")
     check(lab.job(namespace, "gpt")["status"].get("restarts", 0) == 0, "the job was restarted")
 
@@ -79,7 +79,7 @@ def test_without_prometheus_the_plan_stays(namespace):
     revision = lab.plan_of(lab.job(namespace, "gpt"))["revision"]
     stages = lab.stage_pods(namespace, lab.job(namespace, "gpt"))
     lab.clear_links(stages[1][0], stages[2][0])
-    wait_steps(namespace, 20, 90)
+    wait_steps(namespace, 20, 180)
     check(lab.plan_of(lab.job(namespace, "gpt"))["revision"] == revision, "the plan changed without measurements")
     lab.kubectl("-n", "monitoring", "scale", "deployment/prometheus", "--replicas=1")
     lab.wait_until("NetworkMetricsAvailable=True again", lambda: lab.condition(lab.job(namespace, "gpt"), "NetworkMetricsAvailable")["status"] == "True",
@@ -93,7 +93,7 @@ def test_killed_worker_is_replaced_and_training_resumes(namespace):
     lab.wait_until("restarts counted", lambda: lab.job(namespace, "gpt")["status"].get("restarts", 0) >= 1, 90)
     lab.wait_until("all workers are back", lambda: lab.condition(lab.job(namespace, "gpt"), "Ready")["reason"] == "Running"
                    and lab.job(namespace, "gpt")["status"].get("workersSummary") == "4/4", 180, show=lambda: lab.show_condition(lab.job(namespace, "gpt"), "Ready"))
-    wait_steps(namespace, 5, 90)
+    wait_steps(namespace, 5, 180)
     status = lab.job(namespace, "gpt")["status"]
     after = trainer_pods(namespace)
     check((status["restarts"], status["restartBudgetUsed"]) == (1, 1), f"{status['restarts']} restarts, budget used {status['restartBudgetUsed']}, for one kill")

@@ -22,7 +22,7 @@ def test_upgrade_restarts_no_pod_of_a_running_job(namespace):
     before = trainer_uids(namespace)
     revision = lab.plan_of(lab.job(namespace, "gpt"))["revision"]
     lab.install_chart("log.level=debug", replicas=2, scrape_interval="2s")
-    advance(namespace, 10, 90)
+    advance(namespace, 10, 180)
     check(trainer_uids(namespace) == before, f"{before} -> {trainer_uids(namespace)}")
     check(lab.plan_of(lab.job(namespace, "gpt"))["revision"] == revision, "the upgrade made a new plan")
 
@@ -37,14 +37,14 @@ def test_uninstall_keeps_crd_job_and_training(namespace):
     def step():
         return max(value for name, _, value in lab.scrape(address) if name == "weir_step")
     begin = step()
-    lab.wait_until("10 steps without an operator", lambda: step() >= begin + 10, 60)
+    lab.wait_until("10 steps without an operator", lambda: step() >= begin + 10, 120)
     check(trainer_uids(namespace) == before, f"{before} -> {trainer_uids(namespace)}")
 
 
 def test_install_again_takes_the_job_over(namespace):
     before = trainer_uids(namespace)
     lab.install_chart(scrape_interval="2s")
-    advance(namespace, 5, 120)
+    advance(namespace, 5, 180)
     check(trainer_uids(namespace) == before, f"{before} -> {trainer_uids(namespace)}")
 
 
