@@ -29,17 +29,12 @@ void Engine::take_commands() {
 }
 
 void Engine::handle(Command command) {
-  std::visit(
-      [this](auto&& one) {
-        using T = std::decay_t<decltype(one)>;
-        if constexpr (std::is_same_v<T, PrepareCommand>) on_prepare(std::move(one));
-        if constexpr (std::is_same_v<T, CommitCommand>) on_commit(std::move(one));
-        if constexpr (std::is_same_v<T, GoCommand>) on_go(one);
-        if constexpr (std::is_same_v<T, AbortCommand>) on_abort(one);
-        if constexpr (std::is_same_v<T, PeerLostCommand>) on_peer_lost(one);
-        if constexpr (std::is_same_v<T, FinishedCommand>) others_finished_ = true;
-      },
-      std::move(command));
+  if (auto* const prepare = std::get_if<PrepareCommand>(&command)) on_prepare(std::move(*prepare));
+  if (auto* const commit = std::get_if<CommitCommand>(&command)) on_commit(std::move(*commit));
+  if (const auto* const go = std::get_if<GoCommand>(&command)) on_go(*go);
+  if (const auto* const abort = std::get_if<AbortCommand>(&command)) on_abort(*abort);
+  if (const auto* const lost = std::get_if<PeerLostCommand>(&command)) on_peer_lost(*lost);
+  if (std::holds_alternative<FinishedCommand>(command)) others_finished_ = true;
 }
 
 const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
@@ -179,7 +174,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
   if (!ports.last()) {
     ports.send_header(
         encode(make_step_header(settings_.job_uid, step_, generation.current.plan,
-                                generation.place->replica, generation.current.incarnation)));
+                                generation.place.replica, generation.current.incarnation)));
   }
   return Unit{};
 }
@@ -198,7 +193,7 @@ Status Engine::accept_header(std::span<const std::byte> bytes) {
                                       " belongs to another generation"};
   }
   const StepHeader expected = make_step_header(settings_.job_uid, step_, next->plan,
-                                               generation_->place->replica, next->incarnation);
+                                               generation_->place.replica, next->incarnation);
   WEIR_TRY([[maybe_unused]] const Unit checked, check_step_header(header, expected));
   if (new_epoch) adopt(Prepared(*next));
   return Unit{};

@@ -47,7 +47,7 @@ bool Engine::switch_due() const {
   return !generation_ || !generation_->trains() || step_ >= pending_->commit.at_step;
 }
 
-Ending Engine::run(std::stop_token stop) {
+Ending Engine::run(const std::stop_token& stop) {
   waiting_since_ = parts_.clock.now();
   for (;;) {
     take_commands();
@@ -72,7 +72,7 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
     drain(kLeaveDrain, stop);
     return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
   }
-  const bool idle = !generation_ || !generation_->place;
+  const bool idle = !generation_ || !generation_->placed;
   if (others_finished_ && idle) return Ending{Why::kFinished, "all steps are done by others"};
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
   if (pending_) return std::nullopt;
@@ -110,8 +110,8 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                           return !leave_overdue() && !lost_ && !switch_due();
                         }};
   const StepOrder order{.plan = generation.current.plan,
-                        .replica = generation.place->replica,
-                        .stage = generation.place->stage,
+                        .replica = generation.place.replica,
+                        .stage = generation.place.stage,
                         .step = step_,
                         .last_step = step_ + 1 == settings_.total_steps};
   in_step_ = true;
@@ -170,10 +170,10 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   log_warn(kRoom, "step dropped, waiting for a new plan",
            {{"step", step_},
             {"revision", generation_->current.plan.revision},
-            {"stage", generation_->place->stage},
+            {"stage", generation_->place.stage},
             {"reason", reason}});
   if (!told && hooks_.peer_lost) {
-    const schedule::RankPlace& place = *generation_->place;
+    const schedule::RankPlace& place = generation_->place;
     hooks_.peer_lost(generation_->current.plan.revision, place.replica, place.stage, reason);
   }
   return std::nullopt;

@@ -6,74 +6,23 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
 
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
-#include "worker/data/dataset.h"
-#include "worker/device/device.h"
-#include "worker/engine/plan_rules.h"
+#include "worker/engine/engine_parts.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/switch_point.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
 
 namespace weir::engine {
-
-struct Settings {
-  std::string job_uid, job_key;  // of the handshake on 7071; the key is raw
-  Identity identity;
-  std::string node;
-  std::int64_t total_steps = 0;
-  std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};  // until the first plan
-  std::chrono::nanoseconds connect_timeout{std::chrono::seconds(60)};
-  // Longest wait without any message of a peer: a hang, api.md 14.
-  std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
-  std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // after a lost peer
-};
-
-using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
-    const transport::Generation&, std::chrono::steady_clock::time_point deadline, std::stop_token)>;
-using MakeStage =
-    std::function<Result<std::unique_ptr<stage::Stage>>(int first_layer, int last_layer)>;
-
-// What the engine works with; all of it outlives the engine.
-struct Parts {
-  const stage::Model& model;
-  device::Device& device;
-  const data::Dataset& dataset;
-  const Clock& clock;
-  Connect connect;
-  MakeStage make_stage;
-  std::shared_ptr<stage::Lateness> lateness;  // of emulated compute; null without
-};
-
-// Called from the engine thread; must not block.
-struct Hooks {
-  std::function<void(const StepRecord&)> step_done;
-  // The plan `revision` is in force from step `step` on (APPLIED).
-  std::function<void(std::uint32_t revision, std::int64_t step)> adopted;
-  std::function<void(std::uint32_t revision, int replica, int stage, const std::string& reason)>
-      peer_lost;
-};
-
-enum class Why : unsigned char {
-  kFinished,     // all steps are done
-  kLeft,         // leave() was called
-  kStopped,      // the stop token of run()
-  kPeerLost,     // and no new plan within rejoin_timeout
-  kNoPlan,       // none within startup_timeout
-  kOutOfMemory,  // the device has no memory left
-};
-struct Ending {
-  Why why = Why::kFinished;
-  std::string message;
-};
 
 class Engine {
  public:
@@ -83,7 +32,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Trains until the end, for whatever reason. Blocks; once.
-  Ending run(std::stop_token stop);
+  Ending run(const std::stop_token& stop);
 
   SwitchPoint& switch_point() { return switch_point_; }
   // Finish the running step if that takes no longer than `grace`, then end.

@@ -72,17 +72,19 @@ Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop
 
   auto generation = std::make_unique<Generation>();
   generation->current = next;
-  generation->place = place_of(next.plan, settings_.identity);
-  if (!generation->place) {
+  const std::optional<schedule::RankPlace> own = place_of(next.plan, settings_.identity);
+  if (!own) {
     generation_ = std::move(generation);
     recorder_.stage_gone();
     log_info(kRoom, "idle in this plan", {{"revision", next.plan.revision}});
     return Unit{};
   }
+  generation->placed = true;
+  generation->place = *own;
   WEIR_TRY([[maybe_unused]] const Unit taken, take_stage(*generation, next, at_step));
   WEIR_TRY([[maybe_unused]] const Unit connected, connect(*generation, stop));
 
-  const schedule::RankPlace& place = *generation->place;
+  const schedule::RankPlace& place = generation->place;
   recorder_.stage_built(place.replica, place.stage, next.plan.stage_count(), ever_ran_);
   recorder_.plan_adopted(next.plan, next.incarnation);
   generation_ = std::move(generation);
@@ -93,7 +95,7 @@ Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop
 // step 0, for there are no checkpoints yet; it says so.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
   const schedule::LayerRange range =
-      next.plan.stages[static_cast<std::size_t>(generation.place->stage)];
+      next.plan.stages[static_cast<std::size_t>(generation.place.stage)];
   const bool keep = next.plan.state == schedule::StateMove::kKeep;
   generation.layers = range;
   const bool have = generation_ && generation_->stage && generation_->layers == range;
@@ -116,7 +118,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
   WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
   log_info(kRoom, "stage built",
            {{"revision", next.plan.revision},
-            {"stage", generation.place->stage},
+            {"stage", generation.place.stage},
             {"first_layer", range.first},
             {"last_layer", range.last}});
   return Unit{};
@@ -124,7 +126,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
 
 Status Engine::connect(Generation& generation, const std::stop_token& stop) {
   const schedule::Plan& plan = generation.current.plan;
-  const schedule::RankPlace& place = *generation.place;
+  const schedule::RankPlace& place = generation.place;
   std::shared_ptr<transport::Communicator> links;
   if (plan.stage_count() > 1) {
     const transport::Generation wanted{

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
 #include "worker/engine/engine.h"
 #include "worker/engine/ports.h"
@@ -12,18 +11,16 @@
 namespace weir::engine {
 
 struct Engine::Generation {
-  Prepared current;                          // the plan in force
-  std::optional<schedule::RankPlace> place;  // nothing: idle
+  Prepared current;     // the plan in force
+  bool placed = false;  // else idle: what follows is empty
+  schedule::RankPlace place;
   std::unique_ptr<stage::Stage> stage;
   schedule::LayerRange layers;
   std::unique_ptr<Ports> ports;
   bool running = false;  // GO has come
   bool broken = false;   // its links are gone, or a step was dropped
 
-  bool trains() const { return running && !broken && place.has_value(); }
-  int micro_batches() const {
-    return current.plan.micro_batches[static_cast<std::size_t>(place->replica)];
-  }
+  bool trains() const { return running && !broken && placed; }
 };
 
 }  // namespace weir::engine

@@ -163,7 +163,7 @@ class Runner {
                       .first_stage = parts_.ports.first(),
                       .last_stage = parts_.ports.last()};
     if (record.last_stage) record.loss = parts_.stage.loss();
-    record.step_seconds = to_seconds(last_end_ - *first_start_);
+    record.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
     record.iteration_seconds = to_seconds(end - start);
     record.compute_seconds = to_seconds(compute_);
     record.idle_seconds = to_seconds(idle_);
