@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <boost/asio/post.hpp>
+
 namespace weir::transport::tcp {
 namespace {
 
@@ -17,7 +19,7 @@ constexpr std::chrono::microseconds kShortWait{100};
 
 FrameWriter::FrameWriter(DataSocket& socket, asio::io_context& context, std::mutex& mutex,
                          std::optional<Pacer> pacer)
-    : socket_(socket), mutex_(mutex), pacer_(std::move(pacer)), timer_(context) {
+    : socket_(socket), context_(context), mutex_(mutex), pacer_(std::move(pacer)), timer_(context) {
   parts_.reserve(kMaxParts);
 }
 
@@ -47,6 +49,7 @@ void FrameWriter::flush(Patience patience) {
   if (waiting_ || writing_ || stopped_ || entries_.empty()) return;
   std::size_t budget = kWriteBudget;
   while (!entries_.empty()) {
+    if (budget == 0) return flush_later();
     const std::size_t asked = gather(budget);
     if (asked == 0) return;  // paced: the timer comes back
     const auto written = write_parts(asked, patience);
@@ -57,8 +60,7 @@ void FrameWriter::flush(Patience patience) {
     }
     consume(*written);
     budget -= std::min(budget, *written);
-    // The socket is full, or it is the turn of others.
-    if ((*written < asked && !has_room_) || (budget == 0 && !entries_.empty())) {
+    if (*written < asked && !has_room_) {  // the socket is full
       waiting_ = true;
       return hooks_.blocked();
     }
@@ -140,9 +142,18 @@ void FrameWriter::consume(std::size_t bytes) {
   }
 }
 
-void FrameWriter::unblocked(Patience patience) {
+void FrameWriter::unblocked() {
   waiting_ = false;
-  flush(patience);
+  flush(Patience::kShort);
+}
+
+void FrameWriter::flush_later() {
+  waiting_ = true;
+  asio::post(context_, [this, keep = owner_.lock()] {
+    const std::lock_guard lock(mutex_);
+    waiting_ = false;
+    flush(Patience::kShort);
+  });
 }
 
 void FrameWriter::await_time(Pacer::Time time) {

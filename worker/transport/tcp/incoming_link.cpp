@@ -41,10 +41,9 @@ void IncomingLink::flush() {
   connection_.writer().flush();
 }
 
-bool IncomingLink::serve(bool readable, bool writable) {
+bool IncomingLink::read() {
   const std::lock_guard lock(connection_.mutex());
-  if (writable) connection_.unblocked();
-  if (readable) connection_.pump();
+  connection_.pump();
   return !connection_.ended();
 }
 

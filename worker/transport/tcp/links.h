@@ -54,10 +54,8 @@ class Links : public std::enable_shared_from_this<Links> {
   void start_links();
   void complete(Completion::Kind kind, const Port& port, std::uint64_t sequence);
   std::optional<Completion> done();
-  std::optional<Completion> drive_until(Time deadline, const std::stop_token& stop);
-  void wake_engine();
-  void flush_all();
-  void serve_ready();
+  std::optional<Completion> read_until(Time deadline, const std::stop_token& stop);
+  void read_ready();
   void keep_house_soon();
   void keep_house();
   void start_house_timer(Time time);
@@ -71,7 +69,7 @@ class Links : public std::enable_shared_from_this<Links> {
   boost::asio::steady_timer beat_timer_;  // io thread
   Time last_beat_{};
 
-  std::atomic<bool> engine_drives_ = false;
+  std::atomic<bool> engine_reads_ = false;
   std::atomic<bool> engine_sleeps_ = false;  // within EnginePoll::wait
   EnginePoll engine_poll_;
 
