@@ -9,6 +9,7 @@
 #include "worker/base/log.h"
 #include "worker/http/line_splitter.h"
 #include "worker/http/server.h"
+#include "worker/http/text.h"
 
 namespace weir::kube {
 namespace {
@@ -21,22 +22,6 @@ constexpr std::size_t kMaxFrame = 8U << 20;  // one watch line, operator.md 3
 constexpr int kMaxThrottled = 4;             // times that a 429 or 503 is waited for
 constexpr std::chrono::seconds kMaxRetryAfter{30};
 constexpr std::chrono::seconds kDefaultRetryAfter{1};
-
-const char* method_name(Method method) {
-  switch (method) {
-    case Method::kGet:
-      return "GET";
-    case Method::kPost:
-      return "POST";
-    case Method::kPut:
-      return "PUT";
-    case Method::kPatch:
-      return "PATCH";
-    case Method::kDelete:
-      return "DELETE";
-  }
-  return "GET";
-}
 
 std::string path_to(const Resource& resource, const std::string& ns, const std::string& name = "",
                     const std::string& subresource = "") {

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/http/text.h"
+
 namespace weir::test {
 
 using http::Method;
@@ -31,22 +33,6 @@ struct FakeTransport::Address {
 };
 
 namespace {
-
-const char* name_of(Method method) {
-  switch (method) {
-    case Method::kGet:
-      return "GET";
-    case Method::kPost:
-      return "POST";
-    case Method::kPut:
-      return "PUT";
-    case Method::kPatch:
-      return "PATCH";
-    case Method::kDelete:
-      return "DELETE";
-  }
-  return "";
-}
 
 // The only selectors we use: a label exists.
 bool selected(const json& object, const std::map<std::string, std::string>& query) {
@@ -272,7 +258,7 @@ Response FakeTransport::serve(const Request& request) {
 Result<Response> FakeTransport::send(const Request& request, http::Deadline, std::stop_token stop) {
   if (stop.stop_requested()) return Error{Code::kCancelled, "stopped"};
   const std::lock_guard lock(mutex_);
-  const std::string line = std::string(name_of(request.method)) + " " + request.path;
+  const std::string line = std::string(method_name(request.method)) + " " + request.path;
   requests_.push_back(line);
   bodies_.push_back(request.body);
   last_headers_ = request.headers;
