@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The steady bottleneck (objective `async`, compat `pipedream`): the smallest possible maximum of
+// stage and boundary times over all cuts into a chain of stages (planner.md 3, step 4). One device
+// class; a stage on r ranks costs (W + 4 (r-1) P / (bw r)) / r, a boundary 2 cut / (bw r) with the
+// r of both sides. No memory test.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "operator/planner/dag.h"
+#include "operator/planner/ideals.h"
+
+namespace weir::planner {
+
+struct BottleneckProblem {
+  int devices = 1;                // at most so many are used
+  double bytes_per_second = 1e9;  // one level
+  bool transfers = true;          // false: boundaries cost nothing
+  double tolerance = 1e-6;        // relative width of the interval at the end
+  IdealLimits limits;
+  std::int64_t most_pairs = 4'000'000'000;  // budget of the exact search; over it: status gap
+};
+
+enum class Certainty : unsigned char { kOptimal, kGap, kHeuristic };
+
+struct BottleneckStage {
+  std::vector<int> nodes;  // of the Dag, rising
+  int ranks = 1;
+};
+
+struct BottleneckPlan {
+  std::vector<BottleneckStage> stages;
+  double value = 0, lower_bound = 0;  // seconds; of the plan, and of any plan
+  Certainty certainty = Certainty::kHeuristic;
+  std::size_t ideals = 0, boundaries = 0;  // boundaries: ideals in the hardest question
+  std::int64_t pairs = 0;
+};
+
+BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem);
+
+// Seconds of a stage and of a boundary in this cost model.
+double bottleneck_stage_seconds(std::int64_t work_nanoseconds, std::int64_t parameter_bytes,
+                                int ranks, double bytes_per_second);
+double bottleneck_boundary_seconds(std::int64_t cut_bytes, int ranks, double bytes_per_second);
+// The largest of all, recomputed from the stages alone.
+double bottleneck_value(const Dag& dag, const BottleneckProblem& problem,
+                        const std::vector<BottleneckStage>& stages);
+
+}  // namespace weir::planner
