@@ -1,22 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a model into stages and gives each a rank. Pure. Here: the exact dynamic program over a
-// chain of layers; ranks of one replica, one rank per stage. What a PlanReport promises is in
-// planner.md 1.6.
+// Cuts a model into stages, gives each stage devices, and puts the ranks on servers (planner.md).
+// Pure and deterministic: equal input gives an equal plan, for any number of threads. What a
+// PlanReport promises is in planner.md 1.6; which parts are exact in the README of this folder.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "operator/planner/model/model.h"
+#include "operator/planner/report.h"
 #include "worker/base/result.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::planner {
 
+enum class Objective : unsigned char { kSync, kAsync };  // time of a step; steady bottleneck
+enum class CapRule : unsigned char { kKfkb, kSlack, kBoth };
+enum class Compat : unsigned char {  // cost models of earlier planners (planner.md 5.4)
+  kNone,
+  kPipedream,
+  kPipedreamNoTransfer,
+  kSync0,
+  kDapple,
+  kSailor
+};
+
 struct Request {
-  int global_batch = 0;
+  int global_batch = 0;                 // 0: from micro_batches
   std::optional<int> micro_batch_size;  // unset: divisors of the global batch are tried
   std::optional<int> stages;            // unset: 1..number of devices
   schedule::Family family = schedule::Family::kKfkb;
@@ -24,21 +38,50 @@ struct Request {
   int k_min = 1, k_max = 8;      // clipped to M
   std::optional<int> k_initial;  // fixes k of this plan
   std::vector<int> caps;         // not empty: fixed by the user
+
+  Objective objective = Objective::kSync;
+  int data_parallel = 1;
+  int most_ranks_per_stage = 1;  // of one replica; 0 = as many as there are
+  bool use_all_devices = false;
+  CapRule cap_rule = CapRule::kKfkb;
+  Compat compat = Compat::kNone;
+  double tolerance = 1e-6;                  // of the bottleneck's bisection, relative
+  double min_gain = 0.03;                   // of switchShare; api.md minGainPercent
+  const schedule::Plan* current = nullptr;  // of equal placements the nearest to this one
+  bool sensitivity = false;                 // also fill sensitivity[]: more simulations
 };
 
-// The planner's part of a plan: schedule, micro_batches, stages, ranks, idle,
-// predicted_step_seconds. Revision, parent, trigger, uid and state are the caller's.
-struct PlanReport {
-  schedule::Plan plan;
-  std::vector<schedule::StageTime> stage_times;           // per stage, of one micro-batch
-  std::vector<std::int64_t> boundary_bytes;               // per boundary, of one micro-batch
-  std::vector<std::int64_t> memory_bytes;                 // per stage
-  double objective_seconds = 0, lower_bound_seconds = 0;  // of the cost model; equal when exact
+struct Limits {
+  std::int64_t ideals = 2'000'000;
+  std::int64_t memory_bytes = std::int64_t{1} << 30;
+  int threads = 1;
+  std::int64_t simulated_events = 2'000'000;  // planner.md 3, step 8; the operator allows 2e5
+  // Asked now and then from any of the threads; true: stop, and answer with the best so far, status
+  // "heuristic". Empty: never.
+  std::function<bool()> stop;
+};
+
+// Orders and ideals per model, for planning again with other links (planner.md 3, Re-planning).
+// One caller at a time.
+class PlanCache {
+ public:
+  PlanCache();
+  ~PlanCache();
+  PlanCache(PlanCache&&) noexcept;
+  PlanCache& operator=(PlanCache&&) noexcept;
+
+  struct Contents;
+  Contents& contents() { return *contents_; }
+
+ private:
+  std::unique_ptr<Contents> contents_;
 };
 
 // Errors: kInvalid with one line that names what does not fit (no stage fits into memory, batch not
-// divisible, ...).
+// divisible, ...); kNotFound when the input is right and no plan fits.
 Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Request& request);
+Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Request& request,
+                        const Limits& limits, PlanCache* cache = nullptr);
 
 // Stage times and boundary bytes of an existing cut, for the tuner. ranks[s] runs stage s.
 struct PipelineCosts {

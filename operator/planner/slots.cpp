@@ -12,8 +12,12 @@ namespace {
 
 constexpr std::size_t kMostOrders = 5040;  // 7!
 
+// A rate that depends on the message's size is taken at that of large messages; what is reported
+// uses the true one.
 LinkTime time_of(const LinkRate& rate) {
-  return {.seconds_per_byte = 1 / rate.bytes_per_second, .latency = to_seconds(rate.latency)};
+  constexpr std::int64_t kLargeMessage = 16'000'000;
+  return {.seconds_per_byte = 1 / effective_rate(rate, kLargeMessage),
+          .latency = to_seconds(rate.latency)};
 }
 
 template <class T>
@@ -24,11 +28,10 @@ int index_in(std::vector<T>& list, const T& value) {
   return static_cast<int>(list.size()) - 1;
 }
 
-void add_kind(Slots& slots, const Device& device, int index, double reserve) {
+void add_kind(Slots& slots, const Device& device, int index, std::int64_t usable) {
   Kind kind;
   kind.device_class = static_cast<ClassIndex>(index_in(slots.classes, device.device_class));
-  kind.usable_bytes =
-      static_cast<std::int64_t>(static_cast<double>(device.memory_bytes) * (1 - reserve));
+  kind.usable_bytes = usable;
   kind.first_stage = device.first_stage;
   kind.last_stage = device.last_stage;
   const auto same = std::find_if(slots.kinds.begin(), slots.kinds.end(), [&](const Kind& other) {
@@ -128,18 +131,19 @@ Slots slots_of(const Cluster& cluster) {
   Slots slots;
   std::vector<std::string> nodes;
   for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
-    add_kind(slots, cluster.devices[d], static_cast<int>(d), cluster.memory_reserve);
+    add_kind(slots, cluster.devices[d], static_cast<int>(d),
+             usable_bytes(cluster, cluster.devices[d]));
     slots.node_of.push_back(index_in(nodes, cluster.devices[d].node));
   }
   slots.local = time_of(link_between(cluster, "", ""));
-  slots.usual = time_of({"", "", cluster.default_bytes_per_second, cluster.default_latency});
+  slots.usual = time_of({"", "", cluster.default_bytes_per_second, cluster.default_latency,
+                         cluster.default_share, cluster.default_curve});
   for (const LinkRate& rate : cluster.links) {
     const auto from = std::find(nodes.begin(), nodes.end(), rate.from_node);
     const auto to = std::find(nodes.begin(), nodes.end(), rate.to_node);
     if (from == nodes.end() || to == nodes.end() || from == to) continue;
-    slots.between.emplace(
-        std::pair(static_cast<int>(from - nodes.begin()), static_cast<int>(to - nodes.begin())),
-        time_of(rate));  // the first entry of a pair counts, as in link_between
+    slots.between[{static_cast<int>(from - nodes.begin()), static_cast<int>(to - nodes.begin())}] =
+        time_of(rate);  // the last entry of a pair counts, as in link_between
   }
   const std::vector<LinkTime> seen = links_in_use(slots, nodes.size(), cluster.devices.size());
   slots.uniform = seen.size() <= 1;

@@ -11,10 +11,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// Guess for two ranks on one node (planner.md 1.5).
-constexpr double kLocalBytesPerSecond = 12e9;
-constexpr nanoseconds kLocalLatency{5'000};
-
 nanoseconds scaled(nanoseconds time, double factor) {
   return nanoseconds(std::llround(static_cast<double>(time.count()) * factor));
 }
@@ -53,15 +49,6 @@ LayerTime layer_time(const Model& model, const Layer& layer, const std::string& 
     return result;
   }
   return between(*std::prev(at_least), *at_least, samples);
-}
-
-LinkRate link_between(const Cluster& cluster, const std::string& from_node,
-                      const std::string& to_node) {
-  if (from_node == to_node) return {from_node, to_node, kLocalBytesPerSecond, kLocalLatency};
-  for (const LinkRate& link : cluster.links) {
-    if (link.from_node == from_node && link.to_node == to_node) return link;
-  }
-  return {from_node, to_node, cluster.default_bytes_per_second, cluster.default_latency};
 }
 
 }  // namespace weir::planner

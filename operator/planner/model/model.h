@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner knows: the model's layers with times and sizes per device class, and the
-// cluster. Plain data (planner.md 1).
+// What the planner knows: the model's layers with times and sizes per device class. Plain data
+// (planner.md 1).
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "operator/planner/model/cluster.h"
 
 namespace weir::planner {
 
@@ -36,34 +38,9 @@ struct Model {
   std::vector<std::pair<int, int>> edges;  // empty: a chain in the order of layers
 };
 
-struct Device {  // one rank
-  std::string pod, pod_uid, ip, node, device_class, worker_group;
-  int local = 0;
-  int data_port = 7071;
-  int first_stage = 0, last_stage = 255;  // stageRange of its group
-  std::int64_t memory_bytes = 0;          // 0 = unknown: not a limit
-};
-
-struct LinkRate {
-  std::string from_node, to_node;
-  double bytes_per_second = 1.25e9;  // what co-tenants leave
-  std::chrono::nanoseconds latency{50'000};
-};
-
-struct Cluster {
-  std::vector<Device> devices;
-  std::vector<LinkRate> links;               // one direction each; others: the default
-  double default_bytes_per_second = 1.25e9;  // an unprobed link (operator.md 5)
-  std::chrono::nanoseconds default_latency{50'000};
-  double memory_reserve = 0.10;
-};
-
 // Times of `samples` samples through one layer on one device class: by Scaling; a class without
 // times uses the first class.
 LayerTime layer_time(const Model& model, const Layer& layer, const std::string& device_class,
                      int samples);
-// The link from one node to another; same node: 12e9 B/s, 5 us (planner.md 1.5).
-LinkRate link_between(const Cluster& cluster, const std::string& from_node,
-                      const std::string& to_node);
 
 }  // namespace weir::planner
