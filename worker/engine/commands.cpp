@@ -125,6 +125,10 @@ void Engine::on_abort(const AbortCommand& command) {
 
 void Engine::on_peer_lost(const PeerLostCommand& command) {
   if (!generation_ || !generation_->trains()) return;  // known already, or nothing to drop
+  if (leaving() && in_step_) {  // the peer may have left after this step: the links know
+    leave_now_ = true;
+    return;
+  }
   lost_ = command.reason;
 }
 
@@ -161,7 +165,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
                             .progress_deadline = settings_.progress_deadline,
                             .go_on = [this] {
                               take_commands();
-                              return !leaving() && !lost_ && !switch_due();
+                              return (!leaving() || one_more_step()) && !lost_ && !switch_due();
                             }};
     const SteadyTime since = parts_.clock.now();
     std::optional<StepHeaderBytes> bytes = ports.take_header();

@@ -3,6 +3,7 @@
 // stages: generation.cpp.
 #include "worker/engine/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/base/check.h"
@@ -14,11 +15,13 @@
 namespace weir::engine {
 namespace {
 
+using transport::Channel;
+
 constexpr const char* kRoom = "engine";
 constexpr auto kCommandSlice = std::chrono::milliseconds(100);
 // A peer that got COMMIT first closes its links first: look for our own COMMIT before crying.
 constexpr auto kCommitGrace = std::chrono::milliseconds(200);
-constexpr auto kLeaveDrain = std::chrono::seconds(2);  // for the last bytes when leaving
+constexpr auto kLeaveDrain = std::chrono::seconds(2);  // for the last bytes, beyond the grace
 
 }  // namespace
 
@@ -40,6 +43,13 @@ bool Engine::leave_overdue() const {
 std::vector<transport::LinkReport> Engine::links() const {
   const std::lock_guard lock(links_mutex_);
   return links_ ? links_->reports() : std::vector<transport::LinkReport>();
+}
+
+bool Engine::one_more_step() {
+  if (!leave_before_) leave_before_ = step_ + 1;
+  const bool trains = generation_ && generation_->trains() && generation_->ports;
+  return trains && !generation_->ports->first() && step_ < *leave_before_ && !leave_now_ &&
+         !leave_overdue() && !switch_due() && !generation_->ports->peer_left(Channel::kForward);
 }
 
 bool Engine::switch_due() const {
@@ -68,8 +78,10 @@ Ending Engine::run(const std::stop_token& stop) {
 
 std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   if (stop.stop_requested()) return Ending{Why::kStopped, "stopped"};
-  if (leaving()) {
-    drain(kLeaveDrain, stop);
+  if (leaving() && !one_more_step()) {
+    const SteadyTime grace_end{SteadyTime::duration(leave_at_.load())};
+    const std::chrono::nanoseconds left = grace_end - parts_.clock.now();
+    drain(std::max<std::chrono::nanoseconds>(left, kLeaveDrain), stop);
     return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
   }
   const bool idle = !generation_ || !generation_->placed;
@@ -107,6 +119,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .progress_deadline = settings_.progress_deadline,
                         .go_on = [this] {
                           take_commands();
+                          if (leaving() && !leave_before_) leave_before_ = step_ + 1;
                           return !leave_overdue() && !lost_ && !switch_due();
                         }};
   const StepOrder order{.plan = generation.current.plan,

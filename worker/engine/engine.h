@@ -60,6 +60,9 @@ class Engine {
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
   bool leaving() const { return leave_at_.load() != 0; }
   bool leave_overdue() const;
+  // A leaving rank still does the step that the stages before it may have begun, so that all ranks
+  // that leave together stand at the same step. Also notes at which step it heard of the leave.
+  bool one_more_step();
   bool switch_due() const;
 
   // commands.cpp: plans
@@ -94,12 +97,14 @@ class Engine {
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
   std::unique_ptr<Generation> generation_;
-  std::int64_t step_ = 0;            // next step of this rank
-  std::optional<std::string> lost_;  // the coordinator's PEER_LOST, until it is dealt with
-  bool others_finished_ = false;     // matters to an idle rank only
-  bool in_step_ = false;             // between its first op and its last
-  bool ever_ran_ = false;            // a generation got its GO
-  SteadyTime waiting_since_{};       // without a running generation
+  std::int64_t step_ = 0;                     // next step of this rank
+  std::optional<std::string> lost_;           // the coordinator's PEER_LOST, until it is dealt with
+  std::optional<std::int64_t> leave_before_;  // leaving: the first step that is not begun any more
+  bool leave_now_ = false;                    // leaving, and a peer is lost: nothing more is begun
+  bool others_finished_ = false;              // matters to an idle rank only
+  bool in_step_ = false;                      // between its first op and its last
+  bool ever_ran_ = false;                     // a generation got its GO
+  SteadyTime waiting_since_{};                // without a running generation
 
   mutable std::mutex links_mutex_;  // guards links_
   std::shared_ptr<transport::Communicator> links_;

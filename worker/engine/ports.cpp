@@ -125,6 +125,11 @@ Status Ports::free_slot(Channel channel) {
   return grant(inbox(channel));
 }
 
+bool Ports::peer_left(Channel channel) const {
+  const Inbox& box = inbox(channel);
+  return box.exists && communicator_->peer_left(box.port);
+}
+
 bool Ports::may_send(Channel channel) const {
   const Outbox& box = outbox(channel);
   return !box.exists || box.tensors < box.window;

@@ -48,6 +48,8 @@ class Ports {
   device::Buffer take_input(transport::Channel channel);  // of the next micro-batch in order
   // At the end of the op that consumed an input, before its result is sent.
   Status free_slot(transport::Channel channel);
+  // The peer that sends on this channel has left: what has not come by now never does.
+  bool peer_left(transport::Channel channel) const;
   bool may_send(transport::Channel channel) const;  // I3: the window has room
   void send(transport::Channel channel, device::Buffer tensor);
   bool drained() const;  // peers have every byte that was sent

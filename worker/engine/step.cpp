@@ -142,7 +142,9 @@ class Runner {
                             : forward ? IdleCause::kWaitForward
                                       : IdleCause::kWaitBackward;
     const SteadyTime start = parts_.clock.now();
-    const Status waited = wait_for_peer(parts_, start, stop_);
+    const std::optional<Channel> awaited =
+        arrived ? std::nullopt : std::optional(forward ? Channel::kForward : Channel::kBackward);
+    const Status waited = wait_for_peer(parts_, start, stop_, awaited);
     const nanoseconds took = parts_.clock.now() - start;
     idle_ += took;
     parts_.recorder.idle(cause, took);
@@ -189,11 +191,20 @@ class Runner {
 
 }  // namespace
 
-Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop) {
+Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
+                     std::optional<Channel> awaited) {
   for (;;) {
     WEIR_TRY(const bool came, parts.ports.pump(parts.clock.now() + kSlice, stop));
     if (came) return Unit{};
     if (!parts.go_on()) return Error{Code::kCancelled, "step was stopped"};
+    if (awaited && parts.ports.peer_left(*awaited)) {
+      WEIR_TRY(const bool was_there, parts.ports.pump(SteadyTime{}, stop));
+      if (was_there) return Unit{};
+      return Error{
+          Code::kUnavailable,
+          std::string(*awaited == Channel::kForward ? "the stage before" : "the next stage") +
+              " has left in the middle of a step"};
+    }
     if (parts.clock.now() - since >= parts.progress_deadline) {
       return Error{Code::kTimeout,
                    "no message from a peer for " +

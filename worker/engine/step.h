@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <vector>
 
@@ -48,8 +49,9 @@ struct StepOrder {
 // stage holds a part of the step's gradients: it must be reset.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
 
-// Waits until `ports` brings something or the slice is over; kTimeout after progress_deadline since
-// `since`.
-Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop);
+// Waits until `ports` brings something; kTimeout after progress_deadline since `since`,
+// kUnavailable when the peer that sends on `awaited` has left.
+Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
+                     std::optional<transport::Channel> awaited = std::nullopt);
 
 }  // namespace weir::engine

@@ -8,7 +8,7 @@
 // network. No call but wait() ever blocks: a small message may be written by the calling thread if
 // the socket takes it at once, all else is written behind its back.
 // A rank that ends its Communicator without a failure says goodbye: its neighbours do not fail, but
-// a send to it does, and what they still await from it fails when it was silent for too long.
+// a send to it does, and peer_left() tells those who still await something from it.
 #pragma once
 
 #include <chrono>
@@ -90,6 +90,9 @@ class Communicator {
   // again.
   virtual std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
                                          std::stop_token stop) = 0;
+  // The peer of this port has said goodbye. What it sent before is received, or will be by wait();
+  // nothing more comes.
+  virtual bool peer_left(const Port& /*port*/) const { return false; }
 
   virtual std::vector<LinkReport> reports() const = 0;
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -96,6 +96,21 @@ TEST(Engine, LeavesBetweenTwoSteps) {
   EXPECT_GE(group.records(1).size(), 3U);
 }
 
+TEST(Engine, RanksThatAreAskedToLeaveTogetherStandAtTheSameStep) {
+  constexpr int kStages = 3;
+  Group group("mlp", kStages, 1'000'000);
+  ASSERT_EQ(
+      group.start(plan_of(kStages, group.layers(), 4, Family::kOneFOneB, 1, Dispatch::kStrict)),
+      "");
+  ASSERT_TRUE(group.reaches(0, 3));
+
+  for (int s = kStages; s-- > 0;) group.engine(s).leave(kPatience);
+
+  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_EQ(group.records(0).size(), group.records(1).size());
+  EXPECT_EQ(group.records(0).size(), group.records(2).size());
+}
+
 TEST(Engine, ReportsAPeerWhoseLinksBreakAndWaitsForANewPlan) {
   constexpr int kSteps = 50;
   Group group("mlp", 2, kSteps);

@@ -2,6 +2,7 @@
 // A stage without arithmetic and a communicator that a test plays the peers of. One thread.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <deque>
@@ -97,6 +98,9 @@ class ScriptedCommunicator final : public transport::Communicator {
     completions_.pop_front();
     return completion;
   }
+  bool peer_left(const transport::Port& port) const override {
+    return std::find(left.begin(), left.end(), port) != left.end();
+  }
   std::vector<transport::LinkReport> reports() const override { return {}; }
   void abort(const std::string& reason) noexcept override { fail(reason); }
 
@@ -120,6 +124,7 @@ class ScriptedCommunicator final : public transport::Communicator {
         transport::Completion{.kind = transport::Completion::Kind::kFailed, .reason = reason};
   }
 
+  std::vector<transport::Port> left;  // their peers have said goodbye
   std::vector<std::pair<transport::Port, device::Buffer>> posted;
   std::vector<std::string> sent;
   std::vector<transport::Port> sent_ports;

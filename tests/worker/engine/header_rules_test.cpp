@@ -255,6 +255,67 @@ TEST(Engine, DropsTheStepWhenTheCoordinatorSaysThatAPeerIsLost) {
   EXPECT_TRUE(rank.lost.empty());  // the coordinator knows already
 }
 
+TEST(Engine, LeavesSoonFromAStepThatAPeerHasLeft) {
+  LastStage rank;
+  rank.on_wait = [&, stage_0 = stage_zero({header_text(header_of(0, 1))}),
+                  waits = 0](test::ScriptedCommunicator& peers) mutable {
+    if (++waits <= 2) return stage_0(peers);  // the header and one activation of two
+    rank.engine->leave(30s);
+    peers.left = {kActivationIn};
+  };
+  const auto begin = std::chrono::steady_clock::now();
+
+  EXPECT_EQ(rank.run().why, Why::kLeft);
+
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s) << "the grace was waited for";
+  EXPECT_TRUE(rank.records.empty());
+}
+
+TEST(Engine, DoesTheStepThatTheStageBeforeBeginsBeforeItLeaves) {
+  LastStage rank;
+  rank.settings.total_steps = 100;
+  rank.on_wait = [&, stage_0 = stage_zero({header_text(header_of(0, 1)),
+                                           header_text(header_of(1, 1))})](auto& peers) mutable {
+    rank.engine->leave(30s);  // while it waits for the first header
+    stage_0(peers);
+  };
+
+  EXPECT_EQ(rank.run().why, Why::kLeft);
+
+  EXPECT_EQ(rank.records.size(), 1U);
+}
+
+TEST(Engine, FinishesItsLastStepThoughALaterStageIsGoneAlready) {
+  LastStage rank;
+  rank.settings.total_steps = 100;
+  rank.on_wait =
+      [&, stage_0 = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))}),
+       waits = 0](auto& peers) mutable {
+        if (++waits == 2) {  // within the step
+          rank.engine->leave(30s);
+          rank.engine->switch_point().peer_lost("said by the coordinator");
+        }
+        stage_0(peers);
+      };
+
+  EXPECT_EQ(rank.run().why, Why::kLeft);
+
+  EXPECT_EQ(rank.records.size(), 1U);
+}
+
+TEST(Engine, DoesNotWaitForAHeaderOfAStageThatHasLeft) {
+  LastStage rank;
+  rank.on_wait = [&](test::ScriptedCommunicator& peers) {
+    rank.engine->leave(30s);
+    peers.left = {kActivationIn};
+  };
+  const auto begin = std::chrono::steady_clock::now();
+
+  EXPECT_EQ(rank.run().why, Why::kLeft);
+
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+}
+
 TEST(Engine, EndsWhenNoPlanComesInTime) {
   LastStage rank;
   rank.settings.startup_timeout = 0s;

@@ -210,6 +210,33 @@ TEST(Step, FailsWithThePeersReasonWhenALinkBreaks) {
   EXPECT_EQ(record.error().message, "stage 0 closed the link in a message");
 }
 
+TEST(Step, FailsSoonWhenThePeerThatItWaitsForHasLeft) {
+  Rank rank(plan_of(schedule::Family::kOneFOneB, 1, 2), 1);
+  rank.peers.on_wait = [&] {
+    if (rank.peers.left.empty()) rank.peers.deliver(kActivationIn);
+    rank.peers.left = {kActivationIn};
+  };
+
+  const auto record = rank.run();
+
+  ASSERT_FALSE(record);
+  EXPECT_EQ(record.error().code, Code::kUnavailable);
+  EXPECT_EQ(record.error().message, "the stage before has left in the middle of a step");
+  EXPECT_THAT(rank.journal_of("FB"), ElementsAre("F0", "B0"));
+  EXPECT_LT(rank.recorder.read().wait_forward_seconds, 0.1);  // the progress deadline is 1 s
+}
+
+TEST(Step, DoesNotMindThatAPeerWithNothingLeftToSendHasLeft) {
+  Rank rank(plan_of(schedule::Family::kOneFOneB, 1, 2), 1);
+  rank.peers.on_wait = [&] {
+    rank.peers.deliver(kActivationIn);
+    rank.peers.deliver(kActivationIn);
+    rank.peers.left = {kActivationIn};
+  };
+
+  EXPECT_TRUE(rank.run());
+}
+
 TEST(Step, RunsAForwardThatArrivedDuringAnOpBeforeTheNextBackward) {
   schedule::Plan plan = plan_of(schedule::Family::kKfkb, 2, 4);
   plan.schedule.dispatch = schedule::Dispatch::kHint;

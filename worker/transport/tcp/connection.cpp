@@ -38,11 +38,7 @@ void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
   owner_ = owner;
   hooks_ = std::move(hooks);
   writer_.start(owner, {.drained = hooks_.drained,
-                        .blocked =
-                            [this] {
-                              asks_writable_ = true;
-                              ask();
-                            },
+                        .blocked = [this] { block(); },
                         .failed = [this](const std::string& reason) { write_failed(reason); }});
   reader_.start({.begin = [this](const FrameHeader& frame) { return begin(frame); },
                  .complete = hooks_.complete,
@@ -52,36 +48,43 @@ void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
                                   const auto keep = owner.lock();
                                   if (keep) ready(readable, writable);
                                 });
-  asks_readable_ = true;
   ask();
 }
 
 void Connection::ask() {
-  if (!closed_) around_.watch.ask(watch_id_, asks_readable_, asks_writable_);
+  if (closed_) return;
+  if (around_.engine_drives) return around_.wake_engine();  // it arm()s when it stops
+  asked_readable_ = true;
+  asked_writable_ = blocked_;
+  around_.watch.ask(watch_id_, true, asked_writable_);
 }
 
-// On the io thread. What was asked for is used up; what did not come is asked for again.
+void Connection::block() {
+  blocked_ = true;
+  ask();
+}
+
+void Connection::unblocked() {
+  if (!blocked_.exchange(false)) return;
+  writer_.unblocked(FrameWriter::Patience::kNone);
+}
+
+// On the io thread.
 void Connection::ready(bool readable, bool writable) {
   const std::lock_guard lock(mutex_);
-  if (closed_) return;
-  const bool reads = readable && asks_readable_;
-  const bool writes = writable && asks_writable_;
-  if (reads) asks_readable_ = false;
-  if (writes) asks_writable_ = false;
-  if (writes) writer_.unblocked();
-  if (reads && !around_.engine_reads) {
+  asked_readable_ = asked_writable_ = false;
+  if (closed_ || around_.engine_drives) return;
+  if (writable && blocked_.exchange(false)) writer_.unblocked(FrameWriter::Patience::kShort);
+  if (readable && !closed_) {
     pump();
     if (!closed_) hooks_.read();
-    asks_readable_ = true;
   }
-  if (asks_readable_ || asks_writable_) ask();
+  ask();
 }
 
 void Connection::arm() {
   const std::lock_guard lock(mutex_);
-  if (asks_readable_) return;
-  asks_readable_ = true;
-  ask();
+  if (!asked_readable_ || (blocked_ && !asked_writable_)) ask();
 }
 
 void Connection::end(bool goodbye) {

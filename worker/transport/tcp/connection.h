@@ -38,8 +38,9 @@ struct Surroundings {
   std::chrono::nanoseconds dead_after{0};
   boost::asio::io_context& context;
   SocketWatch& watch;
-  // While it is true, the io thread leaves reading to the engine thread.
-  const std::atomic<bool>& engine_reads;
+  // While it is true, the engine thread waits for the sockets and the io thread leaves them to it.
+  const std::atomic<bool>& engine_drives;
+  std::function<void()> wake_engine;  // if it waits: the sockets that it should wait for changed
 };
 
 class Connection {
@@ -61,15 +62,17 @@ class Connection {
   const PeerAddress& peer() const { return peer_; }
   int descriptor() const { return descriptor_; }
   std::mutex& mutex() { return mutex_; }
-  void arm();  // the io thread reads from now on
+  bool blocked() const { return blocked_; }      // there is something to write, but no room
+  bool peer_left() const { return peer_left_; }  // it has said goodbye
+  void arm();                                    // the io thread takes over
   // Ends the connection; with goodbye, the peer does not take it for a failure.
   void end(bool goodbye);
 
   void start(std::weak_ptr<void> owner, Hooks hooks);
   void pump() { reader_.pump(); }  // reads what is there
+  void unblocked();                // by the engine thread: there is room
   FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
   FrameWriter& writer() { return writer_; }
-  bool peer_left() const { return peer_left_; }
   bool ended() const { return closed_ || lost_; }
 
   // Fails when the peer was silent for too long.
@@ -81,6 +84,7 @@ class Connection {
  private:
   void ready(bool readable, bool writable);
   void ask();
+  void block();
   Result<std::span<std::byte>> begin(const FrameHeader& header);
   void lost(const Error& error);
   void write_failed(const std::string& reason);
@@ -97,11 +101,12 @@ class Connection {
   std::weak_ptr<void> owner_;
   Hooks hooks_;
   std::uint64_t watch_id_ = 0;
-  bool asks_readable_ = false;
-  bool asks_writable_ = false;
+  bool asked_readable_ = false;  // of the watch, since it last told
+  bool asked_writable_ = false;
+  std::atomic<bool> blocked_ = false;
   bool closed_ = false;
-  bool peer_left_ = false;  // said goodbye
-  bool lost_ = false;       // and closed
+  std::atomic<bool> peer_left_ = false;
+  bool lost_ = false;  // and closed
 };
 
 }  // namespace weir::transport::tcp

@@ -19,10 +19,14 @@ class EnginePoll {
 
   void add(int descriptor);  // before the first wait()
 
-  // Returns when something may have happened; ready(i) then says whether descriptor i has input.
-  // Engine thread.
+  // Returns when something may have happened; then readable(i) and writable(i) say what. Engine
+  // thread.
   void wait(std::chrono::steady_clock::time_point deadline, const std::stop_token& stop);
-  bool ready(std::size_t i) const { return polled_[i + 1].revents != 0; }
+  bool readable(std::size_t i) const { return (polled_[i + 1].revents & ~POLLOUT) != 0; }
+  bool writable(std::size_t i) const { return (polled_[i + 1].revents & ~POLLIN) != 0; }
+  void ask_writable(std::size_t i, bool wanted) {
+    polled_[i + 1].events = wanted ? POLLIN | POLLOUT : POLLIN;
+  }
   void drop(std::size_t i) { polled_[i + 1].fd = -1; }  // poll() passes over it
 
   void wake() noexcept;  // any thread

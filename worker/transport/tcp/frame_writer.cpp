@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include <boost/asio/post.hpp>
-
 namespace weir::transport::tcp {
 namespace {
 
@@ -19,7 +17,7 @@ constexpr std::chrono::microseconds kShortWait{100};
 
 FrameWriter::FrameWriter(DataSocket& socket, asio::io_context& context, std::mutex& mutex,
                          std::optional<Pacer> pacer)
-    : socket_(socket), context_(context), mutex_(mutex), pacer_(std::move(pacer)), timer_(context) {
+    : socket_(socket), mutex_(mutex), pacer_(std::move(pacer)), timer_(context) {
   parts_.reserve(kMaxParts);
 }
 
@@ -49,7 +47,6 @@ void FrameWriter::flush(Patience patience) {
   if (waiting_ || writing_ || stopped_ || entries_.empty()) return;
   std::size_t budget = kWriteBudget;
   while (!entries_.empty()) {
-    if (budget == 0) return flush_later();
     const std::size_t asked = gather(budget);
     if (asked == 0) return;  // paced: the timer comes back
     const auto written = write_parts(asked, patience);
@@ -60,7 +57,8 @@ void FrameWriter::flush(Patience patience) {
     }
     consume(*written);
     budget -= std::min(budget, *written);
-    if (*written < asked && !has_room_) {  // the socket is full
+    // The socket is full, or it is the turn of others.
+    if ((*written < asked && !has_room_) || (budget == 0 && !entries_.empty())) {
       waiting_ = true;
       return hooks_.blocked();
     }
@@ -142,18 +140,9 @@ void FrameWriter::consume(std::size_t bytes) {
   }
 }
 
-void FrameWriter::unblocked() {
+void FrameWriter::unblocked(Patience patience) {
   waiting_ = false;
-  flush(Patience::kShort);
-}
-
-void FrameWriter::flush_later() {
-  waiting_ = true;
-  asio::post(context_, [this, keep = owner_.lock()] {
-    const std::lock_guard lock(mutex_);
-    waiting_ = false;
-    flush(Patience::kShort);
-  });
+  flush(patience);
 }
 
 void FrameWriter::await_time(Pacer::Time time) {

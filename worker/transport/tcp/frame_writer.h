@@ -27,8 +27,8 @@ namespace weir::transport::tcp {
 class FrameWriter {
  public:
   struct Hooks {
-    std::function<void()> drained;  // all is written
-    std::function<void()> blocked;  // the socket is full: call unblocked() when it is not
+    std::function<void()> drained;                   // all is written
+    std::function<void()> blocked;                   // call unblocked() when the socket has room
     std::function<void(const std::string&)> failed;  // the connection broke; final
   };
 
@@ -44,7 +44,7 @@ class FrameWriter {
   // kShort: waits a moment for room in the socket, for the io thread.
   enum class Patience : unsigned char { kNone, kShort };
   void flush(Patience patience = Patience::kNone);
-  void unblocked();
+  void unblocked(Patience patience);
   bool empty() const { return entries_.empty(); }
   // What a flush() would try to write now.
   std::size_t ready_bytes() const { return waiting_ || writing_ ? 0 : pending_bytes_; }
@@ -68,11 +68,9 @@ class FrameWriter {
   std::size_t paced_limit(Entry& entry);
   void consume(std::size_t bytes);
   Result<std::size_t> write_parts(std::size_t asked, Patience patience);
-  void flush_later();
   void await_time(Pacer::Time time);
 
   DataSocket& socket_;
-  boost::asio::io_context& context_;
   std::mutex& mutex_;
   std::optional<Pacer> pacer_;
   Pacer::Chunk chunk_;

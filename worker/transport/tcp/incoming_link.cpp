@@ -41,9 +41,10 @@ void IncomingLink::flush() {
   connection_.writer().flush();
 }
 
-bool IncomingLink::read() {
+bool IncomingLink::serve(bool readable, bool writable) {
   const std::lock_guard lock(connection_.mutex());
-  connection_.pump();
+  if (writable) connection_.unblocked();
+  if (readable) connection_.pump();
   return !connection_.ended();
 }
 

@@ -30,9 +30,9 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   void start(Hooks hooks);
   void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() tells the peer
   void flush();                                            // acknowledgements and credits
-  // What is there, by the engine thread; what it answers waits for a flush(). False: the connection
-  // has ended.
-  bool read();
+  // By the engine thread: reads and writes as the socket allows; what it answers waits for a
+  // flush(). False: the connection has ended.
+  bool serve(bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
   Connection& connection() { return connection_; }
 

@@ -58,7 +58,8 @@ void Links::add(Joined joined) {
                             .dead_after = options_.dead_after,
                             .context = context_,
                             .watch = *watch_,
-                            .engine_reads = engine_reads_};
+                            .engine_drives = engine_drives_,
+                            .wake_engine = [this] { wake_engine(); }};
   if (port.sending) {
     outgoing_[channel] = std::make_shared<OutgoingLink>(std::move(joined), around, pacer_of(port));
   } else {
@@ -109,7 +110,7 @@ void Links::complete(Completion::Kind kind, const Port& port, std::uint64_t sequ
   const bool room =
       completions_.try_push({kind, port, static_cast<std::int64_t>(sequence), std::string()});
   WEIR_CHECK(room || failed_, "the engine reads its completions");
-  if (engine_sleeps_) engine_poll_.wake();
+  wake_engine();
 }
 
 void Links::beat() {
@@ -143,8 +144,13 @@ void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
   WEIR_CHECK(port.sending && link && link->connection().port() == port, "a port of this stage");
   WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
   if (failed()) return;
-  if (!link->send(std::move(buffer), bytes)) {
-    boost::asio::post(context_, [link] { link->flush(); });
+  switch (link->send(std::move(buffer), bytes)) {
+    case OutgoingLink::Sent::kWritten:
+      return;
+    case OutgoingLink::Sent::kMuch:
+      return boost::asio::post(context_, [link] { link->flush(); });
+    case OutgoingLink::Sent::kSoon:
+      return keep_house_soon();
   }
 }
 
@@ -169,48 +175,57 @@ std::optional<Completion> Links::wait(Time deadline, const std::stop_token& stop
   if (auto completion = done()) return completion;
   if (steady_clock::now() >= deadline || stop.stop_requested()) return std::nullopt;
 
-  engine_reads_ = true;
-  auto completion = read_until(deadline, stop);
-  engine_reads_ = false;
+  engine_drives_ = true;
+  auto completion = drive_until(deadline, stop);
+  engine_drives_ = false;
   keep_house_soon();
   return completion;
 }
 
-std::optional<Completion> Links::read_until(Time deadline, const std::stop_token& stop) {
+std::optional<Completion> Links::drive_until(Time deadline, const std::stop_token& stop) {
   for (;;) {
-    engine_sleeps_ = true;  // before looking: whoever completes something from here on wakes us
-    auto completion = done();
-    const bool over = stop.stop_requested() || steady_clock::now() >= deadline;
-    if (!completion && !over) {
-      for (const auto& link : incoming_) {
-        if (link) link->flush();
-      }
-      engine_poll_.wait(deadline, stop);
-    }
-    engine_sleeps_ = false;
-    if (completion || over) return completion;
+    if (auto completion = done()) return completion;
+    if (stop.stop_requested() || steady_clock::now() >= deadline) return std::nullopt;
 
-    read_ready();
+    flush_all();
+    engine_sleeps_ = true;  // from here on others wake us; what they did before, we see now
+    for (std::size_t i = 0; i < connections_.size(); ++i) {
+      engine_poll_.ask_writable(i, connections_[i]->blocked());
+    }
+    auto completion = done();
+    if (!completion) engine_poll_.wait(deadline, stop);
+    engine_sleeps_ = false;
+    if (completion) return completion;
+    serve_ready();
+  }
+}
+
+void Links::wake_engine() {
+  if (engine_sleeps_) engine_poll_.wake();
+}
+
+// The engine thread is about to sleep: all that it owes the peers leaves before.
+void Links::flush_all() {
+  for (const auto& link : outgoing_) {
+    if (link) link->flush_small();
+  }
+  for (const auto& link : incoming_) {
+    if (link) link->flush();
   }
 }
 
 // Connections in the order of connections_.
-void Links::read_ready() {
+void Links::serve_ready() {
   std::size_t index = 0;
-  for (const auto& link : outgoing_) {
-    if (!link) continue;
-    if (engine_poll_.ready(index)) {
-      const OutgoingLink::Read read = link->read();
-      if (!read.open) engine_poll_.drop(index);
-      if (read.much) boost::asio::post(context_, [link] { link->flush(); });
-    }
+  const auto serve = [&](const auto& link) {
+    if (!link) return;
+    const bool readable = engine_poll_.readable(index);
+    const bool writable = engine_poll_.writable(index);
+    if ((readable || writable) && !link->serve(readable, writable)) engine_poll_.drop(index);
     ++index;
-  }
-  for (const auto& link : incoming_) {
-    if (!link) continue;
-    if (engine_poll_.ready(index) && !link->read()) engine_poll_.drop(index);
-    ++index;
-  }
+  };
+  for (const auto& link : outgoing_) serve(link);
+  for (const auto& link : incoming_) serve(link);
 }
 
 // On the engine thread, which has stopped waiting or posted a receive. At once if that is rare;
@@ -238,10 +253,8 @@ void Links::start_house_timer(Time time) {
 
 // The peers hear of arrivals and credits, and the io thread takes the sockets over.
 void Links::keep_house() {
-  if (engine_reads_) return;  // it does all that, and calls keep_house_soon() when it stops
-  for (const auto& link : incoming_) {
-    if (link) link->flush();
-  }
+  if (engine_drives_) return;  // it does all that, and calls keep_house_soon() when it stops
+  flush_all();
   for (Connection* connection : connections_) connection->arm();
 }
 
@@ -254,6 +267,12 @@ void Links::fail(const Port& port, const std::string& reason) {
   failed_ = true;
   engine_poll_.wake();
   boost::asio::post(context_, [this, keep = shared_from_this()] { close(false); });
+}
+
+bool Links::peer_left(const Port& port) const {
+  const std::size_t channel = index_of(port.channel);
+  if (port.sending) return outgoing_[channel] && outgoing_[channel]->connection().peer_left();
+  return incoming_[channel] && incoming_[channel]->connection().peer_left();
 }
 
 std::vector<LinkReport> Links::reports() const {

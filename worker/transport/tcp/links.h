@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links of one generation, worked by two threads. While the engine thread waits for completions
-// it reads the sockets itself, and a small message it writes at once: a hop then costs one wake-up,
-// as with plain sockets. All else, and everything while the engine computes, is the io thread's.
+// it reads and writes the sockets itself, and a small message it writes at once: a hop then costs
+// one wake-up, as with plain sockets. All else, and everything while the engine computes, is the io
+// thread's.
 // Each connection has a mutex; nothing is held while a thread waits.
 #pragma once
 
@@ -45,6 +46,7 @@ class Links : public std::enable_shared_from_this<Links> {
   // Any thread.
   void fail(const Port& port, const std::string& reason);
   bool failed() const { return failed_; }
+  bool peer_left(const Port& port) const;
   std::vector<LinkReport> reports() const;
 
  private:
@@ -54,8 +56,10 @@ class Links : public std::enable_shared_from_this<Links> {
   void start_links();
   void complete(Completion::Kind kind, const Port& port, std::uint64_t sequence);
   std::optional<Completion> done();
-  std::optional<Completion> read_until(Time deadline, const std::stop_token& stop);
-  void read_ready();
+  std::optional<Completion> drive_until(Time deadline, const std::stop_token& stop);
+  void wake_engine();
+  void flush_all();
+  void serve_ready();
   void keep_house_soon();
   void keep_house();
   void start_house_timer(Time time);
@@ -69,7 +73,7 @@ class Links : public std::enable_shared_from_this<Links> {
   boost::asio::steady_timer beat_timer_;  // io thread
   Time last_beat_{};
 
-  std::atomic<bool> engine_reads_ = false;
+  std::atomic<bool> engine_drives_ = false;
   std::atomic<bool> engine_sleeps_ = false;  // within EnginePoll::wait
   EnginePoll engine_poll_;
 

@@ -12,6 +12,9 @@ using std::chrono::steady_clock;
 // The calling thread writes so much if the socket takes it at once: about 10 us, less than it takes
 // to wake the io thread.
 constexpr std::size_t kWrittenAtOnce = 65'536 + 1024;
+// When the peer has so many to work on, another small one need not leave alone.
+constexpr std::size_t kManyInFlight = 8;
+constexpr std::size_t kSmall = 1024;
 constexpr int kQuickPings = 4;  // a round trip time is known before the first step ends
 // A peer that grants more than this has lost count.
 constexpr std::uint64_t kMostCreditsAhead = 1U << 20U;
@@ -39,18 +42,19 @@ void OutgoingLink::start(Hooks hooks) {
   connection_.writer().flush();
 }
 
-bool OutgoingLink::send(device::Buffer buffer, std::size_t bytes) {
+OutgoingLink::Sent OutgoingLink::send(device::Buffer buffer, std::size_t bytes) {
   {
     const std::lock_guard lock(inbox_mutex_);
     inbox_.push_back({std::move(buffer), bytes});
   }
   const std::unique_lock lock(connection_.mutex(), std::try_to_lock);
-  if (!lock) return false;
+  if (!lock) return Sent::kMuch;
   take_inbox();
-  if (connection_.writer().ready_bytes() > kWrittenAtOnce) return false;
+  if (connection_.writer().ready_bytes() > kWrittenAtOnce) return Sent::kMuch;
+  if (bytes <= kSmall && in_flight_.size() >= kManyInFlight) return Sent::kSoon;
   connection_.writer().flush();
   note_waiting();
-  return true;
+  return Sent::kWritten;
 }
 
 void OutgoingLink::flush() {
@@ -60,12 +64,19 @@ void OutgoingLink::flush() {
   note_waiting();
 }
 
-OutgoingLink::Read OutgoingLink::read() {
+void OutgoingLink::flush_small() {
   const std::lock_guard lock(connection_.mutex());
-  connection_.pump();
-  const bool much = connection_.writer().ready_bytes() > kWrittenAtOnce;
-  if (!much) connection_.writer().flush();
-  return {.open = !connection_.ended(), .much = much};
+  if (connection_.writer().ready_bytes() <= kWrittenAtOnce) connection_.writer().flush();
+}
+
+bool OutgoingLink::serve(bool readable, bool writable) {
+  const std::lock_guard lock(connection_.mutex());
+  if (writable) connection_.unblocked();
+  if (readable) {
+    connection_.pump();
+    connection_.writer().flush();  // credits that came start messages at once
+  }
+  return !connection_.ended();
 }
 
 void OutgoingLink::take_inbox() {

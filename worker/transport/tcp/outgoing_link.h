@@ -29,16 +29,16 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   OutgoingLink(Joined joined, const Surroundings& around, std::optional<Pacer> pacer);
 
   void start(Hooks hooks);
-  // Never waits for a lock that is held while something is written. False: the io thread should
-  // flush(), since there is much to write or it is at work here.
-  bool send(device::Buffer buffer, std::size_t bytes);
-  void flush();  // io thread
-  // What is there, by the engine thread. much: the io thread should flush(), as credits came.
-  struct Read {
-    bool open = true;
-    bool much = false;
+  enum class Sent : unsigned char {
+    kWritten,
+    kMuch,  // is to be written: the io thread should flush()
+    kSoon,  // one of many small ones: flush_small() within a moment, to write several at once
   };
-  Read read();
+  Sent send(device::Buffer buffer, std::size_t bytes);
+  void flush();        // io thread
+  void flush_small();  // unless there is much
+  // By the engine thread: reads and writes as the socket allows. False: the connection has ended.
+  bool serve(bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
   Connection& connection() { return connection_; }
   LinkCounters counters() const;

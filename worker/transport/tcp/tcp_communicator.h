@@ -34,6 +34,7 @@ class TcpCommunicator final : public Communicator {
                                  std::stop_token stop) override {
     return links_->wait(deadline, stop);
   }
+  bool peer_left(const Port& port) const override { return links_->peer_left(port); }
   std::vector<LinkReport> reports() const override { return links_->reports(); }
   void abort(const std::string& reason) noexcept override { links_->fail({}, reason); }
 

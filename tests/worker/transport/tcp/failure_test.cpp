@@ -154,6 +154,7 @@ TEST(TcpFailure, StopEndsTheWaitAndTheGenerationLives) {
 TEST(TcpFailure, APeerThatLeavesWhenAllIsDoneBreaksNothing) {
   Pipeline pipeline(3);
   pipeline.ranks[1]->receive(from(2, Channel::kBackward), make_buffer(1), 1);  // of the next step
+  EXPECT_FALSE(pipeline.ranks[1]->peer_left(from(2, Channel::kBackward)));
   pipeline.ranks[2].reset();
 
   // The others still work with one another.
@@ -164,6 +165,8 @@ TEST(TcpFailure, APeerThatLeavesWhenAllIsDoneBreaksNothing) {
   const std::clock_t used = std::clock();
   EXPECT_FALSE(pipeline.ranks[1]->wait(soon(100ms), {}));
   EXPECT_LT(std::clock() - used, CLOCKS_PER_SEC / 20) << "the closed sockets must not keep it busy";
+  EXPECT_TRUE(pipeline.ranks[1]->peer_left(from(2, Channel::kBackward)));
+  EXPECT_FALSE(pipeline.ranks[1]->peer_left(from(0)));
 
   // A message for the one that left can never arrive.
   pipeline.ranks[1]->send(to(2), pattern(5, 5), 5);
