@@ -2,17 +2,18 @@
 #include "operator/app/check_command.h"
 
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "operator/app/prometheus_auth.h"
+#include "operator/control/job_key.h"
 #include "operator/kube/auth.h"
-#include "operator/kube/client.h"
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kube/kube_config.h"
-#include "worker/base/clock.h"
 #include "worker/http/server.h"
 
 namespace weir::operator_app {
@@ -21,58 +22,73 @@ namespace {
 using nlohmann::json;
 
 constexpr std::chrono::seconds kLimit{10};
+constexpr auto kVolcano = "scheduling.volcano.sh";
+
+enum class Where : unsigned char { kJobs, kOwn, kCluster };
 
 struct Permission {
-  const char *group, *resource, *subresource, *verb;
-  bool own_namespace;  // in the operator's namespace, else where jobs are watched
+  const char *group, *resource;
+  std::vector<const char*> verbs;
+  Where where = Where::kJobs;
+  const char* name = "";          // only this object
+  const char* without = nullptr;  // what is lost without it, when the operator can do without
 };
-// api.md 12.
-constexpr Permission kPermissions[] = {
-    {"weir.dev", "pipelinejobs", "", "list", false},
-    {"weir.dev", "pipelinejobs", "", "watch", false},
-    {"weir.dev", "pipelinejobs", "", "delete", false},
-    {"weir.dev", "pipelinejobs", "status", "patch", false},
-    {"", "pods", "", "list", false},
-    {"", "pods", "", "watch", false},
-    {"", "pods", "", "create", false},
-    {"", "pods", "", "delete", false},
-    {"", "services", "", "create", false},
-    {"", "services", "", "watch", false},
-    {"", "configmaps", "", "create", false},
-    {"", "configmaps", "", "patch", false},
-    {"", "configmaps", "", "delete", false},
-    {"events.k8s.io", "events", "", "create", false},
-    {"authentication.k8s.io", "tokenreviews", "", "create", false},
-    {"coordination.k8s.io", "leases", "", "create", true},
-    {"", "secrets", "", "create", true},
-};
+
+// api.md 12, whole.
+const std::vector<Permission>& permissions() {
+  static const std::vector<Permission> all{
+      {"weir.dev", "pipelinejobs", {"get", "list", "watch", "delete"}},
+      {"weir.dev", "pipelinejobs/status", {"get", "patch"}},
+      {"weir.dev", "pipelinejobs/finalizers", {"update"}},
+      {"", "pods", {"get", "list", "watch", "create", "patch", "delete"}},
+      {"", "services", {"get", "list", "watch", "create", "patch", "delete"}},
+      {"", "configmaps", {"get", "list", "watch", "create", "patch", "delete"}},
+      {"events.k8s.io", "events", {"create", "patch"}},
+      {"authentication.k8s.io", "tokenreviews", {"create"}, Where::kCluster},
+      {"coordination.k8s.io", "leases", {"create"}, Where::kOwn},
+      {"coordination.k8s.io", "leases", {"get", "update"}, Where::kOwn, "weir-operator"},
+      {"", "secrets", {"create"}, Where::kOwn},
+      {"", "secrets", {"get", "update"}, Where::kOwn, control_server::kKeysSecret},
+      {"", "nodes", {"get", "list", "watch"}, Where::kCluster, "", "plans use no topology"},
+      {kVolcano,
+       "podgroups",
+       {"get", "list", "watch", "create", "patch", "delete"},
+       Where::kJobs,
+       "",
+       "no gangs of Volcano"},
+  };
+  return all;
+}
 
 class Report {
  public:
+  explicit Report(std::ostream& out) : out_(out) {}
   void line(bool good, const std::string& what, const std::string& why = "") {
-    std::cout << (good ? "ok       " : "MISSING  ") << what << (why.empty() ? "" : ": " + why)
-              << "\n";
+    out_ << (good ? "ok       " : "MISSING  ") << what << (why.empty() ? "" : ": " + why) << "\n";
     missing_ += good ? 0 : 1;
   }
   // Worth knowing, not missing.
-  void note(const std::string& what) { std::cout << "note     " << what << "\n"; }
+  void note(const std::string& what) { out_ << "note     " << what << "\n"; }
   int missing() const { return missing_; }
 
  private:
+  std::ostream& out_;
   int missing_ = 0;
 };
 
-bool allowed(kube::Client& client, const Permission& permission, const std::string& ns,
-             std::string& why) {
+bool allowed(kube::Client& client, const Permission& permission, const char* verb,
+             const std::string& ns, std::string& why) {
+  const std::string whole = permission.resource;
+  const auto slash = whole.find('/');
+  json attributes{{"group", permission.group},
+                  {"resource", whole.substr(0, slash)},
+                  {"verb", verb},
+                  {"namespace", ns},
+                  {"name", permission.name}};
+  if (slash != whole.npos) attributes["subresource"] = whole.substr(slash + 1);
   const json review = {{"apiVersion", "authorization.k8s.io/v1"},
                        {"kind", "SelfSubjectAccessReview"},
-                       {"spec",
-                        {{"resourceAttributes",
-                          {{"group", permission.group},
-                           {"resource", permission.resource},
-                           {"subresource", permission.subresource},
-                           {"verb", permission.verb},
-                           {"namespace", ns}}}}}};
+                       {"spec", {{"resourceAttributes", attributes}}}};
   const auto answer = client.create(kube::access_reviews(), "", review.dump());
   if (!answer) {
     why = answer.error().message;
@@ -83,49 +99,118 @@ bool allowed(kube::Client& client, const Permission& permission, const std::stri
   return status.is_object() && status.value("allowed", false);
 }
 
-void check_prometheus(const Options& options, Clock& clock, Report& report) {
-  if (options.prometheus_url.empty()) {
-    report.line(false, "Prometheus", "not configured (--prometheus-url): jobs are not adapted");
-    return;
+void check_permission(kube::Client& client, const Permission& permission, const std::string& ns,
+                      Report& report) {
+  std::string granted, refused, why;
+  for (const char* verb : permission.verbs) {
+    std::string& list = allowed(client, permission, verb, ns, why) ? granted : refused;
+    list += (list.empty() ? "" : ", ") + std::string(verb);
   }
-  http::Options to;
-  to.base_url = options.prometheus_url;
-  to.ca_file = options.prometheus_ca_file;
-  const auto transport = kube::make_cpprest_transport(to);
-  kube::TokenSource token("", options.prometheus_bearer_token_file, clock);
+  const std::string where = permission.where == Where::kCluster ? ""
+                            : ns.empty()                        ? " in all namespaces"
+                                                                : " in " + ns;
+  const std::string name = *permission.name == '\0' ? "" : " " + std::string(permission.name);
+  const std::string what = " " + std::string(permission.resource) + name + where;
+  if (refused.empty()) return report.line(true, "may " + granted + what);
+  if (permission.without != nullptr) {
+    return report.note("may not " + refused + what + ": " + permission.without);
+  }
+  report.line(false, "may not " + refused + what, why);
+}
+
+void check_permissions(const Options& options, kube::Client& client, Report& report) {
+  std::vector<std::string> jobs_in = options.watch_namespaces;
+  if (jobs_in.empty()) jobs_in = {""};
+  for (const Permission& permission : permissions()) {
+    switch (permission.where) {
+      case Where::kJobs:
+        for (const std::string& ns : jobs_in) check_permission(client, permission, ns, report);
+        break;
+      case Where::kOwn:
+        check_permission(client, permission, options.namespace_name, report);
+        break;
+      case Where::kCluster:
+        check_permission(client, permission, "", report);
+        break;
+    }
+  }
+}
+
+// Number of series of a metric; nothing when the answer is no vector.
+std::optional<std::size_t> series_in(const std::string& text) {
+  const json body = json::parse(text, nullptr, false);
+  const json::json_pointer result("/data/result");
+  if (!body.is_object() || !body.contains(result) || !body[result].is_array()) return std::nullopt;
+  return body[result].size();
+}
+
+void check_prometheus(const Options& options, const CheckParts& parts, Report& report) {
+  if (parts.prometheus == nullptr) {
+    return report.note("Prometheus is not configured (--prometheus-url): jobs are not adapted");
+  }
   http::Request request;
   request.path = "/api/v1/query?query=" + http::percent_encoded("count(weir_link_bytes_total)");
-  if (!options.prometheus_bearer_token_file.empty()) {
-    request.headers.emplace_back("Authorization", "Bearer " + token.token());
-  }
-  const auto answer = transport->send(request, clock.now() + kLimit, {});
-  if (!answer) return report.line(false, "Prometheus", answer.error().message);
+  if (parts.authorization) request.headers.emplace_back("Authorization", parts.authorization());
+  const auto answer = parts.prometheus->send(request, parts.clock.now() + kLimit, {});
+  const std::string what = "Prometheus at " + options.prometheus_url;
+  if (!answer) return report.line(false, what, answer.error().message);
   if (answer->status != 200) {
-    return report.line(false, "Prometheus", "HTTP " + std::to_string(answer->status));
+    return report.line(false, what, "HTTP " + std::to_string(answer->status));
   }
-  report.line(true, "Prometheus answers");
-  const json body = json::parse(answer->body, nullptr, false);
-  const json* result = nullptr;
-  if (body.is_object() && body.contains("data") && body["data"].is_object() &&
-      body["data"].contains("result")) {
-    result = &body["data"]["result"];
-  }
-  if (result != nullptr && result->is_array() && !result->empty()) {
-    report.line(true, "weir_link_bytes_total is scraped");
-  } else {
-    report.note(
-        "weir_link_bytes_total has no series: right as long as no job trains, else see the "
-        "annotations prometheus.io/scrape of its pods");
-  }
+  const auto series = series_in(answer->body);
+  if (!series) return report.line(false, what, "its answer is no result of a query");
+  report.line(true, what + " answers");
+  if (*series > 0) return report.line(true, "weir_link_bytes_total is scraped");
+  report.note(
+      "weir_link_bytes_total has no series: right as long as no job trains, else see the "
+      "annotations prometheus.io/scrape of its pods");
+}
+
+// The port is up when it speaks HTTP over TLS with a certificate of our own authority; the path is
+// one that it does not have.
+void check_control(const Options& options, const CheckParts& parts, Report& report) {
+  if (options.control_address.empty() || !parts.control) return;
+  const auto keys = control_server::read_keys(parts.client, options.namespace_name);
+  const auto transport = parts.control(keys ? control_server::bundle_of(keys->keys) : "");
+  const auto answer =
+      transport->send({http::Method::kGet, "/", {}, ""}, parts.clock.now() + kLimit, {});
+  const std::string what = "control API at " + options.control_address;
+  if (!answer) return report.line(false, what, answer.error().message);
+  report.line(true, what + " answers");
+  if (!keys) report.note("its certificate was not verified: " + keys.error().message);
 }
 
 }  // namespace
 
-int check_command(const Options& options) {
+int check_cluster(const Options& options, const CheckParts& parts) {
+  Report report(parts.out);
+  const std::string jobs_in =
+      options.watch_namespaces.empty() ? "" : options.watch_namespaces.front();
+  const auto served = parts.client.list(kube::pipeline_jobs(), jobs_in, "?limit=1");
+  if (!served && served.error().http_status == 0) {
+    parts.out << "MISSING  API server: " << served.error().message << "\n";
+    return 2;
+  }
+  const std::string crd = "CRD pipelinejobs.weir.dev";
+  if (served) {
+    report.line(true, crd + " is served");
+  } else if (served.error().http_status == 403) {
+    report.note(crd + ": unknown without the permission to list jobs");
+  } else {
+    report.line(false, crd,
+                served.error().http_status == 404 ? "not installed" : served.error().message);
+  }
+  check_permissions(options, parts.client, report);
+  check_prometheus(options, parts, report);
+  check_control(options, parts, report);
+  return report.missing() == 0 ? 0 : 1;
+}
+
+int check_command(const Options& given) {
   SystemClock clock;
   kube::init_http_threads();
-  set_log(LogLevel::kWarn, options.log_format);
-  const auto credentials = kube::load_credentials(options.kubeconfig, [](const std::string& name) {
+  set_log(LogLevel::kWarn, given.log_format);
+  const auto credentials = kube::load_credentials(given.kubeconfig, [](const std::string& name) {
     const char* value = std::getenv(name.c_str());
     return std::string(value == nullptr ? "" : value);
   });
@@ -133,33 +218,33 @@ int check_command(const Options& options) {
     std::cerr << credentials.error().message << "\n";
     return 2;
   }
-  const auto transport =
-      kube::make_cpprest_transport(kube::transport_options(*credentials), credentials->tls);
-  kube::TokenSource token(credentials->token, credentials->token_file, clock);
-  const auto client = kube::make_client(*transport, token, clock, {.request_limit = kLimit});
-  const std::string jobs_in =
-      options.watch_namespaces.empty() ? "" : options.watch_namespaces.front();
-  const std::string own =
-      !options.namespace_name.empty() ? options.namespace_name : credentials->namespace_name;
-  Report report;
-  const auto served = client->list(kube::pipeline_jobs(), jobs_in, "?limit=1");
-  if (!served && served.error().http_status == 0) {
-    std::cerr << "API server " << credentials->server << ": " << served.error().message << "\n";
+  Options options = given;
+  if (options.namespace_name.empty()) options.namespace_name = credentials->namespace_name;
+  if (options.namespace_name.empty()) options.namespace_name = "default";
+  try {
+    const auto api =
+        kube::make_cpprest_transport(kube::transport_options(*credentials), credentials->tls);
+    std::unique_ptr<http::Transport> prometheus;
+    if (!options.prometheus_url.empty()) {
+      http::Options to;
+      to.base_url = options.prometheus_url;
+      to.ca_file = options.prometheus_ca_file;
+      prometheus = kube::make_cpprest_transport(to);
+    }
+    kube::TokenSource token(credentials->token, credentials->token_file, clock);
+    const auto client = kube::make_client(*api, token, clock, {.request_limit = kLimit});
+    return check_cluster(
+        options, {*client, clock, std::cout, prometheus.get(),
+                  prometheus_authorization(options, clock), [&options](const std::string& ca_pem) {
+                    http::Options to;
+                    to.base_url = "https://" + options.control_address;
+                    return kube::make_cpprest_transport(
+                        to, {.ca_pem = ca_pem, .insecure = ca_pem.empty()});
+                  }});
+  } catch (const std::exception& e) {  // cpprestsdk, of a malformed URL
+    std::cerr << "malformed URL: " << e.what() << "\n";
     return 2;
   }
-  report.line(served || served.error().http_status == 403, "CRD pipelinejobs.weir.dev is served",
-              served ? "" : served.error().message);
-  for (const Permission& permission : kPermissions) {
-    std::string why;
-    const std::string slash = *permission.subresource != '\0' ? "/" : "";
-    const bool good = allowed(*client, permission, permission.own_namespace ? own : jobs_in, why);
-    report.line(good,
-                std::string("permission to ") + permission.verb + " " + permission.resource +
-                    slash + permission.subresource,
-                why);
-  }
-  check_prometheus(options, clock, report);
-  return report.missing() == 0 ? 0 : 1;
 }
 
 }  // namespace weir::operator_app

@@ -111,7 +111,7 @@ Status open_metrics(RunState& state) {
     return {{"weir_operator_info",
              "Version of the operator.",
              telemetry::Type::kGauge,
-             {{{{"version", kVersion}, {"revision", kRevision}}, 1, {}}}}};
+             {{{{"version", kVersion}, {"revision", revision()}}, 1, {}}}}};
   });
   return Unit{};
 }

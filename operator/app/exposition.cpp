@@ -132,40 +132,4 @@ Family PlanChanges::family(const std::vector<JobFacts>& jobs) {
   return family;
 }
 
-std::function<void(const char*, int, std::chrono::nanoseconds)> client_observer(
-    telemetry::Endpoint& metrics) {
-  auto& took = metrics.histogram("rest_client_request_duration_seconds",
-                                 "Time of requests to the API server.", {},
-                                 {0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60});
-  return [&metrics, &took](const char* method, int http_status, std::chrono::nanoseconds time) {
-    took.observe(to_seconds(time));
-    metrics
-        .counter("rest_client_requests_total", "Requests to the API server.",
-                 {{"method", method},
-                  {"code", http_status == 0 ? "<error>" : std::to_string(http_status)}})
-        .add();
-  };
-}
-
-std::function<void(const char*, std::chrono::nanoseconds)> reconcile_observer(
-    telemetry::Endpoint& metrics) {
-  const Labels controller = {{"controller", "pipelinejob"}};
-  std::map<std::string, telemetry::Counter*> results;
-  for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
-    results[result] =
-        &metrics.counter("controller_runtime_reconcile_total", "Reconcile passes by result.",
-                         with(controller, "result", result));
-  }
-  auto& errors = metrics.counter("controller_runtime_reconcile_errors_total",
-                                 "Reconcile passes that ended with an error.", controller);
-  auto& took = metrics.histogram("controller_runtime_reconcile_time_seconds",
-                                 "Time of a reconcile pass.", controller,
-                                 {0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60});
-  return [results, &errors, &took](const char* result, std::chrono::nanoseconds time) {
-    results.at(result)->add();
-    if (std::string_view(result) == "error") errors.add();
-    took.observe(to_seconds(time));
-  };
-}
-
 }  // namespace weir::operator_app

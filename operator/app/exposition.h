@@ -11,6 +11,7 @@
 
 #include "operator/api/pipeline_job.h"
 #include "operator/cache/snapshot.h"
+#include "operator/controller/work_queue.h"
 #include "operator/estimator/estimates.h"
 #include "worker/base/clock.h"
 #include "worker/telemetry/metric.h"
@@ -42,6 +43,14 @@ std::function<void(const char* method, int http_status, std::chrono::nanoseconds
 client_observer(telemetry::Endpoint& metrics);
 // controller_runtime_reconcile_*.
 std::function<void(const char* result, std::chrono::nanoseconds took)> reconcile_observer(
+    telemetry::Endpoint& metrics);
+// workqueue_* as client-go names them; the gauges among them are in queue_families.
+controller::QueueHooks queue_hooks(telemetry::Endpoint& metrics);
+std::vector<telemetry::Family> queue_families(const controller::WorkQueue& queue);
+// weir_planner_seconds by kind, weir_plan_apply_seconds by tier.
+std::function<void(const char* kind, std::chrono::nanoseconds took)> planner_observer(
+    telemetry::Endpoint& metrics);
+std::function<void(const std::string& tier, std::chrono::nanoseconds took)> apply_observer(
     telemetry::Endpoint& metrics);
 
 }  // namespace weir::operator_app

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <pthread.h>
 
+#include "operator/app/prometheus_auth.h"
 #include "operator/app/run_state.h"
 #include "worker/base/random.h"
 
@@ -11,17 +12,14 @@ namespace {
 
 constexpr std::chrono::seconds kReconcilesEnd{30}, kEventsEnd{1};  // operator.md 4, clean stop
 constexpr std::chrono::seconds kRequestsEnd{2};
+constexpr std::chrono::hours kCertificateLook{1};
 
 Status make_metrics_source(RunState& state) {
   metrics::SourceOptions options;
   options.scrape_interval = state.options.prometheus_scrape_interval;
   options.namespace_label = state.options.prometheus_namespace_label;
   options.extra_matchers = state.options.prometheus_extra_matchers;
-  if (!state.options.prometheus_bearer_token_file.empty()) {
-    state.prometheus_token = std::make_unique<kube::TokenSource>(
-        "", state.options.prometheus_bearer_token_file, state.clock);
-    options.authorization = [&state] { return "Bearer " + state.prometheus_token->token(); };
-  }
+  options.authorization = prometheus_authorization(state.options, state.clock);
   auto& took = state.metrics->histogram("weir_metrics_query_seconds", "Time of Prometheus queries.",
                                         {}, {0.01, 0.03, 0.1, 0.3, 1, 3, 10});
   std::map<std::string, telemetry::Counter*> errors;
@@ -63,7 +61,7 @@ Status make_controller(RunState& state) {
                                     state.clock,
                                     [&state] { return state.elector->may_write(); },
                                     [&state] { return state.control_url(); },
-                                    [&state] { return state.keys.authority.certificate_pem; }};
+                                    [&state] { return state.certificates->bundle(); }};
   controller::ControllerOptions options;
   options.threads = state.options.concurrent_reconciles;
   options.tunables.scrape_interval = state.options.prometheus_scrape_interval;
@@ -75,6 +73,9 @@ Status make_controller(RunState& state) {
   };
   options.leading_since = [&state] { return state.elector->leading_since(); };
   options.observe = reconcile_observer(*state.metrics);
+  options.planned = planner_observer(*state.metrics);
+  options.applied = apply_observer(*state.metrics);
+  options.queue = queue_hooks(*state.metrics);
   state.controller = std::make_unique<controller::Controller>(std::move(parts), std::move(options));
   state.hub->on_change([&state](const std::string& key) { state.controller->queue().add(key); });
   return Unit{};
@@ -90,8 +91,9 @@ std::vector<telemetry::Family> collect(RunState& state) {
   };
   gauge("leader_election_master_status", "1 while this replica leads.", {{"name", "weir-operator"}},
         state.elector->leading() ? 1 : 0);
-  gauge("workqueue_depth", "Jobs that wait for a reconcile.", {{"name", "pipelinejob"}},
-        static_cast<double>(state.controller->queue().depth()));
+  for (auto& family : queue_families(state.controller->queue())) {
+    families.push_back(std::move(family));
+  }
   gauge("weir_control_polls", "Open polls for a plan.", {},
         static_cast<double>(state.hub->open_polls()));
   return families;
@@ -143,8 +145,8 @@ Status wait_for_stop(RunState& state) {
   state.ready = true;
   log_info("app", "ready", {{"control", state.control_url()}});
   while (!state.stop.stop_requested()) {
-    state.clock.sleep_until(state.clock.now() + std::chrono::hours(1), state.stop.get_token());
-    renew_leaf(state);
+    state.clock.sleep_until(state.clock.now() + kCertificateLook, state.stop.get_token());
+    if (!state.stop.stop_requested()) renew_certificates(state);
   }
   return Unit{};
 }

@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
       case Command::kCheck:
         return check_command(parsed.options);
       case Command::kVersion:
-        std::printf("weir-operator %s (%s)\n", kVersion, kRevision);
+        std::printf("weir-operator %s (%s)\n", kVersion, revision());
         return 0;
     }
   } catch (const std::exception& e) {

@@ -70,6 +70,8 @@ void add_prometheus(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
                  "file with a token for Prometheus");
+  app.add_option("--prometheus-basic-auth-dir", options.prometheus_basic_auth_dir,
+                 "folder with files username and password for Prometheus");
   app.add_option("--prometheus-ca-file", options.prometheus_ca_file,
                  "the only CA that may vouch for Prometheus (https)");
   app.add_option("--prometheus-extra-matchers", options.prometheus_extra_matchers,
@@ -141,6 +143,9 @@ Parsed parse_options(int argc, const char* const* argv) {
   CLI::App* check = app.add_subcommand("check", "say what is missing in this cluster");
   add_cluster(*check, options);
   add_prometheus(*check, options);
+  check->add_option(
+      "--control-address", options.control_address,
+      "host:port of the control API to try, such as weir-operator.weir-system.svc:8443");
   app.add_subcommand("version", "print the version");
   try {
     std::deque<std::string> storage;
@@ -148,6 +153,11 @@ Parsed parse_options(int argc, const char* const* argv) {
     app.parse(static_cast<int>(arguments.size()), arguments.data());
     if (options.renew_deadline >= options.lease_duration) {
       throw CLI::ValidationError("--renew-deadline", "must be below --lease-duration");
+    }
+    if (!options.prometheus_basic_auth_dir.empty() &&
+        !options.prometheus_bearer_token_file.empty()) {
+      throw CLI::ValidationError("--prometheus-basic-auth-dir",
+                                 "excludes --prometheus-bearer-token-file");
     }
   } catch (const CLI::ParseError& e) {
     const int code = app.exit(e, std::cout, std::cerr);

@@ -29,6 +29,8 @@ struct Options {
   std::chrono::seconds prometheus_scrape_interval{5};
   std::string prometheus_namespace_label = "namespace";
   std::string prometheus_bearer_token_file, prometheus_ca_file, prometheus_extra_matchers;
+  std::string prometheus_basic_auth_dir;  // with files username and password
+  std::string control_address;            // check: host:port of a control API to try, "" = none
 
   int control_port = 8443, metrics_port = 8080, health_port = 8081;
   std::string control_service = "weir-operator";

@@ -15,8 +15,8 @@
 #include "operator/app/step_list.h"
 #include "operator/app/watches.h"
 #include "operator/cache/object_cache.h"
+#include "operator/control/certificate_keeper.h"
 #include "operator/control/hub.h"
-#include "operator/control/job_key.h"
 #include "operator/control/server.h"
 #include "operator/controller/controller.h"
 #include "operator/controller/metrics_loop.h"
@@ -47,7 +47,7 @@ struct RunState {
   std::string namespace_name, identity;
   std::vector<std::string> scopes;  // watched namespaces, {""} = all
   std::unique_ptr<http::Transport> api, lease_api, prometheus;
-  std::unique_ptr<kube::TokenSource> token, prometheus_token;
+  std::unique_ptr<kube::TokenSource> token;
   std::unique_ptr<telemetry::Endpoint> metrics;
   std::unique_ptr<kube::Client> client, lease_client;
   std::unique_ptr<http::Server> health;
@@ -63,8 +63,7 @@ struct RunState {
   PlanChanges plan_changes;
   std::unique_ptr<kube::Client> review_client;  // TokenReviews have a budget of their own
   std::unique_ptr<control_server::TokenReviewer> reviewer;
-  control_server::Keys keys;
-  SystemTime leaf_issued{};
+  std::unique_ptr<control_server::CertificateKeeper> certificates;
 
   std::unique_ptr<Watches> watches;
   std::unique_ptr<control_server::ControlServer> control;
@@ -83,8 +82,8 @@ std::vector<RunStep> leading_steps();     // objects that work only while this r
 std::vector<RunStep> cache_steps();
 std::vector<RunStep> serving_steps();  // watches, control API
 std::vector<RunStep> lease_steps();    // lease, then wait
-// A new leaf certificate when the old one is near its end; called by the waiting main thread.
-void renew_leaf(RunState& state);
+// New certificates when old ones are near their end; called each hour by the waiting main thread.
+void renew_certificates(RunState& state);
 
 // Exit code: 0 stopped on request, 1 failed.
 int run_command(const Options& options);

@@ -37,18 +37,12 @@ Status fill_caches(RunState& state) {
 }
 
 Status ensure_operator_keys(RunState& state) {
-  WEIR_TRY(state.keys, control_server::ensure_keys(*state.client, state.namespace_name,
-                                                   state.clock.system_now()));
-  return Unit{};
-}
-
-Result<http::TlsIdentity> issue_leaf(RunState& state) {
-  state.leaf_issued = state.clock.system_now();
-  return control_server::issue_leaf(
-      state.keys.authority,
-      control_server::control_names(state.options.control_service, state.namespace_name,
-                                    state.options.pod_ip),
-      state.leaf_issued);
+  state.certificates =
+      std::make_unique<control_server::CertificateKeeper>(control_server::CertificateKeeper::Parts{
+          *state.client, state.clock, state.namespace_name,
+          control_server::control_names(state.options.control_service, state.namespace_name,
+                                        state.options.pod_ip)});
+  return state.certificates->load();
 }
 
 Status serve_control(RunState& state) {
@@ -62,9 +56,9 @@ Status serve_control(RunState& state) {
 
   control_server::ControlOptions options;
   options.port = options.leader_port = state.options.control_port;
-  WEIR_TRY(options.tls, issue_leaf(state));
+  WEIR_TRY(options.tls, state.certificates->issue());
   control_server::ControlParts parts{*state.cache, *state.hub, *state.reviewer, state.clock,
-                                     state.keys.seed};
+                                     state.certificates->seed()};
   parts.leading = [&state] { return state.elector->leading(); };
   parts.leader = [&state] { return state.elector->holder(); };
   telemetry::Endpoint& metrics = *state.metrics;
@@ -91,15 +85,19 @@ Status serve_control(RunState& state) {
 
 }  // namespace
 
-void renew_leaf(RunState& state) {
-  const auto left = state.leaf_issued + control_server::kLeafLife - state.clock.system_now();
-  if (left > control_server::kLeafRenew) return;
-  if (const auto leaf = issue_leaf(state)) {
-    state.control->set_tls(*leaf);
-    log_info("app", "new certificate of the control API");
-  } else {
-    log_error("app", "no new certificate of the control API", {{"error", leaf.error().message}});
+void renew_certificates(RunState& state) {
+  const auto changes = state.certificates->refresh(state.elector->may_write());
+  if (!changes) {
+    log_warn("app", "certificates of the control API were not looked at",
+             {{"error", changes.error().message}});
+    return;
   }
+  if (changes->leaf) {
+    state.control->set_tls(*changes->leaf);
+    log_info("app", "new certificate of the control API");
+  }
+  if (!changes->bundle) return;
+  for (const std::string& key : state.cache->job_keys()) state.controller->queue().add(key, true);
 }
 
 std::string RunState::control_url() const {

@@ -5,13 +5,12 @@
 #ifndef WEIR_VERSION
 #define WEIR_VERSION "0.0.0"
 #endif
-#ifndef WEIR_REVISION
-#define WEIR_REVISION "unknown"
-#endif
 
 namespace weir::operator_app {
 
 constexpr const char* kVersion = WEIR_VERSION;
-constexpr const char* kRevision = WEIR_REVISION;
+// `git describe` of the sources when the build was configured, or the cache variable WEIR_REVISION;
+// "unknown" outside of a checkout. In a file of its own: a new commit compiles that one anew.
+const char* revision();
 
 }  // namespace weir::operator_app

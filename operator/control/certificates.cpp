@@ -102,6 +102,20 @@ Authority make_authority(SystemTime now) {
   return {pem_of(certificate.get()), pem_of(key.get())};
 }
 
+std::optional<Validity> validity(const std::string& certificate_pem) {
+  const Bio text = memory(certificate_pem);
+  const X509Ptr certificate(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr), X509_free);
+  ERR_clear_error();
+  if (!certificate) return std::nullopt;
+  const auto time_of = [](const ASN1_TIME* time) {
+    std::tm parts{};
+    ASN1_TIME_to_tm(time, &parts);
+    return std::chrono::system_clock::from_time_t(timegm(&parts));
+  };
+  return Validity{time_of(X509_get0_notBefore(certificate.get())) + kClockSkew,
+                  time_of(X509_get0_notAfter(certificate.get()))};
+}
+
 Result<http::TlsIdentity> issue_leaf(const Authority& authority,
                                      const std::vector<std::string>& names, SystemTime now) {
   const Bio issuer_text = memory(authority.certificate_pem);

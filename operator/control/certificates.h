@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,12 @@ struct Authority {
 };
 
 Authority make_authority(SystemTime now);
+
+struct Validity {
+  SystemTime from{}, until{};  // from: when it was made; notBefore is some minutes earlier
+};
+// Of the first certificate in the text; nothing when it cannot be read.
+std::optional<Validity> validity(const std::string& certificate_pem);
 
 // For these DNS names and IP addresses; the chain holds the leaf only. kInvalid: the authority
 // cannot be read.

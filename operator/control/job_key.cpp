@@ -33,7 +33,27 @@ Result<Keys> decode_keys(const std::string& secret) {
   WEIR_TRY(keys.authority.certificate_pem, entry(data, "ca.crt"));
   WEIR_TRY(keys.authority.key_pem, entry(data, "ca.key"));
   WEIR_TRY(keys.seed, entry(data, "seed"));
+  if (data.contains("next.crt")) {
+    keys.next.emplace();
+    WEIR_TRY(keys.next->certificate_pem, entry(data, "next.crt"));
+    WEIR_TRY(keys.next->key_pem, entry(data, "next.key"));
+  }
+  if (data.contains("retired.crt")) {
+    WEIR_TRY(keys.retired_pem, entry(data, "retired.crt"));
+  }
   return keys;
+}
+
+json data_of(const Keys& keys) {
+  json data{{"ca.crt", to_base64(keys.authority.certificate_pem)},
+            {"ca.key", to_base64(keys.authority.key_pem)},
+            {"seed", to_base64(keys.seed)}};
+  if (keys.next) {
+    data["next.crt"] = to_base64(keys.next->certificate_pem);
+    data["next.key"] = to_base64(keys.next->key_pem);
+  }
+  if (!keys.retired_pem.empty()) data["retired.crt"] = to_base64(keys.retired_pem);
+  return data;
 }
 
 std::string encode_keys(const Keys& keys, const std::string& namespace_name) {
@@ -44,10 +64,7 @@ std::string encode_keys(const Keys& keys, const std::string& namespace_name) {
                 {"namespace", namespace_name},
                 {"labels", {{"app.kubernetes.io/part-of", "weir-operator"}}}}},
               {"type", "Opaque"},
-              {"data",
-               {{"ca.crt", to_base64(keys.authority.certificate_pem)},
-                {"ca.key", to_base64(keys.authority.key_pem)},
-                {"seed", to_base64(keys.seed)}}}}
+              {"data", data_of(keys)}}
       .dump();
 }
 
@@ -59,6 +76,28 @@ Error failed(const char* verb, const kube::ApiError& error) {
 
 std::string key_of_job(const std::string& seed, const std::string& job_uid) {
   return hmac_sha256(seed, job_uid);
+}
+
+std::string bundle_of(const Keys& keys) {
+  return keys.authority.certificate_pem + (keys.next ? keys.next->certificate_pem : "") +
+         keys.retired_pem;
+}
+
+Result<FoundKeys> read_keys(kube::Client& client, const std::string& namespace_name) {
+  auto found = client.get(kube::secrets(), namespace_name, kKeysSecret);
+  if (!found) return failed("get", found.error());
+  WEIR_TRY(Keys keys, decode_keys(*found));
+  return FoundKeys{std::move(keys), *std::move(found)};
+}
+
+Status write_keys(kube::Client& client, const std::string& namespace_name,
+                  const std::string& found_json, const Keys& keys) {
+  json object = json::parse(found_json, nullptr, false);
+  if (!object.is_object()) return Error{Code::kInvalid, std::string("Secret ") + kKeysSecret};
+  object["data"] = data_of(keys);
+  const auto written = client.update(kube::secrets(), namespace_name, kKeysSecret, object.dump());
+  if (!written) return failed("update", written.error());
+  return Unit{};
 }
 
 Result<Keys> ensure_keys(kube::Client& client, const std::string& namespace_name, SystemTime now) {

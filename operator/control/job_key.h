@@ -3,6 +3,7 @@
 // which every replica derives alike (api.md 9).
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "operator/control/certificates.h"
@@ -16,8 +17,12 @@ constexpr const char* kKeysSecret = "weir-operator-keys";
 
 struct Keys {
   Authority authority;
-  std::string seed;  // 32 raw bytes
+  std::string seed;               // 32 raw bytes
+  std::optional<Authority> next;  // announced, signs later
+  std::string retired_pem;        // the certificate before, "" = none
 };
+// What workers must trust: the authority, the next and the retired one.
+std::string bundle_of(const Keys& keys);
 
 // HMAC-SHA256(seed, job uid): 32 raw bytes.
 std::string key_of_job(const std::string& seed, const std::string& job_uid);
@@ -25,5 +30,15 @@ std::string key_of_job(const std::string& seed, const std::string& job_uid);
 // Reads the Secret in the operator's own namespace; creates it if it is absent, and reads it when
 // another replica was faster. Blocks. kInvalid: a Secret of that name without our data.
 Result<Keys> ensure_keys(kube::Client& client, const std::string& namespace_name, SystemTime now);
+
+// The Secret as it is, with its JSON for write_keys.
+struct FoundKeys {
+  Keys keys;
+  std::string json;
+};
+Result<FoundKeys> read_keys(kube::Client& client, const std::string& namespace_name);
+// PUT with the version of `found_json`: of two writers one gets kConflict.
+Status write_keys(kube::Client& client, const std::string& namespace_name,
+                  const std::string& found_json, const Keys& keys);
 
 }  // namespace weir::control_server

@@ -2,7 +2,9 @@
 #include "operator/controller/controller.h"
 
 #include <algorithm>
+#include <cctype>
 #include <pthread.h>
+#include <string_view>
 #include <utility>
 
 #include "operator/api/decode.h"
@@ -26,6 +28,14 @@ constexpr seconds kProfileErrorKept{5};
 constexpr seconds kForeignKept{30};
 constexpr seconds kHopelessAgain{60};
 constexpr int kWarnAfterFailures = 10;  // style.md 6: a normal retry is debug
+
+constexpr auto kEvaluate = "evaluate";
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
 
 bool is_plan_of(const api::ConfigMap& map, const api::PipelineJob& job) {
   return map.meta.owner_uid == job.meta.uid &&
@@ -54,11 +64,22 @@ bool passes_by_itself(const kube::ApiError& error) {
 
 }  // namespace
 
+std::vector<std::string> plan_kinds() {
+  using schedule::Trigger;
+  std::vector<std::string> out{kEvaluate};
+  for (const Trigger trigger :
+       {Trigger::kInitial, Trigger::kRetune, Trigger::kRegroup, Trigger::kReplace,
+        Trigger::kRestart, Trigger::kResize, Trigger::kManual}) {
+    out.push_back(lower_case(schedule::name(trigger)));
+  }
+  return out;
+}
+
 Controller::Controller(Executor::Parts parts, ControllerOptions options)
     : parts_(std::move(parts)),
       options_(std::move(options)),
       executor_(parts_),
-      queue_(parts_.clock) {}
+      queue_(parts_.clock, options_.queue) {}
 
 Controller::~Controller() {
   stop(parts_.clock.now());
@@ -174,6 +195,40 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   return out;
 }
 
+void Controller::tell_planned(const std::vector<reconcile::Action>& actions,
+                              std::chrono::nanoseconds took) const {
+  if (!options_.planned) return;
+  std::string kind;
+  for (const reconcile::Action& action : actions) {
+    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
+      kind = lower_case(schedule::name(plan->plan.trigger));
+    } else if (kind.empty() && std::holds_alternative<reconcile::KeepAdaptationState>(action)) {
+      kind = kEvaluate;
+    }
+  }
+  if (!kind.empty()) options_.planned(kind.c_str(), took);
+}
+
+void Controller::tell_applied(const cache::JobView& view, JobMemory& memory,
+                              const std::vector<reconcile::Action>& actions) const {
+  for (const reconcile::Action& action : actions) {
+    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
+      memory.plan_made = {plan->plan.revision, parts_.clock.now()};
+    }
+    const auto* patch = std::get_if<reconcile::PatchStatus>(&action);
+    if (patch == nullptr || !memory.plan_made) continue;
+    const api::PlanStatus& plan = patch->status.plan;
+    if (plan.applied_revision != memory.plan_made->first ||
+        view.job->status.plan.applied_revision == plan.applied_revision) {
+      continue;
+    }
+    if (options_.applied) {
+      options_.applied(lower_case(plan.trigger), parts_.clock.now() - memory.plan_made->second);
+    }
+    memory.plan_made.reset();
+  }
+}
+
 // Reads, decides, acts. A conflict means that the cache was behind: read again, a few times.
 Executed Controller::pass(const std::string& key) {
   for (int tries = 1;; ++tries) {
@@ -193,15 +248,18 @@ Executed Controller::pass(const std::string& key) {
     }
     const auto memory = memory_of(key, view.job->meta.uid);
     forget_old_answers(*view.job, *memory);
-    const auto actions =
-        reconcile::reconcile(snapshot_of(key, view, *memory),
-                             options_.estimates(key, view.job->meta.uid), options_.tunables);
+    const auto snapshot = snapshot_of(key, view, *memory);
+    const SteadyTime begin = parts_.clock.now();
+    const auto actions = reconcile::reconcile(snapshot, options_.estimates(key, view.job->meta.uid),
+                                              options_.tunables);
+    tell_planned(actions, parts_.clock.now() - begin);
     if (!actions.empty() && !parts_.may_write()) {
       Executed later;
       later.requeue = kNotLeading;
       return later;
     }
     Executed executed = executor_.run(view, *memory, actions);
+    if (!executed.error) tell_applied(view, *memory, actions);
     if (memory->template_check && !memory->template_check->accepted) {
       executed.requeue = std::min<milliseconds>(executed.requeue.value_or(kRejectedAgain),
                                                 kRejectedAgain + seconds(1));

@@ -9,6 +9,7 @@
 
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
+#include "operator/controller/pass_log.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
 #include "worker/protocol/codec.h"
@@ -88,6 +89,7 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::PatchStatus& ac
       api::encode_status(pass.job, action.status, action.guarded));
   if (!answer) return answer.error();
   remember(pass, "PipelineJob", *answer);
+  log_conditions(pass.job, action.status);
   return std::nullopt;
 }
 
@@ -262,6 +264,7 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePods& act
     }
     done += count;
   }
+  log_new_pods(pass.job, action.pods.size());
   std::string told;
   for (const std::string& name : pass.conflicts) told += (told.empty() ? "" : ", ") + name;
   if (!told.empty() && told != pass.memory.env_conflicts_told) {
@@ -275,8 +278,7 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePods& act
 
 Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeletePod& action) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
-  log_info("controller", "deleting pod",
-           {{"job", pass.key}, {"pod", action.name}, {"why", action.why}});
+  log_deletion(pass.job, action.name, action.why);
   const auto answer =
       parts_.client.remove(kube::pods(), pass.job.meta.namespace_name, action.name, action.uid);
   // 409: the name belongs to another uid by now, so ours is gone.
@@ -291,6 +293,7 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePlan& act
                                                        protocol::encode_plan(action.plan)));
   if (!answer) return answer.error();  // 409: the cache is behind; never adopt what is there
   remember(pass, "ConfigMap", *answer);
+  log_new_plan(pass.job, action.plan);
   return std::nullopt;
 }
 

@@ -4,9 +4,11 @@
 // time uses it (the queue sees to that).
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "operator/controller/reconcile/snapshot.h"
 #include "worker/base/clock.h"
@@ -26,6 +28,8 @@ struct JobMemory {
   SteadyTime foreign_seen{};
   std::map<std::string, schedule::Plan> plans;  // decoded, by uid of their ConfigMap
   std::string env_conflicts_told;               // names, so that the event is sent once
+  // The newest plan made here and when, until the workers run it.
+  std::optional<std::pair<std::int64_t, SteadyTime>> plan_made;
 };
 
 }  // namespace weir::controller

@@ -14,25 +14,32 @@ constexpr std::chrono::seconds kIdleWait{1};
 }  // namespace
 
 void WorkQueue::add(const std::string& key, bool low_priority) {
+  bool fresh = false;
   {
     const std::lock_guard lock(mutex_);
-    add_locked(key, low_priority);
+    fresh = add_locked(key, low_priority);
   }
   changed_.notify_one();
+  tell_added(fresh ? 1 : 0);
 }
 
-void WorkQueue::add_locked(const std::string& key, bool low_priority) {
-  if (down_) return;
-  if (!dirty_.insert(key).second) {
+void WorkQueue::tell_added(int count) const {
+  for (; hooks_.added && count > 0; --count) hooks_.added();
+}
+
+bool WorkQueue::add_locked(const std::string& key, bool low_priority) {
+  if (down_) return false;
+  if (!dirty_.try_emplace(key, clock_.now()).second) {
     // A live change overtakes the first list.
     const auto waiting = std::ranges::find(ready_low_, key);
     if (!low_priority && waiting != ready_low_.end()) {
       ready_low_.erase(waiting);
       ready_.push_back(key);
     }
-    return;
+    return false;
   }
   if (!processing_.contains(key)) (low_priority ? ready_low_ : ready_).push_back(key);
+  return true;
 }
 
 void WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay) {
@@ -56,6 +63,7 @@ void WorkQueue::add_rate_limited(const std::string& key) {
                                                 kBackOffCap);
     ++count;
   }
+  if (hooks_.retried) hooks_.retried();
   add_after(key, delay);
 }
 
@@ -70,39 +78,58 @@ int WorkQueue::failures(const std::string& key) const {
   return found == failures_.end() ? 0 : found->second;
 }
 
-void WorkQueue::move_due_locked() {
+int WorkQueue::move_due_locked() {
   const SteadyTime now = clock_.now();
+  int added = 0;
   for (auto entry = later_.begin(); entry != later_.end();) {
     if (entry->second > now) {
       ++entry;
       continue;
     }
-    add_locked(entry->first, false);
+    added += add_locked(entry->first, false) ? 1 : 0;
     entry = later_.erase(entry);
   }
+  return added;
 }
 
-std::optional<std::string> WorkQueue::take_locked() {
+std::optional<std::string> WorkQueue::take_locked(int& added, std::chrono::nanoseconds& waited) {
   if (down_) return std::nullopt;
-  move_due_locked();
+  added += move_due_locked();
   std::deque<std::string>& from = ready_.empty() ? ready_low_ : ready_;
   if (from.empty()) return std::nullopt;
   std::string key = std::move(from.front());
   from.pop_front();
+  const SteadyTime now = clock_.now();
+  waited = now - dirty_.at(key);
   dirty_.erase(key);
-  processing_.insert(key);
+  processing_.emplace(key, now);
   return key;
 }
 
 std::optional<std::string> WorkQueue::try_get() {
-  const std::lock_guard lock(mutex_);
-  return take_locked();
+  int added = 0;
+  std::chrono::nanoseconds waited{0};
+  std::optional<std::string> key;
+  {
+    const std::lock_guard lock(mutex_);
+    key = take_locked(added, waited);
+  }
+  tell_added(added);
+  if (key && hooks_.waited) hooks_.waited(waited);
+  return key;
 }
 
 std::optional<std::string> WorkQueue::get(std::stop_token stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested() && !down_) {
-    if (auto key = take_locked()) return key;
+    int added = 0;
+    std::chrono::nanoseconds waited{0};
+    if (auto key = take_locked(added, waited)) {
+      lock.unlock();
+      tell_added(added);
+      if (hooks_.waited) hooks_.waited(waited);
+      return key;
+    }
     SteadyTime next = clock_.now() + kIdleWait;
     for (const auto& [key, at] : later_) next = std::min(next, at);
     changed_.wait_until(lock, stop, next,
@@ -112,12 +139,29 @@ std::optional<std::string> WorkQueue::get(std::stop_token stop) {
 }
 
 void WorkQueue::done(const std::string& key) {
+  std::chrono::nanoseconds worked{0};
   {
     const std::lock_guard lock(mutex_);
-    processing_.erase(key);
+    const auto begun = processing_.find(key);
+    if (begun != processing_.end()) {
+      worked = clock_.now() - begun->second;
+      processing_.erase(begun);
+    }
     if (dirty_.contains(key)) ready_.push_back(key);
   }
   changed_.notify_one();
+  if (hooks_.worked) hooks_.worked(worked);
+}
+
+Unfinished WorkQueue::unfinished() const {
+  const std::lock_guard lock(mutex_);
+  Unfinished out;
+  for (const auto& [key, since] : processing_) {
+    const std::chrono::nanoseconds age = clock_.now() - since;
+    out.sum += age;
+    out.longest = std::max(out.longest, age);
+  }
+  return out;
 }
 
 void WorkQueue::shut_down() {

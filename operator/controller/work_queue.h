@@ -7,20 +7,32 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <stop_token>
 #include <string>
+#include <utility>
 
 #include "worker/base/clock.h"
 
 namespace weir::controller {
 
+// What dashboards of client-go's queues show; each may be empty. Called without the lock.
+struct QueueHooks {
+  std::function<void()> added, retried;
+  std::function<void(std::chrono::nanoseconds)> waited, worked;  // before and in reconcile
+};
+// Work that has not ended yet: the sum of its ages, and the oldest one.
+struct Unfinished {
+  std::chrono::nanoseconds sum{0}, longest{0};
+};
+
 class WorkQueue {
  public:
-  explicit WorkQueue(Clock& clock) : clock_(clock) {}
+  explicit WorkQueue(Clock& clock, QueueHooks hooks = {})
+      : clock_(clock), hooks_(std::move(hooks)) {}
 
   void add(const std::string& key, bool low_priority = false);
   // Keeps the earliest time if the key waits already.
@@ -37,17 +49,22 @@ class WorkQueue {
   // No more keys are handed out.
   void shut_down();
   std::size_t depth() const;  // ready, not yet handed out
+  Unfinished unfinished() const;
 
  private:
-  void add_locked(const std::string& key, bool low_priority);
-  void move_due_locked();
-  std::optional<std::string> take_locked();
+  bool add_locked(const std::string& key, bool low_priority);  // true: it was not there yet
+  int move_due_locked();                                       // answers how many keys it added
+  std::optional<std::string> take_locked(int& added, std::chrono::nanoseconds& waited);
+
+  void tell_added(int count) const;
 
   Clock& clock_;
+  const QueueHooks hooks_;
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable_any changed_;
   std::deque<std::string> ready_, ready_low_;
-  std::set<std::string> dirty_, processing_;
+  std::map<std::string, SteadyTime> dirty_;       // since when they wait
+  std::map<std::string, SteadyTime> processing_;  // since when they are worked on
   std::map<std::string, SteadyTime> later_;
   std::map<std::string, int> failures_;
   bool down_ = false;

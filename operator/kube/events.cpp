@@ -24,7 +24,10 @@ EventSender::EventSender(Client& client, Clock& clock, std::string instance)
 
 void EventSender::emit(std::shared_ptr<const api::PipelineJob> job, const api::Event& event) {
   log_info("events", event.reason,
-           {{"job", job->meta.namespace_name + "/" + job->meta.name}, {"note", event.note}});
+           {{"job", job->meta.namespace_name + "/" + job->meta.name},
+            {"revision", job->status.plan.revision},
+            {"reason", event.reason},
+            {"note", event.note}});
   if (hook_) hook_(*job, event.reason);
   if (!queue_.try_push({std::move(job), event})) {
     log_warn("events", "queue full, event dropped", {{"reason", event.reason}});

@@ -153,6 +153,36 @@ class Chart(unittest.TestCase):
             done = subprocess.run([OPERATOR, arguments[0], "--dry-run", *arguments[1:]], capture_output=True, text=True, timeout=20)
             self.assertEqual(done.returncode, 0, f"{name}: {arguments}: {done.stderr}")
 
+    def test_helm_test_runs_the_check_as_the_operator(self):
+        for name, objects in self.each_rendering():
+            [pod] = of_kind(objects, "Pod")
+            [deployment] = of_kind(objects, "Deployment")
+            [service] = of_kind(objects, "Service")
+            operator = deployment["spec"]["template"]["spec"]
+            self.assertEqual(pod["metadata"]["annotations"]["helm.sh/hook"], "test")
+            for field in ("serviceAccountName", "securityContext"):
+                self.assertEqual(pod["spec"][field], operator[field])
+            for field in ("image", "securityContext"):
+                self.assertEqual(pod["spec"]["containers"][0][field], operator["containers"][0][field])
+            self.assertFalse(service["spec"]["selector"].items() <= pod["metadata"]["labels"].items(), "the Service selects the check")
+            arguments = pod["spec"]["containers"][0]["args"]
+            self.assertEqual(arguments[0], "check")
+            asked = {a for a in arguments if a.startswith("--prometheus")}
+            self.assertEqual(asked, {a for a in operator["containers"][0]["args"] if a.startswith("--prometheus")})
+            if OPERATOR:
+                done = subprocess.run([OPERATOR, *arguments, "--kubeconfig=/nonexistent"], capture_output=True, text=True, timeout=20)
+                self.assertIn("/nonexistent", done.stderr, f"{name}: {arguments}: {done.stderr}")
+
+    def test_password_for_prometheus_comes_from_a_secret(self):
+        objects = render(ROOT / "tests" / "helm" / "values" / "everything.yaml")
+        for pod in (of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"], of_kind(objects, "Pod")[0]["spec"]):
+            [container] = pod["containers"]
+            self.assertIn("--prometheus-basic-auth-dir=/etc/weir/prometheus-auth", container["args"])
+            self.assertIn({"name": "prometheus-auth", "mountPath": "/etc/weir/prometheus-auth", "readOnly": True}, container["volumeMounts"])
+            self.assertIn({"name": "prometheus-auth", "secret": {"secretName": "prometheus-login", "defaultMode": 0o440}}, pod["volumes"])
+        both = helm("template", "weir", CHART, "--kube-version", "1.35.4", "--set", "prometheus.basicAuthSecret=a,prometheus.bearerTokenFile=/b")
+        self.assertIn("exclude each other", both.stderr)
+
     def test_service_names_the_ports_of_the_container(self):
         for _, objects in self.each_rendering():
             [service] = [s for s in of_kind(objects, "Service")]

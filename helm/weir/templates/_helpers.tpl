@@ -45,3 +45,59 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - {apiGroups: [scheduling.volcano.sh], resources: [podgroups], verbs: [get, list, watch, create, patch, delete]}
 {{- end }}
 {{- end -}}
+
+{{- /* Where and how Prometheus is asked: flags of run and check, and what they need in the pod. */ -}}
+{{- define "weir.prometheusArgs" -}}
+{{- $prometheus := .Values.prometheus -}}
+{{- if and $prometheus.bearerTokenFile $prometheus.basicAuthSecret }}{{ fail "prometheus: bearerTokenFile and basicAuthSecret exclude each other" }}{{ end -}}
+{{- with $prometheus.url -}}
+- --prometheus-url={{ . }}
+{{ end -}}
+- --prometheus-scrape-interval={{ $prometheus.scrapeInterval }}
+- --prometheus-namespace-label={{ $prometheus.namespaceLabel }}
+{{- with $prometheus.bearerTokenFile }}
+- --prometheus-bearer-token-file={{ . }}
+{{- end }}
+{{- if $prometheus.basicAuthSecret }}
+- --prometheus-basic-auth-dir=/etc/weir/prometheus-auth
+{{- end }}
+{{- if $prometheus.caConfigMap }}
+- --prometheus-ca-file=/etc/weir/prometheus/ca.crt
+{{- end }}
+{{- with $prometheus.extraMatchers }}
+- {{ printf "--prometheus-extra-matchers=%s" . | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "weir.prometheusMounts" -}}
+{{- if .Values.prometheus.caConfigMap -}}
+- {name: prometheus-ca, mountPath: /etc/weir/prometheus, readOnly: true}
+{{ end -}}
+{{- if .Values.prometheus.basicAuthSecret -}}
+- {name: prometheus-auth, mountPath: /etc/weir/prometheus-auth, readOnly: true}
+{{ end -}}
+{{- end -}}
+
+{{- define "weir.prometheusVolumes" -}}
+{{- with .Values.prometheus.caConfigMap -}}
+- {name: prometheus-ca, configMap: {name: {{ . }}}}
+{{ end -}}
+{{- with .Values.prometheus.basicAuthSecret -}}
+- {name: prometheus-auth, secret: {secretName: {{ . }}, defaultMode: 0440}}
+{{ end -}}
+{{- end -}}
+
+{{- /* PodSecurity level restricted */ -}}
+{{- define "weir.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "weir.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}

@@ -77,6 +77,8 @@ TEST(Options, RefusesWithCode2AndTheFlag) {
       {{"run", "--renew-deadline=20s"}, "must be below --lease-duration"},
       {{"run", "--metrics-port=70000"}, "--metrics-port"},
       {{"run", "--log-level=loud"}, "--log-level"},
+      {{"run", "--prometheus-basic-auth-dir=/a", "--prometheus-bearer-token-file=/b"},
+       "excludes --prometheus-bearer-token-file"},
       {{}, "subcommand"},
   };
   for (const auto& c : cases) {
@@ -86,16 +88,29 @@ TEST(Options, RefusesWithCode2AndTheFlag) {
   }
 }
 
-TEST(Options, PrintsHelpWithCode0) {
-  const Outcome outcome = parse({"run", "--help"});
-
-  EXPECT_EQ(outcome.parsed.exit_code, 0);
-  EXPECT_THAT(outcome.out, HasSubstr("--prometheus-url"));
+TEST(Options, PrintHelpOfEveryCommandWithCode0) {
+  const struct {
+    std::vector<const char*> arguments;
+    const char* holds;
+  } cases[] = {
+      {{"--help"}, "check"},
+      {{"run", "--help"}, "--lease-duration"},
+      {{"check", "--help"}, "--control-address"},
+      {{"version", "--help"}, "version"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = parse(c.arguments);
+    EXPECT_EQ(outcome.parsed.exit_code, 0);
+    EXPECT_THAT(outcome.out, HasSubstr(c.holds));
+  }
 }
 
 TEST(Options, KnowsTheOtherCommands) {
   EXPECT_EQ(parse({"version"}).parsed.options.command, Command::kVersion);
-  EXPECT_EQ(parse({"check", "--kubeconfig=/k"}).parsed.options.kubeconfig, "/k");
+  const Options check =
+      parse({"check", "--kubeconfig=/k", "--control-address=op:1"}).parsed.options;
+  EXPECT_EQ(check.kubeconfig, "/k");
+  EXPECT_EQ(check.control_address, "op:1");
 }
 
 }  // namespace

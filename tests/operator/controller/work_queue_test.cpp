@@ -99,5 +99,31 @@ TEST(WorkQueue, HandsOutNothingAfterShutDown) {
   EXPECT_FALSE(w.queue.get({}).has_value());
 }
 
+TEST(WorkQueue, TellsHowLongKeysWaitAndAreWorkedOn) {
+  test::JumpClock clock;
+  std::vector<std::string> told;
+  const auto note = [&told](const char* what) {
+    return [&told, what](std::chrono::nanoseconds time) {
+      told.push_back(what + std::to_string(time / seconds(1)));
+    };
+  };
+  WorkQueue queue(clock, {.added = [&told] { told.emplace_back("added"); },
+                          .retried = [&told] { told.emplace_back("retried"); },
+                          .waited = note("waited "),
+                          .worked = note("worked ")});
+
+  queue.add_after("a", seconds(5));
+  clock.advance(seconds(7));
+  ASSERT_EQ(queue.try_get(), "a");  // in the queue from here on: its time was not looked at before
+  queue.add("a");
+  clock.advance(seconds(2));
+  EXPECT_EQ(queue.unfinished().longest, seconds(2));
+  queue.done("a");
+  queue.add_rate_limited("a");
+
+  EXPECT_EQ(told, (std::vector<std::string>{"added", "waited 0", "added", "worked 2", "retried"}));
+  EXPECT_EQ(queue.unfinished().sum, seconds(0));
+}
+
 }  // namespace
 }  // namespace weir::controller
