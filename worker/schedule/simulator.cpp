@@ -1,215 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events are ordered by (time, sequence of insertion); the second key decides ties, which the
-// golden vectors pin. Releases of a link matter only with a send window and are left out without
-// one: the order of the others stays the same.
+// The rules that the event loop runs: the engine's own dispatch, and split backward.
 #include "worker/schedule/simulator.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-
 #include "worker/base/check.h"
+#include "worker/schedule/simulation.h"
 
 namespace weir::schedule {
 namespace {
 
 using std::chrono::nanoseconds;
-using Ticks = nanoseconds::rep;
 
-enum class EventKind : unsigned char { kEnd, kRelease, kArrive };
-
-struct Event {
-  Ticks time;
-  std::uint32_t sequence;
-  EventKind kind;
-  bool forward;         // the direction of a link
-  std::uint16_t place;  // stage of kEnd, boundary of the others
-};
-
-bool later(const Event& a, const Event& b) {
-  return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
-}
-
-// The time at which the integral of the share from `start` on reaches `work`.
-Ticks finish(const RateTrace& trace, Ticks start, Ticks work) {
-  if (trace.empty() || work <= 0) return start + work;
-  const auto after = std::upper_bound(
-      trace.begin(), trace.end(), start,
-      [](Ticks time, const RateTrace::value_type& entry) { return time < entry.first.count(); });
-  auto next = after;
-  double share = after == trace.begin() ? 1.0 : std::prev(after)->second;
-  double left = static_cast<double>(work);
-  Ticks now = start;
-  while (next != trace.end()) {
-    const double room = static_cast<double>(next->first.count() - now) * share;
-    if (room >= left) break;
-    left -= room;
-    now = next->first.count();
-    share = next->second;
-    ++next;
-  }
-  return now + static_cast<Ticks>(std::ceil(left / share));
-}
-
-struct LinkState {
-  const LinkModel* model = nullptr;
-  Ticks free = 0;
-  int outstanding = 0;
-};
-
-struct StageState {
-  StageProgress progress;
-  bool running = false;
-  OpKind op = OpKind::kForward;
-  LinkState* blocked_by = nullptr;  // the whole stage waits for this send window
-  int arrived_forward = 0, arrived_backward = 0;
-  Ticks idle_since = 0;
-};
-
-class Simulation {
+// What the engine does: next_op.
+class EngineRule {
  public:
-  Simulation(const std::vector<Dispatcher>& dispatchers, const PipelineModel& model)
-      : dispatchers_(dispatchers), model_(model), stages_(model.stages.size()) {
-    const std::size_t count = stages_.size();
-    WEIR_CHECK(count >= 1 && count < 65536, "a pipeline has stages");
-    WEIR_CHECK(model.forward.size() + 1 == count && model.backward.size() + 1 == count,
-               "one link of each direction between two stages");
-    for (std::size_t b = 0; b + 1 < count; ++b) {
-      forward_.push_back({&model.forward[b], model.start.count(), 0});
-      backward_.push_back({&model.backward[b], model.start.count(), 0});
-    }
-    const auto micro_batches = static_cast<std::size_t>(dispatchers.front().micro_batches());
-    events_.reserve(count + 4 * count * micro_batches);  // every transfer under way at once
-    stages_.front().arrived_forward = dispatchers.front().micro_batches();
-    for (StageState& stage : stages_) stage.idle_since = model.start.count();
-    timeline_.peak_in_flight.assign(count, 0);
-    timeline_.receive_queue_forward.assign(count, 0);
-    timeline_.receive_queue_backward.assign(count, 0);
-    timeline_.busy.assign(count, nanoseconds(0));
-    timeline_.idle.assign(count, Idle{});
-  }
+  explicit EngineRule(std::vector<Dispatcher> dispatchers) : dispatchers_(std::move(dispatchers)) {}
 
-  std::optional<Timeline> run() {
-    const Ticks start = model_.start.count();
-    Ticks last_end = start;
-    for (std::size_t s = 0; s < stages_.size(); ++s) try_start(s, start);
-    while (!events_.empty()) {
-      std::pop_heap(events_.begin(), events_.end(), later);
-      const Event event = events_.back();
-      events_.pop_back();
-      switch (event.kind) {
-        case EventKind::kEnd:
-          last_end = event.time;
-          end(event.place, event.time);
-          break;
-        case EventKind::kRelease:
-          release(event);
-          break;
-        case EventKind::kArrive:
-          arrive(event);
-          break;
-      }
-    }
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-      if (!dispatchers_[s].done(stages_[s].progress)) return std::nullopt;
-    }
-    timeline_.step = nanoseconds(last_end - start);
-    return std::move(timeline_);
+  std::optional<Work> next(std::size_t s, const StageProgress& progress, const Ready& ready) const {
+    const std::optional<Op> op = dispatchers_[s].next_op(progress, ready);
+    if (!op) return std::nullopt;
+    return op->kind == OpKind::kForward ? Work::kForward : Work::kBackward;
   }
+  bool wants_forward(std::size_t s, const StageProgress& progress) const {
+    const std::optional<Op> op = dispatchers_[s].wanted(progress);
+    return op && op->kind == OpKind::kForward;
+  }
+  int held(std::size_t, const StageProgress& progress) const { return progress.in_flight(); }
+  bool done(std::size_t s, const StageProgress& progress) const {
+    return dispatchers_[s].done(progress);
+  }
+  nanoseconds weights(std::size_t) const { return {}; }
 
  private:
-  void push(Ticks time, EventKind kind, bool forward, std::size_t place) {
-    events_.push_back({time, sequence_++, kind, forward, static_cast<std::uint16_t>(place)});
-    std::push_heap(events_.begin(), events_.end(), later);
-  }
+  std::vector<Dispatcher> dispatchers_;
+};
 
-  void try_start(std::size_t s, Ticks now) {
-    StageState& stage = stages_[s];
-    if (stage.running || stage.blocked_by != nullptr) return;
-    StageProgress& progress = stage.progress;
-    const Ready ready{.forward = stage.arrived_forward > progress.forwards_started,
-                      .backward = stage.arrived_backward > progress.backwards_started};
-    const std::optional<Op> op = dispatchers_[s].next_op(progress, ready);
-    if (!op) return;
-    if (now > stage.idle_since) {
-      const bool forward = dispatchers_[s].wanted(progress).value_or(*op).kind == OpKind::kForward;
-      Idle& idle = timeline_.idle[s];
-      (forward ? idle.wait_forward : idle.wait_backward) += nanoseconds(now - stage.idle_since);
+class SplitRule {
+ public:
+  SplitRule(const SplitBackward& split, int micro_batches)
+      : split_(split), micro_batches_(micro_batches) {}
+
+  std::optional<Work> next(std::size_t s, const SplitProgress& progress, const Ready& ready) const {
+    const bool warming_up = split_.rule == SplitBackward::Rule::kZeroBubble &&
+                            progress.forwards_started < std::min(micro_batches_, split_.warm_up[s]);
+    const bool forward = progress.forwards_started < micro_batches_ && ready.forward;
+    if (warming_up) return forward ? std::optional(Work::kForward) : std::nullopt;
+
+    const bool backward = progress.backwards_started < micro_batches_ && ready.backward;
+    const bool may_forward = forward && below_caps(s, progress);
+    if (split_.rule == SplitBackward::Rule::kHint && may_forward) return Work::kForward;
+    if (backward) return Work::kBackward;
+    if (may_forward) return Work::kForward;
+    if (progress.weights_started < progress.backwards_done) return Work::kWeights;
+    return std::nullopt;
+  }
+  bool wants_forward(std::size_t s, const SplitProgress& progress) const {
+    return progress.forwards_started < micro_batches_ && below_caps(s, progress);
+  }
+  int held(std::size_t, const SplitProgress& progress) const {
+    return progress.forwards_started - progress.weights_done;
+  }
+  bool done(std::size_t, const SplitProgress& progress) const {
+    return progress.weights_done == micro_batches_;
+  }
+  nanoseconds weights(std::size_t s) const { return split_.weights[s]; }
+
+ private:
+  bool below_caps(std::size_t s, const SplitProgress& progress) const {
+    if (split_.rule == SplitBackward::Rule::kZeroBubble) {
+      return held(s, progress) < split_.held_caps[s];
     }
-    const StageTime& time = model_.stages[s];
-    nanoseconds duration = time.backward;
-    if (op->kind == OpKind::kForward) {
-      duration = time.forward;
-      ++progress.forwards_started;
-      int& peak = timeline_.peak_in_flight[s];
-      peak = std::max(peak, progress.in_flight());
-    } else {
-      ++progress.backwards_started;
-    }
-    stage.running = true;
-    stage.op = op->kind;
-    timeline_.busy[s] += duration;
-    push(now + duration.count(), EventKind::kEnd, false, s);
+    return progress.in_flight() < split_.caps[s] && held(s, progress) < split_.held_caps[s];
   }
 
-  void end(std::size_t s, Ticks now) {
-    StageState& stage = stages_[s];
-    stage.running = false;
-    stage.idle_since = now;
-    if (stage.op == OpKind::kForward) {
-      ++stage.progress.forwards_done;
-      if (s + 1 < stages_.size()) {
-        send(s, now, forward_[s], true, s);
-      } else {
-        ++stage.arrived_backward;
-      }
-    } else {
-      ++stage.progress.backwards_done;
-      if (s > 0) send(s, now, backward_[s - 1], false, s - 1);
-    }
-    try_start(s, now);
-  }
-
-  void send(std::size_t s, Ticks now, LinkState& link, bool forward, std::size_t boundary) {
-    const LinkModel& model = *link.model;
-    link.free = finish(model.trace, std::max(now, link.free), model.transfer.count());
-    if (model_.window) {
-      ++link.outstanding;
-      push(link.free, EventKind::kRelease, forward, boundary);
-      if (link.outstanding > *model_.window) stages_[s].blocked_by = &link;
-    }
-    push(link.free + model.latency.count(), EventKind::kArrive, forward, boundary);
-  }
-
-  void release(const Event& event) {
-    LinkState& link = (event.forward ? forward_ : backward_)[event.place];
-    --link.outstanding;
-    const std::size_t sender = event.forward ? event.place : event.place + 1U;
-    if (stages_[sender].blocked_by != &link || link.outstanding > model_.window.value_or(0)) return;
-    stages_[sender].blocked_by = nullptr;
-    try_start(sender, event.time);
-  }
-
-  void arrive(const Event& event) {
-    const std::size_t s = event.forward ? event.place + 1U : event.place;
-    StageState& stage = stages_[s];
-    int& arrived = event.forward ? stage.arrived_forward : stage.arrived_backward;
-    ++arrived;
-    const int started =
-        event.forward ? stage.progress.forwards_started : stage.progress.backwards_started;
-    int& peak =
-        event.forward ? timeline_.receive_queue_forward[s] : timeline_.receive_queue_backward[s];
-    peak = std::max(peak, arrived - started);
-    try_start(s, event.time);
-  }
-
-  const std::vector<Dispatcher>& dispatchers_;
-  const PipelineModel& model_;
-  std::vector<StageState> stages_;
-  std::vector<LinkState> forward_, backward_;
-  std::vector<Event> events_;  // a binary heap, earliest on top
-  std::uint32_t sequence_ = 0;
-  Timeline timeline_;
+  const SplitBackward& split_;
+  int micro_batches_;
 };
 
 }  // namespace
@@ -220,7 +84,8 @@ std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
   const int stages = static_cast<int>(model.stages.size());
   dispatchers.reserve(model.stages.size());
   for (int s = 0; s < stages; ++s) dispatchers.emplace_back(schedule, stages, s, micro_batches);
-  return Simulation(dispatchers, model).run();
+  const EngineRule rule(std::move(dispatchers));
+  return Simulation(rule, micro_batches, model).run();
 }
 
 std::optional<Timeline> simulate_orders(const std::vector<Order>& orders,
@@ -232,7 +97,21 @@ std::optional<Timeline> simulate_orders(const std::vector<Order>& orders,
     WEIR_CHECK(order.size() == orders.front().size(), "the same micro-batches on every stage");
     dispatchers.emplace_back(order);
   }
-  return Simulation(dispatchers, model).run();
+  const int micro_batches = dispatchers.front().micro_batches();
+  const EngineRule rule(std::move(dispatchers));
+  return Simulation(rule, micro_batches, model).run();
+}
+
+std::optional<Timeline> simulate_split(const SplitBackward& split, int micro_batches,
+                                       const PipelineModel& model) {
+  const std::size_t stages = model.stages.size();
+  WEIR_CHECK(split.weights.size() == stages && split.held_caps.size() == stages,
+             "a time of W and a cap per stage");
+  WEIR_CHECK(
+      (split.rule == SplitBackward::Rule::kHint ? split.caps : split.warm_up).size() == stages,
+      "what the rule reads is there for every stage");
+  const SplitRule rule(split, micro_batches);
+  return Simulation(rule, micro_batches, model).run();
 }
 
 }  // namespace weir::schedule

@@ -2,6 +2,7 @@
 #include "worker/schedule/validate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "worker/base/check.h"
 #include "worker/schedule/caps.h"
@@ -131,6 +132,49 @@ std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, in
          credits.receive_forward * stage.input_bytes +
          credits.receive_backward * stage.output_bytes +
          (credits.send_window + 1) * (stage.input_bytes + stage.output_bytes);
+}
+
+std::vector<std::string> over_budget(const Schedule& schedule,
+                                     const std::vector<StageMemory>& stages,
+                                     const std::vector<std::int64_t>& budgets) {
+  WEIR_CHECK(stages.size() == budgets.size() && stages.size() == schedule.caps.size(),
+             "one budget per stage");
+  std::vector<std::string> broken;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    const std::int64_t needed = memory_bytes(stages[s], schedule, static_cast<int>(s));
+    if (budgets[s] <= 0 || needed <= budgets[s]) continue;
+    broken.push_back(indexed("schedule.caps", s) + ": " + std::to_string(schedule.caps[s]) +
+                     " need " + std::to_string(needed) + " of " + std::to_string(budgets[s]) +
+                     " bytes");
+  }
+  return broken;
+}
+
+std::vector<int> caps_within(const std::vector<StageMemory>& stages,
+                             const std::vector<std::int64_t>& budgets, int micro_batches) {
+  WEIR_CHECK(stages.size() == budgets.size(), "one budget per stage");
+  // Buffers grow with k of the caps: for each k what is left beside its buffers, below its caps.
+  std::vector<int> best(stages.size(), 0);
+  for (int k = 1; k <= micro_batches; ++k) {
+    Schedule schedule;
+    schedule.caps = kfkb_caps(static_cast<int>(stages.size()), micro_batches, k);
+    std::vector<int> caps = schedule.caps;
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+      if (s > 0) caps[s] = std::min(caps[s], caps[s - 1]);
+      const std::int64_t stash = std::max<std::int64_t>(1, stages[s].stash_bytes);
+      const std::int64_t needed = memory_bytes(stages[s], schedule, static_cast<int>(s));
+      const std::int64_t room =
+          schedule.caps[s] - (std::max<std::int64_t>(0, needed - budgets[s]) + stash - 1) / stash;
+      if (budgets[s] > 0) {
+        caps[s] = static_cast<int>(std::clamp<std::int64_t>(room, 0, caps[s]));
+      }
+    }
+    const auto total = [](const std::vector<int>& values) {
+      return std::accumulate(values.begin(), values.end(), 0);
+    };
+    if (total(caps) > total(best)) best = std::move(caps);
+  }
+  return best;
 }
 
 }  // namespace weir::schedule

@@ -27,5 +27,14 @@ struct StageMemory {
   std::int64_t static_bytes = 0;  // parameters, gradients, optimizer, transient
 };
 std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index);
+// Stages whose memory is above their budget, one line each. A budget of 0 or less: not limited.
+std::vector<std::string> over_budget(const Schedule& schedule,
+                                     const std::vector<StageMemory>& stages,
+                                     const std::vector<std::int64_t>& budgets);
+// cap_max: the caps with the largest sum, non-increasing, with which every stage keeps its budget
+// (a stage limits those behind it); legal caps up to these keep it too. 0 on a stage that cannot
+// hold one micro-batch.
+std::vector<int> caps_within(const std::vector<StageMemory>& stages,
+                             const std::vector<std::int64_t>& budgets, int micro_batches);
 
 }  // namespace weir::schedule
