@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "operator/planner/dag.h"
@@ -17,9 +18,11 @@ struct BottleneckProblem {
   int devices = 1;                // at most so many are used
   double bytes_per_second = 1e9;  // one level
   bool transfers = true;          // false: boundaries cost nothing
-  double tolerance = 1e-6;        // relative width of the interval at the end
+  double tolerance = 1e-9;        // relative width of the interval at the end
   IdealLimits limits;
-  std::int64_t most_pairs = 4'000'000'000;  // budget of the exact search; over it: status gap
+  // Pairs of ideals that the exact search may look at, about 5 ns each; above: status gap.
+  std::int64_t most_pairs = 2'000'000'000;
+  std::function<bool()> stop;  // asked now and then; true: the best plan so far. May be empty.
 };
 
 enum class Certainty : unsigned char { kOptimal, kGap, kHeuristic };
@@ -37,7 +40,9 @@ struct BottleneckPlan {
   std::int64_t pairs = 0;
 };
 
-BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem);
+// ideals: all of them when the caller has them already.
+BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem,
+                               const Ideals* ideals = nullptr);
 
 // Seconds of a stage and of a boundary in this cost model.
 double bottleneck_stage_seconds(std::int64_t work_nanoseconds, std::int64_t parameter_bytes,

@@ -58,8 +58,9 @@ struct Ideals {
 std::optional<Ideals> enumerate_ideals(const Dag& dag, const IdealLimits& limits = {});
 
 // The prefixes of linear orders (each a permutation of the nodes, predecessors first), equal ones
-// once.
-Ideals ideals_of_orders(const Dag& dag, std::span<const std::vector<int>> orders);
+// once. Of more than about `most` it keeps those with the smallest cuts, evenly spread.
+Ideals ideals_of_orders(const Dag& dag, std::span<const std::vector<int>> orders,
+                        std::size_t most = 16384);
 
 // The ideals of `from` at the given indices, rising; must hold the empty and the full one.
 Ideals ideals_at(const Ideals& from, std::span<const std::size_t> indices);

@@ -35,7 +35,8 @@ struct Model {
   double state_factor = 4;  // bytes held per parameter byte
   Scaling scaling = Scaling::kInterpolate;
   std::vector<Layer> layers;
-  std::vector<std::pair<int, int>> edges;  // empty: a chain in the order of layers
+  std::vector<std::pair<int, int>> edges;  // empty: a chain in the order of layers ...
+  bool edges_given = false;                // ... unless all edges are here
 };
 
 // Times of `samples` samples through one layer on one device class: by Scaling; a class without

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/planner/orders.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+
+namespace weir::planner {
+namespace {
+
+using Index = std::size_t;
+
+constexpr Index kBeamWidth = 32;                // planner.md 3, step 1
+constexpr Index kBeamOrders = 4;                // its best prefixes become orders
+constexpr std::int64_t kMostSteps = 4'000'000;  // candidates looked at; then the beam narrows
+
+std::vector<int> open_predecessors(const Dag& dag) {
+  std::vector<int> open;
+  for (const auto& before : dag.predecessors) open.push_back(static_cast<int>(before.size()));
+  return open;
+}
+
+// Kahn's algorithm; `newest` takes the node that became free last, else the one free longest.
+std::vector<int> kahn(const Dag& dag, bool newest) {
+  std::vector<int> open = open_predecessors(dag);
+  std::deque<int> free;
+  for (int node = 0; node < dag.nodes; ++node) {
+    if (open[static_cast<Index>(node)] == 0) free.push_back(node);
+  }
+  if (newest) std::reverse(free.begin(), free.end());  // so that the first source comes first
+  std::vector<int> order;
+  while (!free.empty()) {
+    const int node = newest ? free.back() : free.front();
+    if (newest) {
+      free.pop_back();
+    } else {
+      free.pop_front();
+    }
+    order.push_back(node);
+    for (const int next : dag.successors[static_cast<Index>(node)]) {
+      if (--open[static_cast<Index>(next)] == 0) free.push_back(next);
+    }
+  }
+  return order;
+}
+
+// A prefix of a linear order.
+struct Prefix {
+  std::vector<int> free;     // nodes that may come next
+  std::vector<int> open;     // per node: consumers outside
+  std::vector<int> missing;  // per node: predecessors outside
+  std::int64_t cut = 0;
+  double score = 0;  // running sum of cut bytes
+  std::uint64_t key = 0;
+  int trail = -1;  // index into the beam's trail of (node, earlier)
+};
+
+struct Step {  // one node after a prefix of the beam
+  Index from;
+  int node;
+  std::int64_t cut;
+  double score;
+  std::uint64_t key;
+};
+
+std::uint64_t node_key(int node) {  // splitmix64
+  std::uint64_t z = (static_cast<std::uint64_t>(node) + 1) * 0x9e3779b97f4a7c15U;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31);
+}
+
+class Beam {
+ public:
+  Beam(const Dag& dag, Index width) : dag_(dag), width_(width) {
+    Prefix empty;
+    for (Index i = 0; i < static_cast<Index>(dag.nodes); ++i) {
+      empty.open.push_back(static_cast<int>(dag.successors[i].size()));
+      empty.missing.push_back(static_cast<int>(dag.predecessors[i].size()));
+      if (empty.missing.back() == 0) empty.free.push_back(static_cast<int>(i));
+    }
+    beam_.push_back(std::move(empty));
+  }
+
+  std::vector<std::vector<int>> orders(Index most) {
+    for (int size = 0; size < dag_.nodes; ++size) advance();
+    std::vector<std::vector<int>> result;
+    for (const Prefix& prefix : beam_) {
+      if (result.size() == most) break;
+      std::vector<int> order;
+      for (int at = prefix.trail; at >= 0; at = trail_[static_cast<Index>(at)].second) {
+        order.push_back(trail_[static_cast<Index>(at)].first);
+      }
+      std::reverse(order.begin(), order.end());
+      result.push_back(std::move(order));
+    }
+    return result;
+  }
+
+ private:
+  void advance() {
+    std::vector<Step> steps;
+    for (Index from = 0; from < beam_.size(); ++from) {
+      for (const int node : beam_[from].free) steps.push_back(step(from, node));
+      looked_at_ += static_cast<std::int64_t>(beam_[from].free.size());
+    }
+    const auto better = [](const Step& a, const Step& b) {
+      if (a.score != b.score) return a.score < b.score;
+      if (a.key != b.key) return a.key < b.key;
+      return a.from != b.from ? a.from < b.from : a.node < b.node;
+    };
+    std::sort(steps.begin(), steps.end(), better);
+    const Index width = looked_at_ < kMostSteps ? width_ : 1;
+    std::vector<Prefix> next;
+    std::vector<std::uint64_t> keys;
+    for (const Step& step : steps) {
+      if (next.size() == width) break;
+      if (std::find(keys.begin(), keys.end(), step.key) != keys.end()) continue;
+      keys.push_back(step.key);
+      next.push_back(after(step));
+    }
+    beam_ = std::move(next);
+  }
+
+  Step step(Index from, int added) const {
+    const Prefix& prefix = beam_[from];
+    const auto node = static_cast<Index>(added);
+    std::int64_t cut = prefix.cut;
+    if (!dag_.successors[node].empty()) cut += dag_.output[node];
+    for (const int before : dag_.predecessors[node]) {
+      if (prefix.open[static_cast<Index>(before)] == 1)
+        cut -= dag_.output[static_cast<Index>(before)];
+    }
+    return {from, added, cut, prefix.score + static_cast<double>(cut),
+            prefix.key ^ node_key(added)};
+  }
+
+  Prefix after(const Step& step) {
+    Prefix prefix = beam_[step.from];
+    const auto node = static_cast<Index>(step.node);
+    prefix.cut = step.cut;
+    prefix.score = step.score;
+    prefix.key = step.key;
+    trail_.emplace_back(step.node, prefix.trail);
+    prefix.trail = static_cast<int>(trail_.size()) - 1;
+    std::erase(prefix.free, step.node);
+    for (const int before : dag_.predecessors[node]) --prefix.open[static_cast<Index>(before)];
+    for (const int next : dag_.successors[node]) {
+      if (--prefix.missing[static_cast<Index>(next)] == 0) prefix.free.push_back(next);
+    }
+    return prefix;
+  }
+
+  const Dag& dag_;
+  const Index width_;
+  std::vector<Prefix> beam_;
+  std::vector<std::pair<int, int>> trail_;
+  std::int64_t looked_at_ = 0;
+};
+
+}  // namespace
+
+std::vector<std::vector<int>> linear_orders(const Dag& dag) {
+  std::vector<std::vector<int>> orders;
+  if (dag.chain()) return {kahn(dag, false)};
+  // Copying a prefix costs its nodes: wide beams are for graphs that a person can draw.
+  const Index width = dag.nodes <= 2000 ? kBeamWidth : 1;
+  orders = Beam(dag, width).orders(kBeamOrders);
+  if (width > 1) {
+    for (std::vector<int>& order : Beam(dag, 1).orders(1)) orders.push_back(std::move(order));
+  }
+  orders.push_back(kahn(dag, true));
+  orders.push_back(kahn(dag, false));
+  std::vector<std::vector<int>> different;
+  for (std::vector<int>& order : orders) {
+    if (std::find(different.begin(), different.end(), order) == different.end()) {
+      different.push_back(std::move(order));
+    }
+  }
+  return different;
+}
+
+}  // namespace weir::planner
