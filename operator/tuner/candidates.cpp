@@ -2,17 +2,32 @@
 #include "operator/tuner/candidates.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "worker/schedule/search_caps.h"
 
 namespace weir::tuner {
 namespace {
 
 constexpr int kGroups[] = {2, 3, 4, 6, 8};
 constexpr int kMostSlack = 8;
-constexpr double kQuantiles[] = {0.1, 0.5, 0.9};
+constexpr double kMedian = 0.5;
+constexpr std::array<double, 3> kQuantiles = {0.1, kMedian, 0.9};
+constexpr double kSameTransfer = 1.2;  // quantiles that differ by less say the same (5.2)
 
 class Collector {
  public:
-  explicit Collector(const Input& input) : input_(input), result_{input.current} {}
+  Collector(const Input& input, const State& state, const std::vector<Size>& sizes)
+      : input_(input), state_(state), sizes_(sizes), result_{{input.current, 0}} {}
+
+  void use(std::size_t size) {
+    size_ = size;
+    limits_ = limits(sizes_[size]);
+  }
+  // What memory leaves, per stage and non-increasing; 0 at a stage without room.
+  const std::vector<int>& limits() const { return limits_; }
 
   void add(std::vector<int> caps) {
     const bool fits = within_memory(caps);
@@ -22,40 +37,51 @@ class Collector {
     schedule.family = input_.settings.family;
     schedule.dispatch = schedule::dispatch_in_force(caps, input_.settings.dispatch);
     schedule.k = k;
+    schedule.micro_batch_size = sizes_[size_].micro_batch_size;
     schedule.caps = std::move(caps);
-    const bool known = std::any_of(result_.begin(), result_.end(), [&](const auto& other) {
-      return other.caps == schedule.caps && other.dispatch == schedule.dispatch;
+    const bool known = std::any_of(result_.begin(), result_.end(), [&](const Candidate& other) {
+      return other.size == size_ && same_order(other.schedule, schedule);
     });
-    if (!known) result_.push_back(std::move(schedule));
+    if (!known) result_.push_back({std::move(schedule), size_});
   }
 
-  std::vector<schedule::Schedule> take() { return std::move(result_); }
+  std::vector<Candidate> take() { return std::move(result_); }
 
  private:
+  std::vector<int> limits(const Size& size) const {
+    std::vector<int> caps(size.stages.size(), size.micro_batches);
+    for (std::size_t s = 0; s < caps.size(); ++s) {
+      if (size.cap_max.size() == caps.size()) caps[s] = std::min(caps[s], size.cap_max[s]);
+      if (state_.guarded_samples.size() == caps.size()) {
+        caps[s] = std::min(caps[s], state_.guarded_samples[s] / size.micro_batch_size);
+      }
+      if (s > 0) caps[s] = std::min(caps[s], caps[s - 1]);
+    }
+    return caps;
+  }
+
   // With Hint any caps are a plan, so memory lowers them; Strict runs kFkB's caps or none.
   bool within_memory(std::vector<int>& caps) const {
-    if (input_.cap_max.size() != caps.size()) return true;
     for (std::size_t s = 0; s < caps.size(); ++s) {
-      if (caps[s] <= input_.cap_max[s]) continue;
-      if (input_.settings.dispatch == schedule::Dispatch::kStrict || input_.cap_max[s] < 1) {
-        return false;
-      }
-      caps[s] = input_.cap_max[s];
+      if (limits_[s] < 1) return false;
+      if (caps[s] <= limits_[s]) continue;
+      if (input_.settings.dispatch == schedule::Dispatch::kStrict) return false;
+      caps[s] = limits_[s];
     }
-    // An upstream cap holds the ones behind it.
-    for (std::size_t s = 1; s < caps.size(); ++s) caps[s] = std::min(caps[s], caps[s - 1]);
     return true;
   }
 
   bool within_k(const std::vector<int>& caps, int k) const {
     const Settings& settings = input_.settings;
+    const int micro_batches = sizes_[size_].micro_batches;
     if (!settings.k_fixed) {
-      const int least = std::min(settings.k_min, input_.micro_batches);
-      return k >= least && k <= std::max(least, std::min(settings.k_max, input_.micro_batches));
+      const int least = std::min(settings.k_min, micro_batches);
+      return k >= least && k <= std::max(least, std::min(settings.k_max, micro_batches));
     }
+    const int wanted = std::min(input_.current.k, micro_batches);
     const std::vector<int> most =
-        schedule::kfkb_caps(static_cast<int>(caps.size()), input_.micro_batches, input_.current.k);
-    if (k != input_.current.k) return false;
+        schedule::kfkb_caps(static_cast<int>(caps.size()), micro_batches, wanted);
+    if (k != wanted) return false;
     for (std::size_t s = 0; s < caps.size(); ++s) {
       if (caps[s] > most[s]) return false;
     }
@@ -63,29 +89,126 @@ class Collector {
   }
 
   const Input& input_;
-  std::vector<schedule::Schedule> result_;
+  const State& state_;
+  const std::vector<Size>& sizes_;
+  std::size_t size_ = 0;
+  std::vector<int> limits_;
+  std::vector<Candidate> result_;
 };
+
+bool alike(const std::vector<double>& a, const std::vector<double>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (a[i] > kSameTransfer * b[i] || b[i] > kSameTransfer * a[i]) return false;
+  }
+  return true;
+}
+
+// Link times at the quantiles that say something new.
+std::vector<std::vector<double>> link_cases(const LinkView& view) {
+  std::vector<std::vector<double>> cases{link_quantile(view, kMedian)};
+  for (const double q : kQuantiles) {
+    std::vector<double> seconds = link_quantile(view, q);
+    const bool known = std::any_of(cases.begin(), cases.end(),
+                                   [&](const auto& other) { return alike(seconds, other); });
+    if (!known) cases.push_back(std::move(seconds));
+  }
+  return cases;
+}
+
+void add_generated(Collector& collector, const Size& size, const LinkView& view,
+                   const std::vector<double>& seconds, bool search) {
+  schedule::PipelineModel model;
+  model.stages = size.stages;
+  for (const std::chrono::nanoseconds time : boundary_times(view, size, seconds)) {
+    model.forward.push_back({.transfer = time, .latency = {}, .trace = {}});
+  }
+  model.backward = model.forward;
+  collector.add(schedule::lean_caps(model, size.micro_batches));
+  if (!search || collector.limits().back() < 1) return;
+  collector.add(schedule::opt_caps(model, size.micro_batches, collector.limits()));
+}
 
 }  // namespace
 
-std::vector<schedule::Schedule> candidates(const Input& input, const LinkView& view) {
+int in_flight(const schedule::Schedule& schedule) {
+  return schedule.micro_batch_size * std::accumulate(schedule.caps.begin(), schedule.caps.end(), 0);
+}
+
+bool same_order(const schedule::Schedule& a, const schedule::Schedule& b) {
+  return a.caps == b.caps && a.dispatch == b.dispatch && a.micro_batch_size == b.micro_batch_size;
+}
+
+std::vector<Candidate> candidates(const Input& input, const State& state, const LinkView& view,
+                                  const std::vector<Size>& sizes) {
   const int stages = static_cast<int>(input.stages.size());
-  const int micro_batches = input.micro_batches;
-  Collector collector(input);
-  collector.add(schedule::kfkb_caps(stages, micro_batches, 1));
-  for (const int k : kGroups) collector.add(schedule::kfkb_caps(stages, micro_batches, k));
-  if (input.settings.k_fixed) {
-    collector.add(schedule::kfkb_caps(stages, micro_batches, input.current.k));
-  }
-  if (input.settings.dispatch == schedule::Dispatch::kStrict) return collector.take();
-  for (int slack = 2; slack <= kMostSlack; ++slack) {
-    collector.add(schedule::slack_caps(stages, micro_batches, slack));
-  }
-  for (const double q : kQuantiles) {
-    collector.add(
-        schedule::lean_caps(input.stages, transfer_quantile(view, stages - 1, q), micro_batches));
+  const std::vector<std::vector<double>> cases = link_cases(view);
+  Collector collector(input, state, sizes);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const Size& size = sizes[i];
+    collector.use(i);
+    collector.add(schedule::kfkb_caps(stages, size.micro_batches, 1));
+    for (const int k : kGroups) collector.add(schedule::kfkb_caps(stages, size.micro_batches, k));
+    if (input.settings.k_fixed) {
+      collector.add(schedule::kfkb_caps(stages, size.micro_batches, input.current.k));
+    }
+    if (input.settings.dispatch == schedule::Dispatch::kStrict) continue;
+    for (int slack = 2; slack <= kMostSlack; ++slack) {
+      collector.add(schedule::slack_caps(stages, size.micro_batches, slack));
+    }
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+      const bool search = i == 0 || c == 0;  // of other sizes at the median only: it is dear
+      add_generated(collector, size, view, cases[c], search);
+    }
   }
   return collector.take();
+}
+
+void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
+                    const std::vector<Size>& sizes, const State& state, Coster& coster) {
+  struct Measure {
+    std::array<double, kQuantiles.size()> seconds{};
+    int memory = 0;
+    bool keep = false;
+  };
+  std::vector<std::vector<double>> links;
+  for (const double q : kQuantiles) links.push_back(link_quantile(view, q));
+  std::vector<Measure> measures;
+  const int current_size = sizes.front().micro_batch_size;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const auto& [schedule, size] = candidates[i];
+    Measure measure{.memory = in_flight(schedule)};
+    const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
+    for (std::size_t q = 0; q < links.size(); ++q) {
+      // The same link times again need no second simulation.
+      const bool repeated = q > 0 && links[q] == links[q - 1];
+      measure.seconds[q] =
+          repeated ? measure.seconds[q - 1] : kappa * coster.step(schedule, sizes[size], links[q]);
+    }
+    measure.keep = i == 0 || (size == 0 && schedule::k_of_caps(schedule.caps) == 1);
+    measures.push_back(measure);
+  }
+  // Equal in all: the first stays. Another size beats none of this one: a change of size must gain
+  // more, so the best of this size must stay in the race.
+  const auto beats = [&](std::size_t a, std::size_t b) {
+    const Measure &one = measures[a], &other = measures[b];
+    bool better = one.memory < other.memory || a < b;
+    for (std::size_t q = 0; q < links.size(); ++q) {
+      if (one.seconds[q] > other.seconds[q]) return false;
+      better |= one.seconds[q] < other.seconds[q];
+    }
+    return one.memory <= other.memory && better;
+  };
+  std::vector<std::size_t> size_of;
+  for (const Candidate& candidate : candidates) size_of.push_back(candidate.size);
+  std::vector<Candidate> kept;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    bool beaten = false;
+    for (std::size_t j = 0; j < candidates.size() && !measures[i].keep; ++j) {
+      beaten |= j != i && size_of[j] == size_of[i] && beats(j, i);
+    }
+    if (!beaten) kept.push_back(std::move(candidates[i]));
+  }
+  candidates = std::move(kept);
 }
 
 }  // namespace weir::tuner

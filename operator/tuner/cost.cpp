@@ -12,7 +12,6 @@
 namespace weir::tuner {
 namespace {
 
-constexpr std::size_t kUsedScrapes = 16;  // scheduling.md 5.1
 constexpr std::size_t kLeastScrapes = 4;  // one rate window (api.md: windowSeconds >= 4 scrapes)
 constexpr double kBinWidth = 1.2;         // scheduling.md 5.2
 constexpr double kNever = 1e18;
@@ -50,7 +49,8 @@ std::string link_name(const estimator::LinkKey& link) {
 LinkView view_links(const Input& input) {
   LinkView view;
   const estimator::RateVectors& rates = input.rates;
-  const std::size_t scrapes = std::min(kUsedScrapes, rates.times.size());
+  const std::size_t scrapes = std::min(
+      static_cast<std::size_t>(std::max(1, input.settings.used_scrapes)), rates.times.size());
   if (rates.times.size() < kLeastScrapes) {
     view.unknown = "only " + std::to_string(rates.times.size()) + " of " +
                    std::to_string(kLeastScrapes) + " scrapes with link rates";
@@ -110,53 +110,92 @@ std::vector<Bin> bins_of(const LinkView& view) {
   return result;
 }
 
-double mean_step(const schedule::Schedule& schedule, const Input& input, const LinkView& view,
-                 const std::vector<Bin>& bins) {
-  const std::size_t boundaries = input.boundary_bytes.size();
-  schedule::PipelineModel model;
-  model.stages = input.stages;
-  model.forward.resize(boundaries);
-  model.backward.resize(boundaries);
-  double mean = 0;
-  for (const Bin& bin : bins) {
-    double slowest = 0;
-    for (int replica = 0; replica < view.replicas; ++replica) {
-      const std::size_t first = static_cast<std::size_t>(replica) * boundaries * 2;
-      for (std::size_t b = 0; b < boundaries; ++b) {
-        const std::size_t forward = first + 2 * b, backward = forward + 1;
-        model.forward[b] = {from_seconds(bin.seconds[forward]),
-                            from_seconds(view.latency[forward])};
-        model.backward[b] = {from_seconds(bin.seconds[backward]),
-                             from_seconds(view.latency[backward])};
-      }
-      const auto timeline = schedule::simulate(schedule, input.micro_batches, model);
-      slowest = std::max(slowest, timeline ? to_seconds(timeline->step) : kNever);
-    }
-    mean += bin.weight * slowest;
+std::vector<Size> sizes_of(const Input& input) {
+  std::vector<Size> sizes{{.micro_batch_size = input.current.micro_batch_size,
+                           .micro_batches = input.micro_batches,
+                           .stages = input.stages,
+                           .boundary_bytes = input.boundary_bytes,
+                           .cap_max = input.cap_max}};
+  for (const Size& size : input.other_sizes) {
+    const bool usable = size.micro_batch_size != input.current.micro_batch_size &&
+                        size.micro_batches >= 1 && size.stages.size() == input.stages.size() &&
+                        size.boundary_bytes.size() == input.boundary_bytes.size();
+    if (usable) sizes.push_back(size);
   }
+  return sizes;
+}
+
+schedule::PipelineModel model_of(const Size& size, const LinkView& view,
+                                 const std::vector<double>& seconds, int replica) {
+  const std::size_t boundaries = size.boundary_bytes.size();
+  const std::size_t first = static_cast<std::size_t>(replica) * boundaries * 2;
+  const auto link_at = [&](std::size_t i) {
+    const double bytes = view.bytes[i];
+    const auto wanted = static_cast<double>(size.boundary_bytes[(i - first) / 2]);
+    const double scale = bytes > 0 ? wanted / bytes : 1;
+    return schedule::LinkModel{from_seconds(seconds[i] * scale), from_seconds(view.latency[i]), {}};
+  };
+  schedule::PipelineModel model;
+  model.stages = size.stages;
+  for (std::size_t b = 0; b < boundaries; ++b) {
+    model.forward.push_back(link_at(first + 2 * b));
+    model.backward.push_back(link_at(first + 2 * b + 1));
+  }
+  return model;
+}
+
+double Coster::step(const schedule::Schedule& schedule, const Size& size,
+                    const std::vector<double>& seconds) {
+  double slowest = 0;
+  for (int replica = 0; replica < view_.replicas; ++replica) {
+    const auto timeline =
+        schedule::simulate(schedule, size.micro_batches, model_of(size, view_, seconds, replica));
+    ++simulations_;
+    slowest = std::max(slowest, timeline ? to_seconds(timeline->step) : kNever);
+  }
+  return slowest;
+}
+
+double Coster::mean_step(const schedule::Schedule& schedule, const Size& size) {
+  double mean = 0;
+  for (const Bin& bin : bins_) mean += bin.weight * step(schedule, size, bin.seconds);
   return mean;
 }
 
-std::vector<std::chrono::nanoseconds> transfer_quantile(const LinkView& view, int boundaries,
-                                                        double q) {
-  std::vector<double> result(static_cast<std::size_t>(boundaries), 0);
-  for (std::size_t i = 0; i + 1 < view.links.size(); i += 2) {  // forward, backward
-    double both = 0;
-    for (const std::size_t link : {i, i + 1}) {
-      std::vector<double> seconds;
-      seconds.reserve(view.vectors.size());
-      for (const std::vector<double>& vector : view.vectors) seconds.push_back(vector[link]);
-      std::sort(seconds.begin(), seconds.end());
-      const auto index = static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1));
-      both += seconds[index] + view.latency[link];
-    }
-    double& boundary = result[static_cast<std::size_t>(view.links[i].boundary)];
-    boundary = std::max(boundary, both / 2);
+std::vector<double> link_quantile(const LinkView& view, double q) {
+  std::vector<double> result;
+  result.reserve(view.links.size());
+  for (std::size_t link = 0; link < view.links.size(); ++link) {
+    std::vector<double> seconds;
+    seconds.reserve(view.vectors.size());
+    for (const std::vector<double>& vector : view.vectors) seconds.push_back(vector[link]);
+    std::sort(seconds.begin(), seconds.end());
+    result.push_back(
+        seconds[static_cast<std::size_t>(q * static_cast<double>(seconds.size() - 1))]);
   }
-  std::vector<std::chrono::nanoseconds> times;
-  times.reserve(result.size());
-  for (const double seconds : result) times.push_back(from_seconds(seconds));
+  return result;
+}
+
+std::vector<std::chrono::nanoseconds> boundary_times(const LinkView& view, const Size& size,
+                                                     const std::vector<double>& seconds) {
+  std::vector<std::chrono::nanoseconds> times(size.boundary_bytes.size());
+  for (int replica = 0; replica < view.replicas; ++replica) {
+    const schedule::PipelineModel model = model_of(size, view, seconds, replica);
+    for (std::size_t b = 0; b < times.size(); ++b) {
+      const schedule::LinkModel &there = model.forward[b], &back = model.backward[b];
+      times[b] =
+          std::max(times[b], (there.transfer + there.latency + back.transfer + back.latency) / 2);
+    }
+  }
   return times;
+}
+
+double kappa_of(const State& state, int micro_batch_size, int current_size) {
+  if (const auto own = state.kappa.find(micro_batch_size); own != state.kappa.end()) {
+    return own->second;
+  }
+  const auto current = state.kappa.find(current_size);
+  return current == state.kappa.end() ? 1 : current->second;
 }
 
 }  // namespace weir::tuner

@@ -14,7 +14,7 @@ namespace weir::tuner {
 struct LinkView {
   int replicas = 1;
   std::vector<estimator::LinkKey> links;
-  std::vector<double> bytes;                 // of one micro-batch
+  std::vector<double> bytes;                 // of one micro-batch of the current size
   std::vector<double> mean_rate;             // bytes per second over V
   std::vector<double> latency;               // seconds, RTT/2
   std::vector<std::vector<double>> vectors;  // V x links: seconds of one transfer, bytes / rate
@@ -32,14 +32,40 @@ struct Bin {
 };
 std::vector<Bin> bins_of(const LinkView& view);
 
-// Mean over V of the simulated step, seconds, before kappa; replicas wait for the slowest.
-double mean_step(const schedule::Schedule& schedule, const Input& input, const LinkView& view,
-                 const std::vector<Bin>& bins);
+// The sizes the job may run with: the current one first.
+std::vector<Size> sizes_of(const Input& input);
 
-// Quantile q of c_hat per boundary: mean of both directions, largest replica.
-std::vector<std::chrono::nanoseconds> transfer_quantile(const LinkView& view, int boundaries,
-                                                        double q);
+// The pipeline of one replica with links of these times (per link of the view, current size),
+// scaled to a size.
+schedule::PipelineModel model_of(const Size& size, const LinkView& view,
+                                 const std::vector<double>& seconds, int replica);
+
+// Costs plans and counts what it simulated.
+class Coster {
+ public:
+  Coster(const LinkView& view, std::vector<Bin> bins) : view_(view), bins_(std::move(bins)) {}
+
+  // Mean over V of the simulated step, seconds, before kappa; replicas wait for the slowest.
+  double mean_step(const schedule::Schedule& schedule, const Size& size);
+  // One step with links of these times.
+  double step(const schedule::Schedule& schedule, const Size& size,
+              const std::vector<double>& seconds);
+  int simulations() const { return simulations_; }
+  void count(int simulations) { simulations_ += simulations; }
+
+ private:
+  const LinkView& view_;
+  std::vector<Bin> bins_;
+  int simulations_ = 0;
+};
+
+// Quantile q over V of each link's transfer time, without latency.
+std::vector<double> link_quantile(const LinkView& view, double q);
+// c_hat per boundary of these times, latency included: mean of both directions, largest replica.
+std::vector<std::chrono::nanoseconds> boundary_times(const LinkView& view, const Size& size,
+                                                     const std::vector<double>& seconds);
 
 std::string link_name(const estimator::LinkKey& link);  // "1-2 forward"
+double kappa_of(const State& state, int micro_batch_size, int current_size);
 
 }  // namespace weir::tuner

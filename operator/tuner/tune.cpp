@@ -4,19 +4,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
+#include <limits>
 
 #include "operator/tuner/candidates.h"
 #include "operator/tuner/cost.h"
+#include "operator/tuner/escalation.h"
 #include "worker/base/units.h"
 
 namespace weir::tuner {
 namespace {
 
-constexpr double kTie = 1.005;        // scheduling.md 5.2
-constexpr double kMovedRate = 0.10;   // scheduling.md 5.2
-constexpr int kWinsNeeded = 2;        // scheduling.md 5.3
-constexpr double kKappaWeight = 0.2;  // scheduling.md 5.2
+constexpr double kTie = 1.005;             // scheduling.md 5.2
+constexpr double kMovedRate = 0.10;        // scheduling.md 5.2
+constexpr int kWinsNeeded = 2;             // scheduling.md 5.3
+constexpr double kKappaWeight = 0.2;       // scheduling.md 5.2
+constexpr std::size_t kNewestScrapes = 4;  // of a rate that is steady
 constexpr double kKappaLeast = 0.8, kKappaMost = 1.25;
 
 template <class... Numbers>
@@ -31,14 +33,6 @@ std::string percent(double fraction) {
 }
 std::string seconds(double value) {
   return text("%.3f s", value);
-}
-
-int total_in_flight(const schedule::Schedule& schedule) {
-  return std::accumulate(schedule.caps.begin(), schedule.caps.end(), 0);
-}
-
-bool same_order(const schedule::Schedule& a, const schedule::Schedule& b) {
-  return a.caps == b.caps && a.dispatch == b.dispatch;
 }
 
 // Why there is nothing to choose; empty = there is.
@@ -93,6 +87,11 @@ std::string inputs_text(const Input& input, const State& state) {
   }
   for (const std::int64_t bytes : input.boundary_bytes) result += " b" + std::to_string(bytes);
   for (const int cap : input.cap_max) result += " c" + std::to_string(cap);
+  for (const Size& size : input.other_sizes) {
+    result += text(" mb%d/%d", size.micro_batch_size, size.micro_batches);
+    for (const int cap : size.cap_max) result += " c" + std::to_string(cap);
+  }
+  for (const int samples : state.guarded_samples) result += " g" + std::to_string(samples);
   for (const auto& [plan, step_back] : state.quarantine) result += " without " + plan;
   const Settings& settings = input.settings;
   return result + text(" k%d-%d %d %d %g", settings.k_min, settings.k_max,
@@ -100,26 +99,53 @@ std::string inputs_text(const Input& input, const State& state) {
                        settings.min_gain);
 }
 
-void correct_kappa(const Input& input, double predicted, State& state) {
-  // Steps of the plan before would count as steps of this one.
-  const bool settled = input.step - state.last_change_step >= input.settings.min_steps_between;
-  if (!settled || input.measured_step_seconds <= 0 || predicted <= 0) return;
-  state.kappa += kKappaWeight * (input.measured_step_seconds / predicted - state.kappa);
-  state.kappa = std::clamp(state.kappa, kKappaLeast, kKappaMost);
+// Measured steps are recent, predicted ones a mean over V: they compare only while links are
+// steady.
+bool steady(const LinkView& view) {
+  const std::size_t all = view.vectors.size(), newest = std::min(kNewestScrapes, all);
+  for (std::size_t link = 0; link < view.links.size(); ++link) {
+    double mean = 0, now = 0;
+    for (std::size_t i = 0; i < all; ++i) {
+      mean += view.vectors[i][link] / static_cast<double>(all);
+      if (i + newest >= all) now += view.vectors[i][link] / static_cast<double>(newest);
+    }
+    if (std::abs(now - mean) > kMovedRate * mean) return false;
+  }
+  return true;
 }
 
-// The winner: least cost; within 0.5 % least in flight, then the current plan, which comes first.
-const Costed& best_of(const std::vector<Costed>& costed) {
-  double least = costed.front().seconds;
-  for (const Costed& candidate : costed) least = std::min(least, candidate.seconds);
+void correct_kappa(const Input& input, const LinkView& view, double predicted, State& state) {
+  // Steps of the plan before would count as steps of this one.
+  const bool settled = input.step - state.last_change_step >= input.settings.min_steps_between;
+  if (!settled || input.measured_step_seconds <= 0 || predicted <= 0 || !steady(view)) return;
+  const int size = input.current.micro_batch_size;
+  double kappa = kappa_of(state, size, size);
+  kappa += kKappaWeight * (input.measured_step_seconds / predicted - kappa);
+  state.kappa[size] = std::clamp(kappa, kKappaLeast, kKappaMost);
+}
+
+double least_gain(const Input& input, const schedule::Schedule& schedule) {
+  const Settings& settings = input.settings;
+  if (schedule.micro_batch_size == input.current.micro_batch_size) return settings.min_gain;
+  return std::max(settings.min_gain, settings.min_gain_size);
+}
+
+// The winner among those that `counts` admits: least cost; within 0.5 % least in flight, then the
+// current plan, which comes first. Null when none is admitted.
+template <class Counts>
+const Costed* best_of(const std::vector<Costed>& costed, const Counts& counts) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const Costed& candidate : costed) {
+    if (counts(candidate)) least = std::min(least, candidate.seconds);
+  }
   const Costed* best = nullptr;
   for (const Costed& candidate : costed) {
-    if (candidate.seconds > least * kTie) continue;
-    if (best == nullptr || total_in_flight(candidate.schedule) < total_in_flight(best->schedule)) {
+    if (!counts(candidate) || candidate.seconds > least * kTie) continue;
+    if (best == nullptr || in_flight(candidate.schedule) < in_flight(best->schedule)) {
       best = &candidate;
     }
   }
-  return *best;
+  return best;
 }
 
 std::chrono::seconds cooldown_of(const Settings& settings, const State& state) {
@@ -145,39 +171,61 @@ std::string reason_to_wait(const Input& input, const State& state) {
   return {};
 }
 
-std::vector<Costed> cost_all(const Input& input, const LinkView& view, const std::vector<Bin>& bins,
-                             double current_seconds, const State& state) {
+std::vector<Costed> cost_all(const Input& input, const LinkView& view, const State& state,
+                             double current_seconds, Coster& coster) {
+  const std::vector<Size> sizes = sizes_of(input);
+  const int current_size = sizes.front().micro_batch_size;
+  std::vector<Candidate> plans = candidates(input, state, view, sizes);
+  std::erase_if(plans, [&](const Candidate& plan) {
+    return !same_order(plan.schedule, input.current) &&
+           state.quarantine.contains(describe(plan.schedule));
+  });
+  drop_dominated(plans, view, sizes, state, coster);
   std::vector<Costed> costed;
-  for (schedule::Schedule& schedule : candidates(input, view)) {
-    const bool current = same_order(schedule, input.current);
+  for (auto& [schedule, size] : plans) {
+    const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
+    const double seconds = same_order(schedule, input.current)
+                               ? current_seconds
+                               : kappa * coster.mean_step(schedule, sizes[size]);
     std::string name = describe(schedule);
-    if (!current && state.quarantine.contains(name)) continue;
-    const double cost =
-        current ? current_seconds : state.kappa * mean_step(schedule, input, view, bins);
-    costed.push_back({std::move(schedule), cost, std::move(name)});
+    costed.push_back({.schedule = std::move(schedule),
+                      .seconds = seconds,
+                      .text = std::move(name),
+                      .micro_batches = sizes[size].micro_batches});
   }
   return costed;
+}
+
+void change_to(const Costed& plan, const Input& input, Decision& decision, State& state) {
+  decision.change = plan;
+  state.wins_in_row = 0;
+  state.wanted.clear();
+  state.last_change = input.now;
+  state.last_change_step = input.step;
 }
 
 // 5.3: fills decision and state from the costs.
 void decide(const Input& input, const LinkView& view, Decision& decision, State& state) {
   const double current = decision.current_seconds;
-  const Costed best = best_of(decision.candidates);
+  const auto all = [](const Costed&) { return true; };
+  // A change of size must gain more: where it does not, the best of the current size may.
+  const auto worth_it = [&](const Costed& plan) {
+    return !same_order(plan.schedule, input.current) &&
+           plan.seconds * (1 + least_gain(input, plan.schedule)) < current;
+  };
+  const Costed* winner = best_of(decision.candidates, worth_it);
+  const Costed& best = winner != nullptr ? *winner : *best_of(decision.candidates, all);
   decision.gain = current > 0 ? 1 - best.seconds / current : 0;
   const std::string now = describe(input.current) + ": " + seconds(current) + " predicted";
-  if (same_order(best.schedule, input.current)) {
-    state.wins_in_row = 0;
-    state.wanted.clear();
-    decision.reason = now + ", no candidate is better";
-    return;
-  }
   const std::string instead =
       best.text + " would take " + seconds(best.seconds) + " (" + percent(decision.gain) + " less)";
-  if (!(best.seconds * (1 + input.settings.min_gain) < current)) {
+  if (winner == nullptr) {
     state.wins_in_row = 0;
     state.wanted.clear();
-    decision.reason =
-        now + "; " + instead + ", below the least gain of " + percent(input.settings.min_gain);
+    decision.reason = same_order(best.schedule, input.current)
+                          ? now + ", no candidate is better"
+                          : now + "; " + instead + ", below the least gain of " +
+                                percent(least_gain(input, best.schedule));
     return;
   }
   ++state.wins_in_row;
@@ -188,11 +236,59 @@ void decide(const Input& input, const LinkView& view, Decision& decision, State&
     decision.reason += "; waits: " + wait;
     return;
   }
-  decision.change = best;
-  state.wins_in_row = 0;
-  state.wanted.clear();
-  state.last_change = input.now;
-  state.last_change_step = input.step;
+  change_to(Costed(best), input, decision, state);
+}
+
+// Two evaluations are apart, so that the second sees something new; empty = they are.
+std::string too_soon(const Input& input, const State& state) {
+  const std::int64_t steps = input.step - state.evaluated_step;
+  const Settings& settings = input.settings;
+  if (steps < settings.min_steps_evaluated) {
+    return text("%ld steps since the last evaluation", static_cast<long>(steps)) +
+           text(", at least %d", settings.min_steps_evaluated);
+  }
+  if (!state.evaluated_scrape) return {};
+  const auto fresh = std::count_if(input.rates.times.begin(), input.rates.times.end(),
+                                   [&](SystemTime time) { return time > *state.evaluated_scrape; });
+  if (fresh >= settings.min_scrapes_evaluated) return {};
+  return text("%ld scrapes since the last evaluation", static_cast<long>(fresh)) +
+         text(", at least %d", settings.min_scrapes_evaluated);
+}
+
+// True when nothing changed since the last costing, whose result is used again.
+bool nothing_moved(const LinkView& view, const State& state, const std::string& inputs) {
+  return state.wins_in_row == 0 && inputs == state.costed_inputs &&
+         !rates_moved(view, state.costed_rates);
+}
+
+void evaluate(const Input& input, const LinkView& view, Decision& decision, State& state) {
+  Coster coster(view, bins_of(view));
+  decision.escalation.link_bound = bound_links(input, view);
+  sum_loss(input, view, coster, state);
+  decision.escalation.loss_seconds = state.loss_seconds;
+
+  const std::string inputs = inputs_text(input, state);
+  const bool quiet = nothing_moved(view, state, inputs);
+  if (!quiet) state.costed_step = coster.mean_step(input.current, sizes_of(input).front());
+  correct_kappa(input, view, state.costed_step, state);
+  const int size = input.current.micro_batch_size;
+  decision.current_seconds = kappa_of(state, size, size) * state.costed_step;
+  if (quiet) {
+    decision.reason = describe(input.current) + ": " + seconds(decision.current_seconds) +
+                      " predicted, no link rate moved by more than " + percent(kMovedRate) +
+                      " since the last evaluation";
+  } else {
+    state.costed_inputs = inputs;
+    state.costed_rates.clear();
+    for (std::size_t i = 0; i < view.links.size(); ++i) {
+      state.costed_rates[view.links[i]] = view.mean_rate[i];
+    }
+    decision.candidates = cost_all(input, view, state, decision.current_seconds, coster);
+    decide(input, view, decision, state);
+    std::stable_sort(decision.candidates.begin(), decision.candidates.end(),
+                     [](const Costed& a, const Costed& b) { return a.seconds < b.seconds; });
+  }
+  decision.simulations = coster.simulations();
 }
 
 }  // namespace
@@ -202,7 +298,9 @@ std::string describe(const schedule::Schedule& schedule) {
   for (std::size_t s = 0; s < schedule.caps.size(); ++s) {
     result += (s == 0 ? "" : ",") + std::to_string(schedule.caps[s]);
   }
-  return result + " " + schedule::name(schedule.dispatch);
+  result += std::string(" ") + schedule::name(schedule.dispatch);
+  if (schedule.micro_batch_size > 1) result += " mb=" + std::to_string(schedule.micro_batch_size);
+  return result;
 }
 
 Tuned tune(const Input& input, const State& before) {
@@ -213,6 +311,12 @@ Tuned tune(const Input& input, const State& before) {
 
   decision.reason = nothing_to_tune(input);
   if (!decision.reason.empty()) return tuned;
+  if (const auto lowered = memory_alarm(input, state)) {
+    decision.reason = "less than 2 % of a device's memory is free: " + lowered->text;
+    decision.memory_guard = true;
+    change_to(*lowered, input, decision, state);
+    return tuned;
+  }
   const LinkView view = view_links(input);
   if (!view.unknown.empty()) {
     decision.reason = "no change: " + view.unknown;
@@ -220,28 +324,19 @@ Tuned tune(const Input& input, const State& before) {
     return tuned;
   }
 
-  const std::vector<Bin> bins = bins_of(view);
-  const double predicted = mean_step(input.current, input, view, bins);
-  correct_kappa(input, predicted, state);
-  decision.current_seconds = state.kappa * predicted;
-  const std::string inputs = inputs_text(input, state);
-  if (state.wins_in_row == 0 && inputs == state.costed_inputs &&
-      !rates_moved(view, state.costed_rates)) {
-    decision.reason = describe(input.current) + ": " + seconds(decision.current_seconds) +
-                      " predicted, no link rate moved by more than " + percent(kMovedRate) +
-                      " since the last evaluation";
+  decision.reason = too_soon(input, state);
+  if (!decision.reason.empty()) {
+    decision.reason = "waits: " + decision.reason;
     return tuned;
   }
-  state.costed_inputs = inputs;
-  state.costed_rates.clear();
-  for (std::size_t i = 0; i < view.links.size(); ++i) {
-    state.costed_rates[view.links[i]] = view.mean_rate[i];
-  }
-  decision.candidates = cost_all(input, view, bins, decision.current_seconds, state);
-  decide(input, view, decision, state);
-  std::stable_sort(decision.candidates.begin(), decision.candidates.end(),
-                   [](const Costed& a, const Costed& b) { return a.seconds < b.seconds; });
+  state.evaluated_step = input.step;
+  state.evaluated_scrape = input.rates.times.back();
+  evaluate(input, view, decision, state);
   return tuned;
+}
+
+void acted(State& state) {
+  state.loss_seconds = 0;
 }
 
 }  // namespace weir::tuner

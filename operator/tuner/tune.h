@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses k, caps and dispatch of a running job (scheduling.md 5). Pure: what it remembers goes in
-// and comes out.
+// Chooses k, caps, dispatch and micro-batch size of a running job (scheduling.md 5). Pure: what it
+// remembers goes in and comes out.
 #pragma once
 
 #include <chrono>
@@ -19,14 +19,26 @@ namespace weir::tuner {
 using SystemTime = std::chrono::system_clock::time_point;
 
 struct Settings {
-  double min_gain = 0.03;  // retune.minGainPercent
+  double min_gain = 0.03;       // retune.minGainPercent
+  double min_gain_size = 0.05;  // when the micro-batch size changes; never below min_gain
   std::chrono::seconds cooldown{60};
-  int min_steps_between = 8;
-  int k_min = 1, k_max = 8;     // clipped to M
+  int min_steps_between = 8;                               // of two changes
+  int min_steps_evaluated = 4, min_scrapes_evaluated = 2;  // of two evaluations
+  int used_scrapes = 16;                                   // V
+  int k_min = 1, k_max = 8;                                // clipped to M
   bool k_fixed = false;         // mode Fixed: only caps up to k(S-s), k that of the current plan
   std::vector<int> fixed_caps;  // schedule.inFlightCaps
   schedule::Family family = schedule::Family::kKfkb;
   schedule::Dispatch dispatch = schedule::Dispatch::kHint;
+};
+
+// The job with one micro-batch size.
+struct Size {
+  int micro_batch_size = 1;                  // samples
+  int micro_batches = 1;                     // M of a replica
+  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch
+  std::vector<std::int64_t> boundary_bytes;  // of one micro-batch, S-1
+  std::vector<int> cap_max;                  // by memory, per stage; empty = no limit
 };
 
 // Everything about the job now.
@@ -42,24 +54,50 @@ struct Input {
   double measured_step_seconds = 0;          // mean since the last evaluation, 0 = unknown
   SystemTime now{};
   Settings settings;
+  std::vector<Size> other_sizes;                  // empty = the user fixed the size
+  std::map<estimator::LinkKey, double> baseline;  // bytes per second; absent = unknown
+  std::vector<double> free_memory;  // fraction of the device, per stage; < 0 or empty = unknown
 };
 
 struct State {
   std::string wanted;  // description of the candidate that won last time
   int wins_in_row = 0;
   std::map<std::string, std::int64_t> quarantine;  // candidate -> step at which it may come back
-  double kappa = 1;                                // measured / predicted, EWMA, 0.8..1.25
+  // Measured / predicted step by micro-batch size, EWMA, 0.8..1.25. A size never run has that of
+  // the current one: an error common to all must not make a size look better.
+  std::map<int, double> kappa;
   std::optional<SystemTime> last_change;
   std::int64_t last_change_step = -1'000'000;
   std::chrono::seconds cooldown{0};  // 0 = the setting; doubled after a missed gain, cap 1 h
   std::map<estimator::LinkKey, double> costed_rates;  // means at the last costing
   std::string costed_inputs;                          // everything else at the last costing
+  double costed_step = 0;                             // of the current plan then, before kappa
+  std::int64_t evaluated_step = -1'000'000;           // of the last evaluation
+  std::optional<SystemTime> evaluated_scrape;         // the newest it saw
+  std::vector<int> guarded_samples;  // most samples in flight per stage after a memory alarm
+  double loss_seconds = 0;           // since the last action of regroup or replace
+  std::int64_t loss_step = -1;       // up to which it is summed
+  std::string baseline_inputs;       // of baseline_step
+  double baseline_step = 0;          // the current plan at the links' baselines, before kappa
 };
 
 struct Costed {
   schedule::Schedule schedule;
-  double seconds = 0;  // kappa x mean over the rate vectors
-  std::string text;    // "k=4 caps 16,12,8,4 Hint"
+  double seconds = 0;     // kappa x mean over the rate vectors
+  std::string text;       // "k=4 caps 16,12,8,4 Hint"
+  int micro_batches = 1;  // M of a replica with the schedule's micro-batch size
+};
+
+// What no order of micro-batches repairs (scheduling.md 5.5): for regroup and replace.
+struct BoundLink {
+  estimator::LinkKey link;
+  double seconds = 0;  // median of one transfer over V, >= 0.9 x the slowest stage's f+b
+};
+struct Escalation {
+  std::vector<BoundLink> link_bound;
+  // Ski rental: sum of measured step - predicted step at the baselines, since the last action. 0
+  // while no baseline is known.
+  double loss_seconds = 0;
 };
 
 struct Decision {
@@ -67,7 +105,10 @@ struct Decision {
   double gain = 0;  // of the best over the current plan, as a fraction of the current step time
   double current_seconds = 0;      // predicted for the current plan
   std::string reason;              // why (not), with numbers, for logs and events
-  std::vector<Costed> candidates;  // best first
+  std::vector<Costed> candidates;  // best first; empty when nothing was costed
+  Escalation escalation;
+  bool memory_guard = false;  // the change lowers caps because a device ran out of memory
+  int simulations = 0;        // steps simulated to cost plans (the search for caps apart)
 };
 
 struct Tuned {
@@ -77,9 +118,13 @@ struct Tuned {
 // A change in the decision counts as done: the state that comes out starts cooldown and dwell.
 Tuned tune(const Input& input, const State& state);
 
-// "k=4 caps 16,12,8,4 Hint": Costed::text and the key of State::quarantine. A plan that a rank
-// refused goes in there with the largest step until members change (scheduling.md 5.3).
+// "k=4 caps 16,12,8,4 Hint", with " mb=8" for more than one sample: Costed::text and the key of
+// State::quarantine. A plan that a rank refused goes in there with the largest step until members
+// change (scheduling.md 5.3).
 std::string describe(const schedule::Schedule& schedule);
+
+// After an action of regroup or replace: the loss starts again.
+void acted(State& state);
 
 // After 10 steps on a new plan (scheduling.md 5.3).
 struct Outcome {

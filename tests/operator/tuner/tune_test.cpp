@@ -50,12 +50,21 @@ Input preempted_demo() {
   set_transfer(input, 1, 0.024);
   return input;
 }
-// Evaluates the same input `times` times, 15 s apart, without new steps.
+// One evaluation later: 15 s, 3 scrapes, 4 steps.
+void pass_time(Input& input) {
+  input.now += 15s;
+  input.step += 4;
+  for (SystemTime& time : input.rates.times) time += 15s;
+}
+// Evaluates the same rates `times` times; the first after what the state saw last.
 Tuned evaluate(Input input, int times = 1, State state = {}) {
+  while (state.evaluated_scrape && input.rates.times.size() >= 2 &&
+         *state.evaluated_scrape >= input.rates.times[input.rates.times.size() - 2])
+    pass_time(input);
   Tuned tuned{{}, std::move(state)};
   for (int i = 0; i < times; ++i) {
     tuned = tune(input, tuned.state);
-    input.now += 15s;
+    pass_time(input);
   }
   return tuned;
 }
@@ -91,12 +100,12 @@ TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
   EXPECT_THAT(second.decision.reason,
               HasSubstr("link 1-2 forward takes 24.0 ms a micro-batch at 40 Mbit/s"));
   EXPECT_EQ(second.state.wins_in_row, 0);
-  EXPECT_EQ(second.state.last_change_step, 1000);
+  EXPECT_EQ(second.state.last_change_step, 1004);
 }
 
 TEST(Tuner, CandidatesAreLegalAndSorted) {
   const Tuned tuned = evaluate(preempted_demo());
-  ASSERT_GE(tuned.decision.candidates.size(), 8U);
+  ASSERT_GE(tuned.decision.candidates.size(), 2U);
   bool strict_1f1b = false;
   for (const Costed& candidate : tuned.decision.candidates) {
     EXPECT_THAT(schedule::broken_rules(candidate.schedule, 4, 16), IsEmpty()) << candidate.text;
@@ -232,10 +241,10 @@ TEST(Tuner, TheLeastGainIsTheUsers) {
 TEST(Tuner, WaitsEightStepsAfterAChange) {
   Input input = preempted_demo();
   State state;
-  state.last_change_step = 995;
+  state.last_change_step = 999;
   EXPECT_THAT(evaluate(input, 2, state).decision.reason,
               HasSubstr("waits: 5 steps since the last change, at least 8"));
-  state.last_change_step = 992;
+  state.last_change_step = 996;
   EXPECT_TRUE(evaluate(input, 2, state).decision.change.has_value());
 }
 
@@ -365,17 +374,22 @@ TEST(Tuner, KappaFollowsMeasuredStepsWithinLimits) {
   Input input = quiet_demo();
   const double predicted = evaluate(input).decision.current_seconds;
   input.measured_step_seconds = 1.1 * predicted;
-  EXPECT_NEAR(evaluate(input).state.kappa, 1.02, 1e-6);
+  EXPECT_NEAR(evaluate(input).state.kappa.at(1), 1.02, 1e-6);
   EXPECT_NEAR(evaluate(input).decision.current_seconds, 1.02 * predicted, 1e-6);
-  EXPECT_NEAR(evaluate(input, 40).state.kappa, 1.1, 1e-3);
+  EXPECT_NEAR(evaluate(input, 40).state.kappa.at(1), 1.1, 1e-3);
   input.measured_step_seconds = 9 * predicted;
-  EXPECT_EQ(evaluate(input, 40).state.kappa, 1.25);
+  EXPECT_EQ(evaluate(input, 40).state.kappa.at(1), 1.25);
   input.measured_step_seconds = 0.1 * predicted;
-  EXPECT_EQ(evaluate(input, 40).state.kappa, 0.8);
+  EXPECT_EQ(evaluate(input, 40).state.kappa.at(1), 0.8);
 
   State fresh;
   fresh.last_change_step = 996;
-  EXPECT_EQ(evaluate(input, 1, fresh).state.kappa, 1) << "steps of the plan before";
+  EXPECT_TRUE(evaluate(input, 1, fresh).state.kappa.empty()) << "steps of the plan before";
+
+  set_transfer(input, 1, 0.024);
+  for (const Direction direction : {Direction::kForward, Direction::kBackward})
+    for (std::size_t i = 0; i < 12; ++i) input.rates.rates[{0, 1, direction}][i] = kBytes / 0.0004;
+  EXPECT_TRUE(evaluate(input).state.kappa.empty()) << "rates that move say nothing about the model";
 }
 
 TEST(Tuner, ReplicasWaitForTheSlowest) {
@@ -388,7 +402,184 @@ TEST(Tuner, ReplicasWaitForTheSlowest) {
   EXPECT_THAT(evaluate(input).decision.reason, HasSubstr("link 1-2 forward of replica 1"));
 }
 
+TEST(Tuner, EvaluationsAreFourStepsAndTwoScrapesApart) {
+  Input input = preempted_demo();
+  State state = tune(input, State{}).state;
+  EXPECT_EQ(state.wins_in_row, 1);
+
+  input.now += 15s;
+  input.step += 3;
+  for (SystemTime& time : input.rates.times) time += 15s;
+  const Tuned early = tune(input, state);
+  EXPECT_THAT(early.decision.reason, HasSubstr("waits: 3 steps since the last evaluation"));
+  EXPECT_EQ(early.state.wins_in_row, 1) << "not an evaluation: the row goes on";
+  EXPECT_EQ(early.decision.simulations, 0);
+
+  input.step += 1;
+  for (SystemTime& time : input.rates.times) time -= 10s;
+  EXPECT_THAT(tune(input, state).decision.reason, HasSubstr("waits: 1 scrapes since the last"));
+  for (SystemTime& time : input.rates.times) time += 5s;
+  EXPECT_TRUE(tune(input, state).decision.change.has_value());
+}
+
+TEST(Tuner, SimulatesNothingWhileNothingMoves) {
+  const Tuned first = evaluate(quiet_demo());
+  EXPECT_GT(first.decision.simulations, 10);
+  const Tuned second = evaluate(quiet_demo(), 1, first.state);
+  EXPECT_EQ(second.decision.simulations, 0);
+  EXPECT_EQ(second.decision.current_seconds, first.decision.current_seconds);
+}
+
+TEST(Tuner, DominatedPlansAreDropped) {
+  Input input = quiet_demo();
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.01);  // any k >= 2 and D >= 2 hides it
+  const auto costed = evaluate(input).decision.candidates;
+  EXPECT_LE(costed.size(), 20U);
+  for (const Costed& a : costed)
+    for (const Costed& b : costed) {
+      const int in_a = std::accumulate(a.schedule.caps.begin(), a.schedule.caps.end(), 0);
+      const int in_b = std::accumulate(b.schedule.caps.begin(), b.schedule.caps.end(), 0);
+      if (b.text == "k=1 caps 4,3,2,1 Strict") continue;  // current, always listed
+      EXPECT_FALSE(a.seconds < b.seconds && in_a < in_b) << a.text << " beats " << b.text;
+    }
+}
+
+TEST(Tuner, SearchedCapsAreAmongThePlans) {
+  // Uneven stages and links, where lean_x falls short: the search finds 76 of 86.5.
+  Input input = quiet_demo();
+  input.stages = {{10ms, 20ms}, {15ms, 30ms}, {8ms, 16ms}, {12ms, 24ms}};
+  for (int b = 0; b < 3; ++b)
+    set_transfer(input, b, std::vector{0.005, 0.02, 0.01}[static_cast<std::size_t>(b)]);
+  input.settings.k_max = 16;
+  const Tuned tuned = evaluate(input, 2);
+  ASSERT_TRUE(tuned.decision.change.has_value());
+  EXPECT_LT(tuned.decision.candidates.front().seconds, 0.7605);
+}
+
+// The demo with other sizes: b0 = a tenth of a sample of overhead, 8 samples now.
+void add_sizes(Input& input) {
+  constexpr double kOverhead = 0.1;
+  const int now = input.current.micro_batch_size = 8;
+  const std::vector<schedule::StageTime> stages = input.stages;
+  for (const int size : {1, 2, 4, 16, 32}) {
+    Size other{.micro_batch_size = size, .micro_batches = input.micro_batches * now / size};
+    const double factor = (size + kOverhead) / (now + kOverhead);
+    for (const schedule::StageTime& stage : stages)
+      other.stages.push_back({from_seconds(factor * to_seconds(stage.forward)),
+                              from_seconds(factor * to_seconds(stage.backward))});
+    for (const std::int64_t bytes : input.boundary_bytes)
+      other.boundary_bytes.push_back(bytes * size / now);
+    input.other_sizes.push_back(std::move(other));
+  }
+}
+
+TEST(Tuner, AnotherSizeMustGainMore) {
+  Input input = quiet_demo();
+  add_sizes(input);
+  input.settings.k_max = 1;  // sizes only
+  const Tuned tuned = evaluate(input, 2);
+  const Costed& best = tuned.decision.candidates.front();
+  ASSERT_NE(best.schedule.micro_batch_size, 8) << "smaller micro-batches have a smaller bubble";
+  EXPECT_EQ(best.micro_batches * best.schedule.micro_batch_size, 16 * 8);
+  EXPECT_THAT(best.text, HasSubstr(" mb="));
+  ASSERT_TRUE(tuned.decision.change.has_value());
+  EXPECT_GE(tuned.decision.gain, 0.05);
+  input.settings.min_gain_size = tuned.decision.gain + 0.02;
+  EXPECT_FALSE(evaluate(input, 2).decision.change.has_value());
+}
+
+TEST(Tuner, WhereASizeGainsTooLittleTheBestOfTheCurrentSizeMayWin) {
+  Input input = preempted_demo();
+  add_sizes(input);
+  input.settings.min_gain_size = 0.9;
+  const Tuned tuned = evaluate(input, 2);
+  ASSERT_TRUE(tuned.decision.change.has_value());
+  EXPECT_EQ(tuned.decision.change->schedule.micro_batch_size, 8);
+}
+
+TEST(Tuner, AnErrorCommonToAllSizesFavoursNone) {
+  Input input = quiet_demo();
+  add_sizes(input);
+  const auto order_of = [](const Tuned& tuned) {
+    std::vector<std::string> names;
+    for (const Costed& plan : tuned.decision.candidates) names.push_back(plan.text);
+    return names;
+  };
+  const Tuned plain = evaluate(input);
+  input.measured_step_seconds = 1.2 * plain.decision.current_seconds;
+  State state;
+  state.kappa[8] = 1.2;
+  EXPECT_EQ(order_of(evaluate(input, 1, state)), order_of(plain));
+}
+
+TEST(Tuner, SamplesInFlightLimitEverySize) {
+  Input input = preempted_demo();
+  add_sizes(input);
+  input.cap_max = {4, 4, 4, 4};
+  for (Size& size : input.other_sizes) size.cap_max.assign(4, 32 / size.micro_batch_size);
+  for (const Costed& plan : evaluate(input).decision.candidates)
+    EXPECT_LE(plan.schedule.caps[0] * plan.schedule.micro_batch_size, 32) << plan.text;
+}
+
+TEST(Tuner, AMemoryAlarmLowersCapsAtOnceAndForGood) {
+  Input input = preempted_demo();
+  set_current(input, {8, 6, 4, 2}, schedule::Dispatch::kHint);
+  input.free_memory = {0.5, 0.015, -1, 0.5};
+  State state;
+  state.last_change = input.now;  // no cooldown, dwell or second evaluation for this
+  state.last_change_step = input.step;
+  const Tuned tuned = tune(input, state);
+  ASSERT_TRUE(tuned.decision.change.has_value());
+  EXPECT_TRUE(tuned.decision.memory_guard);
+  EXPECT_EQ(tuned.decision.change->schedule.caps, (std::vector{8, 5, 4, 2}));
+  EXPECT_THAT(schedule::broken_rules(tuned.decision.change->schedule, 4, 16), IsEmpty());
+
+  input.current = tuned.decision.change->schedule;
+  input.free_memory[1] = 0.1;
+  for (const Costed& plan : evaluate(input, 1, tuned.state).decision.candidates)
+    EXPECT_LE(plan.schedule.caps[1], 5) << plan.text << ": the limit stays";
+
+  set_current(input, {4, 1, 1, 1}, schedule::Dispatch::kStrict);
+  input.free_memory[1] = 0.01;
+  EXPECT_FALSE(tune(input, State{}).decision.memory_guard) << "nothing left to lower";
+}
+
+TEST(Tuner, ALinkAsSlowAsAStageIsBound) {
+  Input input = quiet_demo();
+  set_transfer(input, 1, 0.055);
+  const auto bound = evaluate(input).decision.escalation.link_bound;
+  ASSERT_EQ(bound.size(), 2U) << "0.9 x 60 ms";
+  EXPECT_EQ(bound[0].link, (LinkKey{0, 1, Direction::kForward}));
+  EXPECT_NEAR(bound[0].seconds, 0.055, 1e-9);
+  set_transfer(input, 1, 0.053);
+  EXPECT_TRUE(evaluate(input).decision.escalation.link_bound.empty());
+}
+
+TEST(Tuner, TheLossAgainstFreeLinksAddsUp) {
+  Input input = preempted_demo();
+  const double free = evaluate(quiet_demo()).decision.current_seconds;
+  input.measured_step_seconds = free + 0.3;
+  input.settings.k_max = 1;
+  EXPECT_EQ(evaluate(input, 3).decision.escalation.loss_seconds, 0) << "no baseline known";
+
+  for (const auto& [link, rates] : input.rates.rates) input.baseline[link] = kBytes / 0.0004;
+  Tuned tuned = evaluate(input, 3);
+  const double kappa = tuned.state.kappa.at(1);
+  EXPECT_NEAR(tuned.decision.escalation.loss_seconds, 8 * (free + 0.3 - kappa * free), 0.1);
+  EXPECT_GT(tuned.decision.escalation.loss_seconds, 1.5);
+
+  State state = tuned.state;
+  acted(state);
+  EXPECT_EQ(state.loss_seconds, 0);
+  input.measured_step_seconds = 0.7 * free;
+  EXPECT_EQ(evaluate(input, 3, state).decision.escalation.loss_seconds, 0) << "never a credit";
+}
+
 TEST(Describe, NamesKCapsAndDispatch) {
+  EXPECT_EQ(
+      describe(
+          {.dispatch = schedule::Dispatch::kHint, .micro_batch_size = 4, .caps = {7, 5, 3, 1}}),
+      "k=2 caps 7,5,3,1 Hint mb=4");
   EXPECT_EQ(describe({.dispatch = schedule::Dispatch::kHint, .caps = {16, 12, 8, 4}}),
             "k=4 caps 16,12,8,4 Hint");
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/tuner/escalation.h"
+
+#include <algorithm>
+
+#include "worker/base/units.h"
+
+namespace weir::tuner {
+namespace {
+
+constexpr double kBoundShare = 0.9;        // scheduling.md 5.5
+constexpr double kLeastFreeMemory = 0.02;  // scheduling.md 5.3
+constexpr double kMedian = 0.5;
+
+// Seconds of one transfer of every link at its baseline; empty = some baseline is unknown.
+std::vector<double> baseline_seconds(const Input& input, const LinkView& view) {
+  std::vector<double> seconds;
+  for (std::size_t i = 0; i < view.links.size(); ++i) {
+    const auto found = input.baseline.find(view.links[i]);
+    if (found == input.baseline.end() || !(found->second > 0)) return {};
+    seconds.push_back(view.bytes[i] / found->second);
+  }
+  return seconds;
+}
+
+std::string inputs_text(const Input& input, const std::vector<double>& seconds) {
+  std::string text = describe(input.current) + " M" + std::to_string(input.micro_batches);
+  for (const schedule::StageTime& stage : input.stages) {
+    text +=
+        " " + std::to_string(stage.forward.count()) + "/" + std::to_string(stage.backward.count());
+  }
+  for (const double value : seconds) text += " " + std::to_string(value);
+  return text;
+}
+
+}  // namespace
+
+std::vector<BoundLink> bound_links(const Input& input, const LinkView& view) {
+  double slowest = 0;
+  for (const schedule::StageTime& stage : input.stages) {
+    slowest = std::max(slowest, to_seconds(stage.forward + stage.backward));
+  }
+  std::vector<BoundLink> bound;
+  const std::vector<double> transfer = link_quantile(view, kMedian);
+  for (std::size_t i = 0; i < view.links.size(); ++i) {
+    const double seconds = transfer[i] + view.latency[i];
+    if (seconds >= kBoundShare * slowest) bound.push_back({view.links[i], seconds});
+  }
+  return bound;
+}
+
+void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& state) {
+  const std::int64_t steps = state.loss_step < 0 ? 0 : input.step - state.loss_step;
+  state.loss_step = input.step;
+  const std::vector<double> seconds = baseline_seconds(input, view);
+  if (seconds.empty() || input.measured_step_seconds <= 0) return;
+  std::string inputs = inputs_text(input, seconds);
+  if (inputs != state.baseline_inputs) {
+    state.baseline_inputs = std::move(inputs);
+    state.baseline_step = coster.step(input.current, sizes_of(input).front(), seconds);
+  }
+  const int size = input.current.micro_batch_size;
+  const double lost =
+      input.measured_step_seconds - kappa_of(state, size, size) * state.baseline_step;
+  // Noise around a free link must not add up to an action.
+  state.loss_seconds = std::max(0.0, state.loss_seconds + static_cast<double>(steps) * lost);
+}
+
+std::optional<Costed> memory_alarm(const Input& input, State& state) {
+  schedule::Schedule schedule = input.current;
+  const std::size_t stages = schedule.caps.size();
+  if (input.free_memory.size() != stages) return std::nullopt;
+  state.guarded_samples.resize(stages, input.micro_batches * schedule.micro_batch_size);
+  bool lowered = false;
+  for (std::size_t s = 0; s < stages; ++s) {
+    int& cap = schedule.caps[s];
+    const bool alarm = input.free_memory[s] >= 0 && input.free_memory[s] < kLeastFreeMemory;
+    if (alarm && cap > 1) {
+      --cap;
+      state.guarded_samples[s] =
+          std::min(state.guarded_samples[s], cap * schedule.micro_batch_size);
+      lowered = true;
+    }
+    if (s > 0) cap = std::min(cap, schedule.caps[s - 1]);
+  }
+  if (!lowered) return std::nullopt;
+  schedule.k = schedule::k_of_caps(schedule.caps);
+  schedule.dispatch = schedule::dispatch_in_force(schedule.caps, input.settings.dispatch);
+  return Costed{.schedule = schedule,
+                .seconds = 0,
+                .text = describe(schedule),
+                .micro_batches = input.micro_batches};
+}
+
+}  // namespace weir::tuner
