@@ -20,6 +20,7 @@ struct Raw {
   Options options;
   std::string pace_rate, pace_link;
   std::string log_level = "info", log_format = "json";
+  double checkpoint_minutes = 10;
   double grace = 25, startup = 900, connect = 300, rejoin = 900, progress = 1800;
   int dead_after = 30, control_port = -1, data_port = -1, metrics_port = -1;
 };
@@ -148,6 +149,35 @@ void add_emulation(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
 }
 
+void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
+  const std::string group = "Checkpoints";
+  constexpr double kLongestMinutes = 1e5;
+  app.add_option("--checkpoint-dir", o.checkpoint_dir,
+                 "folder that all workers share; training goes on from the newest checkpoint in it")
+      ->envname("WEIR_CHECKPOINT_PATH")
+      ->group(group);
+  app.add_option("--checkpoint-interval", o.checkpoint_interval,
+                 "steps between checkpoints; 0 = by time")
+      ->envname("WEIR_CHECKPOINT_INTERVAL")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--checkpoint-minutes", raw.checkpoint_minutes,
+                 "between checkpoints, without --checkpoint-interval")
+      ->envname("WEIR_CHECKPOINT_MINUTES")
+      ->check(CLI::Range(0.0, kLongestMinutes))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--checkpoint-keep", o.checkpoint_keep, "how many are kept")
+      ->envname("WEIR_CHECKPOINT_KEEP")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--init-from", o.init_from,
+                 "a checkpoint whose parameters training begins with at step 0")
+      ->group(group);
+}
+
 void add_running(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Running";
   const auto seconds = [&](const std::string& name, double& value, const std::string& help) {
@@ -156,7 +186,7 @@ void add_running(CLI::App& app, Options& o, Raw& raw) {
         ->capture_default_str()
         ->group(group);
   };
-  seconds("--grace", raw.grace, "for the running step after SIGTERM")
+  seconds("--grace", raw.grace, "for the running step and a checkpoint after SIGTERM")
       ->envname("WEIR_GRACE_SECONDS");
   seconds("--startup-timeout", raw.startup, "until the first plan");
   seconds("--connect-timeout", raw.connect, "until all neighbours are connected");
@@ -242,7 +272,7 @@ Result<Options> complete(Raw raw) {
   if (o.worker_index > 0 && o.coordinator.empty()) {
     return invalid("--coordinator: needed by every worker but 0");
   }
-  if (!o.needs_peers() && o.workers > 1) {
+  if (o.plans_itself() && o.workers > 1) {
     return invalid("--workers: several workers need --plan or an operator");
   }
   if (!o.emulate_device.empty() && o.emulate_profile.empty()) {
@@ -254,6 +284,7 @@ Result<Options> complete(Raw raw) {
                                                   {"error", LogLevel::kError}};
   o.log_level = levels.at(raw.log_level);
   o.log_format = raw.log_format == "text" ? LogFormat::kText : LogFormat::kJson;
+  o.checkpoint_period = from_seconds(raw.checkpoint_minutes * 60);
   o.grace = from_seconds(raw.grace);
   o.startup_timeout = from_seconds(raw.startup);
   o.connect_timeout = from_seconds(raw.connect);
@@ -291,6 +322,7 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   add_place(app, raw.options, raw);
   add_identity(app, raw.options);
   add_emulation(app, raw.options, raw);
+  add_checkpoints(app, raw.options, raw);
   add_running(app, raw.options, raw);
   try {
     app.parse(argc, argv);

@@ -42,6 +42,12 @@ struct Options {
   std::string pace_trace;
   int pace_boundary = -1, pace_channel = -1;  // -1 = all
 
+  std::string checkpoint_dir;                                            // empty: nothing is saved
+  std::int64_t checkpoint_interval = 0;                                  // steps; 0: by time
+  std::chrono::nanoseconds checkpoint_period{std::chrono::minutes(10)};  // then
+  int checkpoint_keep = 2;
+  std::string init_from;  // parameters of step 0, when there is no checkpoint
+
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(300)};
@@ -56,7 +62,10 @@ struct Options {
   bool dry_run = false;
 
   bool standalone() const { return control_url.empty(); }
-  bool needs_peers() const { return !standalone() || !plan_file.empty(); }
+  bool plans_itself() const { return standalone() && plan_file.empty(); }
+  // A worker alone that saves coordinates itself.
+  bool needs_peers() const { return !plans_itself() || saves(); }
+  bool saves() const { return !checkpoint_dir.empty(); }
   bool emulated() const { return !emulate_profile.empty(); }
 };
 

@@ -200,6 +200,7 @@ template <class Io, Is<ReadyState> T>
 void fields(Io& io, T& ready) {
   io.required("revision", ready.revision);
   io("error", ready.error);
+  io("step", ready.step);
 }
 template <class Io, class T>
   requires Is<T, Go> || Is<T, Abort>
@@ -239,14 +240,38 @@ void fields(Io& io, T& leave) {
 }
 template <class Io, Is<Heartbeat> T>
 void fields(Io&, T&) {}
+template <class Io, Is<SavedFile> T>
+void fields(Io& io, T& file) {
+  io.required("name", file.name);
+  io.required("bytes", file.bytes);
+  io.required("sha256", file.sha256);
+}
+template <class Io, Is<Save> T>
+void fields(Io& io, T& save) {
+  io.required("step", save.step);
+}
+template <class Io, Is<Saved> T>
+void fields(Io& io, T& saved) {
+  io.required("step", saved.step);
+  io("error", saved.error);
+  io("late", saved.late);
+  io("at", saved.at);
+  io("leave", saved.leave);
+  io("files", saved.files);
+}
+template <class Io, Is<BadCheckpoint> T>
+void fields(Io& io, T& bad) {
+  io.required("step", bad.step);
+  io("reason", bad.reason);
+}
 
 namespace {
 
 // In the order of the variant's alternatives.
-constexpr const char* kTypes[] = {"HELLO",   "MEASURE",  "MEASURED", "PROBE",  "PROBED",
-                                  "PREPARE", "READY",    "REJECT",   "COMMIT", "READY_STATE",
-                                  "GO",      "ABORT",    "APPLIED",  "STATUS", "PEER_LOST",
-                                  "LEAVE",   "HEARTBEAT"};
+constexpr const char* kTypes[] = {"HELLO",   "MEASURE",   "MEASURED", "PROBE",  "PROBED",
+                                  "PREPARE", "READY",     "REJECT",   "COMMIT", "READY_STATE",
+                                  "GO",      "ABORT",     "APPLIED",  "STATUS", "PEER_LOST",
+                                  "LEAVE",   "HEARTBEAT", "SAVE",     "SAVED",  "BAD_CHECKPOINT"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

@@ -147,8 +147,9 @@ struct Commit {
 };
 struct ReadyState {
   std::uint32_t revision = 0;
-  std::string error;
-};  // error set: could not build, load or connect
+  std::string error;      // set: could not build, load or connect; its state is gone
+  std::int64_t step = 0;  // completed steps of the state that it holds now
+};
 struct Go {
   std::uint32_t revision = 0;
 };
@@ -178,9 +179,31 @@ struct Leave {
   std::string reason;
 };  // "finished" or "SIGTERM"
 struct Heartbeat {};
+struct SavedFile {  // of one layer
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string sha256;  // hex
+};
+struct Save {  // the state after `step` completed steps
+  std::int64_t step = 0;
+};
+// From a rank: its files lie on disk, or why not. From the coordinator: the checkpoint is complete,
+// or has failed.
+struct Saved {
+  std::int64_t step = 0;
+  std::string error;
+  bool late = false;    // the rank is beyond that step, at `at`: another one is wanted
+  std::int64_t at = 0;  // completed steps
+  bool leave = false;   // from the coordinator: who has said LEAVE may end now
+  std::vector<SavedFile> files;
+};
+struct BadCheckpoint {  // a rank could not load it, for its content
+  std::int64_t step = 0;
+  std::string reason;
+};
 
-using Message =
-    std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject, Commit,
-                 ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave, Heartbeat>;
+using Message = std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject,
+                             Commit, ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave,
+                             Heartbeat, Save, Saved, BadCheckpoint>;
 
 }  // namespace weir::protocol

@@ -101,6 +101,7 @@ void plain_fields(Io& io, T& plan) {
   io("ranks", plan.ranks);
   io("idle", plan.idle);
   io.choice("state", plan.state, names_of(kMoves));
+  if (Io::kReads || plan.checkpoint_step >= 0) io("checkpointStep", plan.checkpoint_step);
   io("prepareTimeoutSeconds", plan.prepare_timeout_seconds);
 }
 

@@ -59,6 +59,8 @@ struct Plan {
   std::vector<RankPlace> ranks;   // one per (replica, stage)
   std::vector<std::string> idle;  // pods without a stage
   StateMove state = StateMove::kKeep;
+  // With kCheckpoint: which one to load; -1: none, begin at step 0. Filled in by the coordinator.
+  std::int64_t checkpoint_step = -1;
   int prepare_timeout_seconds = 10;
   double predicted_step_seconds = 0;         // 0 = unknown
   double predicted_gain = 0;                 // fraction over the parent

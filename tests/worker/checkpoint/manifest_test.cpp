@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/checkpoint/manifest.h"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace weir::checkpoint {
+namespace {
+
+Manifest example() {
+  return {.step = 2000,
+          .samples = 128000,
+          .model = "gpt-tiny",
+          .digest = "sha256:1",
+          .seed = 7,
+          .optimizer = {.learning_rate = 1e-3, .beta1 = 0.9, .schedule = "cosine"},
+          .revision = 4,
+          .incarnation = 1,
+          .plan_json = R"({"revision":4})",
+          .files = {{layer_file(0), 100, std::string(64, 'a')},
+                    {layer_file(1), 200, std::string(64, 'b')}}};
+}
+
+TEST(Manifest, GivesBackWhatWasPutIn) {
+  const auto manifest = decode_manifest(encode(example()));
+
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  EXPECT_EQ(*manifest, example());
+}
+
+TEST(Manifest, IgnoresFieldsThatItDoesNotKnow) {
+  std::string text = encode(example());
+  text.insert(1, "\"later\": {\"x\": 1},");
+
+  EXPECT_TRUE(decode_manifest(text));
+}
+
+TEST(Manifest, RefusesWhatIsNotOne) {
+  const std::string good = encode(example());
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.rfind(from), from.size(), to);
+    return text;
+  };
+  const std::vector<std::string> bad = {"",
+                                        "[]",
+                                        good.substr(0, good.size() / 2),
+                                        changed("weir.dev/checkpoint/v1", "weir.dev/checkpoint/v2"),
+                                        changed("\"step\": 2000", "\"step\": \"x\""),
+                                        changed("\"digest\"", "\"digets\""),
+                                        changed("\"files\"", "\"flies\""),
+                                        changed(layer_file(1), layer_file(2)),
+                                        changed(layer_file(1), "../../etc/passwd"),
+                                        changed("\"bytes\": 200", "\"bytes\": -1")};
+  for (const std::string& text : bad) EXPECT_FALSE(decode_manifest(text)) << text;
+}
+
+TEST(Manifest, NamesSortBySteps) {
+  EXPECT_EQ(folder_name(2000), "step-0000002000");
+  EXPECT_EQ(unfinished_name(7), "step-0000000007.tmp");
+  EXPECT_EQ(layer_file(12), "layer-00012.safetensors");
+  EXPECT_EQ(parse_folder(folder_name(12345678901))->step, 12345678901);
+  EXPECT_TRUE(parse_folder(unfinished_name(7))->unfinished);
+  for (const char* other :
+       {"step-", "step-12", "step-000000000x", "lost+found", "step-0000000001x"}) {
+    EXPECT_FALSE(parse_folder(other)) << other;
+  }
+}
+
+}  // namespace
+}  // namespace weir::checkpoint

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small stages with trained-looking state, and whole saves of several of them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "worker/base/random.h"
+#include "worker/checkpoint/save.h"
+#include "worker/device/device.h"
+#include "worker/stage/stage.h"
+
+namespace weir::checkpoint::test {
+
+inline stage::ModelOptions small_model(const std::string& name = "mlp") {
+  return {.name = name, .sequence = 8, .vocabulary = 32};
+}
+
+struct SmallStage {
+  SmallStage(int first, int last, std::uint64_t seed, const std::string& name = "mlp")
+      : model(*stage::describe_model(small_model(name))),
+        device(device::make_host_device()),
+        stage(*stage::make_stage(model, first, last, *device)) {
+    Random random(seed);
+    for (const stage::Parameter& p : stage->parameters()) {
+      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+        for (float& x : part) x = static_cast<float>(random.uniform());
+      }
+    }
+  }
+  // Everything that a checkpoint holds, in the order of the parameters.
+  std::vector<float> state() const {
+    std::vector<float> all;
+    for (const stage::Parameter& p : stage->parameters()) {
+      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+        all.insert(all.end(), part.begin(), part.end());
+      }
+    }
+    return all;
+  }
+
+  stage::Model model;
+  std::unique_ptr<device::Device> device;
+  std::unique_ptr<stage::Stage> stage;
+};
+
+// A whole save of step N by one process a stage. The first failure.
+inline Status save_all(Disk& disk, const std::string& root, std::int64_t step,
+                       std::span<SmallStage* const> stages,
+                       const std::vector<std::int64_t>& keep = {}) {
+  Manifest manifest{.step = step,
+                    .samples = 10 * step,
+                    .model = "mlp",
+                    .digest = stages.front()->model.digest,
+                    .plan_json = "{\"revision\": 3}"};
+  for (SmallStage* one : stages) {
+    WEIR_TRY(const auto images, copy_layers(*one->stage, [](int) { return true; }));
+    WEIR_TRY(const auto files, write_layers(disk, root, step, images));
+    manifest.files.insert(manifest.files.end(), files.begin(), files.end());
+  }
+  WEIR_TRY([[maybe_unused]] const Unit done, commit(disk, root, manifest));
+  return keep.empty() ? Status(Unit{}) : remove_others(disk, root, keep, -1);
+}
+
+}  // namespace weir::checkpoint::test

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/checkpoint/load.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "worker/base/digest.h"
+#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/tensor_file.h"
+
+namespace weir::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string join(const std::string& folder, const std::string& name) {
+  return folder + "/" + name;
+}
+
+// A checkpoint whose folder is there but not one of its files is damaged.
+Error damage(const Error& error) {
+  return error.code == Code::kNotFound ? Error{Code::kInvalid, error.message} : error;
+}
+
+Result<Manifest> read_manifest(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    return Error{Code::kNotFound, folder + ": is not there; is it shared by all workers?"};
+  }
+  const Result<std::string> text = read_file(join(folder, kManifestName));
+  if (!text) return damage(text.error());
+  Result<Manifest> manifest = decode_manifest(*text);
+  if (!manifest) return manifest.error().with(folder);
+  return manifest;
+}
+
+Status check_files(const std::string& folder, const Manifest& manifest) {
+  for (const FileEntry& file : manifest.files) {
+    std::error_code error;
+    const auto size = fs::file_size(join(folder, file.name), error);
+    if (error) return Error{Code::kInvalid, file.name + ": " + error.message()};
+    if (size != static_cast<std::uintmax_t>(file.bytes)) {
+      return Error{Code::kInvalid, file.name + ": has " + std::to_string(size) + " bytes, not " +
+                                       std::to_string(file.bytes)};
+    }
+  }
+  return Unit{};
+}
+
+enum class Part : unsigned char { kAll, kValues };
+
+Status copy_tensor(const std::vector<TensorView>& tensors, const std::string& name,
+                   const std::vector<std::int64_t>& shape, std::span<float> to) {
+  const auto found = std::ranges::find(tensors, name, &TensorView::name);
+  if (found == tensors.end()) return Error{Code::kInvalid, "tensor " + name + " is missing"};
+  if (found->shape != shape || found->bytes.size() != to.size_bytes()) {
+    return Error{Code::kInvalid, "tensor " + name + " has another shape"};
+  }
+  if (!to.empty()) std::memcpy(to.data(), found->bytes.data(), to.size_bytes());
+  return Unit{};
+}
+
+Status load_layer(const std::string& path, const FileEntry& file,
+                  std::span<const stage::Parameter> parameters, Part part) {
+  const Result<std::string> bytes = read_file(path);
+  if (!bytes) return damage(bytes.error());
+  if (sha256_hex(*bytes) != file.sha256) {
+    return Error{Code::kInvalid, path + ": has another SHA-256 than its manifest says"};
+  }
+  const auto tensors = decode_tensors(*bytes);
+  if (!tensors) return tensors.error().with(path);
+  constexpr std::size_t kTensorsEach = 3;
+  if (tensors->size() != kTensorsEach * parameters.size()) {
+    return Error{Code::kInvalid, path + ": is of another layer"};
+  }
+  for (const stage::Parameter& p : parameters) {
+    Status copied = copy_tensor(*tensors, "value/" + p.name, p.shape, p.value);
+    if (copied && part == Part::kAll) {
+      copied = copy_tensor(*tensors, "adam_m/" + p.name, p.shape, p.adam_m);
+      if (copied) copied = copy_tensor(*tensors, "adam_v/" + p.name, p.shape, p.adam_v);
+    }
+    if (!copied) return copied.error().with(path);
+  }
+  return Unit{};
+}
+
+Status load_folder(const std::string& folder, stage::Stage& stage, Part part) {
+  WEIR_TRY(const Manifest manifest, read_manifest(folder));
+  std::map<int, std::vector<stage::Parameter>> layers;
+  for (const stage::Parameter& p : stage.parameters()) layers[p.layer].push_back(p);
+  for (const auto& [layer, parameters] : layers) {
+    const auto index = static_cast<std::size_t>(layer);
+    if (index >= manifest.files.size()) {
+      return Error{Code::kInvalid, folder + ": has no layer " + std::to_string(layer)};
+    }
+    const FileEntry& file = manifest.files[index];
+    WEIR_TRY([[maybe_unused]] const Unit loaded,
+             load_layer(join(folder, file.name), file, parameters, part));
+  }
+  return Unit{};
+}
+
+}  // namespace
+
+Result<Scan> scan(const std::string& root) {
+  std::error_code error;
+  Scan found;
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string folder = entry->path().string();
+    const std::string name = entry->path().filename().string();
+    const auto parsed = parse_folder(name);
+    if (!parsed || parsed->unfinished) continue;
+    Result<Manifest> manifest = read_manifest(folder);
+    Status good = manifest ? check_files(folder, *manifest) : Status(manifest.error());
+    if (good && manifest->step != parsed->step) {
+      good = Error{Code::kInvalid, "is of step " + std::to_string(manifest->step)};
+    }
+    if (good) {
+      found.whole.push_back(*std::move(manifest));
+    } else {
+      found.damaged.push_back(name + ": " + good.error().message);
+    }
+  }
+  if (error) {
+    const bool missing = error == std::errc::no_such_file_or_directory;
+    return Error{missing ? Code::kNotFound : Code::kUnavailable, root + ": " + error.message()};
+  }
+  std::ranges::sort(found.whole, {}, &Manifest::step);
+  return found;
+}
+
+Status load_stage(const std::string& root, std::int64_t step, stage::Stage& stage) {
+  return load_folder(join(root, folder_name(step)), stage, Part::kAll);
+}
+
+Status load_values(const std::string& folder, stage::Stage& stage) {
+  std::error_code error;
+  if (fs::exists(join(folder, kManifestName), error)) {
+    return load_folder(folder, stage, Part::kValues);
+  }
+  WEIR_TRY(const Scan found, scan(folder));
+  if (found.whole.empty()) return Error{Code::kNotFound, folder + ": holds no checkpoint"};
+  return load_folder(join(folder, folder_name(found.whole.back().step)), stage, Part::kValues);
+}
+
+}  // namespace weir::checkpoint

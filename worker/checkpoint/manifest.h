@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a checkpoint is made of: its manifest as a struct and as JSON, and the names of folders and
+// files. Pure. A checkpoint is complete when its folder has its final name and a manifest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/base/result.h"
+
+namespace weir::checkpoint {
+
+struct FileEntry {  // one layer
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string sha256;  // hex
+  bool operator==(const FileEntry&) const = default;
+};
+
+struct Optimizer {  // for people and other programs; the model's digest decides
+  double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  std::string schedule;
+  int warmup_steps = 0;
+  bool operator==(const Optimizer&) const = default;
+};
+
+struct Manifest {
+  std::int64_t step = 0;     // completed steps
+  std::int64_t samples = 0;  // that were trained with; the next one is the position in the data
+  std::string model, digest;
+  std::uint64_t seed = 0;
+  Optimizer optimizer;
+  std::uint32_t revision = 0;
+  int incarnation = 0;
+  std::string plan_json;         // the plan in force, weir.dev/plan/v1; may be empty
+  std::vector<FileEntry> files;  // by layer, from 0
+  bool operator==(const Manifest&) const = default;
+};
+
+std::string encode(const Manifest& manifest);
+Result<Manifest> decode_manifest(std::string_view json);  // kInvalid
+
+constexpr const char* kManifestName = "manifest.json";
+std::string folder_name(std::int64_t step);      // "step-0000002000"
+std::string unfinished_name(std::int64_t step);  // "step-0000002000.tmp"
+std::string layer_file(int layer);               // "layer-00012.safetensors"
+// Of a folder's name; `unfinished`: with .tmp. Nothing for any other name.
+struct FolderName {
+  std::int64_t step = 0;
+  bool unfinished = false;
+};
+std::optional<FolderName> parse_folder(std::string_view name);
+std::optional<int> parse_layer_file(std::string_view name);
+
+}  // namespace weir::checkpoint

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/checkpoint/save.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "worker/base/digest.h"
+
+namespace weir::checkpoint {
+namespace {
+
+std::string join(const std::string& folder, const std::string& name) {
+  return folder + "/" + name;
+}
+
+Status check_sizes(const std::string& folder, const Manifest& manifest) {
+  for (const FileEntry& file : manifest.files) {
+    std::error_code error;
+    const auto size = std::filesystem::file_size(join(folder, file.name), error);
+    if (error) {
+      return Error{Code::kInvalid, join(folder, file.name) + ": " + error.message() +
+                                       "; is the folder shared by all workers?"};
+    }
+    if (size != static_cast<std::uintmax_t>(file.bytes)) {
+      return Error{Code::kInvalid, join(folder, file.name) + ": has " + std::to_string(size) +
+                                       " bytes, not " + std::to_string(file.bytes)};
+    }
+  }
+  return Unit{};
+}
+
+}  // namespace
+
+Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
+                                            const std::function<bool(int layer)>& mine) {
+  std::map<int, std::vector<Tensor>> layers;
+  for (const stage::Parameter& parameter : stage.parameters()) {
+    if (!mine(parameter.layer)) continue;
+    std::vector<Tensor>& tensors = layers[parameter.layer];
+    tensors.push_back({"value/" + parameter.name, parameter.shape, parameter.value});
+    tensors.push_back({"adam_m/" + parameter.name, parameter.shape, parameter.adam_m});
+    tensors.push_back({"adam_v/" + parameter.name, parameter.shape, parameter.adam_v});
+  }
+  std::vector<LayerImage> images;
+  for (const auto& [layer, tensors] : layers) {
+    WEIR_TRY(FileImage file, encode_tensors(tensors));
+    images.push_back({.layer = layer, .file = std::move(file)});
+  }
+  return images;
+}
+
+Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root, std::int64_t step,
+                                            std::span<const LayerImage> images) {
+  const std::string folder = join(root, unfinished_name(step));
+  WEIR_TRY([[maybe_unused]] const Unit made, disk.make_folder(folder));
+  std::vector<FileEntry> files;
+  for (const LayerImage& image : images) {
+    const std::string_view bytes = image.file.view();
+    const std::string name = layer_file(image.layer);
+    WEIR_TRY([[maybe_unused]] const Unit written, disk.write_file(join(folder, name), bytes));
+    files.push_back({.name = name,
+                     .bytes = static_cast<std::int64_t>(bytes.size()),
+                     .sha256 = sha256_hex(bytes)});
+  }
+  WEIR_TRY([[maybe_unused]] const Unit synced, disk.sync_folder(folder));
+  return files;
+}
+
+Status commit(Disk& disk, const std::string& root, const Manifest& manifest) {
+  const std::string unfinished = join(root, unfinished_name(manifest.step));
+  const std::string final_name = join(root, folder_name(manifest.step));
+  WEIR_TRY([[maybe_unused]] const Unit sized, check_sizes(unfinished, manifest));
+  WEIR_TRY([[maybe_unused]] const Unit written,
+           disk.write_file(join(unfinished, kManifestName), encode(manifest)));
+  WEIR_TRY([[maybe_unused]] const Unit synced, disk.sync_folder(unfinished));
+  // A folder of that name is one that could not be loaded: training has come here a second time.
+  if (std::error_code ignored; std::filesystem::exists(final_name, ignored)) {
+    WEIR_TRY([[maybe_unused]] const Unit removed, disk.remove_tree(final_name));
+  }
+  WEIR_TRY([[maybe_unused]] const Unit renamed, disk.rename(unfinished, final_name));
+  return disk.sync_folder(root);
+}
+
+Status remove_others(Disk& disk, const std::string& root, std::span<const std::int64_t> keep,
+                     std::int64_t writing) {
+  std::error_code error;
+  std::vector<std::string> useless;
+  for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto name = parse_folder(entry->path().filename().string());
+    if (!name) continue;
+    const bool kept = name->unfinished ? name->step == writing
+                                       : std::ranges::find(keep, name->step) != keep.end();
+    if (!kept) useless.push_back(entry->path().string());
+  }
+  if (error) return Error{Code::kUnavailable, root + ": " + error.message()};
+  for (const std::string& path : useless) {
+    WEIR_TRY([[maybe_unused]] const Unit removed, disk.remove_tree(path));
+  }
+  return Unit{};
+}
+
+}  // namespace weir::checkpoint

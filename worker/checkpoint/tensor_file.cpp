@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/checkpoint/tensor_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <new>
+
+#include <nlohmann/json.hpp>
+
+namespace weir::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+static_assert(std::endian::native == std::endian::little, "tensors lie as they are in memory");
+
+constexpr std::size_t kLengthBytes = 8, kAlignment = 8;
+constexpr std::size_t kMostHeader = 100'000'000;  // the limit of the safetensors library
+constexpr const char* kMetadata = "__metadata__";
+
+std::string header_of(std::span<const Tensor> tensors) {
+  json header = json::object();
+  std::size_t at = 0;
+  for (const Tensor& tensor : tensors) {
+    const std::size_t end = at + tensor.values.size_bytes();
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+    at = end;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  return text;
+}
+
+Error wrong(const std::string& what) {
+  return {Code::kInvalid, "no safetensors file: " + what};
+}
+
+// One entry of the header; kInvalid when it is not what we write.
+Result<TensorView> read_entry(const std::string& name, const json& entry, std::string_view data) {
+  const auto field = [&](const char* key) -> const json* {
+    const auto found = entry.find(key);
+    return found == entry.end() ? nullptr : &*found;
+  };
+  if (!entry.is_object()) return wrong(name + " is no object");
+  const json *dtype = field("dtype"), *shape = field("shape"), *offsets = field("data_offsets");
+  if (dtype == nullptr || !dtype->is_string() || *dtype != "F32") {
+    return wrong(name + " has another dtype than F32");
+  }
+  const auto sizes = [](const json* list) {
+    return list != nullptr && list->is_array() &&
+           std::ranges::all_of(*list, [](const json& n) { return n.is_number_unsigned(); });
+  };
+  if (!sizes(shape) || !sizes(offsets) || offsets->size() != 2) {
+    return wrong(name + " has no shape or no data_offsets");
+  }
+  const auto begin = (*offsets)[0].get<std::size_t>(), end = (*offsets)[1].get<std::size_t>();
+  if (begin > end || end > data.size()) return wrong(name + " lies outside the file");
+
+  TensorView view{.name = name, .bytes = data.substr(begin, end - begin)};
+  std::size_t count = 1;
+  for (const json& extent : *shape) {
+    const auto size = extent.get<std::size_t>();
+    if (size != 0 && count > data.size() / size) return wrong(name + " has a shape too large");
+    count *= size;
+    view.shape.push_back(static_cast<std::int64_t>(size));
+  }
+  if (count * sizeof(float) != view.bytes.size()) {
+    return wrong(name + " has a shape that does not fit its bytes");
+  }
+  return view;
+}
+
+}  // namespace
+
+Result<FileImage> encode_tensors(std::span<const Tensor> tensors) {
+  const std::string header = header_of(tensors);
+  std::size_t size = kLengthBytes + header.size();
+  for (const Tensor& tensor : tensors) size += tensor.values.size_bytes();
+  FileImage file{.data = std::unique_ptr<char[]>(new (std::nothrow) char[size]), .size = size};
+  if (!file.data) {
+    return Error{Code::kInternal, "no memory for a copy of " + std::to_string(size) + " bytes"};
+  }
+  const std::uint64_t length = header.size();
+  char* to = file.data.get();
+  const auto put = [&](const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    to += bytes;
+  };
+  put(&length, kLengthBytes);
+  put(header.data(), header.size());
+  for (const Tensor& tensor : tensors) put(tensor.values.data(), tensor.values.size_bytes());
+  return file;
+}
+
+Result<std::vector<TensorView>> decode_tensors(std::string_view file) {
+  if (file.size() < kLengthBytes) return wrong("shorter than its header");
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  if (length > kMostHeader || length > file.size() - kLengthBytes) {
+    return wrong("shorter than its header");
+  }
+  const json header = json::parse(file.substr(kLengthBytes, length), nullptr, false);
+  if (!header.is_object()) return wrong("its header is no JSON object");
+  const std::string_view data = file.substr(kLengthBytes + length);
+  std::vector<TensorView> tensors;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == kMetadata) continue;
+    WEIR_TRY(TensorView view, read_entry(name, entry, data));
+    tensors.push_back(std::move(view));
+  }
+  std::ranges::stable_sort(tensors, {}, [](const TensorView& t) { return t.bytes.data(); });
+  std::size_t covered = 0;
+  for (const TensorView& tensor : tensors) {
+    if (tensor.bytes.data() != data.data() + covered) return wrong("holes or overlaps");
+    covered += tensor.bytes.size();
+  }
+  if (covered != data.size()) return wrong("bytes that belong to no tensor");
+  return tensors;
+}
+
+}  // namespace weir::checkpoint

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The file format safetensors: u64 header length (little-endian), header as JSON {name: {dtype,
+// shape, data_offsets}}, raw bytes without holes. float32 only. Pure: bytes in memory, no file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "worker/base/result.h"
+
+namespace weir::checkpoint {
+
+struct Tensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::span<const float> values;
+};
+
+// The bytes of a file; not initialised where nothing is copied to, unlike a vector.
+struct FileImage {
+  std::unique_ptr<char[]> data;
+  std::size_t size = 0;
+  std::string_view view() const { return {data.get(), size}; }
+};
+
+// Copies the tensors, in the order given. kInternal: no memory for the copy.
+Result<FileImage> encode_tensors(std::span<const Tensor> tensors);
+
+struct TensorView {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::string_view bytes;  // of the file; 4-byte floats, little-endian
+};
+
+// In the order of their bytes. kInvalid: no such file (torn, holes, overlaps, another dtype).
+Result<std::vector<TensorView>> decode_tensors(std::string_view file);
+
+}  // namespace weir::checkpoint
