@@ -132,6 +132,55 @@ void fill_untimed_links(const Pass& pass, const planner::Cluster& cluster,
   }
 }
 
+bool measured(const planner::Model& model, int micro_batch_size) {
+  return std::ranges::all_of(model.layers, [&](const auto& layer) {
+    return std::ranges::any_of(layer.times, [&](const auto& entry) {
+      return std::ranges::any_of(entry.second, [&](const planner::LayerTime& time) {
+        return time.samples == micro_batch_size;
+      });
+    });
+  });
+}
+
+// The sizes near the current one, when the user left it open. Times follow the measured ones of the
+// current size: in the ratio of the profile where it knows both, else by (mb+b0)/(mb0+b0)
+// (scheduling.md 5.2).
+std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& model,
+                                     const planner::Cluster& cluster,
+                                     const planner::PipelineCosts& costs,
+                                     const tuner::Input& input) {
+  constexpr double kOverhead = 0.5;  // samples
+  std::vector<tuner::Size> sizes;
+  const int now = input.current.micro_batch_size;
+  if (pass.spec().micro_batch_size || pass.plan->micro_batches.size() != 1) return sizes;
+  const int samples = now * input.micro_batches;
+  for (const int size : {now / 4, now / 2, 2 * now, 4 * now}) {
+    if (size < 1 || size == now || samples % size != 0 || samples / size < pass.plan->stage_count())
+      continue;
+    schedule::Plan plan = *pass.plan;
+    plan.schedule.micro_batch_size = size;
+    const auto other = planner::costs_of(model, cluster, plan);
+    const bool known = measured(model, size) && measured(model, now);
+    tuner::Size result{.micro_batch_size = size,
+                       .micro_batches = samples / size,
+                       .boundary_bytes = other.boundary_bytes};
+    const auto scaled = [&](auto time, auto profiled, auto profiled_now) {
+      const double by_profile = static_cast<double>(profiled.count()) /
+                                std::max(1.0, static_cast<double>(profiled_now.count()));
+      const double factor = known ? by_profile : (size + kOverhead) / (now + kOverhead);
+      return std::chrono::nanoseconds(std::llround(static_cast<double>(time.count()) * factor));
+    };
+    for (std::size_t s = 0; s < input.stages.size(); ++s) {
+      result.stages.push_back(
+          {scaled(input.stages[s].forward, other.stages[s].forward, costs.stages[s].forward),
+           scaled(input.stages[s].backward, other.stages[s].backward, costs.stages[s].backward)});
+    }
+    result.cap_max = caps_by_memory(other, result.micro_batches, cluster.memory_reserve);
+    sizes.push_back(std::move(result));
+  }
+  return sizes;
+}
+
 tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   const auto cluster = cluster_of(pass);
   const auto costs = planner::costs_of(model, cluster, *pass.plan);
@@ -153,6 +202,10 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   input.cap_max = caps_by_memory(costs, input.micro_batches, cluster.memory_reserve);
   input.rates = pass.estimates.rates;
   fill_untimed_links(pass, cluster, input.rates);
+  input.other_sizes = other_sizes(pass, model, cluster, costs, input);
+  for (const auto& link : pass.estimates.links) {
+    if (link.baseline > 0) input.baseline[link.link] = link.baseline;
+  }
   input.step = pass.snapshot.report->body.step;
   input.measured_step_seconds = recent_step_seconds(pass);
   input.now = pass.now();
@@ -195,10 +248,12 @@ void check_outcome(Pass& pass) {
                  percent(pending->predicted_gain) + " %");
   }
   const auto previous = pending->previous;
+  const auto micro_batches = pending->previous_micro_batches;
   pending.reset();
   if (judged.verdict != tuner::Verdict::kRollBack) return;
   schedule::Plan plan = *pass.plan;
   plan.schedule = previous;
+  if (!micro_batches.empty()) plan.micro_batches = micro_batches;
   plan.state = schedule::StateMove::kKeep;
   pass.event("Warning", "PlanRolledBack",
              "back to k=" + std::to_string(previous.k) +
@@ -222,11 +277,13 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   pending.schedule = change.schedule;
   pending.text = change.text;
   pending.previous = pass.plan->schedule;
+  pending.previous_micro_batches = pass.plan->micro_batches;
   pending.before_seconds = recent_step_seconds(pass);
   pending.predicted_gain = decision.gain;
   pending.rates_before = link_rates(pass);
   schedule::Plan plan = *pass.plan;
   plan.schedule = change.schedule;
+  plan.micro_batches.assign(plan.micro_batches.size(), change.micro_batches);
   plan.state = schedule::StateMove::kKeep;
   plan.predicted_step_seconds = change.seconds;
   adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, decision.gain);

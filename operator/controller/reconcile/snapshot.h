@@ -30,6 +30,7 @@ struct AdaptationState {
   struct Pending {
     std::uint32_t revision = 0;
     schedule::Schedule schedule, previous;
+    std::vector<int> previous_micro_batches;
     std::string text;  // of the candidate, the tuner's name for it
     double before_seconds = 0, predicted_gain = 0;
     std::int64_t applied_step = -1;    // unknown until lastSwitch says Applied
