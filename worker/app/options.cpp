@@ -18,7 +18,7 @@ constexpr double kLongestSeconds = 1e6;
 // Options as CLI11 fills them: text and numbers that need a second look.
 struct Raw {
   Options options;
-  std::string pace_rate, pace_link;
+  std::string pace_rate, pace_other_rate, pace_link;
   std::string log_level = "info", log_format = "json";
   double checkpoint_minutes = 10;
   double grace = 25, startup = 900, connect = 300, rejoin = 900, progress = 1800;
@@ -147,6 +147,9 @@ void add_emulation(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--pace-link", raw.pace_link, "only this link: 1-2, or one way: 1-2:fwd, 1-2:bwd")
       ->group(group);
+  app.add_option("--pace-other-rate", raw.pace_other_rate,
+                 "limits the links that --pace-link does not name, without the trace")
+      ->group(group);
 }
 
 void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
@@ -251,6 +254,12 @@ Result<Options> complete(Raw raw) {
     o.pace_bytes_per_second = *rate;
   } else if (!o.pace_trace.empty() || !raw.pace_link.empty()) {
     return invalid("--pace-trace and --pace-link need --pace-rate");
+  }
+  if (!raw.pace_other_rate.empty()) {
+    if (raw.pace_link.empty()) return invalid("--pace-other-rate needs --pace-link");
+    const Result<double> rate = parse_rate(raw.pace_other_rate);
+    if (!rate) return rate.error().with("--pace-other-rate");
+    o.pace_other_bytes_per_second = *rate;
   }
   if (!raw.pace_link.empty()) {
     WEIR_TRY([[maybe_unused]] const Unit read, read_link(raw.pace_link, o));

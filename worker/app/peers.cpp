@@ -171,7 +171,10 @@ Outcome open_transport(State& state) {
       if (!trace) return Failure{Exit::kConfiguration, "--pace-trace: " + trace.error().message};
       pacing.trace = *std::move(trace);
     }
-    tcp.pacing.push_back(std::move(pacing));
+    tcp.pacing.push_back(std::move(pacing));  // the first match wins
+    if (o.pace_other_bytes_per_second > 0) {
+      tcp.pacing.push_back({.bytes_per_second = o.pace_other_bytes_per_second, .trace = {}});
+    }
   }
   auto made = transport::make_tcp_transport(tcp);
   if (!made) return Failure{Exit::kConfiguration, made.error().message};

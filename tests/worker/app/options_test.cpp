@@ -92,6 +92,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedByName) {
       {{"--ranks=2"}, "WEIR_RANKS"},
       {{"--transport=NCCL"}, "WEIR_TRANSPORT"},
       {{"--pace-link=0-1"}, "--pace-rate"},
+      {{"--pace-rate=40Mbit", "--pace-other-rate=80Mbit"}, "--pace-link"},
       {{"--log-level=loud"}, "--log-level"},
       {{"--data-port=70000"}, "--data-port"},
       {{"stray"}, "stray"},
@@ -117,6 +118,10 @@ TEST(PaceLink, NamesABoundaryAndMaybeADirection) {
   EXPECT_EQ(both.pace_boundary, 1);
   EXPECT_EQ(both.pace_channel, -1);
   EXPECT_EQ(back.pace_channel, 1);
+  EXPECT_EQ(both.pace_other_bytes_per_second, 0);
+  EXPECT_EQ(options_of({"--pace-rate=40Mbit", "--pace-link=1-2", "--pace-other-rate=80Mbit"})
+                .pace_other_bytes_per_second,
+            1e7);
   for (const char* wrong :
        {"--pace-link=1-3", "--pace-link=x-y", "--pace-link=1", "--pace-link=1-2:up"}) {
     EXPECT_THAT(refusal_of({"--pace-rate=40Mbit", wrong}), HasSubstr("--pace-link")) << wrong;
