@@ -159,6 +159,7 @@ class Simulation {
           std::chrono::nanoseconds(now - stage.idle_since);
     }
     const std::chrono::nanoseconds duration = start(s, *work, progress);
+    if (model_.record && *work != Work::kWeights) record_op(s, *work, progress, now, duration);
     stage.running = true;
     stage.work = *work;
     timeline_.busy[s] += duration;
@@ -181,6 +182,19 @@ class Simulation {
         return rule_.weights(s);
     }
     return {};
+  }
+
+  void record_op(std::size_t s, Work work, const SplitProgress& progress, Ticks now,
+                 std::chrono::nanoseconds duration) {
+    const bool forward = work == Work::kForward;
+    const std::chrono::nanoseconds begin(now - model_.start.count());
+    timeline_.ops.push_back(
+        {.stage = static_cast<int>(s),
+         .op = {.kind = forward ? OpKind::kForward : OpKind::kBackward,
+                .micro_batch =
+                    (forward ? progress.forwards_started : progress.backwards_started) - 1},
+         .start = begin,
+         .end = begin + duration});
   }
 
   void end(std::size_t s, Ticks now) {
@@ -209,7 +223,18 @@ class Simulation {
 
   void send(std::size_t s, Ticks now, LinkState& link, bool forward, std::size_t boundary) {
     const LinkModel& model = *link.model;
-    link.free = finish(link, std::max(now, link.free), model.transfer.count());
+    const Ticks begin = std::max(now, link.free);
+    link.free = finish(link, begin, model.transfer.count());
+    if (model_.record) {
+      const SplitProgress& progress = stages_[s].progress;
+      timeline_.sends.push_back(
+          {.boundary = static_cast<int>(boundary),
+           .forward = forward,
+           .micro_batch = (forward ? progress.forwards_done : progress.backwards_done) - 1,
+           .start = std::chrono::nanoseconds(begin - model_.start.count()),
+           .end = std::chrono::nanoseconds(link.free - model_.start.count()),
+           .arrival = std::chrono::nanoseconds(link.free - model_.start.count()) + model.latency});
+    }
     if (model_.window) {
       ++link.outstanding;
       push(link.free, EventKind::kRelease, forward, boundary);

@@ -31,6 +31,19 @@ struct PipelineModel {
   std::optional<int>
       window;  // head-of-line study: outstanding sends that block the whole stage; unset: none
   std::chrono::nanoseconds start{0};  // t0, where traces go on
+  bool record = false;                // fill Timeline::ops and sends
+};
+
+struct TimedOp {
+  int stage = 0;
+  Op op;
+  std::chrono::nanoseconds start{0}, end{0};
+};
+struct TimedSend {  // occupies the link from start to end
+  int boundary = 0;
+  bool forward = true;
+  int micro_batch = 0;
+  std::chrono::nanoseconds start{0}, end{0}, arrival{0};
 };
 
 struct Idle {
@@ -43,6 +56,8 @@ struct Timeline {
   std::vector<int> receive_queue_forward, receive_queue_backward;  // S, peaks
   std::vector<std::chrono::nanoseconds> busy;                      // S
   std::vector<Idle> idle;                                          // S
+  std::vector<TimedOp> ops;      // if recorded: F and B in the order of their starts
+  std::vector<TimedSend> sends;  // if recorded: in the order in which they were handed over
 };
 
 // Nothing if some op never ran (an illegal schedule).
