@@ -18,8 +18,8 @@
 
 namespace weir::planner {
 
-enum class Objective : unsigned char { kSync, kAsync };  // time of a step; steady bottleneck
-enum class CapRule : unsigned char { kKfkb, kSlack, kBoth };
+enum class Objective : unsigned char { kSync, kAsync };        // time of a step; steady bottleneck
+enum class CapRules : unsigned char { kKfkb, kSlack, kBoth };  // planner.md 2.1
 enum class Compat : unsigned char {  // cost models of earlier planners (planner.md 5.4)
   kNone,
   kPipedream,
@@ -30,7 +30,7 @@ enum class Compat : unsigned char {  // cost models of earlier planners (planner
 };
 
 struct Request {
-  int global_batch = 0;                 // 0: from micro_batches
+  int global_batch = 0;
   std::optional<int> micro_batch_size;  // unset: divisors of the global batch are tried
   std::optional<int> stages;            // unset: 1..number of devices
   schedule::Family family = schedule::Family::kKfkb;
@@ -43,8 +43,10 @@ struct Request {
   int data_parallel = 1;
   int most_ranks_per_stage = 1;  // of one replica; 0 = as many as there are
   bool use_all_devices = false;
-  CapRule cap_rule = CapRule::kKfkb;
+  CapRules cap_rules = CapRules::kKfkb;
   Compat compat = Compat::kNone;
+  // Stages are ranges of the model's own order, as workers run it. Else any topological order.
+  bool keep_order = true;
   double tolerance = 1e-6;                  // of the bottleneck's bisection, relative
   double min_gain = 0.03;                   // of switchShare; api.md minGainPercent
   const schedule::Plan* current = nullptr;  // of equal placements the nearest to this one

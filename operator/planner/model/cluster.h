@@ -32,8 +32,8 @@ struct LinkRate {
   std::string from_node, to_node;    // equal: device to device inside the node
   double bytes_per_second = 1.25e9;  // without a curve
   std::chrono::nanoseconds latency{50'000};
-  double available_share = 1;      // what co-tenants leave of the rate
-  std::optional<RateCurve> curve;  // instead of bytes_per_second
+  double available_share = 1;           // what co-tenants leave of the rate
+  std::optional<RateCurve> curve = {};  // instead of bytes_per_second
 };
 
 struct DeviceClass {
@@ -51,7 +51,7 @@ struct Cluster {
   double memory_reserve = 0.10;      // of devices whose class is not listed
   std::vector<DeviceClass> classes;  // may be empty
   double default_share = 1;
-  std::optional<RateCurve> default_curve;
+  std::optional<RateCurve> default_curve = {};
 };
 
 // The link from one node to another. Same node: as listed, else 12e9 B/s, 5 us (planner.md 1.5).

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/placement/topology.h"
+
+#include <tuple>
+#include <unordered_map>
+
+namespace weir::placement {
+
+using planner::LinkRate;
+
+Topology::Topology(const planner::Cluster& cluster) {
+  std::unordered_map<std::string, int> index;
+  for (const planner::Device& device : cluster.devices) {
+    const auto [found, fresh] = index.emplace(device.node, static_cast<int>(names_.size()));
+    if (fresh) {
+      names_.push_back(device.node);
+      devices_on_.emplace_back();
+    }
+    devices_on_[static_cast<std::size_t>(found->second)].push_back(devices());
+    server_of_.push_back(found->second);
+  }
+  planner::Cluster unlisted = cluster;
+  unlisted.links.clear();
+  usual_ = link_between(unlisted, "", "-");
+  local_ = link_between(unlisted, "", "");
+  std::vector<bool> named(names_.size(), false);
+  for (const LinkRate& link : cluster.links) {
+    const auto from = index.find(link.from_node), to = index.find(link.to_node);
+    if (from == index.end() || to == index.end()) continue;
+    listed_[{from->second, to->second}] = link;
+    if (from == to) continue;
+    named[static_cast<std::size_t>(from->second)] = true;
+    named[static_cast<std::size_t>(to->second)] = true;
+  }
+  // Of the rest, those with the same link inside.
+  std::map<std::tuple<double, long, double>, int> inside;
+  int next = 0;
+  for (int server = 0; server < servers(); ++server) {
+    const auto own = listed_.find({server, server});
+    const LinkRate& local = own == listed_.end() ? local_ : own->second;
+    if (named[static_cast<std::size_t>(server)] || local.curve) {
+      alike_.push_back(next++);
+      continue;
+    }
+    const auto [found, fresh] = inside.emplace(
+        std::tuple(local.bytes_per_second, local.latency.count(), local.available_share), next);
+    if (fresh) ++next;
+    alike_.push_back(found->second);
+  }
+}
+
+const LinkRate& Topology::link(int from_device, int to_device) const {
+  const int from = server_of(from_device), to = server_of(to_device);
+  const auto found = listed_.find({from, to});
+  if (found != listed_.end()) return found->second;
+  return from == to ? local_ : usual_;
+}
+
+}  // namespace weir::placement

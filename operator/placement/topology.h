@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices on servers and the measured links between them, by index. Pure.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "operator/planner/model/cluster.h"
+
+namespace weir::placement {
+
+class Topology {
+ public:
+  explicit Topology(const planner::Cluster& cluster);
+
+  int servers() const { return static_cast<int>(names_.size()); }
+  int devices() const { return static_cast<int>(server_of_.size()); }
+  int server_of(int device) const { return server_of_[static_cast<std::size_t>(device)]; }
+  const std::vector<int>& devices_on(int server) const {  // rising
+    return devices_on_[static_cast<std::size_t>(server)];
+  }
+  const std::string& server_name(int server) const {
+    return names_[static_cast<std::size_t>(server)];
+  }
+  // One direction, between two devices.
+  const planner::LinkRate& link(int from_device, int to_device) const;
+  // Servers with equal numbers may be exchanged without any plan becoming slower or faster: no pair
+  // of links names them, and inside they are alike.
+  int alike(int server) const { return alike_[static_cast<std::size_t>(server)]; }
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<int> server_of_, alike_;
+  std::vector<std::vector<int>> devices_on_;
+  std::map<std::pair<int, int>, planner::LinkRate> listed_;
+  planner::LinkRate usual_, local_;
+};
+
+}  // namespace weir::placement

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// "4xA:32e9@1e9+4xB:16e9/2", a cluster on a command line.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "operator/planner/model/cluster_json.h"
+
+namespace weir::planner {
+namespace {
+
+constexpr double kMostDevices = 4096;
+constexpr double kMostUnlikeDevices = 512;  // every pair is a link then
+
+struct Part {
+  int count = 0;
+  DeviceClass device_class;
+  double bytes_per_second = 0;  // 0: not said
+};
+
+Error bad(std::string_view text, const std::string& reason) {
+  return {Code::kInvalid, "cluster \"" + std::string(text) + "\": " + reason};
+}
+
+// Where the next separator starts: '+' of an exponent ("32e+9") is none.
+std::size_t end_of_part(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '+') continue;
+    const bool exponent = i > 1 && (text[i - 1] == 'e' || text[i - 1] == 'E') &&
+                          (text[i - 2] == '.' || (text[i - 2] >= '0' && text[i - 2] <= '9')) &&
+                          text.substr(0, i).find_first_of(":@/") != std::string_view::npos;
+    if (!exponent) return i;
+  }
+  return text.size();
+}
+
+Result<double> number(std::string_view all, std::string_view text, const std::string& what) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
+      value <= 0 || value > 1e15) {
+    return bad(all, "\"" + std::string(text) + "\" is no " + what);
+  }
+  return value;
+}
+
+Result<Part> part_of(std::string_view all, std::string_view text) {
+  const std::size_t x = text.find('x');
+  if (x == std::string_view::npos) return bad(all, "expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]");
+  Part part;
+  WEIR_TRY(const double count, number(all, text.substr(0, x), "number of devices"));
+  if (count != std::floor(count) || count > kMostDevices) {
+    return bad(all, "expected a whole number of at most 4096 devices");
+  }
+  part.count = static_cast<int>(count);
+  text.remove_prefix(x + 1);
+  const std::size_t name_end = std::min(text.size(), text.find_first_of(":@/"));
+  part.device_class.name = text.substr(0, name_end);
+  part.device_class.memory_reserve = 0;
+  if (part.device_class.name.empty()) return bad(all, "a class has no name");
+  text.remove_prefix(name_end);
+  while (!text.empty()) {
+    const char kind = text.front();
+    const std::size_t end = std::min(text.size(), text.find_first_of(":@/", 1));
+    const std::string_view value = text.substr(1, end - 1);
+    if (kind == ':') {
+      WEIR_TRY(const double bytes, number(all, value, "memory in bytes"));
+      part.device_class.memory_bytes = static_cast<std::int64_t>(bytes);
+    } else if (kind == '@') {
+      WEIR_TRY(part.bytes_per_second, number(all, value, "bandwidth in bytes per second"));
+    } else {
+      WEIR_TRY(part.device_class.speed_factor, number(all, value, "speed factor"));
+    }
+    text.remove_prefix(end);
+  }
+  return part;
+}
+
+bool unlike(const std::vector<Part>& parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+    return part.bytes_per_second != parts.front().bytes_per_second;
+  });
+}
+
+// A link between unlike classes is as slow as the slower of the two.
+void add_links(const std::vector<Part>& parts, Cluster& cluster) {
+  if (!unlike(parts)) return;
+  std::vector<double> rate;  // by device
+  for (const Part& part : parts) {
+    rate.insert(rate.end(), static_cast<std::size_t>(part.count), part.bytes_per_second);
+  }
+  for (std::size_t a = 0; a < rate.size(); ++a) {
+    for (std::size_t b = 0; b < rate.size(); ++b) {
+      const double slower = std::min(rate[a], rate[b]);
+      if (a == b || slower == cluster.default_bytes_per_second) continue;
+      cluster.links.push_back(
+          {cluster.devices[a].node, cluster.devices[b].node, slower, cluster.default_latency});
+    }
+  }
+}
+
+}  // namespace
+
+Result<Cluster> decode_short_cluster(std::string_view text) {
+  std::vector<Part> parts;
+  double total = 0;
+  for (std::string_view rest = text;;) {
+    const std::size_t end = end_of_part(rest);
+    WEIR_TRY(Part part, part_of(text, rest.substr(0, end)));
+    total += part.count;
+    parts.push_back(std::move(part));
+    if (end == rest.size()) break;
+    rest.remove_prefix(end + 1);
+  }
+  if (total > kMostDevices) return bad(text, "more than 4096 devices");
+  double said = Cluster().default_bytes_per_second;
+  for (const Part& part : parts) {
+    if (part.bytes_per_second <= 0) continue;
+    said = part.bytes_per_second;
+    break;
+  }
+  Cluster cluster;
+  cluster.default_latency = std::chrono::nanoseconds(0);
+  cluster.default_bytes_per_second = said;
+  std::set<std::string> names;
+  for (Part& part : parts) {
+    if (!names.insert(part.device_class.name).second) {
+      return bad(text, "class " + part.device_class.name + " is there twice");
+    }
+    if (part.bytes_per_second <= 0) part.bytes_per_second = said;
+    said = part.bytes_per_second;
+    cluster.classes.push_back(part.device_class);
+    for (int d = 0; d < part.count; ++d) {
+      Device device;
+      device.node = "s" + std::to_string(cluster.devices.size());
+      device.pod = device.node;
+      device.device_class = part.device_class.name;
+      device.memory_bytes = part.device_class.memory_bytes;
+      cluster.devices.push_back(std::move(device));
+    }
+  }
+  if (total > kMostUnlikeDevices && unlike(parts)) {
+    return bad(text, "different bandwidths for more than 512 devices: use a cluster.json");
+  }
+  add_links(parts, cluster);
+  return cluster;
+}
+
+}  // namespace weir::planner
