@@ -184,7 +184,11 @@ void World::run() {
 
 void World::steps(std::int64_t count, double seconds_each) {
   for (std::int64_t i = 0; i < count; ++i) {
-    now += std::chrono::nanoseconds(static_cast<std::int64_t>(seconds_each * 1e9));
+    const std::chrono::nanoseconds step(static_cast<std::int64_t>(seconds_each * 1e9));
+    now += std::chrono::duration_cast<Time::duration>(step);
+    for (Time& scraped : estimates.rates.times) {  // scrapes go on
+      scraped += std::chrono::duration_cast<Time::duration>(step);
+    }
     report->body.step += 1;
     report->received = now;
     report->body.samples_per_second = job.spec.global_batch / seconds_each;
