@@ -16,6 +16,12 @@ constexpr int kMostPorts = 65535;
 constexpr double kLongestSeconds = 1e6;
 
 // Options as CLI11 fills them: text and numbers that need a second look.
+#ifdef WEIR_CUDA
+constexpr const char* kDefaultDevice = "cuda";  // on a node without a GPU it says so and ends
+#else
+constexpr const char* kDefaultDevice = "cpu";
+#endif
+
 struct Raw {
   Options options;
   std::string pace_rate, pace_other_rate, pace_link;
@@ -82,6 +88,10 @@ void add_place(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--control-dir", o.control_dir, "folder with token and ca.crt")
       ->envname("WEIR_CONTROL_DIR")
+      ->group(group);
+  app.add_option("--device", o.device,
+                 "cpu, cuda or cuda:N (default " + std::string(kDefaultDevice) + ")")
+      ->envname("WEIR_DEVICE")
       ->group(group);
   app.add_option("--worker-index", o.worker_index, "0 runs the coordinator too")
       ->envname("WEIR_WORKER_INDEX")
@@ -283,6 +293,10 @@ Result<Options> complete(Raw raw) {
   }
   if (o.plans_itself() && o.workers > 1) {
     return invalid("--workers: several workers need --plan or an operator");
+  }
+  if (o.device.empty()) o.device = o.emulated() ? "cpu" : kDefaultDevice;
+  if (o.emulated() && o.device != "cpu") {
+    return invalid("--device: emulated compute runs on the cpu");
   }
   if (!o.emulate_device.empty() && o.emulate_profile.empty()) {
     return invalid("--emulate-device: needs --emulate-profile");

@@ -37,8 +37,9 @@ struct Options {
   std::string listen;  // address of the ports; empty: loopback without an operator, else all
   std::optional<int> control_port, data_port, metrics_port;  // 0 = any free one
 
+  std::string device;  // "cpu", "cuda", "cuda:N"; not given: kDefaultDevice, emulated "cpu"
   std::string emulate_profile, emulate_device;
-  double pace_bytes_per_second = 0;        // 0 = unlimited
+  double pace_bytes_per_second = 0;  // 0 = unlimited
   double pace_other_bytes_per_second = 0;  // of links but the paced one; 0 = unlimited
   std::string pace_trace;
   int pace_boundary = -1, pace_channel = -1;  // -1 = all

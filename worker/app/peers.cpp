@@ -130,7 +130,7 @@ control::AgentHooks agent_hooks(State& state) {
     return key;
   };
   hooks.measure = [&state](const protocol::Measure& request) {
-    return measure_profile(*state.model, state.device->name(),
+    return measure_profile(*state.model, state.options.device, state.device->name(),
                            state.emulation ? &*state.emulation : nullptr, request,
                            state.leaver.token());
   };

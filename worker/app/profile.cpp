@@ -47,17 +47,18 @@ std::string profile_json(const stage::Model& model, const std::string& device_cl
 
 }  // namespace
 
-protocol::Measured measure_profile(const stage::Model& model, const std::string& device_class,
+protocol::Measured measure_profile(const stage::Model& model, const std::string& device,
+                                   const std::string& device_class,
                                    const EmulationProfile* emulation,
                                    const protocol::Measure& request, std::stop_token stop) {
   if (emulation != nullptr) {
     return {.profile_json = profile_json(model, device_class,
                                          emulated_times(model, *emulation, request.samples))};
   }
-  // A device of its own: the engine's belongs to the engine's thread.
-  const std::unique_ptr<device::Device> scratch = device::make_host_device(device_class);
+  const Result<std::unique_ptr<device::Device>> scratch = device::open_device(device);
+  if (!scratch) return {.error = scratch.error().message};
   const Result<Timings> times =
-      stage::measure(model, *scratch, request.samples, request.rounds, std::move(stop));
+      stage::measure(model, **scratch, request.samples, request.rounds, std::move(stop));
   if (!times) return {.error = times.error().message};
   log_info("app", "layers measured", {{"layers", model.layers.size()}});
   return {.profile_json = profile_json(model, device_class, *times)};

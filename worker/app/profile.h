@@ -13,8 +13,10 @@
 namespace weir::app {
 
 // Times each layer on scratch memory; with emulated compute the times are the emulated profile's.
-// Blocks for as long as measuring takes. The answer names the error if there is one.
-protocol::Measured measure_profile(const stage::Model& model, const std::string& device_class,
+// Blocks for as long as measuring takes. The answer names the error if there is one. `device` is
+// opened anew (device::open_device): the engine's belongs to the engine's thread.
+protocol::Measured measure_profile(const stage::Model& model, const std::string& device,
+                                   const std::string& device_class,
                                    const EmulationProfile* emulation,
                                    const protocol::Measure& request, std::stop_token stop);
 

@@ -26,9 +26,13 @@ Failure configuration(const Error& error) {
 }
 
 Outcome open_device(State& state) {
-  const std::string device_class =
-      state.options.emulate_device.empty() ? "cpu" : state.options.emulate_device;
-  state.device = device::make_host_device(device_class);
+  if (state.options.emulated()) {  // load_model names it as the profile does
+    state.device = device::make_host_device(state.options.emulate_device);
+    return std::nullopt;
+  }
+  Result<std::unique_ptr<device::Device>> opened = device::open_device(state.options.device);
+  if (!opened) return configuration(opened.error().with("--device"));
+  state.device = *std::move(opened);
   return std::nullopt;
 }
 

@@ -29,11 +29,12 @@ if(missing)
 endif()
 
 add_library(weir_flags INTERFACE)
-target_compile_options(weir_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
-                       -Wold-style-cast -Wno-missing-field-initializers)
+target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion
+                       -Wnon-virtual-dtor -Wold-style-cast -Wno-missing-field-initializers>
+                       $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 target_link_libraries(weir_flags INTERFACE Threads::Threads)
 if(WEIR_WERROR)
-  target_compile_options(weir_flags INTERFACE -Werror)
+  target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()
 if(WEIR_SANITIZE)
   list(JOIN WEIR_SANITIZE "," sanitizers)

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tensors live. Host memory here; the CUDA device fulfils the same interface behind WEIR_CUDA
-// (cuda.md).
+// Where tensors live: host memory, or a CUDA device when the worker is built with WEIR_CUDA. Ops
+// are enqueued on the device's one stream and run in order; host code sees their results after
+// synchronize() or download().
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+
+#include "worker/base/result.h"
 
 namespace weir::device {
 
@@ -39,9 +43,26 @@ class Device {
                                                    // when there is none left
   virtual std::int64_t bytes_in_use() const = 0;   // of allocate()
   virtual std::int64_t bytes_peak() const = 0;
+
+  // What follows differs from the defaults only where memory is not the host's. Engine thread.
+  virtual bool is_host() const { return true; }
+  // Memory that host code and ops both reach: parameters. The host may touch it between ops only.
+  virtual Buffer allocate_shared(std::size_t bytes) { return allocate(bytes); }
+  // Host memory that messages are received into and sent from; pinned on CUDA.
+  virtual Buffer allocate_staging(std::size_t bytes) { return allocate(bytes); }
+  // A staged tensor in device memory, and a tensor in staging memory (complete on return). On the
+  // host both are the buffer itself. kInternal: no memory left, or the device failed.
+  virtual Result<Buffer> upload(Buffer staged) { return staged; }
+  virtual Result<Buffer> download(Buffer tensor) { return tensor; }
+  // Waits for the ops enqueued so far; kInternal names what failed in them.
+  virtual Status synchronize() { return Unit{}; }
 };
 
 // Host memory. The container's limit counts as memory (cgroup), else the machine's.
 std::unique_ptr<Device> make_host_device(std::string device_class = "cpu");
+
+// "cpu", "cuda" or "cuda:N" (N from 0). kInvalid: another name, or a build without CUDA; kNotFound:
+// no such device, its driver is too old, or its compute capability is below 8.0. One line each.
+Result<std::unique_ptr<Device>> open_device(std::string_view name);
 
 }  // namespace weir::device

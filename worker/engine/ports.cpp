@@ -43,10 +43,10 @@ const Ports::Outbox& Ports::outbox(Channel channel) const {
 Status Ports::post(Inbox& box, bool header) {
   const std::size_t bytes = header ? kStepHeaderBytes : static_cast<std::size_t>(box.bytes);
   // A fresh buffer each time: the stage may still hold the last one in its stash.
-  device::Buffer buffer = device_.allocate(bytes);
+  device::Buffer buffer = device_.allocate_staging(bytes);
   if (!buffer && bytes > 0) {
     return Error{Code::kInternal,
-                 "no device memory for a receive slot of " + std::to_string(bytes) + " bytes"};
+                 "no memory for a receive slot of " + std::to_string(bytes) + " bytes"};
   }
   box.posted.push_back({.header = header, .buffer = buffer});
   communicator_->receive(box.port, std::move(buffer), bytes);
@@ -71,8 +71,8 @@ std::optional<StepHeaderBytes> Ports::take_header() {
 
 void Ports::send_header(const StepHeaderBytes& header) {
   WEIR_CHECK(!last(), "the last stage has nobody to tell");
-  device::Buffer buffer = device_.allocate(kStepHeaderBytes);
-  WEIR_CHECK(static_cast<bool>(buffer), "32 bytes of device memory");
+  device::Buffer buffer = device_.allocate_staging(kStepHeaderBytes);
+  WEIR_CHECK(static_cast<bool>(buffer), "32 bytes of memory");
   std::memcpy(buffer.data(), header.data(), kStepHeaderBytes);
   forward_.unacknowledged.push_back(false);
   communicator_->send(forward_.port, std::move(buffer), kStepHeaderBytes);
@@ -113,12 +113,12 @@ bool Ports::has_input(Channel channel) const {
   return !inbox(channel).arrived.empty();
 }
 
-device::Buffer Ports::take_input(Channel channel) {
+Result<device::Buffer> Ports::take_input(Channel channel) {
   Inbox& box = inbox(channel);
   WEIR_CHECK(!box.arrived.empty(), "an op starts only with its input");
   device::Buffer tensor = std::move(box.arrived.front());
   box.arrived.pop_front();
-  return tensor;
+  return device_.upload(std::move(tensor));
 }
 
 Status Ports::free_slot(Channel channel) {
@@ -135,14 +135,16 @@ bool Ports::may_send(Channel channel) const {
   return !box.exists || box.tensors < box.window;
 }
 
-void Ports::send(Channel channel, device::Buffer tensor) {
+Status Ports::send(Channel channel, device::Buffer tensor) {
   Outbox& box = outbox(channel);
-  if (!box.exists) return;
+  if (!box.exists) return Unit{};
   const auto bytes = static_cast<std::size_t>(box.bytes);
   WEIR_CHECK(tensor.size() >= bytes, "the stage returns whole tensors");
+  WEIR_TRY(device::Buffer staged, device_.download(std::move(tensor)));
   box.unacknowledged.push_back(true);
   ++box.tensors;
-  communicator_->send(box.port, std::move(tensor), bytes);
+  communicator_->send(box.port, std::move(staged), bytes);
+  return Unit{};
 }
 
 bool Ports::drained() const {

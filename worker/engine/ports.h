@@ -44,14 +44,16 @@ class Ports {
 
   // Grants the first slots of a step. kInternal: no device memory.
   Status begin_step(const StepTraffic& traffic);
-  bool has_input(transport::Channel channel) const;       // arrived, not taken
-  device::Buffer take_input(transport::Channel channel);  // of the next micro-batch in order
+  bool has_input(transport::Channel channel) const;  // arrived, not taken
+  // Of the next micro-batch in order, in device memory. kInternal: no device memory.
+  Result<device::Buffer> take_input(transport::Channel channel);
   // At the end of the op that consumed an input, before its result is sent.
   Status free_slot(transport::Channel channel);
   // The peer that sends on this channel has left: what has not come by now never does.
   bool peer_left(transport::Channel channel) const;
   bool may_send(transport::Channel channel) const;  // I3: the window has room
-  void send(transport::Channel channel, device::Buffer tensor);
+  // A tensor in device memory. kInternal: no memory to send it from.
+  Status send(transport::Channel channel, device::Buffer tensor);
   bool drained() const;  // peers have every byte that was sent
 
   // Waits for one completion and files it. True: something came; false: deadline. kUnavailable: the

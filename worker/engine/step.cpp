@@ -94,25 +94,27 @@ class Runner {
     peak_ = std::max(peak_, in_flight_at_start_);
 
     device::Buffer input;
-    if (!parts_.ports.first()) input = parts_.ports.take_input(Channel::kForward);
+    if (!parts_.ports.first()) {
+      WEIR_TRY(input, parts_.ports.take_input(Channel::kForward));
+    }
     load_tokens(micro_batch);
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens_));
     ++progress_.forwards_done;
     WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kForward));
-    parts_.ports.send(Channel::kForward, std::move(output));
-    return Unit{};
+    return parts_.ports.send(Channel::kForward, std::move(output));
   }
 
   Status backward(int micro_batch) {
     WEIR_CHECK(micro_batch == progress_.backwards_done, "I6: gradients add up in order");
     ++progress_.backwards_started;
     device::Buffer gradient;
-    if (!parts_.ports.last()) gradient = parts_.ports.take_input(Channel::kBackward);
+    if (!parts_.ports.last()) {
+      WEIR_TRY(gradient, parts_.ports.take_input(Channel::kBackward));
+    }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
     WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kBackward));
-    parts_.ports.send(Channel::kBackward, std::move(result));
-    return Unit{};
+    return parts_.ports.send(Channel::kBackward, std::move(result));
   }
 
   // Inputs for the first stage, targets for the last: both read the same sample.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Stage of built-in layers: keeps parameters, stashes by micro-batch and the losses.
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <utility>
@@ -29,11 +30,12 @@ struct Loss {
 class BuiltinStage final : public Stage {
  public:
   BuiltinStage(const ModelOptions& options, Layers layers, std::vector<LayerParameters> parameters,
-               device::Device& device)
+               device::Device& device, std::unique_ptr<ops::Kernels> kernels)
       : options_(options),
         layers_(std::move(layers)),
         parameters_(std::move(parameters)),
-        device_(device) {}
+        device_(device),
+        ops_(std::move(kernels)) {}
 
   Result<Buffer> forward(int micro_batch, const Buffer& input, const Tokens& tokens) override;
   Result<Buffer> backward(int micro_batch, const Buffer& output_gradient) override;
@@ -45,12 +47,14 @@ class BuiltinStage final : public Stage {
     last_backward_ = -1;
     in_flight_.clear();  // what an abandoned step left
     losses_.clear();
-    for (auto& layer : parameters_) layer.zero_gradients();
+    for (auto& layer : parameters_) layer.zero_gradients(*ops_);
   }
 
   void optimizer_step() override {
     const ops::AdamWStep step = adamw_step(options_, step_);
-    for (auto& layer : parameters_) layer.update(step);
+    for (auto& layer : parameters_) layer.update(*ops_, step);
+    // So that its time counts here; a failure shows again at the next forward.
+    static_cast<void>(device_.synchronize());
   }
 
   double loss() const override {
@@ -88,6 +92,7 @@ class BuiltinStage final : public Stage {
   Pass pass(std::size_t layer, int samples, const Tokens& tokens) const {
     const double step_tokens = static_cast<double>(step_samples_) * options_.sequence;
     return {.device = device_,
+            .ops = *ops_,
             .value = parameters_[layer].values(),
             .gradient = parameters_[layer].gradients(),
             .samples = samples,
@@ -107,10 +112,31 @@ class BuiltinStage final : public Stage {
     return Unit{};
   }
 
+  Status finish() const {  // the ops so far have run
+    WEIR_TRY([[maybe_unused]] const Unit enqueued, ops_->status());
+    return device_.synchronize();
+  }
+  // Where ops can read them; `memory` owns the copies.
+  Result<Tokens> on_device(const Tokens& tokens, std::vector<Buffer>& memory) const {
+    if (device_.is_host()) return tokens;
+    Tokens moved = tokens;
+    for (auto* list : {&moved.inputs, &moved.targets}) {
+      if (list->empty()) continue;
+      Buffer staged = device_.allocate_staging(list->size_bytes());
+      if (!staged) return no_memory(device_, list->size_bytes());
+      std::memcpy(staged.data(), list->data(), list->size_bytes());
+      WEIR_TRY(Buffer copied, device_.upload(std::move(staged)));
+      *list = {copied.as<std::int32_t>(), list->size()};
+      memory.push_back(std::move(copied));
+    }
+    return moved;
+  }
+
   const ModelOptions options_;
   const Layers layers_;
   std::vector<LayerParameters> parameters_;
   device::Device& device_;
+  std::unique_ptr<ops::Kernels> ops_;
   std::int64_t step_ = 0;
   int step_samples_ = 0;  // 0: before begin_step
   int last_backward_ = -1;
@@ -125,17 +151,20 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
   WEIR_CHECK(static_cast<std::int64_t>(input.size()) == input_bytes(tokens.samples),
              "the input has the size that this stage expects");
   WEIR_TRY([[maybe_unused]] const Unit checked, check_tokens(tokens));
+  std::vector<Buffer> token_memory;
+  WEIR_TRY(const Tokens device_tokens, on_device(tokens, token_memory));
 
   InFlight held{.samples = tokens.samples};
   Buffer current = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    WEIR_TRY(Forward result, layers_[i]->forward(pass(i, tokens.samples, tokens), current));
+    WEIR_TRY(Forward result, layers_[i]->forward(pass(i, tokens.samples, device_tokens), current));
     held.stashes.push_back(std::move(result.stash));
     current = std::move(result.output);
     if (is_last() && i + 1 == layers_.size()) {
       losses_[micro_batch] = {.sum = result.loss_sum, .samples = tokens.samples};
     }
   }
+  WEIR_TRY([[maybe_unused]] const Unit done, finish());
   in_flight_.emplace(micro_batch, std::move(held));
   return current;
 }
@@ -156,6 +185,7 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
              layers_[i]->backward(pass(i, held.samples, Tokens{}), held.stashes[i], gradient));
     held.stashes[i] = Stash{};
   }
+  WEIR_TRY([[maybe_unused]] const Unit done, finish());
   return gradient;
 }
 
@@ -179,8 +209,9 @@ Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, i
                                    model.options.seed, device));
     parameters.push_back(std::move(made));
   }
-  return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(model.options, std::move(layers),
-                                                               std::move(parameters), device));
+  WEIR_TRY(std::unique_ptr<ops::Kernels> kernels, ops::make_kernels(device));
+  return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(
+      model.options, std::move(layers), std::move(parameters), device, std::move(kernels)));
 }
 
 }  // namespace weir::stage

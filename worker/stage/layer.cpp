@@ -4,16 +4,18 @@
 
 namespace weir::stage {
 
+Error no_memory(const device::Device& device, std::size_t bytes) {
+  return {Code::kInternal, "device " + device.name() +
+                               " has no memory left: " + std::to_string(bytes) + " bytes wanted, " +
+                               std::to_string(device.bytes_in_use()) + " of " +
+                               std::to_string(device.memory_bytes()) + " in use"};
+}
+
 Result<device::Buffer> allocate_floats(device::Device& device, int samples,
                                        std::int64_t floats_per_sample) {
   const auto bytes = static_cast<std::size_t>(samples * floats_per_sample) * sizeof(float);
   device::Buffer buffer = device.allocate(bytes);
-  if (!buffer) {
-    return Error{Code::kInternal, "device " + device.name() +
-                                      " has no memory left: " + std::to_string(bytes) +
-                                      " bytes wanted, " + std::to_string(device.bytes_in_use()) +
-                                      " of " + std::to_string(device.memory_bytes()) + " in use"};
-  }
+  if (!buffer) return no_memory(device, bytes);
   return buffer;
 }
 

@@ -11,6 +11,7 @@
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
+#include "worker/stage/ops/kernels.h"
 #include "worker/stage/stage.h"
 
 namespace weir::stage {
@@ -33,10 +34,12 @@ struct ParameterSpec {
 // Values and gradients in the order of parameters().
 struct Pass {
   device::Device& device;
+  ops::Kernels& ops;  // of that device
   const std::vector<float*>& value;
   const std::vector<float*>& gradient;  // backward adds
   int samples = 0;
-  Tokens tokens;         // forward only: the first layer reads inputs, the last targets
+  Tokens tokens;         // forward only, in the memory of `device`: the first layer reads inputs,
+                         // the last targets
   float loss_scale = 0;  // weight of one token in the loss: 1 / (tokens of the global batch)
 };
 
@@ -72,6 +75,8 @@ class Layer {
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
 
+// kInternal: what was asked for, what is in use.
+Error no_memory(const device::Device& device, std::size_t bytes);
 // samples x floats_per_sample floats, not initialised.
 Result<device::Buffer> allocate_floats(device::Device& device, int samples,
                                        std::int64_t floats_per_sample);

@@ -24,12 +24,12 @@ nanoseconds median(std::vector<nanoseconds> times) {
 
 Result<device::Buffer> random_floats(device::Device& device, std::int64_t bytes, Random& random) {
   if (bytes == 0) return device::Buffer();
-  device::Buffer buffer = device.allocate(static_cast<std::size_t>(bytes));
+  device::Buffer buffer = device.allocate_staging(static_cast<std::size_t>(bytes));
   if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
   for (std::int64_t i = 0; i < bytes / std::int64_t{sizeof(float)}; ++i) {
     buffer.as<float>()[i] = static_cast<float>(2 * random.uniform() - 1);
   }
-  return buffer;
+  return device.upload(std::move(buffer));
 }
 
 // What one round of a layer needs, for one number of samples.

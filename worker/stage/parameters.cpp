@@ -31,7 +31,9 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   made.layer_ = layer;
   made.specs_ = specs;
   for (const auto& spec : specs) made.count_ += spec.count();
-  WEIR_TRY(made.memory_, allocate_floats(device, kParts, made.count_));
+  const auto bytes = static_cast<std::size_t>(kParts * made.count_) * sizeof(float);
+  made.memory_ = device.allocate_shared(bytes);
+  if (!made.memory_) return no_memory(device, bytes);
 
   auto* value = made.memory_.as<float>();
   std::fill_n(value, kParts * made.count_, 0.0F);
@@ -45,16 +47,16 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   return made;
 }
 
-void LayerParameters::zero_gradients() {
-  std::fill_n(memory_.as<float>() + count_, count_, 0.0F);
+void LayerParameters::zero_gradients(ops::Kernels& ops) {
+  ops.zero(memory_.as<float>() + count_, static_cast<std::size_t>(count_));
 }
 
-void LayerParameters::update(const ops::AdamWStep& step) {
+void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     ops::AdamWStep own = step;
     if (specs_[i].shape.size() < 2) own.weight_decay = 0;
-    ops::adamw(own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
-               values_[i] + 2 * count_, values_[i] + 3 * count_);
+    ops.adamw(own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
+              values_[i] + 2 * count_, values_[i] + 3 * count_);
   }
 }
 

@@ -8,22 +8,22 @@
 
 #include "worker/base/result.h"
 #include "worker/stage/layer.h"
-#include "worker/stage/ops/adamw.h"
+#include "worker/stage/ops/kernels.h"
 #include "worker/stage/stage.h"
 
 namespace weir::stage {
 
 class LayerParameters {
  public:
-  // 4 x parameter_bytes on the device.
+  // 4 x parameter_bytes of memory that the host reaches, too.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
                                       std::uint64_t seed, device::Device& device);
 
   const std::vector<float*>& values() const { return values_; }
   const std::vector<float*>& gradients() const { return gradients_; }
-  void zero_gradients();
+  void zero_gradients(ops::Kernels& ops);
   // Weight decay applies to parameters of two or more dimensions only, not to biases and norms.
-  void update(const ops::AdamWStep& step);
+  void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
 
  private:

@@ -48,8 +48,9 @@ TEST(Parameters, HaveTheMeanAndDeviationOfTheirSpecification) {
 TEST(Parameters, DecayMatricesButNotVectors) {
   const auto device = device::make_host_device();
   auto parameters = made({{"w", {1, 2}, 1, 0}, {"b", {2}, 1, 0}}, 0, 1, *device);
-  parameters.zero_gradients();
-  parameters.update({0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
+  const auto kernels = ops::make_host_kernels();
+  parameters.zero_gradients(*kernels);
+  parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
 
   EXPECT_FLOAT_EQ(parameters.values()[0][0], 0.95F);
   EXPECT_EQ(parameters.values()[1][0], 1);

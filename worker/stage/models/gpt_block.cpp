@@ -9,10 +9,6 @@
 
 #include "worker/base/check.h"
 #include "worker/stage/models/gpt_layers.h"
-#include "worker/stage/ops/attention.h"
-#include "worker/stage/ops/gelu.h"
-#include "worker/stage/ops/layernorm.h"
-#include "worker/stage/ops/linear.h"
 
 namespace weir::stage {
 namespace {
@@ -148,12 +144,13 @@ void GptBlock::attention_part(const Pass& pass, const Stash& stash, float* wide,
   const float* x = kept(stash, kInput);
   float* qkv = kept(stash, kQkv);
   float* attended = kept(stash, kAttended);
-  ops::layernorm_forward(norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
-                         kept(stash, kStatistics));
-  ops::linear_forward({r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv);
-  ops::attention_forward(attention(pass.samples), qkv, attended, kept(stash, kLogSums), scratch);
-  ops::linear_forward({r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x,
-                      kept(stash, kMiddle));
+  pass.ops.layernorm_forward(norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
+                             kept(stash, kStatistics));
+  pass.ops.linear_forward({r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv);
+  pass.ops.attention_forward(attention(pass.samples), qkv, attended, kept(stash, kLogSums),
+                             scratch);
+  pass.ops.linear_forward({r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x,
+                          kept(stash, kMiddle));
 }
 
 void GptBlock::mlp_part(const Pass& pass, const Stash& stash, float* wide, float* output) const {
@@ -162,11 +159,13 @@ void GptBlock::mlp_part(const Pass& pass, const Stash& stash, float* wide, float
   const auto& w = pass.value;
   const float* middle = kept(stash, kMiddle);
   float* expanded = kept(stash, kExpanded);
-  ops::layernorm_forward(norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
-                         kept(stash, kStatistics) + 2 * std::ptrdiff_t{r});
-  ops::linear_forward({r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded);
-  ops::gelu_forward(static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c), expanded, wide);
-  ops::linear_forward({r, 4 * c, c}, wide, w[kContractWeight], w[kContractBias], middle, output);
+  pass.ops.layernorm_forward(norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
+                             kept(stash, kStatistics) + 2 * std::ptrdiff_t{r});
+  pass.ops.linear_forward({r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded);
+  pass.ops.gelu_forward(static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c), expanded,
+                        wide);
+  pass.ops.linear_forward({r, 4 * c, c}, wide, w[kContractWeight], w[kContractBias], middle,
+                          output);
 }
 
 // Leaves the gradient of x2 in work.dx.
@@ -180,17 +179,18 @@ void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const float* d
   const float* middle = kept(stash, kMiddle);
   const float* expanded = kept(stash, kExpanded);
   const float* statistics = kept(stash, kStatistics) + 2 * std::ptrdiff_t{r};
-  ops::gelu_forward(wide_count, expanded, work.wide);
-  ops::linear_backward_parameters({r, 4 * c, c}, work.wide, dout, dw[kContractWeight],
-                                  dw[kContractBias]);
-  ops::linear_backward_input({r, 4 * c, c}, dout, w[kContractWeight], work.wide);
-  ops::gelu_backward(wide_count, expanded, work.wide, work.wide);
-  ops::layernorm_apply(norm(pass), middle, statistics, w[kNorm2Weight], w[kNorm2Bias], work.narrow);
-  ops::linear_backward_parameters({r, c, 4 * c}, work.narrow, work.wide, dw[kExpandWeight],
-                                  dw[kExpandBias]);
-  ops::linear_backward_input({r, c, 4 * c}, work.wide, w[kExpandWeight], work.narrow);
-  ops::layernorm_backward(norm(pass), middle, statistics, w[kNorm2Weight], work.narrow, dout,
-                          work.dx, dw[kNorm2Weight], dw[kNorm2Bias]);
+  pass.ops.gelu_forward(wide_count, expanded, work.wide);
+  pass.ops.linear_backward_parameters({r, 4 * c, c}, work.wide, dout, dw[kContractWeight],
+                                      dw[kContractBias]);
+  pass.ops.linear_backward_input({r, 4 * c, c}, dout, w[kContractWeight], work.wide);
+  pass.ops.gelu_backward(wide_count, expanded, work.wide, work.wide);
+  pass.ops.layernorm_apply(norm(pass), middle, statistics, w[kNorm2Weight], w[kNorm2Bias],
+                           work.narrow);
+  pass.ops.linear_backward_parameters({r, c, 4 * c}, work.narrow, work.wide, dw[kExpandWeight],
+                                      dw[kExpandBias]);
+  pass.ops.linear_backward_input({r, c, 4 * c}, work.wide, w[kExpandWeight], work.narrow);
+  pass.ops.layernorm_backward(norm(pass), middle, statistics, w[kNorm2Weight], work.narrow, dout,
+                              work.dx, dw[kNorm2Weight], dw[kNorm2Bias]);
 }
 
 // work.dx: gradient of x2 in, of x out.
@@ -203,17 +203,17 @@ void GptBlock::attention_part_backward(const Pass& pass, const Stash& stash,
   const float* x = kept(stash, kInput);
   const float* attended = kept(stash, kAttended);
   const float* statistics = kept(stash, kStatistics);
-  ops::linear_backward_parameters({r, c, c}, attended, work.dx, dw[kProjectWeight],
-                                  dw[kProjectBias]);
-  ops::linear_backward_input({r, c, c}, work.dx, w[kProjectWeight], work.narrow);
-  ops::attention_backward(attention(pass.samples), kept(stash, kQkv), attended,
-                          kept(stash, kLogSums), work.narrow, work.wide, work.scratch);
-  ops::layernorm_apply(norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow);
-  ops::linear_backward_parameters({r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight],
-                                  dw[kQkvBias]);
-  ops::linear_backward_input({r, c, 3 * c}, work.wide, w[kQkvWeight], work.narrow);
-  ops::layernorm_backward(norm(pass), x, statistics, w[kNorm1Weight], work.narrow, work.dx, work.dx,
-                          dw[kNorm1Weight], dw[kNorm1Bias]);
+  pass.ops.linear_backward_parameters({r, c, c}, attended, work.dx, dw[kProjectWeight],
+                                      dw[kProjectBias]);
+  pass.ops.linear_backward_input({r, c, c}, work.dx, w[kProjectWeight], work.narrow);
+  pass.ops.attention_backward(attention(pass.samples), kept(stash, kQkv), attended,
+                              kept(stash, kLogSums), work.narrow, work.wide, work.scratch);
+  pass.ops.layernorm_apply(norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow);
+  pass.ops.linear_backward_parameters({r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight],
+                                      dw[kQkvBias]);
+  pass.ops.linear_backward_input({r, c, 3 * c}, work.wide, w[kQkvWeight], work.narrow);
+  pass.ops.layernorm_backward(norm(pass), x, statistics, w[kNorm1Weight], work.narrow, work.dx,
+                              work.dx, dw[kNorm1Weight], dw[kNorm1Bias]);
 }
 
 }  // namespace

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // (B,T) tokens -> (B,T,C). Keeps the tokens for backward.
-#include <cstring>
 
 #include "worker/base/check.h"
 #include "worker/stage/models/gpt_layers.h"
-#include "worker/stage/ops/embedding.h"
 
 namespace weir::stage {
 namespace {
@@ -36,17 +34,17 @@ class GptEmbed final : public Layer {
     WEIR_TRY(device::Buffer output,
              allocate_floats(pass.device, pass.samples,
                              std::int64_t{shape_.sequence} * shape_.channels));
-    std::memcpy(tokens.data(), inputs.data(), inputs.size_bytes());
-    ops::embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
-                           pass.value[0], pass.value[1], output.as<float>());
+    pass.ops.copy(tokens.data(), inputs.data(), inputs.size_bytes());
+    pass.ops.embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
+                               pass.value[0], pass.value[1], output.as<float>());
     return Forward{.output = std::move(output), .stash = {{std::move(tokens)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                   const device::Buffer& output_gradient) const override {
-    ops::embedding_backward({pass.samples, shape_.sequence, shape_.channels},
-                            stash.buffers[0].as<std::int32_t>(), output_gradient.as<float>(),
-                            pass.gradient[0], pass.gradient[1]);
+    pass.ops.embedding_backward({pass.samples, shape_.sequence, shape_.channels},
+                                stash.buffers[0].as<std::int32_t>(), output_gradient.as<float>(),
+                                pass.gradient[0], pass.gradient[1]);
     return device::Buffer();
   }
 

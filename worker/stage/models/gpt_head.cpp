@@ -5,9 +5,6 @@
 
 #include "worker/base/check.h"
 #include "worker/stage/models/gpt_layers.h"
-#include "worker/stage/ops/layernorm.h"
-#include "worker/stage/ops/linear.h"
-#include "worker/stage/ops/softmax_loss.h"
 
 namespace weir::stage {
 namespace {
@@ -46,12 +43,12 @@ class GptHead final : public Layer {
     WEIR_TRY(device::Buffer logits, tokens(pass, shape_.vocabulary));
     WEIR_TRY(const device::Buffer normed, tokens(pass, shape_.channels));
     const auto& w = pass.value;
-    ops::layernorm_forward({r, shape_.channels}, input.as<float>(), w[kNormWeight], w[kNormBias],
-                           normed.as<float>(), statistics.as<float>());
-    ops::linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<float>(), w[kHeadWeight],
-                        nullptr, nullptr, logits.as<float>());
-    const double loss = ops::softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
-                                          logits.as<float>());
+    pass.ops.layernorm_forward({r, shape_.channels}, input.as<float>(), w[kNormWeight],
+                               w[kNormBias], normed.as<float>(), statistics.as<float>());
+    pass.ops.linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<float>(),
+                            w[kHeadWeight], nullptr, nullptr, logits.as<float>());
+    const double loss = pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
+                                              logits.as<float>());
     return Forward{.stash = {{input, std::move(statistics), std::move(logits)}}, .loss_sum = loss};
   }
 
@@ -65,14 +62,14 @@ class GptHead final : public Layer {
     const auto* statistics = stash.buffers[kStatistics].as<float>();
     const auto* dlogits = stash.buffers[kLogitGradient].as<float>();
     const ops::LinearShape linear{r, shape_.channels, shape_.vocabulary};
-    ops::layernorm_apply({r, shape_.channels}, x, statistics, w[kNormWeight], w[kNormBias],
-                         narrow.as<float>());
-    ops::linear_backward_parameters(linear, narrow.as<float>(), dlogits, pass.gradient[kHeadWeight],
-                                    nullptr);
-    ops::linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<float>());
-    ops::layernorm_backward({r, shape_.channels}, x, statistics, w[kNormWeight], narrow.as<float>(),
-                            nullptr, dx.as<float>(), pass.gradient[kNormWeight],
-                            pass.gradient[kNormBias]);
+    pass.ops.layernorm_apply({r, shape_.channels}, x, statistics, w[kNormWeight], w[kNormBias],
+                             narrow.as<float>());
+    pass.ops.linear_backward_parameters(linear, narrow.as<float>(), dlogits,
+                                        pass.gradient[kHeadWeight], nullptr);
+    pass.ops.linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<float>());
+    pass.ops.layernorm_backward({r, shape_.channels}, x, statistics, w[kNormWeight],
+                                narrow.as<float>(), nullptr, dx.as<float>(),
+                                pass.gradient[kNormWeight], pass.gradient[kNormBias]);
     return dx;
   }
 

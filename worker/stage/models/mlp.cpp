@@ -4,15 +4,10 @@
 #include "worker/stage/models/mlp.h"
 
 #include <cmath>
-#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "worker/base/check.h"
-#include "worker/stage/ops/embedding.h"
-#include "worker/stage/ops/linear.h"
-#include "worker/stage/ops/relu.h"
-#include "worker/stage/ops/softmax_loss.h"
 
 namespace weir::stage {
 namespace {
@@ -66,15 +61,16 @@ class MlpEmbed final : public MlpLayer {
                "one input token for each position");
     WEIR_TRY(device::Buffer kept, tokens(pass, 1));
     WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
-    std::memcpy(kept.data(), inputs.data(), inputs.size_bytes());
-    ops::context_embedding_forward(shape(pass), inputs.data(), pass.value[0], output.as<float>());
+    pass.ops.copy(kept.data(), inputs.data(), inputs.size_bytes());
+    pass.ops.context_embedding_forward(shape(pass), inputs.data(), pass.value[0],
+                                       output.as<float>());
     return Forward{.output = std::move(output), .stash = {{std::move(kept)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                   const device::Buffer& output_gradient) const override {
-    ops::context_embedding_backward(shape(pass), stash.buffers[0].as<std::int32_t>(),
-                                    output_gradient.as<float>(), pass.gradient[0]);
+    pass.ops.context_embedding_backward(shape(pass), stash.buffers[0].as<std::int32_t>(),
+                                        output_gradient.as<float>(), pass.gradient[0]);
     return device::Buffer();
   }
 
@@ -102,9 +98,9 @@ class MlpHidden final : public MlpLayer {
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     WEIR_TRY(device::Buffer z, tokens(pass, kWidth));
     WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
-    ops::linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
-                        z.as<float>());
-    ops::relu_forward(count(pass), z.as<float>(), output.as<float>());
+    pass.ops.linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
+                            z.as<float>());
+    pass.ops.relu_forward(count(pass), z.as<float>(), output.as<float>());
     return Forward{.output = std::move(output), .stash = {{input, std::move(z)}}};
   }
 
@@ -112,11 +108,11 @@ class MlpHidden final : public MlpLayer {
                                   const device::Buffer& output_gradient) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     WEIR_TRY(const device::Buffer dz, tokens(pass, kWidth));
-    ops::relu_backward(count(pass), stash.buffers[1].as<float>(), output_gradient.as<float>(),
-                       dz.as<float>());
-    ops::linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dz.as<float>(),
-                                    pass.gradient[0], pass.gradient[1]);
-    ops::linear_backward_input(shape(pass), dz.as<float>(), pass.value[0], dx.as<float>());
+    pass.ops.relu_backward(count(pass), stash.buffers[1].as<float>(), output_gradient.as<float>(),
+                           dz.as<float>());
+    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dz.as<float>(),
+                                        pass.gradient[0], pass.gradient[1]);
+    pass.ops.linear_backward_input(shape(pass), dz.as<float>(), pass.value[0], dx.as<float>());
     return dx;
   }
 
@@ -145,10 +141,10 @@ class MlpHead final : public MlpLayer {
     WEIR_CHECK(targets.size() == static_cast<std::size_t>(rows(pass)),
                "one target for each position");
     WEIR_TRY(device::Buffer logits, tokens(pass, vocabulary_));
-    ops::linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
-                        logits.as<float>());
-    const double loss = ops::softmax_loss(rows(pass), vocabulary_, targets.data(), pass.loss_scale,
-                                          logits.as<float>());
+    pass.ops.linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
+                            logits.as<float>());
+    const double loss = pass.ops.softmax_loss(rows(pass), vocabulary_, targets.data(),
+                                              pass.loss_scale, logits.as<float>());
     return Forward{.stash = {{input, std::move(logits)}}, .loss_sum = loss};
   }
 
@@ -156,9 +152,9 @@ class MlpHead final : public MlpLayer {
                                   const device::Buffer&) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     const auto* dlogits = stash.buffers[1].as<float>();
-    ops::linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dlogits,
-                                    pass.gradient[0], pass.gradient[1]);
-    ops::linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<float>());
+    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dlogits,
+                                        pass.gradient[0], pass.gradient[1]);
+    pass.ops.linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<float>());
     return dx;
   }
 

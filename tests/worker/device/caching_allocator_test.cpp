@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accounting and reuse, over a device that the test plays.
+#include "worker/device/caching_allocator.h"
+
+#include <map>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+#include "worker/base/random.h"
+
+namespace weir::device {
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+// Hands out at most `limit` bytes.
+struct FakeMemory {
+  std::size_t limit = 64 * kMiB;
+  std::size_t held = 0;
+  int allocations = 0;
+  std::map<std::byte*, std::size_t> blocks;
+
+  CachingAllocator::RawMemory raw() {
+    return {.allocate = [this](std::size_t bytes) -> std::byte* {
+              if (held + bytes > limit) return nullptr;
+              auto* block = new std::byte[bytes];
+              held += bytes;
+              ++allocations;
+              blocks[block] = bytes;
+              return block;
+            },
+            .release =
+                [this](std::byte* block) {
+                  held -= blocks.at(block);
+                  blocks.erase(block);
+                  delete[] block;
+                }};
+  }
+};
+
+TEST(CachingAllocator, GivesAFreedBlockToTheNextRequestOfItsSize) {
+  FakeMemory memory;
+  CachingAllocator allocator(memory.raw());
+  std::byte* first = allocator.allocate(1000);
+  allocator.free(first, 1000);
+
+  EXPECT_EQ(allocator.allocate(900), first) << "both take 1024 bytes";
+  EXPECT_EQ(memory.allocations, 1);
+  allocator.free(first, 900);
+}
+
+TEST(CachingAllocator, CountsWhatWasAskedForAndWhatTheDeviceGave) {
+  FakeMemory memory;
+  CachingAllocator allocator(memory.raw());
+  std::byte* small = allocator.allocate(100);
+  std::byte* large = allocator.allocate(kMiB + 1);
+
+  EXPECT_EQ(allocator.bytes_in_use(), static_cast<std::int64_t>(kMiB) + 101);
+  EXPECT_EQ(allocator.bytes_reserved(), static_cast<std::int64_t>(memory.held));
+  EXPECT_EQ(memory.held, 512 + kMiB + (std::size_t{128} << 10));
+  allocator.free(large, kMiB + 1);
+
+  EXPECT_EQ(allocator.bytes_in_use(), 100);
+  EXPECT_EQ(allocator.bytes_peak(), static_cast<std::int64_t>(kMiB) + 101);
+  allocator.free(small, 100);
+}
+
+TEST(CachingAllocator, GivesKeptBlocksBackBeforeItSaysNo) {
+  FakeMemory memory{.limit = 8 * kMiB};
+  CachingAllocator allocator(memory.raw());
+  std::byte* block = allocator.allocate(6 * kMiB);
+  allocator.free(block, 6 * kMiB);
+
+  std::byte* other = allocator.allocate(7 * kMiB);
+  ASSERT_NE(other, nullptr) << "the kept 6 MiB are in the way";
+  EXPECT_EQ(allocator.allocate(2 * kMiB), nullptr);
+  EXPECT_EQ(allocator.bytes_in_use(), static_cast<std::int64_t>(7 * kMiB));
+  allocator.free(other, 7 * kMiB);
+}
+
+TEST(CachingAllocator, GivesEverythingBackAtTheEnd) {
+  FakeMemory memory;
+  {
+    CachingAllocator allocator(memory.raw());
+    Random random(7);
+    std::map<std::byte*, std::size_t> live;
+    std::int64_t bytes = 0;
+    for (int i = 0; i < 2000; ++i) {
+      if (live.empty() || random.below(2) == 0) {
+        const std::size_t size = 1 + random.below(3 * kMiB);
+        if (std::byte* block = allocator.allocate(size)) {
+          ASSERT_TRUE(live.emplace(block, size).second) << "a block has one owner";
+          bytes += static_cast<std::int64_t>(size);
+        }
+      } else {
+        const auto victim = live.begin();
+        allocator.free(victim->first, victim->second);
+        bytes -= static_cast<std::int64_t>(victim->second);
+        live.erase(victim);
+      }
+      ASSERT_EQ(allocator.bytes_in_use(), bytes);
+      ASSERT_EQ(allocator.bytes_reserved(), static_cast<std::int64_t>(memory.held));
+    }
+    for (const auto& [block, size] : live) allocator.free(block, size);
+  }
+  EXPECT_EQ(memory.held, 0U);
+}
+
+}  // namespace
+}  // namespace weir::device

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device whose memory the host cannot reach: messages pass through staging memory.
+#include <cstring>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/fakes.h"
+#include "worker/engine/ports.h"
+
+namespace weir::engine {
+namespace {
+
+using transport::Channel;
+
+// Host memory that plays the device's; knows which buffers are staging. Copies flip every bit, so
+// that a byte that was not copied shows.
+class ApartDevice final : public device::Device {
+ public:
+  bool is_host() const override { return false; }
+  std::string name() const override { return "apart"; }
+  std::int64_t memory_bytes() const override { return host_->memory_bytes(); }
+  std::int64_t memory_free_bytes() const override { return host_->memory_free_bytes(); }
+  std::int64_t bytes_in_use() const override { return host_->bytes_in_use(); }
+  std::int64_t bytes_peak() const override { return host_->bytes_peak(); }
+  device::Buffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  device::Buffer allocate_staging(std::size_t bytes) override {
+    device::Buffer buffer = host_->allocate(bytes);
+    staging.insert(buffer.data());
+    return buffer;
+  }
+  Result<device::Buffer> upload(device::Buffer staged) override {
+    EXPECT_TRUE(staging.contains(staged.data()));
+    return flipped(staged, allocate(staged.size()));
+  }
+  Result<device::Buffer> download(device::Buffer tensor) override {
+    EXPECT_FALSE(staging.contains(tensor.data()));
+    return flipped(tensor, allocate_staging(tensor.size()));
+  }
+
+  std::set<const std::byte*> staging;
+
+ private:
+  static device::Buffer flipped(const device::Buffer& from, device::Buffer to) {
+    for (std::size_t i = 0; i < from.size(); ++i) to.data()[i] = ~from.data()[i];
+    return to;
+  }
+  std::unique_ptr<device::Device> host_ = device::make_host_device();
+};
+
+constexpr int kStage = 1, kStages = 3;
+constexpr std::size_t kBytes = 64;
+
+class PortsOnADevice : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(ports_.begin_step(
+        {.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
+         .micro_batches = 1,
+         .input_bytes = kBytes,
+         .output_bytes = kBytes,
+         .header_follows = false}));
+  }
+  ApartDevice device_;
+  test::ScriptedCommunicator peers_{nullptr, std::make_shared<test::Journal>()};
+  Ports ports_{&peers_, device_, kStage, kStages};
+};
+
+TEST_F(PortsOnADevice, ReceiveIntoStagingAndGiveTheStageDeviceMemory) {
+  for (const auto& [port, buffer] : peers_.posted) {
+    EXPECT_TRUE(device_.staging.contains(buffer.data()));
+  }
+  ASSERT_TRUE(peers_.deliver({.peer_stage = 0, .channel = Channel::kForward, .sending = false},
+                             std::string(kBytes, '\x0f')));
+  ASSERT_TRUE(ports_.poll({}));
+
+  const Result<device::Buffer> input = ports_.take_input(Channel::kForward);
+
+  ASSERT_TRUE(input);
+  EXPECT_EQ(input->as<char>()[kBytes - 1], '\xf0');
+}
+
+TEST_F(PortsOnADevice, SendFromStagingWhatTheStageReturned) {
+  device::Buffer tensor = device_.allocate(kBytes);
+  std::memset(tensor.data(), 0x55, kBytes);
+
+  ASSERT_TRUE(ports_.send(Channel::kBackward, tensor));
+
+  ASSERT_EQ(peers_.sent.size(), 1U);
+  EXPECT_EQ(peers_.sent[0], std::string(kBytes, '\xaa'));
+}
+
+}  // namespace
+}  // namespace weir::engine

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/device/caching_allocator.h"
+
+#include <algorithm>
+
+#include "worker/base/check.h"
+
+namespace weir::device {
+namespace {
+
+constexpr std::size_t kSmallGrain = 512, kLargeGrain = std::size_t{128} << 10;
+constexpr std::size_t kLarge = std::size_t{1} << 20;
+
+}  // namespace
+
+std::size_t CachingAllocator::rounded(std::size_t bytes) {
+  const std::size_t grain = bytes < kLarge ? kSmallGrain : kLargeGrain;
+  return std::max(grain, (bytes + grain - 1) / grain * grain);
+}
+
+CachingAllocator::~CachingAllocator() {
+  WEIR_CHECK(in_use_ == 0, "buffers end before their device");
+  trim();
+}
+
+std::byte* CachingAllocator::allocate(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const std::size_t size = rounded(bytes);
+  std::byte* block = nullptr;
+  if (const auto kept = kept_.find(size); kept != kept_.end() && !kept->second.empty()) {
+    block = kept->second.back();
+    kept->second.pop_back();
+  } else {
+    block = raw_.allocate(size);
+    if (block == nullptr) {
+      trim_locked();
+      block = raw_.allocate(size);
+    }
+    if (block == nullptr) return nullptr;
+    reserved_ += static_cast<std::int64_t>(size);
+  }
+  in_use_ += static_cast<std::int64_t>(bytes);
+  peak_ = std::max(peak_, in_use_);
+  return block;
+}
+
+void CachingAllocator::free(std::byte* block, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  kept_[rounded(bytes)].push_back(block);
+  in_use_ -= static_cast<std::int64_t>(bytes);
+}
+
+void CachingAllocator::trim() {
+  const std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void CachingAllocator::trim_locked() {
+  for (auto& [size, blocks] : kept_) {
+    for (std::byte* block : blocks) raw_.release(block);
+    reserved_ -= static_cast<std::int64_t>(size * blocks.size());
+  }
+  kept_.clear();
+}
+
+std::int64_t CachingAllocator::bytes_in_use() const {
+  const std::lock_guard lock(mutex_);
+  return in_use_;
+}
+std::int64_t CachingAllocator::bytes_peak() const {
+  const std::lock_guard lock(mutex_);
+  return peak_;
+}
+std::int64_t CachingAllocator::bytes_reserved() const {
+  const std::lock_guard lock(mutex_);
+  return reserved_;
+}
+
+}  // namespace weir::device

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention in tiles of 32 queries and 32 keys (Dao, "FlashAttention-2", 2023, algorithms 1
+// and 2): memory grows with T. Float32 without tensor cores. A block of 128 threads works on one
+// tile row (forward, dQ) or tile column (dK, dV) of one sample and head, so no two blocks add to
+// the same place. Thread 4r + q has row r and every fourth key or channel from q.
+#include <cfloat>
+
+#include "worker/stage/ops/cuda/launch.h"
+
+namespace weir::stage::ops::cuda {
+namespace {
+
+constexpr int kTile = 32, kPerRow = 4, kThreads = kTile * kPerRow;
+constexpr int kMostSize = 128;                     // C/H
+constexpr int kMostOwn = kMostSize / kPerRow;      // channels of one thread
+constexpr int kScoreStride = kTile + 1;            // no bank conflicts down a column
+constexpr unsigned kAllLanes = 0xffffffffU;
+
+struct Head {
+  AttentionShape shape;
+  int size, b, h;
+  float scale;
+
+  __device__ explicit Head(AttentionShape of)
+      : shape(of),
+        size(of.channels / of.heads),
+        b(static_cast<int>(blockIdx.y) / of.heads),
+        h(static_cast<int>(blockIdx.y) % of.heads),
+        scale(rsqrtf(static_cast<float>(of.channels / of.heads))) {}
+  // part 0, 1, 2: Q, K, V in (B,T,3C)
+  __device__ std::size_t qkv(int t, int part) const {
+    const std::size_t row = std::size_t(b) * shape.sequence + t;
+    return (row * 3 + part) * shape.channels + std::size_t(h) * size;
+  }
+  __device__ std::size_t out(int t) const {
+    return (std::size_t(b) * shape.sequence + t) * shape.channels + std::size_t(h) * size;
+  }
+  __device__ std::size_t statistic(int t) const {
+    return std::size_t(blockIdx.y) * shape.sequence + t;
+  }
+};
+
+// tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0.
+template <class At>
+__device__ void load_tile(const Head& head, const float* from, int first, At at, float* tile) {
+  for (int i = threadIdx.x; i < kTile * head.size; i += kThreads) {
+    const int row = i / head.size, c = i % head.size;
+    tile[i] = first + row < head.shape.sequence ? from[at(first + row) + c] : 0;
+  }
+}
+
+__device__ float dot(int size, const float* a, const float* b) {
+  float sum = 0;
+  for (int c = 0; c < size; ++c) sum += a[c] * b[c];
+  return sum;
+}
+__device__ float row_max(float value) {
+  value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, 1));
+  return fmaxf(value, __shfl_xor_sync(kAllLanes, value, 2));
+}
+__device__ float row_sum(float value) {
+  value += __shfl_xor_sync(kAllLanes, value, 1);
+  return value + __shfl_xor_sync(kAllLanes, value, 2);
+}
+__device__ bool visible(const Head& head, int query, int key) {
+  return key <= query && key < head.shape.sequence;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    forward_kernel(AttentionShape shape, const float* qkv, float* y, float* log_sums) {
+  extern __shared__ float memory[];
+  const Head head(shape);
+  float *q_tile = memory, *k_tile = q_tile + kTile * head.size,
+        *v_tile = k_tile + kTile * head.size, *scores = v_tile + kTile * head.size;
+  const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
+  const int first = static_cast<int>(blockIdx.x) * kTile, query = first + row;
+  load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, q_tile);
+
+  float acc[kMostOwn] = {};
+  float top = -FLT_MAX, sum = 0;
+  for (int keys = 0; keys <= first; keys += kTile) {
+    __syncthreads();
+    load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, k_tile);
+    load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, v_tile);
+    __syncthreads();
+    float most = -FLT_MAX;
+    float* own = scores + row * kScoreStride;
+    for (int j = lane; j < kTile; j += kPerRow) {
+      const float s = visible(head, query, keys + j)
+                          ? head.scale * dot(head.size, q_tile + row * head.size,
+                                             k_tile + j * head.size)
+                          : -FLT_MAX;
+      own[j] = s;
+      most = fmaxf(most, s);
+    }
+    const float new_top = fmaxf(top, row_max(most));
+    const float shrink = expf(top - new_top);
+    float part = 0;
+    for (int j = lane; j < kTile; j += kPerRow) {
+      const float p = visible(head, query, keys + j) ? expf(own[j] - new_top) : 0;
+      own[j] = p;
+      part += p;
+    }
+    sum = sum * shrink + row_sum(part);
+    top = new_top;
+    __syncwarp();  // the four threads of a row are in one warp
+#pragma unroll
+    for (int i = 0; i < kMostOwn; ++i) {
+      const int c = lane + i * kPerRow;
+      if (c >= head.size) break;
+      float value = acc[i] * shrink;
+      for (int j = 0; j < kTile; ++j) value += own[j] * v_tile[j * head.size + c];
+      acc[i] = value;
+    }
+  }
+  if (query >= shape.sequence) return;
+#pragma unroll
+  for (int i = 0; i < kMostOwn; ++i) {
+    const int c = lane + i * kPerRow;
+    if (c < head.size) y[head.out(query) + c] = acc[i] / sum;
+  }
+  if (lane == 0) log_sums[head.statistic(query)] = top + logf(sum);
+}
+
+// row_dots = y . dy of each query.
+__global__ void row_dots_kernel(AttentionShape shape, const float* y, const float* dy,
+                                float* row_dots) {
+  const Head head(shape);
+  const int t = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (t >= shape.sequence) return;
+  row_dots[head.statistic(t)] = dot(head.size, y + head.out(t), dy + head.out(t));
+}
+
+// What both backward kernels keep in shared memory.
+struct Tiles {
+  float *q, *k, *v, *dy, *p, *ds;  // tiles (32, size), p and ds (32, 33): query by key
+  __device__ Tiles(float* memory, int size)
+      : q(memory),
+        k(q + kTile * size),
+        v(k + kTile * size),
+        dy(v + kTile * size),
+        p(dy + kTile * size),
+        ds(p + kTile * kScoreStride) {}
+};
+
+// p = exp(scale q.k - log sum); ds = p (dy.v - row dot) scale; row = query.
+__device__ void probabilities(const Head& head, const Tiles& tiles, int queries, int keys,
+                              const float* log_sums, const float* row_dots) {
+  const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
+  const int query = queries + row;
+  const bool inside = query < head.shape.sequence;
+  const float log_sum = inside ? log_sums[head.statistic(query)] : 0;
+  const float row_dot = inside ? row_dots[head.statistic(query)] : 0;
+  for (int j = lane; j < kTile; j += kPerRow) {
+    float p = 0, ds = 0;
+    if (inside && visible(head, query, keys + j)) {
+      const float* k = tiles.k + j * head.size;
+      p = expf(head.scale * dot(head.size, tiles.q + row * head.size, k) - log_sum);
+      const float dp = dot(head.size, tiles.dy + row * head.size, tiles.v + j * head.size);
+      ds = p * (dp - row_dot) * head.scale;
+    }
+    tiles.p[row * kScoreStride + j] = p;
+    tiles.ds[row * kScoreStride + j] = ds;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    query_gradient_kernel(AttentionShape shape, const float* qkv, const float* log_sums,
+                          const float* row_dots, const float* dy, float* dqkv) {
+  extern __shared__ float memory[];
+  const Head head(shape);
+  const Tiles tiles(memory, head.size);
+  const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
+  const int first = static_cast<int>(blockIdx.x) * kTile;
+  load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, tiles.q);
+  load_tile(head, dy, first, [&](int t) { return head.out(t); }, tiles.dy);
+  float acc[kMostOwn] = {};
+  for (int keys = 0; keys <= first; keys += kTile) {
+    __syncthreads();
+    load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, tiles.k);
+    load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, tiles.v);
+    __syncthreads();
+    probabilities(head, tiles, first, keys, log_sums, row_dots);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kMostOwn; ++i) {
+      const int c = lane + i * kPerRow;
+      if (c >= head.size) break;
+      float value = acc[i];
+      for (int j = 0; j < kTile; ++j) {
+        value += tiles.ds[row * kScoreStride + j] * tiles.k[j * head.size + c];
+      }
+      acc[i] = value;
+    }
+  }
+  if (first + row >= shape.sequence) return;
+#pragma unroll
+  for (int i = 0; i < kMostOwn; ++i) {
+    const int c = lane + i * kPerRow;
+    if (c < head.size) dqkv[head.qkv(first + row, 0) + c] = acc[i];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    key_gradient_kernel(AttentionShape shape, const float* qkv, const float* log_sums,
+                        const float* row_dots, const float* dy, float* dqkv) {
+  extern __shared__ float memory[];
+  const Head head(shape);
+  const Tiles tiles(memory, head.size);
+  const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
+  const int first = static_cast<int>(blockIdx.x) * kTile;  // of the keys
+  load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 1); }, tiles.k);
+  load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 2); }, tiles.v);
+  float dk[kMostOwn] = {}, dv[kMostOwn] = {};
+  for (int queries = first; queries < shape.sequence; queries += kTile) {
+    __syncthreads();
+    load_tile(head, qkv, queries, [&](int t) { return head.qkv(t, 0); }, tiles.q);
+    load_tile(head, dy, queries, [&](int t) { return head.out(t); }, tiles.dy);
+    __syncthreads();
+    probabilities(head, tiles, queries, first, log_sums, row_dots);
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < kMostOwn; ++i) {
+      const int c = lane + i * kPerRow;
+      if (c >= head.size) break;
+      float key_sum = dk[i], value_sum = dv[i];
+      for (int j = 0; j < kTile; ++j) {
+        key_sum += tiles.ds[j * kScoreStride + row] * tiles.q[j * head.size + c];
+        value_sum += tiles.p[j * kScoreStride + row] * tiles.dy[j * head.size + c];
+      }
+      dk[i] = key_sum;
+      dv[i] = value_sum;
+    }
+  }
+  if (first + row >= shape.sequence) return;
+#pragma unroll
+  for (int i = 0; i < kMostOwn; ++i) {
+    const int c = lane + i * kPerRow;
+    if (c >= head.size) break;
+    dqkv[head.qkv(first + row, 1) + c] = dk[i];
+    dqkv[head.qkv(first + row, 2) + c] = dv[i];
+  }
+}
+
+dim3 tiles_of(AttentionShape shape) {
+  return {static_cast<unsigned>((shape.sequence + kTile - 1) / kTile),
+          static_cast<unsigned>(shape.samples * shape.heads)};
+}
+// Beyond 48 KiB a kernel has to ask for its shared memory once.
+template <class Kernel>
+std::size_t shared_bytes(Kernel kernel, std::size_t floats) {
+  const std::size_t bytes = floats * sizeof(float);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       static_cast<int>(bytes));
+  return bytes;
+}
+
+}  // namespace
+
+void attention_forward(cudaStream_t stream, AttentionShape shape, const float* qkv, float* y,
+                       float* log_sums) {
+  const std::size_t size = shape.channels / shape.heads;
+  const std::size_t bytes = shared_bytes(forward_kernel, 3 * kTile * size + kTile * kScoreStride);
+  forward_kernel<<<tiles_of(shape), kThreads, bytes, stream>>>(shape, qkv, y, log_sums);
+}
+
+void attention_backward(cudaStream_t stream, AttentionShape shape, const float* qkv, const float* y,
+                        const float* log_sums, const float* dy, float* dqkv, float* row_dots) {
+  const std::size_t size = shape.channels / shape.heads;
+  const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
+  const dim3 rows((static_cast<unsigned>(shape.sequence) + kThreads - 1) / kThreads,
+                  static_cast<unsigned>(shape.samples * shape.heads));
+  row_dots_kernel<<<rows, kThreads, 0, stream>>>(shape, y, dy, row_dots);
+  query_gradient_kernel<<<tiles_of(shape), kThreads, shared_bytes(query_gradient_kernel, floats),
+                          stream>>>(shape, qkv, log_sums, row_dots, dy, dqkv);
+  key_gradient_kernel<<<tiles_of(shape), kThreads, shared_bytes(key_gradient_kernel, floats),
+                        stream>>>(shape, qkv, log_sums, row_dots, dy, dqkv);
+}
+
+}  // namespace weir::stage::ops::cuda

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of tables. Backward without atomics: the block of a row's first place adds all places of
+// that row in rising order, so the sum has one order.
+#include "worker/stage/ops/cuda/launch.h"
+
+namespace weir::stage::ops::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+__global__ void embedding_forward_kernel(EmbeddingShape shape, const std::int32_t* tokens,
+                                         const float* token_table, const float* position_table,
+                                         float* y) {
+  const std::size_t place = blockIdx.x;
+  const std::size_t channels = shape.channels;
+  const std::size_t token = tokens[place], position = place % shape.sequence;
+  for (std::size_t c = threadIdx.x; c < channels; c += blockDim.x) {
+    y[place * channels + c] =
+        token_table[token * channels + c] + position_table[position * channels + c];
+  }
+}
+
+__global__ void position_gradient_kernel(EmbeddingShape shape, const float* dy, float* dposition) {
+  const std::size_t position = blockIdx.x;
+  const std::size_t channels = shape.channels;
+  for (std::size_t c = threadIdx.x; c < channels; c += blockDim.x) {
+    float sum = dposition[position * channels + c];
+    for (int b = 0; b < shape.samples; ++b) {
+      sum += dy[(std::size_t(b) * shape.sequence + position) * channels + c];
+    }
+    dposition[position * channels + c] = sum;
+  }
+}
+
+// Row of the table at a place: the tokens themselves, or a window of them.
+struct TokenRows {
+  const std::int32_t* tokens;
+  __device__ int operator()(int place) const { return tokens[place]; }
+};
+struct ContextRows {
+  ContextShape shape;
+  const std::int32_t* tokens;
+  __device__ int operator()(int place) const {
+    const int at = place / shape.context;  // (b, t)
+    const int back = shape.context - 1 - place % shape.context;
+    return at % shape.sequence >= back ? tokens[at - back] : shape.padding_row;
+  }
+};
+
+template <class Rows>
+__global__ void row_gradient_kernel(Rows rows, int places, int channels, const float* dy,
+                                    float* dtable) {
+  const int place = static_cast<int>(blockIdx.x);
+  const int row = rows(place);
+  int earlier = 0;
+  for (int i = threadIdx.x; i < place; i += blockDim.x) earlier |= rows(i) == row;
+  if (__syncthreads_or(earlier) != 0) return;
+  for (int c = threadIdx.x; c < channels; c += blockDim.x) {
+    float sum = dtable[std::size_t(row) * channels + c];
+    for (int i = place; i < places; ++i) {
+      if (rows(i) == row) sum += dy[std::size_t(i) * channels + c];
+    }
+    dtable[std::size_t(row) * channels + c] = sum;
+  }
+}
+
+__global__ void context_forward_kernel(ContextRows rows, int channels, const float* table,
+                                       float* y) {
+  const std::size_t place = blockIdx.x;
+  const std::size_t row = rows(static_cast<int>(place));
+  for (int c = threadIdx.x; c < channels; c += blockDim.x) {
+    y[place * channels + c] = table[row * channels + c];
+  }
+}
+
+}  // namespace
+
+void embedding_forward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
+                       const float* token_table, const float* position_table, float* y) {
+  const auto places = static_cast<unsigned>(shape.samples * shape.sequence);
+  embedding_forward_kernel<<<places, kThreads, 0, stream>>>(shape, tokens, token_table,
+                                                            position_table, y);
+}
+
+void embedding_backward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
+                        const float* dy, float* dtoken_table, float* dposition_table) {
+  const int places = shape.samples * shape.sequence;
+  row_gradient_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
+      TokenRows{tokens}, places, shape.channels, dy, dtoken_table);
+  position_gradient_kernel<<<static_cast<unsigned>(shape.sequence), kThreads, 0, stream>>>(
+      shape, dy, dposition_table);
+}
+
+void context_embedding_forward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
+                               const float* table, float* y) {
+  const int places = shape.samples * shape.sequence * shape.context;
+  context_forward_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
+      ContextRows{shape, tokens}, shape.channels, table, y);
+}
+
+void context_embedding_backward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
+                                const float* dy, float* dtable) {
+  const int places = shape.samples * shape.sequence * shape.context;
+  row_gradient_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
+      ContextRows{shape, tokens}, places, shape.channels, dy, dtable);
+}
+
+}  // namespace weir::stage::ops::cuda
