@@ -92,6 +92,13 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
               static_cast<double>(s.samples));
   out.counter("weir_tokens_total", "tokens of completed steps, counted by stage 0",
               static_cast<double>(s.tokens));
+  out.begin("weir_checkpoint_seconds", "from the copy until this worker's files lie on disk",
+            Type::kHistogram);
+  out.add(histogram_of(s.save));
+  if (s.checkpoint_step >= 0) {
+    out.gauge("weir_checkpoint_last_step", "of the last complete checkpoint",
+              static_cast<double>(s.checkpoint_step));
+  }
   out.counter("weir_rejoins_total", "generations that this worker joined after its first",
               static_cast<double>(s.rejoins));
 }

@@ -7,7 +7,9 @@
 #include <sstream>
 #include <utility>
 
+#include "worker/app/checkpoints.h"
 #include "worker/app/network.h"
+#include "worker/app/own_plan.h"
 #include "worker/app/profile.h"
 #include "worker/base/digest.h"
 #include "worker/base/log.h"
@@ -95,6 +97,10 @@ class EngineTarget final : public control::PlanTarget {
   void go(std::uint32_t revision) override { point_.go(revision); }
   void abort(std::uint32_t revision) override { point_.abort(revision); }
   void finished() override { point_.finished(); }
+  void save(std::int64_t step) override { point_.save(step); }
+  void saved(std::int64_t step, const std::string& error, bool leave) override {
+    point_.saved(step, error, leave);
+  }
   void peer_lost(int replica, int stage, const std::string& reason) override {
     point_.peer_lost("replica " + std::to_string(replica) + " stage " + std::to_string(stage) +
                      ": " + reason);
@@ -137,6 +143,62 @@ control::AgentHooks agent_hooks(State& state) {
   return hooks;
 }
 
+// A worker alone plans for itself.
+class OwnPlan final : public coordinator::PlanSource {
+ public:
+  OwnPlan(schedule::Plan plan, std::function<void()> refused)
+      : plan_(std::move(plan)), refused_(std::move(refused)) {}
+  void start(Hooks hooks) override { hooks.on_plan(plan_); }
+  void register_members(protocol::Register) override {}
+  void report(protocol::Report report) override {
+    const bool refused =
+        report.last_switch && report.last_switch->outcome == protocol::Outcome::kRefused;
+    if (refused) refused_();
+  }
+  void have(std::uint32_t) override {}
+
+ private:
+  const schedule::Plan plan_;
+  const std::function<void()> refused_;
+};
+
+void end_with(State& state, Exit exit) {
+  state.end_with = static_cast<int>(exit);
+  state.end_at_once = true;
+  state.leaver.leave();
+}
+
+std::unique_ptr<coordinator::PlanSource> plan_source(State& state) {
+  const Options& o = state.options;
+  if (!o.standalone()) {
+    return coordinator::make_operator_source(line_options(o), transport_factory(o), state.clock);
+  }
+  if (!o.plans_itself()) return coordinator::make_file_source(o.plan_file);
+  return std::make_unique<OwnPlan>(
+      own_plan(o.job_uid, o.pod, o.pod_uid, static_cast<int>(state.model->layers.size()),
+               o.own_micro_batches, o.own_micro_batch_size),
+      [&state] { end_with(state, Exit::kConfiguration); });
+}
+
+coordinator::CheckpointPolicy checkpoint_policy(State& state) {
+  const Options& o = state.options;
+  return {.on = o.saves(),
+          .found = state.found_checkpoints,
+          .interval_steps = o.checkpoint_interval,
+          .period = o.checkpoint_period,
+          .keep = o.checkpoint_keep,
+          .commit =
+              [&state](const coordinator::CheckpointOrder& order,
+                       std::function<void(std::string)> done) {
+                state.checkpoints->commit(order, std::move(done));
+              },
+          .unusable =
+              [&state](const std::string& reason) {
+                log_error(kRoom, "training cannot go on", {{"reason", reason}});
+                end_with(state, Exit::kCheckpoint);
+              }};
+}
+
 }  // namespace
 
 Outcome join_job(State& state) {
@@ -159,9 +221,10 @@ Outcome join_job(State& state) {
 Outcome open_transport(State& state) {
   const Options& o = state.options;
   if (!o.needs_peers()) return std::nullopt;
-  transport::TcpOptions tcp{.listen_ip = listen_ip(o),
-                            .data_port = o.data_port.value_or(protocol::kDataPort),
-                            .dead_after = o.dead_after};
+  transport::TcpOptions tcp{
+      .listen_ip = listen_ip(o),
+      .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
+      .dead_after = o.dead_after};
   if (o.pace_bytes_per_second > 0) {
     transport::Pacing pacing{.bytes_per_second = o.pace_bytes_per_second,
                              .boundary = o.pace_boundary,
@@ -189,26 +252,29 @@ Outcome run_coordinator(State& state) {
   state.target = std::make_unique<EngineTarget>(state.engine->switch_point());
   if (o.worker_index != 0) return std::nullopt;
 
-  if (o.standalone()) {
+  if (o.saves()) {
+    if (Outcome failure = find_checkpoints(state)) return failure;
+  }
+  if (o.standalone() && !o.plans_itself()) {
     const Status readable = check_plan_file(o.plan_file);
     if (!readable) return Failure{Exit::kConfiguration, readable.error().message};
   }
-  auto source = o.standalone() ? coordinator::make_file_source(o.plan_file)
-                               : coordinator::make_operator_source(
-                                     line_options(o), transport_factory(o), state.clock);
-  coordinator::Options options{.listen_ip = listen_ip(o),
-                               .port = o.control_port.value_or(protocol::kControlPort),
-                               .job_uid = o.job_uid,
-                               .workers = o.workers,
-                               .model = {.name = state.model->options.name,
-                                         .layers = static_cast<int>(state.model->layers.size()),
-                                         .digest = state.model->digest},
-                               .total_steps = o.steps,
-                               .measure = !o.standalone(),
-                               .dead_after = o.dead_after};
+  coordinator::Options options{
+      .listen_ip = listen_ip(o),
+      .port = o.control_port.value_or(o.plans_itself() ? 0 : protocol::kControlPort),
+      .job_uid = o.job_uid,
+      .workers = o.workers,
+      .model = {.name = state.model->options.name,
+                .layers = static_cast<int>(state.model->layers.size()),
+                .digest = state.model->digest},
+      .total_steps = o.steps,
+      .measure = !o.standalone(),
+      .checkpoints = checkpoint_policy(state),
+      .dead_after = o.dead_after};
   auto started = coordinator::start_coordinator(
-      options, state.job_key, std::move(source), [&state](const std::string& reason) {
+      options, state.job_key, plan_source(state), [&state](const std::string& reason) {
         log_warn(kRoom, "the job is gone", {{"reason", reason}});
+        state.end_at_once = true;
         state.leaver.leave();
       });
   if (!started) return Failure{Exit::kConfiguration, started.error().message};
@@ -234,6 +300,10 @@ Outcome connect_to_coordinator(State& state) {
                                       .member = member_of(state, *std::move(ips)),
                                       .dead_after = o.dead_after},
                                      agent_hooks(state), *state.target);
+  if (state.checkpoints) {
+    state.checkpoints->tell(
+        [&state](const protocol::Message& message) { state.agent->send(message); });
+  }
   return std::nullopt;
 }
 
@@ -246,6 +316,7 @@ void say_finished(State& state) {
 }
 
 void disconnect(State& state) {
+  if (state.checkpoints) state.checkpoints->tell({});
   if (state.agent) state.agent->flush(steady_clock::now() + kGoodbye);
   state.agent.reset();
 }

@@ -3,6 +3,7 @@
 // on the engine's thread; only `leaver` is used by others.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,8 @@
 
 namespace weir::app {
 
+class Checkpoints;
+
 // SIGTERM, or a job that is gone: ends what blocks now, and tells the engine once there is one.
 class Leaver {
  public:
@@ -47,6 +50,9 @@ struct State {
   Leaver leaver;
   SystemClock clock;
   int exit_code = 0;
+  // Asked for by another thread before leave(): end with that exit code; end without saving.
+  std::atomic<int> end_with{0};
+  std::atomic<bool> end_at_once{false};
 
   std::unique_ptr<device::Device> device;
   std::optional<stage::Model> model;
@@ -56,7 +62,9 @@ struct State {
   std::unique_ptr<LossLog> loss_log;
   std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;
-  std::string job_key;  // raw
+  std::string job_key;                                     // raw
+  std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
+  std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<control::PlanTarget> target;
   std::unique_ptr<coordinator::Coordinator> coordinator;

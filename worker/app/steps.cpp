@@ -4,11 +4,13 @@
 
 #include <utility>
 
+#include "worker/app/checkpoints.h"
 #include "worker/app/exposition.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
 #include "worker/base/log.h"
 #include "worker/base/units.h"
+#include "worker/checkpoint/load.h"
 
 #ifndef WEIR_VERSION
 #define WEIR_VERSION "unknown"
@@ -20,6 +22,9 @@ namespace {
 using Outcome = std::optional<Failure>;
 
 constexpr const char* kRoom = "app";
+constexpr auto kExit = std::chrono::seconds(5);  // of the grace, for the end of the process
+constexpr auto kLastReport =
+    std::chrono::seconds(3);  // a coordinator that leaves says what it saved
 
 Failure configuration(const Error& error) {
   return {Exit::kConfiguration, error.message};
@@ -81,7 +86,7 @@ Outcome open_data(State& state) {
 }
 
 Outcome open_metrics(State& state) {
-  const int usual = state.options.needs_peers() ? protocol::kMetricsPort : 0;
+  const int usual = state.options.plans_itself() ? 0 : protocol::kMetricsPort;
   auto endpoint = telemetry::make_endpoint(state.options.metrics_port.value_or(usual));
   if (!endpoint) return configuration(endpoint.error());
   state.endpoint = *std::move(endpoint);
@@ -99,7 +104,8 @@ engine::Settings engine_settings(const State& state) {
           .startup_timeout = o.startup_timeout,
           .connect_timeout = o.connect_timeout,
           .progress_deadline = o.progress_deadline,
-          .rejoin_timeout = o.rejoin_timeout};
+          .rejoin_timeout = o.rejoin_timeout,
+          .saves = o.saves()};
 }
 
 Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int last) {
@@ -132,6 +138,32 @@ void on_step(State& state, const engine::StepRecord& record) {
   }
 }
 
+void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
+  if (!state.options.init_from.empty()) {
+    parts.init = [from = state.options.init_from](stage::Stage& stage) -> Status {
+      const Status loaded = checkpoint::load_values(from, stage);
+      return loaded ? loaded : Status(loaded.error().with("--init-from"));
+    };
+  }
+  if (!state.options.saves()) return;
+  state.checkpoints = std::make_shared<Checkpoints>(state.options.checkpoint_dir, *state.model);
+  parts.load = [&state](stage::Stage& stage, std::int64_t step) {
+    return state.checkpoints->load(stage, step);
+  };
+  parts.save = [&state](stage::Stage& stage, std::int64_t step, const auto& mine) {
+    state.checkpoints->save(stage, step, mine, [&state](std::chrono::nanoseconds took) {
+      state.engine->checkpoint_written(took);
+    });
+  };
+  hooks.save_late = [&state](std::int64_t step, std::int64_t at) {
+    state.agent->send(protocol::Saved{.step = step, .late = true, .at = at});
+  };
+  hooks.bad_checkpoint = [&state](std::int64_t step, const std::string& reason) {
+    log_error(kRoom, "checkpoint is damaged", {{"step", step}, {"reason", reason}});
+    state.agent->send(protocol::BadCheckpoint{.step = step, .reason = reason});
+  };
+}
+
 Outcome make_engine(State& state) {
   engine::Parts parts{
       .model = *state.model,
@@ -152,6 +184,7 @@ Outcome make_engine(State& state) {
             state.agent->send(protocol::PeerLost{
                 .replica = replica, .stage = stage, .revision = revision, .reason = reason});
           }};
+  add_checkpoints(state, parts, hooks);
   state.engine =
       std::make_unique<engine::Engine>(engine_settings(state), std::move(parts), std::move(hooks));
   const Options& o = state.options;
@@ -203,13 +236,22 @@ Exit exit_of(engine::Why why) {
       return Exit::kCrash;
     case engine::Why::kOutOfMemory:
       return Exit::kOutOfMemory;
+    case engine::Why::kCheckpoint:
+      return Exit::kCheckpoint;
+    case engine::Why::kBadStart:
+      return Exit::kConfiguration;
   }
   return Exit::kCrash;
 }
 
 Outcome train(State& state) {
   state.leaver.on_leave([&state] {
-    state.engine->leave(state.options.grace);
+    const std::chrono::nanoseconds grace = state.options.grace;
+    if (state.end_at_once) {
+      state.engine->leave(grace);
+    } else {
+      state.engine->leave_saved(grace - std::min<std::chrono::nanoseconds>(kExit, grace / 10));
+    }
     if (state.agent) state.agent->send(protocol::Leave{"SIGTERM"});
   });
   if (!state.options.needs_peers()) start_own_plan(state);
@@ -221,6 +263,10 @@ Outcome train(State& state) {
     say_finished(state);
     return std::nullopt;
   }
+  if (state.coordinator && state.options.saves()) {
+    state.coordinator->finish(state.clock.now() + kLastReport);
+  }
+  if (const int code = state.end_with) return Failure{static_cast<Exit>(code), ending.message};
   if (state.exit_code != 0) return Failure{static_cast<Exit>(state.exit_code), ending.message};
   return Failure{exit, ending.message};
 }

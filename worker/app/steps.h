@@ -18,6 +18,7 @@ enum class Exit : int {
   kConfiguration = 2,
   kPeerLost = 80,
   kOutOfMemory = 81,
+  kCheckpoint = 83,
   kTerminated = 143,
 };
 

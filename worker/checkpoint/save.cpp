@@ -31,6 +31,22 @@ Status check_sizes(const std::string& folder, const Manifest& manifest) {
   return Unit{};
 }
 
+Status remove_folders(Disk& disk, const std::string& root,
+                      const std::function<bool(const FolderName&)>& useless) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const auto name = parse_folder(entry->path().filename().string());
+    if (name && useless(*name)) found.push_back(entry->path().string());
+  }
+  if (error) return Error{Code::kUnavailable, root + ": " + error.message()};
+  for (const std::string& path : found) {
+    WEIR_TRY([[maybe_unused]] const Unit removed, disk.remove_tree(path));
+  }
+  return Unit{};
+}
+
 }  // namespace
 
 Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
@@ -85,21 +101,14 @@ Status commit(Disk& disk, const std::string& root, const Manifest& manifest) {
 
 Status remove_others(Disk& disk, const std::string& root, std::span<const std::int64_t> keep,
                      std::int64_t writing) {
-  std::error_code error;
-  std::vector<std::string> useless;
-  for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const auto name = parse_folder(entry->path().filename().string());
-    if (!name) continue;
-    const bool kept = name->unfinished ? name->step == writing
-                                       : std::ranges::find(keep, name->step) != keep.end();
-    if (!kept) useless.push_back(entry->path().string());
-  }
-  if (error) return Error{Code::kUnavailable, root + ": " + error.message()};
-  for (const std::string& path : useless) {
-    WEIR_TRY([[maybe_unused]] const Unit removed, disk.remove_tree(path));
-  }
-  return Unit{};
+  return remove_folders(disk, root, [&](const FolderName& name) {
+    const bool kept = std::ranges::find(keep, name.step) != keep.end();
+    return name.unfinished ? name.step != writing : !kept;
+  });
+}
+
+Status remove_unfinished(Disk& disk, const std::string& root) {
+  return remove_folders(disk, root, [](const FolderName& name) { return name.unfinished; });
 }
 
 }  // namespace weir::checkpoint

@@ -40,5 +40,7 @@ Status commit(Disk& disk, const std::string& root, const Manifest& manifest);
 // left but that of `writing` (-1: none is under way).
 Status remove_others(Disk& disk, const std::string& root, std::span<const std::int64_t> keep,
                      std::int64_t writing);
+// What unfinished saves of earlier processes have left.
+Status remove_unfinished(Disk& disk, const std::string& root);
 
 }  // namespace weir::checkpoint

@@ -34,6 +34,10 @@ bool RankSession::on_message(const protocol::Message& message) {
     target_.peer_lost(lost->replica, lost->stage, lost->reason);
   } else if (std::holds_alternative<protocol::Leave>(message)) {
     target_.finished();
+  } else if (const auto* save = std::get_if<protocol::Save>(&message)) {
+    target_.save(save->step);
+  } else if (const auto* saved = std::get_if<protocol::Saved>(&message)) {
+    target_.saved(saved->step, saved->error, saved->leave);
   } else {
     return false;
   }
@@ -69,21 +73,31 @@ void RankSession::commit(const protocol::Commit& message) {
   prepared_->committed = true;
   const bool new_generation =
       starts_generation(current_ ? &*current_ : nullptr, prepared_->plan, prepared_->incarnation);
+  if (prepared_->plan.state == schedule::StateMove::kCheckpoint) {
+    current_.reset();  // what this rank holds is given up for a checkpoint
+    step_ = 0;
+  }
   target_.commit(revision, message.at_step,
-                 answer([this, revision, new_generation](const std::string& reason) {
-                   committed(revision, new_generation, reason);
+                 answer([this, message, new_generation](const std::string& reason) {
+                   committed(message, new_generation, reason);
                  }));
 }
 
-void RankSession::committed(std::uint32_t revision, bool new_generation,
+void RankSession::committed(const protocol::Commit& message, bool new_generation,
                             const std::string& reason) {
+  const auto revision = message.revision;
   if (reason.empty()) {
+    if (prepared_->plan.state == schedule::StateMove::kCheckpoint) {
+      step_ = std::max<std::int64_t>(0, prepared_->plan.checkpoint_step);
+    } else if (new_generation) {
+      step_ = message.at_step;
+    }
     current_ = std::move(prepared_->plan);
     incarnation_ = prepared_->incarnation;
     prepared_.reset();
   }
   if (new_generation || !reason.empty()) {
-    send_(protocol::ReadyState{.revision = revision, .error = reason});
+    send_(protocol::ReadyState{.revision = revision, .error = reason, .step = step_});
   } else {
     send_(protocol::Applied{.revision = revision, .step = step_});
   }

@@ -22,8 +22,8 @@ class RankSession : public std::enable_shared_from_this<RankSession> {
   RankSession(PlanTarget& target, Send send, Post post)
       : target_(target), send_(std::move(send)), post_(std::move(post)) {}
 
-  // PREPARE, COMMIT, GO, ABORT, PEER_LOST, LEAVE. False: a message that a coordinator does not
-  // send.
+  // PREPARE, COMMIT, GO, ABORT, PEER_LOST, LEAVE, SAVE, SAVED. False: a message that a coordinator
+  // does not send.
   bool on_message(const protocol::Message& message);
   // The session is gone: a prepared plan is forgotten, answers on the way are dropped.
   void on_disconnect();
@@ -40,7 +40,7 @@ class RankSession : public std::enable_shared_from_this<RankSession> {
 
   void prepare(const protocol::Prepare& message);
   void commit(const protocol::Commit& message);
-  void committed(std::uint32_t revision, bool new_generation, const std::string& reason);
+  void committed(const protocol::Commit& message, bool new_generation, const std::string& reason);
   // An answer that does nothing once a newer PREPARE, ABORT or session has come.
   Answer answer(std::function<void(const std::string& reason)> then);
 

@@ -6,6 +6,7 @@
 #include <future>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "worker/base/clock.h"
@@ -14,6 +15,7 @@
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/plan_switch.h"
 #include "worker/coordinator/report.h"
+#include "worker/coordinator/save_rounds.h"
 #include "worker/coordinator/startup.h"
 #include "worker/protocol/codec.h"
 
@@ -43,10 +45,13 @@ class JobCoordinator final : public Coordinator {
         on_gone_(std::move(on_gone)),
         startup_(options),
         switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1),
+        saves_(options.checkpoints, options.total_steps, options.model.layers),
         reporter_(options.job_uid, options.total_steps,
                   std::chrono::duration_cast<std::chrono::milliseconds>(
                       clock_.system_now().time_since_epoch())
-                      .count()) {}
+                      .count()) {
+    switch_.set_checkpoint(saves_.newest());
+  }
 
   ~JobCoordinator() override {
     if (!server_) return;
@@ -56,6 +61,9 @@ class JobCoordinator final : public Coordinator {
       done.set_value();
     });
     done.get_future().wait();
+    for (const std::weak_ptr<int> life = std::exchange(life_, nullptr); !life.expired();) {
+      std::this_thread::yield();  // an answer that comes right now may still post
+    }
     source_.reset();
     server_.reset();
   }
@@ -132,6 +140,12 @@ class JobCoordinator final : public Coordinator {
       members_.leave(*index, leave->reason);
       check_finished();
       tell_idle();
+    } else if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
+      members_.ready_state(*index, *ready);
+    } else if (const auto* saved = std::get_if<protocol::Saved>(&message)) {
+      act(saves_.on_saved(*index, *saved, training(), members_, clock_.now()));
+    } else if (const auto* bad = std::get_if<protocol::BadCheckpoint>(&message)) {
+      act(saves_.on_bad(*index, *bad));
     }
     act(switch_.on_message(*index, message, members_, clock_.now()));
     advance();
@@ -203,9 +217,11 @@ class JobCoordinator final : public Coordinator {
     if (step.register_now) {
       registered_ = true;
       log_info(kComponent, "register", {{"members", step.register_now->members.size()}});
+      step.register_now->last_checkpoint_step = saves_.newest();
       source_->register_members(*std::move(step.register_now));
     }
     act(switch_.tick(members_, now));
+    act(saves_.advance(training(), members_, now));
     if (registered_ && now >= next_report_) send_report();
   }
 
@@ -226,6 +242,30 @@ class JobCoordinator final : public Coordinator {
     }
   }
 
+  SaveRounds::Training training() const { return {switch_.training(), switch_.incarnation()}; }
+
+  void act(const SaveRounds::Effects& effects) {
+    for (const auto& note : effects.notes) log_info(kComponent, note);
+    for (const auto& warning : effects.warnings) log_warn(kComponent, warning);
+    send(effects.send);
+    if (switch_.set_checkpoint(saves_.newest())) send_report();
+    if (!effects.unusable.empty()) options_.checkpoints.unusable(effects.unusable);
+    if (!effects.commit) return;
+    // It may take long, and end when this object is gone.
+    const std::int64_t step = effects.commit->checkpoint.step;
+    options_.checkpoints.commit(
+        *effects.commit, [life = std::weak_ptr(life_), this, step](const std::string& error) {
+          const auto alive = life.lock();
+          if (alive) later(&JobCoordinator::on_committed, step, error);
+        });
+  }
+
+  void on_committed(std::int64_t step, const std::string& error) {
+    if (stopping_) return;
+    act(saves_.committed(step, error, members_, clock_.now()));
+    advance();
+  }
+
   void send(const Outgoing& outgoing) {
     for (const auto& [index, message] : outgoing) {
       const auto* state = members_.find(index);
@@ -235,7 +275,9 @@ class JobCoordinator final : public Coordinator {
 
   void send_report() {
     next_report_ = clock_.now() + options_.report_interval;
-    source_->report(reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_));
+    auto report = reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_);
+    report.last_checkpoint_step = saves_.newest();
+    source_->report(std::move(report));
   }
 
   // finish() waits until nobody of the plan is there who has not said LEAVE.
@@ -275,11 +317,13 @@ class JobCoordinator final : public Coordinator {
   Members members_;
   Startup startup_;
   PlanSwitch switch_;
+  SaveRounds saves_;
   Reporter reporter_;
   std::optional<protocol::LastSwitch> last_switch_;
   SteadyTime next_report_{};
   bool registered_ = false, stopping_ = false;
   std::shared_ptr<std::promise<void>> finishing_;
+  std::shared_ptr<int> life_ = std::make_shared<int>();  // of this object, for late answers
   std::unique_ptr<control::Server> server_;
 };
 

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "worker/base/result.h"
+#include "worker/coordinator/checkpoints.h"
 #include "worker/protocol/messages.h"
 
 namespace weir::coordinator {
@@ -55,6 +56,7 @@ struct Options {
   int measure_rounds = 5;
   bool probe = false;  // PROBE of index neighbours before /register; unprobed links count as
                        // 1.25e9 B/s (api.md 8)
+  CheckpointPolicy checkpoints;
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};
 };

@@ -69,6 +69,13 @@ void Members::leave(int index, const std::string& reason) {
   found->second.finished = reason == "finished";
 }
 
+void Members::ready_state(int index, const protocol::ReadyState& ready) {
+  const auto found = members_.find(index);
+  if (found == members_.end()) return;
+  found->second.revision = ready.error.empty() ? ready.revision : 0;
+  found->second.step = ready.error.empty() ? ready.step : 0;
+}
+
 const MemberState* Members::find(int index) const {
   const auto found = members_.find(index);
   return found == members_.end() ? nullptr : &found->second;

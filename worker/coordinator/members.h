@@ -41,6 +41,8 @@ class Members {
   std::optional<int> closed(control::SessionId session);
   void status(int index, const protocol::StageStatus& status);
   void leave(int index, const std::string& reason);
+  // It has built the stage of a new generation and holds that state, or could not and holds none.
+  void ready_state(int index, const protocol::ReadyState& ready);
 
   const MemberState* find(int index) const;
   const MemberState* by_pod(const std::string& pod) const;

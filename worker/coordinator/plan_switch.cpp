@@ -149,21 +149,23 @@ int PlanSwitch::next_incarnation(const Members& members) const {
 }
 
 // Without a living generation "Keep" holds only where all ranks stand at the same step; else they
-// start again from the last checkpoint (none: step 0).
+// start again from the last checkpoint (none: step 0). So does a job whose processes are all new.
 void PlanSwitch::decide_state(const Members& members) {
   Attempt& attempt = *attempt_;
   attempt.keeps_state = false;
-  if (attempt.plan.state != schedule::StateMove::kKeep) return;
-  const auto states = states_of(attempt.plan, members);
-  const bool any_state =
-      std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
-  if (!(broken_ || (!base_ && any_state))) return;
-  if (stand_together(attempt.plan, members)) {
-    attempt.keeps_state = true;
-    attempt.step = states.front()->step;
-  } else {
-    attempt.plan.state = schedule::StateMove::kCheckpoint;
+  if (attempt.plan.state == schedule::StateMove::kKeep && (broken_ || !base_)) {
+    const auto states = states_of(attempt.plan, members);
+    const bool any_state =
+        std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
+    if (stand_together(attempt.plan, members)) {
+      attempt.keeps_state = true;
+      attempt.step = states.front()->step;
+    } else if (broken_ || any_state || checkpoint_step_ >= 0) {
+      attempt.plan.state = schedule::StateMove::kCheckpoint;
+    }
   }
+  const bool loads = attempt.plan.state == schedule::StateMove::kCheckpoint;
+  attempt.plan.checkpoint_step = loads ? checkpoint_step_ : -1;
 }
 
 void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects) {

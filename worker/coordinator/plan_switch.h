@@ -51,6 +51,11 @@ class PlanSwitch {
   int incarnation() const { return base_incarnation_; }
   std::uint32_t highest_seen() const { return highest_seen_; }
   bool broken() const { return broken_; }
+  // The plan of the generation that trains now; null while there is none.
+  const schedule::Plan* training() const { return base_ && !broken_ ? &*base_ : nullptr; }
+  // The newest checkpoint, -1: none. What a plan loads is decided when it is prepared.
+  // True: another one than before.
+  bool set_checkpoint(std::int64_t step) { return std::exchange(checkpoint_step_, step) != step; }
 
  private:
   enum class Phase : unsigned char {
@@ -122,6 +127,7 @@ class PlanSwitch {
   bool broken_ = false;                                // base_ is no live generation
   int failed_rejoins_ = 0;
   std::uint32_t highest_seen_ = 0;
+  std::int64_t checkpoint_step_ = -1;
 };
 
 }  // namespace weir::coordinator

@@ -35,6 +35,8 @@ void Engine::handle(Command command) {
   if (const auto* const abort = std::get_if<AbortCommand>(&command)) on_abort(*abort);
   if (const auto* const lost = std::get_if<PeerLostCommand>(&command)) on_peer_lost(*lost);
   if (std::holds_alternative<FinishedCommand>(command)) others_finished_ = true;
+  if (const auto* const save = std::get_if<SaveCommand>(&command)) on_save(*save);
+  if (const auto* const saved = std::get_if<SavedCommand>(&command)) on_saved(*saved);
 }
 
 const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
@@ -165,7 +167,8 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
                             .progress_deadline = settings_.progress_deadline,
                             .go_on = [this] {
                               take_commands();
-                              return (!leaving() || one_more_step()) && !lost_ && !switch_due();
+                              return (!leaving() || one_more_step()) && !leave_is_over() &&
+                                     !lost_ && !switch_due();
                             }};
     const SteadyTime since = parts_.clock.now();
     std::optional<StepHeaderBytes> bytes = ports.take_header();

@@ -68,8 +68,11 @@ Ending Engine::run(const std::stop_token& stop) {
     if (switch_due()) {
       if (std::optional<Ending> ending = enter_generation(stop)) return *std::move(ending);
     } else if (generation_ && generation_->trains()) {
-      if (step_ >= settings_.total_steps) return finish(stop);
-      if (std::optional<Ending> ending = train_one_step(stop)) return *std::move(ending);
+      const bool last = step_ >= settings_.total_steps;
+      std::optional<Ending> ending = holds() ? hold(stop)
+                                     : last  ? finish(stop)
+                                             : train_one_step(stop);
+      if (ending) return *std::move(ending);
     } else {
       await_command(stop);
     }
@@ -78,6 +81,7 @@ Ending Engine::run(const std::stop_token& stop) {
 
 std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   if (stop.stop_requested()) return Ending{Why::kStopped, "stopped"};
+  if (std::optional<Ending> ending = end_of_leave()) return ending;
   if (leaving() && !one_more_step()) {
     const SteadyTime grace_end{SteadyTime::duration(leave_at_.load())};
     const std::chrono::nanoseconds left = grace_end - parts_.clock.now();
@@ -120,7 +124,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .go_on = [this] {
                           take_commands();
                           if (leaving() && !leave_before_) leave_before_ = step_ + 1;
-                          return !leave_overdue() && !lost_ && !switch_due();
+                          return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
                         }};
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place.replica,
@@ -141,6 +145,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   }
   recorder_.step_done(*record, parts_.model.options.sequence);
   ++step_;
+  save_if_due();
   if (hooks_.step_done) hooks_.step_done(*record);
   return std::nullopt;
 }

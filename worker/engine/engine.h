@@ -37,6 +37,10 @@ class Engine {
   SwitchPoint& switch_point() { return switch_point_; }
   // Finish the running step if that takes no longer than `grace`, then end.
   void leave(std::chrono::nanoseconds grace);
+  // Train on until the coordinator says that a checkpoint is complete, then end; after `grace`
+  // anyway. At once where no stage trains or nothing is saved.
+  void leave_saved(std::chrono::nanoseconds grace);
+  void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
   std::vector<transport::LinkReport> links() const;  // of the current generation; empty between
 
@@ -65,6 +69,16 @@ class Engine {
   bool one_more_step();
   bool switch_due() const;
 
+  // saving.cpp: checkpoints
+  void on_save(const SaveCommand& command);
+  void on_saved(const SavedCommand& command);
+  void save_if_due();
+  bool leave_is_over() const;  // leave_saved: saved, failed or overdue
+  std::optional<Ending> end_of_leave() const;
+  bool holds() const;  // begins no step before it knows more about a save
+  std::optional<Ending> hold(const std::stop_token& stop);
+  Status fill_stage(stage::Stage& stage, const schedule::Plan& plan);
+
   // commands.cpp: plans
   void take_commands();
   void handle(Command command);
@@ -91,7 +105,8 @@ class Engine {
   const Hooks hooks_;
   SwitchPoint switch_point_;
   Recorder recorder_;
-  std::atomic<std::int64_t> leave_at_{0};  // steady clock, ns; 0: not leaving
+  std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0: not leaving
+  std::atomic<std::int64_t> leave_saved_at_{0};  // likewise
 
   // Engine thread only from here.
   std::vector<Prepared> prepared_;
@@ -105,6 +120,17 @@ class Engine {
   bool in_step_ = false;                      // between its first op and its last
   bool ever_ran_ = false;                     // a generation got its GO
   SteadyTime waiting_since_{};                // without a running generation
+
+  struct Saving {
+    std::optional<std::int64_t> ordered;  // the step to be saved
+    std::int64_t copied = -1;             // the last one that was
+    bool released = false;                // a rank that leaves may end
+    bool last_done = false;               // the last step's checkpoint is complete
+    std::string failure;                  // why the awaited save has failed
+    std::optional<SteadyTime> holds_since;
+  };
+  Saving saving_;
+  std::optional<Ending> give_up_;  // nothing that a new plan would repair
 
   mutable std::mutex links_mutex_;  // guards links_
   std::shared_ptr<transport::Communicator> links_;

@@ -30,6 +30,7 @@ struct Settings {
   // Longest wait without any message of a peer: a hang, api.md 14.
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // after a lost peer
+  bool saves = false;  // a coordinator orders checkpoints, that of the last step too
 };
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
@@ -46,6 +47,14 @@ struct Parts {
   Connect connect;
   MakeStage make_stage;
   std::shared_ptr<stage::Lateness> lateness;  // of emulated compute; null without
+
+  // Checkpoints; all may be empty. load: kInvalid = that checkpoint is damaged, other codes = it
+  // cannot be read here. save: copies what `mine` wants and returns, the rest is done elsewhere.
+  // init: values for step 0 instead of random ones.
+  std::function<Status(stage::Stage&, std::int64_t step)> load;
+  std::function<void(stage::Stage&, std::int64_t step, const std::function<bool(int layer)>& mine)>
+      save;
+  std::function<Status(stage::Stage&)> init;
 };
 
 // Called from the engine thread; must not block.
@@ -55,6 +64,8 @@ struct Hooks {
   std::function<void(std::uint32_t revision, std::int64_t step)> adopted;
   std::function<void(std::uint32_t revision, int replica, int stage, const std::string& reason)>
       peer_lost;
+  std::function<void(std::int64_t step, std::int64_t at)> save_late;  // no state of `step` any more
+  std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
 };
 
 enum class Why : unsigned char {
@@ -64,6 +75,8 @@ enum class Why : unsigned char {
   kPeerLost,     // and no new plan within rejoin_timeout
   kNoPlan,       // none within startup_timeout
   kOutOfMemory,  // the device has no memory left
+  kCheckpoint,   // it cannot be read, or the last one was not saved
+  kBadStart,     // the values to begin with cannot be loaded
 };
 struct Ending {
   Why why = Why::kFinished;

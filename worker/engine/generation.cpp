@@ -63,7 +63,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   if (built.error().code == Code::kInternal) {
     return Ending{Why::kOutOfMemory, built.error().message};
   }
-  return std::nullopt;
+  return give_up_;
 }
 
 Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop_token& stop) {
@@ -91,8 +91,8 @@ Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop
   return Unit{};
 }
 
-// Keep: the stage of this rank goes on, if its state is that of at_step. Else training starts at
-// step 0, for there are no checkpoints yet; it says so.
+// Keep: the stage of this rank goes on, if its state is that of at_step. Else it is that of the
+// checkpoint that the plan names, or of step 0; a loss of steps is told.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
   const schedule::LayerRange range =
       next.plan.stages[static_cast<std::size_t>(generation.place.stage)];
@@ -110,14 +110,17 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
                                       std::to_string(step_) + (have ? "" : " of other layers")};
   }
   if (generation_) generation_->stage.reset();  // its memory, before the new one takes its own
-  if (step_ > 0) {
+  if (step_ > 0 && next.plan.checkpoint_step < 0) {
     log_warn(kRoom, "no checkpoint to load: training starts again at step 0",
              {{"revision", next.plan.revision}, {"lost_steps", step_}});
   }
   step_ = 0;
+  saving_ = Saving{};
   WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
+  WEIR_TRY([[maybe_unused]] const Unit filled, fill_stage(*generation.stage, next.plan));
   log_info(kRoom, "stage built",
            {{"revision", next.plan.revision},
+            {"step", step_},
             {"stage", generation.place.stage},
             {"first_layer", range.first},
             {"last_layer", range.last}});

@@ -95,4 +95,14 @@ void Recorder::lateness(std::span<const nanoseconds> samples, std::int64_t overr
   statistics_.overruns += overruns;
 }
 
+void Recorder::checkpoint_written(std::chrono::nanoseconds took) {
+  const std::lock_guard lock(mutex_);
+  statistics_.save.add(to_seconds(took));
+}
+
+void Recorder::checkpoint_complete(std::int64_t step) {
+  const std::lock_guard lock(mutex_);
+  statistics_.checkpoint_step = step;
+}
+
 }  // namespace weir::engine

@@ -41,6 +41,7 @@ struct TimeHistogram {
 using OpHistogram = TimeHistogram<16>;         // 1 ms x 2^i
 using IterationHistogram = TimeHistogram<16>;  // 0.05 s x 1.6^i
 using LatenessHistogram = TimeHistogram<12>;   // 20 us x 2^i
+using SaveHistogram = TimeHistogram<14>;       // 0.05 s x 2^i
 
 enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit };
 
@@ -62,6 +63,8 @@ struct Statistics {
   std::int64_t rejoins = 0;                // generations after the first
   LatenessHistogram lateness{0.00002, 2};  // emulated ops: wake-up after the deadline
   std::int64_t overruns = 0;               // ops whose real work took longer than the profile
+  SaveHistogram save{0.05, 2};             // from the copy until this rank's files lie on disk
+  std::int64_t checkpoint_step = -1;       // of the last complete one; -1: none known
 };
 
 // One step as its rank saw it.
@@ -93,6 +96,8 @@ class Recorder {
   void idle(IdleCause cause, std::chrono::nanoseconds waited);
   void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
+  void checkpoint_written(std::chrono::nanoseconds took);
+  void checkpoint_complete(std::int64_t step);
 
  private:
   mutable std::mutex mutex_;  // guards statistics_

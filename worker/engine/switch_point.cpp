@@ -36,6 +36,16 @@ void SwitchPoint::finished() {
   static_cast<void>(commands_.try_push(FinishedCommand{}));
 }
 
+void SwitchPoint::save(std::int64_t step) {
+  // Without room no SAVED is answered: the coordinator's next one comes.
+  static_cast<void>(commands_.try_push(SaveCommand{step}));
+}
+
+void SwitchPoint::saved(std::int64_t step, std::string error, bool leave) {
+  // Without room a rank that waits for it leaves at the end of its grace.
+  static_cast<void>(commands_.try_push(SavedCommand{step, std::move(error), leave}));
+}
+
 bool SwitchPoint::push_interrupting(Command command) {
   const std::lock_guard lock(connecting_mutex_);
   connecting_.request_stop();

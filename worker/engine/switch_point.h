@@ -41,8 +41,16 @@ struct PeerLostCommand {
   std::string reason;
 };
 struct FinishedCommand {};
+struct SaveCommand {
+  std::int64_t step = 0;
+};
+struct SavedCommand {
+  std::int64_t step = 0;
+  std::string error;
+  bool leave = false;
+};
 using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand,
-                             PeerLostCommand, FinishedCommand>;
+                             PeerLostCommand, FinishedCommand, SaveCommand, SavedCommand>;
 
 class SwitchPoint {
  public:
@@ -53,6 +61,9 @@ class SwitchPoint {
   void abort(std::uint32_t revision);
   void peer_lost(std::string reason);  // the coordinator says that the generation is broken
   void finished();                     // the ranks of the plan have done their last step
+  void save(std::int64_t step);        // the state after so many steps, once this rank has it
+  // The checkpoint of that step is complete, or has failed; leave: who waits for it to leave, may.
+  void saved(std::int64_t step, std::string error, bool leave);
 
   // Ends the connecting under way, if any.
   void interrupt_connecting();

@@ -65,6 +65,9 @@ struct World {
     if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
       members.status(index, *status);
     }
+    if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
+      members.ready_state(index, *ready);
+    }
     take(switcher.on_message(index, message, members, now));
   }
   void pass(std::chrono::nanoseconds time) {

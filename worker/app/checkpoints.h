@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins the room checkpoint with engine, agent and coordinator: copies on the engine's thread,
+// writes and commits on the checkpoint thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+
+#include "worker/app/steps.h"
+#include "worker/checkpoint/disk.h"
+#include "worker/checkpoint/writer.h"
+#include "worker/coordinator/checkpoints.h"
+#include "worker/protocol/messages.h"
+#include "worker/stage/stage.h"
+
+namespace weir::app {
+
+class Checkpoints {
+ public:
+  using Send = std::function<void(const protocol::Message&)>;
+  using Written = std::function<void(std::chrono::nanoseconds)>;
+
+  // model outlives this object.
+  Checkpoints(std::string folder, const stage::Model& model)
+      : folder_(std::move(folder)), model_(model) {}
+
+  // Whom SAVED goes to; empty: nobody any more. Any thread.
+  void tell(Send send);
+
+  // Engine thread. Returns after the copy; SAVED is told when the files lie on disk.
+  void save(stage::Stage& stage, std::int64_t step, const std::function<bool(int layer)>& mine,
+            const Written& written);
+  Status load(stage::Stage& stage, std::int64_t step) const;
+
+  // Any thread; done is called from the checkpoint thread.
+  void commit(const coordinator::CheckpointOrder& order,
+              std::function<void(std::string error)> done);
+
+ private:
+  void say(const protocol::Message& message);
+
+  const std::string folder_;
+  const stage::Model& model_;
+  std::mutex send_mutex_;  // guards send_
+  Send send_;
+  checkpoint::Disk disk_;  // checkpoint thread
+  checkpoint::Writer writer_;
+};
+
+// Worker 0, before it coordinates: makes the folder, finds what is there, removes what killed saves
+// have left. Exit code 2 for a folder that cannot be used or is of another model, 83 when there are
+// checkpoints but no whole one.
+std::optional<Failure> find_checkpoints(State& state);
+
+}  // namespace weir::app

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints in the engine: copies between two steps, waits for a save where a step must not begin
+// before it (the last one, a rank that leaves), fills a new stage. Who saves which step is decided
+// elsewhere.
+#include <string>
+#include <utility>
+
+#include "worker/base/log.h"
+#include "worker/engine/engine.h"
+#include "worker/engine/generation.h"
+
+namespace weir::engine {
+namespace {
+
+constexpr const char* kRoom = "engine";
+
+}  // namespace
+
+void Engine::leave_saved(std::chrono::nanoseconds grace) {
+  if (!settings_.saves) return leave(grace);
+  const SteadyTime at = parts_.clock.now() + grace;
+  leave_saved_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
+  switch_point_.interrupt_connecting();
+}
+
+// Parameters change at the very end of a step: while step N runs they are still the state after N.
+void Engine::on_save(const SaveCommand& command) {
+  const bool possible = generation_ && generation_->trains() && parts_.save;
+  if (!possible || step_ > command.step) {
+    if (hooks_.save_late) hooks_.save_late(command.step, step_);
+    return;
+  }
+  saving_.ordered = command.step;
+  save_if_due();
+}
+
+void Engine::save_if_due() {
+  if (saving_.ordered != step_) return;
+  saving_.ordered.reset();
+  saving_.copied = step_;
+  const auto replicas = static_cast<int>(generation_->current.plan.micro_batches.size());
+  const int replica = generation_->place.replica;
+  const SteadyTime start = parts_.clock.now();
+  parts_.save(*generation_->stage, step_,
+              [&](int layer) { return layer % replicas == replica; });  // equal in all replicas
+  log_debug(kRoom, "state copied",
+            {{"step", step_},
+             {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});
+}
+
+void Engine::on_saved(const SavedCommand& command) {
+  if (command.error.empty()) recorder_.checkpoint_complete(command.step);
+  if (command.leave) saving_.released = true;
+  if (command.leave || command.step == settings_.total_steps) saving_.failure = command.error;
+  if (command.step == settings_.total_steps) saving_.last_done = true;
+}
+
+bool Engine::leave_is_over() const {
+  const std::int64_t at = leave_saved_at_.load();
+  return at != 0 && (saving_.released || parts_.clock.now().time_since_epoch().count() >= at);
+}
+
+std::optional<Ending> Engine::end_of_leave() const {
+  if (leave_saved_at_.load() == 0) return std::nullopt;
+  const bool trains = generation_ && generation_->trains();
+  if (trains && !leave_is_over()) return std::nullopt;
+  std::string how = ", saved";
+  if (!saving_.released) how = trains ? ", not saved: the grace is over" : "";
+  if (!saving_.failure.empty()) how = ", not saved: " + saving_.failure;
+  return Ending{Why::kLeft, "left after step " + std::to_string(step_) + how};
+}
+
+bool Engine::holds() const {
+  if (!settings_.saves || saving_.ordered) return false;
+  if (step_ >= settings_.total_steps) return !saving_.last_done || !saving_.failure.empty();
+  return leave_saved_at_.load() != 0 && saving_.copied == step_;
+}
+
+std::optional<Ending> Engine::hold(const std::stop_token& stop) {
+  const SteadyTime now = parts_.clock.now();
+  if (step_ >= settings_.total_steps) {
+    if (saving_.last_done) {
+      return Ending{Why::kCheckpoint, "the last step was not saved: " + saving_.failure};
+    }
+    if (!saving_.holds_since) saving_.holds_since = now;
+    if (now - *saving_.holds_since >= settings_.progress_deadline) {
+      return Ending{Why::kCheckpoint, "the last step was not saved before the progress deadline"};
+    }
+  }
+  if (lost_) return failed(Error{Code::kCancelled, "a peer is lost"}, stop);
+  // Peers still need what was sent; that one has left is the coordinator's news.
+  static_cast<void>(generation_->ports->poll(stop));
+  await_command(stop);
+  return std::nullopt;
+}
+
+Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
+  const bool load = plan.state == schedule::StateMove::kCheckpoint && plan.checkpoint_step >= 0;
+  if (!load) {
+    const Status begun = parts_.init ? parts_.init(stage) : Status(Unit{});
+    if (!begun) give_up_ = Ending{Why::kBadStart, begun.error().message};
+    return begun;
+  }
+  const std::int64_t step = plan.checkpoint_step;
+  const Status loaded =
+      parts_.load ? parts_.load(stage, step)
+                  : Status(Error{Code::kNotFound, "this worker knows no checkpoint folder"});
+  if (loaded) {
+    step_ = step;
+    saving_.last_done = step >= settings_.total_steps;
+    recorder_.checkpoint_complete(step);
+    log_info(kRoom, "checkpoint loaded", {{"step", step}, {"revision", plan.revision}});
+    return loaded;
+  }
+  // Damaged: the coordinator takes an older one. Anything else is the matter of this machine.
+  if (loaded.error().code != Code::kInvalid) {
+    give_up_ = Ending{Why::kCheckpoint, loaded.error().message};
+  } else if (hooks_.bad_checkpoint) {
+    hooks_.bad_checkpoint(step, loaded.error().message);
+  }
+  return loaded;
+}
+
+}  // namespace weir::engine
