@@ -13,6 +13,8 @@ namespace {
 constexpr double kPreemptedShare = 0.8;
 constexpr double kRecoveredShare = 0.9;
 constexpr int kEvaluationsInRow = 2;
+constexpr double kLeastFall = 0.10;      // of the mean, scheduling.md 5.5
+constexpr std::size_t kLeastBefore = 4;  // scrapes, to compare with
 // `now` in status: the median of three follows a change at once and drops a single outlier.
 constexpr std::size_t kNowScrapes = 3;
 
@@ -21,6 +23,12 @@ double median(std::vector<double> values) {
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
   return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+double mean(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
 }
 
 const LinkSample* sample_of(const Scrape& scrape, const LinkKey& link) {
@@ -41,6 +49,22 @@ std::vector<double> newest_rates(const LinkModelState& state, const LinkKey& lin
     }
   }
   return rates;
+}
+
+// Did the link fall, or do its rates scatter so widely that their median is always far below their
+// 95 % quantile? Means before and after tell (Greyhound, ATC'25). Where the time before is not
+// known the best of the newest rates must stay away from the baseline.
+bool fell(const LinkModelState& state, const LinkKey& link, double baseline) {
+  const auto unseen =
+      std::count_if(state.scrapes.begin(), state.scrapes.end(),
+                    [&](const Scrape& scrape) { return scrape.time > state.evaluated; });
+  std::vector<double> before = newest_rates(state, link, state.scrapes.size());  // oldest first
+  const std::vector<double> after = newest_rates(state, link, kUsedScrapes);
+  before.resize(before.size() - after.size());
+  if (before.size() >= kLeastBefore && unseen <= static_cast<std::ptrdiff_t>(kUsedScrapes)) {
+    return mean(after) <= (1 - kLeastFall) * mean(before);
+  }
+  return *std::max_element(after.begin(), after.end()) <= (1 - kLeastFall) * baseline;
 }
 
 // The newest sample of every link seen in the kept scrapes.
@@ -122,11 +146,14 @@ void evaluate(LinkModelState& state, SystemTime now) {
 
     int& below = state.below[link];
     int& above = state.above[link];
-    below = share < kPreemptedShare ? below + 1 : 0;
+    below = share < kPreemptedShare && (below > 0 || fell(state, link, baseline->second))
+                ? below + 1
+                : 0;
     above = share > kRecoveredShare ? above + 1 : 0;
     if (below >= kEvaluationsInRow) state.preempted_since.emplace(link, now);
     if (above >= kEvaluationsInRow) state.preempted_since.erase(link);
   }
+  if (!state.scrapes.empty()) state.evaluated = state.scrapes.back().time;
 }
 
 Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,

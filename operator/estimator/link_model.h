@@ -18,6 +18,7 @@ struct LinkModelState {
   std::map<LinkKey, double> baseline;  // bytes per second
   std::map<LinkKey, SystemTime> preempted_since;
   std::map<LinkKey, int> below, above;  // evaluations in a row
+  SystemTime evaluated{};               // the newest scrape of the last evaluation
   std::map<int, std::pair<double, double>> stage_seconds;
 };
 
@@ -25,7 +26,8 @@ struct LinkModelState {
 // generation changes (caller: reset).
 void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes);
 // Moves the detector one evaluation on: preempted when the median share < 0.8 twice, recovered >
-// 0.9 twice.
+// 0.9 twice. A link whose rates only scatter is not preempted: its mean must be 10 % below that of
+// the scrapes before.
 void evaluate(LinkModelState& state, SystemTime now);
 Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,
                        std::chrono::seconds stale_after);

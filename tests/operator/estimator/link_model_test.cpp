@@ -113,6 +113,28 @@ TEST(LinkModel, PreemptedOnlyAfterTwoEvaluationsBelow80Percent) {
   EXPECT_EQ(link.from_node, "a");
 }
 
+TEST(LinkModel, RatesThatOnlyScatterAreNoPreemption) {
+  LinkModelState state;
+  state.baseline[kLink0] = 100;  // their 95 % quantile
+  for (int i = 0; i < 32; ++i) {
+    add_scrapes(state, scrapes(i, 1, i % 3 == 0 ? 100 : 60));
+    evaluate(state, at(i));
+  }
+  EXPECT_FALSE(preempted(state)) << "median 60 %, but no slower than before";
+}
+
+TEST(LinkModel, AFallIsSeenHoweverRareEvaluationsAre) {
+  for (const int every : {1, 3, 12, 30}) {
+    LinkModelState state;
+    state.baseline[kLink0] = 100;
+    for (int i = 0; i < 120; ++i) {
+      add_scrapes(state, scrapes(i, 1, i < 30 ? 100 : 60));
+      if (i % every == every - 1) evaluate(state, at(i));
+    }
+    EXPECT_TRUE(preempted(state)) << "an evaluation each " << every << " scrapes";
+  }
+}
+
 TEST(LinkModel, RecoversOnlyAfterTwoEvaluationsAbove90Percent) {
   LinkModelState state;
   state.baseline[kLink0] = 100;
@@ -146,8 +168,8 @@ TEST(LinkModel, AnInterruptedRowStartsAnew) {
 TEST(LinkModel, TheMedianOfAnEvenNumberIsTheMiddle) {
   LinkModelState state;
   state.baseline[kLink0] = 100;
-  add_scrapes(state, scrapes(0, 8, 60));
-  add_scrapes(state, scrapes(8, 8, 98));  // median 79
+  add_scrapes(state, scrapes(0, 8, 70));
+  add_scrapes(state, scrapes(8, 8, 89));  // median 79.5
   evaluate(state, at(16));
   evaluate(state, at(17));
   EXPECT_TRUE(preempted(state));
