@@ -24,6 +24,7 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
   std::chrono::seconds lease_duration{15}, renew_deadline{10}, retry_period{2};
+  std::chrono::seconds verify_interval{1800};
 
   std::string prometheus_url;  // "" = not configured
   std::chrono::seconds prometheus_scrape_interval{5};

@@ -23,8 +23,9 @@ void on_cache_change(RunState& state, const std::string& key, bool first) {
 }
 
 Status fill_caches(RunState& state) {
-  state.watches = std::make_unique<Watches>(*state.client, state.clock, *state.cache,
-                                            *state.metrics, state.scopes);
+  state.watches =
+      std::make_unique<Watches>(*state.client, state.clock, *state.cache, *state.metrics,
+                                state.scopes, state.options.verify_interval);
   const SteadyTime give_up = state.clock.now() + kSyncLimit;
   while (!state.cache->synced()) {
     if (state.clock.now() > give_up) return Error{Code::kTimeout, "not synced within 2 min"};

@@ -14,8 +14,9 @@ constexpr auto kOfAJob = "weir.dev/job-name";  // label selector: exists
 }  // namespace
 
 Watches::Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
-                 telemetry::Endpoint& metrics, const std::vector<std::string>& scopes)
-    : client_(client), clock_(clock), metrics_(metrics) {
+                 telemetry::Endpoint& metrics, const std::vector<std::string>& scopes,
+                 std::chrono::seconds verify_every)
+    : client_(client), clock_(clock), metrics_(metrics), verify_every_(verify_every) {
   for (const std::string& scope : scopes) {
     start({.resource = kube::pipeline_jobs(), .namespace_name = scope}, cache.jobs(scope));
     start({.resource = kube::pods(), .namespace_name = scope, .label_selector = kOfAJob},
@@ -41,6 +42,7 @@ void Watches::start(kube::ReflectorOptions options, kube::Sink sink) {
   auto& drift =
       metrics_.counter("weir_reflector_drift_total",
                        "Objects that differed from the API server; must stay 0.", resource);
+  options.verify_every = verify_every_;
   options.on_relist = [&relists](const char*) { relists.add(); };
   options.on_drift = [&drift](int differences) { drift.add(differences); };
   // Different seeds spread the watches' ends.

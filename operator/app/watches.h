@@ -19,7 +19,8 @@ class Watches {
  public:
   // scopes: namespaces, {""} = all. All arguments must outlive this.
   Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
-          telemetry::Endpoint& metrics, const std::vector<std::string>& scopes);
+          telemetry::Endpoint& metrics, const std::vector<std::string>& scopes,
+          std::chrono::seconds verify_every);
   ~Watches();  // stops, joins
 
  private:
@@ -28,6 +29,7 @@ class Watches {
   kube::Client& client_;
   Clock& clock_;
   telemetry::Endpoint& metrics_;
+  const std::chrono::seconds verify_every_;
   std::vector<std::unique_ptr<kube::Reflector>> reflectors_;
   std::vector<std::jthread> threads_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/kube/lease.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -136,10 +137,18 @@ void Elector::run(std::stop_token stop, const std::function<void()>& on_leading,
       on_lost();
       return;
     }
-    const double jitter = leading() ? 1 : 1 + (kJitter - 1) * random_.uniform();
-    const auto pause = std::chrono::duration_cast<SteadyTime::duration>(options_.retry * jitter);
-    if (!clock_.sleep_until(clock_.now() + pause, stop)) return;
+    if (!clock_.sleep_until(next_try(), stop)) return;
   }
+}
+
+SteadyTime Elector::next_try() {
+  const SteadyTime now = clock_.now();
+  const double jitter = leading() ? 1 : 1 + (kJitter - 1) * random_.uniform();
+  const SteadyTime regular =
+      now + std::chrono::duration_cast<SteadyTime::duration>(options_.retry * jitter);
+  if (leading() || !record_) return regular;
+  const SteadyTime expiry = changed_at_ + std::chrono::seconds(record_->duration_seconds);
+  return expiry > now ? std::min(regular, expiry) : regular;
 }
 
 void Elector::release() {

@@ -49,6 +49,9 @@ class Elector {
   std::optional<SystemTime> leading_since() const;
   // One attempt to get or keep the lease; public for tests. True = it is ours.
   bool try_once();
+  // When the next attempt is due: a follower wakes up at the moment the lease runs out, so that a
+  // killed leader costs the lease's duration and one retry period, not two.
+  SteadyTime next_try();
 
  private:
   ApiResult<LeaseRecord> read();

@@ -20,7 +20,7 @@ Reflector::Reflector(Client& client, Clock& clock, ReflectorOptions options, Sin
       clock_(clock),
       options_(std::move(options)),
       sink_(std::move(sink)),
-      state_(options_.seed) {}
+      state_(options_.seed, options_.verify_every) {}
 
 void Reflector::run(std::stop_token stop) {
   while (!stop.stop_requested()) {

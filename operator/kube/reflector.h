@@ -34,6 +34,7 @@ struct ReflectorOptions {
   std::string label_selector;  // "" = all objects
   bool optional = false;       // may be forbidden: counts as empty then, asked again each 5 min
   std::uint64_t seed = 1;
+  std::chrono::seconds verify_every = kVerifyEvery;
   std::function<void(const char* reason)> on_relist;  // for metrics
   std::function<void(int differences)> on_drift;
 };

@@ -16,7 +16,6 @@ constexpr milliseconds kBackOff{800}, kBackOffCap{30'000};
 constexpr minutes kBackOffReset{2};
 constexpr seconds kShortWatch{1};  // shorter and without events: counts as an error
 constexpr int kWatchMin = 300, kWatchMax = 600;
-constexpr minutes kVerifyEvery{30};
 
 bool is_expired(const ApiError& error) {
   return error.http_status == 410 || error.reason == "Expired" || error.reason == "Gone";
@@ -56,7 +55,7 @@ void ReflectorState::back_off(SteadyTime now) {
 
 void ReflectorState::plan_verify(SteadyTime now) {
   verify_at_ = now + std::chrono::duration_cast<SteadyTime::duration>(
-                         kVerifyEvery * (0.8 + 0.4 * random_.uniform()));
+                         verify_every_ * (0.8 + 0.4 * random_.uniform()));
 }
 
 void ReflectorState::listed(const std::string& version, SteadyTime now) {
@@ -99,6 +98,9 @@ void ReflectorState::watch_ended(const std::optional<ApiError>& error,
     if (quiet && lasted < kShortWatch) back_off(now);  // a server that expires all we ask for
     return;
   }
+  // A stream that has worked and then broke off is like one that ended: the server is there.
+  const bool broke_off = error && error->http_status == 0 && lasted >= kShortWatch;
+  if (broke_off && error->code == Code::kUnavailable) return;
   if (error || failed) {
     back_off(now);
     if (error && error->retry_after) {

@@ -14,6 +14,8 @@
 
 namespace weir::kube {
 
+constexpr std::chrono::minutes kVerifyEvery{30};  // operator.md 3, +-20 %
+
 class ReflectorState {
  public:
   enum class Do : unsigned char {
@@ -25,7 +27,8 @@ class ReflectorState {
   };
   enum class Take : unsigned char { kDeliver, kVersionOnly, kEndWatch };
 
-  explicit ReflectorState(std::uint64_t seed) : random_(seed) {}
+  explicit ReflectorState(std::uint64_t seed, std::chrono::seconds verify_every = kVerifyEvery)
+      : random_(seed), verify_every_(verify_every) {}
 
   Do next(SteadyTime now);
   std::chrono::milliseconds wait();  // before next(); 0 mostly. Asking resets it
@@ -45,6 +48,7 @@ class ReflectorState {
   void plan_verify(SteadyTime now);
 
   Random random_;
+  std::chrono::seconds verify_every_;
   std::string version_;  // "" = nothing listed yet
   Do list_by_ = Do::kList;
   bool watching_ = false;

@@ -61,6 +61,40 @@ TEST(Elector, FollowsUntilTheRecordHasNotChangedForItsDuration) {
   EXPECT_EQ(a.holder(), "b");
 }
 
+// Worst case of a killed leader: it renewed just after the follower's look, which sees that one
+// retry later and then waits for the whole duration: 2 x 1.2 + 15 s, below the promised 20 s.
+TEST(Elector, TakesOverAtTheMomentTheLeaseRunsOut) {
+  World world;
+  Elector a = world.elector("a");
+  Elector b = world.elector("b");
+  ASSERT_TRUE(a.try_once());
+  ASSERT_FALSE(b.try_once());
+  ASSERT_TRUE(a.try_once());
+  const SteadyTime killed = world.clock.now();
+
+  do {
+    world.clock.sleep_until(b.next_try(), {});
+  } while (!b.try_once());
+
+  EXPECT_LE(world.clock.now() - killed, std::chrono::milliseconds(17'400));
+  EXPECT_GE(world.clock.now() - killed, seconds(15));
+}
+
+TEST(Elector, TakesAReleasedLeaseWithTheNextLook) {
+  World world;
+  Elector a = world.elector("a");
+  Elector b = world.elector("b");
+  ASSERT_TRUE(a.try_once());
+  ASSERT_FALSE(b.try_once());
+
+  a.release();
+  const SteadyTime released = world.clock.now();
+  world.clock.sleep_until(b.next_try(), {});
+
+  EXPECT_TRUE(b.try_once());
+  EXPECT_LE(world.clock.now() - released, seconds(3));
+}
+
 TEST(Elector, MayNotWriteOnceTheRenewalIsTooOld) {
   World world;
   Elector a = world.elector("a");

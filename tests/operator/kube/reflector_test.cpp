@@ -94,9 +94,19 @@ TEST(ReflectorState, ForgetsTheBackOffAfterTwoGoodMinutes) {
   for (int i = 0; i < 8; ++i) state.watch_ended(error_of(0), seconds(0), kNow);
   state.wait();
 
-  state.watch_ended(error_of(0), minutes(3), kNow + minutes(3));
+  state.watch_ended(error_of(0), seconds(0), kNow + minutes(3));
 
   EXPECT_LE(state.wait(), milliseconds(1600));
+}
+
+TEST(ReflectorState, WatchesAgainAtOnceWhenAWorkingStreamBreaksOff) {
+  ReflectorState state = watching();
+
+  for (int i = 0; i < 100; ++i) {
+    state.watch_ended(error_of(0), seconds(2), kNow + seconds(2 * i));
+    EXPECT_EQ(state.wait(), milliseconds(0));
+    EXPECT_EQ(state.next(kNow), Do::kWatch);
+  }
 }
 
 TEST(ReflectorState, WaitsAsLongAsA429Says) {
