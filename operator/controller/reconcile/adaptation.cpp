@@ -288,7 +288,8 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   plan.predicted_step_seconds = change.seconds;
   adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, decision.gain);
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
-  pass.adaptation.pending = std::move(pending);
+  // Caps lowered for want of memory are not judged: there is no way back.
+  if (!decision.memory_guard) pass.adaptation.pending = std::move(pending);
   pass.status.retune_last_change = pass.now();
   pass.event("Normal", "PlanRetuned", note, "Adapt");
 }
