@@ -154,7 +154,9 @@ std::unique_ptr<Process> Workers::start(int index, const std::vector<std::string
   std::vector<std::string> words = common_;
   words.insert(words.end(),
                {"--plan=" + plan_file_, "--workers=" + std::to_string(workers_),
-                "--worker-index=" + std::to_string(index), "--control-port=0", "--data-port=0",
+                "--worker-index=" + std::to_string(index),
+                // A new coordinator is found where the old one was.
+                "--control-port=" + std::to_string(index == 0 ? control_port_ : 0), "--data-port=0",
                 "--metrics-port=0", "--step-report=0", "--loss-log=" + log_of(index)});
   if (index > 0) words.push_back("--coordinator=127.0.0.1:" + std::to_string(control_port_));
   words.insert(words.end(), extra.begin(), extra.end());

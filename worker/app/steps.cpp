@@ -151,6 +151,7 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
     return state.checkpoints->load(stage, step);
   };
   parts.save = [&state](stage::Stage& stage, std::int64_t step, const auto& mine) {
+    static_cast<void>(state.device->synchronize());  // a failed device says so in its next op
     state.checkpoints->save(stage, step, mine, [&state](std::chrono::nanoseconds took) {
       state.engine->checkpoint_written(took);
     });

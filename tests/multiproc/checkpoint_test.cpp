@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real workers that save, are stopped or killed, and go on: on any cut the loss is, bit for bit,
+// that of a run that nobody disturbed.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+#include "worker/base/random.h"
+
+namespace weir::test {
+namespace {
+
+using testing::Each;
+
+constexpr int kMicroBatches = 5;
+constexpr int kConfiguration = 2, kNoCheckpoint = 83, kTerminated = 143;
+
+std::vector<std::string> with(std::vector<std::string> words,
+                              const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::vector<std::string> run_of(int steps, const std::string& model = "mlp") {
+  return {"--model=" + model, "--seq=8", "--vocab=32", "--lr=0.01",
+          "--steps=" + std::to_string(steps)};
+}
+
+PlanText restart_plan(int revision, int stages) {
+  return {.trigger = "Restart",
+          .state = "Checkpoint",
+          .revision = revision,
+          .stages = stages,
+          .micro_batches = kMicroBatches};
+}
+
+// Loss by step; a step that was trained twice must have given the same loss.
+std::map<std::int64_t, std::string> by_step(const std::vector<LoggedStep>& steps) {
+  std::map<std::int64_t, std::string> losses;
+  for (const LoggedStep& step : steps) {
+    const auto [at, fresh] = losses.emplace(step.step, step.loss_hex);
+    EXPECT_TRUE(fresh || at->second == step.loss_hex) << "step " << step.step;
+  }
+  return losses;
+}
+
+void expect_prefix(const std::map<std::int64_t, std::string>& losses,
+                   const std::vector<std::string>& expected) {
+  ASSERT_FALSE(losses.empty());
+  for (const auto& [step, loss] : losses) {
+    ASSERT_LT(step, static_cast<std::int64_t>(expected.size()));
+    EXPECT_EQ(loss, expected[static_cast<std::size_t>(step)]) << "step " << step;
+  }
+}
+
+std::vector<std::string> step_folders(const TempDir& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const std::string name = entry.path().filename().string();
+    if (!name.ends_with(".tmp")) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+void flip_byte(const std::filesystem::path& file) {
+  std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+  bytes.seekg(-5, std::ios::end);
+  const int old = bytes.get();
+  bytes.seekp(-5, std::ios::end);
+  bytes.put(static_cast<char>(old ^ 1));
+}
+
+class Checkpoints : public testing::Test {
+ protected:
+  std::vector<std::string> saving(int steps, const std::vector<std::string>& more = {}) const {
+    return with(with(run_of(steps), {"--checkpoint-dir=" + folder_.path().string()}), more);
+  }
+  // A worker alone; its exit code.
+  std::optional<int> alone(const std::vector<std::string>& words) {
+    const TempDir logs;
+    Process worker(with(words, {"--micro-batches=5", "--micro-batch-size=2", "--step-report=0"}),
+                   (logs.path() / "errors.log").string());
+    const auto code = worker.wait();
+    said_ = worker.errors();
+    return code;
+  }
+
+  TempDir folder_;
+  std::string said_;  // by the last worker alone
+};
+
+class Resumed : public testing::TestWithParam<std::tuple<std::string, int, int>> {};
+
+TEST_P(Resumed, InAnotherCutGivesTheLossesOfOneRun) {
+  const auto& [model, stages, stages_after] = GetParam();
+  const TempDir folder;
+  const std::string where = "--checkpoint-dir=" + folder.path().string();
+  const auto expected = losses_alone(run_of(20, model), kMicroBatches);
+  ASSERT_EQ(expected.size(), 20U);
+
+  Workers first({.stages = stages, .micro_batches = kMicroBatches},
+                with(run_of(10, model), {where}));
+  ASSERT_THAT(first.wait_all(), Each(0)) << first[0].errors();
+  EXPECT_EQ(step_folders(folder), std::vector<std::string>{"step-0000000010"});
+  Workers second(restart_plan(2, stages_after), with(run_of(20, model), {where}));
+  ASSERT_THAT(second.wait_all(), Each(0)) << second[0].errors();
+
+  std::vector<std::string> all = losses(first.steps(stages - 1));
+  const auto rest = second.steps(stages_after - 1);
+  ASSERT_FALSE(rest.empty());
+  EXPECT_EQ(rest.front().step, 10);
+  for (const LoggedStep& step : rest) all.push_back(step.loss_hex);
+  EXPECT_EQ(all, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Resumed,
+                         testing::Values(std::tuple("mlp", 2, 3), std::tuple("mlp", 3, 1),
+                                         std::tuple("gpt-tiny", 3, 2),
+                                         std::tuple("gpt-tiny", 1, 4)),
+                         [](const auto& instance) {
+                           std::string name = std::get<0>(instance.param) == "mlp" ? "Mlp" : "Gpt";
+                           return name + std::to_string(std::get<1>(instance.param)) + "To" +
+                                  std::to_string(std::get<2>(instance.param)) + "Stages";
+                         });
+
+TEST_F(Checkpoints, OfASuspendedJobHoldTheStepAtWhichAllRanksStood) {
+  constexpr int kSteps = 300;
+  const auto expected = losses_alone(run_of(kSteps), kMicroBatches);
+  Workers first({.stages = 3, .micro_batches = kMicroBatches}, saving(kSteps));
+  ASSERT_TRUE(first.reaches(2, 10)) << first[0].errors();
+
+  for (int i = 0; i < 3; ++i) first[i].signal(SIGTERM);
+  ASSERT_THAT(first.wait_all(), Each(kTerminated)) << first[0].errors();
+
+  EXPECT_TRUE(first[0].says(", saved")) << first[0].errors();
+  expect_prefix(by_step(first.steps(2)), expected);
+  // All processes are new: the plan need not say Checkpoint.
+  Workers second({.revision = 2, .stages = 2, .micro_batches = kMicroBatches}, saving(kSteps));
+  ASSERT_THAT(second.wait_all(), Each(0)) << second[0].errors();
+  const auto rest = second.steps(1);
+  ASSERT_FALSE(rest.empty());
+  EXPECT_GE(rest.front().step, 10);
+  EXPECT_LE(rest.front().step, first.steps(2).back().step + 1);
+  expect_prefix(by_step(rest), expected);
+  EXPECT_EQ(rest.back().step, kSteps - 1);
+}
+
+TEST_F(Checkpoints, OfAWorkerThatLeavesAloneLoseNoStep) {
+  constexpr int kSteps = 400;
+  const auto expected = losses_alone(run_of(kSteps), kMicroBatches);
+  Workers workers({.stages = 3, .micro_batches = kMicroBatches}, saving(kSteps));
+  ASSERT_TRUE(workers.reaches(2, 10)) << workers[0].errors();
+
+  workers[1].signal(SIGTERM);
+  ASSERT_EQ(workers[1].wait(), kTerminated) << workers[1].errors();
+  EXPECT_TRUE(workers[1].says(", saved")) << workers[1].errors();
+  workers.restart(1);
+  workers.write_plan(restart_plan(2, 3));
+
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+  const auto steps = workers.steps(2);  // the survivor's log has both parts
+  expect_prefix(by_step(steps), expected);
+  EXPECT_EQ(by_step(steps).size(), static_cast<std::size_t>(kSteps));
+  EXPECT_TRUE(workers[2].says("checkpoint loaded"));
+}
+
+TEST_F(Checkpoints, TakeSurvivorsBackWhenAWorkerIsKilled) {
+  constexpr int kSteps = 200;
+  const auto expected = losses_alone(run_of(kSteps), kMicroBatches);
+  for (const int killed : {1, 0}) {  // a stage in the middle, then the coordinator
+    const TempDir folder;
+    Workers workers({.stages = 3, .micro_batches = kMicroBatches},
+                    with(run_of(kSteps), {"--checkpoint-dir=" + folder.path().string(),
+                                          "--checkpoint-interval=5"}));
+    ASSERT_TRUE(workers.reaches(2, 30)) << workers[0].errors();
+
+    workers[killed].signal(SIGKILL);
+    ASSERT_EQ(workers[killed].wait(), 128 + SIGKILL);
+    workers.restart(killed);
+    workers.write_plan(restart_plan(2, 3));
+
+    EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors() << workers[2].errors();
+    const auto steps = workers.steps(2);
+    expect_prefix(by_step(steps), expected);
+    EXPECT_EQ(by_step(steps).size(), static_cast<std::size_t>(kSteps));
+    EXPECT_TRUE(workers[2].says("checkpoint loaded")) << workers[2].errors();
+    EXPECT_EQ(workers[2].errors().find("starts again at step 0"), std::string::npos);
+  }
+}
+
+TEST_F(Checkpoints, SurviveAKillInTheMiddleOfASave) {
+  constexpr int kSteps = 400, kKills = 5;
+  const auto expected = losses_alone(run_of(kSteps), kMicroBatches);
+  Random random(7);
+  std::int64_t reached = 0;
+  for (int round = 0; round < kKills; ++round) {
+    Workers workers(restart_plan(round + 1, 2), saving(kSteps, {"--checkpoint-interval=1"}));
+    ASSERT_TRUE(workers.reaches(1, 5)) << workers[0].errors();
+    ASSERT_TRUE(workers[0].says("is complete")) << workers[0].errors();
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(random.below(30)));  // any point of a save
+    for (int i = 0; i < 2; ++i) workers[i].signal(SIGKILL);
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(workers[i].wait());
+
+    const auto steps = workers.steps(1);
+    expect_prefix(by_step(steps), expected);
+    EXPECT_GE(steps.front().step, reached);  // what was complete is never lost
+    const auto folders = step_folders(folder_);
+    ASSERT_FALSE(folders.empty());
+    reached = std::stoll(folders.back().substr(5));
+    EXPECT_GE(reached, steps.front().step);
+  }
+  Workers last(restart_plan(kKills + 1, 3), saving(kSteps));
+  ASSERT_THAT(last.wait_all(), Each(0)) << last[0].errors();
+  EXPECT_EQ(last.steps(2).front().step, reached);
+  expect_prefix(by_step(last.steps(2)), expected);
+}
+
+TEST_F(Checkpoints, ThatAreDamagedAreNamedAndTheOneBeforeIsTaken) {
+  const auto expected = losses_alone(run_of(30), kMicroBatches);
+  ASSERT_EQ(alone(saving(10)), 0) << said_;
+  ASSERT_EQ(alone(saving(20)), 0) << said_;
+  ASSERT_EQ(step_folders(folder_).size(), 2U);
+  flip_byte(folder_.path() / "step-0000000020" / "layer-00005.safetensors");
+
+  Workers workers(restart_plan(2, 2), saving(30));
+  ASSERT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+  EXPECT_TRUE(workers[0].says("checkpoint of step 20 is damaged"));
+  EXPECT_EQ(workers.steps(1).front().step, 10);
+  expect_prefix(by_step(workers.steps(1)), expected);
+  EXPECT_EQ(step_folders(folder_),
+            (std::vector<std::string>{"step-0000000010", "step-0000000030"}));
+}
+
+TEST_F(Checkpoints, OfWhichNoneIsValidEndTheJob) {
+  ASSERT_EQ(alone(saving(10)), 0) << said_;
+  flip_byte(folder_.path() / "step-0000000010" / "layer-00005.safetensors");
+
+  EXPECT_EQ(alone(saving(20)), kNoCheckpoint) << said_;  // found while loading
+  std::filesystem::remove(folder_.path() / "step-0000000010" / "manifest.json");
+  EXPECT_EQ(alone(saving(20)), kNoCheckpoint) << said_;  // found at the start
+  EXPECT_EQ(step_folders(folder_), std::vector<std::string>{"step-0000000010"});
+}
+
+TEST_F(Checkpoints, OfAnotherModelAreNotOverwritten) {
+  ASSERT_EQ(alone(saving(10)), 0) << said_;
+
+  EXPECT_EQ(alone(saving(20, {"--weight-decay=0.5"})), kConfiguration);
+
+  EXPECT_NE(said_.find("another model"), std::string::npos) << said_;
+  EXPECT_EQ(step_folders(folder_), std::vector<std::string>{"step-0000000010"});
+}
+
+TEST_F(Checkpoints, AreNotWrittenAnewByARunThatHasNothingLeftToDo) {
+  ASSERT_EQ(alone(saving(10)), 0) << said_;
+
+  Workers again(restart_plan(2, 2), saving(10));
+
+  EXPECT_THAT(again.wait_all(), Each(0)) << again[0].errors();
+  EXPECT_TRUE(again.steps(1).empty());
+}
+
+TEST_F(Checkpoints, GiveTheirParametersToAnotherRun) {
+  ASSERT_EQ(alone(saving(60)), 0) << said_;
+  const auto fresh = losses_alone(run_of(1), kMicroBatches);
+  const auto warm =
+      losses_alone(with(run_of(1), {"--init-from=" + folder_.path().string()}), kMicroBatches);
+  ASSERT_EQ(warm.size(), 1U);
+
+  EXPECT_LT(std::stod(warm[0]), 0.8 * std::stod(fresh[0]));
+  EXPECT_TRUE(losses_alone(with(run_of(1), {"--init-from=/no/such/folder"}), 1).empty());
+}
+
+TEST_F(Checkpoints, ShowInTheMetrics) {
+  Workers workers({.stages = 2, .micro_batches = kMicroBatches},
+                  saving(1'000'000, {"--checkpoint-interval=4"}));
+  ASSERT_TRUE(workers[0].says("is complete")) << workers[0].errors();
+  for (int i = 0; i < 2; ++i) {
+    const auto port = workers[i].logged("metrics_port");
+    ASSERT_TRUE(port);
+    std::string text;
+    for (int tries = 0; tries < 1000 && !metric(text, {"weir_checkpoint_last_step"}); ++tries) {
+      text = scrape(*port);
+    }
+    EXPECT_GE(metric(text, {"weir_checkpoint_last_step"}).value_or(-1), 4);
+    EXPECT_GE(metric(text, {"weir_checkpoint_seconds_count"}).value_or(0), 1);
+  }
+}
+
+}  // namespace
+}  // namespace weir::test
