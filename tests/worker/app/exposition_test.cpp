@@ -131,5 +131,21 @@ TEST(Exposition, NamesLinksByTheirBoundary) {
   EXPECT_EQ(histogram.counts.back(), 1U);
 }
 
+TEST(Exposition, TellsOfCheckpoints) {
+  engine::Recorder recorder;
+  const auto before = worker_families(kLabels, recorder.read(), {});
+  ASSERT_NE(find(before, "weir_checkpoint_seconds"), nullptr);  // at 0 from the start
+  EXPECT_EQ(find(before, "weir_checkpoint_last_step"), nullptr);
+
+  recorder.checkpoint_written(300ms);
+  recorder.checkpoint_complete(40);
+  const auto after = worker_families(kLabels, recorder.read(), {});
+
+  const auto& histogram = find(after, "weir_checkpoint_seconds")->samples[0].histogram;
+  EXPECT_EQ(histogram.counts[3], 1U);  // 0.2 .. 0.4 s
+  EXPECT_DOUBLE_EQ(histogram.sum, 0.3);
+  EXPECT_EQ(find(after, "weir_checkpoint_last_step")->samples[0].value, 40);
+}
+
 }  // namespace
 }  // namespace weir::app

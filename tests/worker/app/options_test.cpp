@@ -139,5 +139,30 @@ TEST(ParseRate, TellsBitsFromBytes) {
   }
 }
 
+TEST(Options, OfCheckpointsComeFromTheEnvironmentToo) {
+  EXPECT_FALSE(options_of({}).saves());
+  const Variable path("WEIR_CHECKPOINT_PATH", "/ckpt");
+  const Variable interval("WEIR_CHECKPOINT_INTERVAL", "500");
+  const Variable minutes("WEIR_CHECKPOINT_MINUTES", "2.5");
+  const Variable keep("WEIR_CHECKPOINT_KEEP", "3");
+
+  const Options options = options_of({});
+
+  EXPECT_TRUE(options.saves());
+  EXPECT_TRUE(options.needs_peers());  // a worker alone coordinates its saves
+  EXPECT_TRUE(options.plans_itself());
+  EXPECT_EQ(options.checkpoint_dir, "/ckpt");
+  EXPECT_EQ(options.checkpoint_interval, 500);
+  EXPECT_EQ(options.checkpoint_period, std::chrono::seconds(150));
+  EXPECT_EQ(options.checkpoint_keep, 3);
+}
+
+TEST(Options, AnUnsetCheckpointIntervalIsByTime) {
+  const Variable interval("WEIR_CHECKPOINT_INTERVAL", "");
+  EXPECT_EQ(options_of({"--checkpoint-dir=/c"}).checkpoint_interval, 0);
+  EXPECT_EQ(options_of({"--checkpoint-dir=/c"}).checkpoint_period, std::chrono::minutes(10));
+  EXPECT_THAT(refusal_of({"--checkpoint-keep=0"}), HasSubstr("--checkpoint-keep"));
+}
+
 }  // namespace
 }  // namespace weir::app

@@ -169,5 +169,33 @@ TEST(RankSession, AnAnswerAfterTheEndDoesNothing) {
   EXPECT_TRUE(world.sent.empty());
 }
 
+TEST(RankSession, HoldsTheStepOfTheCheckpointThatItHasLoaded) {
+  SessionWorld world;
+  world.target.hold = true;
+  schedule::Plan plan{.revision = 3, .trigger = schedule::Trigger::kRestart};
+  plan.state = schedule::StateMove::kCheckpoint;
+  plan.checkpoint_step = 40;
+  world.session->on_message(protocol::Prepare{.plan = plan});
+  world.target.answer();
+  world.session->on_message(protocol::Commit{.revision = 3});
+  EXPECT_EQ(world.session->hello({}).revision, 0U);  // the state before is given up
+
+  world.target.answer();
+
+  ASSERT_NE(world.last<protocol::ReadyState>(), nullptr);
+  EXPECT_EQ(world.last<protocol::ReadyState>()->step, 40);
+  EXPECT_EQ(world.session->hello({}).step, 40);
+  EXPECT_EQ(world.session->hello({}).revision, 3U);
+}
+
+TEST(RankSession, PassesSavesOn) {
+  SessionWorld world;
+
+  EXPECT_TRUE(world.session->on_message(protocol::Save{40}));
+  EXPECT_TRUE(world.session->on_message(protocol::Saved{.step = 40, .leave = true}));
+
+  EXPECT_EQ(world.target.calls(), (Calls{"save 40", "saved 40 leave"}));
+}
+
 }  // namespace
 }  // namespace weir::control

@@ -41,6 +41,10 @@ class RecordingTarget final : public control::PlanTarget {
   void peer_lost(int, int stage, const std::string&) override {
     note("lost stage " + std::to_string(stage));
   }
+  void save(std::int64_t step) override { note("save " + std::to_string(step)); }
+  void saved(std::int64_t step, const std::string&, bool leave) override {
+    note("saved " + std::to_string(step) + (leave ? " leave" : ""));
+  }
 
   std::vector<std::string> calls() const {
     const std::lock_guard lock(mutex_);

@@ -320,5 +320,78 @@ TEST(PlanOutcome, RejoinsThatFailAreTriedEverMoreSlowly) {
   }
 }
 
+TEST(PlanOutcome, RanksLoadTheNewestCheckpoint) {
+  World world;
+  world.switcher.set_checkpoint(40);
+  world.train(50);
+  world.switcher.set_checkpoint(45);
+  world.lose(1);
+
+  world.come(1);
+
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.checkpoint_step, 45);
+}
+
+TEST(PlanOutcome, AJobOfNewProcessesLoadsTheNewestCheckpointWhateverThePlanSays) {
+  World world;
+  world.switcher.set_checkpoint(40);
+
+  world.offer(plan(1, Trigger::kInitial));
+
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kCheckpoint);
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.checkpoint_step, 40);
+}
+
+TEST(PlanOutcome, WithoutACheckpointAPlanNamesNone) {
+  World world;
+  world.offer(plan(1, Trigger::kInitial));
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kKeep);
+  world.train(7);
+  world.lose(1);
+
+  world.come(1);
+
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kCheckpoint);
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.checkpoint_step, -1);
+}
+
+TEST(PlanOutcome, ARankThatCouldNotLoadIsNotTakenForOneWithState) {
+  World world;
+  world.switcher.set_checkpoint(40);
+  world.train(50);
+  auto restart = plan(2, Trigger::kRestart);
+  restart.state = StateMove::kCheckpoint;
+  world.offer(restart);
+  world.all_ready(2);
+  world.say(0, protocol::ReadyState{.revision = 2, .step = 40});
+  world.switcher.set_checkpoint(30);  // the rank has told why, before
+  world.forget();
+
+  world.say(1, protocol::ReadyState{.revision = 2, .error = "layer 1: another SHA-256"});
+  world.pass(2s);
+
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kCheckpoint);
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.checkpoint_step, 30);
+}
+
+TEST(PlanOutcome, RanksThatHaveJustLoadedStandTogether) {
+  World world;
+  world.switcher.set_checkpoint(40);
+  world.train(50);
+  auto restart = plan(2, Trigger::kRestart);
+  restart.state = StateMove::kCheckpoint;
+  world.offer(restart);
+  world.all_ready(2);
+  for (int i = 0; i < 3; ++i) world.say(i, protocol::ReadyState{.revision = 2, .step = 40});
+  world.forget();
+
+  world.say(1, protocol::PeerLost{.stage = 0, .revision = 2, .reason = "reset by peer"});
+  world.pass(2s);
+  world.all_ready(2, 1);
+
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.state, StateMove::kKeep);
+  EXPECT_EQ(world.last<protocol::Commit>().at_step, 40);
+}
+
 }  // namespace
 }  // namespace weir::coordinator::test

@@ -304,5 +304,33 @@ TEST(Frames, NameTheWrongField) {
             "plan.apiVersion: \"v9\" is not known, only weir.dev/plan/v1");
 }
 
+TEST(SaveMessages, SurviveTheRoundTrip) {
+  const auto save = decode_message(encode(Message(Save{40})));
+  ASSERT_TRUE(save.ok()) << save.error().message;
+  EXPECT_EQ(std::get<Save>(*save).step, 40);
+
+  const Saved saved{.step = 40, .late = true, .at = 43, .leave = true, .files = {{"a", 9, "ff"}}};
+  const auto back = decode_message(encode(Message(saved)));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_TRUE(std::get<Saved>(*back).late && std::get<Saved>(*back).leave);
+  EXPECT_EQ(std::get<Saved>(*back).at, 43);
+  ASSERT_EQ(std::get<Saved>(*back).files.size(), 1U);
+  EXPECT_EQ(std::get<Saved>(*back).files[0].bytes, 9);
+  EXPECT_EQ(std::get<Saved>(*back).files[0].sha256, "ff");
+
+  const auto bad = decode_message(encode(Message(BadCheckpoint{20, "torn"})));
+  ASSERT_TRUE(bad.ok()) << bad.error().message;
+  EXPECT_EQ(std::get<BadCheckpoint>(*bad).reason, "torn");
+}
+
+TEST(PlanDocument, NamesACheckpointOnlyWhenThereIsOne) {
+  schedule::Plan plan{.revision = 2, .micro_batches = {4}, .stages = {{0, 1}}};
+  plan.schedule.caps = {1};
+  EXPECT_EQ(encode_plan(plan).find("checkpointStep"), std::string::npos);
+  EXPECT_EQ(decode_plan(encode_plan(plan))->checkpoint_step, -1);
+  plan.checkpoint_step = 40;
+  EXPECT_EQ(decode_plan(encode_plan(plan))->checkpoint_step, 40);
+}
+
 }  // namespace
 }  // namespace weir::protocol

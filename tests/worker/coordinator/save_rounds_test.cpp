@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/save_rounds.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/coordinator/switch_world.h"
+
+namespace weir::coordinator::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using Steps = std::vector<std::int64_t>;
+
+constexpr std::int64_t kTotal = 1000;
+
+// Three ranks that train plan 1, one layer each, 8 micro-batches of one sample.
+struct Rounds {
+  explicit Rounds(CheckpointPolicy policy = {.interval_steps = 10})
+      : Rounds(std::move(policy), plan(1, schedule::Trigger::kInitial)) {}
+  Rounds(CheckpointPolicy policy, const schedule::Plan& in_force)
+      : current(in_force), saves(with_defaults(std::move(policy)), kTotal, 3) {
+    for (int i = 0; i < 3; ++i) members.hello(++session, {.member = member(i)}, now);
+    advance();
+  }
+  static CheckpointPolicy with_defaults(CheckpointPolicy policy) {
+    policy.on = true;
+    if (policy.period == std::chrono::nanoseconds(0)) policy.period = 10min;
+    return policy;
+  }
+  static protocol::SavedFile file(int layer) {
+    return {.name = "layer-0000" + std::to_string(layer), .bytes = 10 + layer, .sha256 = "x"};
+  }
+
+  SaveRounds::Training training() const { return {broken ? nullptr : &current, 0}; }
+  void advance() { take(saves.advance(training(), members, now)); }
+  void stand_at(std::int64_t step) {
+    for (int i = 0; i < 3; ++i) members.status(i, {.epoch = 1, .step = step, .stage = i});
+    advance();
+  }
+  void answer(int index, protocol::Saved saved) {
+    if (saved.error.empty() && !saved.late) saved.files = {file(index)};
+    take(saves.on_saved(index, saved, training(), members, now));
+    advance();
+  }
+  void all_saved(std::int64_t step) {
+    for (int i = 0; i < 3; ++i) answer(i, {.step = step});
+  }
+  void committed(std::int64_t step, const std::string& error = "") {
+    take(saves.committed(step, error, members, now));
+    advance();
+  }
+  void leave(int index, const std::string& reason = "SIGTERM") {
+    members.leave(index, reason);
+    advance();
+  }
+  // Steps of the SAVEs to rank 0 since the last look.
+  Steps ordered() {
+    Steps steps;
+    for (const auto& [index, message] : std::exchange(sent, {})) {
+      const auto* save = std::get_if<protocol::Save>(&message);
+      if (index == 0 && save != nullptr) steps.push_back(save->step);
+    }
+    return steps;
+  }
+  std::vector<protocol::Saved> told(int index) const {
+    std::vector<protocol::Saved> list;
+    for (const auto& [to, message] : sent) {
+      const auto* saved = std::get_if<protocol::Saved>(&message);
+      if (to == index && saved != nullptr) list.push_back(*saved);
+    }
+    return list;
+  }
+  void take(const SaveRounds::Effects& effects) {
+    sent.insert(sent.end(), effects.send.begin(), effects.send.end());
+    warnings.insert(warnings.end(), effects.warnings.begin(), effects.warnings.end());
+    if (effects.commit) commits.push_back(*effects.commit);
+    if (!effects.unusable.empty()) unusable = effects.unusable;
+  }
+
+  SteadyTime now = SteadyTime(1h);
+  schedule::Plan current;
+  bool broken = false;
+  control::SessionId session = 0;
+  Members members;
+  SaveRounds saves;
+  Outgoing sent;
+  std::vector<CheckpointOrder> commits;
+  std::vector<std::string> warnings;
+  std::string unusable;
+};
+
+TEST(SaveRounds, OrderEachMultipleOfTheIntervalOneAtATime) {
+  Rounds rounds;
+  EXPECT_EQ(rounds.ordered(), Steps{10});
+  rounds.stand_at(12);
+  EXPECT_EQ(rounds.ordered(), Steps{});  // 10 is not yet answered
+
+  rounds.all_saved(10);
+  EXPECT_EQ(rounds.saves.newest(), -1);  // written, but without a manifest
+  rounds.committed(10);
+
+  EXPECT_EQ(rounds.saves.newest(), 10);
+  EXPECT_EQ(rounds.told(2).back().step, 10);
+  EXPECT_FALSE(rounds.told(2).back().leave);
+  EXPECT_EQ(rounds.ordered(), Steps{20});
+}
+
+TEST(SaveRounds, CommitAllLayersWithWhatAManifestNeeds) {
+  Rounds rounds({.found = {{.step = 4, .samples = 64}}, .interval_steps = 10});
+  rounds.stand_at(4);
+  rounds.all_saved(10);
+
+  ASSERT_EQ(rounds.commits.size(), 1U);
+  const CheckpointOrder& order = rounds.commits[0];
+  EXPECT_EQ(order.checkpoint.step, 10);
+  EXPECT_EQ(order.checkpoint.samples, 64 + 6 * 8);  // since step 4: 8 samples a step
+  EXPECT_EQ(order.revision, 1U);
+  EXPECT_THAT(order.plan_json, HasSubstr("\"revision\":1"));
+  ASSERT_EQ(order.files.size(), 3U);
+  EXPECT_EQ(order.files[2].bytes, 12);
+  EXPECT_THAT(order.keep, ElementsAre(10, 4));
+}
+
+TEST(SaveRounds, KeepTheNewestOnes) {
+  Rounds rounds(
+      {.found = {{.step = 3}, {.step = 5}, {.step = 7}}, .interval_steps = 10, .keep = 3});
+  for (const std::int64_t step : {10, 20}) {
+    rounds.all_saved(step);
+    rounds.committed(step);
+  }
+
+  EXPECT_THAT(rounds.commits[0].keep, ElementsAre(10, 7, 5));
+  EXPECT_THAT(rounds.commits[1].keep, ElementsAre(20, 10, 7));
+}
+
+TEST(SaveRounds, ByTimeNameAStepThatNoRankHasPassed) {
+  Rounds rounds({.period = 1min});
+  rounds.stand_at(70);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+  rounds.now += 1min;
+  rounds.stand_at(80);
+  EXPECT_EQ(rounds.ordered(), Steps{81});
+  rounds.all_saved(81);
+  rounds.committed(81);
+  rounds.now += 59s;
+  rounds.stand_at(90);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+}
+
+TEST(SaveRounds, LookFurtherAheadWhenAnOrderCameTooLate) {
+  Rounds rounds({.period = 1min});
+  rounds.now += 1min;
+  rounds.stand_at(80);
+  ASSERT_EQ(rounds.ordered(), Steps{81});
+
+  rounds.answer(1, {.step = 81, .late = true, .at = 83});
+  EXPECT_EQ(rounds.ordered(), Steps{85});
+  rounds.answer(2, {.step = 81, .late = true, .at = 83});  // of the round before
+  EXPECT_EQ(rounds.ordered(), Steps{});
+  rounds.answer(0, {.step = 85, .late = true, .at = 90});
+  EXPECT_EQ(rounds.ordered(), Steps{94});
+  EXPECT_THAT(rounds.warnings, IsEmpty());
+}
+
+TEST(SaveRounds, SaveTheLastStep) {
+  Rounds rounds({.period = 1h});
+  rounds.stand_at(kTotal - 2);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+  rounds.stand_at(kTotal - 1);
+  EXPECT_EQ(rounds.ordered(), Steps{kTotal});
+  rounds.all_saved(kTotal);
+  rounds.committed(kTotal);
+  rounds.stand_at(kTotal);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+  EXPECT_EQ(rounds.saves.newest(), kTotal);
+}
+
+TEST(SaveRounds, ServeARankThatWantsToLeaveAtOnce) {
+  Rounds rounds({.interval_steps = 500});
+  ASSERT_EQ(rounds.ordered(), Steps{500});
+  rounds.stand_at(40);
+
+  rounds.leave(1);
+  EXPECT_EQ(rounds.ordered(), Steps{41});  // instead of 500
+  rounds.leave(2);
+  EXPECT_EQ(rounds.ordered(), Steps{});  // the same round serves both
+  rounds.all_saved(41);
+  rounds.committed(41);
+
+  EXPECT_FALSE(rounds.told(0).back().leave);
+  EXPECT_TRUE(rounds.told(1).back().leave);
+  EXPECT_TRUE(rounds.told(2).back().leave);
+  EXPECT_EQ(rounds.ordered(), Steps{500});  // nobody is served twice
+}
+
+TEST(SaveRounds, DoNotLetARankLeaveWithASaveOfStepsLongAgo) {
+  Rounds rounds;
+  ASSERT_EQ(rounds.ordered(), Steps{10});
+  rounds.stand_at(25);  // the disk is slow
+  rounds.leave(1);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+  rounds.all_saved(10);
+  rounds.committed(10);
+
+  EXPECT_FALSE(rounds.told(1).back().leave);
+  EXPECT_EQ(rounds.ordered(), Steps{26});
+}
+
+TEST(SaveRounds, LetARankLeaveThatIsToldOfAnotherStepBecauseOneWasTooLate) {
+  Rounds rounds({.period = 1h});
+  rounds.stand_at(40);
+  rounds.leave(1);
+  ASSERT_EQ(rounds.ordered(), Steps{41});
+  rounds.answer(1, {.step = 41});  // it waits there
+  rounds.answer(0, {.step = 41, .late = true, .at = 42});
+  EXPECT_EQ(rounds.ordered(), Steps{44});
+  rounds.all_saved(44);
+  rounds.committed(44);
+
+  EXPECT_TRUE(rounds.told(1).back().leave);
+}
+
+TEST(SaveRounds, IgnoreAFinishedRank) {
+  Rounds rounds({.period = 1h});
+  rounds.stand_at(40);
+  rounds.leave(1, "finished");
+  EXPECT_EQ(rounds.ordered(), Steps{});
+}
+
+TEST(SaveRounds, GiveUpWithTheGenerationAndBeginAgainWithTheNext) {
+  Rounds rounds;
+  ASSERT_EQ(rounds.ordered(), Steps{10});
+  rounds.answer(0, {.step = 10});
+  rounds.broken = true;
+  rounds.advance();
+  rounds.answer(1, {.step = 10});
+  rounds.answer(2, {.step = 10});
+  EXPECT_THAT(rounds.commits, IsEmpty());
+
+  rounds.broken = false;
+  rounds.stand_at(0);
+  EXPECT_EQ(rounds.ordered(), Steps{10});
+  rounds.all_saved(10);
+  EXPECT_EQ(rounds.commits.size(), 1U);
+}
+
+TEST(SaveRounds, FinishACommitAlthoughTheGenerationBreaks) {
+  Rounds rounds;
+  rounds.all_saved(10);
+  rounds.broken = true;
+  rounds.advance();
+  rounds.committed(10);
+  EXPECT_EQ(rounds.saves.newest(), 10);
+}
+
+TEST(SaveRounds, TrainOnAfterAFailureButNotForEver) {
+  Rounds rounds;
+  rounds.stand_at(5);
+  rounds.answer(1, {.step = 10, .error = "no space left on device"});
+  EXPECT_THAT(rounds.warnings.back(), HasSubstr("no space left"));
+  EXPECT_EQ(rounds.unusable, "");
+  EXPECT_EQ(rounds.ordered(), (Steps{10, 20}));
+  rounds.all_saved(20);
+  rounds.committed(20, "rename: input/output error");
+  EXPECT_EQ(rounds.unusable, "");
+  rounds.answer(0, {.step = 30, .error = "no space left on device"});
+  EXPECT_THAT(rounds.unusable, HasSubstr("no space left on device"));
+}
+
+TEST(SaveRounds, CountFailuresInARow) {
+  Rounds rounds;
+  for (const std::int64_t step : {10, 30, 50}) {
+    rounds.answer(1, {.step = step, .error = "no memory"});
+    rounds.all_saved(step + 10);
+    rounds.committed(step + 10);
+  }
+  EXPECT_EQ(rounds.unusable, "");
+}
+
+TEST(SaveRounds, AreNotCompleteWithoutEveryLayer) {
+  Rounds rounds;
+  for (int i = 0; i < 3; ++i) {
+    protocol::Saved saved{.step = 10};
+    saved.files = {Rounds::file(i == 2 ? 1 : i)};  // layer 1 twice
+    rounds.take(rounds.saves.on_saved(i, saved, rounds.training(), rounds.members, rounds.now));
+  }
+  EXPECT_THAT(rounds.commits, IsEmpty());
+  EXPECT_THAT(rounds.warnings.back(), HasSubstr("layers are missing"));
+}
+
+TEST(SaveRounds, ForgetADamagedCheckpointOnce) {
+  Rounds rounds({.found = {{.step = 10}, {.step = 20}}, .interval_steps = 500});
+  EXPECT_EQ(rounds.saves.newest(), 20);
+  rounds.take(rounds.saves.on_bad(1, {.step = 20, .reason = "layer-00001: another SHA-256"}));
+  EXPECT_EQ(rounds.saves.newest(), 10);
+  EXPECT_EQ(rounds.warnings.size(), 1U);
+  rounds.take(rounds.saves.on_bad(2, {.step = 20, .reason = "the same"}));
+  EXPECT_EQ(rounds.warnings.size(), 1U);
+  EXPECT_EQ(rounds.unusable, "");
+  rounds.take(rounds.saves.on_bad(2, {.step = 10, .reason = "torn"}));
+  EXPECT_THAT(rounds.unusable, HasSubstr("torn"));
+}
+
+TEST(SaveRounds, DoNothingWithoutAFolder) {
+  SaveRounds off(CheckpointPolicy{}, kTotal, 3);
+  Rounds world;
+  const auto effects = off.advance(world.training(), world.members, world.now + 24h);
+  EXPECT_THAT(effects.send, IsEmpty());
+  EXPECT_EQ(off.newest(), -1);
+}
+
+}  // namespace
+}  // namespace weir::coordinator::test
