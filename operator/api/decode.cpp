@@ -22,6 +22,7 @@ ObjectMeta decode_meta(const Field& meta) {
   out.annotations = meta["annotations"].text_map();
   if (const auto created = meta["creationTimestamp"].time()) out.created = *created;
   out.deleting = meta["deletionTimestamp"].time();
+  out.deletion_grace_seconds = meta["deletionGracePeriodSeconds"].integer64();
   for (const Field& owner : meta["ownerReferences"].items()) {
     if (owner["controller"].boolean()) out.owner_uid = owner["uid"].text();
   }
@@ -62,6 +63,9 @@ Pod read_pod(const Field& root) {
   Pod pod;
   pod.meta = decode_meta(root["metadata"]);
   pod.node = root["spec"]["nodeName"].text();
+  for (const Field& gate : root["spec"]["schedulingGates"].items()) {
+    pod.gates.push_back(gate["name"].text());
+  }
   const Field status = root["status"];
   pod.phase = status["phase"].text("Pending");
   pod.reason = status["reason"].text();
@@ -79,6 +83,11 @@ Pod read_pod(const Field& root) {
 Node read_node(const Field& root) {
   Node node;
   node.meta = decode_meta(root["metadata"]);
+  node.schedulable = !root["spec"]["unschedulable"].boolean();
+  for (const Field& taint : root["spec"]["taints"].items()) {
+    node.taints.push_back({taint["key"].text(), taint["value"].text(), taint["effect"].text()});
+  }
+  node.allocatable = root["status"]["allocatable"].text_map();
   for (const Field& item : root["status"]["conditions"].items()) {
     if (item["type"].text() != "Ready") continue;
     node.ready = item["status"].text() == "True";

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// PipelineJob from JSON. Defaults are those of the CRD (the struct's initialisers), so that a job
-// that was stored before a default existed reads the same.
+// The spec of a PipelineJob from JSON. Defaults are those of the CRD (the struct's initialisers),
+// so that a job that was stored before a default existed reads the same.
 #include <algorithm>
-#include <array>
 
 #include "operator/api/decode_parts.h"
 
 namespace weir::api {
 namespace {
-
-// Conditions of other controllers on our object stay theirs: not read, so never sent.
-constexpr std::array kOurConditions = {
-    "Accepted",         "PodsScheduled",           "WorkersReady", "Ready",    "Degraded",
-    "ReplanInProgress", "NetworkMetricsAvailable", "Suspended",    "Complete", "Failed"};
 
 WorkerSpec read_worker(const Field& worker) {
   WorkerSpec out;
@@ -129,7 +123,9 @@ JobSpec read_spec(const Field& spec) {
   read_adaptation(spec["adaptation"], out.adaptation);
   read_placement(spec, out);
   out.checkpoint_path = spec["checkpoint"]["path"].text();
+  out.checkpoint_claim = spec["checkpoint"]["persistentVolumeClaim"]["claimName"].text();
   out.checkpoint_grace_seconds = spec["checkpoint"]["graceSeconds"].maybe_integer();
+  out.checkpoint_interval_steps = spec["checkpoint"]["intervalSteps"].maybe_integer();
   read_failure_policy(spec["failurePolicy"], out);
   out.startup_timeout_seconds = spec["startupTimeoutSeconds"].integer(out.startup_timeout_seconds);
   out.progress_deadline_seconds =
@@ -137,94 +133,6 @@ JobSpec read_spec(const Field& spec) {
   out.active_deadline_seconds = spec["activeDeadlineSeconds"].maybe_integer64();
   out.ttl_seconds_after_finished = spec["ttlSecondsAfterFinished"].maybe_integer();
   out.cleanup_policy = spec["cleanupPolicy"].text(out.cleanup_policy);
-  return out;
-}
-
-PlanStatus read_plan(const Field& plan) {
-  PlanStatus out;
-  out.revision = plan["revision"].integer64();
-  out.applied_revision = plan["appliedRevision"].integer64();
-  out.applied_step = plan["appliedStep"].integer64();
-  out.trigger = plan["trigger"].text();
-  out.config_map = plan["configMapName"].text();
-  out.k = plan["k"].integer();
-  out.micro_batch_size = plan["microBatchSize"].integer();
-  out.micro_batches = plan["microBatches"].integer();
-  out.stage_count = plan["stageCount"].integer();
-  out.predicted_step_seconds = plan["predictedStepSeconds"].text();
-  out.predicted_gain_percent = plan["predictedGainPercent"].text();
-  out.measured_gain_percent = plan["measuredGainPercent"].text();
-  out.time = plan["time"].time();
-  for (const Field& stage : plan["stages"].items()) {
-    out.stages.push_back({stage["index"].integer(), stage["replicas"].integer(1),
-                          stage["firstLayer"].integer(), stage["lastLayer"].integer(),
-                          stage["inFlightCap"].integer(), stage["workerGroup"].text(),
-                          stage["node"].text()});
-  }
-  return out;
-}
-
-JobStatus read_status(const Field& status) {
-  JobStatus out;
-  out.observed_generation = status["observedGeneration"].integer64();
-  for (const Field& item : status["conditions"].items()) {
-    Condition condition{item["type"].text(),
-                        item["status"].text(),
-                        item["reason"].text(),
-                        item["message"].text(),
-                        item["observedGeneration"].integer64(),
-                        item["lastTransitionTime"].time().value_or(Time{})};
-    if (std::ranges::find(kOurConditions, condition.type) != kOurConditions.end()) {
-      out.conditions.push_back(std::move(condition));
-    }
-  }
-  out.start_time = status["startTime"].time();
-  out.completion_time = status["completionTime"].time();
-  out.last_restart_time = status["lastRestartTime"].time();
-  out.data_parallel = status["dataParallel"].integer(1);
-  out.selector = status["selector"].text();
-  out.workers_summary = status["workersSummary"].text();
-  out.template_hash = status["templateHash"].text();
-  out.gang_provider = status["gangProvider"].text();
-  out.restarts = status["restarts"].integer();
-  out.restart_budget_used = status["restartBudgetUsed"].integer();
-  for (const Field& group : status["workerGroups"].items()) {
-    out.worker_groups.push_back({group["name"].text(), group["pendingReason"].text(),
-                                 group["desired"].integer(), group["scheduled"].integer(),
-                                 group["ready"].integer(), group["failed"].integer()});
-  }
-  out.plan = read_plan(status["plan"]);
-  const Field adaptation = status["adaptation"];
-  out.retune_last_change = adaptation["retune"]["lastChangeTime"].time();
-  out.retune_cooldown_seconds = adaptation["retune"]["cooldownSeconds"].integer();
-  out.last_replan_request = adaptation["lastReplanRequest"].text();
-  return out;
-}
-
-ReportStatus read_report(const Field& status) {
-  ReportStatus out;
-  const Field progress = status["progress"];
-  out.has_progress = progress.present();
-  out.step = progress["step"].integer64();
-  out.total_steps = progress["totalSteps"].integer64();
-  out.percentage = progress["percentage"].integer();
-  out.samples_per_second = progress["samplesPerSecond"].text();
-  out.loss = progress["loss"].text();
-  out.bubble_percent = progress["bubblePercent"].text();
-  out.estimated_remaining_seconds = progress["estimatedRemainingSeconds"].maybe_integer64();
-  out.last_step_time = progress["lastStepTime"].time();
-  out.last_report_time = progress["lastReportTime"].time();
-  const Field network = status["network"];
-  out.network_state = network["state"].text();
-  out.last_sample_time = network["lastSampleTime"].time();
-  for (const Field& link : network["worstLinks"].items()) {
-    out.worst_links.push_back({link["fromNode"].text(), link["toNode"].text(),
-                               link["bandwidth"].text(), link["baseline"].text(),
-                               link["latencyMilliseconds"].text(), link["fromStage"].integer(),
-                               link["toStage"].integer(), link["since"].time()});
-  }
-  out.sync_mode = status["sync"]["mode"].text();
-  out.micro_batch_shares = status["sync"]["microBatchShares"].integers();
   return out;
 }
 

@@ -67,6 +67,16 @@ std::string encode_service(const PipelineJob& job) {
          {"ports", std::move(ports)}}}});
 }
 
+std::string encode_open_gate(const std::string& resource_version, const std::string& hostname,
+                             const std::vector<std::string>& gates_left) {
+  json gates = json::array();
+  for (const std::string& gate : gates_left) gates.push_back({{"name", gate}});
+  return dump_json({{"metadata", {{"resourceVersion", resource_version}}},
+                    {"spec",
+                     {{"nodeSelector", {{"kubernetes.io/hostname", hostname}}},
+                      {"schedulingGates", gates.empty() ? json(nullptr) : std::move(gates)}}}});
+}
+
 std::string encode_control_config_map(const PipelineJob& job, const std::string& control_url,
                                       const std::string& ca_bundle_pem) {
   return dump_json({{"apiVersion", "v1"},

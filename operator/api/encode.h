@@ -26,16 +26,27 @@ struct PodInput {
   std::string coordinator;  // "<job>-<group>-<0>.<job>:7070"
   std::string control_url;
   std::vector<std::string> avoided_nodes;
+  int generation = 0;  // status.podGeneration when it is made
+  // Of the gang provider, and Pinned's gate.
+  std::map<std::string, std::string> labels, annotations;
+  std::string scheduler_name;  // "" = as the user wrote
+  std::vector<std::string> gates;
 };
 struct PodManifest {
   std::string name, json;
   std::vector<std::string> env_conflicts;  // names that the user set and that ours gave way to
 };
+// Annotation of every pod: PodInput::generation.
+constexpr auto kPodGeneration = "weir.dev/pod-generation";
 // Merge order of api.md 3. Errors: kNotFound: the template lists containers, but none is trainer;
 // kInvalid names the field of the template that cannot be merged.
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input);
 // Digest (16 hex digits) of what the user wrote for the pods; not of what the operator adds.
 std::string template_hash(const PipelineJob& job);
+
+// Merge patch of a gated pod: its node, and the gates that are left.
+std::string encode_open_gate(const std::string& resource_version, const std::string& hostname,
+                             const std::vector<std::string>& gates_left);
 
 std::string pod_name(const std::string& job, const std::string& group, int index, int attempt);
 std::string encode_service(const PipelineJob& job);  // headless <job>

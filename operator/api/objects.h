@@ -19,8 +19,9 @@ struct ObjectMeta {
   std::int64_t generation = 0;
   std::map<std::string, std::string> labels, annotations;
   Time created{};
-  std::optional<Time> deleting;  // deletionTimestamp
-  std::string owner_uid;         // of the controlling owner reference
+  std::optional<Time> deleting;  // deletionTimestamp: when it will be gone, not when it was asked
+  std::int64_t deletion_grace_seconds = 0;
+  std::string owner_uid;  // of the controlling owner reference
 };
 
 struct PodCondition {
@@ -41,6 +42,7 @@ struct Pod {
   std::optional<Time> ended;
   std::string waiting_reason, waiting_message;  // "ErrImagePull"
   bool started = false;
+  std::vector<std::string> gates;  // spec.schedulingGates
 };
 
 struct Service {
@@ -52,8 +54,15 @@ struct ConfigMap {
   std::map<std::string, std::string> data;
 };
 
+struct Taint {
+  std::string key, value, effect;
+};
+
 struct Node {
   ObjectMeta meta;
+  bool schedulable = true;
+  std::vector<Taint> taints;
+  std::map<std::string, std::string> allocatable;  // quantities
   bool ready = true;
   std::optional<Time> not_ready_since;
 };

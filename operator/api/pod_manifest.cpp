@@ -17,7 +17,8 @@ namespace {
 using nlohmann::json;
 
 constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt
-constexpr int kGraceWithoutCheckpoint = 30;    // seconds, api.md 3 checkpoint.path
+constexpr auto kCheckpointVolume = "weir-checkpoint";
+constexpr int kGraceWithoutCheckpoint = 30;  // seconds, api.md 3 checkpoint.path
 constexpr int kGraceWithCheckpoint = 120;
 constexpr int kTokenSeconds = 3600;      // api.md 9
 constexpr std::size_t kHashLength = 16;  // CRD: status.templateHash maxLength 16
@@ -119,6 +120,10 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   text("WEIR_CONTROL_URL", input.control_url);
   text("WEIR_CONTROL_DIR", kControlDir);
   text("WEIR_GRACE_SECONDS", std::to_string(grace_seconds(job.spec)));
+  if (!job.spec.checkpoint_path.empty()) text("WEIR_CHECKPOINT_PATH", job.spec.checkpoint_path);
+  if (const auto& steps = job.spec.checkpoint_interval_steps; steps) {
+    text("WEIR_CHECKPOINT_INTERVAL", std::to_string(*steps));
+  }
   text("WEIR_TRANSPORT", job.spec.transport);
   text("WEIR_PROFILE_SOURCE", job.spec.profile.source);
   text("WEIR_PROFILE_ROUNDS", std::to_string(job.spec.profile.warmup_steps));
@@ -161,6 +166,9 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
   trainer["env"] = std::move(env);
 
   json mounts = json::array({{{"name", "weir-shm"}, {"mountPath", "/dev/shm"}}});
+  if (!job.spec.checkpoint_claim.empty()) {
+    mounts.push_back({{"name", kCheckpointVolume}, {"mountPath", job.spec.checkpoint_path}});
+  }
   merge_by(mounts, parsed_or(worker.volume_mounts, json::array()), "mountPath");
   merge_by(mounts, trainer.value("volumeMounts", json::array()), "mountPath");
   merge_by(mounts, {{{"name", "weir-control"}, {"mountPath", kControlDir}, {"readOnly", true}}},
@@ -179,18 +187,23 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
 }
 
 json our_volumes(const PipelineJob& job) {
-  return {{{"name", "weir-shm"},
-           {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.spec.shared_memory}}}},
-          {{"name", "weir-control"},
-           {"projected",
-            {{"sources",
-              {{{"serviceAccountToken",
-                 {{"audience", "weir.dev/control"},
-                  {"expirationSeconds", kTokenSeconds},
-                  {"path", "token"}}}},
-               {{"configMap",
-                 {{"name", job.meta.name + "-control"},
-                  {"items", {{{"key", "ca.crt"}, {"path", "ca.crt"}}}}}}}}}}}}};
+  json volumes = {{{"name", "weir-shm"},
+                   {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.spec.shared_memory}}}},
+                  {{"name", "weir-control"},
+                   {"projected",
+                    {{"sources",
+                      {{{"serviceAccountToken",
+                         {{"audience", "weir.dev/control"},
+                          {"expirationSeconds", kTokenSeconds},
+                          {"path", "token"}}}},
+                       {{"configMap",
+                         {{"name", job.meta.name + "-control"},
+                          {"items", {{{"key", "ca.crt"}, {"path", "ca.crt"}}}}}}}}}}}}};
+  if (!job.spec.checkpoint_claim.empty()) {
+    volumes.push_back({{"name", kCheckpointVolume},
+                       {"persistentVolumeClaim", {{"claimName", job.spec.checkpoint_claim}}}});
+  }
+  return volumes;
 }
 
 // Preferred podAffinity: the narrowest key weighs most. Required affinity would make pods
@@ -264,9 +277,12 @@ json pod_metadata(const PipelineJob& job, const PodInput& input, const std::stri
   labels["weir.dev/worker-group"] = input.group;
   labels["weir.dev/worker-index"] = std::to_string(input.worker_index);
   labels["weir.dev/attempt"] = std::to_string(input.attempt);
+  for (const auto& [key, value] : input.labels) labels[key] = value;
   metadata["labels"] = std::move(labels);
   json annotations = {{"prometheus.io/scrape", "true"}, {"prometheus.io/port", "9400"}};
   annotations.update(from_template.value("annotations", json::object()));
+  annotations[kPodGeneration] = std::to_string(input.generation);
+  for (const auto& [key, value] : input.annotations) annotations[key] = value;
   metadata["annotations"] = std::move(annotations);
   return metadata;
 }
@@ -307,6 +323,8 @@ Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
   spec["containers"] = std::move(containers);
   add_group_and_worker(job, *group, spec);
   add_affinity(job, input, spec);
+  if (!input.scheduler_name.empty()) spec["schedulerName"] = input.scheduler_name;
+  for (const std::string& gate : input.gates) spec["schedulingGates"].push_back({{"name", gate}});
   spec["restartPolicy"] = "Never";
   spec["hostname"] = pod_name(job.meta.name, input.group, input.index_in_group, 0);
   spec["subdomain"] = job.meta.name;
@@ -348,6 +366,8 @@ std::string template_hash(const PipelineJob& job) {
                         spec.shared_memory,
                         spec.checkpoint_path,
                         spec.checkpoint_grace_seconds.value_or(0),
+                        spec.checkpoint_claim,
+                        spec.checkpoint_interval_steps.value_or(0),
                         spec.topology_keys};
   return sha256_hex(dump_json(written)).substr(0, kHashLength);
 }

@@ -72,6 +72,29 @@ json plan_json(const PlanStatus& plan) {
   return out;
 }
 
+void put_restarts(json& out, const JobStatus& status) {
+  out["restarts"] = status.restarts;
+  out["restartBudgetUsed"] = status.restart_budget_used;
+  out["restartStreak"] = status.restart_streak;
+  out["podGeneration"] = status.pod_generation;
+  put(out, "lastRestartTime", status.last_restart_time);
+  put(out, "lastRestartReason", status.last_restart_reason);
+  put(out, "lastRestartScope", status.last_restart_scope);
+  for (const RestartCount& each : status.restart_reasons) {
+    out["restartReasons"].push_back({{"reason", each.reason}, {"count", each.count}});
+  }
+  for (const AvoidedNode& each : status.avoided_nodes) {
+    out["avoidedNodes"].push_back(
+        {{"node", each.node}, {"reason", each.reason}, {"until", to_rfc3339(each.until)}});
+  }
+  for (const MemoryLimit& each : status.memory_limits) {
+    out["memoryLimits"].push_back({{"group", each.group},
+                                   {"stage", each.stage},
+                                   {"inFlightCap", each.in_flight_cap},
+                                   {"planChanged", each.plan_changed}});
+  }
+}
+
 json apply_body(const PipelineJob& job, json status) {
   return {{"apiVersion", "weir.dev/v1alpha1"},
           {"kind", "PipelineJob"},
@@ -85,12 +108,15 @@ std::string encode_status(const PipelineJob& job, const JobStatus& status, bool 
   json out = {{"observedGeneration", status.observed_generation},
               {"conditions", conditions_json(status.conditions)},
               {"dataParallel", status.data_parallel},
-              {"restarts", status.restarts},
-              {"restartBudgetUsed", status.restart_budget_used},
               {"workerGroups", groups_json(status.worker_groups)}};
   put(out, "startTime", status.start_time);
   put(out, "completionTime", status.completion_time);
-  put(out, "lastRestartTime", status.last_restart_time);
+  put_restarts(out, status);
+  if (status.suspended_seconds > 0) out["suspendedSeconds"] = status.suspended_seconds;
+  if (status.scheduling_timeouts > 0) {
+    json& scheduling = out["scheduling"] = {{"timeouts", status.scheduling_timeouts}};
+    put(scheduling, "retryTime", status.scheduling_retry);
+  }
   put(out, "selector", status.selector);
   put(out, "workersSummary", status.workers_summary);
   put(out, "templateHash", status.template_hash);
@@ -121,6 +147,7 @@ std::string encode_report_status(const PipelineJob& job, const ReportStatus& sta
     if (status.estimated_remaining_seconds) {
       progress["estimatedRemainingSeconds"] = *status.estimated_remaining_seconds;
     }
+    if (status.last_checkpoint_step) progress["lastCheckpointStep"] = *status.last_checkpoint_step;
     put(progress, "lastStepTime", status.last_step_time);
     put(progress, "lastReportTime", status.last_report_time);
   }

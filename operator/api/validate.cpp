@@ -2,6 +2,7 @@
 #include "operator/api/validate.h"
 
 #include <algorithm>
+#include <array>
 
 namespace weir::api {
 namespace {
@@ -28,7 +29,6 @@ std::optional<Refusal> refuse_groups(const JobSpec& spec) {
 }
 
 std::optional<Refusal> refuse_size(const JobSpec& spec) {
-  if (spec.suspend) return not_implemented("suspend", "true", "set it to false or delete the job");
   if (spec.data_parallel > 1) {
     return not_implemented("parallelism.dataParallel", std::to_string(spec.data_parallel),
                            "set it to 1");
@@ -40,28 +40,10 @@ std::optional<Refusal> refuse_size(const JobSpec& spec) {
   return refuse_groups(spec);
 }
 
-// Auto never guesses from an installed CRD: only from what the user wrote (operator.md 8).
-std::string gang_provider(const JobSpec& spec, const std::map<std::string, std::string>& labels) {
-  if (spec.gang_provider != "Auto") return spec.gang_provider;
-  if (labels.contains("kueue.x-k8s.io/queue-name")) return "Kueue";
-  if (spec.scheduler_name == "volcano") return "Volcano";
-  if (spec.scheduler_name == "kai-scheduler") return "KAI";
-  return "None";
-}
-
-std::optional<Refusal> refuse_placement(const JobSpec& spec,
-                                        const std::map<std::string, std::string>& labels) {
-  if (spec.placement_mode != "LateBinding") {
-    return not_implemented("placement.mode", spec.placement_mode, "set it to LateBinding");
-  }
-  const std::string provider = gang_provider(spec, labels);
-  if (provider != "None") {
-    return Refusal{"GangProviderUnavailable",
-                   "scheduling.gang.provider: " + provider +
-                       (spec.gang_provider == "Auto" ? " (chosen by Auto from the queue label or "
-                                                       "scheduling.schedulerName)"
-                                                     : "") +
-                       " is not available in this operator, set it to None"};
+std::optional<Refusal> refuse_placement(const JobSpec& spec) {
+  if (spec.placement_mode != "LateBinding" && spec.placement_mode != "Pinned") {
+    return not_implemented("placement.mode", spec.placement_mode,
+                           "set it to LateBinding or Pinned");
   }
   if (!spec.network_interface.empty()) {
     return not_implemented("network.interface", spec.network_interface,
@@ -91,25 +73,30 @@ std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int s
   return std::nullopt;
 }
 
+// Admission sees to these; a CRD of another version may not.
 std::optional<Refusal> refuse_failure_policy(const JobSpec& spec) {
-  if (!spec.checkpoint_path.empty()) {
-    return not_implemented("checkpoint.path", spec.checkpoint_path,
-                           "remove the checkpoint block; a restart begins at step 0");
+  static constexpr std::array kActions = {"FailJob", "Restart", "RestartIgnoreMax",
+                                          "ReplaceWorkerAvoidNode"};
+  for (const FailureRule& rule : spec.failure_rules) {
+    const std::string at = "failurePolicy.rules[" + rule.name + "]";
+    if (std::ranges::find(kActions, rule.action) == kActions.end()) {
+      return not_implemented(at + ".action", rule.action,
+                             "use FailJob, Restart, RestartIgnoreMax or ReplaceWorkerAvoidNode");
+    }
+    if (rule.exit_codes.empty() && rule.pod_conditions.empty()) {
+      return Refusal{"InvalidSpec", at + ": has neither onExitCodes nor onPodConditions"};
+    }
   }
-  if (spec.restart_scope != "Worker") {
-    return not_implemented("failurePolicy.restartScope", spec.restart_scope, "set it to Worker");
-  }
-  if (!spec.failure_rules.empty()) {
-    return not_implemented("failurePolicy.rules", "rule " + spec.failure_rules.front().name,
-                           "remove the rules; the built-in table of exit codes applies");
+  if (spec.restart_scope != "Worker" && spec.restart_scope != "Job") {
+    return not_implemented("failurePolicy.restartScope", spec.restart_scope,
+                           "set it to Worker or Job");
   }
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds,
-                              const std::map<std::string, std::string>& labels) {
+std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds) {
   if (spec.worker_groups.empty()) {
     return Refusal{"InvalidSpec", "workerGroups: empty, name at least one group"};
   }
@@ -118,7 +105,7 @@ std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds,
     return not_implemented("sync.mode", spec.sync_mode, "set it to Exact");
   }
   if (auto refusal = refuse_adaptation(spec.adaptation, scrape_interval_seconds)) return refusal;
-  if (auto refusal = refuse_placement(spec, labels)) return refusal;
+  if (auto refusal = refuse_placement(spec)) return refusal;
   return refuse_failure_policy(spec);
 }
 

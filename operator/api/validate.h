@@ -2,7 +2,6 @@
 // What admission cannot check: contradictions and features that are not built. Pure.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,9 +15,8 @@ struct Refusal {
   std::string message;  // names the field, its value and what to do
 };
 // First reason not to run this job, in the order of the fields. A value that differs from its
-// default and is not built: NotImplemented. labels: of the job, for the gang provider Auto.
-std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds,
-                              const std::map<std::string, std::string>& labels = {});
+// default and is not built: NotImplemented. Gang providers: operator/gang.
+std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds);
 // Default tiers that are not built and act as disabled, for the message of Accepted: "regroup".
 std::vector<std::string> tiers_not_built(const JobSpec& spec);
 

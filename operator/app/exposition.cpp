@@ -91,7 +91,9 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     const api::PipelineJob& job = *facts.job;
     const api::PlanStatus& plan = job.status.plan;
     add_conditions(condition, job);
-    add(restarts, with(labels_of(job), "reason", "WorkerLost"), job.status.restarts);
+    for (const auto& each : job.status.restart_reasons) {
+      add(restarts, with(labels_of(job), "reason", each.reason), each.count);
+    }
     if (plan.revision > 0) {
       add(revision, labels_of(job), static_cast<double>(plan.revision));
       add(applied, labels_of(job), static_cast<double>(plan.applied_revision));

@@ -190,6 +190,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   out.adaptation = memory.adaptation;
   out.template_check = memory.template_check;
   out.profile = memory.profile;
+  out.gang = memory.gang;
   out.now = parts_.clock.system_now();
   out.leading_since = options_.leading_since().value_or(out.now);
   return out;

@@ -9,6 +9,7 @@
 
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
+#include "operator/controller/executor_pass.h"
 #include "operator/controller/pass_log.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
@@ -21,7 +22,7 @@ using kube::ApiError;
 
 constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // operator.md 5, slow start
 constexpr int kDryRunAttempt = 9999;                      // a name that no pod has
-constexpr auto kOwner = "weir-operator", kReportOwner = "weir-operator-report";
+constexpr auto kReportOwner = "weir-operator-report";
 
 // Runs each(i) for i in 0..count-1 on at most kParallel threads of its own.
 void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each) {
@@ -36,27 +37,20 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each
 }
 
 const char* name_of(const reconcile::Action& action) {
-  static constexpr const char* kNames[] = {
-      "PatchStatus",         "PatchReport",   "DryRunPods",
-      "ReadProfile",         "CreateService", "ApplyControlConfigMap",
-      "CreatePods",          "DeletePod",     "CreatePlan",
-      "DeletePlan",          "EmitEvent",     "DeleteJob",
-      "KeepAdaptationState", "RequeueAfter"};
+  static constexpr const char* kNames[] = {"PatchStatus",     "PatchReport",
+                                           "DryRunPods",      "ReadProfile",
+                                           "CreateService",   "ApplyControlConfigMap",
+                                           "ApplyGangObject", "DeleteGangObject",
+                                           "CreatePods",      "OpenGate",
+                                           "DeletePod",       "CreatePlan",
+                                           "DeletePlan",      "EmitEvent",
+                                           "DeleteJob",       "KeepAdaptationState",
+                                           "RequeueAfter"};
   static_assert(std::size(kNames) == std::variant_size_v<reconcile::Action>);
   return kNames[action.index()];
 }
 
 }  // namespace
-
-struct Executor::Pass {
-  const cache::JobView& view;
-  const api::PipelineJob& job;
-  const std::string key;
-  JobMemory& memory;
-  Executed result;
-  std::mutex mutex;  // guards conflicts while pods are made in parallel
-  std::vector<std::string> conflicts;
-};
 
 Executed Executor::run(const cache::JobView& view, JobMemory& memory,
                        const std::vector<reconcile::Action>& actions) {

@@ -53,7 +53,10 @@ class Executor {
   Error carry_out(Pass& pass, const reconcile::ReadProfile& action);
   Error carry_out(Pass& pass, const reconcile::CreateService& action);
   Error carry_out(Pass& pass, const reconcile::ApplyControlConfigMap& action);
+  Error carry_out(Pass& pass, const reconcile::ApplyGangObject& action);
+  Error carry_out(Pass& pass, const reconcile::DeleteGangObject& action);
   Error carry_out(Pass& pass, const reconcile::CreatePods& action);
+  Error carry_out(Pass& pass, const reconcile::OpenGate& action);
   Error carry_out(Pass& pass, const reconcile::DeletePod& action);
   Error carry_out(Pass& pass, const reconcile::CreatePlan& action);
   Error carry_out(Pass& pass, const reconcile::DeletePlan& action);
@@ -62,6 +65,7 @@ class Executor {
   Error carry_out(Pass& pass, const reconcile::KeepAdaptationState& action);
   Error carry_out(Pass& pass, const reconcile::RequeueAfter& action);
 
+  Error find_gang(Pass& pass, std::string& uid, bool& foreign);
   Error create_pod(Pass& pass, const api::PodInput& input);
   Error dry_run_group(Pass& pass, const api::PodInput& input, reconcile::TemplateCheck& check);
   // After 409 AlreadyExists: ours already (nothing to do), or whose it is.

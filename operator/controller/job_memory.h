@@ -23,6 +23,7 @@ struct JobMemory {
   std::optional<reconcile::ProfileView> profile;
   SteadyTime profile_read{};
   std::string replan_seen;  // annotation weir.dev/replan at the time the profile was read
+  reconcile::GangView gang;
   // A Service of our name that is not ours, seen when ours could not be made.
   std::optional<std::string> foreign_service_owner;
   SteadyTime foreign_seen{};

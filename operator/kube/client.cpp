@@ -235,6 +235,10 @@ const Resource& crds() {
   static const Resource resource{"apiextensions.k8s.io", "v1", "customresourcedefinitions"};
   return resource;
 }
+const Resource& volcano_pod_groups() {
+  static const Resource resource{"scheduling.volcano.sh", "v1beta1", "podgroups"};
+  return resource;
+}
 
 std::unique_ptr<Client> make_client(http::Transport& transport, TokenSource& token, Clock& clock,
                                     ClientOptions options) {

@@ -44,6 +44,7 @@ const Resource& events();  // events.k8s.io/v1
 const Resource& pipeline_jobs();
 const Resource& token_reviews();
 const Resource& crds();
+const Resource& volcano_pod_groups();
 
 const Resource& access_reviews();  // SelfSubjectAccessReview
 

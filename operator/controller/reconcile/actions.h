@@ -29,9 +29,19 @@ struct DryRunPods {
 struct ReadProfile {};  // GET of the profile ConfigMap; fills Snapshot.profile
 struct CreateService {};
 struct ApplyControlConfigMap {};
+struct ApplyGangObject {
+  std::string object;  // JSON, a server-side apply body
+};
+struct DeleteGangObject {};
 struct CreatePods {
   std::vector<api::PodInput> pods;
 };  // slow start: 1, 2, 4, ... 64
+// A gated pod gets its node, as nodeSelector kubernetes.io/hostname: the only tightening that a
+// merge patch can add without repeating the user's affinity.
+struct OpenGate {
+  std::string pod, resource_version, hostname;
+  std::vector<std::string> gates_left;
+};
 struct DeletePod {
   std::string name, uid, why;
 };
@@ -53,7 +63,8 @@ struct RequeueAfter {
 };
 
 using Action = std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, CreateService,
-                            ApplyControlConfigMap, CreatePods, DeletePod, CreatePlan, DeletePlan,
-                            EmitEvent, DeleteJob, KeepAdaptationState, RequeueAfter>;
+                            ApplyControlConfigMap, ApplyGangObject, DeleteGangObject, CreatePods,
+                            OpenGate, DeletePod, CreatePlan, DeletePlan, EmitEvent, DeleteJob,
+                            KeepAdaptationState, RequeueAfter>;
 
 }  // namespace weir::reconcile

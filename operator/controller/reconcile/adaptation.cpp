@@ -200,6 +200,12 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   }
   input.boundary_bytes = costs.boundary_bytes;
   input.cap_max = caps_by_memory(costs, input.micro_batches, cluster.memory_reserve);
+  for (const auto& limit : pass.status.memory_limits) {
+    const auto stage = static_cast<std::size_t>(limit.stage);
+    if (limit.stage < 0 || stage >= input.cap_max.size() || limit.in_flight_cap <= 0) continue;
+    for (auto s = stage; s < input.cap_max.size(); ++s)
+      input.cap_max[s] = std::min(input.cap_max[s], limit.in_flight_cap);
+  }
   input.rates = pass.estimates.rates;
   fill_untimed_links(pass, cluster, input.rates);
   input.other_sizes = other_sizes(pass, model, cluster, costs, input);

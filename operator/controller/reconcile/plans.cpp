@@ -102,6 +102,19 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   return plan;
 }
 
+// A restart without a checkpoint loses what was trained.
+void tell_lost_progress(Pass& pass) {
+  if (pass.snapshot.members->body.last_checkpoint_step > 0) return;
+  const std::int64_t lost =
+      std::max(pass.job().report.step, pass.snapshot.report ? pass.snapshot.report->body.step : 0);
+  if (lost == 0) return;
+  pass.event("Warning", "ProgressLost",
+             "no checkpoint: training starts again at step 0 of " + std::to_string(lost) +
+                 " completed ones" +
+                 (pass.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
+             "Restart");
+}
+
 void plan_from_scratch(Pass& pass, Trigger trigger) {
   std::string why_not;
   const auto model = model_of(pass, why_not);
@@ -114,12 +127,9 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   }
   pass.adaptation = AdaptationState{};  // what was learnt belongs to the old ranks
   Plan plan = std::move(report->plan);
-  plan.state =
-      schedule::StateMove::kCheckpoint;  // there is no checkpoint yet: every rank starts at step 0
-  if (trigger == Trigger::kRestart) {
-    pass.event("Warning", "ProgressLost", "no checkpoint: training starts again at step 0",
-               "Restart");
-  }
+  plan.state = schedule::StateMove::kCheckpoint;  // an empty directory: step 0
+  limit_caps(pass, plan);
+  if (trigger == Trigger::kRestart) tell_lost_progress(pass);
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
 
@@ -210,6 +220,27 @@ planner::Cluster cluster_of(const Pass& pass) {
   return cluster;
 }
 
+void limit_caps(const Pass& pass, Plan& plan) {
+  auto& schedule = plan.schedule;
+  const auto& wanted = pass.spec().schedule;
+  if (pass.status.memory_limits.empty() || schedule.family != schedule::Family::kKfkb ||
+      !wanted.in_flight_caps.empty())
+    return;
+  for (const auto& limit : pass.status.memory_limits) {
+    if (limit.stage < 0 || limit.stage >= plan.stage_count() || limit.in_flight_cap <= 0) continue;
+    int& cap = schedule.caps[static_cast<std::size_t>(limit.stage)];
+    cap = std::min(cap, limit.in_flight_cap);
+  }
+  for (std::size_t s = 1; s < schedule.caps.size(); ++s)
+    schedule.caps[s] = std::min(schedule.caps[s], schedule.caps[s - 1]);
+  if (wanted.k_mode != "Fixed") {
+    schedule.k = std::min(schedule.k, std::max(schedule::k_of_caps(schedule.caps), wanted.k_min));
+  }
+  const auto asked =
+      wanted.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
+  schedule.dispatch = schedule::dispatch_in_force(schedule.caps, asked);
+}
+
 void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   std::int64_t highest = pass.status.plan.revision;
   for (const auto& old : pass.snapshot.plans)
@@ -232,6 +263,9 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   const auto& restart = pass.status.last_restart_time;
   status.time = restart ? std::max(pass.now(), *restart + std::chrono::seconds(1)) : pass.now();
   pass.guarded = true;
+  if (trigger != Trigger::kInitial && trigger != Trigger::kRestart) {
+    for (auto& limit : pass.status.memory_limits) limit.plan_changed = true;
+  }
   if (trigger != Trigger::kRetune) {
     pass.event("Normal", "PlanCreated",
                "revision " + std::to_string(plan.revision) + " (" + schedule::name(trigger) +
@@ -275,7 +309,9 @@ void make_plans(Pass& pass) {
   }
   if (!contradiction(pass.spec(), *pass.plan).empty()) {
     pass.adaptation.pending.reset();
-    adopt_plan(pass, edited_plan(pass.spec(), *pass.plan), Trigger::kManual, 0);
+    Plan edited = edited_plan(pass.spec(), *pass.plan);
+    limit_caps(pass, edited);
+    adopt_plan(pass, std::move(edited), Trigger::kManual, 0);
   }
 }
 

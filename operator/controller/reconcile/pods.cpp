@@ -1,30 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pods a job needs, which there are, and which are to be created (operator.md 5).
+// Which pods a job needs, which there are, which are to be made and which to be deleted
+// (operator.md 5).
 #include <map>
+#include <set>
 
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
 namespace {
 
-// The newest attempt of each worker. Attempt and index come from our own labels, never from parsing
-// names.
-std::map<int, Slot> newest_pods(const Pass& pass) {
-  std::map<int, Slot> found;
+constexpr std::chrono::seconds kGoneAfterGrace{10};  // the kubelet kills at the end of the grace
+
+std::string label_of(const api::Pod& pod, const char* key) {
+  const auto found = pod.meta.labels.find(key);
+  return found == pod.meta.labels.end() ? "" : found->second;
+}
+
+// "job-gpu-3" of "job-gpu-3-2", whose label says attempt 2; "" = not a pod of ours.
+std::string stem_of(const api::Pod& pod) {
+  const std::string attempt = label_of(pod, "weir.dev/attempt");
+  if (attempt.empty()) return "";
+  if (attempt == "0") return pod.meta.name;
+  const std::string& name = pod.meta.name;
+  if (!name.ends_with("-" + attempt)) return "";
+  return name.substr(0, name.size() - attempt.size() - 1);
+}
+
+// The newest attempt of each slot, by the name of its attempt 0.
+std::map<std::string, Slot> newest_pods(const Pass& pass) {
+  std::map<std::string, Slot> found;
   for (const auto& pod : pass.snapshot.pods) {
-    const auto& labels = pod->meta.labels;
-    const auto index = labels.find("weir.dev/worker-index");
-    const auto attempt = labels.find("weir.dev/attempt");
-    if (index == labels.end() || attempt == labels.end()) continue;
     if (pod->meta.owner_uid != pass.job().meta.uid) continue;
-    Slot& slot = found[std::atoi(index->second.c_str())];
-    const int number = std::atoi(attempt->second.c_str());
+    const std::string stem = stem_of(*pod);
+    if (stem.empty()) continue;
+    Slot& slot = found[stem];
+    const int number = std::atoi(label_of(*pod, "weir.dev/attempt").c_str());
     if (number + 1 > slot.next_attempt) {
       slot.next_attempt = number + 1;
       slot.pod = pod;
     }
   }
   return found;
+}
+
+// A name may be taken by another group: "g" 1 attempt 2 and "g-1" 2 are both "job-g-1-2".
+void skip_taken_names(const Pass& pass, Slot& slot) {
+  const auto taken = [&](const std::string& name) {
+    return std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
+                       [&](const auto& pod) { return pod->meta.name == name; });
+  };
+  while (taken(
+      api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, slot.next_attempt))) {
+    ++slot.next_attempt;
+  }
 }
 
 api::PodInput input_of(const Pass& pass, const Slot& slot) {
@@ -38,21 +66,43 @@ api::PodInput input_of(const Pass& pass, const Slot& slot) {
   input.coordinator = api::pod_name(pass.job().meta.name, first.group, first.index_in_group, 0) +
                       "." + pass.job().meta.name + ":7070";
   input.control_url = pass.snapshot.control_url;
+  input.generation = pass.status.pod_generation;
+  for (const auto& avoided : pass.status.avoided_nodes) input.avoided_nodes.push_back(avoided.node);
+  auto marks = gang::marks(pass.provider, pass.job(), slot.group, input.workers);
+  input.labels = std::move(marks.labels);
+  input.annotations = std::move(marks.annotations);
+  input.scheduler_name = std::move(marks.scheduler_name);
+  input.gates = gates_of(pass.spec());
   return input;
 }
 
-// A worker that failed before it ever ran a step waits longer each time (operator.md 6.4).
-std::optional<Time> not_before(const Pass& pass, const Slot& slot) {
-  const auto& last = pass.status.last_restart_time;
-  if (!slot.pod || !last) return std::nullopt;
+const Failure* failure_of(const Pass& pass, const Slot& slot) {
   for (const auto& failure : pass.failures) {
-    if (failure.slot->worker_index != slot.worker_index || failure.in_plan || failure.disruption)
-      continue;
-    const int doubling = std::min(std::max(pass.status.restart_budget_used - 1, 0), 16);
-    return *last + std::min<std::chrono::seconds>(pass.tunables.restart_backoff * (1 << doubling),
-                                                  pass.tunables.restart_backoff_cap);
+    if (failure.slot == &slot) return &failure;
   }
-  return std::nullopt;
+  return nullptr;
+}
+
+// Does the slot want a new pod now?
+bool wants_pod(const Pass& pass, const Slot& slot) {
+  if (const Failure* failure = failure_of(pass, slot)) return failure->recorded;
+  if (!slot.pod) return true;
+  // A worker that is done while the coordinator still finishes is no reason for a new pod.
+  return slot.pod->phase != "Succeeded" && (pod_ended(*slot.pod) || slot.pod->meta.deleting);
+}
+
+// A job that fails before it completes a step waits longer each time (operator.md 6.4).
+std::optional<Time> not_before(const Pass& pass) {
+  const auto& last = pass.status.last_restart_time;
+  if (!last || pass.status.restart_streak == 0) return std::nullopt;
+  constexpr int kMostDoublings = 16;  // far above the cap
+  const int doublings = std::min(pass.status.restart_streak - 1, kMostDoublings);
+  return *last + std::min<std::chrono::seconds>(pass.tunables.restart_backoff * (1 << doublings),
+                                                pass.tunables.restart_backoff_cap);
+}
+
+bool replaced_by_restart(const Pass& pass, const api::Pod& pod) {
+  return pass.status.last_restart_scope == "Job" && generation_of(pod) < pass.status.pod_generation;
 }
 
 }  // namespace
@@ -61,35 +111,95 @@ bool pod_ended(const api::Pod& pod) {
   return pod.phase == "Failed" || pod.phase == "Succeeded";
 }
 
-void find_slots(Pass& pass) {
+int generation_of(const api::Pod& pod) {
+  const auto found = pod.meta.annotations.find(api::kPodGeneration);
+  return found == pod.meta.annotations.end() ? 0 : std::atoi(found->second.c_str());
+}
+
+const api::Node* node_of(const Pass& pass, const std::string& name) {
+  for (const auto& node : pass.snapshot.nodes) {
+    if (node->meta.name == name) return node.get();
+  }
+  return nullptr;
+}
+
+bool still_there(const Pass& pass, const api::Pod& pod) {
+  if (pod_ended(pod)) return false;
+  if (!pod.meta.deleting) return true;
+  const api::Node* node = node_of(pass, pod.node);
+  if (node != nullptr && !node->ready) return false;
+  return pass.now() < *pod.meta.deleting + kGoneAfterGrace;
+}
+
+bool remove_all_pods(Pass& pass, const std::string& why) {
+  bool none = true;
+  for (const auto& pod : pass.snapshot.pods) {
+    if (!still_there(pass, *pod)) continue;
+    none = false;
+    if (pod->meta.deleting) {
+      pass.wake_at(*pod->meta.deleting + kGoneAfterGrace);
+    } else {
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid, why});
+    }
+  }
+  return none;
+}
+
+// Worker indices are counted replica by replica, so that they stay when replicas come or go.
+void find_slots(Pass& pass, int data_parallel) {
   auto found = newest_pods(pass);
   int worker = 0;
-  for (const auto& group : pass.spec().worker_groups) {
-    for (int i = 0; i < group.count * pass.spec().data_parallel; ++i) {
-      Slot slot = std::move(found[worker]);
-      slot.group = group.name;
-      slot.index_in_group = i;
-      slot.worker_index = worker++;
-      pass.slots.push_back(std::move(slot));
+  for (int replica = 0; replica < data_parallel; ++replica) {
+    for (const auto& group : pass.spec().worker_groups) {
+      for (int i = 0; i < group.count; ++i) {
+        const int index = replica * group.count + i;
+        Slot slot = std::move(found[api::pod_name(pass.job().meta.name, group.name, index, 0)]);
+        slot.group = group.name;
+        slot.index_in_group = index;
+        slot.worker_index = worker++;
+        skip_taken_names(pass, slot);
+        pass.slots.push_back(std::move(slot));
+      }
     }
   }
 }
 
 void create_pods(Pass& pass) {
+  // Restart of scope Job: the old processes must be gone before the new ones come, on the same
+  // names and devices.
+  for (const auto& pod : pass.snapshot.pods) {
+    if (!replaced_by_restart(pass, *pod) || !still_there(pass, *pod)) continue;
+    if (pod->meta.deleting) pass.wake_at(*pod->meta.deleting + kGoneAfterGrace);
+    return;
+  }
+  const auto earliest = not_before(pass);
   CreatePods create;
   for (const auto& slot : pass.slots) {
-    const bool needed = !slot.pod || pod_ended(*slot.pod) || slot.pod->meta.deleting;
-    if (!needed) continue;
-    // A worker that is done while the coordinator still finishes is no reason for a new pod.
-    if (slot.pod && slot.pod->phase == "Succeeded") continue;
-    const auto earliest = not_before(pass, slot);
-    if (earliest && *earliest > pass.now()) {
+    if (!wants_pod(pass, slot)) continue;
+    const bool first = !slot.pod && slot.next_attempt == 0 && pass.plan == nullptr;
+    if (!first && earliest && *earliest > pass.now()) {
       pass.wake_at(*earliest);
       continue;
     }
     create.pods.push_back(input_of(pass, slot));
   }
   if (!create.pods.empty()) pass.act(std::move(create));
+}
+
+void delete_pods(Pass& pass) {
+  std::set<std::string> newest;
+  for (const auto& slot : pass.slots) {
+    if (slot.pod) newest.insert(slot.pod->meta.uid);
+  }
+  for (const auto& pod : pass.snapshot.pods) {
+    if (pod_ended(*pod) || pod->meta.deleting) continue;
+    const bool old_attempt = !newest.contains(pod->meta.uid);
+    if (old_attempt) {
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "another pod has taken its place"});
+    } else if (replaced_by_restart(pass, *pod)) {
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
+    }
+  }
 }
 
 }  // namespace weir::reconcile

@@ -36,8 +36,11 @@ std::vector<Action> finish(Pass& pass) {
   return std::move(pass.actions);
 }
 
-// After the end: pods by policy, then the job itself by TTL.
+// After the end: pods by policy, the gang's object, then the job itself by TTL.
 std::vector<Action> clean_up(Pass& pass) {
+  const auto provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
+  pass.provider = pass.status.gang_provider.empty() ? gang::Provider::kNone : provider;
+  delete_gang(pass);
   const std::string& policy = pass.spec().cleanup_policy;
   for (const auto& pod : pass.snapshot.pods) {
     const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
@@ -65,8 +68,13 @@ std::vector<Action> clean_up(Pass& pass) {
 // fetched first.
 bool check_acceptance(Pass& pass) {
   const auto scrape = static_cast<int>(pass.tunables.scrape_interval.count());
-  if (const auto refusal = api::refuse(pass.spec(), scrape, pass.job().meta.labels)) {
+  if (const auto refusal = api::refuse(pass.spec(), scrape)) {
     refuse_job(pass, refusal->reason, refusal->message);
+    return false;
+  }
+  const auto gang = gang::choose(pass.job(), pass.status.gang_provider);
+  if (gang.refusal) {
+    refuse_job(pass, gang.refusal->reason, gang.refusal->message);
     return false;
   }
   const std::string hash = api::template_hash(pass.job());
@@ -95,7 +103,19 @@ bool check_acceptance(Pass& pass) {
     refuse_job(pass, "NameConflict", "Service " + pass.job().meta.name + " exists and is not ours");
     return false;
   }
+  if (!pass.status.template_hash.empty() && pass.status.template_hash != hash &&
+      std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
+                  [](const auto& pod) { return !pod_ended(*pod); })) {
+    pass.event("Normal", "TemplateChangePending",
+               "pods made from now on follow the edited template; running ones stay as they are",
+               "Validate");
+  }
   pass.status.template_hash = hash;
+  pass.status.data_parallel = pass.spec().data_parallel;
+  if (pass.status.gang_provider.empty() && gang.provider != gang::Provider::kNone) {
+    pass.event("Normal", "GangProviderChosen", gang::name(gang.provider), "Validate");
+  }
+  pass.status.gang_provider = gang::name(gang.provider);
   std::string note = "the job can run";
   const auto tiers = api::tiers_not_built(pass.spec());
   for (std::size_t i = 0; i < tiers.size(); ++i)
@@ -119,7 +139,35 @@ void find_plans(Pass& pass) {
   pass.plan = pass.refused ? applied : pass.newest;
 }
 
+// Everything about the pods and plans of a job that is to run.
+void run(Pass& pass, bool accepted) {
+  if (handle_release(pass)) return view_conditions(pass);
+  if (handle_failures(pass) || handle_deadlines(pass)) return view_report(pass);
+  delete_pods(pass);
+  if (accepted) {
+    create_pods(pass);
+    make_plans(pass);
+  }
+  view_conditions(pass);
+  if (accepted) open_gates(pass);
+  adapt(pass);
+  view_report(pass);
+}
+
 }  // namespace
+
+void apply_gang(Pass& pass) {
+  const auto object = gang::encode_object(pass.provider, pass.job(), pass.status.data_parallel);
+  const GangView& gang = pass.snapshot.gang;
+  if (object && (!gang.known || gang.object != *object)) pass.act(ApplyGangObject{*object});
+}
+
+void delete_gang(Pass& pass) {
+  const GangView& gang = pass.snapshot.gang;
+  const bool has_object =
+      gang::encode_object(pass.provider, pass.job(), pass.status.data_parallel).has_value();
+  if (has_object && (!gang.known || !gang.object.empty())) pass.act(DeleteGangObject{});
+}
 
 void refuse_job(Pass& pass, const std::string& reason, const std::string& message) {
   const auto* before = api::find_condition(pass.job().status.conditions, "Accepted");
@@ -139,33 +187,36 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   pass.adaptation = snapshot.adaptation;
   if (ended(pass)) return clean_up(pass);
   find_plans(pass);
-  pass.status.data_parallel = pass.spec().data_parallel;
   pass.status.selector = "weir.dev/job-name=" + pass.job().meta.name;
-  pass.status.gang_provider = "None";
   if (!pass.status.start_time) pass.status.start_time = pass.now();
 
+  // Not accepted: no pods are created, running ones go on, in the size that was accepted.
   const bool accepted = check_acceptance(pass);
-  find_slots(pass);
+  pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
+  find_slots(pass, std::max(1, pass.status.data_parallel));
+  if (pass.slots.empty()) {
+    view_conditions(pass);
+    return finish(pass);
+  }
+  if (handle_end(pass)) {
+    view_report(pass);
+    return finish(pass);
+  }
+  if (handle_suspend(pass)) {
+    view_acceptance(pass);
+    view_report(pass);
+    return finish(pass);
+  }
   const bool started = std::any_of(pass.slots.begin(), pass.slots.end(),
                                    [](const Slot& slot) { return slot.pod != nullptr; });
-  // Not accepted: no pods are created, running ones go on.
   if (!accepted && !started) {
     view_conditions(pass);
     return finish(pass);
   }
   if (!snapshot.service_exists) pass.act(CreateService{});
   if (snapshot.control_ca != snapshot.ca_bundle) pass.act(ApplyControlConfigMap{});
-  if (handle_end(pass) || handle_failures(pass)) {
-    view_progress(pass);
-    return finish(pass);
-  }
-  if (accepted) {
-    create_pods(pass);
-    make_plans(pass);
-  }
-  view_conditions(pass);
-  adapt(pass);
-  view_progress(pass);
+  if (accepted) apply_gang(pass);
+  run(pass, accepted);
   return finish(pass);
 }
 

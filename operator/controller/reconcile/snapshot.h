@@ -63,6 +63,12 @@ struct ProfileView {
   std::string text, error;  // error set: missing or unreadable, with the name
 };
 
+// The object of the gang provider, as far as this leader knows.
+struct GangView {
+  bool known = false;  // written or deleted by this leader
+  std::string object;  // JSON as it was written; "" = deleted
+};
+
 struct Snapshot {
   std::shared_ptr<const api::PipelineJob> job;
   std::vector<std::shared_ptr<const api::Pod>> pods;
@@ -77,7 +83,8 @@ struct Snapshot {
   AdaptationState adaptation;
   std::optional<TemplateCheck> template_check;
   std::optional<ProfileView> profile;  // only with source ConfigMap
-  std::string ca_bundle;               // what <job>-control must hold now
+  GangView gang;
+  std::string ca_bundle;  // what <job>-control must hold now
   Time now{};
   Time leading_since{};  // a new leader waits before it judges silence
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users see: conditions, counts and progress (api.md 6).
-#include <cmath>
 #include <limits>
 
 #include "operator/controller/reconcile/pass.h"
@@ -38,39 +37,40 @@ void view_groups(Pass& pass) {
   }
 }
 
-int registered_workers(const Pass& pass) {
-  if (!pass.snapshot.members) return 0;
-  int count = 0;
-  for (const auto& slot : pass.slots) {
-    const auto& members = pass.snapshot.members->body.members;
-    count += slot.pod && !pod_ended(*slot.pod) &&
-             std::any_of(members.begin(), members.end(),
-                         [&](const auto& m) { return m.pod_uid == slot.pod->meta.uid; });
+const api::PodCondition* unscheduled(const Slot& slot) {
+  if (!slot.pod) return nullptr;
+  for (const auto& condition : slot.pod->conditions) {
+    if (condition.type == "PodScheduled" && condition.status == "False") return &condition;
   }
-  return count;
+  return nullptr;
 }
 
 void view_scheduled(Pass& pass) {
+  if (pass.status.scheduling_retry) return;  // says SchedulingTimedOut until pods are made again
   std::string why;
   int missing = 0;
+  bool gated = false;
   for (const auto& slot : pass.slots) {
     if (scheduled(slot)) continue;
     ++missing;
-    if (slot.pod && why.empty()) why = pending_reason(*slot.pod);
+    const auto* condition = unscheduled(slot);
+    gated = gated || (condition != nullptr && condition->reason == "SchedulingGated");
+    if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(*slot.pod);
+    if (why == slot.group + ": ") why.clear();
   }
   if (missing == 0)
     return pass.set("PodsScheduled", "True", "AllScheduled", "all pods have a node");
   const std::string count =
       std::to_string(missing) + " of " + std::to_string(pass.slots.size()) + " pods have no node";
   if (why.empty()) return pass.set("PodsScheduled", "Unknown", "Unschedulable", count + " yet");
+  if (gated && pass.provider == gang::Provider::kKueue) {
+    return pass.set("PodsScheduled", "False", "WaitingForQuota", count + ": " + why);
+  }
   if (!pass.is("PodsScheduled", "False")) pass.event("Warning", "Unschedulable", why, "Schedule");
-  pass.set("PodsScheduled", "False", "Unschedulable", count + ": " + why);
-}
-
-// Silence alone kills nothing: Unknown after member_silent (operator.md 6).
-bool silent(const Pass& pass) {
-  return pass.snapshot.report &&
-         pass.now() - pass.snapshot.report->received > pass.tunables.member_silent;
+  // Volcano holds all pods back until the whole group fits.
+  const bool gang =
+      pass.provider == gang::Provider::kVolcano && pass.status.worker_groups.front().scheduled == 0;
+  pass.set("PodsScheduled", "False", gang ? "WaitingForGang" : "Unschedulable", count + ": " + why);
 }
 
 void view_workers(Pass& pass) {
@@ -90,16 +90,6 @@ void view_workers(Pass& pass) {
         std::to_string(registered) + " of " + std::to_string(wanted) + " workers have registered";
     if (pulling) return pass.set("WorkersReady", "False", "Pulling", text);
     if (starting) return pass.set("WorkersReady", "False", "Starting", text);
-    const auto* scheduled = api::find_condition(pass.status.conditions, "PodsScheduled");
-    const auto timeout = std::chrono::seconds(pass.spec().startup_timeout_seconds);
-    if (scheduled != nullptr && scheduled->status == "True" &&
-        pass.now() > scheduled->since + timeout) {
-      return pass.set("WorkersReady", "False", "StartupTimedOut",
-                      text + " after startupTimeoutSeconds " +
-                          std::to_string(pass.spec().startup_timeout_seconds));
-    }
-    if (scheduled != nullptr && scheduled->status == "True")
-      pass.wake_at(scheduled->since + timeout);
     return pass.set("WorkersReady", "False", "WaitingForRegistration",
                     text + "; workers must reach " + pass.snapshot.control_url +
                         " and port 7070 of the coordinator");
@@ -176,75 +166,20 @@ void view_plan(Pass& pass) {
   }
 }
 
-void view_network(Pass& pass) {
-  using estimator::Freshness;
-  const auto& estimates = pass.estimates;
-  const bool off = pass.spec().adaptation.mode == "Off";
-  if (off) {
-    pass.set("NetworkMetricsAvailable", "False", "Disabled", "adaptation.mode is Off");
-  } else if (estimates.freshness == Freshness::kFresh) {
-    pass.set("NetworkMetricsAvailable", "True", "Fresh",
-             std::to_string(estimates.links.size()) + " link directions measured");
-  } else if (pass.status.plan.applied_revision == 0) {
-    pass.set("NetworkMetricsAvailable", "Unknown", estimator::name(estimates.freshness),
-             "training has not started");
-  } else {
-    if (pass.is("NetworkMetricsAvailable", "True")) {
-      pass.event("Warning", "MetricsUnavailable",
-                 std::string(estimator::name(estimates.freshness)) + ": " + estimates.detail,
-                 "Adapt");
-    }
-    pass.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
-             estimates.detail);
-  }
-  const estimator::LinkEstimate* slow = nullptr;
-  for (const auto& link : estimates.links) {
-    if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
-  }
-  if (slow != nullptr) {
-    const std::string text = "link " + slow->from_node + "->" + slow->to_node + " " +
-                             bits_per_second(slow->now) + " of " + bits_per_second(slow->baseline);
-    if (!pass.is("Degraded", "True")) pass.event("Warning", "NetworkContended", text, "Observe");
-    return pass.set("Degraded", "True", "NetworkContended", text);
-  }
-  const auto* degraded = api::find_condition(pass.status.conditions, "Degraded");
-  if (degraded != nullptr && degraded->status == "True" && degraded->reason == "NetworkContended") {
-    pass.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
-               "Observe");
-  }
-  if (degraded == nullptr || degraded->reason != "PredictedGainMissed" || pass.adaptation.pending) {
-    pass.set("Degraded", pass.status.plan.applied_revision == 0 ? "Unknown" : "False", "AsPlanned",
-             "");
-  }
-}
-
-// The coordinator reports, and the step stands still for the progress deadline.
-bool stalled(Pass& pass) {
-  const auto& report = pass.snapshot.report;
-  if (!report) return false;
-  auto& state = pass.adaptation;
-  if (report->body.step != state.last_step) {
-    state.last_step = report->body.step;
-    state.last_step_time = report->received;
-  }
-  const Time limit =
-      state.last_step_time + std::chrono::seconds(pass.spec().progress_deadline_seconds);
-  if (pass.now() <= limit) pass.wake_at(limit);
-  return pass.now() > limit && !silent(pass);
-}
-
 void view_ready(Pass& pass) {
   if (pass.refusal && pass.plan == nullptr)
     return pass.set("Ready", "False", "Invalid", pass.refusal->message);
   const bool restarting =
-      !pass.failures.empty() ||
+      std::any_of(pass.failures.begin(), pass.failures.end(),
+                  [](const auto& failure) { return failure.recorded; }) ||
       (pass.status.plan.applied_revision > 0 && pass.is("WorkersReady", "False") &&
        registered_workers(pass) < static_cast<int>(pass.slots.size()));
   const auto& plan = pass.status.plan;
   const auto* workers = api::find_condition(pass.status.conditions, "WorkersReady");
   if (restarting) return pass.set("Ready", "False", "Restarting", workers->message);
   if (!pass.is("PodsScheduled", "True")) {
-    return pass.set("Ready", "False", "Pending",
+    const bool queued = pass.has_reason("PodsScheduled", "WaitingForQuota");
+    return pass.set("Ready", "False", queued ? "Queued" : "Pending",
                     api::find_condition(pass.status.conditions, "PodsScheduled")->message);
   }
   if (plan.applied_revision == 0) return pass.set("Ready", "False", "Starting", workers->message);
@@ -253,17 +188,32 @@ void view_ready(Pass& pass) {
     return pass.set("Ready", "False", "Replanning",
                     "revision " + std::to_string(plan.revision) + " is being applied");
   }
-  if (stalled(pass)) {
-    return pass.set("Ready", "False", "Stalled",
-                    "no step completed for progressDeadlineSeconds " +
-                        std::to_string(pass.spec().progress_deadline_seconds));
-  }
   pass.set("Ready", "True", "Running", "training advances");
 }
 
 }  // namespace
 
-void view_conditions(Pass& pass) {
+// Silence alone kills nothing: Unknown after member_silent (operator.md 6).
+bool silent(const Pass& pass) {
+  return pass.snapshot.report &&
+         pass.now() - pass.snapshot.report->received > pass.tunables.member_silent;
+}
+
+// A worker that has ended well was registered to its last step.
+int registered_workers(const Pass& pass) {
+  int count = 0;
+  for (const auto& slot : pass.slots) {
+    if (!slot.pod || slot.pod->phase == "Failed") continue;
+    const bool done = slot.pod->phase == "Succeeded";
+    count += done || (pass.snapshot.members &&
+                      std::any_of(pass.snapshot.members->body.members.begin(),
+                                  pass.snapshot.members->body.members.end(),
+                                  [&](const auto& m) { return m.pod_uid == slot.pod->meta.uid; }));
+  }
+  return count;
+}
+
+void view_acceptance(Pass& pass) {
   for (const char* type :
        {"Accepted", "PodsScheduled", "WorkersReady", "Ready", "Degraded", "ReplanInProgress",
         "NetworkMetricsAvailable", "Suspended", "Complete", "Failed"}) {
@@ -275,7 +225,11 @@ void view_conditions(Pass& pass) {
   } else if (!pass.accepted_note.empty()) {
     pass.set("Accepted", "True", "Accepted", pass.accepted_note);
   }
-  pass.set("Suspended", "False", "Resumed", "");
+}
+
+void view_conditions(Pass& pass) {
+  view_acceptance(pass);
+  if (!pass.has_reason("Suspended", "Resumed")) pass.set("Suspended", "False", "Resumed", "");
   view_groups(pass);
   view_switch(pass);
   view_scheduled(pass);
@@ -283,60 +237,6 @@ void view_conditions(Pass& pass) {
   view_plan(pass);
   view_network(pass);
   view_ready(pass);
-}
-
-void view_progress(Pass& pass) {
-  const auto& old = pass.job().report;
-  const bool network_moved = pass.estimates.freshness == estimator::Freshness::kFresh &&
-                             pass.is("Degraded", "True") != (old.network_state == "Contended");
-  const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True");
-  if (!pass.snapshot.report) return;
-  if (old.last_report_time && !network_moved && !ended) {
-    const Time due = *old.last_report_time + pass.tunables.progress_status;
-    if (pass.now() < due) return pass.wake_at(due);
-  }
-  const auto& report = pass.snapshot.report->body;
-  api::ReportStatus view;
-  view.has_progress = true;
-  view.step = report.step;
-  view.total_steps = report.total_steps;
-  view.percentage =
-      report.total_steps > 0 ? static_cast<int>(100 * report.step / report.total_steps) : 0;
-  view.samples_per_second = number(report.samples_per_second, 1);
-  view.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
-  view.bubble_percent = percent(report.bubble_ratio);
-  if (report.samples_per_second > 0) {
-    const double left =
-        static_cast<double>(report.total_steps - report.step) * pass.spec().global_batch;
-    view.estimated_remaining_seconds = static_cast<std::int64_t>(left / report.samples_per_second);
-  }
-  view.last_step_time = report.step != old.step || !old.last_step_time
-                            ? pass.snapshot.report->received
-                            : *old.last_step_time;
-  view.last_report_time = pass.now();
-  view.sync_mode = "Exact";
-  if (pass.plan != nullptr) view.micro_batch_shares = pass.plan->micro_batches;
-  const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
-  view.network_state = !fresh ? "Unknown" : pass.is("Degraded", "True") ? "Contended" : "Healthy";
-  view.last_sample_time = pass.estimates.last_sample;
-  auto links = pass.estimates.links;
-  std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return a.now < b.now; });
-  constexpr std::size_t kWorst = 16;
-  for (const auto& link : links) {
-    if (view.worst_links.size() == kWorst || link.now <= 0) continue;
-    const bool forward = link.link.direction == estimator::Direction::kForward;
-    api::WorstLink worst;
-    worst.from_node = link.from_node;
-    worst.to_node = link.to_node;
-    worst.from_stage = forward ? link.link.boundary : link.link.boundary + 1;
-    worst.to_stage = forward ? link.link.boundary + 1 : link.link.boundary;
-    worst.bandwidth = bits_per_second(link.now);
-    worst.baseline = link.baseline > 0 ? bits_per_second(link.baseline) : "";
-    worst.since = link.since;
-    view.worst_links.push_back(std::move(worst));
-  }
-  pass.act(PatchReport{std::move(view)});
-  if (!ended) pass.wake_at(pass.now() + pass.tunables.progress_status);
 }
 
 }  // namespace weir::reconcile

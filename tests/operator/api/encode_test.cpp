@@ -125,6 +125,49 @@ TEST(EncodePod, KeepsAwayFromAvoidedNodes) {
                                               "values": ["gpu-c"]}]}])"));
 }
 
+TEST(EncodePod, MountsTheCheckpointAndGivesItsGrace) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1"},
+    "workerGroups": [{"name": "gpu", "count": 1}], "batch": {"globalBatchSize": 8},
+    "checkpoint": {"path": "/ckpt", "persistentVolumeClaim": {"claimName": "store"},
+      "intervalSteps": 50, "graceSeconds": 90}})");
+
+  const json pod = pod_of(job, first_pod());
+
+  const json trainer = pod["spec"]["containers"][0];
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_CHECKPOINT_PATH")["value"], "/ckpt");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_CHECKPOINT_INTERVAL")["value"], "50");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_GRACE_SECONDS")["value"], "90");
+  EXPECT_EQ(by_name(trainer["volumeMounts"], "weir-checkpoint")["mountPath"], "/ckpt");
+  EXPECT_EQ(by_name(pod["spec"]["volumes"], "weir-checkpoint")["persistentVolumeClaim"],
+            (json{{"claimName", "store"}}));
+  EXPECT_EQ(pod["spec"]["terminationGracePeriodSeconds"], 90);
+}
+
+TEST(EncodePod, CarriesTheMarksOfTheGangProviderAndGates) {
+  PodInput input = first_pod();
+  input.generation = 4;
+  input.labels["kueue.x-k8s.io/pod-group-name"] = "gpt";
+  input.annotations["scheduling.k8s.io/group-name"] = "gpt";
+  input.scheduler_name = "volcano";
+  input.gates = {"weir.dev/plan"};
+
+  const json pod = pod_of(plain(), input);
+
+  EXPECT_EQ(pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"], "gpt");
+  EXPECT_EQ(pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"], "gpt");
+  EXPECT_EQ(pod["metadata"]["annotations"][kPodGeneration], "4");
+  EXPECT_EQ(pod["spec"]["schedulerName"], "volcano");
+  EXPECT_EQ(pod["spec"]["schedulingGates"], json::parse(R"([{"name": "weir.dev/plan"}])"));
+}
+
+TEST(EncodeOpenGate, TakesOurGateAwayAndKeepsOthers) {
+  EXPECT_EQ(json::parse(encode_open_gate("7", "n1", {})), json::parse(R"({
+    "metadata": {"resourceVersion": "7"}, "spec": {
+      "nodeSelector": {"kubernetes.io/hostname": "n1"}, "schedulingGates": null}})"));
+  EXPECT_EQ(json::parse(encode_open_gate("7", "n1", {"x"}))["spec"]["schedulingGates"],
+            json::parse(R"([{"name": "x"}])"));
+}
+
 TEST(EncodePod, SaysWhatIsWrongWithATemplate) {
   const struct {
     const char *spec, *message;
@@ -181,6 +224,16 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
                  .stages = {{0, 1, 0, 3, 4, "gpu", "n1"}}};
   status.retune_last_change = Time{std::chrono::seconds(7)};
   status.retune_cooldown_seconds = 60;
+  status.suspended_seconds = 30;
+  status.restart_streak = 1;
+  status.pod_generation = 3;
+  status.last_restart_reason = "OutOfMemory";
+  status.last_restart_scope = "Worker";
+  status.restart_reasons = {{"Crashed", 1}, {"OutOfMemory", 1}};
+  status.avoided_nodes = {{"n3", "exit code 82", Time{std::chrono::seconds(99)}}};
+  status.memory_limits = {{"gpu", 0, 3, true}};
+  status.scheduling_timeouts = 2;
+  status.scheduling_retry = Time{std::chrono::seconds(98)};
 
   const std::string body = encode_status(job, status, true);
 
@@ -199,6 +252,7 @@ TEST(EncodeReportStatus, ReadsBackEqual) {
   status.percentage = 12;
   status.samples_per_second = "361";
   status.estimated_remaining_seconds = 67;
+  status.last_checkpoint_step = 10;
   status.network_state = "Contended";
   status.worst_links = {{"gpu-a", "gpu-b", "2.3Gbit/s", "9.1Gbit/s", "0.4", 1, 2, Time{}}};
   status.sync_mode = "Exact";

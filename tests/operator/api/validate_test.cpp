@@ -24,7 +24,6 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
     std::function<void(JobSpec&)> edit;
     const char *reason, *start;
   } cases[] = {
-      {[](JobSpec& s) { s.suspend = true; }, "NotImplemented", "suspend: true"},
       {[](JobSpec& s) { s.data_parallel = 2; }, "NotImplemented", "parallelism.dataParallel: 2"},
       {[](JobSpec& s) { s.worker_groups[0].ranks_per_worker = 8; }, "NotImplemented",
        "workerGroups[w].ranksPerWorker: 8"},
@@ -37,18 +36,15 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
        "adaptation.metrics.source: Direct"},
       {[](JobSpec& s) { s.adaptation.window_seconds = 19; }, "InvalidSpec",
        "adaptation.metrics.windowSeconds: 19 is below 4 scrape intervals of 5 s"},
-      {[](JobSpec& s) { s.placement_mode = "Pinned"; }, "NotImplemented", "placement.mode: Pinned"},
-      {[](JobSpec& s) { s.gang_provider = "KAI"; }, "GangProviderUnavailable",
-       "scheduling.gang.provider: KAI"},
-      {[](JobSpec& s) { s.scheduler_name = "volcano"; }, "GangProviderUnavailable",
-       "scheduling.gang.provider: Volcano"},
+      {[](JobSpec& s) { s.placement_mode = "Solver"; }, "NotImplemented", "placement.mode: Solver"},
       {[](JobSpec& s) { s.network_interface = "ib0"; }, "NotImplemented", "network.interface: ib0"},
       {[](JobSpec& s) { s.transport = "NCCL"; }, "NotImplemented", "network.transport: NCCL"},
-      {[](JobSpec& s) { s.checkpoint_path = "/c"; }, "NotImplemented", "checkpoint.path: /c"},
-      {[](JobSpec& s) { s.restart_scope = "Job"; }, "NotImplemented",
-       "failurePolicy.restartScope: Job"},
-      {[](JobSpec& s) { s.failure_rules.push_back({.name = "r"}); }, "NotImplemented",
-       "failurePolicy.rules: rule r"},
+      {[](JobSpec& s) { s.restart_scope = "Node"; }, "NotImplemented",
+       "failurePolicy.restartScope: Node"},
+      {[](JobSpec& s) { s.failure_rules.push_back({.name = "r", .action = "Page"}); },
+       "NotImplemented", "failurePolicy.rules[r].action: Page"},
+      {[](JobSpec& s) { s.failure_rules.push_back({.name = "r", .action = "Restart"}); },
+       "InvalidSpec", "failurePolicy.rules[r]: has neither"},
   };
   for (const auto& c : cases) {
     JobSpec spec = plain();
@@ -58,16 +54,6 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
     EXPECT_EQ(refusal->reason, c.reason);
     EXPECT_TRUE(refusal->message.starts_with(c.start)) << refusal->message;
   }
-}
-
-TEST(Refuse, TakesTheQueueLabelForKueue) {
-  const auto refusal = refuse(plain(), 5, {{"kueue.x-k8s.io/queue-name", "q"}});
-
-  ASSERT_TRUE(refusal.has_value());
-  EXPECT_EQ(refusal->reason, "GangProviderUnavailable");
-  JobSpec none = plain();
-  none.gang_provider = "None";
-  EXPECT_FALSE(refuse(none, 5, {{"kueue.x-k8s.io/queue-name", "q"}}).has_value());
 }
 
 TEST(TiersNotBuilt, ListsRegroupUnlessItIsOff) {

@@ -13,7 +13,7 @@ JobFacts facts() {
   job->meta.name = "j";
   job->meta.namespace_name = "a";
   job->meta.uid = "u";
-  job->status.restarts = 2;
+  job->status.restart_reasons = {{"Crashed", 2}, {"NodeLost", 1}};
   job->status.conditions = {{"Ready", "True", "Running", "", 1, SystemTime{}}};
   job->status.plan.revision = 7;
   job->status.plan.applied_revision = 6;
@@ -52,7 +52,9 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   EXPECT_EQ(find(families, "weir_job_plan_applied_revision")->samples.at(0).value, 6);
   EXPECT_EQ(find(families, "weir_job_plan_k")->samples.at(0).value, 4);
   EXPECT_EQ(find(families, "weir_job_plan_predicted_step_seconds")->samples.at(0).value, 1.42);
-  EXPECT_EQ(find(families, "weir_job_restarts_total")->samples.at(0).value, 2);
+  const auto& restarts = *find(families, "weir_job_restarts_total");
+  EXPECT_EQ(value_of(restarts, "reason", "Crashed"), 2);
+  EXPECT_EQ(value_of(restarts, "reason", "NodeLost"), 1);
   const auto& condition = *find(families, "weir_job_condition");
   EXPECT_EQ(value_of(condition, "status", "True"), 1);
   EXPECT_EQ(value_of(condition, "status", "False"), 0);

@@ -103,6 +103,40 @@ TEST(Executor, CallsAForeignPodOfOurNameAConflict) {
   EXPECT_EQ(world.memory.template_check->reason, "NameConflict");
 }
 
+constexpr auto kGang = "/apis/scheduling.volcano.sh/v1beta1/namespaces/a/podgroups/j";
+constexpr auto kGangJson = R"({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup",
+  "metadata": {"name": "j", "namespace": "a", "ownerReferences":
+    [{"uid": "job-uid", "controller": true}]}})";
+
+TEST(Executor, WritesTheGangObjectAndDeletesOnlyItsOwn) {
+  World world;
+  world.run({reconcile::ApplyGangObject{kGangJson}});
+  EXPECT_TRUE(world.memory.gang.known);
+  EXPECT_EQ(world.memory.gang.object, kGangJson);
+  EXPECT_EQ(world.server.count("PATCH"), 1);
+
+  world.server.put(kGang, kGangJson);
+  EXPECT_FALSE(world.run({reconcile::DeleteGangObject{}}).error.has_value());
+  EXPECT_EQ(world.server.get(kGang), "");
+  EXPECT_EQ(world.memory.gang.object, "");
+
+  world.server.put(kGang, "{}");
+  EXPECT_FALSE(world.run({reconcile::DeleteGangObject{}}).error.has_value());
+  EXPECT_NE(world.server.get(kGang), "") << "of somebody else";
+}
+
+TEST(Executor, AGangProviderThatIsNotThereRefusesTheJob) {
+  World world;
+  world.server.fail(
+      {.match = "podgroups", .count = 2, .response = http::Response{404, {}, R"({"kind": "Status",
+                       "reason": "NotFound", "message": "no such resource"})"}});
+
+  EXPECT_TRUE(world.run({reconcile::ApplyGangObject{kGangJson}}).again);
+
+  ASSERT_TRUE(world.memory.template_check.has_value());
+  EXPECT_EQ(world.memory.template_check->reason, "GangProviderUnavailable");
+}
+
 TEST(Executor, MakesNoPodsWithAnOldLease) {
   World world;
   world.lease_fresh = false;

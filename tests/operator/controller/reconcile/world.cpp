@@ -23,6 +23,23 @@ std::string profile_json() {
          nodes + "]}";
 }
 
+void cut(Time& time) {
+  time = std::chrono::floor<std::chrono::seconds>(time);
+}
+void cut(std::optional<Time>& time) {
+  if (time) cut(*time);
+}
+
+// Times in objects have whole seconds.
+api::JobStatus as_stored(api::JobStatus status) {
+  for (auto& condition : status.conditions) cut(condition.since);
+  for (auto* time : {&status.start_time, &status.completion_time, &status.last_restart_time,
+                     &status.scheduling_retry, &status.plan.time, &status.retune_last_change})
+    cut(*time);
+  for (auto& avoided : status.avoided_nodes) cut(avoided.until);
+  return status;
+}
+
 }  // namespace
 
 World::World() {
@@ -58,16 +75,17 @@ Snapshot World::snapshot() const {
   s.report = report;
   s.adaptation = adaptation;
   s.template_check = template_check;
+  s.gang = gang;
   s.profile = profile;
   s.now = now;
-  s.leading_since = now - 1h;
+  s.leading_since = leading_since.value_or(now - 1h);
   return s;
 }
 
 void World::apply(const Action& action) {
   struct Visitor {
     World& world;
-    void operator()(const PatchStatus& a) const { world.job.status = a.status; }
+    void operator()(const PatchStatus& a) const { world.job.status = as_stored(a.status); }
     void operator()(const PatchReport& a) const { world.job.report = a.status; }
     void operator()(const DryRunPods& a) const {
       world.template_check =
@@ -79,7 +97,10 @@ void World::apply(const Action& action) {
     }
     void operator()(const CreateService&) const { world.service = true; }
     void operator()(const ApplyControlConfigMap&) const { world.control_ca = "ca"; }
+    void operator()(const ApplyGangObject& a) const { world.gang = {true, a.object}; }
+    void operator()(const DeleteGangObject&) const { world.gang = {true, ""}; }
     void operator()(const CreatePods& a) const {
+      world.last_created = a.pods;
       for (const auto& input : a.pods) {
         api::Pod pod;
         pod.meta.name =
@@ -91,14 +112,33 @@ void World::apply(const Action& action) {
         pod.meta.uid = "uid-" + std::to_string(++world.pods_created);
         pod.meta.owner_uid = world.job.meta.uid;
         pod.meta.created = world.now;
+        cut(pod.meta.created);
+        pod.meta.annotations = {{api::kPodGeneration, std::to_string(input.generation)}};
         pod.meta.labels = {{"weir.dev/worker-index", std::to_string(input.worker_index)},
                            {"weir.dev/attempt", std::to_string(input.attempt)}};
         pod.phase = "Pending";
+        pod.gates = input.gates;
+        if (!pod.gates.empty()) {
+          pod.conditions.push_back(
+              {"PodScheduled", "False", "SchedulingGated", "gated", std::nullopt});
+        }
         world.pods.push_back(pod);
       }
     }
+    void operator()(const OpenGate& a) const {
+      auto& pod = world.pod(a.pod);
+      pod.gates = a.gates_left;
+      std::erase_if(pod.conditions, [](const auto& c) { return c.reason == "SchedulingGated"; });
+      world.pinned[a.pod] = a.hostname;
+    }
     void operator()(const DeletePod& a) const {
       ++world.pods_deleted;
+      if (world.graceful) {
+        auto& pod = world.pod(a.name);
+        pod.meta.deletion_grace_seconds = 120;
+        pod.meta.deleting = world.now + 120s;
+        return;
+      }
       std::erase_if(world.pods, [&](const auto& p) { return p.meta.uid == a.uid; });
     }
     void operator()(const CreatePlan& a) const { world.plans.push_back(a.plan); }
@@ -132,12 +172,16 @@ void World::kubelets_run() {
   int i = 0;
   for (auto& pod : pods) {
     ++i;
-    if (pod.phase != "Pending") continue;
+    if (pod.phase != "Pending" || !pod.gates.empty()) continue;
     pod.phase = "Running";
     pod.node = "n" + std::to_string(i);
     pod.ips = {"10.0.0." + std::to_string(i)};
     pod.ready = pod.started = true;
   }
+}
+
+void World::kubelets_end() {
+  std::erase_if(pods, [](const auto& pod) { return pod.meta.deleting.has_value(); });
 }
 
 void World::workers_register() {
@@ -146,6 +190,7 @@ void World::workers_register() {
   view.body.job_uid = job.meta.uid;
   view.body.model = {"m", 4, "sha256:0"};
   view.body.profile_json = profile_json();
+  view.body.last_checkpoint_step = last_checkpoint;
   for (const auto& pod : pods) {
     if (pod.phase != "Running") continue;
     protocol::Member member;

@@ -30,12 +30,18 @@ class World {
   std::vector<api::Node> nodes;
   bool service = false;
   std::string control_ca;
+  GangView gang;
+  std::vector<api::PodInput> last_created;
+  std::map<std::string, std::string> pinned;  // hostname by pod
+  std::optional<Time> leading_since;          // nothing: for an hour
   Time now{std::chrono::hours(24 * 365 * 56)};
   Tunables tunables;
   std::vector<api::Event> events;
   bool job_deleted = false;
   int pods_created = 0, pods_deleted = 0;
   bool template_ok = true;
+  bool graceful = false;  // deleted pods stay until kubelets_end()
+  std::int64_t last_checkpoint = -1;
   int requeues_in_pass = 0;
 
   Snapshot snapshot() const;
@@ -45,6 +51,7 @@ class World {
   int settle(int most = 12);
 
   void kubelets_run();                                  // every pending pod gets a node and runs
+  void kubelets_end();                                  // every pod that is being deleted goes
   void workers_register();                              // every running pod registers
   void coordinator_applies();                           // the newest plan is reported as Applied
   void run();                                           // all of the above until it trains

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Status of a PipelineJob as structs (api.md 6). Two field owners write it: JobStatus is the
+// decisions and counts, ReportStatus the measurements. Pure data; JSON: status_json.cpp and
+// decode_status.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/api/objects.h"
+
+namespace weir::api {
+
+struct Condition {
+  std::string type, status, reason, message;
+  std::int64_t observed_generation = 0;
+  Time since{};  // lastTransitionTime
+  bool operator==(const Condition&) const = default;
+};
+
+struct GroupStatus {
+  std::string name, pending_reason;
+  int desired = 0, scheduled = 0, ready = 0, failed = 0;
+  bool operator==(const GroupStatus&) const = default;
+};
+
+struct StageStatus {
+  int index = 0, replicas = 1, first_layer = 0, last_layer = 0, in_flight_cap = 0;
+  std::string worker_group, node;
+  bool operator==(const StageStatus&) const = default;
+};
+
+struct PlanStatus {
+  std::int64_t revision = 0, applied_revision = 0, applied_step = 0;
+  std::string trigger, config_map;
+  int k = 0, micro_batch_size = 0, micro_batches = 0, stage_count = 0;
+  std::string predicted_step_seconds, predicted_gain_percent, measured_gain_percent;
+  std::optional<Time> time;
+  std::vector<StageStatus> stages;
+  bool operator==(const PlanStatus&) const = default;
+};
+
+struct AvoidedNode {
+  std::string node, reason;
+  Time until{};
+  bool operator==(const AvoidedNode&) const = default;
+};
+
+struct RestartCount {  // of one cause; the counter behind weir_job_restarts_total
+  std::string reason;
+  int count = 0;
+  bool operator==(const RestartCount&) const = default;
+};
+
+// A group that ran out of memory: its stage keeps at most in_flight_cap micro-batches from then on.
+struct MemoryLimit {
+  std::string group;
+  int stage = -1;             // -1: before the first plan
+  int in_flight_cap = 0;      // 0: no limit
+  bool plan_changed = false;  // since then, by more than a restart
+  bool operator==(const MemoryLimit&) const = default;
+};
+
+// Field owner weir-operator.
+struct JobStatus {
+  std::int64_t observed_generation = 0;
+  std::vector<Condition> conditions;  // ours only
+  std::optional<Time> start_time, completion_time, last_restart_time;
+  int data_parallel = 1;
+  std::string selector, workers_summary, template_hash, gang_provider;
+  std::int64_t suspended_seconds = 0;
+  int restarts = 0, restart_budget_used = 0;
+  int restart_streak = 0;  // restarts in a row without a completed step
+  // Raised by each restart, resume and release; pods carry it as annotation
+  // weir.dev/pod-generation.
+  int pod_generation = 0;
+  std::string last_restart_reason, last_restart_scope;  // scope: Worker, Job
+  std::vector<RestartCount> restart_reasons;
+  std::vector<AvoidedNode> avoided_nodes;
+  std::vector<MemoryLimit> memory_limits;
+  int scheduling_timeouts = 0;           // in a row
+  std::optional<Time> scheduling_retry;  // set: all pods are released until then
+  std::vector<GroupStatus> worker_groups;
+  PlanStatus plan;
+  std::optional<Time> retune_last_change;
+  int retune_cooldown_seconds = 0;
+  std::string last_replan_request;
+  bool operator==(const JobStatus&) const = default;
+};
+
+struct WorstLink {
+  std::string from_node, to_node, bandwidth, baseline, latency_milliseconds;
+  int from_stage = 0, to_stage = 0;
+  std::optional<Time> since;
+  bool operator==(const WorstLink&) const = default;
+};
+
+// Field owner weir-operator-report.
+struct ReportStatus {
+  std::int64_t step = 0, total_steps = 0;
+  int percentage = 0;
+  std::string samples_per_second, loss, bubble_percent;
+  std::optional<std::int64_t> estimated_remaining_seconds;
+  std::optional<Time> last_step_time, last_report_time;
+  std::optional<std::int64_t> last_checkpoint_step;
+  bool has_progress = false;
+  std::string network_state;  // Healthy, Contended, Unknown; "" = not yet
+  std::optional<Time> last_sample_time;
+  std::vector<WorstLink> worst_links;
+  std::string sync_mode;
+  std::vector<int> micro_batch_shares;
+  bool operator==(const ReportStatus&) const = default;
+};
+
+}  // namespace weir::api

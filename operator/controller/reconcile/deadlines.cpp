@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens when something takes too long: start, progress, scheduling, the whole job; and the
+// budget that an hour of progress gives back (operator.md 5 and 6).
+#include "operator/controller/reconcile/pass.h"
+#include "worker/base/random.h"
+
+namespace weir::reconcile {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr seconds kNewLeaderWaits{60};  // members come again from the coordinator
+constexpr seconds kReleaseDelay{30}, kReleaseDelayCap{600};
+
+// 30 s x 2^n, cap 600 s, full jitter (operator.md 5): two half-placed jobs must not meet again.
+seconds release_delay(const std::string& uid, int timeouts) {
+  constexpr int kMostDoublings = 8;  // above the cap
+  const seconds most = std::min<seconds>(kReleaseDelay * (1 << std::min(timeouts, kMostDoublings)),
+                                         kReleaseDelayCap);
+  const auto range = static_cast<std::uint64_t>(most.count());
+  const auto drawn = Random(mix_seed(static_cast<std::uint64_t>(timeouts), uid)).below(range);
+  return seconds(1 + static_cast<std::int64_t>(drawn));
+}
+
+bool all_in_plan(const Pass& pass) {
+  return pass.plan != nullptr &&
+         std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
+           if (!slot.pod) return false;
+           const std::string& uid = slot.pod->meta.uid;
+           const auto& idle = pass.plan->idle;
+           return std::any_of(pass.plan->ranks.begin(), pass.plan->ranks.end(),
+                              [&](const auto& rank) { return rank.pod_uid == uid; }) ||
+                  std::find(idle.begin(), idle.end(), slot.pod->meta.name) != idle.end();
+         });
+}
+
+Failure of_job(const Pass& pass, Cause cause, std::string text) {
+  return {nullptr, cause, std::nullopt, pass.now(), std::move(text), false};
+}
+
+// All pods have a node, but not all workers have registered. Those of the plan have done so once:
+// their silence is another matter.
+bool startup_timed_out(Pass& pass) {
+  const auto* scheduled = api::find_condition(pass.status.conditions, "PodsScheduled");
+  if (scheduled == nullptr || scheduled->status != "True" || !pass.failures.empty() ||
+      all_in_plan(pass) || members_complete(pass))
+    return false;
+  const Time since = std::max(scheduled->since, pass.status.last_restart_time.value_or(Time{}));
+  const Time limit = std::max(since + seconds(pass.spec().startup_timeout_seconds),
+                              pass.snapshot.leading_since + kNewLeaderWaits);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  const auto missing = pass.slots.size() - static_cast<std::size_t>(registered_workers(pass));
+  record_failure(pass,
+                 of_job(pass, Cause::kStartupTimedOut,
+                        std::to_string(missing) + " of " + std::to_string(pass.slots.size()) +
+                            " workers have not registered within startupTimeoutSeconds " +
+                            std::to_string(pass.spec().startup_timeout_seconds)),
+                 "Job", pass.now());
+  return true;
+}
+
+// The coordinator reports, and the step stands still. Silence alone is no hang: there is no second
+// witness.
+bool hangs(Pass& pass) {
+  const auto& report = pass.snapshot.report;
+  if (!report || pass.plan == nullptr || !pass.failures.empty() || !members_complete(pass))
+    return false;
+  auto& state = pass.adaptation;
+  if (report->body.step != state.last_step) {
+    state.last_step = report->body.step;
+    state.last_step_time = report->received;
+  }
+  const Time since = std::max({state.last_step_time, pass.status.plan.time.value_or(Time{}),
+                               pass.status.last_restart_time.value_or(Time{})});
+  const Time limit = since + seconds(pass.spec().progress_deadline_seconds);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  if (silent(pass)) return false;
+  record_failure(pass,
+                 of_job(pass, Cause::kNoProgress,
+                        "no step completed for progressDeadlineSeconds " +
+                            std::to_string(pass.spec().progress_deadline_seconds) + ", step " +
+                            std::to_string(report->body.step)),
+                 "Job", pass.now());
+  return true;
+}
+
+bool has_gate(const api::Pod& pod) {
+  return std::any_of(pod.conditions.begin(), pod.conditions.end(), [](const auto& condition) {
+    return condition.type == "PodScheduled" && condition.reason == "SchedulingGated";
+  });
+}
+
+// Some pods have found no node in time while training does not run: give back what the others
+// hold. A gated pod waits for a quota, not for a node.
+bool scheduling_timed_out(Pass& pass) {
+  const int timeout = pass.spec().scheduling_timeout_seconds;
+  bool gated = false, waiting = false;
+  Time newest{};
+  for (const auto& slot : pass.slots) {
+    if (!slot.pod || pod_ended(*slot.pod)) return false;
+    gated = gated || has_gate(*slot.pod);
+    waiting = waiting || slot.pod->node.empty();
+    newest = std::max(newest, slot.pod->meta.created);
+  }
+  if (!waiting) {
+    pass.status.scheduling_timeouts = 0;
+    return false;
+  }
+  if (timeout == 0 || gated) return false;
+  const Time limit = newest + seconds(timeout);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  auto& status = pass.status;
+  const seconds delay = release_delay(pass.job().meta.uid, status.scheduling_timeouts);
+  status.scheduling_timeouts += 1;
+  status.scheduling_retry = pass.now() + delay;
+  begin_generation(pass, pass.now());
+  const std::string text = "not all pods found a node within scheduling.timeoutSeconds " +
+                           std::to_string(timeout) + "; all are released and tried again in " +
+                           std::to_string(delay.count()) + " s";
+  pass.set("PodsScheduled", "False", "SchedulingTimedOut", text);
+  pass.event("Warning", "SchedulingTimedOut", text, "Schedule");
+  return true;
+}
+
+void give_budget_back(Pass& pass) {
+  if (pass.status.restart_budget_used == 0 || !pass.is("Ready", "True")) return;
+  const auto* ready = api::find_condition(pass.status.conditions, "Ready");
+  const Time due = ready->since + pass.tunables.budget_reset;
+  if (pass.now() < due) return pass.wake_at(due);
+  pass.status.restart_budget_used = 0;
+  pass.guarded = true;
+}
+
+}  // namespace
+
+bool handle_deadlines(Pass& pass) {
+  std::erase_if(pass.status.avoided_nodes,
+                [&](const auto& avoided) { return avoided.until <= pass.now(); });
+  give_budget_back(pass);
+  return scheduling_timed_out(pass) || startup_timed_out(pass) || hangs(pass);
+}
+
+bool handle_release(Pass& pass) {
+  if (!pass.status.scheduling_retry) return false;
+  const bool none_left = remove_all_pods(pass, "not all pods found a node in time");
+  if (!none_left || pass.now() < *pass.status.scheduling_retry) {
+    if (pass.now() < *pass.status.scheduling_retry) pass.wake_at(*pass.status.scheduling_retry);
+    return true;
+  }
+  pass.status.scheduling_retry.reset();
+  pass.guarded = true;
+  return true;
+}
+
+bool handle_end(Pass& pass) {
+  const auto& coordinator = pass.slots.front().pod;
+  if (coordinator && coordinator->phase == "Succeeded") {
+    const auto& report = pass.snapshot.report;
+    const std::string text =
+        report ? "all " + std::to_string(report->body.total_steps) + " steps are done"
+               : "the coordinator has finished";
+    pass.set("Complete", "True", "Succeeded", text);
+    pass.set("Ready", "False", "Complete", text);
+    // All were needed for the last step; those that ended before the coordinator were done.
+    const std::string workers = std::to_string(pass.slots.size());
+    pass.status.workers_summary = workers + "/" + workers;
+    pass.status.completion_time = pass.now();
+    pass.guarded = true;
+    pass.event("Normal", "Completed", text, "Complete");
+    return true;
+  }
+  if (!pass.spec().active_deadline_seconds || !pass.status.start_time ||
+      pass.is("Suspended", "True"))
+    return false;
+  const Time limit = *pass.status.start_time + seconds(*pass.spec().active_deadline_seconds) +
+                     seconds(pass.status.suspended_seconds);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  fail_job(pass, "DeadlineExceeded",
+           "activeDeadlineSeconds " + std::to_string(*pass.spec().active_deadline_seconds) +
+               " are over (suspended time excluded)");
+  return true;
+}
+
+}  // namespace weir::reconcile

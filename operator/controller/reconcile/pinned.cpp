@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement mode Pinned: pods are made with a scheduling gate; once all are there, each gets a node
+// and its gate is opened (operator.md 5). Nodes are taken as close together as the workers fit, by
+// placement.topologyKeys. What other jobs use is not known here: the scheduler has the last word,
+// and after a scheduling timeout the next best nodes are tried.
+#include <map>
+#include <set>
+
+#include "operator/api/resources.h"
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr auto kGate = "weir.dev/plan";
+constexpr auto kHostname = "kubernetes.io/hostname";
+constexpr std::chrono::seconds kLookAgain{30};  // nodes do not wake a job
+constexpr std::size_t kMostChoices = 16;        // for as many timeouts in a row
+
+struct Candidate {
+  const api::Node* node = nullptr;
+  api::Resources free;
+};
+using Nodes = std::vector<Candidate>;
+using Choice = std::map<const Slot*, const api::Node*>;
+
+bool gated(const Slot& slot) {
+  if (!slot.pod) return false;
+  const auto& gates = slot.pod->gates;
+  return std::find(gates.begin(), gates.end(), kGate) != gates.end();
+}
+
+const api::WorkerGroup& group_of(const Pass& pass, const Slot& slot) {
+  const auto& groups = pass.spec().worker_groups;
+  return *std::find_if(groups.begin(), groups.end(),
+                       [&](const auto& group) { return group.name == slot.group; });
+}
+
+std::string label(const api::Node& node, const std::string& key) {
+  const auto found = node.meta.labels.find(key);
+  return found == node.meta.labels.end() ? "" : found->second;
+}
+
+bool take(Candidate& candidate, const api::Resources& requests) {
+  for (const auto& [resource, wanted] : requests) {
+    const auto have = candidate.free.find(resource);
+    if (have == candidate.free.end() || have->second < wanted) return false;
+  }
+  for (const auto& [resource, wanted] : requests) candidate.free[resource] -= wanted;
+  return true;
+}
+
+// Nodes that may get a worker, close ones next to each other; without what this job's own pods
+// that run have already.
+Nodes candidates(const Pass& pass) {
+  Nodes nodes;
+  for (const auto& node : pass.snapshot.nodes) {
+    if (!node->ready || !node->schedulable || label(*node, kHostname).empty()) continue;
+    Candidate candidate{node.get(), {}};
+    for (const auto& [resource, text] : node->allocatable) {
+      if (const auto value = api::read_quantity(text)) candidate.free[resource] = *value;
+    }
+    for (const auto& slot : pass.slots) {
+      if (!slot.pod || gated(slot) || slot.pod->node != node->meta.name) continue;
+      take(candidate, api::requests_of(group_of(pass, slot)).value_or(api::Resources{}));
+    }
+    nodes.push_back(std::move(candidate));
+  }
+  const auto place = [&](const Candidate& candidate) {
+    std::vector<std::string> where;
+    for (const auto& key : pass.spec().topology_keys) where.push_back(label(*candidate.node, key));
+    where.push_back(candidate.node->meta.name);
+    return where;
+  };
+  std::sort(nodes.begin(), nodes.end(),
+            [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  return nodes;
+}
+
+bool suits(const Pass& pass, const api::WorkerGroup& group, const api::Node& node) {
+  const auto& avoided = pass.status.avoided_nodes;
+  if (std::any_of(avoided.begin(), avoided.end(),
+                  [&](const auto& each) { return each.node == node.meta.name; }))
+    return false;
+  for (const auto& [key, value] : api::node_selector_of(group)) {
+    if (label(node, key) != value) return false;
+  }
+  return api::tolerates(group, node.taints);
+}
+
+// First fit in the order of the nodes; nothing when some worker finds none.
+std::optional<Choice> fit(const Pass& pass, Nodes nodes) {
+  Choice choice;
+  for (const auto& slot : pass.slots) {
+    if (!gated(slot)) continue;
+    const auto& group = group_of(pass, slot);
+    const auto requests = api::requests_of(group).value_or(api::Resources{});
+    const auto found = std::find_if(nodes.begin(), nodes.end(), [&](Candidate& candidate) {
+      return suits(pass, group, *candidate.node) && take(candidate, requests);
+    });
+    if (found == nodes.end()) return std::nullopt;
+    choice[&slot] = found->node;
+  }
+  return choice;
+}
+
+// Domains that hold all workers, the narrowest first: nodes that agree in all topology keys, then
+// in all but the last, ... then all nodes.
+std::vector<Choice> choices(const Pass& pass) {
+  const Nodes all = candidates(pass);
+  std::vector<Choice> found;
+  for (std::size_t keys = pass.spec().topology_keys.size() + 1; keys-- > 0;) {
+    std::map<std::vector<std::string>, Nodes> domains;
+    for (const auto& candidate : all) {
+      std::vector<std::string> domain;
+      for (std::size_t k = 0; k < keys; ++k)
+        domain.push_back(label(*candidate.node, pass.spec().topology_keys[k]));
+      domains[domain].push_back(candidate);
+    }
+    for (const auto& [domain, nodes] : domains) {
+      if (found.size() == kMostChoices) return found;
+      auto choice = fit(pass, nodes);
+      if (choice && std::find(found.begin(), found.end(), *choice) == found.end())
+        found.push_back(std::move(*choice));
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> gates_of(const api::JobSpec& spec) {
+  return spec.placement_mode == "Pinned" ? std::vector<std::string>{kGate}
+                                         : std::vector<std::string>{};
+}
+
+void open_gates(Pass& pass) {
+  bool any = false;
+  for (const auto& slot : pass.slots) {
+    if (!slot.pod || pod_ended(*slot.pod) || slot.pod->meta.deleting) return;
+    any = any || gated(slot);
+  }
+  if (!any) return;
+  const auto found = choices(pass);
+  if (found.empty()) {
+    pass.set("PodsScheduled", "False", "Unschedulable",
+             "placement.mode Pinned: no set of nodes has room for all workers, of " +
+                 std::to_string(pass.snapshot.nodes.size()) + " nodes");
+    return pass.wake_at(pass.now() + kLookAgain);
+  }
+  const auto index = static_cast<std::size_t>(pass.status.scheduling_timeouts) % found.size();
+  for (const auto& slot : pass.slots) {
+    const auto node = found[index].find(&slot);
+    if (node == found[index].end()) continue;
+    OpenGate open{slot.pod->meta.name, slot.pod->meta.resource_version,
+                  label(*node->second, kHostname), slot.pod->gates};
+    std::erase(open.gates_left, kGate);
+    pass.act(std::move(open));
+  }
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measurements as users see them: the network, progress, worst links (api.md 6).
+#include <cmath>
+
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+
+void view_network(Pass& pass) {
+  using estimator::Freshness;
+  const auto& estimates = pass.estimates;
+  const bool off = pass.spec().adaptation.mode == "Off";
+  if (off) {
+    pass.set("NetworkMetricsAvailable", "False", "Disabled", "adaptation.mode is Off");
+  } else if (estimates.freshness == Freshness::kFresh) {
+    pass.set("NetworkMetricsAvailable", "True", "Fresh",
+             std::to_string(estimates.links.size()) + " link directions measured");
+  } else if (pass.status.plan.applied_revision == 0) {
+    pass.set("NetworkMetricsAvailable", "Unknown", estimator::name(estimates.freshness),
+             "training has not started");
+  } else {
+    if (pass.is("NetworkMetricsAvailable", "True")) {
+      pass.event("Warning", "MetricsUnavailable",
+                 std::string(estimator::name(estimates.freshness)) + ": " + estimates.detail,
+                 "Adapt");
+    }
+    pass.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
+             estimates.detail);
+  }
+  const estimator::LinkEstimate* slow = nullptr;
+  for (const auto& link : estimates.links) {
+    if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
+  }
+  if (slow != nullptr) {
+    const std::string text = "link " + slow->from_node + "->" + slow->to_node + " " +
+                             bits_per_second(slow->now) + " of " + bits_per_second(slow->baseline);
+    if (!pass.is("Degraded", "True")) pass.event("Warning", "NetworkContended", text, "Observe");
+    return pass.set("Degraded", "True", "NetworkContended", text);
+  }
+  const auto* degraded = api::find_condition(pass.status.conditions, "Degraded");
+  if (degraded != nullptr && degraded->status == "True" && degraded->reason == "NetworkContended") {
+    pass.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
+               "Observe");
+  }
+  if (degraded == nullptr || degraded->reason != "PredictedGainMissed" || pass.adaptation.pending) {
+    pass.set("Degraded", pass.status.plan.applied_revision == 0 ? "Unknown" : "False", "AsPlanned",
+             "");
+  }
+}
+
+void view_report(Pass& pass) {
+  const auto& old = pass.job().report;
+  const bool network_moved = pass.estimates.freshness == estimator::Freshness::kFresh &&
+                             pass.is("Degraded", "True") != (old.network_state == "Contended");
+  const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True");
+  if (!pass.snapshot.report) return;
+  if (old.last_report_time && !network_moved && !ended) {
+    const Time due = *old.last_report_time + pass.tunables.progress_status;
+    if (pass.now() < due) return pass.wake_at(due);
+  }
+  const auto& report = pass.snapshot.report->body;
+  api::ReportStatus view;
+  view.has_progress = true;
+  view.step = report.step;
+  view.total_steps = report.total_steps;
+  view.percentage =
+      report.total_steps > 0 ? static_cast<int>(100 * report.step / report.total_steps) : 0;
+  view.samples_per_second = number(report.samples_per_second, 1);
+  view.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
+  view.bubble_percent = percent(report.bubble_ratio);
+  view.last_checkpoint_step = old.last_checkpoint_step;
+  if (report.last_checkpoint_step >= 0) view.last_checkpoint_step = report.last_checkpoint_step;
+  if (report.samples_per_second > 0) {
+    const double left =
+        static_cast<double>(report.total_steps - report.step) * pass.spec().global_batch;
+    view.estimated_remaining_seconds = static_cast<std::int64_t>(left / report.samples_per_second);
+  }
+  view.last_step_time = report.step != old.step || !old.last_step_time
+                            ? pass.snapshot.report->received
+                            : *old.last_step_time;
+  view.last_report_time = pass.now();
+  view.sync_mode = "Exact";
+  if (pass.plan != nullptr) view.micro_batch_shares = pass.plan->micro_batches;
+  const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
+  view.network_state = !fresh ? "Unknown" : pass.is("Degraded", "True") ? "Contended" : "Healthy";
+  view.last_sample_time = pass.estimates.last_sample;
+  auto links = pass.estimates.links;
+  std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return a.now < b.now; });
+  constexpr std::size_t kWorst = 16;
+  for (const auto& link : links) {
+    if (view.worst_links.size() == kWorst || link.now <= 0) continue;
+    const bool forward = link.link.direction == estimator::Direction::kForward;
+    api::WorstLink worst;
+    worst.from_node = link.from_node;
+    worst.to_node = link.to_node;
+    worst.from_stage = forward ? link.link.boundary : link.link.boundary + 1;
+    worst.to_stage = forward ? link.link.boundary + 1 : link.link.boundary;
+    worst.bandwidth = bits_per_second(link.now);
+    worst.baseline = link.baseline > 0 ? bits_per_second(link.baseline) : "";
+    worst.since = link.since;
+    view.worst_links.push_back(std::move(worst));
+  }
+  pass.act(PatchReport{std::move(view)});
+  if (!ended) pass.wake_at(pass.now() + pass.tunables.progress_status);
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a failure leads to: user rules, the table of exit codes, the restart budget (operator.md 6).
+// Records only; the next pass acts on what is recorded.
+#include <set>
+
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr std::size_t kMostAvoidedNodes = 16;  // operator.md 5
+constexpr std::chrono::hours kAvoided{1};
+constexpr double kCapLowered = 0.75;            // operator.md 6.6
+constexpr std::size_t kMostTermination = 4096;  // bytes of the worker's last words in Failed
+
+enum class Reaction : unsigned char { kFailJob, kRestart, kRestartIgnoreMax, kAvoidNode };
+
+struct Verdict {
+  Reaction reaction = Reaction::kRestart;
+  std::string rule;  // of the user; "" = the built-in table
+};
+
+std::optional<Reaction> reaction_named(const std::string& action) {
+  if (action == "FailJob") return Reaction::kFailJob;
+  if (action == "Restart") return Reaction::kRestart;
+  if (action == "RestartIgnoreMax") return Reaction::kRestartIgnoreMax;
+  if (action == "ReplaceWorkerAvoidNode") return Reaction::kAvoidNode;
+  return std::nullopt;
+}
+
+bool matches(const api::FailureRule& rule, const Failure& failure) {
+  if (failure.exit_code && std::find(rule.exit_codes.begin(), rule.exit_codes.end(),
+                                     *failure.exit_code) != rule.exit_codes.end())
+    return true;
+  if (failure.slot == nullptr || !failure.slot->pod) return false;
+  const auto& conditions = failure.slot->pod->conditions;
+  return std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+    return condition.status == "True" &&
+           std::find(rule.pod_conditions.begin(), rule.pod_conditions.end(), condition.type) !=
+               rule.pod_conditions.end();
+  });
+}
+
+Reaction built_in(Cause cause) {
+  switch (cause) {
+    case Cause::kConfiguration:
+      return Reaction::kFailJob;
+    case Cause::kDeviceFault:
+      return Reaction::kAvoidNode;
+    case Cause::kTerminated:
+    case Cause::kDisrupted:
+    case Cause::kPodDeleted:
+    case Cause::kNodeLost:
+      return Reaction::kRestartIgnoreMax;
+    case Cause::kCrashed:
+    case Cause::kOutOfMemory:
+    case Cause::kIoError:
+    case Cause::kPeerLost:
+    case Cause::kWorkerSilent:
+    case Cause::kEndedEarly:
+    case Cause::kNoProgress:
+    case Cause::kStartupTimedOut:
+      return Reaction::kRestart;
+  }
+  return Reaction::kRestart;
+}
+
+Verdict judge(const Pass& pass, const Failure& failure) {
+  for (const auto& rule : pass.spec().failure_rules) {
+    const auto reaction = reaction_named(rule.action);
+    if (reaction && matches(rule, failure)) return {*reaction, rule.name};
+  }
+  return {built_in(failure.cause), ""};
+}
+
+// The end of the worker's termination message, for the condition Failed.
+std::string last_words(const Failure& failure) {
+  if (failure.slot == nullptr || !failure.slot->pod) return "";
+  std::string text = failure.slot->pod->termination_message;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  if (text.size() > kMostTermination) text = text.substr(text.size() - kMostTermination);
+  return text.empty() ? "" : ": " + text;
+}
+
+// A step was completed since the pods were last made again.
+bool has_stepped(const Pass& pass) {
+  const auto& plan = pass.status.plan;
+  if (plan.revision == 0 || plan.applied_revision == 0) return false;
+  const auto& last = pass.status.last_restart_time;
+  if (last && (!plan.time || *plan.time <= *last)) return false;
+  if (plan.trigger != "Initial" && plan.trigger != "Restart") return true;
+  if (plan.applied_revision != plan.revision) return false;
+  const auto& report = pass.snapshot.report;
+  if (report && report->body.plan_revision == plan.revision)
+    return report->body.step > plan.applied_step;
+  const auto& seen = pass.job().report;  // of a former leader
+  return seen.last_report_time && plan.time && *seen.last_report_time > *plan.time &&
+         seen.step > plan.applied_step;
+}
+
+void avoid_node(Pass& pass, const Failure& failure) {
+  if (failure.slot == nullptr || !failure.slot->pod || failure.slot->pod->node.empty()) return;
+  const std::string& node = failure.slot->pod->node;
+  auto& avoided = pass.status.avoided_nodes;
+  std::erase_if(avoided, [&](const auto& each) { return each.node == node; });
+  if (avoided.size() == kMostAvoidedNodes) {
+    avoided.erase(std::min_element(avoided.begin(), avoided.end(),
+                                   [](const auto& a, const auto& b) { return a.until < b.until; }));
+  }
+  const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
+                                               : std::string(name(failure.cause));
+  avoided.push_back({node, reason, pass.now() + kAvoided});
+  pass.event("Warning", "NodeAvoided", "node " + node + " for 1 h: " + failure.text, "Restart");
+}
+
+// True: the group ran out of memory a second time, and no plan was changed between.
+bool out_of_memory_again(Pass& pass, const Failure& failure) {
+  if (failure.slot == nullptr) return false;
+  api::MemoryLimit limit;
+  limit.group = failure.slot->group;
+  if (pass.plan != nullptr) {
+    for (const auto& rank : pass.plan->ranks) {
+      if (failure.slot->pod && rank.pod_uid == failure.slot->pod->meta.uid)
+        limit.stage = rank.stage;
+    }
+  }
+  if (limit.stage >= 0) {
+    const int cap = pass.plan->schedule.caps[static_cast<std::size_t>(limit.stage)];
+    limit.in_flight_cap = std::max(1, static_cast<int>(cap * kCapLowered));
+  }
+  auto& limits = pass.status.memory_limits;
+  const auto known = std::find_if(limits.begin(), limits.end(),
+                                  [&](const auto& each) { return each.group == limit.group; });
+  if (known == limits.end()) {
+    limits.push_back(limit);
+    return false;
+  }
+  if (!known->plan_changed) return true;
+  *known = limit;
+  return false;
+}
+
+void count(Pass& pass, Cause cause) {
+  auto& counts = pass.status.restart_reasons;
+  const auto known = std::find_if(counts.begin(), counts.end(),
+                                  [&](const auto& each) { return each.reason == name(cause); });
+  if (known == counts.end()) {
+    counts.push_back({name(cause), 1});
+  } else {
+    known->count += 1;
+  }
+}
+
+// The end, if this failure is one: by rule, by memory, by an empty budget.
+bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
+  if (verdict.reaction == Reaction::kFailJob) {
+    const bool by_rule = !verdict.rule.empty();
+    fail_job(pass, by_rule ? "FailJobRule" : "ConfigurationError",
+             (by_rule ? "rule " + verdict.rule + ": " : "") + failure.text + last_words(failure));
+    return true;
+  }
+  if (failure.cause == Cause::kOutOfMemory && verdict.rule.empty() &&
+      out_of_memory_again(pass, failure)) {
+    fail_job(pass, "OutOfMemory",
+             "group " + failure.slot->group +
+                 " ran out of memory twice without a change of plan between; give it more memory, "
+                 "or lower batch.microBatchSize or schedule.k.max; last: " +
+                 failure.text + last_words(failure));
+    return true;
+  }
+  if (verdict.reaction == Reaction::kRestartIgnoreMax ||
+      pass.status.restart_budget_used < pass.spec().max_restarts)
+    return false;
+  fail_job(pass, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",
+           "failurePolicy.maxRestarts " + std::to_string(pass.spec().max_restarts) +
+               " is used up; last cause: " + failure.text + last_words(failure));
+  return true;
+}
+
+}  // namespace
+
+void fail_job(Pass& pass, const std::string& reason, const std::string& message) {
+  pass.set("Failed", "True", reason, message);
+  pass.set("Ready", "False", "Failed", message);
+  pass.status.completion_time = pass.now();
+  pass.guarded = true;
+  pass.event("Warning", "Failed", reason + ": " + message, "Fail");
+}
+
+void begin_generation(Pass& pass, Time time) {
+  pass.status.pod_generation += 1;
+  // Never before the plan in force: what that plan had is replaced.
+  pass.status.last_restart_time = std::max(time, pass.status.plan.time.value_or(time));
+  pass.guarded = true;
+}
+
+void record_failure(Pass& pass, const Failure& failure, const std::string& scope,
+                    Time episode_end) {
+  const Verdict verdict = judge(pass, failure);
+  if (ends_job(pass, failure, verdict)) return;
+  auto& status = pass.status;
+  const bool counted = verdict.reaction != Reaction::kRestartIgnoreMax;
+  status.restart_streak = has_stepped(pass) ? 0 : status.restart_streak + 1;
+  status.restarts += 1;
+  if (counted) status.restart_budget_used += 1;
+  count(pass, failure.cause);
+  status.last_restart_reason = name(failure.cause);
+  status.last_restart_scope = scope;
+  begin_generation(pass, episode_end);
+  pass.set("Ready", "False", "Restarting", failure.text);
+  pass.set("WorkersReady", "False", "WorkerLost", failure.text);
+  if (failure.slot != nullptr) pass.event("Warning", "WorkerLost", failure.text, "Restart");
+  if (verdict.reaction == Reaction::kAvoidNode) avoid_node(pass, failure);
+  pass.event("Warning", "Restarting",
+             "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
+                 ", budget used " + std::to_string(status.restart_budget_used) + " of " +
+                 std::to_string(pass.spec().max_restarts) +
+                 (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
+             "Restart");
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Suspend and resume (operator.md 7). The request to save is the deletion itself: SIGTERM makes a
+// worker ask its coordinator to finish the step and save, within the pod's grace. What must survive
+// a restart of the operator is the condition Suspended: Suspending, then True.
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+namespace {
+
+std::string saved_text(const Pass& pass) {
+  std::optional<std::int64_t> saved = pass.job().report.last_checkpoint_step;
+  if (pass.snapshot.report && pass.snapshot.report->body.last_checkpoint_step >= 0)
+    saved = pass.snapshot.report->body.last_checkpoint_step;
+  if (saved) return "the checkpoint has step " + std::to_string(*saved);
+  return pass.spec().checkpoint_path.empty()
+             ? "without a checkpoint block, training will start again at step 0"
+             : "no checkpoint was reported";
+}
+
+void begin(Pass& pass) {
+  pass.set("Suspended", "False", "Suspending", "pods are saving and ending");
+  pass.set("Ready", "False", "Suspended", "suspend is true");
+  pass.guarded = true;
+}
+
+void end(Pass& pass) {
+  const std::string text = saved_text(pass);
+  pass.set("Suspended", "True", "Suspended", "no pod runs; " + text);
+  pass.guarded = true;
+  pass.event("Normal", "Suspended", "all pods have ended; " + text, "Suspend");
+}
+
+void resume(Pass& pass) {
+  const auto* suspended = api::find_condition(pass.status.conditions, "Suspended");
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(pass.now() - suspended->since).count();
+  pass.status.suspended_seconds += std::max<std::int64_t>(seconds, 0);
+  pass.status.restart_streak = 0;
+  begin_generation(pass, pass.now());
+  pass.set("Suspended", "False", "Resumed", "");
+  pass.set("Ready", "False", "Pending", "suspend is false again");
+  pass.event("Normal", "Resumed", "after " + std::to_string(seconds) + " s; " + saved_text(pass),
+             "Resume");
+}
+
+void view(Pass& pass) {
+  const std::string text = "suspend is true";
+  pass.set("Ready", "False", "Suspended", text);
+  pass.set("PodsScheduled", "False", "Suspended", text);
+  pass.set("WorkersReady", "False", "Suspended", text);
+  pass.set("ReplanInProgress", "False", "Applied", text);
+  pass.status.workers_summary = "0/" + std::to_string(pass.slots.size());
+  pass.status.worker_groups.clear();
+  for (const auto& group : pass.spec().worker_groups) {
+    pass.status.worker_groups.push_back({.name = group.name, .desired = 0});
+  }
+}
+
+}  // namespace
+
+bool handle_suspend(Pass& pass) {
+  const bool suspending = pass.has_reason("Suspended", "Suspending");
+  const bool suspended = pass.is("Suspended", "True");
+  if (!suspending && !suspended) {
+    if (!pass.spec().suspend) return false;
+    // A job that never ran is suspended at once: nothing of it is there.
+    begin(pass);
+    return true;
+  }
+  // Once begun, it goes to its end, even if the user changes his mind: half of the pods are gone.
+  if (suspending) {
+    if (remove_all_pods(pass, "the job is suspended")) end(pass);
+    view(pass);
+    return true;
+  }
+  if (pass.spec().suspend) {
+    remove_all_pods(pass, "the job is suspended");
+    delete_gang(pass);
+    view(pass);
+    return true;
+  }
+  resume(pass);
+  return true;
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kueue by its pod integration: the pods of a job form one pod group. Inside the room only.
+#pragma once
+
+#include "operator/gang/provider.h"
+
+namespace weir::gang {
+
+constexpr auto kQueueLabel = "kueue.x-k8s.io/queue-name";
+
+PodMarks kueue_marks(const api::PipelineJob& job, int workers);
+
+}  // namespace weir::gang

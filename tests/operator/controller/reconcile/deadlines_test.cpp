@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// What takes too long: start, progress, scheduling, the whole job.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/world.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Hang, RestartsTheWholeJobOnceAndCountsIt) {
+  World world;
+  world.run();
+  world.steps(3, 1.2);
+  for (int i = 0; i < 190; ++i) {  // reports come, the step stands still
+    world.now += 10s;
+    world.report->received = world.now;
+    world.settle();
+  }
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "NoProgress");
+  EXPECT_EQ(world.job.status.last_restart_scope, "Job");
+  EXPECT_EQ(world.pods_deleted, 4);
+  EXPECT_EQ(world.pods_created, 8);
+  EXPECT_THAT(world.last_note("Restarting"), HasSubstr("no step completed for progressDeadline"));
+}
+
+TEST(Hang, NeedsASecondWitnessWhenTheCoordinatorIsSilent) {
+  World world;
+  world.run();
+  world.steps(3, 1.2);
+  for (int i = 0; i < 400; ++i) {
+    world.now += 10s;
+    world.settle();
+  }
+
+  EXPECT_EQ(world.job.status.restarts, 0);
+  EXPECT_EQ(world.condition("WorkersReady").status, "Unknown");
+  EXPECT_EQ(world.pods_deleted, 0);
+}
+
+TEST(Hang, WithoutBudgetFailsTheJobForItsLackOfProgress) {
+  World world;
+  world.job.spec.max_restarts = 0;
+  world.run();
+  world.steps(3, 1.2);
+  world.now += 1801s;
+  world.report->received = world.now;
+  world.settle();
+
+  EXPECT_EQ(world.condition("Failed").reason, "NoProgress");
+}
+
+TEST(Startup, ThatTakesTooLongRestartsTheJob) {
+  World world;
+  world.settle();
+  world.kubelets_run();
+  world.workers_register();
+  world.members->body.members.pop_back();
+  world.settle();
+  EXPECT_EQ(world.condition("WorkersReady").reason, "WaitingForRegistration");
+  world.now += 899s;
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 0);
+  world.now += 2s;
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "StartupTimedOut");
+  EXPECT_EQ(world.pods_deleted, 4);
+  EXPECT_THAT(world.last_note("Restarting"), HasSubstr("1 of 4 workers have not registered"));
+}
+
+TEST(Startup, ANewLeaderThatHasNoMembersYetRestartsNothing) {
+  World world;
+  world.run();
+  world.steps(3, 1.2);
+  world.now += 2h;
+  world.leading_since = world.now;
+  world.members.reset();
+  world.report.reset();
+  world.adaptation = {};
+  for (int i = 0; i < 300; ++i) {
+    world.now += 10s;
+    world.settle();
+  }
+
+  EXPECT_EQ(world.job.status.restarts, 0);
+  EXPECT_EQ(world.pods_deleted, 0);
+}
+
+TEST(ActiveDeadline, FailsTheJobAndExcludesSuspendedTime) {
+  World world;
+  world.job.spec.active_deadline_seconds = 3600;
+  world.run();
+  world.now += 1000s;
+  world.settle();
+  world.job.spec.suspend = true;
+  world.settle();
+  world.now += 2h;
+  world.settle();
+  EXPECT_EQ(world.condition("Suspended").status, "True");
+  world.job.spec.suspend = false;
+  world.run();
+  EXPECT_NE(world.condition("Failed").status, "True");
+  EXPECT_EQ(world.job.status.suspended_seconds, 7200);
+  world.now += 2601s;
+  world.report->received = world.now;
+  world.settle();
+
+  EXPECT_EQ(world.condition("Failed").reason, "DeadlineExceeded");
+}
+
+TEST(Scheduling, ReleasesAllPodsWhenSomeFindNoNode) {
+  World world;
+  world.settle();
+  world.kubelets_run();
+  auto& pending = world.pod("job-gpu-3");
+  pending.phase = "Pending";
+  pending.node.clear();
+  pending.started = pending.ready = false;
+  pending.conditions.push_back(
+      {"PodScheduled", "False", "Unschedulable", "0/3 nodes are available", std::nullopt});
+  world.settle();
+  EXPECT_EQ(world.condition("PodsScheduled").reason, "Unschedulable");
+  EXPECT_THAT(world.condition("PodsScheduled").message, HasSubstr("gpu: 0/3 nodes are available"));
+  world.now += 601s;
+  world.settle();
+
+  EXPECT_TRUE(world.pods.empty());
+  EXPECT_EQ(world.condition("PodsScheduled").reason, "SchedulingTimedOut");
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 1);
+  EXPECT_EQ(world.job.status.restarts, 0);
+
+  world.now += 31s;
+  world.run();
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  EXPECT_EQ(world.job.status.scheduling_timeouts, 0);
+}
+
+TEST(Scheduling, AGatedPodWaitsForItsQuotaWithoutLimit) {
+  World world;
+  world.job.meta.labels["kueue.x-k8s.io/queue-name"] = "q";
+  world.settle();
+  for (auto& pod : world.pods) {
+    pod.conditions.push_back({"PodScheduled", "False", "SchedulingGated",
+                              "Scheduling is blocked due to non-empty scheduling gates",
+                              std::nullopt});
+  }
+  world.settle();
+  world.now += 24h;
+  world.settle();
+
+  EXPECT_EQ(world.pods.size(), 4U);
+  EXPECT_EQ(world.condition("PodsScheduled").reason, "WaitingForQuota");
+  EXPECT_EQ(world.condition("Ready").reason, "Queued");
+  EXPECT_EQ(world.job.status.gang_provider, "Kueue");
+}
+
+}  // namespace
+}  // namespace weir::reconcile::test

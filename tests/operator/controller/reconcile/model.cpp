@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/operator/controller/reconcile/model.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include "operator/api/validate.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+constexpr int kWorkers = 3;
+
+template <class T>
+void shuffle(std::vector<T>& list, Random& random) {
+  for (std::size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[random.below(i)]);
+}
+
+bool live(const api::Pod& pod) {
+  return (pod.phase == "Running" || pod.phase == "Pending") && !pod.meta.deleting;
+}
+
+bool has_condition(const api::Pod& pod, const std::string& type) {
+  return std::any_of(pod.conditions.begin(), pod.conditions.end(),
+                     [&](const auto& condition) { return condition.type == type; });
+}
+
+}  // namespace
+
+std::string text(const Event& event) {
+  static constexpr std::array kNames = {
+      "KubeletsRun",  "Register",  "Apply",    "Step",      "Crash",   "Disrupt",  "Delete",
+      "Vanish",       "End",       "NodeLost", "NodesBack", "Suspend", "Resume",   "Finish",
+      "EditSchedule", "EditWrong", "EditBack", "EditImage", "Time",    "NewLeader"};
+  return std::string(kNames[static_cast<std::size_t>(event.what)]) + " slot " +
+         std::to_string(event.slot) + " value " + std::to_string(event.value);
+}
+
+std::string Model::text() const {
+  const auto& status = world.job.status;
+  std::string out =
+      "restarts " + std::to_string(status.restarts) + " " + status.last_restart_reason + " of " +
+      std::to_string(failures) + ", plan " + std::to_string(status.plan.revision) + "/" +
+      std::to_string(status.plan.applied_revision) + ", Ready " + world.condition("Ready").reason +
+      ", Suspended " + world.condition("Suspended").reason + ", pods";
+  for (const auto& pod : world.pods) {
+    out += " " + pod.meta.name + ":" + pod.phase + (pod.meta.deleting ? "-" : "") + "g" +
+           pod.meta.annotations.at(api::kPodGeneration);
+  }
+  return out;
+}
+
+std::vector<Event> random_history(std::uint64_t seed, int length, bool short_waits) {
+  using H = Happening;
+  static constexpr std::array kOften = {H::kKubeletsRun, H::kRegister, H::kApply,
+                                        H::kStep,        H::kTime,     H::kEnd};
+  static constexpr std::array kSometimes = {
+      H::kCrash,   H::kDisrupt, H::kDelete,       H::kVanish,    H::kNodeLost, H::kNodesBack,
+      H::kSuspend, H::kResume,  H::kEditSchedule, H::kEditWrong, H::kEditBack, H::kEditImage};
+  static constexpr std::array kCodes = {1, 1, 80, 81, 82, 83, 137, 139, 143};
+  static constexpr std::array kWaits = {1, 5, 31, 61, 200, 700, 2000, 4000};
+  Random random(seed);
+  std::vector<Event> history;
+  for (int i = 0; i < length; ++i) {
+    Event event;
+    event.slot = static_cast<int>(random.below(kWorkers));
+    const auto draw = random.below(100);
+    if (draw < 70) {
+      event.what = kOften[random.below(kOften.size())];
+    } else if (draw < 97) {
+      event.what = kSometimes[random.below(kSometimes.size())];
+    } else {
+      event.what = draw == 97 ? H::kFinish : H::kNewLeader;
+    }
+    event.value = kCodes[random.below(kCodes.size())];
+    if (event.what == H::kCrash && random.below(40) == 0) event.value = 2;
+    if (event.what == H::kTime)
+      event.value = short_waits ? 1 + static_cast<int>(random.below(20))
+                                : kWaits[random.below(kWaits.size())];
+    history.push_back(event);
+  }
+  return history;
+}
+
+Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
+  world.graceful = true;
+  world.job.spec.worker_groups[0].count = kWorkers;
+  world.job.spec.stages = kWorkers;
+  world.job.spec.checkpoint_path = "/ckpt";
+  world.job.spec.restart_scope = seed % 3 == 0 ? "Job" : "Worker";
+  if (seed % 4 == 1) world.job.spec.scheduler_name = "volcano";
+  if (seed % 5 == 2) {
+    world.job.spec.failure_rules = {{"odd", "RestartIgnoreMax", {139}, {}},
+                                    {"spot", "ReplaceWorkerAvoidNode", {}, {"DisruptionTarget"}}};
+  }
+  world.now += std::chrono::milliseconds(seed % 1000);
+}
+
+api::Pod* Model::newest(int slot) {
+  api::Pod* found = nullptr;
+  int highest = -1;
+  for (auto& pod : world.pods) {
+    if (pod.meta.labels.at("weir.dev/worker-index") != std::to_string(slot)) continue;
+    const int attempt = std::atoi(pod.meta.labels.at("weir.dev/attempt").c_str());
+    if (attempt > highest) found = &pod;
+    highest = std::max(highest, attempt);
+  }
+  return found;
+}
+
+void Model::new_leader() {
+  world.adaptation = {};
+  world.gang = {};
+  world.template_check.reset();
+  world.leading_since = world.now;
+}
+
+void Model::happen(const Event& event) {
+  api::Pod* pod = newest(event.slot);
+  const bool running = pod != nullptr && pod->phase == "Running";
+  switch (event.what) {
+    case Happening::kKubeletsRun:
+      return world.kubelets_run();
+    case Happening::kRegister:
+      return world.workers_register();
+    case Happening::kApply:
+      if (world.plan() != nullptr) world.coordinator_applies();
+      return;
+    case Happening::kStep:
+      if (!world.report || world.job.status.plan.applied_revision == 0) return;
+      world.now += std::chrono::milliseconds(1300);
+      world.report->body.step += 1;
+      world.report->received = world.now;
+      return;
+    case Happening::kCrash:
+      if (!running) return;
+      ++failures;
+      return world.fail(pod->meta.name, event.value);
+    case Happening::kDisrupt:
+      if (!running || has_condition(*pod, "DisruptionTarget")) return;
+      ++failures;
+      pod->conditions.push_back(
+          {"DisruptionTarget", "True", "EvictionByEvictionAPI", "", world.now});
+      return;
+    case Happening::kDelete:
+      if (pod == nullptr || !live(*pod)) return;
+      ++failures;
+      pod->meta.deletion_grace_seconds = 120;
+      pod->meta.deleting = world.now + 120s;
+      return;
+    case Happening::kVanish:
+      if (pod == nullptr || !live(*pod)) return;
+      ++failures;
+      std::erase_if(world.pods, [uid = pod->meta.uid](const auto& p) { return p.meta.uid == uid; });
+      return;
+    case Happening::kEnd:
+      return world.kubelets_end();
+    case Happening::kNodeLost: {
+      if (!running) return;
+      ++failures;
+      api::Node node;
+      node.meta.name = pod->node;
+      node.ready = false;
+      node.not_ready_since = world.now;
+      std::erase_if(world.nodes, [&](const auto& n) { return n.meta.name == node.meta.name; });
+      world.nodes.push_back(node);
+      return;
+    }
+    case Happening::kNodesBack:
+      return world.nodes.clear();
+    case Happening::kSuspend:
+      world.job.spec.suspend = true;
+      return;
+    case Happening::kResume:
+      world.job.spec.suspend = false;
+      return;
+    case Happening::kFinish:
+      pod = newest(0);
+      if (pod != nullptr && pod->phase == "Running" && world.job.status.plan.applied_revision > 0)
+        world.fail(pod->meta.name, 0);
+      return;
+    case Happening::kEditSchedule:
+      world.job.spec.schedule.k_initial.reset();
+      world.job.spec.schedule.k_min = 1 + event.slot;
+      return;
+    case Happening::kEditWrong:
+      world.job.spec.data_parallel = 2;
+      return;
+    case Happening::kEditBack:
+      world.job.spec.data_parallel = 1;
+      return;
+    case Happening::kEditImage:
+      world.job.spec.worker.image = "worker:" + std::to_string(event.value);
+      return;
+    case Happening::kTime:
+      world.now += std::chrono::seconds(event.value);
+      std::erase_if(world.pods, [&](const auto& p) {
+        return p.meta.deleting && *p.meta.deleting + 5s < world.now;
+      });
+      return;
+    case Happening::kNewLeader:
+      return new_leader();
+  }
+}
+
+// A healthy pod is deleted only for a reason that the user knows (operator.md 12, 4).
+void Model::check_deletion(const DeletePod& action) const {
+  const auto pod = std::find_if(world.pods.begin(), world.pods.end(),
+                                [&](const auto& p) { return p.meta.uid == action.uid; });
+  ASSERT_NE(pod, world.pods.end()) << "deletes what is not there: " << action.name;
+  const auto& status = world.job.status;
+  const auto& suspended = world.condition("Suspended");
+  const bool wanted_by_user = suspended.reason == "Suspending" || suspended.status == "True";
+  const bool ended =
+      world.condition("Complete").status == "True" || world.condition("Failed").status == "True";
+  const int generation = std::atoi(pod->meta.annotations.at(api::kPodGeneration).c_str());
+  const bool restarted = status.last_restart_scope == "Job" && generation < status.pod_generation;
+  const bool replaced = std::any_of(world.pods.begin(), world.pods.end(), [&](const auto& other) {
+    return other.meta.labels.at("weir.dev/worker-index") ==
+               pod->meta.labels.at("weir.dev/worker-index") &&
+           std::atoi(other.meta.labels.at("weir.dev/attempt").c_str()) >
+               std::atoi(pod->meta.labels.at("weir.dev/attempt").c_str());
+  });
+  EXPECT_TRUE(wanted_by_user || ended || restarted || replaced || status.scheduling_retry)
+      << "deletes " << action.name << ": " << action.why;
+}
+
+void Model::check(const std::vector<Action>& actions) const {
+  const bool ended =
+      world.condition("Complete").status == "True" || world.condition("Failed").status == "True";
+  int requeues = 0;
+  for (const auto& action : actions) {
+    if (const auto* requeue = std::get_if<RequeueAfter>(&action)) {
+      ++requeues;
+      EXPECT_GT(requeue->delay.count(), 0);
+    }
+    if (const auto* plan = std::get_if<CreatePlan>(&action)) {
+      using schedule::Trigger;
+      const auto trigger = plan->plan.trigger;
+      EXPECT_TRUE(trigger == Trigger::kInitial || trigger == Trigger::kRestart ||
+                  trigger == Trigger::kManual)
+          << "a tier changed the plan although the network is unknown";
+    }
+    if (ended) {
+      EXPECT_TRUE(std::holds_alternative<DeletePod>(action) ||
+                  std::holds_alternative<DeleteGangObject>(action) ||
+                  std::holds_alternative<DeleteJob>(action) ||
+                  std::holds_alternative<RequeueAfter>(action))
+          << "a job that has ended is only cleaned up, not action " << action.index();
+    }
+  }
+  EXPECT_LE(requeues, 1);
+  if (requeues == 1) {
+    EXPECT_TRUE(std::holds_alternative<RequeueAfter>(actions.back()));
+  }
+}
+
+// True when something was done.
+bool Model::one_pass() {
+  Snapshot snapshot = world.snapshot();
+  if (shuffles) {
+    shuffle(snapshot.pods, random_);
+    shuffle(snapshot.nodes, random_);
+  }
+  const auto actions = reconcile(snapshot, world.estimates, world.tunables);
+  check(actions);
+  const bool dies = crashes && random_.below(3) == 0;
+  const std::size_t last = dies ? random_.below(actions.size() + 1) : actions.size();
+  bool changed = false;
+  for (std::size_t i = 0; i < last; ++i) {
+    if (const auto* removal = std::get_if<DeletePod>(&actions[i])) check_deletion(*removal);
+    world.apply(actions[i]);
+    changed = changed || !(std::holds_alternative<KeepAdaptationState>(actions[i]) ||
+                           std::holds_alternative<RequeueAfter>(actions[i]));
+  }
+  if (dies) new_leader();
+  return changed || dies;
+}
+
+bool Model::settle(int most) {
+  const int allowed = crashes ? 20 * most : most;
+  for (int i = 0; i < allowed; ++i) {
+    if (!one_pass()) return true;
+  }
+  return false;
+}
+
+void Model::recover() {
+  world.job.spec.suspend = false;
+  world.job.spec.data_parallel = 1;
+  world.nodes.clear();
+  for (int i = 0; i < 40; ++i) {
+    settle();
+    world.kubelets_end();
+    world.kubelets_run();
+    world.workers_register();
+    settle();
+    if (world.plan() != nullptr) {
+      world.coordinator_applies();
+      world.report->body.step += 1;
+    }
+    settle();
+    const bool ended =
+        world.condition("Complete").status == "True" || world.condition("Failed").status == "True";
+    if (ended || (world.condition("Ready").status == "True" && i > 2)) return;
+    world.now += 30s;
+  }
+}
+
+}  // namespace weir::reconcile::test
