@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost model of a cut (planner.md 2): the period of kFkB in its local form, and the sum form of
-// the step. Inside the room only. Seconds of one micro-batch unless said.
+// The cost model of a cut of a chain (planner.md 2). Inside the room only. Seconds of one
+// micro-batch unless said.
 #pragma once
 
 #include <vector>
 
 #include "operator/planner/chain.h"
+#include "operator/planner/period.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::planner {
@@ -34,21 +35,7 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-struct StageCost {
-  double forward = 0, backward = 0, update = 0;
-};
-struct Pipeline {
-  std::vector<StageCost> stages;                    // S
-  std::vector<double> send_forward, send_backward;  // S-1
-};
-
-// P(k) = max(max t, max c, max over s < q of lat(s,q) / (k (q-s+1))),
-// lat(s,q) = sum of F+B over s..q + both transfers between + (k-1)(max(F_q, c_{q-1}) + max(B_s,
-// c_s)). At most 2.8 % off the simulated period (planner.md 2.2). O(S^2).
-double period(const Pipeline& pipeline, int k);
 // T+ = sum t + sum of both transfers + (M-1) P(k).
 double step_seconds(const Pipeline& pipeline, const Shape& shape);
-// Optimizer time that no other stage's backward hides: max_s (update_s - sum_{j<s} (c_j + B_j)).
-double update_tail(const Pipeline& pipeline);
 
 }  // namespace weir::planner

@@ -186,8 +186,8 @@ class Planner {
   }
 
   // The cuts of a task with ranks, on the links between these ranks.
-  std::vector<Candidate> realise(const Task& task) const {
-    std::vector<Candidate> result;
+  std::vector<ChainCandidate> realise(const Task& task) const {
+    std::vector<ChainCandidate> result;
     const auto add = [&](const CostedCut& costed, const std::vector<int>& devices) {
       result.push_back({task.chain, &slots_, task.shape, costed.cut, devices, costed.seconds,
                         std::min(task.solved.lower_bound, costed.seconds), 0});
@@ -217,15 +217,15 @@ class Planner {
     return result;
   }
 
-  Candidate best_with(int k, const std::vector<Task>& tasks) const {
-    Candidate best;  // k has a task, so this becomes one of its plans
+  ChainCandidate best_with(int k, const std::vector<Task>& tasks) const {
+    ChainCandidate best;  // k has a task, so this becomes one of its plans
     std::size_t tried = 0;
     double shortest = 0;  // by the cost model
     for (const Task& task : tasks) {
       if (task.shape.k != k || tried == kTasksPerK) continue;
       if (tried > 0 && task.solved.best.front().seconds > shortest * kModelError) break;
       ++tried;
-      for (Candidate& candidate : realise(task)) {
+      for (ChainCandidate& candidate : realise(task)) {
         candidate.seconds = simulated(candidate);
         if (shortest == 0 || candidate.objective < shortest) shortest = candidate.objective;
         const bool first = best.chain == nullptr;
@@ -235,21 +235,21 @@ class Planner {
     return refined(best);
   }
 
-  Candidate choose(const std::vector<Task>& tasks) const {
+  ChainCandidate choose(const std::vector<Task>& tasks) const {
     std::set<int> ks_that_fit;
     for (const Task& task : tasks) ks_that_fit.insert(task.shape.k);
-    std::vector<Candidate> by_k;
+    std::vector<ChainCandidate> by_k;
     double shortest = 0;
     for (const int k : ks_that_fit) {
       by_k.push_back(best_with(k, tasks));
       if (shortest == 0 || by_k.back().seconds < shortest) shortest = by_k.back().seconds;
     }
-    return *std::find_if(by_k.begin(), by_k.end(), [&](const Candidate& candidate) {
+    return *std::find_if(by_k.begin(), by_k.end(), [&](const ChainCandidate& candidate) {
       return candidate.seconds <= shortest * kTieOfK;
     });
   }
 
-  PlanReport report(const Candidate& chosen) const {
+  PlanReport report(const ChainCandidate& chosen) const {
     PlanReport result;
     schedule::Plan& plan = result.plan;
     plan.schedule = chosen.shape.schedule;

@@ -15,7 +15,7 @@ constexpr int kMostShifts = 64;
 constexpr double kGain = 1 - 1e-9;
 constexpr double kNever = 1e18;
 
-schedule::PipelineModel model_of(const Candidate& candidate) {
+schedule::PipelineModel model_of(const ChainCandidate& candidate) {
   schedule::PipelineModel model;
   const std::vector<BoundaryLink> links = links_of(*candidate.slots, candidate.devices);
   for (std::size_t s = 0; s < candidate.devices.size(); ++s) {
@@ -35,12 +35,12 @@ schedule::PipelineModel model_of(const Candidate& candidate) {
   return model;
 }
 
-Pipeline pipeline(const Candidate& candidate) {
+Pipeline pipeline(const ChainCandidate& candidate) {
   return pipeline_of(*candidate.chain, *candidate.slots, candidate.cut,
                      links_of(*candidate.slots, candidate.devices));
 }
 
-bool fits(const Candidate& candidate) {
+bool fits(const ChainCandidate& candidate) {
   for (std::size_t s = 0; s < candidate.cut.kinds.size(); ++s) {
     const int first = candidate.cut.first[s], end = candidate.cut.first[s + 1];
     if (first >= end) return false;
@@ -57,7 +57,7 @@ bool fits(const Candidate& candidate) {
 // Cuts whose late stages are lighter, which with k >= 2 is shorter and which the sum form does
 // not see (planner.md 2.3): M t_s + pre(s) equal for all s is t_s in proportion to (1 -
 // tilt/M)^s.
-std::optional<Candidate> tilted(const Candidate& from, double tilt) {
+std::optional<ChainCandidate> tilted(const ChainCandidate& from, double tilt) {
   const std::size_t stages = from.devices.size();
   const double factor = 1 - tilt / from.shape.micro_batches;
   const auto fill = [&](double target) {  // the longest prefixes within the targets
@@ -75,7 +75,7 @@ std::optional<Candidate> tilted(const Candidate& from, double tilt) {
     }
     return first;
   };
-  Candidate result = from;
+  ChainCandidate result = from;
   double low = 0, high = 2 * step_seconds(pipeline(from), from.shape);
   for (int i = 0; i < 50; ++i) {
     const double middle = (low + high) / 2;
@@ -89,12 +89,12 @@ std::optional<Candidate> tilted(const Candidate& from, double tilt) {
 }
 
 // Moves one layer across one boundary while that shortens the simulated step.
-void shift(Candidate& candidate) {
+void shift(ChainCandidate& candidate) {
   for (int moves = 0; moves < kMostShifts; ++moves) {
-    Candidate best = candidate;
+    ChainCandidate best = candidate;
     for (std::size_t b = 1; b + 1 < candidate.cut.first.size(); ++b) {
       for (const int by : {-1, 1}) {
-        Candidate moved = candidate;
+        ChainCandidate moved = candidate;
         moved.cut.first[b] += by;
         if (!fits(moved)) continue;
         moved.seconds = simulated(moved);
@@ -110,18 +110,18 @@ void shift(Candidate& candidate) {
 
 }  // namespace
 
-double simulated(const Candidate& candidate) {
+double simulated(const ChainCandidate& candidate) {
   const auto timeline = schedule::simulate(candidate.shape.schedule, candidate.shape.micro_batches,
                                            model_of(candidate));
   if (!timeline) return kNever;
   return to_seconds(timeline->step) + update_tail(pipeline(candidate));
 }
 
-Candidate refined(const Candidate& candidate) {
-  Candidate best = candidate;
+ChainCandidate refined(const ChainCandidate& candidate) {
+  ChainCandidate best = candidate;
   shift(best);
   for (const double tilt : {0.5, 1.0}) {
-    std::optional<Candidate> other = tilted(candidate, tilt);
+    std::optional<ChainCandidate> other = tilted(candidate, tilt);
     if (!other) continue;
     shift(*other);
     if (other->seconds < best.seconds * kGain) best = *std::move(other);

@@ -10,7 +10,7 @@
 
 namespace weir::planner {
 
-struct Candidate {
+struct ChainCandidate {
   const Chain* chain = nullptr;
   const Slots* slots = nullptr;
   Shape shape;
@@ -21,9 +21,9 @@ struct Candidate {
 };
 
 // Step time with the optimizer's visible part; huge if the schedule cannot run.
-double simulated(const Candidate& candidate);
+double simulated(const ChainCandidate& candidate);
 // The best of the candidate and of cuts with lighter late stages, each moved layer by layer while
 // the simulated step gets shorter. Keeps ranks, shape and the memory limit.
-Candidate refined(const Candidate& candidate);
+ChainCandidate refined(const ChainCandidate& candidate);
 
 }  // namespace weir::planner

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Closed forms of kFkB on a pipeline (planner.md 2.2, 2.3): the period, the step and bounds of it.
+// Pure. Seconds of one micro-batch unless said.
+#pragma once
+
+#include <vector>
+
+namespace weir::planner {
+
+struct StageCost {
+  double forward = 0, backward = 0;
+  double update = 0;  // once a step: optimizer and AllReduce
+};
+struct Pipeline {
+  std::vector<StageCost> stages;                    // S
+  std::vector<double> send_forward, send_backward;  // S-1; latency and transfer
+  // S-1: how long each micro-batch occupies the link; empty: as long as it is under way.
+  std::vector<double> hold_forward, hold_backward;
+};
+
+// P(k) = max(max t, max c, max over s < q of lat(s,q) / (k (q-s+1))),
+// lat(s,q) = sum of F+B over s..q + both transfers between + (k-1) (mf + mb). O(S^2).
+//   local form: mf = max(F_q, c_{q-1}), mb = max(B_s, c_s); at most 2.8 % off the simulated period
+//   path form:  mf, mb = the largest of the whole path; never below it, at most 1.5 % above
+double period(const Pipeline& pipeline, int k, bool slack = false);
+double path_period(const Pipeline& pipeline, int k);
+
+// Update that no other stage's backward hides: max_s (update_s - sum_{j<s} (c_j + B_j)), >= 0.
+double update_tail(const Pipeline& pipeline);
+
+struct StepForms {
+  double sum = 0;    // T+: all stages and transfers once, M-1 periods, tail
+  double pivot = 0;  // T~: the slowest stage, link or loop sets the pace after its own fill
+  double bound = 0;  // V: no schedule without split backward is faster; without the tail
+};
+// slack: caps 1 + k d instead of k (d+1): loops without bursts, k (q-s) + 1 micro-batches in each.
+StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool slack = false);
+// V with what each stage still has to do when its last backward has ended: at most the step.
+double bound_with_update(const Pipeline& pipeline, int micro_batches);
+
+}  // namespace weir::planner
