@@ -154,7 +154,8 @@ TEST(Constructions, FollowTheirPolicies) {
   const Task task = one_each(6, 3, 2);
   const auto servers_of = [&](Policy policy) {
     std::vector<int> result;
-    for (const auto& stage : (*constructed(topology, task, policy, false))[0]) {
+    const auto built = constructed(topology, task, policy, false);
+    for (const auto& stage : built->front()) {
       for (const int d : stage) result.push_back(topology.server_of(d));
     }
     return result;
@@ -163,7 +164,8 @@ TEST(Constructions, FollowTheirPolicies) {
   EXPECT_THAT(servers_of(Policy::kScatterFirst), ElementsAre(0, 1, 2, 0, 1, 2));
   const Task small = one_each(6, 3);
   std::vector<int> appended;
-  for (const auto& stage : (*constructed(topology, small, Policy::kAppendFirst, false))[0]) {
+  const auto built = constructed(topology, small, Policy::kAppendFirst, false);
+  for (const auto& stage : built->front()) {
     appended.push_back(topology.server_of(stage[0]));
   }
   EXPECT_THAT(appended, ElementsAre(0, 0, 1));
