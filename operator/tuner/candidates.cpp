@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "worker/base/units.h"
 #include "worker/schedule/search_caps.h"
 
 namespace weir::tuner {
@@ -15,12 +16,14 @@ constexpr int kGroups[] = {2, 3, 4, 6, 8};
 constexpr int kMostSlack = 8;
 constexpr double kMedian = 0.5;
 constexpr std::array<double, 3> kQuantiles = {0.1, kMedian, 0.9};
+constexpr double kStress = 2;          // of the median transfer times
+constexpr double kBoundShare = 0.9;    // no order helps a link slower than that (5.5)
 constexpr double kSameTransfer = 1.2;  // quantiles that differ by less say the same (5.2)
 
 class Collector {
  public:
   Collector(const Input& input, const State& state, const std::vector<Size>& sizes)
-      : input_(input), state_(state), sizes_(sizes), result_{{input.current, 0}} {}
+      : input_(input), state_(state), sizes_(sizes), result_{{input.current, 0, 0}} {}
 
   void use(std::size_t size) {
     size_ = size;
@@ -42,7 +45,7 @@ class Collector {
     const bool known = std::any_of(result_.begin(), result_.end(), [&](const Candidate& other) {
       return other.size == size_ && same_order(other.schedule, schedule);
     });
-    if (!known) result_.push_back({std::move(schedule), size_});
+    if (!known) result_.push_back({std::move(schedule), size_, 0});
   }
 
   std::vector<Candidate> take() { return std::move(result_); }
@@ -128,6 +131,21 @@ void add_generated(Collector& collector, const Size& size, const LinkView& view,
   collector.add(schedule::opt_caps(model, size.micro_batches, collector.limits()));
 }
 
+// Link times that tell plans apart which are equal now: counters average over seconds, and bursts
+// shorter than that need the slack that a plan has in reserve. Twice the median, but not where it
+// would only make a link the bottleneck.
+std::vector<double> stressed(const LinkView& view, const Size& size) {
+  std::chrono::nanoseconds slowest{0};
+  for (const schedule::StageTime& stage : size.stages) {
+    slowest = std::max(slowest, stage.forward + stage.backward);
+  }
+  std::vector<double> seconds = link_quantile(view, kMedian);
+  for (double& time : seconds) {
+    time = std::max(time, std::min(kStress * time, kBoundShare * to_seconds(slowest)));
+  }
+  return seconds;
+}
+
 }  // namespace
 
 int in_flight(const schedule::Schedule& schedule) {
@@ -166,16 +184,18 @@ std::vector<Candidate> candidates(const Input& input, const State& state, const 
 void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
                     const std::vector<Size>& sizes, const State& state, Coster& coster) {
   struct Measure {
-    std::array<double, kQuantiles.size()> seconds{};
+    std::array<double, kQuantiles.size() + 1> seconds{};  // the last is the reserve
     int memory = 0;
     bool keep = false;
   };
   std::vector<std::vector<double>> links;
   for (const double q : kQuantiles) links.push_back(link_quantile(view, q));
+  links.push_back(stressed(view, sizes.front()));
   std::vector<Measure> measures;
   const int current_size = sizes.front().micro_batch_size;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const auto& [schedule, size] = candidates[i];
+    const schedule::Schedule& schedule = candidates[i].schedule;
+    const std::size_t size = candidates[i].size;
     Measure measure{.memory = in_flight(schedule)};
     const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
     for (std::size_t q = 0; q < links.size(); ++q) {
@@ -184,11 +204,12 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
       measure.seconds[q] =
           repeated ? measure.seconds[q - 1] : kappa * coster.step(schedule, sizes[size], links[q]);
     }
+    candidates[i].reserve = measure.seconds.back();
     measure.keep = i == 0 || (size == 0 && schedule::k_of_caps(schedule.caps) == 1);
     measures.push_back(measure);
   }
-  // Equal in all: the first stays. Another size beats none of this one: a change of size must gain
-  // more, so the best of this size must stay in the race.
+  // Equal in all: the first stays. Another size beats none of this one: a change of size may have
+  // to gain more, so the best of this size stays in the race.
   const auto beats = [&](std::size_t a, std::size_t b) {
     const Measure &one = measures[a], &other = measures[b];
     bool better = one.memory < other.memory || a < b;

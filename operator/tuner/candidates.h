@@ -12,6 +12,7 @@ namespace weir::tuner {
 struct Candidate {
   schedule::Schedule schedule;
   std::size_t size = 0;  // index into the sizes
+  double reserve = 0;    // seconds of a step if links were slower still; drop_dominated fills it in
 };
 
 // The current schedule first, then every other legal one, each once, of every size: Strict 1F1B;
@@ -22,7 +23,8 @@ std::vector<Candidate> candidates(const Input& input, const State& state, const 
                                   const std::vector<Size>& sizes);
 
 // Drops every plan that another of its size beats in memory (samples in flight) and in time at the
-// 10, 50 and 90 % quantile alike. The current plan and Strict 1F1B of the current size stay.
+// 10, 50 and 90 % quantile and in reserve alike. The current plan and Strict 1F1B of the current
+// size stay.
 void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
                     const std::vector<Size>& sizes, const State& state, Coster& coster);
 

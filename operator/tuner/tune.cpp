@@ -130,22 +130,26 @@ double least_gain(const Input& input, const schedule::Schedule& schedule) {
   return std::max(settings.min_gain, settings.min_gain_size);
 }
 
-// The winner among those that `counts` admits: least cost; within 0.5 % least in flight, then the
-// current plan, which comes first. Null when none is admitted.
+// The winner among those that `counts` admits: least cost; within 0.5 % the one with most reserve;
+// within 0.5 % of that least in flight, then the current plan, which comes first. Null when none is
+// admitted.
 template <class Counts>
 const Costed* best_of(const std::vector<Costed>& costed, const Counts& counts) {
-  double least = std::numeric_limits<double>::infinity();
+  std::vector<const Costed*> left;
   for (const Costed& candidate : costed) {
-    if (counts(candidate)) least = std::min(least, candidate.seconds);
+    if (counts(candidate)) left.push_back(&candidate);
   }
-  const Costed* best = nullptr;
-  for (const Costed& candidate : costed) {
-    if (!counts(candidate) || candidate.seconds > least * kTie) continue;
-    if (best == nullptr || in_flight(candidate.schedule) < in_flight(best->schedule)) {
-      best = &candidate;
-    }
+  for (const auto measure : {&Costed::seconds, &Costed::reserve}) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const Costed* candidate : left) least = std::min(least, candidate->*measure);
+    std::erase_if(left,
+                  [&](const Costed* candidate) { return candidate->*measure > least * kTie; });
   }
-  return best;
+  const auto fewest =
+      std::min_element(left.begin(), left.end(), [](const Costed* a, const Costed* b) {
+        return in_flight(a->schedule) < in_flight(b->schedule);
+      });
+  return fewest == left.end() ? nullptr : *fewest;
 }
 
 std::chrono::seconds cooldown_of(const Settings& settings, const State& state) {
@@ -182,7 +186,7 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
   });
   drop_dominated(plans, view, sizes, state, coster);
   std::vector<Costed> costed;
-  for (auto& [schedule, size] : plans) {
+  for (auto& [schedule, size, reserve] : plans) {
     const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
     const double seconds = same_order(schedule, input.current)
                                ? current_seconds
@@ -191,7 +195,8 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
     costed.push_back({.schedule = std::move(schedule),
                       .seconds = seconds,
                       .text = std::move(name),
-                      .micro_batches = sizes[size].micro_batches});
+                      .micro_batches = sizes[size].micro_batches,
+                      .reserve = reserve});
   }
   return costed;
 }

@@ -402,16 +402,16 @@ TEST(Tuner, ReplicasWaitForTheSlowest) {
   EXPECT_THAT(evaluate(input).decision.reason, HasSubstr("link 1-2 forward of replica 1"));
 }
 
-TEST(Tuner, EvaluationsAreFourStepsAndTwoScrapesApart) {
+TEST(Tuner, EvaluationsAreTwoStepsAndTwoScrapesApart) {
   Input input = preempted_demo();
   State state = tune(input, State{}).state;
   EXPECT_EQ(state.wins_in_row, 1);
 
   input.now += 15s;
-  input.step += 3;
+  input.step += 1;
   for (SystemTime& time : input.rates.times) time += 15s;
   const Tuned early = tune(input, state);
-  EXPECT_THAT(early.decision.reason, HasSubstr("waits: 3 steps since the last evaluation"));
+  EXPECT_THAT(early.decision.reason, HasSubstr("waits: 1 steps since the last evaluation"));
   EXPECT_EQ(early.state.wins_in_row, 1) << "not an evaluation: the row goes on";
   EXPECT_EQ(early.decision.simulations, 0);
 
@@ -473,7 +473,7 @@ void add_sizes(Input& input) {
   }
 }
 
-TEST(Tuner, AnotherSizeMustGainMore) {
+TEST(Tuner, AnotherSizeHasALeastGainOfItsOwn) {
   Input input = quiet_demo();
   add_sizes(input);
   input.settings.k_max = 1;  // sizes only
@@ -483,7 +483,7 @@ TEST(Tuner, AnotherSizeMustGainMore) {
   EXPECT_EQ(best.micro_batches * best.schedule.micro_batch_size, 16 * 8);
   EXPECT_THAT(best.text, HasSubstr(" mb="));
   ASSERT_TRUE(tuned.decision.change.has_value());
-  EXPECT_GE(tuned.decision.gain, 0.05);
+  EXPECT_GE(tuned.decision.gain, 0.03);
   input.settings.min_gain_size = tuned.decision.gain + 0.02;
   EXPECT_FALSE(evaluate(input, 2).decision.change.has_value());
 }
