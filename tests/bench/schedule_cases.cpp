@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/schedule_cases.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "tests/worker/schedule/plans_by_name.h"
+#include "worker/base/random.h"
+#include "worker/base/units.h"
+
+namespace weir::bench {
+namespace {
+
+constexpr int kLayers = 8;
+constexpr double kBurstShare = 0.25, kBurstSeconds = 0.16, kTraceSeconds = 600;
+constexpr std::uint64_t kBurstSeed = 7;
+
+std::string text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%g", value);
+  return buffer;
+}
+
+std::string rate(double milliseconds) {
+  return std::to_string(static_cast<std::int64_t>(kMessageBytes / milliseconds * 1e3)) + "B";
+}
+
+void add(std::vector<Case>& cases, const char* experiment, std::array<double, 3> c,
+         const std::vector<const char*>& plans, bool bursts = false) {
+  for (const char* plan : plans) cases.push_back({experiment, plan, c, bursts});
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  add(cases, "e1", {0, 0, 0}, {"1F1B", "k2", "slack2", "hint2"});
+  add(cases, "e1", {2.5, 2.5, 2.5}, {"1F1B", "k2", "k4", "slack2", "hint2"});
+  for (const double c : {5.0, 10.0, 20.0}) {
+    add(cases, "e2", {c, c, c}, {"1F1B", "k2", "k4", "slack3", "hint3"});
+  }
+  add(cases, "e3", {2.5, 25, 2.5}, {"1F1B", "k2", "k4", "slack3", "hk2", "hintlean"});
+  add(cases, "e3b", {2.5, 2.5, 25}, {"1F1B", "k2", "k4", "slack3", "hk2", "hintlean"});
+  add(cases, "e3c", {2.5, 40, 2.5}, {"1F1B", "k2", "k4", "slack3", "hk2", "hintlean"});
+  add(cases, "e7", {5, 5, 5}, {"1F1B", "k2", "k4", "hint3"}, true);
+  return cases;
+}
+
+}  // namespace
+
+std::string Case::links() const {
+  std::string result = "c=" + text(c[0]);
+  if (c[0] != c[1] || c[1] != c[2]) result += "," + text(c[1]) + "," + text(c[2]);
+  return bursts ? result + " bursts" : result;
+}
+
+std::vector<Case> cases_of(const std::string& experiment) {
+  std::vector<Case> cases = all_cases();
+  if (experiment != "all") {
+    std::erase_if(cases, [&](const Case& one) { return one.experiment != experiment; });
+  }
+  return cases;
+}
+
+schedule::RateTrace burst_trace(int worker) {
+  Random random(mix_seed(kBurstSeed, static_cast<std::uint64_t>(worker)));
+  schedule::RateTrace trace;
+  bool preempted = random.uniform() < 0.5;
+  for (double now = 0; now < kTraceSeconds;) {
+    trace.emplace_back(from_seconds(now), preempted ? kBurstShare : 1.0);
+    now += std::max(1e-3, random.exponential(kBurstSeconds));
+    preempted = !preempted;
+  }
+  return trace;
+}
+
+schedule::PipelineModel model_of(const Case& one) {
+  schedule::PipelineModel model = schedule::test::model_of(std::vector<double>(kStages, kForward),
+                                                           std::vector<double>(kStages, kBackward),
+                                                           {one.c.begin(), one.c.end()});
+  for (int b = 0; one.bursts && b + 1 < kStages; ++b) {
+    const auto link = static_cast<std::size_t>(b);
+    model.forward[link].trace = burst_trace(b);
+    model.backward[link].trace = burst_trace(b + 1);
+  }
+  return model;
+}
+
+std::vector<double> simulated(const Case& one, int steps) {
+  schedule::PipelineModel model = model_of(one);
+  if (!one.bursts) return {schedule::test::step_named(one.plan, kMicroBatches, model)};
+  std::vector<double> times;
+  for (int step = 0; step < kWarmUp + steps; ++step) {
+    const double time = schedule::test::step_named(one.plan, kMicroBatches, model);
+    model.start += schedule::test::units(time);
+    if (step >= kWarmUp) times.push_back(time);
+  }
+  return times;
+}
+
+test::PlanText plan_text(const std::string& plan, const Case& one) {
+  const schedule::Schedule schedule =
+      schedule::test::schedule_named(plan, kMicroBatches, model_of(one));
+  test::PlanText document{.type = plan == "1F1B" ? "OneFOneB" : "KFKB"};
+  document.dispatch = schedule::name(schedule.dispatch);
+  document.k = schedule.k;
+  document.caps = schedule.caps;
+  document.stages = kStages;
+  document.micro_batches = kMicroBatches;
+  return document;
+}
+
+std::vector<std::string> pacing(const Case& one, int worker, const test::TempDir& folder) {
+  const auto [least, most] = std::minmax_element(one.c.begin(), one.c.end());
+  if (*most <= 0) return {};
+  std::vector<std::string> words = {"--pace-rate=" + rate(*most)};
+  if (*least != *most) {
+    const auto slow = most - one.c.begin();
+    words.push_back("--pace-link=" + std::to_string(slow) + "-" + std::to_string(slow + 1));
+    if (*least > 0) words.push_back("--pace-other-rate=" + rate(*least));
+  }
+  if (one.bursts) {
+    std::string lines;
+    for (const auto& [from, share] : burst_trace(worker)) {
+      lines += std::to_string(to_seconds(from)) + " " + std::to_string(share) + "\n";
+    }
+    words.push_back("--pace-trace=" +
+                    folder.file("bursts-" + std::to_string(worker) + ".txt", lines));
+  }
+  return words;
+}
+
+std::vector<std::string> common_arguments(int steps, const std::string& profile_file) {
+  return {"--model=mlp",
+          "--seq=64",
+          "--vocab=32",
+          "--steps=" + std::to_string(steps),
+          "--emulate-device=bench",
+          "--emulate-profile=" + profile_file};
+}
+
+std::string profile() {
+  constexpr double kLayersPerStage = 1.0 * kLayers / kStages;
+  const std::string times = R"("forward": )" + text(kForward / kLayersPerStage / 1e3) +
+                            R"(, "backward": )" + text(kBackward / kLayersPerStage / 1e3);
+  std::string nodes;
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string id = i == 0             ? "embed"
+                           : i == kLayers - 1 ? "head"
+                                              : "hidden" + std::to_string(i - 1);
+    nodes += (i > 0 ? ", " : "") + std::string(R"({"id": ")") + id +
+             R"(", "parameterBytes": 1, "outputBytesPerSample": 1, "times": {"bench": [)" +
+             R"({"samples": 1, )" + times + R"(}, {"samples": 2, )" + times + "}]}}";
+  }
+  return R"({"apiVersion": "weir.dev/profile/v1", "nodes": [)" + nodes + "]}";
+}
+
+}  // namespace weir::bench
