@@ -69,6 +69,11 @@ void add_training(CLI::App& app, Options& o) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
+  app.add_option("--grad-clip", o.grad_clip,
+                 "largest norm of all gradients together, the same on all workers; 0 = no limit")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--micro-batches", o.own_micro_batches, "per step, when there is no plan")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str()
@@ -108,6 +113,18 @@ void add_place(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--listen", o.listen,
                  "address of the ports; default: loopback without an operator")
+      ->group(group);
+  app.add_option("--profile-source", o.profile_source,
+                 "Measure: time each layer before the first plan; ConfigMap: the operator has a "
+                 "profile")
+      ->envname("WEIR_PROFILE_SOURCE")
+      ->check(CLI::IsMember({"Measure", "ConfigMap"}))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--profile-rounds", o.profile_rounds, "how often each layer is timed")
+      ->envname("WEIR_PROFILE_ROUNDS")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
       ->group(group);
   const auto port = [&](const std::string& name, int& value, const std::string& help) {
     app.add_option(name, value, help + "; 0 = any free one")

@@ -39,7 +39,7 @@ struct Options {
 
   std::string device;  // "cpu", "cuda", "cuda:N"; not given: kDefaultDevice, emulated "cpu"
   std::string emulate_profile, emulate_device;
-  double pace_bytes_per_second = 0;  // 0 = unlimited
+  double pace_bytes_per_second = 0;        // 0 = unlimited
   double pace_other_bytes_per_second = 0;  // of links but the paced one; 0 = unlimited
   std::string pace_trace;
   int pace_boundary = -1, pace_channel = -1;  // -1 = all
@@ -62,12 +62,18 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
   bool dry_run = false;
+  double grad_clip = 0;  // 0 = off
+
+  // Of the first plan's profile; the operator sets both (api.md 3, model.profile).
+  std::string profile_source = "Measure";
+  int profile_rounds = 5;
 
   bool standalone() const { return control_url.empty(); }
   bool plans_itself() const { return standalone() && plan_file.empty(); }
   // A worker alone that saves coordinates itself.
   bool needs_peers() const { return !plans_itself() || saves(); }
   bool saves() const { return !checkpoint_dir.empty(); }
+  bool measures() const { return !standalone() && profile_source == "Measure"; }
   bool emulated() const { return !emulate_profile.empty(); }
 };
 

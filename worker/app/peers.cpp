@@ -268,7 +268,8 @@ Outcome run_coordinator(State& state) {
                 .layers = static_cast<int>(state.model->layers.size()),
                 .digest = state.model->digest},
       .total_steps = o.steps,
-      .measure = !o.standalone(),
+      .measure = o.measures(),
+      .measure_rounds = o.profile_rounds,
       .checkpoints = checkpoint_policy(state),
       .dead_after = o.dead_after};
   auto started = coordinator::start_coordinator(

@@ -105,6 +105,7 @@ engine::Settings engine_settings(const State& state) {
           .connect_timeout = o.connect_timeout,
           .progress_deadline = o.progress_deadline,
           .rejoin_timeout = o.rejoin_timeout,
+          .grad_clip = o.grad_clip,
           .saves = o.saves()};
 }
 

@@ -61,8 +61,9 @@ class ControlApi {
   std::unique_ptr<http::Transport> transport_;
 };
 
-// Pauses between repetitions: doubling from 1 to 30 s, between half and all of that at random, so
-// that thousands of jobs do not come back at once.
+// Pauses between repetitions: doubling from 1 to 8 s, between half and all of that at random, so
+// that thousands of jobs do not come back at once. An operator that was away for long is found
+// again within seconds; one that has too much to do says how long to wait (Retry-After).
 class BackOff {
  public:
   explicit BackOff(std::uint64_t seed) : random_(seed) {}
@@ -70,7 +71,7 @@ class BackOff {
   void reset() { pause_ = kFirst; }
 
  private:
-  static constexpr std::chrono::milliseconds kFirst{1000}, kLongest{30000};  // api.md 9
+  static constexpr std::chrono::milliseconds kFirst{1000}, kLongest{8000};  // api.md 9: 1-30 s
   Random random_;
   std::chrono::milliseconds pause_ = kFirst;
 };

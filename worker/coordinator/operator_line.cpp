@@ -170,6 +170,7 @@ class OperatorSource final : public PlanSource {
       if (!go_on(outcome)) return;
       if (outcome.verdict == Verdict::kRegisterAgain) {
         log_info(kComponent, "a new leader wants /register again");
+        back_off.reset();  // it is there
         hooks_.on_register_wanted();
       } else {
         complaints.add("request not accepted", std::string(call) + ": " + outcome.reason);

@@ -9,6 +9,13 @@
 namespace weir::coordinator {
 namespace {
 
+using namespace std::chrono_literals;
+
+// A rank that goes on with the old plan for so many steps and so long after COMMIT has missed it. A
+// stage reads the epoch at the first message of its next step.
+constexpr std::int64_t kLateSteps = 4;
+constexpr auto kLateTime = 10s;  // as for PREPARE, api.md 14
+
 const schedule::RankPlace* rank_of(const schedule::Plan* plan, const MemberState* state) {
   if (plan == nullptr || state == nullptr) return nullptr;
   const auto found = std::ranges::find_if(plan->ranks, [&](const schedule::RankPlace& rank) {
@@ -89,11 +96,31 @@ void PlanSwitch::on_ready_state(int index, const protocol::ReadyState& state,
 
 void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const Members& members,
                            SteadyTime now, Effects& effects) {
-  if (phase_ != Phase::kApplying || status.epoch < attempt_->plan.revision) return;
+  if (phase_ != Phase::kApplying) return;
+  if (status.epoch < attempt_->plan.revision) {
+    const bool late = !attempt_->new_generation && status.step > attempt_->due_step + kLateSteps &&
+                      now - attempt_->committed_at >= kLateTime;
+    if (late && attempt_->waiting.contains(index)) not_applied(members, now, effects);
+    return;
+  }
   if (attempt_->waiting.erase(index) == 0) return;
   const std::int64_t before = status.step - 1;  // this STATUS tells of the first step with it
   attempt_->first_step = std::min(attempt_->first_step.value_or(before), before);
   if (attempt_->waiting.empty()) applied(members, now, effects);
+}
+
+// After COMMIT there is no way back to the old plan: the ranks connect anew, with the new one.
+void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& effects) {
+  std::string silent;
+  for (const int index : attempt_->waiting) {
+    const auto* state = members.find(index);
+    silent += (silent.empty() ? "" : ", ") + (state ? state->member.pod : "?");
+  }
+  generation_lost(-1,
+                  {.revision = attempt_->plan.revision,
+                   .reason = "plan " + std::to_string(attempt_->plan.revision) +
+                             " was not taken up after COMMIT by " + silent},
+                  members, now, effects);
 }
 
 void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effects) {

@@ -13,8 +13,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kStepsAhead = 2;     // at_step = highest reported step + 2, scheduling.md 6
-constexpr auto kLoadTime = 1800s;  // READY_STATE: the default progress deadline, api.md 14
+constexpr int kStepsAhead = 2;  // at_step = highest reported step + 2, scheduling.md 6
+// READY_STATE, and the epoch in force: the default progress deadline, api.md 14
+constexpr auto kLoadTime = 1800s;
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
@@ -199,7 +200,8 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
     to_idle(message, members, effects);
   } else {
     phase_ = Phase::kApplying;
-    attempt.deadline.reset();
+    attempt.deadline = now + kLoadTime;
+    attempt.due_step = std::max(at_step, highest_step(attempt.plan, members));
     for (const auto& rank : attempt.plan.ranks) {
       const auto* member = members.by_pod(rank.pod);
       if (rank.stage == 0 && member != nullptr) {
@@ -216,7 +218,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
 void PlanSwitch::go(SteadyTime now, Effects& effects) {
   Attempt& attempt = *attempt_;
   phase_ = Phase::kApplying;
-  attempt.deadline.reset();
+  attempt.deadline = now + kLoadTime;
   attempt.pause_seconds = std::chrono::duration<double>(now - attempt.committed_at).count();
   broken_ = false;
   effects.notes.push_back("GO of plan " + std::to_string(attempt.plan.revision) + " after " +
@@ -259,6 +261,8 @@ Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
   } else if (phase_ == Phase::kLoading && now >= *attempt_->deadline) {
     generation_lost(-1, {.revision = attempt_->plan.revision, .reason = "READY_STATE is overdue"},
                     members, now, effects);
+  } else if (phase_ == Phase::kApplying && now >= *attempt_->deadline) {
+    not_applied(members, now, effects);
   }
   return effects;
 }

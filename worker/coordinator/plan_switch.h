@@ -77,6 +77,7 @@ class PlanSwitch {
     std::optional<SteadyTime> deadline;  // of the phase
     SteadyTime not_before{};             // back-off of a rejoin
     SteadyTime committed_at{};
+    std::int64_t due_step = 0;  // in band: the first step of the new epoch, as far as is known
     double pause_seconds = 0;
     std::optional<std::int64_t> first_step;  // completed steps at the first STATUS of the epoch
   };
@@ -107,6 +108,7 @@ class PlanSwitch {
   void generation_lost(int except, const protocol::PeerLost& lost, const Members& members,
                        SteadyTime now, Effects& effects);
   void rejoin(const Members& members, SteadyTime now, Effects& effects);
+  void not_applied(const Members& members, SteadyTime now, Effects& effects);
   void applied(const Members& members, SteadyTime now, Effects& effects);
   void to_ranks(const schedule::Plan& plan, const protocol::Message& message,
                 const Members& members, Effects& effects, int except = -1) const;

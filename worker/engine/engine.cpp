@@ -130,7 +130,8 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .replica = generation.place.replica,
                         .stage = generation.place.stage,
                         .step = step_,
-                        .last_step = step_ + 1 == settings_.total_steps};
+                        .last_step = step_ + 1 == settings_.total_steps,
+                        .grad_clip = settings_.grad_clip};
   in_step_ = true;
   Result<StepRecord> record = run_step(parts, order, stop);
   in_step_ = false;

@@ -30,7 +30,8 @@ struct Settings {
   // Longest wait without any message of a peer: a hang, api.md 14.
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // after a lost peer
-  bool saves = false;  // a coordinator orders checkpoints, that of the last step too
+  double grad_clip = 0;  // largest global norm of the gradients, the same on all ranks; 0 = none
+  bool saves = false;    // a coordinator orders checkpoints, that of the last step too
 };
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(

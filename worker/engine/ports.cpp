@@ -40,21 +40,22 @@ const Ports::Outbox& Ports::outbox(Channel channel) const {
   return channel == Channel::kForward ? forward_ : backward_;
 }
 
-Status Ports::post(Inbox& box, bool header) {
-  const std::size_t bytes = header ? kStepHeaderBytes : static_cast<std::size_t>(box.bytes);
+Status Ports::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
   // A fresh buffer each time: the stage may still hold the last one in its stash.
   device::Buffer buffer = device_.allocate_staging(bytes);
   if (!buffer && bytes > 0) {
     return Error{Code::kInternal,
                  "no memory for a receive slot of " + std::to_string(bytes) + " bytes"};
   }
-  box.posted.push_back({.header = header, .buffer = buffer});
+  box.posted.push_back({.content = content, .buffer = buffer});
   communicator_->receive(box.port, std::move(buffer), bytes);
   return Unit{};
 }
 
 bool Ports::header_slot_due(const Inbox& box) const {
-  const auto is_header = [](const Inbox::Slot& slot) { return slot.header; };
+  const auto is_header = [](const Inbox::Slot& slot) {
+    return slot.content == Inbox::Content::kHeader;
+  };
   return box.port.channel == Channel::kForward && !box.header &&
          std::none_of(box.posted.begin(), box.posted.end(), is_header);
 }
@@ -62,7 +63,7 @@ bool Ports::header_slot_due(const Inbox& box) const {
 Status Ports::expect_header() {
   WEIR_CHECK(!first(), "the first stage makes the header");
   if (!header_slot_due(activations_)) return Unit{};
-  return post(activations_, true);
+  return post(activations_, Inbox::Content::kHeader, kStepHeaderBytes);
 }
 
 std::optional<StepHeaderBytes> Ports::take_header() {
@@ -82,10 +83,17 @@ Status Ports::grant(Inbox& box) {
   if (!box.exists) return Unit{};
   if (box.granted < traffic_.micro_batches) {
     ++box.granted;
-    WEIR_TRY([[maybe_unused]] const Unit posted, post(box, false));
+    WEIR_TRY([[maybe_unused]] const Unit posted,
+             post(box, Inbox::Content::kTensor, static_cast<std::size_t>(box.bytes)));
   }
-  const bool all_granted = box.granted == traffic_.micro_batches;
-  if (all_granted && traffic_.header_follows && header_slot_due(box)) return post(box, true);
+  if (box.granted < traffic_.micro_batches) return Unit{};
+  if (box.note_bytes > 0) {
+    WEIR_TRY([[maybe_unused]] const Unit posted,
+             post(box, Inbox::Content::kNote, std::exchange(box.note_bytes, 0)));
+  }
+  if (traffic_.header_follows && header_slot_due(box)) {
+    return post(box, Inbox::Content::kHeader, kStepHeaderBytes);
+  }
   return Unit{};
 }
 
@@ -96,6 +104,8 @@ Status Ports::begin_step(const StepTraffic& traffic) {
   activations_.bytes = backward_.bytes = traffic.input_bytes;
   gradients_.bytes = forward_.bytes = traffic.output_bytes;
   activations_.granted = gradients_.granted = 0;
+  activations_.note_bytes = traffic.forward_note_bytes;
+  gradients_.note_bytes = traffic.backward_note_bytes;
   forward_.window = backward_.window = traffic.credits.send_window;
 
   const int forward_slots = std::min(traffic.credits.receive_forward, traffic.micro_batches);
@@ -147,6 +157,21 @@ Status Ports::send(Channel channel, device::Buffer tensor) {
   return Unit{};
 }
 
+std::optional<std::vector<std::byte>> Ports::take_note(Channel channel) {
+  return std::exchange(inbox(channel).note, std::nullopt);
+}
+
+Status Ports::send_note(Channel channel, std::span<const std::byte> note) {
+  Outbox& box = outbox(channel);
+  WEIR_CHECK(box.exists, "a note has a receiver");
+  device::Buffer buffer = device_.allocate_staging(note.size());
+  if (!buffer) return Error{Code::kInternal, "no memory for a note to a neighbour"};
+  std::memcpy(buffer.data(), note.data(), note.size());
+  box.unacknowledged.push_back(false);
+  communicator_->send(box.port, std::move(buffer), note.size());
+  return Unit{};
+}
+
 bool Ports::drained() const {
   return forward_.unacknowledged.empty() && backward_.unacknowledged.empty();
 }
@@ -163,12 +188,19 @@ void Ports::file(const Completion& completion) {
   WEIR_CHECK(!box.posted.empty(), "a message fills a posted slot");
   Inbox::Slot slot = std::move(box.posted.front());
   box.posted.pop_front();
-  if (slot.header) {
-    StepHeaderBytes header;
-    std::memcpy(header.data(), slot.buffer.data(), kStepHeaderBytes);
-    box.header = header;
-  } else {
-    box.arrived.push_back(std::move(slot.buffer));
+  switch (slot.content) {
+    case Inbox::Content::kTensor:
+      box.arrived.push_back(std::move(slot.buffer));
+      return;
+    case Inbox::Content::kNote:
+      box.note.emplace(slot.buffer.data(), slot.buffer.data() + slot.buffer.size());
+      return;
+    case Inbox::Content::kHeader: {
+      StepHeaderBytes header;
+      std::memcpy(header.data(), slot.buffer.data(), kStepHeaderBytes);
+      box.header = header;
+      return;
+    }
   }
 }
 

@@ -2,15 +2,18 @@
 // The channel ends of one rank in one generation: receive slots (= credits of the peer), arrived
 // tensors, send windows. Engine thread only. Knows messages and counts, not ops or plans.
 //
-// A slot is posted for a message of the current step only; the last thing posted in a step is the
-// slot of the next step's header. So a plan may change sizes between two steps.
+// A slot is posted for a message of the current step only: tensors, then the note if there is one;
+// the last thing posted in a step is the slot of the next step's header. So a plan may change sizes
+// between two steps.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <stop_token>
+#include <vector>
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
@@ -26,6 +29,9 @@ struct StepTraffic {
   std::int64_t input_bytes = 0;   // of one micro-batch: activations in, their gradients out
   std::int64_t output_bytes = 0;  // of one micro-batch: activations out, their gradients in
   bool header_follows = true;     // false in the last step of the run
+  // Notes: small messages after the tensors of a step (grad_clip.h); 0 = none on this channel.
+  std::size_t forward_note_bytes = 0;   // from the stage before
+  std::size_t backward_note_bytes = 0;  // from the next stage
 };
 
 class Ports {
@@ -54,7 +60,11 @@ class Ports {
   bool may_send(transport::Channel channel) const;  // I3: the window has room
   // A tensor in device memory. kInternal: no memory to send it from.
   Status send(transport::Channel channel, device::Buffer tensor);
-  bool drained() const;  // peers have every byte that was sent
+  // The note of this step that has arrived, once; it comes after all tensors of the channel.
+  std::optional<std::vector<std::byte>> take_note(transport::Channel channel);
+  Status send_note(transport::Channel channel, std::span<const std::byte> note);
+  Status synchronize() { return device_.synchronize(); }  // all ops so far are done
+  bool drained() const;                                   // peers have every byte that was sent
 
   // Waits for one completion and files it. True: something came; false: deadline. kUnavailable: the
   // generation is broken; kCancelled: stop.
@@ -66,20 +76,23 @@ class Ports {
   struct Inbox {
     transport::Port port;
     bool exists = false;
+    enum class Content : unsigned char { kTensor, kNote, kHeader };
     struct Slot {
-      bool header = false;
+      Content content = Content::kTensor;
       device::Buffer buffer;
     };
     std::deque<Slot> posted;
     std::deque<device::Buffer> arrived;
     std::optional<StepHeaderBytes> header;
-    int granted = 0;  // tensors of this step
+    std::optional<std::vector<std::byte>> note;
+    std::size_t note_bytes = 0;  // of this step; 0 = none, or its slot is posted
+    int granted = 0;             // tensors of this step
     std::int64_t bytes = 0;
   };
   struct Outbox {
     transport::Port port;
     bool exists = false;
-    std::deque<bool> unacknowledged;  // true: a tensor, false: a header
+    std::deque<bool> unacknowledged;  // true: a tensor, false: a header or a note
     int tensors = 0;                  // of them
     int window = 0;
     std::int64_t bytes = 0;
@@ -89,7 +102,7 @@ class Ports {
   const Inbox& inbox(transport::Channel channel) const;
   Outbox& outbox(transport::Channel channel);
   const Outbox& outbox(transport::Channel channel) const;
-  Status post(Inbox& box, bool header);
+  Status post(Inbox& box, Inbox::Content content, std::size_t bytes);
   Status grant(Inbox& box);  // one slot more, if the step has messages left
   bool header_slot_due(const Inbox& box) const;
   void file(const transport::Completion& completion);

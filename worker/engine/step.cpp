@@ -8,6 +8,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/units.h"
+#include "worker/engine/grad_clip.h"
 
 namespace weir::engine {
 namespace {
@@ -36,7 +37,9 @@ class Runner {
                               .micro_batches = micro_batches_,
                               .input_bytes = parts_.stage.input_bytes(samples_),
                               .output_bytes = parts_.stage.output_bytes(samples_),
-                              .header_follows = !order_.last_step};
+                              .header_follows = !order_.last_step,
+                              .forward_note_bytes = clips() ? kVerdictBytes : 0,
+                              .backward_note_bytes = clips() ? layers_after() * sizeof(double) : 0};
     WEIR_TRY([[maybe_unused]] const Unit begun, parts_.ports.begin_step(traffic));
 
     while (!dispatcher_.done(progress_)) {
@@ -48,6 +51,9 @@ class Runner {
       } else {
         WEIR_TRY([[maybe_unused]] const Unit waited, wait(ready));
       }
+    }
+    if (clips()) {
+      WEIR_TRY([[maybe_unused]] const Unit clipped, clip_gradients());
     }
     return finish(start);
   }
@@ -151,6 +157,54 @@ class Runner {
     idle_ += took;
     parts_.recorder.idle(cause, took);
     return waited;
+  }
+
+  bool clips() const { return order_.grad_clip > 0; }
+  schedule::LayerRange layers() const {
+    return order_.plan.stages[static_cast<std::size_t>(order_.stage)];
+  }
+  std::size_t layers_after() const {
+    return static_cast<std::size_t>(order_.plan.stages.back().last - layers().last);
+  }
+
+  Status clip_gradients() {
+    Ports& ports = parts_.ports;
+    WEIR_TRY([[maybe_unused]] const Unit computed, ports.synchronize());
+    const std::vector<stage::Parameter> parameters = parts_.stage.parameters();
+    std::vector<double> squares = layer_squares(parameters, layers().last - layers().first + 1);
+    if (!ports.last()) {
+      WEIR_TRY(const auto note, wait_for_note(Channel::kBackward));
+      const std::vector<double> later = decode_squares(note);
+      squares.insert(squares.end(), later.begin(), later.end());
+    }
+    double sum = 0;
+    if (ports.first()) {
+      sum = sum_in_order(squares);
+    } else {
+      WEIR_TRY([[maybe_unused]] const Unit sent,
+               ports.send_note(Channel::kBackward, encode_squares(squares)));
+      WEIR_TRY(const auto note, wait_for_note(Channel::kForward));
+      WEIR_TRY(sum, decode_verdict(note, order_.grad_clip));
+    }
+    if (!ports.last()) {
+      WEIR_TRY([[maybe_unused]] const Unit sent,
+               ports.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
+    }
+    clip(parameters, sum, order_.grad_clip);
+    return Unit{};
+  }
+
+  Result<std::vector<std::byte>> wait_for_note(Channel channel) {
+    const SteadyTime since = parts_.clock.now();
+    auto note = parts_.ports.take_note(channel);
+    for (; !note; note = parts_.ports.take_note(channel)) {
+      WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts_, since, stop_, channel));
+    }
+    const nanoseconds took = parts_.clock.now() - since;
+    idle_ += took;
+    const bool forward = channel == Channel::kForward;
+    parts_.recorder.idle(forward ? IdleCause::kWaitForward : IdleCause::kWaitBackward, took);
+    return *std::move(note);
   }
 
   StepRecord finish(SteadyTime start) {

@@ -42,6 +42,7 @@ struct StepOrder {
   int replica = 0, stage = 0;
   std::int64_t step = 0;
   bool last_step = false;
+  double grad_clip = 0;  // largest global norm of the gradients; 0 = no limit
 };
 
 // Runs the step to its end, or fails: kUnavailable (generation broken), kTimeout (no message for

@@ -51,6 +51,27 @@ TEST(Options, HaveDefaultsForAWorkerAlone) {
   EXPECT_FALSE(options.control_port || options.data_port || options.metrics_port);
 }
 
+TEST(Options, TakeTheProfileSettingsOfTheOperator) {
+  const Variable url("WEIR_CONTROL_URL", "https://weir.weir-system.svc:8443");
+  const Variable folder("WEIR_CONTROL_DIR", "/var/run/weir");
+  EXPECT_TRUE(options_of({}).measures());
+  EXPECT_EQ(options_of({}).profile_rounds, 5);
+  {
+    const Variable source("WEIR_PROFILE_SOURCE", "ConfigMap");
+    EXPECT_FALSE(options_of({}).measures());
+  }
+  {
+    const Variable rounds("WEIR_PROFILE_ROUNDS", "17");
+    EXPECT_EQ(options_of({}).profile_rounds, 17);
+  }
+  const Variable source("WEIR_PROFILE_SOURCE", "Guess");
+  EXPECT_THAT(refusal_of({}), HasSubstr("Guess"));
+}
+
+TEST(Options, NobodyMeasuresWithoutAnOperator) {
+  EXPECT_FALSE(options_of({}).measures());
+}
+
 TEST(Options, ReadTheEnvironmentThatTheOperatorSets) {
   const Variable url("WEIR_CONTROL_URL", "https://weir.weir-system.svc:8443");
   const Variable folder("WEIR_CONTROL_DIR", "/var/run/weir");

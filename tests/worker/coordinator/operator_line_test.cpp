@@ -12,6 +12,7 @@
 #include "tests/support/temp_dir.h"
 #include "tests/worker/control/recording_target.h"
 #include "tests/worker/coordinator/switch_world.h"
+#include "worker/coordinator/control_api.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator::test {
@@ -381,6 +382,38 @@ TEST(OperatorSource, WaitsAsLongAsRetryAfterSays) {
 
   ASSERT_TRUE(world.called("report", 2));
   EXPECT_GE(world.clock.now() - start, 20s);
+}
+
+TEST(OperatorSource, RegistersSoonWhenANewLeaderCameAfterALongTime) {
+  LineWorld world;
+  world.remote.answer("plan", {kHangs});
+  std::deque<Result<http::Response>> answers(12, status(503));
+  answers.push_back(status(428));
+  answers.push_back(status(202));
+  world.remote.answer("report", answers);
+  world.start();
+
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 13));
+  const auto found = world.clock.now();
+  ASSERT_TRUE(world.called("report", 14));
+
+  EXPECT_LT(world.clock.now() - found, 3s) << "the pauses begin anew";
+}
+
+TEST(BackOff, GrowsToAFewSecondsAndNoMore) {
+  BackOff back_off(7);
+  EXPECT_LE(back_off.next({}), 1s);
+  std::chrono::milliseconds longest{0}, shortest{1h};
+  for (int i = 0; i < 100; ++i) {
+    const auto pause = back_off.next({});
+    longest = std::max(longest, pause);
+    if (i >= 4) shortest = std::min(shortest, pause);
+  }
+  EXPECT_LE(longest, 8s);
+  EXPECT_GE(longest, 7s);
+  EXPECT_GE(shortest, 4s);
+  EXPECT_EQ(back_off.next(300s), 300s);
 }
 
 TEST(OperatorSource, StopsWhenAnotherJobHasTheName) {

@@ -33,6 +33,99 @@ TEST(PlanOutcome, OneRejectAbortsAndTheOldPlanStays) {
   EXPECT_EQ(world.receivers<protocol::Prepare>(), (Ranks{0, 1, 2}));
 }
 
+TEST(PlanOutcome, ARefusedInitialPlanIsReportedAndTheNextRevisionIsTaken) {
+  World world;
+  world.offer(plan(1, Trigger::kInitial));
+  world.say(0, protocol::Ready{.revision = 1});
+  world.say(2, protocol::Reject{.revision = 1, .reason = "needs 9 GB, 8 GB free"});
+
+  EXPECT_EQ(world.receivers<protocol::Abort>(), (Ranks{0, 1, 2}));
+  ASSERT_EQ(world.finished.size(), 1U);
+  EXPECT_EQ(world.finished[0].revision, 1U);
+  EXPECT_EQ(world.finished[0].outcome, Outcome::kRefused);
+  EXPECT_EQ(world.finished[0].reason, "pod-2: needs 9 GB, 8 GB free");
+  EXPECT_EQ(world.switcher.plan(), nullptr);
+  EXPECT_EQ(world.switcher.highest_seen(), 1U) << "the next poll asks for a later one";
+
+  world.forget();
+  world.pass(1h);
+  EXPECT_TRUE(world.sent.empty()) << "it is not tried again";
+  world.offer(plan(2, Trigger::kInitial));
+  world.all_ready(2);
+  EXPECT_EQ(world.receivers<protocol::Commit>(), (Ranks{0, 1, 2}));
+}
+
+TEST(PlanOutcome, APlanThatIsNotTakenUpAfterCommitIsJoinedAnew) {
+  World world;
+  world.train(5);
+  world.offer(plan(2, Trigger::kRetune));
+  world.all_ready(2);
+  world.finish_step(0, 2, 6);
+  world.finish_step(1, 2, 6);
+  world.forget();
+
+  world.finish_step(2, 1, 12);  // it may have been told of the COMMIT too late
+  EXPECT_TRUE(world.sent.empty());
+  world.pass(10s);
+  world.finish_step(2, 1, 9);  // not that many steps
+  EXPECT_TRUE(world.sent.empty());
+  world.finish_step(2, 1, 13);
+
+  EXPECT_EQ(world.receivers<protocol::PeerLost>(), (Ranks{0, 1, 2}));
+  ASSERT_EQ(world.finished.size(), 1U);
+  EXPECT_EQ(world.finished[0].outcome, Outcome::kAborted);
+  EXPECT_EQ(world.finished[0].reason, "plan 2 was not taken up after COMMIT by pod-2");
+  EXPECT_EQ(world.last<protocol::Prepare>().plan.revision, 2U);
+  EXPECT_EQ(world.last<protocol::Prepare>().incarnation, 1);
+}
+
+TEST(PlanOutcome, ASwitchAfterWhichNobodySaysAnythingEndsAtTheProgressDeadline) {
+  World world;
+  world.train(5);
+  world.offer(plan(2, Trigger::kRetune));
+  world.all_ready(2);
+  world.forget();
+
+  world.pass(1799s);
+  EXPECT_TRUE(world.finished.empty());
+  world.pass(1s);
+
+  EXPECT_EQ(world.receivers<protocol::PeerLost>(), (Ranks{0, 1, 2}));
+  EXPECT_EQ(world.finished.at(0).outcome, Outcome::kAborted);
+}
+
+TEST(PlanOutcome, RanksWithoutAStageHearOfEveryNewGenerationAndOfNothingElse) {
+  World world(4);  // three stages: worker 3 is idle
+  world.offer(plan(1, Trigger::kInitial));
+  EXPECT_EQ(world.receivers<protocol::Prepare>(), (Ranks{0, 1, 2, 3}));
+  world.all_ready(1);  // worker 3 need not answer
+  EXPECT_EQ(world.receivers<protocol::Commit>(), (Ranks{0, 1, 2, 3}));
+  world.all_loaded(1);
+  EXPECT_EQ(world.receivers<protocol::Go>(), (Ranks{0, 1, 2, 3}));
+  world.all_finish_step(1, 1);
+  EXPECT_EQ(world.finished.back().outcome, Outcome::kApplied);
+
+  world.forget();
+  world.offer(plan(2, Trigger::kRetune));
+  EXPECT_EQ(world.receivers<protocol::Prepare>(), (Ranks{0, 1, 2}));
+  world.all_ready(2);
+  EXPECT_EQ(world.receivers<protocol::Commit>(), Ranks{0});
+  world.all_finish_step(2, 2);
+
+  world.forget();
+  auto moved = plan(3, Trigger::kRegroup);  // the idle one takes the last stage
+  moved.ranks[2].pod = "pod-3";
+  moved.state = StateMove::kCheckpoint;
+  world.offer(moved);
+  EXPECT_EQ(world.receivers<protocol::Prepare>(), (Ranks{0, 1, 2, 3}));
+  for (const int index : {0, 1, 3}) world.say(index, protocol::Ready{.revision = 3});
+  EXPECT_EQ(world.receivers<protocol::Commit>(), (Ranks{0, 1, 2, 3}));
+  for (const int index : {0, 1}) world.say(index, protocol::ReadyState{.revision = 3});
+  EXPECT_EQ(world.receivers<protocol::Go>(), Ranks{});
+  world.say(3, protocol::ReadyState{.revision = 3});
+  EXPECT_EQ(world.receivers<protocol::Go>(), (Ranks{0, 1, 2, 3}));
+}
+
 TEST(PlanOutcome, SilenceAfterPrepareRefusesAndNamesThePod) {
   World world;
   world.train();

@@ -103,6 +103,20 @@ TEST(Startup, AsksOneRankOfEachDeviceClassToMeasure) {
   EXPECT_NE(world.step.register_now->profile_json.find("\"B\""), std::string::npos);
 }
 
+TEST(Startup, AsksForTheRoundsThatTheJobWants) {
+  Options options = StartupWorld::options(1, true, false);
+  options.measure_rounds = 17;
+  Startup startup(options);
+  Members members;
+  const SteadyTime now(1h);
+  members.hello(1, {.member = member(0)}, now);
+
+  const auto step = startup.advance(members, now);
+
+  ASSERT_EQ(step.send.size(), 1U);
+  EXPECT_EQ(std::get<protocol::Measure>(step.send[0].second).rounds, 17);
+}
+
 TEST(Startup, AsksAnotherRankWhenTheMeasuringOneIsLost) {
   StartupWorld world(2);
   world.come(0);

@@ -49,6 +49,25 @@ TEST(Engine, GivesTheLossOfOneStageBitForBitWithEverySchedule) {
   }
 }
 
+TEST(Engine, ClipsByTheNormOfAllStagesBitForBitWithEveryCut) {
+  constexpr int kMicroBatches = 3, kSteps = 4;
+  constexpr double kLimit = 1e-4;  // far below the norms, so that every step is clipped
+  for (const std::string model : {"mlp", "gpt-tiny"}) {
+    const auto expected = reference_losses(model, kMicroBatches, kSteps, kLimit);
+    ASSERT_NE(expected, reference_losses(model, kMicroBatches, kSteps)) << "it must matter";
+    for (const int stages : {2, 3, 4}) {
+      Group group(model, stages, kSteps, kLimit);
+      ASSERT_EQ(group.start(plan_of(stages, group.layers(), kMicroBatches, Family::kKfkb, 2,
+                                    Dispatch::kHint)),
+                "");
+
+      EXPECT_THAT(group.finish(), Each(Why::kFinished));
+
+      EXPECT_EQ(losses_of(group.records(stages - 1)), expected) << model << " " << stages;
+    }
+  }
+}
+
 TEST(Engine, KeepsEachStageWithinItsCap) {
   Group group("mlp", 3, 2);
   const auto plan = plan_of(3, group.layers(), 8, Family::kKfkb, 2, Dispatch::kHint);

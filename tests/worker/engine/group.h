@@ -47,8 +47,9 @@ inline schedule::Plan plan_of(int stages, int layers, int micro_batches, schedul
 
 class Group {
  public:
-  Group(const std::string& model_name, int workers, std::int64_t total_steps)
-      : model_(*stage::describe_model(tiny_model(model_name))),
+  Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0)
+      : grad_clip_(grad_clip),
+        model_(*stage::describe_model(tiny_model(model_name))),
         dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)) {
     for (int i = 0; i < workers; ++i)
       ranks_.push_back(std::make_unique<Rank>(*this, i, total_steps));
@@ -139,7 +140,8 @@ class Group {
                         .startup_timeout = kPatience,
                         .connect_timeout = kPatience,
                         .progress_deadline = kPatience,
-                        .rejoin_timeout = kPatience};
+                        .rejoin_timeout = kPatience,
+                        .grad_clip = group.grad_clip_};
       Parts parts{
           .model = group.model_,
           .device = *device,
@@ -203,6 +205,7 @@ class Group {
     return first;
   }
 
+  const double grad_clip_;
   const stage::Model model_;
   const std::unique_ptr<data::Dataset> dataset_;
   std::vector<std::unique_ptr<Rank>> ranks_;
@@ -216,8 +219,8 @@ inline std::vector<double> losses_of(std::vector<StepRecord> records) {
 }
 
 inline std::vector<double> reference_losses(const std::string& model, int micro_batches,
-                                            std::int64_t steps) {
-  Group alone(model, 1, steps);
+                                            std::int64_t steps, double grad_clip = 0) {
+  Group alone(model, 1, steps, grad_clip);
   const auto plan = plan_of(1, alone.layers(), micro_batches, schedule::Family::kOneFOneB, 1,
                             schedule::Dispatch::kStrict);
   if (!alone.start(plan).empty()) return {};
