@@ -89,6 +89,7 @@ Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.graceful = true;
   world.job.spec.worker_groups[0].count = kWorkers;
   world.job.spec.stages = kWorkers;
+  world.job.spec.global_batch = 16;  // four micro-batches: planning is not what is tested here
   world.job.spec.checkpoint_path = "/ckpt";
   world.job.spec.restart_scope = seed % 3 == 0 ? "Job" : "Worker";
   if (seed % 4 == 1) world.job.spec.scheduler_name = "volcano";

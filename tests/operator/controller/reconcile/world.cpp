@@ -175,6 +175,11 @@ void World::kubelets_run() {
     if (pod.phase != "Pending" || !pod.gates.empty()) continue;
     pod.phase = "Running";
     pod.node = "n" + std::to_string(i);
+    while (std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) {
+      return !node.ready && node.meta.name == pod.node;
+    })) {
+      pod.node += "b";
+    }
     pod.ips = {"10.0.0." + std::to_string(i)};
     pod.ready = pod.started = true;
   }
