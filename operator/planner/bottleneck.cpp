@@ -19,12 +19,16 @@ namespace {
 
 using Index = std::size_t;
 
-constexpr Index kSmallFamily = 3000;     // bisected directly, a question takes < 5 ms
-constexpr Index kThinFamily = 4000;      // for the upper bound of larger ones
+constexpr Index kSmallFamily = 3000;  // bisected directly, a question takes < 5 ms
+constexpr Index kThinFamily = 4000;   // for the upper bound of larger ones
+constexpr Index kThinWideFamily = 2000;
+constexpr int kBoundQuestions = 8;
 constexpr int kMostChains = 32;          // more: sets of bits are as fast
 constexpr int kNearQuestions = 3;        // before halving the interval
 constexpr double kThinTolerance = 1e-4;  // of upper bounds
-constexpr double kExact = 1e-12;         // "just below the best value known"
+constexpr double kWideTolerance = 1e-3;
+constexpr std::int64_t kPairsOfUpperBound = 100'000'000;  // about 0.3 s
+constexpr double kExact = 1e-12;                          // "just below the best value known"
 
 struct Interval {
   double low = 0;  // no plan is below
@@ -47,47 +51,68 @@ IdealChain one_stage(const Ideals& ideals, const BottleneckCosts& costs) {
   return best;
 }
 
+enum class Strategy : unsigned char {
+  kHalve,      // the interval, down to the tolerance
+  kBestFirst,  // ask at once for anything better than the best plan known
+};
+
 struct Search {
   const BottleneckProblem& problem;
   const BottleneckCosts costs;
   const std::vector<int> chains;
   Decision::Effort effort{};
 
-  // Narrows the interval over one family; true: down to the tolerance.
-  bool narrow(const Ideals& ideals, double tolerance, Interval& interval) {
+  // Narrows the interval over one family, looking at no more than about `most_pairs`; true: down to
+  // the tolerance.
+  bool narrow(const Ideals& ideals, Strategy strategy, double tolerance, std::int64_t most_pairs,
+              Interval& interval) {
     Decision decision(ideals, costs, chains, interval.high);
-    const bool done = narrow(ideals, tolerance, interval, decision);
+    bool done = true;
+    for (int asked = 0; done && interval.low < interval.high * (1 - tolerance); ++asked) {
+      const bool halve = strategy == Strategy::kHalve
+                             ? interval.low < interval.high * (1 - kThinTolerance)
+                             : asked >= kNearQuestions && asked % 2 == 1;
+      const double step = tolerance < kThinTolerance ? kExact : tolerance;
+      const double threshold =
+          halve ? (interval.low + interval.high) / 2 : interval.high * (1 - step);
+      done = ask(decision, ideals, threshold, most_pairs - decision.effort().pairs, interval);
+    }
+    if (!done && strategy == Strategy::kBestFirst) {
+      raise_bound(decision, ideals, most_pairs / kBoundQuestions, interval);
+    }
     effort.boundaries = std::max(effort.boundaries, decision.effort().boundaries);
     effort.pairs += decision.effort().pairs;
     return done;
   }
 
  private:
-  bool narrow(const Ideals& ideals, double tolerance, Interval& interval, Decision& decision) {
-    int near = 0;
-    while (interval.low < interval.high * (1 - tolerance)) {
-      const bool halve = ideals.count() <= kSmallFamily
-                             ? interval.low < interval.high * (1 - kThinTolerance)
-                             : near >= kNearQuestions && near % 2 == 1;
-      ++near;
-      const double step = tolerance < kThinTolerance ? kExact : tolerance;
-      const double threshold =
-          halve ? (interval.low + interval.high) / 2 : interval.high * (1 - step);
-      const std::int64_t left = problem.most_pairs - effort.pairs - decision.effort().pairs;
-      IdealChain plan;
-      switch (decision.ask(threshold, left, problem.stop, &plan)) {
-        case Decision::Outcome::kGaveUp:
-          return false;
-        case Decision::Outcome::kNo:
-          interval.low = threshold;
-          break;
-        case Decision::Outcome::kYes:
-          interval.high = value_of(ideals, costs, plan);
-          interval.best = std::move(plan);
-          break;
-      }
+  // False: given up.
+  bool ask(Decision& decision, const Ideals& ideals, double threshold, std::int64_t most_pairs,
+           Interval& interval) const {
+    IdealChain plan;
+    switch (decision.ask(threshold, most_pairs, problem.stop, &plan)) {
+      case Decision::Outcome::kGaveUp:
+        return false;
+      case Decision::Outcome::kNo:
+        interval.low = threshold;
+        break;
+      case Decision::Outcome::kYes:
+        interval.high = value_of(ideals, costs, plan);
+        interval.best = std::move(plan);
+        break;
     }
     return true;
+  }
+
+  // Lower thresholds leave fewer boundaries: they can be refuted where the best value cannot.
+  void raise_bound(Decision& decision, const Ideals& ideals, std::int64_t most_pairs,
+                   Interval& interval) const {
+    double hard = interval.high;
+    for (int asked = 0; asked < kBoundQuestions; ++asked) {
+      hard = std::min(hard, interval.high);
+      const double threshold = (interval.low + hard) / 2;
+      if (!ask(decision, ideals, threshold, most_pairs, interval)) hard = threshold;
+    }
   }
 };
 
@@ -259,33 +284,35 @@ BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem,
   Interval interval;
   interval.low = lower_bound(dag, search.costs, given);
   const double proved = interval.low;
-  bool done = false;
-
-  std::optional<Ideals> family;
+  const bool small = exact && given->count() <= kSmallFamily;
   std::vector<Index> kept;
-  if (!exact || given->count() > kSmallFamily) {
-    if (exact) kept = thin(*given, kThinFamily);
-    family = exact ? ideals_at(*given, kept) : wide_family(dag);
-    interval.best = one_stage(*family, search.costs);
-    interval.high = value_of(*family, search.costs, interval.best);
-    done = search.narrow(*family, kThinTolerance, interval);
+  std::optional<Ideals> family;
+  std::optional<Ideals> wide;
+  if (!small) {
+    if (!exact) given = &wide.emplace(wide_family(dag));
+    kept = thin(*given, exact ? kThinFamily : kThinWideFamily);
+    family = ideals_at(*given, kept);
   }
-  BottleneckPlan plan;
-  const Ideals& ideals = exact ? *given : *family;
-  if (exact) {
-    if (family) {
-      for (Index& end : interval.best.ends) end = kept[end];
-      interval.low = proved;
-      Polish(ideals, search.costs).run(interval);
-    } else {
-      interval.best = one_stage(ideals, search.costs);
-      interval.high = value_of(ideals, search.costs, interval.best);
-    }
-    done = search.narrow(ideals, problem.tolerance, interval);
+  const Ideals& first = small ? *given : *family;
+  interval.best = one_stage(first, search.costs);
+  interval.high = value_of(first, search.costs, interval.best);
+  const auto budget = [&](std::int64_t most) { return std::min(most, problem.most_pairs); };
+  bool done = false;
+  if (small) {
+    done = search.narrow(first, Strategy::kHalve, problem.tolerance, problem.most_pairs, interval);
   } else {
-    interval.low = proved;
-    Polish(ideals, search.costs).run(interval);
+    search.narrow(first, Strategy::kHalve, exact ? kThinTolerance : kWideTolerance,
+                  budget(kPairsOfUpperBound), interval);
+    for (Index& end : interval.best.ends) end = kept[end];
+    interval.low = proved;  // what a part of the ideals cannot do, others may
+    Polish(*given, search.costs).run(interval);
+    if (exact) {
+      done = search.narrow(*given, Strategy::kBestFirst, problem.tolerance, problem.most_pairs,
+                           interval);
+    }
   }
+  const Ideals& ideals = *given;
+  BottleneckPlan plan;
   Index from = 0;
   for (Index s = 0; s < interval.best.ends.size(); ++s) {
     plan.stages.push_back({ideals.difference(from, interval.best.ends[s]), interval.best.ranks[s]});

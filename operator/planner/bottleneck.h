@@ -20,8 +20,9 @@ struct BottleneckProblem {
   bool transfers = true;          // false: boundaries cost nothing
   double tolerance = 1e-9;        // relative width of the interval at the end
   IdealLimits limits;
-  // Pairs of ideals that the exact search may look at, about 5 ns each; above: status gap.
-  std::int64_t most_pairs = 2'000'000'000;
+  // Pairs of ideals that the exact search may look at, about 5 ns each (twice that in all, for the
+  // bound); above: status gap.
+  std::int64_t most_pairs = 1'500'000'000;
   std::function<bool()> stop;  // asked now and then; true: the best plan so far. May be empty.
 };
 

@@ -23,24 +23,45 @@ int devices_for(double seconds, double threshold, int most) {
   return count > most ? most + 1 : std::max(1, static_cast<int>(count));
 }
 
-struct LaneTest {
-  const Lanes* all;
-  int blocks;
-  bool subset(Index inner, Index outer) const {
-    const Lanes* a = all + inner * static_cast<Index>(blocks);
-    const Lanes* b = all + outer * static_cast<Index>(blocks);
-    for (int block = 0; block < blocks; ++block) {
-      if (any_above(a[block], b[block])) return false;
+// Prefixes that need the same count of devices, by rising work, side by side in memory: scanning
+// them is most of the search.
+template <int kBlocks>
+struct LaneBucket {
+  std::vector<std::int64_t> work;
+  std::vector<std::uint32_t> at;  // index in the question
+  std::vector<Lanes> sets;
+
+  void add(std::int64_t of, std::uint32_t index, const Lanes* set) {
+    work.push_back(of);
+    at.push_back(index);
+    sets.insert(sets.end(), set, set + kBlocks);
+  }
+  bool inside(Index entry, const Lanes* outer) const {
+    const Lanes* inner = &sets[entry * kBlocks];
+    for (int block = 0; block < kBlocks; ++block) {
+      if (any_above(inner[block], outer[block])) return false;
     }
     return true;
   }
 };
 
-struct BitTest {
-  const Ideals& ideals;
-  const std::vector<Index>& candidates;
-  bool subset(Index inner, Index outer) const {
-    return ideals.subset(candidates[inner], candidates[outer]);
+struct BitBucket {
+  std::vector<std::int64_t> work;
+  std::vector<std::uint32_t> at;
+  std::vector<std::uint64_t> sets;
+  Index words;
+
+  void add(std::int64_t of, std::uint32_t index, const std::uint64_t* set) {
+    work.push_back(of);
+    at.push_back(index);
+    sets.insert(sets.end(), set, set + words);
+  }
+  bool inside(Index entry, const std::uint64_t* outer) const {
+    const std::uint64_t* inner = &sets[entry * words];
+    for (Index w = 0; w < words; ++w) {
+      if ((inner[w] & ~outer[w]) != 0) return false;
+    }
+    return true;
   }
 };
 
@@ -83,7 +104,6 @@ struct Decision::Question {
   std::vector<std::int32_t> limit;  // most devices before it
   std::vector<std::int32_t> ranks;  // of the stage that ends here, in the best way found
   std::vector<std::uint32_t> from;  // where that stage begins
-  std::vector<std::vector<std::uint32_t>> buckets;  // by devices before: questions' indices
 };
 
 Decision::Decision(const Ideals& ideals, const BottleneckCosts& costs,
@@ -124,8 +144,7 @@ Decision::Outcome Decision::ask(double seconds, std::int64_t most_pairs,
                     .least = {},
                     .limit = {},
                     .ranks = {},
-                    .from = {},
-                    .buckets = {}};
+                    .from = {}};
   const int devices = costs_.devices;
   const double all = static_cast<double>(ideals_.work(0, ideals_.last())) * kSecondsPerNanosecond;
   for (Index i = 0; i < candidates_.size(); ++i) {
@@ -144,13 +163,33 @@ Decision::Outcome Decision::ask(double seconds, std::int64_t most_pairs,
   }
   question.ranks.assign(question.candidate.size(), 0);
   question.from.assign(question.candidate.size(), 0);
-  question.buckets.resize(static_cast<Index>(devices) + 1);
   effort_.boundaries = std::max(effort_.boundaries, question.candidate.size());
   if (question.candidate.empty() || candidates_[question.candidate.back()] != ideals_.last()) {
     return Outcome::kNo;
   }
-  const Outcome outcome = blocks_ > 0 ? run(question, LaneTest{lanes_.data(), blocks_})
-                                      : run(question, BitTest{ideals_, candidates_});
+  const auto lanes = [&](Index i) {
+    return &lanes_[question.candidate[i] * static_cast<Index>(blocks_)];
+  };
+  Outcome outcome = Outcome::kNo;
+  switch (blocks_) {
+    case 1:
+      outcome = run<LaneBucket<1>>(question, {}, lanes);
+      break;
+    case 2:
+      outcome = run<LaneBucket<2>>(question, {}, lanes);
+      break;
+    case 3:
+      outcome = run<LaneBucket<3>>(question, {}, lanes);
+      break;
+    case 4:
+      outcome = run<LaneBucket<4>>(question, {}, lanes);
+      break;
+    default:
+      outcome =
+          run<BitBucket>(question, {{}, {}, {}, static_cast<Index>(ideals_.words)},
+                         [&](Index i) { return ideals_.set(candidates_[question.candidate[i]]); });
+      break;
+  }
   if (outcome != Outcome::kYes) return outcome;
   plan->ends.clear();
   plan->ranks.clear();
@@ -163,52 +202,76 @@ Decision::Outcome Decision::ask(double seconds, std::int64_t most_pairs,
   return outcome;
 }
 
+// The fewest ranks, below `most`, that run the stage between two boundaries; `most` if none do.
+int Decision::ranks_between(const Question& q, Index i, Index j, int most) const {
+  const std::int64_t work = q.work[j] - q.work[i];
+  const std::int64_t parameters = q.parameters[j] - q.parameters[i];
+  const std::int64_t cut =
+      std::max(ideals_.cut[candidates_[q.candidate[i]]], ideals_.cut[candidates_[q.candidate[j]]]);
+  // One by one: with parameters to sync the cost does not fall with every rank.
+  for (int ranks = std::max({1, q.least[i], q.least[j]}); ranks < most; ++ranks) {
+    if (costs_.stage(work, parameters, ranks) <= q.threshold &&
+        costs_.boundary(cut, ranks) <= q.threshold) {
+      return ranks;
+    }
+  }
+  return most;
+}
+
 // f(J) = fewest devices that can run the prefix J; kept as the bucket that J lies in.
-template <class Sets>
-Decision::Outcome Decision::run(Question& q, const Sets& sets) {
+template <class Bucket, class Set>
+Decision::Outcome Decision::run(Question& q, const Bucket& empty, const Set& set) {
   const double nanoseconds = q.threshold * kSlack / kSecondsPerNanosecond;
+  const std::int64_t budget = q.most_pairs;
+  std::vector<Bucket> buckets(static_cast<Index>(costs_.devices) + 1, empty);
+  buckets[0].add(0, 0, set(0));
   std::int64_t pairs = 0;
   std::int64_t next_stop = kPairsBetweenStops;
-  q.buckets[0].push_back(0);
+  bool stopped = false;
   const Index last = q.candidate.size() - 1;
-  for (Index j = 1; j <= last; ++j) {
+  for (Index j = 1; j <= last && !stopped; ++j) {
     const int limit = q.limit[j];
-    const int fewest = static_cast<int>(std::min(
-        static_cast<double>(limit) + 1, std::ceil(static_cast<double>(q.work[j]) / nanoseconds)));
+    const auto work = static_cast<double>(q.work[j]);
+    const double fewest = std::ceil(work / nanoseconds);
+    const auto* outer = set(j);
     int best = limit + 1;
     for (int v = 0; v < best && best > fewest; ++v) {
-      const std::vector<std::uint32_t>& bucket = q.buckets[static_cast<Index>(v)];
-      // From the nearest prefix down: the ranks needed only rise.
-      for (Index at = bucket.size(); at-- > 0;) {
-        const Index i = bucket[at];
-        const std::int64_t work = q.work[j] - q.work[i];
-        const auto spread = static_cast<double>(work) / nanoseconds;
-        if (spread > best - 1 - v) break;
-        int ranks = std::max({1, static_cast<int>(std::ceil(spread)), q.least[i], q.least[j]});
-        ++pairs;
-        if (v + ranks >= best || !sets.subset(q.candidate[i], q.candidate[j])) continue;
-        const std::int64_t cut = std::max(ideals_.cut[candidates_[q.candidate[i]]],
-                                          ideals_.cut[candidates_[q.candidate[j]]]);
-        const std::int64_t parameters = q.parameters[j] - q.parameters[i];
-        for (; v + ranks < best; ++ranks) {
-          if (costs_.stage(work, parameters, ranks) > q.threshold) continue;
-          if (costs_.boundary(cut, ranks) > q.threshold) continue;
-          best = v + ranks;
-          q.ranks[j] = ranks;
-          q.from[j] = static_cast<std::uint32_t>(i);
-        }
+      const Bucket& bucket = buckets[static_cast<Index>(v)];
+      // From the nearest prefix down: the ranks needed only rise. Beyond `end` no count is left.
+      const auto end_of = [&] {
+        const double least = work - nanoseconds * (best - 1 - v);
+        return std::lower_bound(bucket.work.begin(), bucket.work.end(), least,
+                                [](std::int64_t of, double wanted) {
+                                  return static_cast<double>(of) < wanted;
+                                }) -
+               bucket.work.begin();
+      };
+      auto entry = static_cast<std::ptrdiff_t>(bucket.at.size());
+      std::ptrdiff_t end = end_of();
+      pairs += std::max<std::ptrdiff_t>(entry - end, 0);
+      while (--entry >= end) {
+        if (!bucket.inside(static_cast<Index>(entry), outer)) continue;
+        const Index i = bucket.at[static_cast<Index>(entry)];
+        const int ranks = ranks_between(q, i, j, best - v);
+        if (v + ranks >= best) continue;
+        best = v + ranks;
+        q.ranks[j] = ranks;
+        q.from[j] = static_cast<std::uint32_t>(i);
+        const std::ptrdiff_t sooner = std::max(end_of(), end);
+        pairs -= std::min(sooner, entry) - end;
+        end = sooner;
       }
     }
-    if (best <= limit) q.buckets[static_cast<Index>(best)].push_back(static_cast<std::uint32_t>(j));
-    if (pairs > q.most_pairs) break;
-    if (pairs < next_stop) continue;
+    if (best <= limit) {
+      buckets[static_cast<Index>(best)].add(q.work[j], static_cast<std::uint32_t>(j), set(j));
+    }
+    if (pairs < next_stop && pairs <= budget) continue;
     next_stop = pairs + kPairsBetweenStops;
-    if (q.stop && q.stop()) break;
+    stopped = j < last && (pairs > budget || (q.stop && q.stop()));
   }
   effort_.pairs += pairs;
-  if (q.ranks[last] > 0) return Outcome::kYes;
-  const bool finished = pairs <= q.most_pairs && !(q.stop && q.stop());
-  return finished ? Outcome::kNo : Outcome::kGaveUp;
+  if (stopped) return Outcome::kGaveUp;
+  return q.ranks[last] > 0 ? Outcome::kYes : Outcome::kNo;
 }
 
 }  // namespace weir::planner

@@ -53,8 +53,9 @@ class Decision {
 
  private:
   struct Question;
-  template <class Sets>
-  Outcome run(Question& question, const Sets& sets);
+  template <class Bucket, class Set>
+  Outcome run(Question& question, const Bucket& empty, const Set& set);
+  int ranks_between(const Question& question, std::size_t i, std::size_t j, int most) const;
 
   const Ideals& ideals_;
   const BottleneckCosts costs_;

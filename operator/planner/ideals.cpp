@@ -33,6 +33,7 @@ Index count_ideals(const Dag& dag, Index most) {
     missing.push_back(static_cast<int>(dag.predecessors[i].size()));
     if (missing.back() == 0) free.push_back(static_cast<int>(i));
   }
+  if (free.size() >= 63 || (Index{1} << free.size()) > most) return most + 1;
   Index count = 1;
   std::vector<Frame> stack{{-1, 0, 0, free.size()}};
   while (!stack.empty()) {
@@ -57,6 +58,9 @@ Index count_ideals(const Dag& dag, Index most) {
       if (--missing[static_cast<Index>(next)] == 0) free.push_back(next);
     }
     stack.push_back({node, child, child, free.size()});
+    // Free nodes are independent: every subset of them makes an ideal.
+    const Index independent = free.size() - child;
+    if (independent >= 63 || (Index{1} << independent) > most) return most + 1;
   }
   return count;
 }

@@ -12,7 +12,9 @@ using Index = std::size_t;
 
 constexpr Index kBeamWidth = 32;                // planner.md 3, step 1
 constexpr Index kBeamOrders = 4;                // its best prefixes become orders
-constexpr std::int64_t kMostSteps = 4'000'000;  // candidates looked at; then the beam narrows
+constexpr std::int64_t kMostSteps = 2'000'000;  // candidates looked at; then the beam narrows
+constexpr Index kMostCounters = 40'000'000;     // copied; about 0.1 s
+constexpr Index kStepsPerPrefix = 8;            // a prefix is reached from as many
 
 std::vector<int> open_predecessors(const Dag& dag) {
   std::vector<int> open;
@@ -109,8 +111,11 @@ class Beam {
       if (a.key != b.key) return a.key < b.key;
       return a.from != b.from ? a.from < b.from : a.node < b.node;
     };
-    std::sort(steps.begin(), steps.end(), better);
     const Index width = looked_at_ < kMostSteps ? width_ : 1;
+    const Index sorted = std::min(steps.size(), kStepsPerPrefix * width);
+    std::partial_sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(sorted),
+                      steps.end(), better);
+    steps.resize(sorted);
     std::vector<Prefix> next;
     std::vector<std::uint64_t> keys;
     for (const Step& step : steps) {
@@ -164,7 +169,8 @@ std::vector<std::vector<int>> linear_orders(const Dag& dag) {
   std::vector<std::vector<int>> orders;
   if (dag.chain()) return {kahn(dag, false)};
   // Copying a prefix costs its nodes: wide beams are for graphs that a person can draw.
-  const Index width = dag.nodes <= 2000 ? kBeamWidth : 1;
+  const auto nodes = static_cast<Index>(dag.nodes);
+  const Index width = std::clamp(kMostCounters / (nodes * nodes), Index{1}, kBeamWidth);
   orders = Beam(dag, width).orders(kBeamOrders);
   if (width > 1) {
     for (std::vector<int>& order : Beam(dag, 1).orders(1)) orders.push_back(std::move(order));

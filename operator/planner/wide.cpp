@@ -14,7 +14,9 @@ namespace {
 using Index = std::size_t;
 
 constexpr Index kMostOfASize = 256;
-constexpr std::int64_t kMostSteps = 8'000'000;  // candidates and copied counters; about 0.1 s
+constexpr std::int64_t kMostSteps = 2'000'000;  // candidates looked at; then it narrows
+constexpr Index kMostCounters = 40'000'000;     // copied; about 0.1 s
+constexpr Index kStepsPerIdeal = 8;             // a wide ideal is reached from as many
 constexpr Index kMostFlows = 64;
 constexpr int kMostFlowNodes = 8192;
 
@@ -68,13 +70,17 @@ class Narrow {
     for (Index from = 0; from < level_.size(); ++from) {
       for (const int node : level_[from].free) steps.push_back(step(from, node));
     }
+    looked_at_ += static_cast<std::int64_t>(steps.size());
+    const Index width = looked_at_ < kMostSteps ? width_ : 2;
     // Equal ideals have equal keys and cuts: they end up side by side.
-    std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
-      if (a.cut != b.cut) return a.cut < b.cut;
-      return a.key != b.key ? a.key < b.key : a.from < b.from;
-    });
+    const Index sorted = std::min(steps.size(), kStepsPerIdeal * width);
+    std::partial_sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(sorted),
+                      steps.end(), [](const Step& a, const Step& b) {
+                        if (a.cut != b.cut) return a.cut < b.cut;
+                        return a.key != b.key ? a.key < b.key : a.from < b.from;
+                      });
     std::vector<Reached> next;
-    for (Index i = 0; i < steps.size() && next.size() < width_; ++i) {
+    for (Index i = 0; i < sorted && next.size() < width; ++i) {
       if (i == 0 || steps[i].key != steps[i - 1].key) next.push_back(after(steps[i]));
     }
     level_ = std::move(next);
@@ -110,6 +116,7 @@ class Narrow {
   const Index width_;
   Family family_;
   std::vector<Reached> level_;
+  std::int64_t looked_at_ = 0;
 };
 
 // Dinic's maximum flow. The ideal of least cut that holds `source` and not `sink`: x_v = v is
@@ -209,8 +216,7 @@ class Flow {
 Ideals wide_family(const Dag& dag, std::size_t most) {
   const auto nodes = static_cast<Index>(dag.nodes);
   const Ideals along = ideals_of_orders(dag, linear_orders(dag), most / 2);
-  // Every kept ideal copies its counters and looks at its free nodes, a few dozen at most times.
-  const Index affordable = static_cast<Index>(kMostSteps) / (nodes * (nodes / 8 + 32));
+  const Index affordable = kMostCounters / (nodes * nodes);  // an ideal copies those of all nodes
   const Index width = std::min({kMostOfASize, most / 2 / nodes, affordable});
   if (width < 2) return along;
   return union_of(along, Narrow(dag, width).run());

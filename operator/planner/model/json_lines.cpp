@@ -185,8 +185,12 @@ int line_of(std::string_view text, std::string_view pointer) {
 
 Error json_error(std::string_view text, const std::string& name, const std::string& pointer,
                  const std::string& reason) {
-  return {Code::kInvalid,
-          name + ":" + std::to_string(line_of(text, pointer)) + ": " + pointer + ": " + reason};
+  std::string message =
+      name + ":" + std::to_string(line_of(text, pointer)) + ": " + pointer + ": " + reason;
+  for (char& c : message) {  // names in the text may hold anything; an error is one line
+    if (static_cast<unsigned char>(c) < 0x20 || c == '\x7f') c = '?';
+  }
+  return {Code::kInvalid, std::move(message)};
 }
 
 }  // namespace weir::planner

@@ -23,8 +23,13 @@ constexpr std::size_t kMostTextBytes = 16U << 20;  // a ConfigMap holds 1 MiB, a
 constexpr double kMostSeconds = 86400;             // a layer that takes a day is a wrong unit
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
 
+// One line of printable text, whatever names the profile holds.
 Error invalid(const std::string& field, const std::string& reason) {
-  return {Code::kInvalid, field + ": " + reason};
+  std::string message = field + ": " + reason;
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == '\x7f') c = '?';
+  }
+  return {Code::kInvalid, std::move(message)};
 }
 
 std::string indexed(const std::string& list, std::size_t index) {

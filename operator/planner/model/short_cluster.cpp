@@ -21,7 +21,11 @@ struct Part {
 };
 
 Error bad(std::string_view text, const std::string& reason) {
-  return {Code::kInvalid, "cluster \"" + std::string(text) + "\": " + reason};
+  std::string message = "cluster \"" + std::string(text) + "\": " + reason;
+  for (char& c : message) {  // an error is one line
+    if (static_cast<unsigned char>(c) < 0x20 || c == '\x7f') c = '?';
+  }
+  return {Code::kInvalid, std::move(message)};
 }
 
 // Where the next separator starts: '+' of an exponent ("32e+9") is none.

@@ -211,5 +211,32 @@ TEST(Bottleneck, StoppedEarlyIsAPlanWithABound) {
   EXPECT_NEAR(bottleneck_value(dag, problem, plan.stages), plan.value, 1e-12);
 }
 
+// Inception-v3 at 16 devices takes over 10^9 pairs: the bound still rises above perfect division.
+TEST(Bottleneck, WithinABudgetRaisesTheBound) {
+  const Dag dag = pipedream_graph("inception_v3");
+  BottleneckProblem problem;
+  problem.devices = 16;
+  problem.most_pairs = 4'000'000;
+  const BottleneckPlan plan = plan_bottleneck(dag, problem);
+
+  EXPECT_EQ(plan.certainty, Certainty::kGap);
+  EXPECT_GT(plan.lower_bound, 0.689038 / 16);
+  EXPECT_LE(plan.lower_bound, 0.061632);
+  EXPECT_NEAR(plan.value, 0.061632, 0.0007);
+}
+
+TEST(Bottleneck, StopsWhenAsked) {
+  const Dag dag = pipedream_graph("inception_v3");
+  BottleneckProblem problem;
+  problem.devices = 16;
+  int asked = 0;
+  problem.stop = [&] { return ++asked > 2; };
+  const BottleneckPlan plan = plan_bottleneck(dag, problem);
+
+  EXPECT_GT(asked, 2);
+  EXPECT_EQ(plan.certainty, Certainty::kGap);
+  EXPECT_NEAR(bottleneck_value(dag, problem, plan.stages), plan.value, 1e-12);
+}
+
 }  // namespace
 }  // namespace weir::planner

@@ -183,6 +183,20 @@ TEST(GraphText, ShowsForeignTextShortAndPrintable) {
             "g.txt:2: edge to unknown node \"b?" + std::string(58, 'x') + "...\"");
 }
 
+TEST(GraphText, HasLimits) {
+  std::string nodes;
+  for (int i = 0; i <= 65536; ++i) {
+    nodes += "n" + std::to_string(i) +
+             " -- x -- forward_compute_time=1, backward_compute_time=1, activation_size=1, "
+             "parameter_size=1\n";
+  }
+  EXPECT_EQ(refusal(nodes), "g.txt:65537: more than 65536 nodes");
+  std::string edges = node("a") + node("b");
+  for (int i = 0; i <= 1 << 20; ++i) edges += " a -- b\n";
+  EXPECT_EQ(refusal(edges), "g.txt:1048579: more than 1048576 edges");
+  EXPECT_EQ(refusal(std::string((std::size_t{64} << 20) + 1, '\n')), "g.txt: longer than 64 MiB");
+}
+
 TEST(GraphText, IsRecognisedByItsFirstCharacter) {
   EXPECT_TRUE(looks_like_graph("\nnode1 -- x"));
   EXPECT_FALSE(looks_like_graph("  {\"nodes\": []}"));
