@@ -4,7 +4,9 @@
 #include "worker/schedule/simulator.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -149,6 +151,71 @@ TEST(Simulator, HintIsAtMostTwoPercentWorseFromK2On) {
     const double strict = step_of(plan_of(caps, Dispatch::kStrict), M, model);
 
     EXPECT_LE(hint, 1.02 * strict) << "seed " << seed << " S=" << S << " M=" << M << " k=" << k;
+  }
+}
+
+// I1, I2, I4 on any plan and pipeline: ops in micro-batch order, one at a time, none before its
+// input; messages in order, one at a time; the last backward ends the step.
+void expect_invariants(const Timeline& timeline, const std::vector<int>& caps, int micro_batches,
+                       std::uint64_t seed) {
+  const std::size_t stages = caps.size();
+  struct Stage {
+    int forwards = 0, backwards = 0;
+    nanoseconds free{0};
+  };
+  std::vector<Stage> done(stages);
+  const auto arrival = [&](int boundary, bool forward, int micro_batch) {
+    for (const TimedSend& send : timeline.sends)
+      if (send.boundary == boundary && send.forward == forward && send.micro_batch == micro_batch)
+        return send.arrival;
+    return nanoseconds::max();
+  };
+  nanoseconds last{0};
+  for (const TimedOp& timed : timeline.ops) {
+    Stage& stage = done[static_cast<std::size_t>(timed.stage)];
+    const bool forward = timed.op.kind == OpKind::kForward;
+    EXPECT_GE(timed.start, stage.free) << "seed " << seed << ": one op at a time";
+    stage.free = timed.end;
+    last = std::max(last, timed.end);
+    EXPECT_EQ(timed.op.micro_batch, forward ? stage.forwards : stage.backwards) << "seed " << seed;
+    ++(forward ? stage.forwards : stage.backwards);
+    EXPECT_LE(stage.forwards - stage.backwards, caps[static_cast<std::size_t>(timed.stage)]);
+    const int source = forward ? timed.stage - 1 : timed.stage;  // boundary of its input
+    if (source < 0 || source + 1 == static_cast<int>(stages)) continue;
+    EXPECT_GE(timed.start, arrival(source, forward, timed.op.micro_batch)) << "seed " << seed;
+  }
+  for (const Stage& stage : done) {
+    EXPECT_EQ(stage.forwards, micro_batches);
+    EXPECT_EQ(stage.backwards, micro_batches);
+  }
+  EXPECT_EQ(last, timeline.step);
+  std::map<std::pair<int, bool>, std::pair<int, nanoseconds>> links;  // messages, free
+  for (const TimedSend& send : timeline.sends) {
+    auto& [messages, free] = links[{send.boundary, send.forward}];
+    EXPECT_EQ(send.micro_batch, messages++) << "seed " << seed;
+    EXPECT_GE(send.start, free) << "seed " << seed;
+    free = send.end;
+  }
+}
+
+TEST(Simulator, KeepsItsInvariantsOnAnyPlanAndPipeline) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    Random random(seed);
+    const int S = 2 + static_cast<int>(random.below(6)), M = 1 + static_cast<int>(random.below(16));
+    std::vector<int> caps(static_cast<std::size_t>(S));
+    for (int& cap : caps) cap = 1 + static_cast<int>(random.below(static_cast<std::uint64_t>(M)));
+    std::sort(caps.rbegin(), caps.rend());
+    PipelineModel model = random_pipeline(random, S, 6);
+    model.record = true;
+    for (LinkModel& link : model.forward) {  // preempted and free in turns
+      for (int i = 0; i < 20; ++i)
+        link.trace.emplace_back(nanoseconds(3'000'000 * i), i % 2 == 0 ? 0.2 : 1.0);
+    }
+    for (const Dispatch dispatch : {Dispatch::kHint, Dispatch::kStrict}) {
+      const auto timeline = simulate(plan_of(caps, dispatch), M, model);
+      ASSERT_TRUE(timeline.has_value()) << "seed " << seed;
+      expect_invariants(*timeline, caps, M, seed);
+    }
   }
 }
 
