@@ -27,7 +27,7 @@ cd "$state"
 
 start() { # NAME NAMESPACE program arguments...
   local name=$1 ns=$2; shift 2
-  setsid nsenter --net="/var/run/netns/$prefix-$ns" "$@" >"$state/log/$name.log" 2>&1 </dev/null 9>&- &
+  setsid nsenter --net="/var/run/netns/$prefix-$ns" "$@" >"$state/log/$name.log" 2>&1 </dev/null 8>&- 9>&- &
   echo $! >"$state/run/$name.pid"
 }
 wait_for() { # WHAT command...
@@ -169,9 +169,16 @@ Y
     esac
     ctr -a "$d/c.sock" -n k8s.io images import "${image%@*}" >/dev/null
   done
-  start "kubelet-$node" "$node" "$bin/kubelet" --kubeconfig="$state/kube/$node" --config="$d/kubelet.yaml" \
-    --hostname-override="$node" --node-ip="$net.$((10 + i))" --root-dir="$d/kubelet" --cert-dir="$d/kubelet/pki" --v=1
+  # One at a time: every kubelet of this machine replaces the same /var/lib/kubelet/device-plugins/kubelet.sock, and ends
+  # when another one creates it between its own unlink and bind ("address already in use").
+  {
+    flock 8
+    start "kubelet-$node" "$node" "$bin/kubelet" --kubeconfig="$state/kube/$node" --config="$d/kubelet.yaml" \
+      --hostname-override="$node" --node-ip="$net.$((10 + i))" --root-dir="$d/kubelet" --cert-dir="$d/kubelet/pki" --v=1
+    wait_for "the kubelet of $node" has_plugin_socket "$node"
+  } 8>"$state/run/kubelet.lock"
 }
+has_plugin_socket() { in_ns "$1" ss -lxH | grep -q device-plugins/kubelet.sock; } # sockets are listed per network namespace
 
 start_services() { # kube-proxy on every node, CoreDNS beside the API server behind the usual kube-dns service
   kc create clusterrolebinding kube-proxy --clusterrole=system:node-proxier --user=system:kube-proxy >/dev/null
