@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 #include <optional>
 
@@ -18,7 +17,7 @@
 namespace weir::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kStepsPerPair = 10;  // a label costs about ten subset tests
 
 class SumEngine {
  public:
@@ -26,6 +25,7 @@ class SumEngine {
       : dag_(dag), ideals_(ideals), request_(request) {
     shape_ = shape_of(request, CapRule::kKfkb, request.k_min);
     shape_.most_plans = 1;
+    shape_.most_steps = request.most_pairs / kStepsPerPair;
   }
 
   Result<SyncPlans> run() {

@@ -50,7 +50,7 @@ struct SyncRequest {
   std::int64_t most_pairs = 2'000'000'000;  // of stages looked at; over it: status gap
   // Of labels joined in the search for candidates of kSync; about 20 ns each. No certificate hangs
   // on it.
-  std::int64_t most_steps = 10'000'000;
+  std::int64_t most_steps = 5'000'000;
 };
 
 // A plan without servers: stage s runs ideals[s+1] without ideals[s] on ranks[s] devices of

@@ -21,6 +21,7 @@ constexpr std::int64_t kPaceWork = 100'000;   // keys x ideals x options of one 
 constexpr std::size_t kMostIdeals = 3000;     // of the searches over periods
 constexpr std::int64_t kBoundWork = 700'000;  // the same of the proof
 constexpr std::size_t kMostOrders = 6;        // of classes in blocks
+constexpr int kFewChoices = 4;                // of k and cap rules
 constexpr std::int64_t kSearchesPerBudget = 16;  // no search spends more than its part
 constexpr double kSmallUpdate = 0.02;  // of a step: whether updates show is left to the simulator
 
@@ -228,17 +229,19 @@ class PaceEngine {
     }
   }
 
-  // Where memory is no limit, plans for a k between the ends are plans for the largest, and every
-  // plan is priced with every k.
+  // Where memory is no limit, plans for some k are plans for every larger one, and every plan is
+  // priced with every k: a few are enough.
   std::vector<CapChoice> choices_to_search(const SyncModel& model) const {
-    std::vector<CapChoice> all = cap_choices(request_);
+    const std::vector<CapChoice> all = cap_choices(request_);
     bool tight = false;
     for (const SyncOption& option : model.options()) {
       const std::size_t last = model.ideals().last();
       tight |= !model.fits(option, 0, last, request_.micro_batches, all.back().k);
     }
-    if (tight || all.size() <= 2) return all;
-    return {all.front(), all.back()};
+    if (tight || all.size() <= kFewChoices) return all;
+    std::vector<CapChoice> few(all.begin(), all.begin() + kFewChoices - 1);
+    few.push_back(all.back());
+    return few;
   }
 
   struct Visit {

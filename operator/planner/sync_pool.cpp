@@ -71,6 +71,16 @@ auto rank_of(const Candidate& candidate) {
                          candidate.stages(), candidate.k, candidate.ideals, candidate.classes);
 }
 
+// With the indices of a smaller family; nothing if an ideal is not in it.
+std::optional<Candidate> in_family(Candidate candidate, const std::vector<std::size_t>& chosen) {
+  for (std::size_t& i : candidate.ideals) {
+    const auto found = std::lower_bound(chosen.begin(), chosen.end(), i);
+    if (found == chosen.end() || *found != i) return std::nullopt;
+    i = static_cast<std::size_t>(found - chosen.begin());
+  }
+  return candidate;
+}
+
 // As given, reversed, by memory both ways (the first stage holds most micro-batches), then others.
 std::vector<std::vector<int>> orders_of_classes(const SyncRequest& request, std::size_t most) {
   std::vector<int> order(request.classes.size());
@@ -159,7 +169,9 @@ double Pool::add(const SyncModel& model, const Candidate& cut,
         step_forms(costs, request.micro_batches, choice.k, choice.rule == CapRule::kSlack);
     Estimate estimate{*std::move(candidate), forms.pivot};
     if (!best || estimate.seconds < best->seconds) best = estimate;
-    if (waiting_.size() < kMostWaiting) waiting_.push_back(std::move(estimate));
+    if (waiting_.size() >= kMostWaiting) continue;
+    for (std::size_t& i : estimate.candidate.ideals) i = chosen[i];
+    waiting_.push_back(std::move(estimate));
   }
   if (!best) return kInfinity;
   // The incumbent of all searches; known at once.
@@ -173,29 +185,31 @@ void Pool::decide(const SyncModel& model, const std::vector<std::size_t>& chosen
   std::stable_sort(waiting_.begin(), waiting_.end(),
                    [](const Estimate& a, const Estimate& b) { return a.seconds < b.seconds; });
   std::map<int, int> of_k;
-  std::vector<std::pair<int, const Estimate*>> order;
-  for (const Estimate& estimate : waiting_) {
-    order.emplace_back(of_k[estimate.candidate.k]++ == 0 ? 0 : 1, &estimate);
+  for (Estimate& estimate : waiting_) {
+    estimate.first_of_k = of_k[estimate.candidate.k]++ == 0;
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(waiting_.begin(), waiting_.end(), [](const Estimate& a, const Estimate& b) {
+    return a.first_of_k && !b.first_of_k;
+  });
   const bool much = effort == Effort::kMuch;
   const std::int64_t until = ops_ + (much ? kMuchOps : kLittleOps);
-  for (const auto& [later, estimate] : order) {
-    const bool needed = much && later == 0;  // every k is judged
-    if (!needed && (ops_ > until || estimate->seconds > best_ * kWorthSimulating)) continue;
-    judge(model, estimate->candidate, chosen);
+  std::vector<Estimate> left;
+  for (Estimate& estimate : waiting_) {
+    const bool needed = much && estimate.first_of_k;  // every k is judged
+    const bool hopeful = ops_ <= until && estimate.seconds <= best_ * kWorthSimulating;
+    std::optional<Candidate> here = in_family(estimate.candidate, chosen);
+    if (here && (needed || hopeful)) {
+      judge(model, *std::move(here), chosen);
+    } else {
+      left.push_back(std::move(estimate));
+    }
   }
-  waiting_.clear();
+  waiting_ = std::move(left);
   if (!much) return;
 
-  // Back to the family of this model.
-  Candidate at = best(1).front();
-  for (std::size_t& i : at.ideals) {
-    const auto found = std::lower_bound(chosen.begin(), chosen.end(), i);
-    if (found == chosen.end() || *found != i) return;
-    i = static_cast<std::size_t>(found - chosen.begin());
-  }
+  std::optional<Candidate> winner = in_family(best(1).front(), chosen);
+  if (!winner) return;
+  Candidate at = *std::move(winner);
   const std::int64_t end = ops_ + kMuchOps;
   for (int moves = 0; moves < kMostShifts && ops_ < end; ++moves) {
     if (!shift(model, chosen, at, end)) break;

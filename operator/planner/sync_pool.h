@@ -43,8 +43,9 @@ class Pool {
 
  private:
   struct Estimate {
-    Candidate candidate;  // ideals of the model at hand
+    Candidate candidate;  // ideals of the caller's family
     double seconds = 0;
+    bool first_of_k = false;
   };
 
   double judge(const SyncModel& model, Candidate candidate, const std::vector<std::size_t>& chosen);

@@ -45,7 +45,8 @@ struct FoundPlan {
 // Rule: bool join(old, stage, const SyncSend* (null: nothing behind), Values& out), false when the
 // rule forbids it; double final(values, front stage); double least(values, ideal, key): no plan of
 // these is better; double longest_stage(values, best): no longer stage can help.
-constexpr std::size_t kMostLabels = 20'000'000;  // about 1.2 GB
+constexpr std::size_t kMostLabels = 4'000'000;   // 224 MB
+constexpr std::size_t kMostLists = 100'000'000;  // 400 MB
 
 template <class Rule>
 class SyncSearch {
@@ -65,8 +66,9 @@ class SyncSearch {
 
   // Plans better than `below`, best first. Nothing may be left out unless exhausted() is true.
   std::vector<FoundPlan> run() {
+    exhausted_ = ideals_.count() * lists_ > kMostLists;
+    if (exhausted_) return {};
     heads_.assign(ideals_.count() * lists_, -1);
-    arena_.clear();
     arena_.push_back(Label{});
     active_.assign(1, {arena_.front(), 0, 0});
     expand(ideals_.last());

@@ -274,7 +274,7 @@ TEST(Sync, KindsTooManyToCountStillGetABound) {
   const auto plans = plan_sync(dag, *enumerate_ideals(dag), request);
   ASSERT_TRUE(plans.ok());
   EXPECT_GT(plans->certificate.lower_bound, 64 * 0.6 / 32 * 1.2) << "24 fast, 16 half as fast";
-  EXPECT_LT(plans->certificate.gap, 0.5);
+  EXPECT_LT(plans->certificate.gap, 1.0) << "one layer a stage is not divisible";
 }
 
 TEST(Sync, EqualInputGivesEqualPlans) {
