@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/planner/model/sailor_profile.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+#include "operator/planner/model/json_lines.h"
+#include "worker/base/units.h"
+
+namespace weir::planner {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kMostLayers = 65536;
+constexpr int kMostCount = 65536;       // samples, degrees, devices per server
+constexpr double kMostSeconds = 86400;  // a layer that takes a day is a wrong unit
+constexpr double kMostFloats = 1e14;
+constexpr double kFloatBytes = 4;
+
+// One document; every error is a pointer and a reason.
+struct Reader {
+  std::string_view text;
+  const std::string& name;
+
+  Error bad(const std::string& pointer, const std::string& reason) const {
+    return json_error(text, name, pointer.empty() ? "/" : pointer, reason);
+  }
+
+  // A key that is a whole number from `least`.
+  Result<int> count(const std::string& key, const std::string& pointer, int least) const {
+    int value = 0;
+    const auto [stop, failed] = std::from_chars(key.data(), key.data() + key.size(), value);
+    if (failed != std::errc{} || stop != key.data() + key.size() || value < least ||
+        value > kMostCount) {
+      return bad(pointer, "expected a key that is a number >= " + std::to_string(least));
+    }
+    return value;
+  }
+
+  Result<double> number(const json& value, const std::string& pointer, double least,
+                        double most) const {
+    if (!value.is_number() || !std::isfinite(value.get<double>())) {
+      return bad(pointer, "expected a number");
+    }
+    const auto result = value.get<double>();
+    if (result < least || result > most) return bad(pointer, "out of range");
+    return result;
+  }
+
+  Result<double> member(const json& object, const std::string& pointer, const char* field) const {
+    const auto found = object.find(field);
+    if (found == object.end()) return bad(pointer + "/" + field, "missing");
+    return number(*found, pointer + "/" + field, 0, kMostFloats);
+  }
+
+  Status object(const json& value, const std::string& pointer) const {
+    if (value.is_object() && !value.empty()) return Unit{};
+    return bad(pointer, "expected an object with members");
+  }
+
+  // {"0": ..., "1": ...}: the layers in order, each read by `read(value, pointer)`.
+  template <class Layer, class Read>
+  Result<std::vector<Layer>> layers(const json& value, const std::string& pointer,
+                                    const Read& read) const {
+    WEIR_TRY([[maybe_unused]] const Unit is_object, object(value, pointer));
+    if (value.size() > kMostLayers) return bad(pointer, "more than 65536 layers");
+    std::vector<Layer> result(value.size());
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      const std::string here = pointer + "/" + std::to_string(i);
+      const auto found = value.find(std::to_string(i));
+      if (found == value.end()) return bad(here, "missing");
+      WEIR_TRY(result[i], read(*found, here));
+    }
+    return result;
+  }
+};
+
+Result<RateCurve> curve_of(const Reader& reader, const json& value, const std::string& pointer) {
+  if (!value.is_array() || value.size() != 2 || !value[0].is_array() || value[0].size() != 3) {
+    return reader.bad(pointer, "expected [[a, b, c], max]");
+  }
+  constexpr double kMost = 1e15;
+  RateCurve curve;
+  const std::string coefficients = pointer + "/0/";
+  WEIR_TRY(curve.a, reader.number(value[0][0], coefficients + "0", -kMost, kMost));
+  WEIR_TRY(curve.b, reader.number(value[0][1], coefficients + "1", -kMost, kMost));
+  WEIR_TRY(curve.c, reader.number(value[0][2], coefficients + "2", -kMost, kMost));
+  WEIR_TRY(curve.most_bytes_per_second, reader.number(value[1], pointer + "/1", 1, kMost));
+  return curve;
+}
+
+std::int64_t bytes_of(double floats) {
+  return std::llround(floats * kFloatBytes);
+}
+
+}  // namespace
+
+Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string& name) {
+  const Reader reader{text, name};
+  json document;
+  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
+  WEIR_TRY([[maybe_unused]] const Unit sizes, reader.object(document, ""));
+  SailorTimes times;
+  const auto layer = [&](const json& value,
+                         const std::string& pointer) -> Result<std::array<double, 3>> {
+    if (!value.is_array() || value.size() != 3) {
+      return reader.bad(pointer, "expected [forward, backward, update]");
+    }
+    std::array<double, 3> result{};
+    for (std::size_t i = 0; i < 3; ++i) {
+      WEIR_TRY(result[i],
+               reader.number(value[i], pointer + "/" + std::to_string(i), 0, kMostSeconds));
+    }
+    return result;
+  };
+  for (const auto& [size, degrees] : document.items()) {
+    const std::string at = "/" + size;
+    WEIR_TRY(const int samples, reader.count(size, at, 1));
+    WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(degrees, at));
+    for (const auto& [degree, layers] : degrees.items()) {
+      const std::string here = at + "/" + degree;
+      WEIR_TRY(const int ranks, reader.count(degree, here, 1));
+      WEIR_TRY(auto entry, (reader.layers<std::array<double, 3>>(layers, here, layer)));
+      if (times.layers != 0 && entry.size() != times.layers) {
+        return reader.bad(here, std::to_string(entry.size()) + " layers, others have " +
+                                    std::to_string(times.layers));
+      }
+      times.layers = entry.size();
+      times.entries.emplace(std::pair{samples, ranks}, std::move(entry));
+    }
+  }
+  return times;
+}
+
+Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string& model,
+                                        const std::string& name) {
+  const Reader reader{text, name};
+  json document;
+  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
+  WEIR_TRY([[maybe_unused]] const Unit models, reader.object(document, ""));
+  const auto found = document.find(model);
+  if (found == document.end()) {
+    std::string known;
+    for (const auto& [key, value] : document.items()) known += (known.empty() ? "" : ", ") + key;
+    return reader.bad("/" + model, "no such model (known: " + known + ")");
+  }
+  WEIR_TRY([[maybe_unused]] const Unit degrees, reader.object(*found, "/" + model));
+  const auto layer = [&](const json& value, const std::string& pointer) -> Result<SailorLayer> {
+    if (!value.is_object()) return reader.bad(pointer, "expected an object");
+    SailorLayer result;
+    WEIR_TRY(result.parameter_floats, reader.member(value, pointer, "params_floats"));
+    WEIR_TRY(result.output_floats, reader.member(value, pointer, "act_output_floats"));
+    WEIR_TRY(result.activation_floats, reader.member(value, pointer, "act_mem_floats"));
+    return result;
+  };
+  SailorSizes sizes;
+  for (const auto& [degree, layers] : found->items()) {
+    const std::string here = "/" + model + "/" + degree;
+    WEIR_TRY(const int ranks, reader.count(degree, here, 1));
+    WEIR_TRY(sizes[ranks], (reader.layers<SailorLayer>(layers, here, layer)));
+  }
+  return sizes;
+}
+
+Result<SailorNetwork> decode_sailor_network(std::string_view text, const std::string& name) {
+  const Reader reader{text, name};
+  json document;
+  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
+  WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(document, ""));
+  SailorNetwork network;
+  for (const auto& [kind, curves] :
+       {std::pair{"inter", &network.between}, std::pair{"intra", &network.inside}}) {
+    const std::string at = std::string("/") + kind;
+    const auto found = document.find(kind);
+    if (found == document.end()) return reader.bad(at, "missing");
+    WEIR_TRY([[maybe_unused]] const Unit kinds, reader.object(*found, at));
+    for (const auto& [device, counts] : found->items()) {
+      WEIR_TRY([[maybe_unused]] const Unit some, reader.object(counts, at + "/" + device));
+      for (const auto& [count, value] : counts.items()) {
+        std::string here = at;
+        here.append("/").append(device).append("/").append(count);
+        WEIR_TRY(const int devices, reader.count(count, here, 1));
+        WEIR_TRY((*curves)[std::pair(device, devices)], curve_of(reader, value, here));
+      }
+    }
+  }
+  return network;
+}
+
+Result<Model> model_of_sailor(const std::vector<std::pair<std::string, SailorTimes>>& classes,
+                              const SailorSizes& sizes) {
+  if (sizes.empty()) return Error{Code::kInvalid, "sailor: no sizes of the model"};
+  const auto& [lowest, layers] = *sizes.begin();  // whole layers where degree 1 is there
+  Model model;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    Layer layer;
+    layer.id = "layer" + std::to_string(i);
+    layer.parameter_bytes = bytes_of(layers[i].parameter_floats) * lowest;
+    layer.output_bytes_per_sample = bytes_of(layers[i].output_floats);
+    layer.stash_bytes_per_sample = bytes_of(layers[i].activation_floats) * lowest;
+    model.layers.push_back(std::move(layer));
+  }
+  for (const auto& [name, times] : classes) {
+    if (times.layers != layers.size()) {
+      return Error{Code::kInvalid, "sailor: class " + name + " has times of " +
+                                       std::to_string(times.layers) + " layers, the model has " +
+                                       std::to_string(layers.size())};
+    }
+    int degree = kMostCount;
+    for (const auto& [key, entry] : times.entries) degree = std::min(degree, key.second);
+    for (const auto& [key, entry] : times.entries) {  // by rising sizes of micro-batches
+      if (key.second != degree) continue;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        model.layers[i].times[name].push_back({key.first, from_seconds(entry[i][0]),
+                                               from_seconds(entry[i][1]),
+                                               from_seconds(entry[i][2])});
+      }
+    }
+  }
+  return model;
+}
+
+}  // namespace weir::planner

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/parsers.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "operator/planner/model/cluster_json.h"
+#include "operator/planner/model/graph_text.h"
+#include "operator/planner/model/profile_json.h"
+#include "operator/planner/model/sailor_profile.h"
+#include "worker/base/check.h"
+
+namespace weir::fuzz {
+namespace {
+
+template <class T>
+bool accepted(const Result<T>& result) {
+  if (result.ok()) return true;
+  WEIR_CHECK(!result.error().message.empty(), "an error says why");
+  WEIR_CHECK(result.error().message.find('\n') == std::string::npos, "an error is one line");
+  return false;
+}
+
+// What every reader promises of a model: edges join layers, times are there.
+bool accepted(const Result<planner::Model>& model) {
+  if (!accepted<planner::Model>(model)) return false;
+  const auto layers = static_cast<int>(model->layers.size());
+  WEIR_CHECK(layers > 0, "a model has layers");
+  for (const auto& [from, to] : model->edges) {
+    WEIR_CHECK(from >= 0 && to >= 0 && from < layers && to < layers, "an edge joins layers");
+  }
+  for (const planner::Layer& layer : model->layers) {
+    WEIR_CHECK(!layer.times.empty(), "a layer has times");
+    WEIR_CHECK(layer.parameter_bytes >= 0 && layer.output_bytes_per_sample >= 0, "sizes");
+  }
+  return true;
+}
+
+}  // namespace
+
+bool feed(Parser parser, std::string_view text) {
+  switch (parser) {
+    case Parser::kGraph:
+      return accepted(planner::decode_graph(text, "fuzz"));
+    case Parser::kProfile:
+      return accepted(planner::decode_profile(text));
+    case Parser::kCluster:
+      return accepted(planner::decode_cluster(text, "fuzz"));
+    case Parser::kShortCluster:
+      return accepted(planner::decode_short_cluster(text));
+    case Parser::kSailorTimes:
+      return accepted(planner::decode_sailor_times(text, "fuzz"));
+    case Parser::kSailorSizes:
+      return accepted(planner::decode_sailor_sizes(text, "OPT-350", "fuzz"));
+    case Parser::kSailorNetwork:
+      return accepted(planner::decode_sailor_network(text, "fuzz"));
+  }
+  return false;
+}
+
+}  // namespace weir::fuzz
+
+// libFuzzer: the first byte chooses the parser.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  weir::fuzz::feed(weir::fuzz::kParsers[data[0] % weir::fuzz::kParsers.size()], text);
+  return 0;
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry points for fuzzing the planner's parsers: any bytes are a struct or an error of one line.
+// The ordinary test run feeds them damaged copies of the corpus; built with clang, libFuzzer does.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace weir::fuzz {
+
+enum class Parser : unsigned char {
+  kGraph,
+  kProfile,
+  kCluster,
+  kShortCluster,
+  kSailorTimes,
+  kSailorSizes,
+  kSailorNetwork
+};
+constexpr std::array kParsers{Parser::kGraph,        Parser::kProfile,     Parser::kCluster,
+                              Parser::kShortCluster, Parser::kSailorTimes, Parser::kSailorSizes,
+                              Parser::kSailorNetwork};
+
+// Aborts when the parser breaks its promise; true: the text was accepted.
+bool feed(Parser parser, std::string_view text);
+
+}  // namespace weir::fuzz

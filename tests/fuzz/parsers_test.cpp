@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Damaged copies of good files through every parser; seeds are fixed.
+#include "tests/fuzz/parsers.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace weir::fuzz {
+namespace {
+
+std::string file(const std::string& path) {
+  std::ifstream stream(std::string(WEIR_SOURCE_DIR) + "/tests/" + path);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+struct Seed {
+  Parser parser;
+  const char* path;
+};
+
+constexpr Seed kSeeds[] = {
+    {Parser::kGraph, "data/planner/pipedream/alexnet.txt"},
+    {Parser::kGraph, "data/planner/pipedream/gnmt.txt"},
+    {Parser::kProfile, "fuzz/corpus/profile.json"},
+    {Parser::kCluster, "fuzz/corpus/cluster.json"},
+    {Parser::kShortCluster, "fuzz/corpus/short.txt"},
+    {Parser::kSailorTimes, "fuzz/corpus/sailor_times.json"},
+    {Parser::kSailorSizes, "fuzz/corpus/sailor_sizes.json"},
+    {Parser::kSailorNetwork, "fuzz/corpus/sailor_network.json"},
+};
+
+// Pieces that parsers treat in a special way.
+constexpr const char* kPieces[] = {
+    "-1",   "1e999",          "NaN", "null", "{}", "[]", "\"\"", "[[[[[[", "\\u",
+    "\xff", " -- ",           "\t",  "\r\n", ",",  ":",  "0.",   "+",      "x",
+    "@",    "99999999999999", "\"a", "true"};
+
+std::string damaged(std::string text, std::mt19937& random) {
+  const auto up_to = [&](std::size_t most) {
+    return std::uniform_int_distribution<std::size_t>(0, most)(random);
+  };
+  for (std::size_t change = 1 + up_to(4); change > 0 && !text.empty(); --change) {
+    const std::size_t at = up_to(text.size() - 1);
+    switch (up_to(5)) {
+      case 0:
+        text[at] = static_cast<char>(up_to(255));
+        break;
+      case 1:
+        text.erase(at, 1 + up_to(30));
+        break;
+      case 2:
+        text.insert(at, text.substr(up_to(text.size() - 1), up_to(60)));
+        break;
+      case 3:
+        text.insert(at, kPieces[up_to(std::size(kPieces) - 1)]);
+        break;
+      case 4:
+        text.replace(at, std::min<std::size_t>(1 + up_to(5), text.size() - at),
+                     kPieces[up_to(std::size(kPieces) - 1)]);
+        break;
+      default:
+        text.resize(at);
+        break;
+    }
+  }
+  return text;
+}
+
+TEST(FuzzParsers, AcceptTheCorpus) {
+  for (const Seed& seed : kSeeds) EXPECT_TRUE(feed(seed.parser, file(seed.path))) << seed.path;
+}
+
+TEST(FuzzParsers, SurviveDamagedCopies) {
+  std::mt19937 random(20);
+  for (const Seed& seed : kSeeds) {
+    const std::string original = file(seed.path);
+    int refused = 0;
+    for (int round = 0; round < 400; ++round) {
+      refused += feed(seed.parser, damaged(original, random)) ? 0 : 1;
+    }
+    EXPECT_GT(refused, 40) << seed.path;
+  }
+}
+
+TEST(FuzzParsers, SurviveTheFilesOfOtherParsers) {
+  for (const Seed& seed : kSeeds) {
+    for (const Parser parser : kParsers) feed(parser, file(seed.path));
+  }
+}
+
+TEST(FuzzParsers, SurviveNoise) {
+  std::mt19937 random(21);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text(static_cast<std::size_t>(random() % 80), ' ');
+    for (char& c : text) c = static_cast<char>(random() % 256);
+    LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  }
+}
+
+TEST(FuzzParsers, SurviveDeepNesting) {
+  for (const char* open : {"[", "{\"a\":"}) {
+    std::string text;
+    for (int i = 0; i < 100'000; ++i) text += open;
+    for (const Parser parser : kParsers) EXPECT_FALSE(feed(parser, text));
+  }
+}
+
+}  // namespace
+}  // namespace weir::fuzz

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/planner/model/sailor_profile.h"
+
+#include <fstream>
+#include <random>
+#include <sstream>
+
+#include <gtest/gtest.h>
+
+namespace weir::planner {
+namespace {
+
+std::string file(const std::string& name) {
+  std::ifstream stream(std::string(WEIR_SOURCE_DIR) + "/tests/data/planner/sailor/" + name);
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+template <class T>
+std::string refusal(const Result<T>& result) {
+  return result.ok() ? "accepted" : result.error().message;
+}
+
+TEST(SailorProfile, ReadsThePublishedTimes) {
+  const Result<SailorTimes> times = decode_sailor_times(file("opt-350m-A100-40.json"), "a.json");
+  ASSERT_TRUE(times.ok()) << times.error().message;
+  EXPECT_EQ(times->layers, 26U);
+  EXPECT_EQ(times->entries.size(), 12U);
+  EXPECT_EQ((times->entries.at({1, 2})[1]), (std::array<double, 3>{0.001853, 0.003388, 0.001504}));
+  const Result<SailorTimes> neo = decode_sailor_times(file("gpt-neo-2.7b-V100-16.json"), "n.json");
+  ASSERT_TRUE(neo.ok());
+  EXPECT_EQ(neo->layers, 34U);
+  EXPECT_FALSE(neo->entries.contains({8, 1}));  // not profiled: not available
+}
+
+TEST(SailorProfile, ReadsSizesAndCurves) {
+  const Result<SailorSizes> sizes = decode_sailor_sizes(file("llm_info.json"), "OPT-350", "i.json");
+  ASSERT_TRUE(sizes.ok()) << sizes.error().message;
+  EXPECT_EQ(sizes->at(1)[0].parameter_floats, 53608448);
+  EXPECT_EQ(sizes->at(1).size(), 26U);
+  const Result<SailorNetwork> network =
+      decode_sailor_network(file("network_coeffs_all_homo.json"), "n.json");
+  ASSERT_TRUE(network.ok()) << network.error().message;
+  EXPECT_EQ(network->between.size(), 24U);
+  EXPECT_NEAR(network->between.at({"A100-40", 1}).c, 1.116822757, 1e-9);
+  EXPECT_NEAR(network->inside.at({"V100-16", 4}).most_bytes_per_second, 68172954066, 1);
+}
+
+TEST(SailorProfile, BecomesAChainOfTheOtherEngines) {
+  const Result<SailorTimes> times = decode_sailor_times(file("opt-350m-A100-40.json"), "a.json");
+  const Result<SailorSizes> sizes = decode_sailor_sizes(file("llm_info.json"), "OPT-350", "i.json");
+  const Result<Model> model = model_of_sailor({{"A100-40", *times}}, *sizes);
+  ASSERT_TRUE(model.ok());
+  ASSERT_EQ(model->layers.size(), 26U);
+  EXPECT_EQ(model->layers[0].parameter_bytes, 53608448 * 4);
+  const auto& entries = model->layers[1].times.at("A100-40");
+  ASSERT_EQ(entries.size(), 4U);
+  EXPECT_EQ(entries[0].samples, 1);
+  EXPECT_EQ(entries[3].samples, 8);
+  EXPECT_GT(entries[3].forward, entries[0].forward);
+  EXPECT_TRUE(model->edges.empty() && !model->edges_given);
+
+  const Result<SailorSizes> other =
+      decode_sailor_sizes(file("llm_info.json"), "GPT-Neo-2.7", "i.json");
+  EXPECT_EQ(refusal(model_of_sailor({{"A100-40", *times}}, *other)),
+            "sailor: class A100-40 has times of 26 layers, the model has 34");
+  EXPECT_EQ(refusal(model_of_sailor({}, {})), "sailor: no sizes of the model");
+}
+
+TEST(SailorProfile, RefusesWithLineAndPointer) {
+  const auto times = [](const std::string& text) {
+    return refusal(decode_sailor_times(text, "t"));
+  };
+  EXPECT_EQ(times("[]"), "t:1: /: expected an object with members");
+  EXPECT_EQ(times("{\n\"x\": {}}"), "t:2: /x: expected a key that is a number >= 1");
+  EXPECT_EQ(times("{\"0\": {}}"), "t:1: /0: expected a key that is a number >= 1");
+  EXPECT_EQ(times("{\"1\": {}}"), "t:1: /1: expected an object with members");
+  EXPECT_EQ(times("{\"1\":\n {\"1\": {\"1\": [1,1,1]}}}"), "t:2: /1/1/0: missing");
+  EXPECT_EQ(times("{\"1\": {\"1\": {\"0\": [1,1]}}}"),
+            "t:1: /1/1/0: expected [forward, backward, update]");
+  EXPECT_EQ(times("{\"1\": {\"1\": {\"0\": [1,1,\"x\"]}}}"), "t:1: /1/1/0/2: expected a number");
+  EXPECT_EQ(times("{\"1\": {\"1\": {\"0\": [1,-1,1]}}}"), "t:1: /1/1/0/1: out of range");
+  EXPECT_EQ(times("{\"1\": {\"1\": {\"0\": [1,1,1]}, \"2\": {\"0\": [1,1,1], \"1\": [1,1,1]}}}"),
+            "t:1: /1/2: 2 layers, others have 1");
+  EXPECT_EQ(refusal(decode_sailor_sizes("{\"A\": 1, \"B\": 1}", "C", "t")),
+            "t:1: /C: no such model (known: A, B)");
+  EXPECT_EQ(
+      refusal(decode_sailor_sizes("{\"A\": {\"1\": {\"0\": {\"params_floats\": 1}}}}", "A", "t")),
+      "t:1: /A/1/0/act_output_floats: missing");
+  EXPECT_EQ(refusal(decode_sailor_network("{\"inter\": {\"X\": {\"1\": [[1,2],3]}}}", "t")),
+            "t:1: /inter/X/1: expected [[a, b, c], max]");
+  EXPECT_EQ(refusal(decode_sailor_network("{\"inter\": {\"X\": {\"1\": [[1,2,3],4]}}}", "t")),
+            "t:1: /intra: missing");
+}
+
+TEST(SailorProfile, SurvivesDamagedFiles) {
+  std::mt19937 random(13);
+  const std::string original = file("network_coeffs_all_homo.json");
+  const auto up_to = [&](std::size_t most) {
+    return std::uniform_int_distribution<std::size_t>(0, most)(random);
+  };
+  for (int round = 0; round < 300; ++round) {
+    std::string text = original;
+    for (std::size_t change = up_to(5); change > 0; --change) {
+      const std::size_t at = up_to(text.size() - 1);
+      if (up_to(1) == 0) {
+        text[at] = static_cast<char>(up_to(127));
+      } else {
+        text.erase(at, up_to(30));
+      }
+    }
+    for (const std::string& message :
+         {refusal(decode_sailor_network(text, "t")), refusal(decode_sailor_times(text, "t")),
+          refusal(decode_sailor_sizes(text, "inter", "t"))}) {
+      EXPECT_TRUE(message == "accepted" || message.starts_with("t:")) << message;
+      EXPECT_EQ(message.find('\n'), std::string::npos);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weir::planner
