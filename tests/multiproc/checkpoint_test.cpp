@@ -155,6 +155,18 @@ TEST_F(Checkpoints, OfASuspendedJobHoldTheStepAtWhichAllRanksStood) {
   EXPECT_EQ(rest.back().step, kSteps - 1);
 }
 
+TEST_F(Checkpoints, AreMadeWithACoordinatorThatRunsNoStage) {
+  Workers workers({.stages = 2, .micro_batches = kMicroBatches, .first_worker = 1},
+                  saving(1'000'000), {}, 3);
+  ASSERT_TRUE(workers.reaches(2, 5)) << workers[0].errors();
+
+  for (int i = 0; i < 3; ++i) workers[i].signal(SIGTERM);
+
+  EXPECT_THAT(workers.wait_all(), Each(kTerminated)) << workers[0].errors();
+  EXPECT_TRUE(workers[1].says(", saved")) << workers[1].errors();
+  EXPECT_EQ(step_folders(folder_).size(), 1U);
+}
+
 TEST_F(Checkpoints, OfAWorkerThatLeavesAloneLoseNoStep) {
   constexpr int kSteps = 400;
   const auto expected = losses_alone(run_of(kSteps), kMicroBatches);

@@ -72,15 +72,15 @@ std::optional<std::int64_t> SaveRounds::due(std::int64_t highest, SteadyTime now
 
 void SaveRounds::serve_leavers(const Training& training, const Members& members,
                                std::int64_t highest, Effects& effects) {
-  for (const auto* rank : ranks_of(*training.plan, members)) {
-    const bool wants =
-        rank->connected() && rank->leaving && !rank->finished && !served_.contains(rank->session);
-    if (!wants || (round_ && round_->leavers.contains(rank->session))) continue;
+  for (const auto& [index, member] : members.all()) {  // with those that are idle
+    const bool wants = member.connected() && member.leaving && !member.finished &&
+                       !served_.contains(member.session);
+    if (!wants || (round_ && round_->leavers.contains(member.session))) continue;
     // A round of what it has left behind, or one whose end is near: the next one.
-    if (round_ && (round_->committing || round_->step < rank->step)) continue;
+    if (round_ && (round_->committing || round_->step < member.step)) continue;
     const std::int64_t soonest = std::min(highest + ahead_, total_steps_);
     if (!round_ || round_->step > soonest) open(soonest, *training.plan, members, effects);
-    round_->leavers.insert(rank->session);
+    round_->leavers.insert(member.session);
   }
 }
 

@@ -38,7 +38,7 @@ class Engine {
   // Finish the running step if that takes no longer than `grace`, then end.
   void leave(std::chrono::nanoseconds grace);
   // Train on until the coordinator says that a checkpoint is complete, then end; after `grace`
-  // anyway. At once where no stage trains or nothing is saved.
+  // anyway. At once where no generation runs or nothing is saved.
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }

@@ -62,10 +62,11 @@ bool Engine::leave_is_over() const {
 
 std::optional<Ending> Engine::end_of_leave() const {
   if (leave_saved_at_.load() == 0) return std::nullopt;
-  const bool trains = generation_ && generation_->trains();
-  if (trains && !leave_is_over()) return std::nullopt;
+  // A rank without a stage waits, too: it may be the coordinator, which the others need.
+  const bool waits = generation_ && generation_->running && !generation_->broken;
+  if (waits && !leave_is_over()) return std::nullopt;
   std::string how = ", saved";
-  if (!saving_.released) how = trains ? ", not saved: the grace is over" : "";
+  if (!saving_.released) how = waits ? ", not saved: the grace is over" : "";
   if (!saving_.failure.empty()) how = ", not saved: " + saving_.failure;
   return Ending{Why::kLeft, "left after step " + std::to_string(step_) + how};
 }

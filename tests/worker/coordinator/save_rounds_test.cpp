@@ -227,6 +227,17 @@ TEST(SaveRounds, LetARankLeaveThatIsToldOfAnotherStepBecauseOneWasTooLate) {
   EXPECT_TRUE(rounds.told(1).back().leave);
 }
 
+TEST(SaveRounds, ServeAWorkerWithoutAStage) {  // it may be the coordinator
+  Rounds rounds({.period = 1h});
+  rounds.members.hello(++rounds.session, {.member = member(3)}, rounds.now);
+  rounds.stand_at(40);
+  rounds.leave(3);
+  EXPECT_EQ(rounds.ordered(), Steps{41});
+  rounds.all_saved(41);
+  rounds.committed(41);
+  EXPECT_TRUE(rounds.told(3).back().leave);
+}
+
 TEST(SaveRounds, IgnoreAFinishedRank) {
   Rounds rounds({.period = 1h});
   rounds.stand_at(40);
