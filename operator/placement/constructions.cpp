@@ -86,11 +86,19 @@ std::optional<Assignment> constructed(const Topology& topology, const Task& task
   const std::size_t stages = task.kinds.size();
   const auto replicas = static_cast<std::size_t>(task.replicas);
   Assignment result(replicas, std::vector<std::vector<int>>(stages));
-  for (std::size_t i = 0; i < stages * replicas; ++i) {
-    const std::size_t s = by_stage ? i / replicas : i % stages;
-    const std::size_t r = by_stage ? i % replicas : i / stages;
-    result[r][s] = builder.take(task.kinds[s], task.ranks[s], policy);
-    if (result[r][s].empty()) return std::nullopt;
+  // Groups that a policy sees as one: a stage of all replicas, or of one.
+  const std::size_t groups = by_stage ? stages : stages * replicas;
+  for (std::size_t i = 0; i < groups; ++i) {
+    const std::size_t s = i % stages;
+    const auto ranks = static_cast<std::size_t>(task.ranks[s]);
+    const std::size_t members = by_stage ? replicas : 1;
+    const std::vector<int> devices =
+        builder.take(task.kinds[s], static_cast<int>(ranks * members), policy);
+    if (devices.empty()) return std::nullopt;
+    for (std::size_t m = 0; m < members; ++m) {
+      const auto from = devices.begin() + static_cast<std::ptrdiff_t>(m * ranks);
+      result[by_stage ? m : i / stages][s].assign(from, from + static_cast<std::ptrdiff_t>(ranks));
+    }
   }
   return result;
 }

@@ -48,6 +48,7 @@ struct Request {
   // Stages are ranges of the model's own order, as workers run it. Else any topological order.
   bool keep_order = true;
   double tolerance = 1e-6;                  // of the bottleneck's bisection, relative
+  double tie_of_k = 0.005;                  // the smallest k whose step is within this of the best
   double min_gain = 0.03;                   // of switchShare; api.md minGainPercent
   const schedule::Plan* current = nullptr;  // of equal placements the nearest to this one
   bool sensitivity = false;                 // also fill sensitivity[]: more simulations

@@ -53,6 +53,16 @@ struct LinkSensitivity {
   double switch_gain = 0;  // fraction, at switch_share
 };
 
+// What another planner's cut costs in this model (compare.h).
+struct Comparison {
+  std::string name;
+  double step_seconds = 0;  // 0: see why_not
+  int k = 1;
+  std::vector<schedule::LayerRange> stages;  // positions in that planner's own order
+  std::vector<int> ranks;
+  std::string why_not;
+};
+
 struct Optimality {
   std::string status;   // "optimal", "gap" (certified) or "heuristic"
   double gap = 0;       // value / lower bound - 1
@@ -91,6 +101,7 @@ struct PlanReport {
   int idle_devices = 0;
   std::string idle_reason;
   std::vector<std::string> warnings;
+  std::vector<Comparison> comparisons;  // filled by who asked for them
 };
 
 // One JSON object, fixed key order, shortest round-trip numbers, no times of day.

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps 7 and 8 of planner.md 3: servers for the best layouts, then the event simulator decides
+// among them, all k and both cap rules; then the winner's boundaries move node by node. Inside the
+// room only.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "operator/planner/layout.h"
+
+namespace weir::planner {
+
+// Simulated events that may still be spent; a step costs about 4 per stage and micro-batch.
+class EventBudget {
+ public:
+  explicit EventBudget(std::int64_t events) : left_(events) {}
+  bool spend(const Setting& setting, const Layout& layout);  // false: nothing is left
+  bool empty() const { return left_ <= 0; }
+
+ private:
+  std::int64_t left_;
+};
+
+// A layout with devices, or nothing when there are too few. `current`: see Request::current.
+bool place(const Setting& setting, Layout& layout, int most_tried);
+
+struct Decided {
+  std::vector<Layout> by_k;  // the best of each k that fits, rising k, placed and simulated
+  std::map<int, std::string> why_not;  // k that does not fit
+  std::vector<Layout> others;          // placed, simulated, not the best of their k
+};
+
+// Layouts: placed. Every layout with every k and cap rule of the request.
+void simulate_all(const Setting& setting, const std::vector<Layout>& layouts, EventBudget& budget,
+                  Decided& decided);
+// Moves boundaries by one node and tilts the cut to lighter late stages while that shortens the
+// step.
+void shift(const Setting& setting, Layout& layout, EventBudget& budget);
+
+// True when a is to be preferred: shorter step; else fewer devices, fewer stages, smaller k,
+// earlier boundaries.
+bool better(const Layout& a, const Layout& b);
+
+}  // namespace weir::planner

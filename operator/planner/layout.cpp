@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/planner/layout.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "worker/base/check.h"
+#include "worker/base/units.h"
+
+namespace weir::planner {
+namespace {
+
+constexpr double kNever = 1e18;
+constexpr double kNanosecond = 1e-9;
+
+std::int64_t over(const std::vector<std::int64_t>& sums, int first, int end) {
+  return sums[static_cast<std::size_t>(end)] - sums[static_cast<std::size_t>(first)];
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+std::vector<std::int64_t> sums_of(const std::vector<int>& nodes,
+                                  const std::vector<std::int64_t>& values) {
+  std::vector<std::int64_t> sums{0};
+  for (const int node : nodes) {
+    sums.push_back(sums.back() + values[static_cast<std::size_t>(node)]);
+  }
+  return sums;
+}
+
+// Bytes across each prefix: every node once that has a consumer behind it.
+std::vector<std::int64_t> cuts_of(const Dag& dag, const std::vector<int>& nodes) {
+  std::vector<std::size_t> position(nodes.size());
+  for (std::size_t i = 0; i < nodes.size(); ++i) position[static_cast<std::size_t>(nodes[i])] = i;
+  std::vector<std::int64_t> change(nodes.size() + 2, 0);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const auto node = static_cast<std::size_t>(nodes[i]);
+    std::size_t last = i;
+    for (const int next : dag.successors[node]) {
+      last = std::max(last, position[static_cast<std::size_t>(next)]);
+    }
+    change[i + 1] += dag.output[node];  // prefixes i+1 .. last hold it and not its last consumer
+    change[last + 1] -= dag.output[node];
+  }
+  std::vector<std::int64_t> cut(nodes.size() + 1, 0);
+  std::int64_t now = 0;
+  for (std::size_t i = 0; i < cut.size(); ++i) {
+    now += change[i];
+    cut[i] = now;
+  }
+  return cut;
+}
+
+struct Column {
+  std::size_t index = 0;
+  double divisor = 1;
+};
+Column column_of(const Setting& setting, const Layout& layout, std::size_t stage) {
+  const SyncClass& device = setting.classes[static_cast<std::size_t>(layout.kinds[stage])];
+  const auto own = static_cast<std::size_t>(layout.ranks[stage] - 1);
+  if (own < device.columns.size()) return {static_cast<std::size_t>(device.columns[own]), 1};
+  return {static_cast<std::size_t>(device.columns.front()),
+          static_cast<double>(layout.ranks[stage])};
+}
+
+bool same_costs(const Pipeline& a, const Pipeline& b) {
+  return a.send_forward == b.send_forward && a.send_backward == b.send_backward &&
+         std::equal(a.stages.begin(), a.stages.end(), b.stages.begin(), b.stages.end(),
+                    [](const StageCost& x, const StageCost& y) {
+                      return x.forward == y.forward && x.backward == y.backward;
+                    });
+}
+
+}  // namespace
+
+int Setting::micro_batches_of_bound() const {
+  return std::accumulate(micro_batches.begin(), micro_batches.end(), 0) /
+         static_cast<int>(micro_batches.size());
+}
+
+int Layout::device_count() const {
+  return std::accumulate(ranks.begin(), ranks.end(), 0);
+}
+
+std::shared_ptr<const Line> line_of(const Dag& dag, std::vector<int> nodes) {
+  WEIR_CHECK(static_cast<int>(nodes.size()) == dag.nodes, "an order holds every node");
+  Line line;
+  for (const DagTimes& times : dag.classes) {
+    line.forward.push_back(sums_of(nodes, times.forward));
+    line.backward.push_back(sums_of(nodes, times.backward));
+    line.update.push_back(sums_of(nodes, times.update));
+  }
+  line.parameters = sums_of(nodes, dag.parameters);
+  line.stash = sums_of(nodes, dag.stash);
+  line.cut = cuts_of(dag, nodes);
+  line.nodes = std::move(nodes);
+  return std::make_shared<const Line>(std::move(line));
+}
+
+schedule::Schedule schedule_of(const Setting& setting, const Layout& layout) {
+  schedule::Schedule schedule;
+  schedule.family = setting.request->family;
+  schedule.k = layout.k;
+  schedule.micro_batch_size = setting.micro_batch_size;
+  schedule.caps = layout.caps;
+  schedule.dispatch = schedule::dispatch_in_force(layout.caps, setting.request->dispatch);
+  return schedule;
+}
+
+std::vector<double> rings_of(const Setting& setting, const Layout& layout) {
+  std::vector<double> rings;
+  for (std::size_t s = 0; s < layout.stages(); ++s) {
+    rings.push_back(placement::ring_seconds(
+        *setting.topology, layout.devices, s,
+        over(layout.line->parameters, layout.first[s], layout.first[s + 1])));
+  }
+  return rings;
+}
+
+Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica) {
+  return pipeline_of(setting, layout, replica, rings_of(setting, layout));
+}
+
+Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica,
+                     const std::vector<double>& rings) {
+  Pipeline pipeline;
+  const Line& line = *layout.line;
+  const auto& devices = layout.devices[replica];
+  for (std::size_t s = 0; s < layout.stages(); ++s) {
+    const int first = layout.first[s], end = layout.first[s + 1];
+    const Column column = column_of(setting, layout, s);
+    const double unit = kNanosecond / column.divisor;
+    StageCost cost;
+    cost.forward = static_cast<double>(over(line.forward[column.index], first, end)) * unit;
+    cost.backward = static_cast<double>(over(line.backward[column.index], first, end)) * unit;
+    cost.update =
+        static_cast<double>(over(line.update[column.index], first, end)) * kNanosecond + rings[s];
+    pipeline.stages.push_back(cost);
+    if (s + 1 == layout.stages()) break;
+    const std::int64_t cut = line.cut[static_cast<std::size_t>(end)];
+    const placement::Send down =
+        placement::send_between(*setting.topology, devices[s], devices[s + 1], cut);
+    const placement::Send up =
+        placement::send_between(*setting.topology, devices[s + 1], devices[s], cut);
+    pipeline.send_forward.push_back(down.seconds);
+    pipeline.hold_forward.push_back(down.hold);
+    pipeline.send_backward.push_back(up.seconds);
+    pipeline.hold_backward.push_back(up.hold);
+  }
+  return pipeline;
+}
+
+schedule::PipelineModel simulated_model(const Pipeline& pipeline) {
+  schedule::PipelineModel model;
+  for (const StageCost& stage : pipeline.stages) {
+    model.stages.push_back({from_seconds(stage.forward), from_seconds(stage.backward)});
+  }
+  const auto link = [](double seconds, double hold) {
+    return schedule::LinkModel{
+        .transfer = from_seconds(hold), .latency = from_seconds(seconds - hold), .trace = {}};
+  };
+  for (std::size_t b = 0; b < pipeline.send_forward.size(); ++b) {
+    model.forward.push_back(link(pipeline.send_forward[b], pipeline.hold_forward[b]));
+    model.backward.push_back(link(pipeline.send_backward[b], pipeline.hold_backward[b]));
+  }
+  return model;
+}
+
+double simulated_step(const Setting& setting, const Layout& layout) {
+  return simulated_step(setting, layout, -1, 1);
+}
+
+double simulated_step(const Setting& setting, const Layout& layout, int boundary, double factor) {
+  std::vector<double> ends(layout.stages(), 0), updates(layout.stages(), 0);
+  double step = 0;
+  const std::vector<double> rings = rings_of(setting, layout);
+  Pipeline before;
+  for (std::size_t r = 0; r < layout.devices.size(); ++r) {
+    Pipeline pipeline = pipeline_of(setting, layout, r, rings);
+    // Replicas on equal servers with equal shares take equally long.
+    if (r > 0 && setting.micro_batches[r] == setting.micro_batches[r - 1] &&
+        same_costs(pipeline, before)) {
+      continue;
+    }
+    before = pipeline;
+    if (boundary >= 0) {
+      const auto b = static_cast<std::size_t>(boundary);
+      for (const auto& [seconds, hold] :
+           {std::pair(&pipeline.send_forward, &pipeline.hold_forward),
+            std::pair(&pipeline.send_backward, &pipeline.hold_backward)}) {
+        (*seconds)[b] += (*hold)[b] * (1 / factor - 1);
+        (*hold)[b] /= factor;
+      }
+    }
+    const auto timeline = schedule::simulate(schedule_of(setting, layout), setting.micro_batches[r],
+                                             simulated_model(pipeline));
+    if (!timeline) return kNever;
+    step = std::max(step, to_seconds(timeline->step));
+    for (std::size_t s = 0; s < ends.size(); ++s) {
+      // Busy and idle time up to its last op.
+      const schedule::Idle idle = timeline->idle[s];
+      ends[s] =
+          std::max(ends[s], to_seconds(timeline->busy[s] + idle.wait_forward + idle.wait_backward));
+      updates[s] = pipeline.stages[s].update;
+    }
+  }
+  for (std::size_t s = 0; s < ends.size(); ++s) step = std::max(step, ends[s] + updates[s]);
+  return step;
+}
+
+double pivot_step(const Setting& setting, const Layout& layout) {
+  double slowest = 0;
+  const std::vector<double> rings = rings_of(setting, layout);
+  for (std::size_t r = 0; r < layout.devices.size(); ++r) {
+    const Pipeline pipeline = pipeline_of(setting, layout, r, rings);
+    slowest = std::max(slowest,
+                       step_forms(pipeline, setting.micro_batches[r], std::max(1, layout.k)).pivot);
+  }
+  return slowest;
+}
+
+StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::size_t stage) {
+  const Line& line = *layout.line;
+  const int first = layout.first[stage], end = layout.first[stage + 1];
+  const std::int64_t ranks = layout.ranks[stage];
+  StageMemoryReport memory;
+  memory.static_bytes = static_cast<std::int64_t>(
+      std::ceil(setting.dag.state_factor * static_cast<double>(over(line.parameters, first, end))));
+  memory.stash_bytes = layout.caps[stage] * ceil_div(over(line.stash, first, end), ranks);
+  for (int i = first; i < end; ++i) {
+    const auto node = static_cast<std::size_t>(line.nodes[static_cast<std::size_t>(i)]);
+    memory.transient_bytes = std::max(memory.transient_bytes, setting.dag.transient[node]);
+  }
+  const schedule::StageMemory buffers{
+      .stash_bytes = 0,
+      .input_bytes = ceil_div(line.cut[static_cast<std::size_t>(first)], ranks),
+      .output_bytes = ceil_div(line.cut[static_cast<std::size_t>(end)], ranks),
+      .static_bytes = 0};
+  memory.buffer_bytes =
+      schedule::memory_bytes(buffers, schedule_of(setting, layout), static_cast<int>(stage));
+  memory.total_bytes =
+      memory.static_bytes + memory.stash_bytes + memory.transient_bytes + memory.buffer_bytes;
+  memory.limit_bytes = setting.kinds[static_cast<std::size_t>(layout.kinds[stage])].usable_bytes;
+  return memory;
+}
+
+bool fits(const Setting& setting, const Layout& layout) {
+  for (std::size_t s = 0; s < layout.stages(); ++s) {
+    if (layout.first[s] >= layout.first[s + 1]) return false;
+    const StageMemoryReport memory = memory_of(setting, layout, s);
+    if (memory.limit_bytes > 0 && memory.total_bytes > memory.limit_bytes) return false;
+  }
+  return true;
+}
+
+}  // namespace weir::planner

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// A complete plan inside the room: stages as ranges of a linear order, ranks on devices, k and
+// caps; and what it costs over the links between these devices (planner.md 2.1). Pure.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "operator/placement/assign.h"
+#include "operator/planner/dag.h"
+#include "operator/planner/latency.h"
+#include "operator/planner/period.h"
+#include "operator/planner/plan.h"
+#include "worker/schedule/simulator.h"
+#include "worker/schedule/validate.h"
+
+namespace weir::planner {
+
+// Devices that stages may use alike: equal class, memory and stage range.
+struct DeviceKind {
+  std::string device_class;
+  std::int64_t usable_bytes = 0;  // after the reserve; 0 = no limit
+  int first_stage = 0, last_stage = 0;
+  std::vector<int> devices;  // in the order of the cluster
+};
+
+// Everything that is fixed before the cut, for one micro-batch size.
+struct Setting {
+  const Model* model = nullptr;
+  const Cluster* cluster = nullptr;
+  const Request* request = nullptr;
+  const placement::Topology* topology = nullptr;
+  std::vector<DeviceKind> kinds;
+  std::vector<int> kind_of;  // by device
+  int micro_batch_size = 1;
+  std::vector<int> micro_batches;      // by replica
+  Dag dag;                             // its classes are the columns of `classes`
+  std::vector<SyncClass> classes;      // by kind; counts are those of one replica
+  int micro_batches_of_bound() const;  // M that every replica has at least
+};
+
+// Sums over prefixes of a topological order of the Dag.
+struct Line {
+  std::vector<int> nodes;                                            // of the Dag
+  std::vector<std::vector<std::int64_t>> forward, backward, update;  // [column][prefix], ns
+  std::vector<std::int64_t> parameters, stash;                       // bytes, by prefix
+  std::vector<std::int64_t> cut;                                     // bytes across, by prefix
+};
+std::shared_ptr<const Line> line_of(const Dag& dag, std::vector<int> nodes);
+
+struct Layout {
+  std::shared_ptr<const Line> line;
+  std::vector<int> first;         // S+1 positions in the line
+  std::vector<int> kinds, ranks;  // S
+  int k = 1;                      // of the caps
+  std::vector<int> caps;
+  placement::Assignment devices;  // [replica][stage][rank]; empty: not placed
+  double seconds = 0;             // simulated step
+
+  std::size_t stages() const { return kinds.size(); }
+  int device_count() const;
+};
+
+schedule::Schedule schedule_of(const Setting& setting, const Layout& layout);
+
+// Of one replica. Needs devices.
+Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica);
+Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica,
+                     const std::vector<double>& rings);
+std::vector<double> rings_of(const Setting& setting, const Layout& layout);  // AllReduce, by stage
+schedule::PipelineModel simulated_model(const Pipeline& pipeline);
+// Seconds of the step of all replicas, with AllReduce and optimizer; huge if it cannot run.
+double simulated_step(const Setting& setting, const Layout& layout);
+// The same when boundary b has `factor` times its share of the rate (b < 0: none).
+double simulated_step(const Setting& setting, const Layout& layout, int boundary, double factor);
+// T~ of the slowest replica: what placements are compared by.
+double pivot_step(const Setting& setting, const Layout& layout);
+
+StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::size_t stage);
+bool fits(const Setting& setting, const Layout& layout);
+
+}  // namespace weir::planner
