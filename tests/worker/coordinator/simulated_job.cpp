@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/coordinator/simulated_job.h"
+
+namespace weir::coordinator::test {
+namespace {
+
+constexpr auto kTick = 100ms;
+constexpr auto kReconnect = 1s;
+constexpr auto kPodAgain = 2s;       // from the death of a pod to its next process
+constexpr auto kConnectTime = 10s;   // for the links of a generation
+constexpr auto kGoodbyeTime = 20ms;  // how often a waiting engine looks
+
+bool in_band(const std::optional<SimulatedRank::Generation>& generation, const schedule::Plan& next,
+             int incarnation) {
+  return generation && !control::starts_generation(&generation->plan, next, incarnation);
+}
+
+}  // namespace
+
+// ---- rank ----
+
+void SimulatedRank::later(std::chrono::nanoseconds time, std::function<void()> work) {
+  job_.after(time, [this, born = life, work = std::move(work)] {
+    if (life == born) work();
+  });
+}
+
+void SimulatedRank::begin_process() {
+  prepared_.clear();
+  pending_.reset();
+  generation_.reset();
+  connecting_.reset();
+  headers_.clear();
+  step_ = 0;
+  in_step_ = entering_ = false;
+}
+
+void SimulatedRank::end_process() {
+  life = 0;
+  if (generation_) job_.end_links(index_, generation_->id);
+  if (connecting_) job_.end_links(index_, *connecting_);
+  begin_process();
+}
+
+const SimulatedRank::Prepared* SimulatedRank::prepared(std::uint32_t revision) const {
+  for (const Prepared& one : prepared_) {
+    if (one.plan.revision == revision) return &one;
+  }
+  return nullptr;
+}
+
+void SimulatedRank::prepare(const schedule::Plan& plan, int incarnation, control::Answer answer) {
+  std::string reason;
+  if (in_band(generation_, plan, incarnation) && generation_->broken) reason = "broken generation";
+  if (generation_ && plan.revision < generation_->plan.revision) reason = "older plan";
+  if (reason.empty()) {
+    std::erase_if(prepared_, [&](const Prepared& p) { return p.plan.revision == plan.revision; });
+    while (prepared_.size() >= 2) prepared_.erase(prepared_.begin());
+    prepared_.push_back({plan, incarnation});
+  }
+  later(job_.delay(), [answer = std::move(answer), reason] { answer(reason); });
+}
+
+void SimulatedRank::commit(std::uint32_t revision, std::int64_t at_step, control::Answer answer) {
+  const Prepared* const next = prepared(revision);
+  if (next == nullptr) return answer("not prepared");
+  const bool band = in_band(generation_, next->plan, next->incarnation);
+  if (band && !trains()) return answer("this rank runs no stage of that generation");
+  const bool late = trains() && !band && (step_ > at_step || (in_step_ && step_ == at_step));
+  if (late && next->plan.state == schedule::StateMove::kKeep) return answer("COMMIT came late");
+  if (pending_) pending_->answer("another COMMIT came");
+  pending_ = Pending{revision, at_step, std::move(answer), band};
+  if (!band && in_step_ && step_ >= at_step) {  // the running step is given up for it
+    generation_->broken = true;
+    in_step_ = false;
+  }
+  move_on();
+}
+
+void SimulatedRank::go(std::uint32_t revision) {
+  if (!generation_ || generation_->running || generation_->plan.revision != revision) return;
+  generation_->running = true;
+  move_on();
+}
+
+void SimulatedRank::abort(std::uint32_t revision) {
+  std::erase_if(prepared_, [&](const Prepared& p) { return p.plan.revision == revision; });
+  if (pending_ && pending_->revision == revision) {
+    const auto answer = std::exchange(pending_, std::nullopt)->answer;
+    answer("aborted");
+  }
+  if (generation_ && !generation_->running && generation_->plan.revision == revision) {
+    generation_.reset();
+  }
+}
+
+void SimulatedRank::move_on() {
+  if (entering_ || in_step_) return;
+  const bool due = pending_ && !pending_->in_band && (!trains() || step_ >= pending_->at_step);
+  if (due) return enter_generation();
+  if (!trains()) return;
+  if (index_ == 0) {
+    if (pending_ && pending_->in_band && step_ >= pending_->at_step) {
+      if (const Prepared* next = prepared(pending_->revision)) adopt(Prepared(*next));
+    }
+    return run_step();
+  }
+  while (!headers_.empty() && headers_.front().id != generation_->id) headers_.pop_front();
+  if (headers_.empty()) return;
+  const Header header = headers_.front();
+  headers_.pop_front();
+  if (header.step != step_) return drop_step("header of another step");
+  if (header.epoch != generation_->plan.revision) {
+    const Prepared* const next = prepared(header.epoch);
+    if (next == nullptr) return drop_step("epoch was never prepared");
+    adopt(Prepared(*next));
+  }
+  run_step();
+}
+
+void SimulatedRank::enter_generation() {
+  const Pending commit = *std::exchange(pending_, std::nullopt);
+  const Prepared* const next = prepared(commit.revision);
+  if (next == nullptr) return commit.answer("not prepared");
+  const bool keep = next->plan.state == schedule::StateMove::kKeep;
+  if (keep && step_ != commit.at_step) {
+    generation_.reset();
+    return commit.answer("state Keep: this rank stands at step " + std::to_string(step_));
+  }
+  if (!keep) step_ = 0;
+  Generation generation{{next->plan.revision, next->incarnation}, next->plan, next->incarnation};
+  if (generation_) job_.say_goodbye(index_, generation_->id);
+  generation_.reset();
+  headers_.clear();
+  entering_ = true;
+  connecting_ = generation.id;
+  await_peers(std::move(generation), commit.answer, job_.now() + kConnectTime);
+}
+
+void SimulatedRank::await_peers(Generation generation, control::Answer answer,
+                                SteadyTime deadline) {
+  later(5ms, [this, generation = std::move(generation), answer = std::move(answer), deadline] {
+    if (job_.waits_for_links(generation.id)) {
+      std::erase_if(prepared_, [&](const Prepared& other) {
+        return other.plan.revision <= generation.plan.revision;
+      });
+      generation_ = generation;
+      entering_ = false;
+      return answer("");
+    }
+    if (job_.now() < deadline) return await_peers(generation, answer, deadline);
+    entering_ = false;
+    connecting_.reset();
+    answer("no link to a neighbour");
+    move_on();
+  });
+}
+
+void SimulatedRank::adopt(const Prepared& next) {
+  generation_->plan = next.plan;
+  generation_->incarnation = next.incarnation;
+  const std::uint32_t revision = next.plan.revision;
+  std::erase_if(prepared_, [&](const Prepared& p) { return p.plan.revision <= revision; });
+  if (!pending_ || pending_->revision > revision) return;
+  const auto answer = std::exchange(pending_, std::nullopt)->answer;
+  answer("");
+}
+
+void SimulatedRank::run_step() {
+  in_step_ = true;
+  const Header header{generation_->id, step_, generation_->plan.revision};
+  if (index_ + 1 < kRanks) {
+    job_.after(job_.delay(), [this, header] { job_.rank(index_ + 1).header_came(header); });
+    return;
+  }
+  later(job_.delay(8), [this, id = header.id, step = header.step] { gradient_came(id, step); });
+}
+
+void SimulatedRank::header_came(const Header& header) {
+  if (life == 0) return;
+  headers_.push_back(header);
+  move_on();
+}
+
+void SimulatedRank::gradient_came(const Id& id, std::int64_t step) {
+  if (!trains() || !in_step_ || generation_->id != id || step_ != step) return;
+  job_.did(index_, id, step_, generation_->plan.revision);
+  if (index_ > 0) {
+    job_.after(job_.delay(), [this, id, step] { job_.rank(index_ - 1).gradient_came(id, step); });
+  }
+  ++step_;
+  in_step_ = false;
+  const protocol::StageStatus status{
+      .epoch = generation_->plan.revision, .step = step_, .stage = index_};
+  session->on_status(status);
+  job_.tell(index_, status);
+  move_on();
+}
+
+void SimulatedRank::drop_step(const std::string& reason) {
+  if (!trains()) return;
+  generation_->broken = true;
+  in_step_ = false;
+  headers_.clear();
+  const Id id = generation_->id;
+  job_.end_links(index_, id);
+  if (pending_ && pending_->in_band) std::exchange(pending_, std::nullopt)->answer("links lost");
+  if (!reason.empty()) {
+    job_.tell(index_,
+              protocol::PeerLost{
+                  .stage = index_, .revision = generation_->plan.revision, .reason = reason});
+  }
+  move_on();
+}
+
+// Nobody fails for that, unless it is in a step that needs the one who left.
+void SimulatedRank::peer_left(const Id& id) {
+  if (!trains() || generation_->id != id || !in_step_) return;
+  later(kGoodbyeTime, [this, id, step = step_] {
+    const bool stuck = trains() && generation_->id == id && in_step_ && step_ == step;
+    if (stuck) drop_step("has left in the middle of a step");
+  });
+}
+
+// ---- job ----
+
+Job::Job(std::uint64_t seed) : random_(seed) {
+  coordinator_.emplace();
+  for (int index = 0; index < kRanks; ++index) {
+    ranks_.push_back(std::make_unique<SimulatedRank>(*this, index));
+    rank(index).life = ++lives_;
+    rank(index).uid = "uid-" + std::to_string(lives_);
+    rank(index).session = nullptr;
+  }
+  for (int index = 0; index < kRanks; ++index) connect(index);
+  tick();
+}
+
+void Job::run_for(std::chrono::nanoseconds time) {
+  const SteadyTime until = now_ + time;
+  while (!events_.empty() && events_.begin()->first <= until) {
+    auto event = events_.extract(events_.begin());
+    now_ = event.key();
+    event.mapped()();
+  }
+  now_ = until;
+}
+
+std::chrono::nanoseconds Job::in_order(std::string wire) {
+  SteadyTime at = now_ + delay();
+  SteadyTime& last = last_on_wire_[std::move(wire)];
+  last = std::max(at, last + 1us);
+  return last - now_;
+}
+
+void Job::connect(int index) {
+  SimulatedRank& one = rank(index);
+  if (one.life == 0 || one.session_id != 0) return;
+  if (!coordinator_) return after(kReconnect, [this, index] { connect(index); });
+  if (!one.session) {
+    one.session = std::make_shared<control::RankSession>(
+        one, [this, index](const protocol::Message& message) { tell(index, message); },
+        [this, index, born = one.life](std::function<void()> work) {
+          after(0ns, [this, index, born, work = std::move(work)] {
+            if (rank(index).life == born) work();
+          });
+        });
+  }
+  one.session_id = ++last_session_;
+  const protocol::Hello hello = one.session->hello(member(index, one.uid));
+  after(in_order("to " + std::to_string(index)), [this, id = one.session_id, index, hello] {
+    if (!coordinator_ || rank(index).session_id != id) return;
+    coordinator_->members.hello(id, hello, now_);
+    act(coordinator_->plan_switch.tick(coordinator_->members, now_));
+  });
+}
+
+void Job::disconnect(int index) {
+  SimulatedRank& one = rank(index);
+  const auto id = std::exchange(one.session_id, control::SessionId{0});
+  if (id == 0) return;
+  if (one.life != 0 && one.session) one.session->on_disconnect();
+  after(delay(), [this, id, index] {
+    if (!coordinator_ || !coordinator_->members.closed(id)) return;
+    act(coordinator_->plan_switch.on_lost(index, "closed by the peer", coordinator_->members,
+                                          now_));
+  });
+}
+
+void Job::tell(int index, const protocol::Message& message) {
+  const auto id = rank(index).session_id;
+  if (id == 0) return;
+  after(in_order("to " + std::to_string(index)), [this, id, index, message] {
+    if (!coordinator_ || coordinator_->members.index_of(id) != index) return;
+    if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
+      coordinator_->members.status(index, *status);
+    } else {
+      count_message();
+      if (!coordinator_) return;  // just now
+      if (coordinator_->members.index_of(id) != index) return;
+    }
+    if (const auto* ready = std::get_if<protocol::ReadyState>(&message)) {
+      coordinator_->members.ready_state(index, *ready);
+    }
+    act(coordinator_->plan_switch.on_message(index, message, coordinator_->members, now_));
+  });
+}
+
+void Job::act(const Effects& effects) {
+  switches_.insert(switches_.end(), effects.finished.begin(), effects.finished.end());
+  for (const auto& [to, message] : effects.send) {
+    const auto* state = coordinator_->members.find(to);
+    if (state == nullptr || !state->connected()) continue;
+    after(in_order("from " + std::to_string(to)),
+          [this, to, id = state->session, message = message] {
+            if (rank(to).session_id != id) return;
+            count_message();
+            if (rank(to).session_id != id) return;  // that was the fault
+            rank(to).session->on_message(message);
+          });
+  }
+}
+
+void Job::tick() {
+  if (coordinator_) {
+    fetch_plan();
+    act(coordinator_->plan_switch.tick(coordinator_->members, now_));
+  }
+  after(kTick, [this] { tick(); });
+}
+
+void Job::fetch_plan() {
+  PlanSwitch& plan_switch = coordinator_->plan_switch;
+  if (now_ < operator_back_ || newest_.revision <= plan_switch.highest_seen()) return;
+  act(plan_switch.on_plan(newest_, coordinator_->members, now_));
+}
+
+void Job::publish(const schedule::Plan& plan) {
+  newest_ = plan;
+  if (coordinator_) fetch_plan();
+}
+
+void Job::at_message(int count, std::function<void()> fault) {
+  messages_ = 0;
+  fault_at_ = count;
+  fault_ = std::move(fault);
+}
+
+void Job::count_message() {
+  if (++messages_ == fault_at_) std::exchange(fault_, nullptr)();
+}
+
+void Job::kill(int index) {
+  disconnect(index);
+  rank(index).end_process();
+  rank(index).session.reset();
+  if (index == 0) {
+    coordinator_.reset();
+    for (int other = 1; other < kRanks; ++other) disconnect(other);
+  }
+  after(kPodAgain, [this, index] {
+    rank(index).life = ++lives_;
+    rank(index).uid = "uid-" + std::to_string(lives_);
+    if (index == 0) coordinator_.emplace();
+    for (int one = 0; one < kRanks; ++one) connect(one);
+    schedule::Plan restart = plan(newest_.revision + 1, schedule::Trigger::kRestart);
+    restart.state = schedule::StateMove::kCheckpoint;
+    publish(restart);
+  });
+}
+
+void Job::cut_session(int index) {
+  disconnect(index);
+  after(kReconnect, [this, index] { connect(index); });
+}
+
+void Job::cut_operator(std::chrono::nanoseconds time) {
+  operator_back_ = now_ + time;
+}
+
+void Job::did(int index, const SimulatedRank::Id& id, std::int64_t step, std::uint32_t epoch) {
+  auto& seen = epochs_[{id, step}];
+  seen.insert(epoch);
+  if (seen.size() > 1) {
+    wrong_.push_back("rank " + std::to_string(index) + " did step " + std::to_string(step) +
+                     " with epoch " + std::to_string(epoch) + ", another one with another");
+  }
+}
+
+void Job::say_goodbye(int index, const SimulatedRank::Id& id) {
+  for (const int other : {index - 1, index + 1}) {
+    if (other < 0 || other >= kRanks) continue;
+    after(delay(), [this, other, id] {
+      if (rank(other).life != 0) rank(other).peer_left(id);
+    });
+  }
+}
+
+void Job::end_links(int index, const SimulatedRank::Id& id) {
+  for (const int other : {index - 1, index + 1}) {
+    if (other < 0 || other >= kRanks) continue;
+    after(delay(), [this, other, id] {
+      if (rank(other).life != 0) rank(other).links_ended(id);
+    });
+  }
+}
+
+bool Job::waits_for_links(const SimulatedRank::Id& id) const {
+  return std::ranges::all_of(ranks_, [&](const auto& one) { return one->opens(id); });
+}
+
+bool Job::all_train(std::uint32_t revision) const {
+  return std::ranges::all_of(
+      ranks_, [&](const auto& one) { return one->trains() && one->revision() == revision; });
+}
+
+std::string Job::text() const {
+  std::string result = "newest plan " + std::to_string(newest_.revision);
+  for (const auto& one : ranks_) {
+    result += "; revision " + std::to_string(one->revision()) + " step " +
+              std::to_string(one->step()) + (one->trains() ? " trains" : " waits");
+  }
+  for (const auto& one : switches_) {
+    result += "; plan " + std::to_string(one.revision) + " outcome " +
+              std::to_string(static_cast<int>(one.outcome)) + " " + one.reason;
+  }
+  return result;
+}
+
+}  // namespace weir::coordinator::test
