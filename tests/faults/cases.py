@@ -307,4 +307,52 @@ def restart(bench):
     bench.plane.start_apiserver()
 
 
-ALL = {"cuts": cuts, "leaders": leaders, "named": named}
+# What the roles allow and this suite does not make the operator do.
+UNUSED = {
+    ("", "secrets", "update"): "a change of authority, nine years from now (unit test)",
+    ("weir.dev", "pipelinejobs/finalizers", "update"): "OpenShift's admission asks for it when a pod gets its owner",
+    ("events.k8s.io", "events", "patch"): "an event that repeats within six minutes",
+}
+
+
+def roles(world):
+    """The chart's roles are enough, and minimal: each verb is needed by a job of this case (or named in UNUSED)."""
+    with Bench(world, "roles") as bench:
+        jobs = f"/apis/weir.dev/v1alpha1/namespaces/{bench.name}/pipelinejobs"
+        maps, services, pods = (f"/api/v1/namespaces/{bench.name}/{kind}" for kind in ("configmaps", "services", "pods"))
+        bench.operator()
+        # the name of its Service or of a pod is taken; its ConfigMap is there already; its profile is read; it is removed when its time is over
+        bench.plane.api("POST", services, {"metadata": {"name": "taken"}, "spec": {"ports": [{"port": 1}]}})
+        bench.plane.api("POST", jobs, fake_workers.job_of("taken"))
+        bench.plane.api("POST", pods, {"metadata": {"name": "podless-g-0"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
+        bench.plane.api("POST", jobs, fake_workers.job_of("podless"))
+        bench.plane.api("POST", maps, {"metadata": {"name": "prof"}, "data": {"profile.json": json.dumps(fake_workers.profile())}})
+        bench.plane.api("POST", jobs, fake_workers.job_of("read", model={"profile": {"source": "ConfigMap", "configMap": {"name": "prof"}}}))
+        bench.plane.api("POST", maps, {"metadata": {"name": "j-control"}, "data": {}})
+        lab.wait_until("taken name is told", lambda: bench.condition("taken", "Accepted") == "False/NameConflict", 30, show=lambda: bench.show("taken"))
+        pinned = fake_workers.job_of("pinned", placement={"mode": "Pinned"}, model={"profile": {"source": "ConfigMap", "configMap": {"name": "prof"}}})
+        bench.plane.api("POST", jobs, pinned)
+        workers = bench.job(total_steps=100000, fail_at=0)
+        for k in (2, 1, 2, 1, 2, 1):   # each a new plan; five are kept
+            have = workers.have
+            lab.wait_until("plan is applied", lambda: workers.have and workers.applied_in_status(), 60, show=lambda: bench.show("j", workers))
+            have = workers.have
+            bench.plane.api("PATCH", lab.job_path(bench.name, "j"), {"spec": {"schedule": {"k": {"mode": "Fixed", "initial": k}}}}, "application/merge-patch+json")
+            lab.wait_until(f"plan with k = {k}", lambda h=have: workers.have > h, 60, show=lambda: bench.show("j", workers))
+        bench.plane.api("PATCH", lab.job_path(bench.name, "j"), {"spec": {"suspend": True}}, "application/merge-patch+json")
+        lab.wait_until("suspended", lambda: bench.condition("j", "Suspended") == "True/Suspended", 60, show=lambda: bench.show("j", workers))
+        last = bench.job("last", total_steps=8, fail_at=0)
+        bench.plane.api("PATCH", lab.job_path(bench.name, "last"), {"spec": {"ttlSecondsAfterFinished": 1}}, "application/merge-patch+json")
+        lab.wait_until("finished job is removed", lambda: last.done and not bench.get_job("last"), 60, show=lambda: bench.show("last", last))
+        bench.proxy.cut_watches()   # a watch is audited when it ends
+        time.sleep(1)
+        audited = bench.plane.audited(bench.name)
+        refused = sorted({a[:4] for a in audited if a[4] == 403})
+        check(not refused, f"forbidden to the operator: {refused}")
+        used, granted = {a[:3] for a in audited}, bench.plane.granted(bench.name)
+        idle = sorted(granted - used - set(UNUSED))
+        check(not idle, f"granted and never used: {idle}")
+        return f"{len(granted)} verbs granted, {len(granted & used)} used, {len(UNUSED)} not tried"
+
+
+ALL = {"cuts": cuts, "leaders": leaders, "named": named, "roles": roles}

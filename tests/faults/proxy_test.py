@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """The fault proxy itself: each fault does what its table says, against a small TLS server. Needs no Kubernetes."""
 import http.client

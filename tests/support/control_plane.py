@@ -104,6 +104,10 @@ class ControlPlane:
         pki = self.folder / "pki"
         lab.sh("openssl", "genrsa", "-out", pki / "sa.key", "2048")
         lab.sh("openssl", "rsa", "-in", pki / "sa.key", "-pubout", "-out", pki / "sa.pub")
+        # who did what: the operators' requests, without their bodies
+        (self.folder / "audit.json").write_text(json.dumps({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}))
         users = [("admin", "system:masters"), ("system:kube-scheduler", "")]
         tokens = {name: self.token if name == "admin" else secrets.token_hex(16) for name, _ in users}
         (pki / "tokens.csv").write_text("".join(f'{tokens[n]},{n},{n},"{g}"\n' for n, g in users))
@@ -129,7 +133,7 @@ class ControlPlane:
                    f"--token-auth-file={pki / 'tokens.csv'}", f"--service-account-key-file={pki / 'sa.pub'}",
                    f"--service-account-signing-key-file={pki / 'sa.key'}", "--service-account-issuer=https://kubernetes.default.svc",
                    "--authorization-mode=RBAC", "--service-cluster-ip-range=10.213.0.0/16", "--endpoint-reconciler-type=none",
-                   "--enable-priority-and-fairness=true")
+                   f"--audit-policy-file={self.folder / 'audit.json'}", f"--audit-log-path={self.folder / 'log' / 'audit.log'}")
         lab.wait_until("API server", self.ready, START_LIMIT, 0.2, lambda: self.tail("apiserver"))
 
     def ready(self):
@@ -212,6 +216,26 @@ class ControlPlane:
             else:
                 continue
             self.api("POST", path, o)
+
+    def audited(self, namespace, account="weir-operator"):
+        """Answered requests of this account: [(group, resource with subresource, verb, name, code)]. Watches that are open are missing."""
+        user, found = f"system:serviceaccount:{namespace}:{account}", []
+        for line in (self.folder / "log" / "audit.log").read_text().splitlines():
+            if user not in line:
+                continue
+            event = json.loads(line)
+            ref = event.get("objectRef", {})
+            resource = ref.get("resource", "") + ("/" + ref["subresource"] if "subresource" in ref else "")
+            if event["user"]["username"] == user:
+                found.append((ref.get("apiGroup", ""), resource, event["verb"], ref.get("name", ""), event.get("responseStatus", {}).get("code", 0)))
+        return found
+
+    def granted(self, namespace):
+        """(group, resource, verb) that the chart's roles of this namespace's operator allow."""
+        rbac = "/apis/rbac.authorization.k8s.io/v1"
+        roles = self.list(f"{rbac}/namespaces/{namespace}/roles") + [
+            r for r in self.list(f"{rbac}/clusterroles") if r["metadata"]["name"] == f"weir-operator-{namespace}"]
+        return {(g, resource, verb) for role in roles for rule in role["rules"] for g in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]}
 
     def account_token(self, namespace, account="weir-operator", seconds=7200, **request):
         spec = {"expirationSeconds": seconds, **request}
