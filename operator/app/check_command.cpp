@@ -34,14 +34,14 @@ struct Permission {
   const char* without = nullptr;  // what is lost without it, when the operator can do without
 };
 
-// api.md 12, whole.
+// What the chart's roles hold: api.md 12 without the verbs that nothing here uses.
 const std::vector<Permission>& permissions() {
   static const std::vector<Permission> all{
-      {"weir.dev", "pipelinejobs", {"get", "list", "watch", "delete"}},
-      {"weir.dev", "pipelinejobs/status", {"get", "patch"}},
+      {"weir.dev", "pipelinejobs", {"list", "watch", "delete"}},
+      {"weir.dev", "pipelinejobs/status", {"patch"}},
       {"weir.dev", "pipelinejobs/finalizers", {"update"}},
       {"", "pods", {"get", "list", "watch", "create", "patch", "delete"}},
-      {"", "services", {"get", "list", "watch", "create", "patch", "delete"}},
+      {"", "services", {"get", "list", "watch", "create"}},
       {"", "configmaps", {"get", "list", "watch", "create", "patch", "delete"}},
       {"events.k8s.io", "events", {"create", "patch"}},
       {"authentication.k8s.io", "tokenreviews", {"create"}, Where::kCluster},
@@ -49,7 +49,7 @@ const std::vector<Permission>& permissions() {
       {"coordination.k8s.io", "leases", {"get", "update"}, Where::kOwn, "weir-operator"},
       {"", "secrets", {"create"}, Where::kOwn},
       {"", "secrets", {"get", "update"}, Where::kOwn, control_server::kKeysSecret},
-      {"", "nodes", {"get", "list", "watch"}, Where::kCluster, "", "plans use no topology"},
+      {"", "nodes", {"list", "watch"}, Where::kCluster, "", "plans use no topology"},
       {kVolcano,
        "podgroups",
        {"get", "list", "watch", "create", "patch", "delete"},

@@ -220,6 +220,7 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ApplyControlCon
 }
 
 Executor::Error Executor::create_pod(Pass& pass, const api::PodInput& input) {
+  if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto pod = api::encode_pod(pass.job, input);
   if (!pod) return kube::transport_error(pod.error());
   if (!pod->env_conflicts.empty()) {
@@ -249,7 +250,6 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePods& act
   std::size_t batch = 1;
   for (std::size_t done = 0; done < action.pods.size();
        batch = std::min(2 * batch, kLargestBatch)) {
-    if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
     const std::size_t count = std::min(batch, action.pods.size() - done);
     std::vector<Error> errors(count);
     in_parallel(count, [&](std::size_t i) { errors[i] = create_pod(pass, action.pods[done + i]); });

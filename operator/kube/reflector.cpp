@@ -40,7 +40,7 @@ void Reflector::run(std::stop_token stop) {
         verify();
         break;
     }
-    if (options_.optional && state_.version().empty()) {  // forbidden
+    if (forbidden_) {
       if (!clock_.sleep_until(clock_.now() + kForbiddenRetry, stop)) return;
     }
   }
@@ -71,6 +71,7 @@ ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int pag
 }
 
 void Reflector::list(ReflectorState::Do how) {
+  forbidden_ = false;
   const bool first = state_.version().empty();
   const bool newest = how != ReflectorState::Do::kList;
   const std::string query = "resourceVersion=" + (newest  ? ""
@@ -81,6 +82,7 @@ void Reflector::list(ReflectorState::Do how) {
     if (options_.optional && first && page.error().code == Code::kForbidden) {
       sink_.replace({}, "");
       sink_.connected(true);
+      forbidden_ = true;
       return;
     }
     log_warn("kube", "list failed",

@@ -56,6 +56,7 @@ class Reflector {
   const ReflectorOptions options_;
   const Sink sink_;
   ReflectorState state_;
+  bool forbidden_ = false;  // an optional resource, by the last list
 };
 
 }  // namespace weir::kube

@@ -35,11 +35,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{- /* What the operator may do with the objects of jobs: in all namespaces, or in each of watchNamespaces. */ -}}
 {{- define "weir.jobRules" -}}
-- {apiGroups: [weir.dev], resources: [pipelinejobs], verbs: [get, list, watch, delete]}
-- {apiGroups: [weir.dev], resources: [pipelinejobs/status], verbs: [get, patch]}
+- {apiGroups: [weir.dev], resources: [pipelinejobs], verbs: [list, watch, delete]}
+- {apiGroups: [weir.dev], resources: [pipelinejobs/status], verbs: [patch]}
 - {apiGroups: [weir.dev], resources: [pipelinejobs/finalizers], verbs: [update]}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [""], resources: [services, configmaps], verbs: [get, list, watch, create, patch, delete]}
+- {apiGroups: [""], resources: [services], verbs: [get, list, watch, create]}
+- {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
 {{- if .Values.gang.volcano.enabled }}
 - {apiGroups: [scheduling.volcano.sh], resources: [podgroups], verbs: [get, list, watch, create, patch, delete]}

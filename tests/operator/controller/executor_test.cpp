@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/controller/executor.h"
 
+#include <atomic>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +49,9 @@ struct World {
   cache::ObjectCache cache{clock, {""}, false};
   kube::EventSender events{*client, clock, "op"};
   bool lease_fresh = true;
-  Executor executor{{*client, cache, events, clock, [this] { return lease_fresh; },
+  std::atomic<int> writes_left{1000};  // until the lease gets old
+  Executor executor{{*client, cache, events, clock,
+                     [this] { return lease_fresh && writes_left.fetch_sub(1) > 0; },
                      [] { return std::string("https://op:8443"); },
                      [] { return std::string("CA"); }}};
   std::shared_ptr<api::PipelineJob> job = make_job();
@@ -146,6 +150,16 @@ TEST(Executor, MakesNoPodsWithAnOldLease) {
 
   EXPECT_TRUE(made.error.has_value() && deleted.error.has_value());
   EXPECT_THAT(world.server.requests(), IsEmpty());
+}
+
+TEST(Executor, StopsMakingPodsWhenTheLeaseGetsOldInTheMiddle) {
+  World world;
+  world.writes_left = 3;
+
+  const Executed executed = world.run({World::pods(20)});
+
+  EXPECT_TRUE(executed.error.has_value());
+  EXPECT_EQ(world.server.paths().size(), 3U) << "asked before each pod, not once a batch";
 }
 
 TEST(Executor, RemembersTheVerdictOfADryRun) {

@@ -269,6 +269,39 @@ TEST(Reflector, MissesNothingBetweenTwoWatches) {
   EXPECT_TRUE(running.mirror.wait_until({"old", "p0", "p1", "p2"}, 1)) << "and no second list";
 }
 
+// A failed first list of an optional resource is no refusal: the others would wait for it in vain.
+TEST(Reflector, TriesAnOptionalResourceAgainSoonUnlessItIsForbidden) {
+  const auto waits = [](int status) {
+    test::JumpClock clock;
+    test::FakeTransport server;
+    TokenSource token("", "", clock);
+    const auto client = make_client(server, token, clock, {});
+    const std::string reason = status == 403 ? "Forbidden" : "Conflict";
+    server.fail({.match = "GET",
+                 .count = 1,
+                 .response = http::Response{
+                     status, {}, R"({"kind": "Status", "reason": ")" + reason + R"("})"}});
+    std::stop_source stop;
+    Sink sink;
+    int replaced = 0;
+    sink.replace = [&](const auto&, const std::string& version) {
+      ++replaced;
+      if (!version.empty()) stop.request_stop();
+    };
+    sink.connected = [](bool) {};
+    Reflector reflector(*client, clock, {.resource = nodes(), .optional = true}, sink);
+    reflector.run(stop.get_token());
+    std::chrono::milliseconds all{0};
+    for (const auto wait : clock.slept()) all += wait;
+    return std::pair(all, replaced);
+  };
+
+  EXPECT_LE(waits(409).first, milliseconds(1600));
+  EXPECT_EQ(waits(409).second, 1);
+  EXPECT_EQ(waits(403).first, minutes(5));
+  EXPECT_EQ(waits(403).second, 2) << "empty until it is allowed";
+}
+
 TEST(Reflector, ListsAgainWhenItsVersionIsGone) {
   Running running;
   ASSERT_TRUE(running.mirror.wait_until({"old"}, 1));
