@@ -10,48 +10,12 @@
 
 #include "operator/api/validate.h"
 #include "operator/controller/reconcile/actions.h"
+#include "operator/controller/reconcile/failure.h"
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
 #include "operator/gang/provider.h"
 
 namespace weir::reconcile {
-
-// A place for one worker: pods of the same slot differ in their attempt.
-struct Slot {
-  std::string group;
-  int index_in_group = 0;
-  int worker_index = 0;
-  std::shared_ptr<const api::Pod> pod;  // the newest attempt, null = none
-  int next_attempt = 0;                 // 1 + highest existing
-};
-
-enum class Cause : unsigned char {
-  kCrashed,
-  kOutOfMemory,
-  kDeviceFault,
-  kIoError,
-  kConfiguration,
-  kPeerLost,
-  kTerminated,  // SIGTERM that somebody else sent
-  kDisrupted,   // DisruptionTarget
-  kPodDeleted,
-  kNodeLost,
-  kWorkerSilent,
-  kEndedEarly,
-  kNoProgress,       // of the job
-  kStartupTimedOut,  // of the job
-};
-const char* name(Cause cause);  // the reason of weir_job_restarts_total
-
-// Why a worker, or the job as a whole, has to start again.
-struct Failure {
-  const Slot* slot = nullptr;  // null: the job
-  Cause cause = Cause::kCrashed;
-  std::optional<int> exit_code;
-  std::optional<Time> time;  // when it happened; nothing for a pod that is gone
-  std::string text;          // "pod x-gpu-1: exit code 137 (OOMKilled)"
-  bool recorded = false;     // belongs to the last recorded episode: acted on, not counted again
-};
 
 struct Pass {
   const Snapshot& snapshot;
