@@ -11,6 +11,7 @@ usage: torch_peer.py [--steps N] [--c MS]...
 """
 import argparse
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -122,11 +123,11 @@ def set_up(milliseconds):
 
 def run(args, milliseconds):
     limited = milliseconds > 0
+    ranks = []
     try:
         if limited:
             set_up(milliseconds)
         with tempfile.TemporaryDirectory() as folder:
-            ranks = []
             for rank in range(STAGES):
                 command = ["ip", "netns", "exec", "weir-peer-%d" % rank] if limited else []
                 command += [sys.executable, __file__, "--steps", str(args.steps), "--c", str(milliseconds),
@@ -136,6 +137,8 @@ def run(args, milliseconds):
             codes = [rank.wait(timeout=60 + 8 * args.steps) for rank in ranks]
         return max(abs(code) for code in codes)
     finally:
+        for process in ranks:
+            process.kill()
         if limited:
             tear_down()
 
@@ -155,6 +158,7 @@ def main():
     except ImportError:
         print("torch is not installed: skipped")
         return SKIPPED
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the namespaces go away
     print("torch %s, torch.distributed.pipelining over gloo, S=%d M=%d f=10 ms b=20 ms" % (
         torch.__version__, STAGES, MICRO_BATCHES))
     for milliseconds in args.c:
