@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// weir-operator. Exit codes: 0 well, 1 failed, 2 wrong options or configuration.
+// weir-operator. Exit codes: 0 well, 1 failed, 2 wrong options or configuration;
+// plan and simulate: planner.md 9.3, listed in operator/planner/README.md.
 #include <cstdio>
 #include <exception>
+#include <iostream>
 
 #include "operator/app/check_command.h"
 #include "operator/app/options.h"
+#include "operator/app/plan_command.h"
 #include "operator/app/run_state.h"
 #include "operator/app/version.h"
 
@@ -18,6 +21,10 @@ int main(int argc, char** argv) {
         return run_command(parsed.options);
       case Command::kCheck:
         return check_command(parsed.options);
+      case Command::kPlan:
+        return plan_command(parsed.options.plan, std::cin, std::cout, std::cerr);
+      case Command::kSimulate:
+        return simulate_command(parsed.options.simulate, std::cin, std::cout, std::cerr);
       case Command::kVersion:
         std::printf("weir-operator %s (%s)\n", kVersion, revision());
         return 0;

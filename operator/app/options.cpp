@@ -148,6 +148,10 @@ Parsed parse_options(int argc, const char* const* argv) {
   check->add_option(
       "--control-address", options.control_address,
       "host:port of the control API to try, such as weir-operator.weir-system.svc:8443");
+  CLI::App* plan = app.add_subcommand("plan", "cut a model for a cluster; needs no Kubernetes");
+  add_plan_options(*plan, options.plan);
+  CLI::App* simulate = app.add_subcommand("simulate", "what a plan costs, by event simulation");
+  add_simulate_options(*simulate, options.simulate);
   app.add_subcommand("version", "print the version");
   try {
     std::deque<std::string> storage;
@@ -166,9 +170,11 @@ Parsed parse_options(int argc, const char* const* argv) {
     parsed.exit_code = code == 0 ? 0 : kWrongOptions;
     return parsed;
   }
-  options.command = run->parsed()     ? Command::kRun
-                    : check->parsed() ? Command::kCheck
-                                      : Command::kVersion;
+  options.command = run->parsed()        ? Command::kRun
+                    : check->parsed()    ? Command::kCheck
+                    : plan->parsed()     ? Command::kPlan
+                    : simulate->parsed() ? Command::kSimulate
+                                         : Command::kVersion;
   return parsed;
 }
 

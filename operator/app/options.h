@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "operator/app/plan_options.h"
 #include "worker/base/log.h"
 
 namespace weir::operator_app {
 
-enum class Command : unsigned char { kRun, kCheck, kVersion };
+enum class Command : unsigned char { kRun, kCheck, kPlan, kSimulate, kVersion };
 
 struct Options {
   Command command = Command::kRun;
@@ -37,6 +38,9 @@ struct Options {
   std::string control_service = "weir-operator";
 
   std::string pod_name, pod_ip;  // POD_NAME, POD_IP
+
+  PlanOptions plan;
+  SimulateOptions simulate;
 };
 
 // Prints help or the reason why not, and answers the exit code in that case: 0 or 2.
