@@ -151,7 +151,11 @@ class Planner {
       WEIR_TRY(attempt.found, bottleneck_layouts(it, limits_));
       return attempt;
     }
-    if (!countable && chain) {
+    attempt.ideals = ideals_for(it, limits_, cache_);
+    auto found = sync_layouts(it, attempt.table, *attempt.ideals);
+    if (!found && !countable && chain) {
+      // Other orders of kinds than the engine's blocks.
+      attempt.ideals = nullptr;
       attempt.found = chain_layouts(it);
       if (attempt.found.layouts.empty()) return does_not_fit(it);
       attempt.found.lower_bound = simple_bound(it);
@@ -159,8 +163,6 @@ class Planner {
       attempt.found.formula = "sync (fair share and heaviest layer)";
       return attempt;
     }
-    attempt.ideals = ideals_for(it, limits_, cache_);
-    auto found = sync_layouts(it, attempt.table, *attempt.ideals);
     if (!found) return does_not_fit(it);
     attempt.found = *std::move(found);
     if (!attempt.found.complete && !request_.keep_order) {

@@ -21,9 +21,20 @@ constexpr std::int64_t kPaceWork = 100'000;   // keys x ideals x options of one 
 constexpr std::size_t kMostIdeals = 3000;     // of the searches over periods
 constexpr std::int64_t kBoundWork = 700'000;  // the same of the proof
 constexpr std::size_t kMostOrders = 6;        // of classes in blocks
-constexpr int kFewChoices = 4;                // of k and cap rules
+constexpr std::size_t kPlansOfPeriod = 6;     // the least V is not always the best step
+constexpr double kWideGap = 0.05;  // above it plans of single ranks are searched by themselves
+constexpr int kFewChoices = 4;     // of k and cap rules
 constexpr std::int64_t kSearchesPerBudget = 16;  // no search spends more than its part
 constexpr double kSmallUpdate = 0.02;  // of a step: whether updates show is left to the simulator
+
+// Gap of the best candidate over the bound.
+void certify(SyncPlans& plans) {
+  Certificate& certificate = plans.certificate;
+  const double value = plans.candidates.front().value;
+  certificate.lower_bound = std::min(certificate.lower_bound, value);
+  certificate.gap = value / certificate.lower_bound - 1;
+  certificate.optimal = certificate.gap <= kOptimalGap;
+}
 
 // Family of ideals that searches run over, with its indices in the caller's.
 struct Scope {
@@ -264,7 +275,7 @@ class PaceEngine {
     for (std::size_t c = choices.size(); c-- > 0 && steps_ <= request_.most_steps;) {
       SearchShape shape = shape_of(request_, choices[c].rule, choices[c].k);
       fix(shape, stages);
-      shape.most_plans = 2;
+      shape.most_plans = kPlansOfPeriod;
       shape.most_steps = request_.most_steps / kSearchesPerBudget;
       const PaceRule rule{.bound = {&model, &relaxed, request_.micro_batches - 1.0},
                           .k = choices[c].k,
@@ -296,13 +307,10 @@ class PaceEngine {
     plans.candidates = pool_.best(request_.most_candidates);
     plans.boundaries = boundaries_;
     plans.pairs = pairs_;
-    Certificate& certificate = plans.certificate;
-    const double value = plans.candidates.front().value;
-    certificate.formula = "sync (bound V)";
-    certificate.complete = ideals_.complete;
-    certificate.lower_bound = std::min(lower_bound_, value);
-    certificate.gap = value / certificate.lower_bound - 1;
-    certificate.optimal = certificate.gap <= kOptimalGap;
+    plans.certificate.formula = "sync (bound V)";
+    plans.certificate.complete = ideals_.complete;
+    plans.certificate.lower_bound = lower_bound_;
+    certify(plans);
     return plans;
   }
 
@@ -348,8 +356,24 @@ double single_stage(const SyncModel& model, const SearchShape& shape) {
   return least;
 }
 
+// Replication multiplies the labels, and a budget then ends before the best plans of single ranks.
 Result<SyncPlans> plan_paces(const Dag& dag, const Ideals& ideals, const SyncRequest& request) {
-  return PaceEngine(dag, ideals, request).run();
+  WEIR_TRY(SyncPlans plans, PaceEngine(dag, ideals, request).run());
+  if (request.most_ranks == 1 || plans.certificate.gap <= kWideGap) return plans;
+  SyncRequest single = request;
+  single.most_ranks = 1;
+  single.most_steps = request.most_steps / 2;
+  const Result<SyncPlans> more = PaceEngine(dag, ideals, single).run();
+  if (!more) return plans;
+  std::vector<Candidate>& all = plans.candidates;
+  all.insert(all.end(), more->candidates.begin(), more->candidates.end());
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  if (all.size() > request.most_candidates) all.resize(request.most_candidates);
+  certify(plans);
+  plans.pairs += more->pairs;
+  return plans;
 }
 
 }  // namespace weir::planner
