@@ -3,12 +3,16 @@
 // test as coordinator.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "worker/engine/engine.h"
@@ -45,10 +49,61 @@ inline schedule::Plan plan_of(int stages, int layers, int micro_batches, schedul
   return plan;
 }
 
+// Checkpoints in memory: which rank copied what, and what loading gives. Thread-safe.
+class Saves {
+ public:
+  using State = std::map<std::pair<int, std::string>, std::vector<float>>;  // by layer and name
+
+  void copy(stage::Stage& stage, std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    for (const stage::Parameter& p : stage.parameters()) {
+      std::vector<float>& kept = states_[step][{p.layer, p.name}];
+      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+        kept.insert(kept.end(), part.begin(), part.end());
+      }
+    }
+    ++copies_[step];
+  }
+  Status load(stage::Stage& stage, std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    if (failure) return *failure;
+    for (const stage::Parameter& p : stage.parameters()) {
+      const float* from = states_.at(step).at({p.layer, p.name}).data();
+      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+        std::copy_n(from, part.size(), part.begin());
+        from += part.size();
+      }
+    }
+    return Unit{};
+  }
+  void note(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    notes_.push_back(text);
+  }
+  int copies(std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    return copies_[step];
+  }
+  std::vector<std::string> notes() {
+    const std::lock_guard lock(mutex_);
+    return notes_;
+  }
+
+  std::optional<Error> failure;  // of every load; set before use
+
+ private:
+  std::mutex mutex_;  // guards all below
+  std::map<std::int64_t, State> states_;
+  std::map<std::int64_t, int> copies_;
+  std::vector<std::string> notes_;
+};
+
 class Group {
  public:
-  Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0)
+  Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
+        Saves* saves = nullptr)
       : grad_clip_(grad_clip),
+        saves_(saves),
         model_(*stage::describe_model(tiny_model(model_name))),
         dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)) {
     for (int i = 0; i < workers; ++i)
@@ -141,7 +196,8 @@ class Group {
                         .connect_timeout = kPatience,
                         .progress_deadline = kPatience,
                         .rejoin_timeout = kPatience,
-                        .grad_clip = group.grad_clip_};
+                        .grad_clip = group.grad_clip_,
+                        .saves = group.saves_ != nullptr};
       Parts parts{
           .model = group.model_,
           .device = *device,
@@ -169,6 +225,20 @@ class Group {
                         const std::lock_guard lock(mutex);
                         lost.push_back(reason);
                       }};
+      if (Saves* const saves = group.saves_) {
+        parts.save = [saves](stage::Stage& stage, std::int64_t step, const auto&) {
+          saves->copy(stage, step);
+        };
+        parts.load = [saves](stage::Stage& stage, std::int64_t step) {
+          return saves->load(stage, step);
+        };
+        hooks.save_late = [saves](std::int64_t step, std::int64_t at) {
+          saves->note("late " + std::to_string(step) + (at > step ? ", beyond" : ""));
+        };
+        hooks.bad_checkpoint = [saves](std::int64_t step, const std::string& reason) {
+          saves->note("bad " + std::to_string(step) + ": " + reason);
+        };
+      }
       engine = std::make_unique<Engine>(settings, std::move(parts), std::move(hooks));
       thread = std::jthread([this](std::stop_token stop) { ending = engine->run(stop); });
     }
@@ -206,6 +276,7 @@ class Group {
   }
 
   const double grad_clip_;
+  Saves* const saves_;
   const stage::Model model_;
   const std::unique_ptr<data::Dataset> dataset_;
   std::vector<std::unique_ptr<Rank>> ranks_;
