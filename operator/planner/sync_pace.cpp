@@ -231,9 +231,11 @@ class PaceEngine {
     for (double period = start; period * kCoarse > lowest; period /= kCoarse) {
       if (!visit(period)) break;
     }
-    for (double period = start * kCoarse; more * period < best_step(model); period *= kCoarse) {
-      visit(period);
-    }
+    // With one micro-batch no period is too long by itself.
+    const auto short_enough = [&](double period) {
+      return more * period < best_step(model) && period < best_step(model);
+    };
+    for (double period = start * kCoarse; short_enough(period); period *= kCoarse) visit(period);
     const double centre = best_at, width = centre * (kCoarse - 1) / kFineParts;
     for (int part = 1 - kFineParts; part < kFineParts && !std::isinf(best); ++part) {
       if (part != 0) visit(centre + part * width);
