@@ -71,6 +71,9 @@ TEST(Sigterm, EndsAllWorkersOfAPipeline) {
   for (int i = 0; i < 3; ++i) workers[i].signal(SIGTERM);
 
   EXPECT_THAT(workers.wait_all(), Each(kTerminated));
+  // The running step was finished by all of them.
+  EXPECT_EQ(workers.steps(0).size(), workers.steps(1).size());
+  EXPECT_EQ(workers.steps(0).size(), workers.steps(2).size());
 }
 
 TEST(Sigterm, OfOneWorkerIsSeenByTheOthers) {
