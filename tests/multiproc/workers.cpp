@@ -124,8 +124,10 @@ std::string PlanText::json() const {
                       {"microBatchSize", micro_batch_size},
                       {"caps", limits}};
   for (int s = 0; s < stages; ++s) {
-    plan["stages"].push_back(
-        {{"index", s}, {"layers", {layers * s / stages, layers * (s + 1) / stages - 1}}});
+    const std::pair<int, int> range =
+        ranges.empty() ? std::pair(layers * s / stages, layers * (s + 1) / stages - 1)
+                       : ranges[static_cast<std::size_t>(s)];
+    plan["stages"].push_back({{"index", s}, {"layers", {range.first, range.second}}});
   }
   for (int s = 0; first_worker >= 0 && s < stages; ++s) {
     plan["ranks"].push_back({{"pod", "worker-" + std::to_string(first_worker + s)},

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <utility>
 #include <vector>
 
 #include "tests/support/temp_dir.h"
@@ -53,6 +54,7 @@ struct PlanText {
   int revision = 1, k = 1, stages = 2, micro_batches = 5, micro_batch_size = 2, layers = 8;
   int first_worker = -1;  // stage s on worker first_worker + s; -1: left to the coordinator
   std::vector<int> caps;  // empty: min(M, k (S - s)), GPipe M
+  std::vector<std::pair<int, int>> ranges;  // layers of each stage, inclusive; empty: equally many
   std::string json() const;
 };
 
