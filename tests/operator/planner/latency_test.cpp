@@ -169,6 +169,17 @@ TEST(Sync, SlowLinksAskForMoreInFlight) {
   EXPECT_GE(plans->candidates.size(), 4U) << "every k has a plan";
 }
 
+TEST(Sync, OneMicroBatchEndsAtOnce) {
+  const Dag dag = chain(6, 1, 2, 1000);
+  SyncRequest request = sync_request(3, 0, 1e9);
+  request.micro_batches = 1;
+  const auto plans = plan_sync(dag, *enumerate_ideals(dag), request);
+  ASSERT_TRUE(plans.ok());
+  EXPECT_EQ(plans->candidates.front().stages(), 1U) << "stages would only wait for each other";
+  EXPECT_TRUE(plans->certificate.optimal);
+  EXPECT_LT(plans->pairs, 10'000);
+}
+
 TEST(Sync, SlackCapsSaveMemory) {
   Dag dag = chain(4, 10, 20, 10'000'000);
   dag.stash.assign(4, 100'000'000);
