@@ -133,7 +133,8 @@ class Workers:
 
     def control(self):
         found = self.plane.api("GET", f"/api/v1/namespaces/{self.namespace}/configmaps/{self.job}-control", ok_missing=True)
-        return Control(self.control_port, found["data"]["ca.crt"], self.namespace, self.job) if found else None
+        ca = (found or {}).get("data", {}).get("ca.crt")
+        return Control(self.control_port, ca, self.namespace, self.job) if ca else None
 
     def ask(self, control, method, call, pod, body=None):
         code, answer, _ = control(method, call, self.token(pod), body)
