@@ -71,9 +71,8 @@ std::string refusal(const Model& model, const Cluster& cluster, const Request& r
   const Result<PlanReport> report = plan(model, cluster, request);
   EXPECT_FALSE(report.ok());
   if (report.ok()) return "accepted";
-  EXPECT_EQ(report.error().code, report.error().message.starts_with("no plan fits")
-                                     ? Code::kNotFound
-                                     : Code::kInvalid);
+  EXPECT_EQ(report.error().code,
+            report.error().message.starts_with("no plan fits") ? Code::kNotFound : Code::kInvalid);
   return report.error().message;
 }
 

@@ -11,9 +11,9 @@ namespace weir::stage::ops::cuda {
 namespace {
 
 constexpr int kTile = 32, kPerRow = 4, kThreads = kTile * kPerRow;
-constexpr int kMostSize = 128;                     // C/H
-constexpr int kMostOwn = kMostSize / kPerRow;      // channels of one thread
-constexpr int kScoreStride = kTile + 1;            // no bank conflicts down a column
+constexpr int kMostSize = 128;                 // C/H
+constexpr int kMostOwn = kMostSize / kPerRow;  // channels of one thread
+constexpr int kScoreStride = kTile + 1;        // no bank conflicts down a column
 constexpr unsigned kAllLanes = 0xffffffffU;
 
 struct Head {
@@ -86,10 +86,10 @@ __global__ void __launch_bounds__(kThreads)
     float most = -FLT_MAX;
     float* own = scores + row * kScoreStride;
     for (int j = lane; j < kTile; j += kPerRow) {
-      const float s = visible(head, query, keys + j)
-                          ? head.scale * dot(head.size, q_tile + row * head.size,
-                                             k_tile + j * head.size)
-                          : -FLT_MAX;
+      const float s =
+          visible(head, query, keys + j)
+              ? head.scale * dot(head.size, q_tile + row * head.size, k_tile + j * head.size)
+              : -FLT_MAX;
       own[j] = s;
       most = fmaxf(most, s);
     }
