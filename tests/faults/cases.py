@@ -72,7 +72,9 @@ class Bench:
     def operator(self, *flags, pod="op", wait=True):
         config = self.folder / f"{pod}.kubeconfig"
         control_plane.write_kubeconfig(config, f"https://127.0.0.1:{self.proxy.port}", self.proxy.ca, token_file=self.token)
-        made = control_plane.Operator(self.world.program, self.folder, config, self.name, f"--watch-namespaces={self.name}", *FLAGS, *flags, pod=pod)
+        given = {flag.split("=")[0] for flag in flags}
+        usual = [flag for flag in FLAGS if flag.split("=")[0] not in given]
+        made = control_plane.Operator(self.world.program, self.folder, config, self.name, f"--watch-namespaces={self.name}", *usual, *flags, pod=pod)
         self.operators.append(made.start())
         if wait:
             made.wait_ready()
