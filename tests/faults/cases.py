@@ -314,6 +314,7 @@ UNUSED = {
     ("", "secrets", "update"): "a change of authority, nine years from now (unit test)",
     ("weir.dev", "pipelinejobs/finalizers", "update"): "OpenShift's admission asks for it when a pod gets its owner",
     ("events.k8s.io", "events", "patch"): "an event that repeats within six minutes",
+    ("", "pods", "patch"): "the gate of a Pinned pod is opened when there are nodes (unit test)",
 }
 
 
@@ -323,14 +324,13 @@ def roles(world):
         jobs = f"/apis/weir.dev/v1alpha1/namespaces/{bench.name}/pipelinejobs"
         maps, services, pods = (f"/api/v1/namespaces/{bench.name}/{kind}" for kind in ("configmaps", "services", "pods"))
         bench.operator()
-        # the name of its Service or of a pod is taken; its ConfigMap is there already; its profile is read; it is removed when its time is over
+        # the name of its Service or of a pod is taken; its profile is read; it is removed when its time is over
         bench.plane.api("POST", services, {"metadata": {"name": "taken"}, "spec": {"ports": [{"port": 1}]}})
         bench.plane.api("POST", jobs, fake_workers.job_of("taken"))
         bench.plane.api("POST", pods, {"metadata": {"name": "podless-g-0"}, "spec": {"containers": [{"name": "c", "image": "x"}]}})
         bench.plane.api("POST", jobs, fake_workers.job_of("podless"))
         bench.plane.api("POST", maps, {"metadata": {"name": "prof"}, "data": {"profile.json": json.dumps(fake_workers.profile())}})
         bench.plane.api("POST", jobs, fake_workers.job_of("read", model={"profile": {"source": "ConfigMap", "configMap": {"name": "prof"}}}))
-        bench.plane.api("POST", maps, {"metadata": {"name": "j-control"}, "data": {}})
         lab.wait_until("taken name is told", lambda: bench.condition("taken", "Accepted") == "False/NameConflict", 30, show=lambda: bench.show("taken"))
         pinned = fake_workers.job_of("pinned", placement={"mode": "Pinned"}, model={"profile": {"source": "ConfigMap", "configMap": {"name": "prof"}}})
         bench.plane.api("POST", jobs, pinned)
@@ -341,6 +341,10 @@ def roles(world):
             have = workers.have
             bench.plane.api("PATCH", lab.job_path(bench.name, "j"), {"spec": {"schedule": {"k": {"mode": "Fixed", "initial": k}}}}, "application/merge-patch+json")
             lab.wait_until(f"plan with k = {k}", lambda h=have: workers.have > h, 60, show=lambda: bench.show("j", workers))
+        authority = lambda: bench.plane.api("GET", f"{maps}/j-control")["data"]["ca.crt"]  # noqa: E731
+        right = authority()
+        bench.plane.api("PATCH", f"{maps}/j-control", {"data": {"ca.crt": "spoiled"}}, "application/merge-patch+json")
+        lab.wait_until("the authority in the ConfigMap is right again", lambda: authority() == right, 30)
         bench.plane.api("PATCH", lab.job_path(bench.name, "j"), {"spec": {"suspend": True}}, "application/merge-patch+json")
         lab.wait_until("suspended", lambda: bench.condition("j", "Suspended") == "True/Suspended", 60, show=lambda: bench.show("j", workers))
         last = bench.job("last", total_steps=8, fail_at=0)
