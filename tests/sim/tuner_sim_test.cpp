@@ -137,6 +137,9 @@ void expect_little_regret(double mean_burst_steps, double seconds, int seeds) {
 }
 
 TEST(E8, LittleIsLostAgainstTheBestFixedPlan) {
+#ifdef WEIR_SANITIZED
+  GTEST_SKIP() << "minutes under a sanitizer, of code that the next two run as well";
+#endif
   if (!full()) return expect_little_regret(2.2, 800, 1);
   for (const double burst : {0.1, 0.6, 2.2, 11.0, 44.0}) expect_little_regret(burst, 1000, 4);
 }

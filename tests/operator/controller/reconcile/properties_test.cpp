@@ -11,7 +11,11 @@
 namespace weir::reconcile::test {
 namespace {
 
+#ifdef WEIR_SANITIZED  // ten to twenty times slower
+constexpr std::uint64_t kHistories = 1'000, kCrashHistories = 150, kOrderHistories = 100;
+#else
 constexpr std::uint64_t kHistories = 10'000, kCrashHistories = 1'500, kOrderHistories = 500;
+#endif
 constexpr std::uint64_t kRecovers = 8;  // of so many histories one is followed to a good end
 constexpr int kLength = 14, kCrashLength = 24;
 
