@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "operator/planner/frontier.h"
+
 namespace weir::planner {
 namespace {
 
@@ -47,42 +49,21 @@ std::vector<int> kahn(const Dag& dag, bool newest) {
 }
 
 // A prefix of a linear order.
-struct Prefix {
-  std::vector<int> free;     // nodes that may come next
-  std::vector<int> open;     // per node: consumers outside
-  std::vector<int> missing;  // per node: predecessors outside
-  std::int64_t cut = 0;
+struct Prefix : Frontier {
   double score = 0;  // running sum of cut bytes
-  std::uint64_t key = 0;
-  int trail = -1;  // index into the beam's trail of (node, earlier)
+  int trail = -1;    // index into the beam's trail of (node, earlier)
 };
 
 struct Step {  // one node after a prefix of the beam
   Index from;
   int node;
-  std::int64_t cut;
   double score;
   std::uint64_t key;
 };
 
-std::uint64_t node_key(int node) {  // splitmix64
-  std::uint64_t z = (static_cast<std::uint64_t>(node) + 1) * 0x9e3779b97f4a7c15U;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31);
-}
-
 class Beam {
  public:
-  Beam(const Dag& dag, Index width) : dag_(dag), width_(width) {
-    Prefix empty;
-    for (Index i = 0; i < static_cast<Index>(dag.nodes); ++i) {
-      empty.open.push_back(static_cast<int>(dag.successors[i].size()));
-      empty.missing.push_back(static_cast<int>(dag.predecessors[i].size()));
-      if (empty.missing.back() == 0) empty.free.push_back(static_cast<int>(i));
-    }
-    beam_.push_back(std::move(empty));
-  }
+  Beam(const Dag& dag, Index width) : dag_(dag), width_(width) { beam_.push_back({Frontier(dag)}); }
 
   std::vector<std::vector<int>> orders(Index most) {
     for (int size = 0; size < dag_.nodes; ++size) advance();
@@ -129,30 +110,16 @@ class Beam {
 
   Step step(Index from, int added) const {
     const Prefix& prefix = beam_[from];
-    const auto node = static_cast<Index>(added);
-    std::int64_t cut = prefix.cut;
-    if (!dag_.successors[node].empty()) cut += dag_.output[node];
-    for (const int before : dag_.predecessors[node]) {
-      if (prefix.open[static_cast<Index>(before)] == 1)
-        cut -= dag_.output[static_cast<Index>(before)];
-    }
-    return {from, added, cut, prefix.score + static_cast<double>(cut),
-            prefix.key ^ node_key(added)};
+    const auto cut = static_cast<double>(prefix.cut_with(dag_, added));
+    return {from, added, prefix.score + cut, prefix.key_with(added)};
   }
 
   Prefix after(const Step& step) {
     Prefix prefix = beam_[step.from];
-    const auto node = static_cast<Index>(step.node);
-    prefix.cut = step.cut;
+    prefix.add(dag_, step.node);
     prefix.score = step.score;
-    prefix.key = step.key;
     trail_.emplace_back(step.node, prefix.trail);
     prefix.trail = static_cast<int>(trail_.size()) - 1;
-    std::erase(prefix.free, step.node);
-    for (const int before : dag_.predecessors[node]) --prefix.open[static_cast<Index>(before)];
-    for (const int next : dag_.successors[node]) {
-      if (--prefix.missing[static_cast<Index>(next)] == 0) prefix.free.push_back(next);
-    }
     return prefix;
   }
 

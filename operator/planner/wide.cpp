@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "operator/planner/family.h"
+#include "operator/planner/frontier.h"
 #include "operator/planner/orders.h"
 
 namespace weir::planner {
@@ -21,12 +22,7 @@ constexpr Index kMostFlows = 64;
 constexpr int kMostFlowNodes = 8192;
 
 // One ideal of the current size.
-struct Reached {
-  std::vector<int> free;     // nodes that may be added
-  std::vector<int> open;     // per node: consumers outside
-  std::vector<int> missing;  // per node: predecessors outside
-  std::int64_t cut = 0;
-  std::uint64_t key = 0;
+struct Reached : Frontier {
   Index ideal = 0;
 };
 
@@ -37,26 +33,13 @@ struct Step {
   std::uint64_t key;
 };
 
-std::uint64_t node_key(int node) {  // splitmix64
-  std::uint64_t z = (static_cast<std::uint64_t>(node) + 1) * 0x9e3779b97f4a7c15U;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31);
-}
-
 // Breadth first by size, at most `width` ideals of a size.
 class Narrow {
  public:
   Narrow(const Dag& dag, Index width)
       : dag_(dag), width_(width), family_(dag, width * static_cast<Index>(dag.nodes) / 2) {
     family_.add_empty();
-    Reached empty;
-    for (Index i = 0; i < static_cast<Index>(dag.nodes); ++i) {
-      empty.open.push_back(static_cast<int>(dag.successors[i].size()));
-      empty.missing.push_back(static_cast<int>(dag.predecessors[i].size()));
-      if (empty.missing.back() == 0) empty.free.push_back(static_cast<int>(i));
-    }
-    level_.push_back(std::move(empty));
+    level_.push_back({Frontier(dag)});
   }
 
   Ideals run() {
@@ -88,27 +71,13 @@ class Narrow {
 
   Step step(Index from, int added) const {
     const Reached& reached = level_[from];
-    const auto node = static_cast<Index>(added);
-    std::int64_t cut = reached.cut;
-    if (!dag_.successors[node].empty()) cut += dag_.output[node];
-    for (const int before : dag_.predecessors[node]) {
-      const auto at = static_cast<Index>(before);
-      if (reached.open[at] == 1) cut -= dag_.output[at];
-    }
-    return {from, added, cut, reached.key ^ node_key(added)};
+    return {from, added, reached.cut_with(dag_, added), reached.key_with(added)};
   }
 
   Reached after(const Step& step) {
     Reached reached = level_[step.from];
-    const auto node = static_cast<Index>(step.node);
-    reached.cut = step.cut;
-    reached.key = step.key;
+    reached.add(dag_, step.node);
     reached.ideal = family_.add(reached.ideal, step.node);
-    std::erase(reached.free, step.node);
-    for (const int before : dag_.predecessors[node]) --reached.open[static_cast<Index>(before)];
-    for (const int next : dag_.successors[node]) {
-      if (--reached.missing[static_cast<Index>(next)] == 0) reached.free.push_back(next);
-    }
     return reached;
   }
 
