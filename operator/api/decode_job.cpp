@@ -119,7 +119,11 @@ JobSpec read_spec(const Field& spec) {
   out.profile.config_map = profile["configMap"]["name"].text();
   out.profile.key = profile["configMap"]["key"].text(out.profile.key);
   read_schedule(spec["schedule"], out.schedule);
-  out.sync_mode = spec["sync"]["mode"].text(out.sync_mode);
+  const Field sync = spec["sync"];
+  out.sync_mode = sync["mode"].text(out.sync_mode);
+  out.sync_max_staleness = sync["maxStaleness"].integer(out.sync_max_staleness);
+  out.sync_group_size_max = sync["groupSizeMax"].maybe_integer();
+  out.sync_rebalance = sync["rebalance"].boolean(out.sync_rebalance);
   read_adaptation(spec["adaptation"], out.adaptation);
   read_placement(spec, out);
   out.checkpoint_path = spec["checkpoint"]["path"].text();

@@ -94,6 +94,10 @@ JobStatus read_status(const Field& status) {
   const Field adaptation = status["adaptation"];
   out.retune_last_change = adaptation["retune"]["lastChangeTime"].time();
   out.retune_cooldown_seconds = adaptation["retune"]["cooldownSeconds"].integer();
+  out.regroup_last_change = adaptation["regroup"]["lastChangeTime"].time();
+  out.regroup_cooldown_seconds = adaptation["regroup"]["cooldownSeconds"].integer();
+  out.replace_last_change = adaptation["replace"]["lastChangeTime"].time();
+  out.replace_cooldown_seconds = adaptation["replace"]["cooldownSeconds"].integer();
   out.last_replan_request = adaptation["lastReplanRequest"].text();
   return out;
 }
@@ -123,8 +127,12 @@ ReportStatus read_report(const Field& status) {
                                link["latencyMilliseconds"].text(), link["fromStage"].integer(),
                                link["toStage"].integer(), link["since"].time()});
   }
-  out.sync_mode = status["sync"]["mode"].text();
-  out.micro_batch_shares = status["sync"]["microBatchShares"].integers();
+  const Field sync = status["sync"];
+  out.sync_mode = sync["mode"].text();
+  out.sync_group_size_max = sync["groupSizeMax"].integer(0);
+  out.sync_mean_group_size = sync["meanGroupSize"].text();
+  out.sync_max_staleness = sync["maxStaleness"].text();
+  out.micro_batch_shares = sync["microBatchShares"].integers();
   return out;
 }
 

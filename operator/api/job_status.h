@@ -86,6 +86,8 @@ struct JobStatus {
   PlanStatus plan;
   std::optional<Time> retune_last_change;
   int retune_cooldown_seconds = 0;
+  std::optional<Time> regroup_last_change, replace_last_change;
+  int regroup_cooldown_seconds = 0, replace_cooldown_seconds = 0;
   std::string last_replan_request;
   bool operator==(const JobStatus&) const = default;
 };
@@ -110,6 +112,8 @@ struct ReportStatus {
   std::optional<Time> last_sample_time;
   std::vector<WorstLink> worst_links;
   std::string sync_mode;
+  int sync_group_size_max = 0;                           // 0: one replica
+  std::string sync_mean_group_size, sync_max_staleness;  // "" = unknown
   std::vector<int> micro_batch_shares;
   bool operator==(const ReportStatus&) const = default;
 };

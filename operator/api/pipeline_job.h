@@ -54,10 +54,11 @@ struct TierSpec {
 
 struct AdaptationSpec {
   std::string mode = "Auto";  // Off, Observe, Auto
-  int evaluation_interval_seconds = 15;
+  int evaluation_interval_seconds = 5;
   TierSpec retune{true, 60, 3}, regroup{true, 600, 10}, replace{false, 1800, 30};
   std::string metrics_source = "Prometheus";
-  int window_seconds = 30, stale_after_seconds = 60;
+  int window_seconds = 0;  // 0 = unset: five scrape intervals
+  int stale_after_seconds = 60;
 };
 
 struct FailureRule {
@@ -78,6 +79,9 @@ struct JobSpec {
   ProfileSpec profile;
   ScheduleSpec schedule;
   std::string sync_mode = "Exact";
+  int sync_max_staleness = 6;
+  std::optional<int> sync_group_size_max;
+  bool sync_rebalance = true;
   AdaptationSpec adaptation;
   std::string placement_mode = "LateBinding";
   std::vector<std::string> topology_keys{"kubernetes.io/hostname"};

@@ -120,7 +120,12 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   text("WEIR_CONTROL_URL", input.control_url);
   text("WEIR_CONTROL_DIR", kControlDir);
   text("WEIR_GRACE_SECONDS", std::to_string(grace_seconds(job.spec)));
-  if (!job.spec.checkpoint_path.empty()) text("WEIR_CHECKPOINT_PATH", job.spec.checkpoint_path);
+  const std::string& checkpoints = job.spec.checkpoint_path;
+  if (!checkpoints.empty()) {
+    // Jobs share claims: each has a folder of its own in it.
+    const std::string own = job.spec.checkpoint_claim.empty() ? "" : "/" + job.meta.name;
+    text("WEIR_CHECKPOINT_PATH", checkpoints + own);
+  }
   if (const auto& steps = job.spec.checkpoint_interval_steps; steps) {
     text("WEIR_CHECKPOINT_INTERVAL", std::to_string(*steps));
   }

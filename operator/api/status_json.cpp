@@ -123,10 +123,14 @@ std::string encode_status(const PipelineJob& job, const JobStatus& status, bool 
   put(out, "gangProvider", status.gang_provider);
   if (status.plan.revision > 0) out["plan"] = plan_json(status.plan);
   json adaptation = json::object();
-  if (status.retune_last_change || status.retune_cooldown_seconds > 0) {
-    json& retune = adaptation["retune"] = {{"cooldownSeconds", status.retune_cooldown_seconds}};
-    put(retune, "lastChangeTime", status.retune_last_change);
-  }
+  const auto put_tier = [&](const char* tier, const std::optional<Time>& last, int cooldown) {
+    if (!last && cooldown == 0) return;
+    json& clock = adaptation[tier] = {{"cooldownSeconds", cooldown}};
+    put(clock, "lastChangeTime", last);
+  };
+  put_tier("retune", status.retune_last_change, status.retune_cooldown_seconds);
+  put_tier("regroup", status.regroup_last_change, status.regroup_cooldown_seconds);
+  put_tier("replace", status.replace_last_change, status.replace_cooldown_seconds);
   put(adaptation, "lastReplanRequest", status.last_replan_request);
   if (!adaptation.empty()) out["adaptation"] = std::move(adaptation);
 
@@ -168,7 +172,11 @@ std::string encode_report_status(const PipelineJob& job, const ReportStatus& sta
     }
   }
   if (!status.sync_mode.empty()) {
-    out["sync"] = {{"mode", status.sync_mode}, {"microBatchShares", status.micro_batch_shares}};
+    json& sync =
+        out["sync"] = {{"mode", status.sync_mode}, {"microBatchShares", status.micro_batch_shares}};
+    if (status.sync_group_size_max > 0) sync["groupSizeMax"] = status.sync_group_size_max;
+    put(sync, "meanGroupSize", status.sync_mean_group_size);
+    put(sync, "maxStaleness", status.sync_max_staleness);
   }
   return dump_json(apply_body(job, std::move(out)));
 }

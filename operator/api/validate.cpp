@@ -29,9 +29,16 @@ std::optional<Refusal> refuse_groups(const JobSpec& spec) {
 }
 
 std::optional<Refusal> refuse_size(const JobSpec& spec) {
-  if (spec.data_parallel > 1) {
-    return not_implemented("parallelism.dataParallel", std::to_string(spec.data_parallel),
-                           "set it to 1");
+  // Admission sees to it, also for `kubectl scale`; a CRD of another version may not.
+  const int least = std::max(1, spec.data_parallel * spec.micro_batch_size.value_or(1));
+  if (spec.data_parallel < 1 || spec.global_batch % least != 0) {
+    return Refusal{"InvalidSpec",
+                   "parallelism.dataParallel: " + std::to_string(spec.data_parallel) +
+                       (spec.micro_batch_size
+                            ? " x batch.microBatchSize " + std::to_string(*spec.micro_batch_size)
+                            : "") +
+                       " does not divide batch.globalBatchSize " +
+                       std::to_string(spec.global_batch) + "; choose a size that does"};
   }
   if (spec.min_data_parallel && *spec.min_data_parallel != spec.data_parallel) {
     return not_implemented("parallelism.minDataParallel", std::to_string(*spec.min_data_parallel),
@@ -56,14 +63,12 @@ std::optional<Refusal> refuse_placement(const JobSpec& spec) {
 }
 
 std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int scrape_seconds) {
-  if (adaptation.replace.enabled) {
-    return not_implemented("adaptation.replace.enabled", "true", "set it to false");
-  }
   if (adaptation.metrics_source != "Prometheus") {
     return not_implemented("adaptation.metrics.source", adaptation.metrics_source,
                            "set it to Prometheus");
   }
-  if (adaptation.window_seconds < kScrapesPerWindow * scrape_seconds) {
+  if (adaptation.window_seconds > 0 &&
+      adaptation.window_seconds < kScrapesPerWindow * scrape_seconds) {
     return Refusal{"InvalidSpec", "adaptation.metrics.windowSeconds: " +
                                       std::to_string(adaptation.window_seconds) + " is below " +
                                       std::to_string(kScrapesPerWindow) + " scrape intervals of " +
@@ -107,12 +112,6 @@ std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds) 
   if (auto refusal = refuse_adaptation(spec.adaptation, scrape_interval_seconds)) return refusal;
   if (auto refusal = refuse_placement(spec)) return refusal;
   return refuse_failure_policy(spec);
-}
-
-std::vector<std::string> tiers_not_built(const JobSpec& spec) {
-  std::vector<std::string> tiers;
-  if (spec.adaptation.regroup.enabled && spec.adaptation.mode != "Off") tiers.push_back("regroup");
-  return tiers;
 }
 
 void set_condition(std::vector<Condition>& conditions, Condition condition) {

@@ -17,8 +17,6 @@ struct Refusal {
 // First reason not to run this job, in the order of the fields. A value that differs from its
 // default and is not built: NotImplemented. Gang providers: operator/gang.
 std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds);
-// Default tiers that are not built and act as disabled, for the message of Accepted: "regroup".
-std::vector<std::string> tiers_not_built(const JobSpec& spec);
 
 // Condition list by type: updates status, reason, message; `since` moves only when status changes.
 void set_condition(std::vector<Condition>& conditions, Condition condition);

@@ -93,7 +93,7 @@ std::function<void(const char*, std::chrono::nanoseconds)> planner_observer(
   for (const std::string& kind : controller::plan_kinds()) {
     kinds[kind] = &metrics.histogram(
         "weir_planner_seconds", "Time of a decision about the plan, by kind.", {{"kind", kind}},
-        {0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10});
+        {0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 1, 3, 10});
   }
   return [kinds](const char* kind, std::chrono::nanoseconds time) {
     if (const auto found = kinds.find(kind); found != kinds.end()) {

@@ -28,7 +28,7 @@ struct Options {
   std::chrono::seconds verify_interval{1800};
 
   std::string prometheus_url;  // "" = not configured
-  std::chrono::seconds prometheus_scrape_interval{5};
+  std::chrono::seconds prometheus_scrape_interval{2};
   std::string prometheus_namespace_label = "namespace";
   std::string prometheus_bearer_token_file, prometheus_ca_file, prometheus_extra_matchers;
   std::string prometheus_basic_auth_dir;  // with files username and password

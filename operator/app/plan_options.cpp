@@ -67,7 +67,8 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
       ->capture_default_str();
   app.add_option("--time-limit", options.time_limit, "seconds; then the best plan so far")
       ->check(CLI::Range(0.001, 1e6));
-  app.add_option("--threads", options.threads, "threads of the search")
+  app.add_option("--threads", options.threads,
+                 "threads that try micro-batch sizes (none given: --global-batch) side by side")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_flag("--require-optimal", options.require_optimal, "exit 6 unless proved optimal");
@@ -91,7 +92,8 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--steps", options.steps, "steps to simulate, one after another")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app.add_option("--timeline", options.timeline, "file for a Chrome trace (opens in Perfetto)");
+  app.add_option("--timeline", options.timeline,
+                 "file of the first step: .svg a picture, else a Chrome trace (opens in Perfetto)");
   app.add_flag("--text-timeline", options.text_timeline, "the first step as text, one row a stage");
   app.add_flag("--json", options.json, "one JSON object");
 }

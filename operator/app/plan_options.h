@@ -44,7 +44,7 @@ struct SimulateOptions {
   std::vector<std::string> share;  // FROM:TO=X
   std::string share_trace;         // CSV seconds,from,to,share
   int steps = 1;
-  std::string timeline;  // file for the Chrome trace
+  std::string timeline;  // file: .svg a picture, else a Chrome trace
   bool json = false, text_timeline = false;
 };
 

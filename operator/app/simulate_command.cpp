@@ -11,6 +11,7 @@
 #include "operator/app/plan_command.h"
 #include "operator/app/plan_inputs.h"
 #include "operator/app/plan_table.h"
+#include "operator/app/svg_timeline.h"
 #include "operator/planner/check.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
@@ -229,7 +230,8 @@ int simulate_command(const SimulateOptions& options, std::istream& in, std::ostr
     if (step == 0) {
       if (!options.timeline.empty()) {
         std::ofstream file(options.timeline, std::ios::binary);
-        file << chrome_trace(*simulated);
+        file << (options.timeline.ends_with(".svg") ? svg_timeline(*simulated)
+                                                    : chrome_trace(*simulated));
         if (!file.flush()) return fail(invalid(options.timeline + ": cannot be written"));
       }
       text += simulation_table(plan, *simulated);

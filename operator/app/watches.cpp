@@ -10,6 +10,8 @@ namespace weir::operator_app {
 namespace {
 
 constexpr auto kOfAJob = "weir.dev/job-name";  // label selector: exists
+// One of several namespaces that is deleted, and our role in it, must not stop work in the others.
+constexpr std::chrono::seconds kNamespaceRetry{30};
 
 }  // namespace
 
@@ -18,13 +20,17 @@ Watches::Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
                  std::chrono::seconds verify_every)
     : client_(client), clock_(clock), metrics_(metrics), verify_every_(verify_every) {
   for (const std::string& scope : scopes) {
-    start({.resource = kube::pipeline_jobs(), .namespace_name = scope}, cache.jobs(scope));
-    start({.resource = kube::pods(), .namespace_name = scope, .label_selector = kOfAJob},
-          cache.pods(scope));
-    start({.resource = kube::services(), .namespace_name = scope, .label_selector = kOfAJob},
-          cache.services(scope));
-    start({.resource = kube::config_maps(), .namespace_name = scope, .label_selector = kOfAJob},
-          cache.config_maps(scope));
+    const auto of_scope = [&](const kube::Resource& resource, const char* selector) {
+      return kube::ReflectorOptions{.resource = resource,
+                                    .namespace_name = scope,
+                                    .label_selector = selector,
+                                    .optional = scopes.size() > 1,
+                                    .forbidden_retry = kNamespaceRetry};
+    };
+    start(of_scope(kube::pipeline_jobs(), ""), cache.jobs(scope));
+    start(of_scope(kube::pods(), kOfAJob), cache.pods(scope));
+    start(of_scope(kube::services(), kOfAJob), cache.services(scope));
+    start(of_scope(kube::config_maps(), kOfAJob), cache.config_maps(scope));
   }
   start({.resource = kube::nodes(), .optional = true}, cache.nodes_sink());
 }

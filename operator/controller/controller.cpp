@@ -188,6 +188,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   out.report = std::move(control.report);
   out.nodes = parts_.cache.nodes();
   out.adaptation = memory.adaptation;
+  out.memo = &memory.memo;
   out.template_check = memory.template_check;
   out.profile = memory.profile;
   out.gang = memory.gang;
@@ -196,14 +197,19 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   return out;
 }
 
-void Controller::tell_planned(const std::vector<reconcile::Action>& actions,
+void Controller::tell_planned(const reconcile::Snapshot& snapshot,
+                              const std::vector<reconcile::Action>& actions,
                               std::chrono::nanoseconds took) const {
   if (!options_.planned) return;
   std::string kind;
   for (const reconcile::Action& action : actions) {
     if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
       kind = lower_case(schedule::name(plan->plan.trigger));
-    } else if (kind.empty() && std::holds_alternative<reconcile::KeepAdaptationState>(action)) {
+      break;
+    }
+    const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
+    if (kept != nullptr &&
+        kept->state.last_evaluation > snapshot.adaptation.last_evaluation) {  // nothing is less
       kind = kEvaluate;
     }
   }
@@ -253,7 +259,7 @@ Executed Controller::pass(const std::string& key) {
     const SteadyTime begin = parts_.clock.now();
     const auto actions = reconcile::reconcile(snapshot, options_.estimates(key, view.job->meta.uid),
                                               options_.tunables);
-    tell_planned(actions, parts_.clock.now() - begin);
+    tell_planned(snapshot, actions, parts_.clock.now() - begin);
     if (!actions.empty() && !parts_.may_write()) {
       Executed later;
       later.requeue = kNotLeading;

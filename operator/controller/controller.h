@@ -74,7 +74,8 @@ class Controller {
                                   JobMemory& memory) const;
   void forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const;
   void settle(const std::string& key, const Executed& executed);
-  void tell_planned(const std::vector<reconcile::Action>& actions,
+  void tell_planned(const reconcile::Snapshot& snapshot,
+                    const std::vector<reconcile::Action>& actions,
                     std::chrono::nanoseconds took) const;
   void tell_applied(const cache::JobView& view, JobMemory& memory,
                     const std::vector<reconcile::Action>& actions) const;

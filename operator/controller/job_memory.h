@@ -18,6 +18,7 @@ namespace weir::controller {
 struct JobMemory {
   std::string uid;  // of the job that all below belongs to
   reconcile::AdaptationState adaptation;
+  reconcile::Memo memo;
   std::optional<reconcile::TemplateCheck> template_check;
   SteadyTime template_checked{};
   std::optional<reconcile::ProfileView> profile;

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "operator/api/validate.h"
+
 namespace weir::controller {
 namespace {
 
@@ -51,6 +53,7 @@ std::vector<metrics::JobQuery> MetricsLoop::due_queries(SteadyTime now, SteadyTi
       state.seen_revision = job.status.plan.revision;
       if (!keeps_generation(job.status.plan.trigger)) state.model = {};
     }
+    measure_replicas_of(job, state);
     const std::chrono::seconds interval(job.spec.adaptation.evaluation_interval_seconds);
     if (now >= state.due) {
       metrics::JobQuery query;
@@ -68,6 +71,17 @@ std::vector<metrics::JobQuery> MetricsLoop::due_queries(SteadyTime now, SteadyTi
   }
   jobs_ = std::move(kept);
   return queries;
+}
+
+// Shares and members of another plan make other step times; while it is being applied, both do.
+void MetricsLoop::measure_replicas_of(const api::PipelineJob& job, Job& state) const {
+  const auto* replan = api::find_condition(job.status.conditions, "ReplanInProgress");
+  const bool settled = replan != nullptr && replan->status == "False";
+  const std::int64_t revision = settled ? job.status.plan.applied_revision : 0;
+  if (revision == state.replicas_revision) return;
+  state.replicas_revision = revision;
+  state.replicas = {};
+  state.replicas.last_time = clock_.system_now();
 }
 
 SteadyTime MetricsLoop::tick(std::stop_token stop) {
@@ -97,10 +111,21 @@ void MetricsLoop::take(const std::string& key, const metrics::JobQuery& query,
   if (!samples.baseline.empty()) job.model.baseline = samples.baseline;
   job.model.stage_seconds = samples.stage_seconds;
   if (samples.freshness == estimator::Freshness::kFresh) estimator::evaluate(job.model, now);
+  estimator::add_replica_scrapes(job.replicas, samples.replicas);
   estimator::Estimates estimates =
       estimator::estimates_of(job.model, samples.freshness, now, query.stale_after);
   if (!samples.detail.empty()) estimates.detail = samples.detail;
   if (!estimates.last_sample) estimates.last_sample = samples.last_sample;
+  estimates.worker_seconds = samples.worker_seconds;
+  estimates.replicas = estimator::replica_estimates_of(job.replicas, now, query.stale_after);
+  estimates.replicas_revision = job.replicas_revision;
+  if (samples.step && (!job.progress || job.progress->step != *samples.step)) {
+    job.progress = estimator::Progress{*samples.step, now, now};
+  }
+  if (samples.step) {
+    job.progress->seen = now;
+    estimates.progress = job.progress;
+  }
   const std::lock_guard lock(estimates_mutex_);
   estimates_[key] = {job.uid, std::move(estimates)};
 }

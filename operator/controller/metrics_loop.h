@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "operator/cache/snapshot.h"
 #include "operator/estimator/estimates.h"
 #include "operator/estimator/link_model.h"
+#include "operator/estimator/replica_model.h"
 #include "operator/metrics/prometheus_source.h"
 #include "worker/base/clock.h"
 
@@ -39,8 +41,12 @@ class MetricsLoop {
     std::int64_t seen_revision = 0;
     SteadyTime due{};
     estimator::LinkModelState model;
+    estimator::ReplicaModelState replicas;
+    std::int64_t replicas_revision = 0;  // under which they are measured
+    std::optional<estimator::Progress> progress;
   };
   std::vector<metrics::JobQuery> due_queries(SteadyTime now, SteadyTime& next);
+  void measure_replicas_of(const api::PipelineJob& job, Job& state) const;
   void take(const std::string& key, const metrics::JobQuery& query,
             const metrics::JobSamples& samples);
 

@@ -51,6 +51,29 @@ struct LinkEstimate {
   std::optional<SystemTime> since;  // of the preemption
 };
 
+// T_p: a replica's own time of a step, that is without its wait for other replicas.
+struct ReplicaTime {
+  std::int64_t steps = 0;  // completed in the interval, >= 1
+  double seconds = 0;      // mean T_p over them
+  double smoothed = 0;     // EWMA(0.5) a step, at the end of the interval
+};
+// Time between two scrapes in which every replica completed a step or more.
+struct ReplicaInterval {
+  SystemTime end{};
+  std::map<int, ReplicaTime> replicas;  // by index
+};
+struct ReplicaSpeed {
+  double seconds = 0;                // EWMA(0.5) of T_p; > 0
+  double others_seconds = 0;         // median of the other replicas'; 0 = there is no other
+  std::int64_t steps = 0;            // measured, of those kept
+  double sync_bytes_per_second = 0;  // of its link to other replicas; 0 = unknown
+};
+struct ReplicaEstimates {
+  bool fresh = false;
+  std::map<int, ReplicaSpeed> speeds;      // by index of the replica; empty = unknown
+  std::vector<ReplicaInterval> intervals;  // oldest first, joint in time
+};
+
 enum class Freshness : unsigned char {
   kFresh,
   kNotConfigured,
@@ -61,14 +84,27 @@ enum class Freshness : unsigned char {
 };
 const char* name(Freshness freshness);  // the reason of NetworkMetricsAvailable
 
+// Of training as the workers' own metrics show it: a witness beside the coordinator's reports.
+struct Progress {
+  std::int64_t step = 0;
+  SystemTime since{};  // when this step was seen first
+  SystemTime seen{};   // when it was seen last
+  bool operator==(const Progress&) const = default;
+};
+
 struct Estimates {
   Freshness freshness = Freshness::kNoSeries;
   std::string detail;  // for people: which query failed and why
   std::optional<SystemTime> last_sample;
+  std::optional<Progress> progress;  // absent: no worker is scraped now
   RateVectors rates;
   std::vector<LinkEstimate> links;
   // Measured seconds of one forward and backward per stage over 5 min; absent = use the profile.
   std::map<int, std::pair<double, double>> stage_seconds;
+  // The same by pod and stage.
+  std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;
+  ReplicaEstimates replicas;           // replica_model.h
+  std::int64_t replicas_revision = 0;  // of the applied plan under which they were measured
 };
 
 }  // namespace weir::estimator

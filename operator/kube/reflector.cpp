@@ -11,7 +11,6 @@ namespace weir::kube {
 namespace {
 
 constexpr int kPageSize = 500;
-constexpr std::chrono::minutes kForbiddenRetry{5};
 
 }  // namespace
 
@@ -41,7 +40,7 @@ void Reflector::run(std::stop_token stop) {
         break;
     }
     if (forbidden_) {
-      if (!clock_.sleep_until(clock_.now() + kForbiddenRetry, stop)) return;
+      if (!clock_.sleep_until(clock_.now() + options_.forbidden_retry, stop)) return;
     }
   }
 }
@@ -70,6 +69,17 @@ ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int pag
   return all;
 }
 
+bool Reflector::take_refusal(const ApiError& error) {
+  if (!options_.optional || error.code != Code::kForbidden) return false;
+  log_info("kube", "not permitted, counts as empty",
+           {{"resource", options_.resource.plural}, {"namespace", options_.namespace_name}});
+  sink_.replace({}, "");
+  sink_.connected(true);
+  state_.forget();
+  forbidden_ = true;
+  return true;
+}
+
 void Reflector::list(ReflectorState::Do how) {
   forbidden_ = false;
   const bool first = state_.version().empty();
@@ -79,12 +89,7 @@ void Reflector::list(ReflectorState::Do how) {
                                                           : state_.version());
   const auto page = list_pages(query, how == ReflectorState::Do::kListPaged ? kPageSize : 0);
   if (!page) {
-    if (options_.optional && first && page.error().code == Code::kForbidden) {
-      sink_.replace({}, "");
-      sink_.connected(true);
-      forbidden_ = true;
-      return;
-    }
+    if (take_refusal(page.error())) return;
     log_warn("kube", "list failed",
              {{"resource", options_.resource.plural}, {"error", page.error().message}});
     sink_.connected(false);
@@ -148,6 +153,7 @@ void Reflector::watch(std::stop_token stop) {
     log_info("kube", "watch broken",
              {{"resource", options_.resource.plural}, {"error", error->message}});
   }
+  if (error && take_refusal(*error)) return;
   if (error) sink_.connected(false);
   state_.watch_ended(error, clock_.now() - begin, clock_.now());
 }

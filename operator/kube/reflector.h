@@ -32,7 +32,8 @@ struct ReflectorOptions {
   Resource resource;
   std::string namespace_name;  // "" = all
   std::string label_selector;  // "" = all objects
-  bool optional = false;       // may be forbidden: counts as empty then, asked again each 5 min
+  bool optional = false;       // may be forbidden: counts as empty then
+  std::chrono::seconds forbidden_retry = std::chrono::minutes(5);
   std::uint64_t seed = 1;
   std::chrono::seconds verify_every = kVerifyEvery;
   std::function<void(const char* reason)> on_relist;  // for metrics
@@ -48,6 +49,7 @@ class Reflector {
   void list(ReflectorState::Do how);
   void verify();
   void watch(std::stop_token stop);
+  bool take_refusal(const ApiError& error);  // true: it counts as empty
   ApiResult<api::ListPage> list_pages(const std::string& query, int page_size);
   std::string selector_query() const;
 
@@ -56,7 +58,7 @@ class Reflector {
   const ReflectorOptions options_;
   const Sink sink_;
   ReflectorState state_;
-  bool forbidden_ = false;  // an optional resource, by the last list
+  bool forbidden_ = false;  // an optional resource, by the last request
 };
 
 }  // namespace weir::kube

@@ -58,6 +58,13 @@ void ReflectorState::plan_verify(SteadyTime now) {
                          verify_every_ * (0.8 + 0.4 * random_.uniform()));
 }
 
+void ReflectorState::forget() {
+  version_.clear();
+  watching_ = false;
+  list_by_ = Do::kList;
+  wait_ = milliseconds(0);
+}
+
 void ReflectorState::listed(const std::string& version, SteadyTime now) {
   version_ = version;
   watching_ = true;

@@ -35,6 +35,7 @@ class ReflectorState {
   const std::string& version() const { return version_; }
   int watch_seconds();  // timeoutSeconds of the next watch
 
+  void forget();  // what was listed is no longer held
   void listed(const std::string& version, SteadyTime now);
   void list_failed(const ApiError& error, SteadyTime now);
   void verified(SteadyTime now);  // compared, or could not be

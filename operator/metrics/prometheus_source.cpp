@@ -16,10 +16,13 @@ using estimator::Direction;
 using estimator::Freshness;
 using estimator::LinkKey;
 using estimator::LinkSample;
+using estimator::ReplicaCounter;
+using estimator::ReplicaScrape;
 using estimator::Scrape;
 using std::chrono::seconds;
 
 constexpr std::size_t kPoints = 32;    // what the estimator keeps
+constexpr int kUsualScrapes = 5;       // in a window that the job leaves open
 constexpr seconds kServerTimeout{5};   // of the query, api.md 10
 constexpr seconds kRequestTimeout{8};  // and of the request around it
 constexpr const char* kPath = "/api/v1/query_range";
@@ -84,6 +87,21 @@ std::map<std::string, SystemTime> last_seen_of(const Believed& job) {
   return out;
 }
 
+// Of the workers that are still scraped: Prometheus answers with the last value for 5 min.
+std::optional<std::int64_t> step_of(const Believed& job,
+                                    const std::map<std::string, SystemTime>& last_seen,
+                                    SystemTime oldest) {
+  std::optional<std::int64_t> out;
+  for (const Series* series : job.series) {
+    if (series->label("series") != kSteps || series->points.empty()) continue;
+    const auto seen = last_seen.find(series->label("worker"));
+    const double value = series->points.back().second;
+    if (seen == last_seen.end() || seen->second < oldest || !(value >= 0 && value < 1e15)) continue;
+    out = std::max(out.value_or(0), static_cast<std::int64_t>(value));
+  }
+  return out;
+}
+
 // One Scrape per grid point at which some link had traffic. A link that two series claim (its
 // worker was replaced, or its peer moved) is that of the worker seen last, then of the newer
 // series.
@@ -125,6 +143,60 @@ std::vector<Scrape> scrapes_of(const Believed& job,
     for (const auto& [link, sample] : links) scrape.links.push_back(sample);
     out.push_back(std::move(scrape));
   }
+  return out;
+}
+
+// The workers that were seen of late, in the order of their names; those that are gone only where
+// nobody else tells of their replica.
+std::vector<std::string> by_trust(const std::map<std::string, SystemTime>& last_seen) {
+  constexpr seconds kOfLate{15};  // three scrapes
+  SystemTime newest{};
+  for (const auto& [worker, time] : last_seen) newest = std::max(newest, time);
+  std::vector<std::string> workers;
+  for (const auto& [worker, time] : last_seen) workers.push_back(worker);
+  std::stable_partition(workers.begin(), workers.end(), [&](const std::string& worker) {
+    return newest - last_seen.at(worker) <= kOfLate;
+  });
+  return workers;
+}
+
+// Both counters of a replica come from one worker: the most trusted one that has them.
+std::vector<ReplicaScrape> replica_scrapes_of(const Believed& job,
+                                              const std::map<std::string, SystemTime>& last_seen) {
+  struct Counted {
+    std::map<SystemTime, double> steps;
+    std::map<int, std::map<SystemTime, double>> seconds, rates;  // by replica
+  };
+  std::map<std::string, Counted> workers;
+  for (const Series* series : job.series) {
+    const std::string& part = series->label("series");
+    const auto replica = number(series->label("replica"));
+    Counted& worker = workers[series->label("worker")];
+    for (const auto& [time, value] : series->points) {
+      if (!std::isfinite(value) || value < 0) continue;
+      if (part == kSteps) worker.steps[time] = value;
+      if (part == kReplicaSeconds && replica) worker.seconds[*replica][time] = value;
+      if (part == kSyncRate && replica) worker.rates[*replica][time] = value;
+    }
+  }
+  std::map<SystemTime, ReplicaScrape> grid;
+  for (const std::string& name : by_trust(last_seen)) {
+    Counted& worker = workers[name];
+    for (const auto& [replica, points] : worker.seconds) {
+      for (const auto& [time, spent] : points) {
+        const auto steps = worker.steps.find(time);
+        if (steps == worker.steps.end()) continue;
+        ReplicaScrape& scrape = grid[time];
+        scrape.time = time;
+        const auto rate = worker.rates[replica].find(time);
+        scrape.replicas.try_emplace(
+            replica, ReplicaCounter{static_cast<std::int64_t>(steps->second), spent,
+                                    rate == worker.rates[replica].end() ? 0 : rate->second});
+      }
+    }
+  }
+  std::vector<ReplicaScrape> out;
+  for (auto& [time, scrape] : grid) out.push_back(std::move(scrape));
   return out;
 }
 
@@ -201,10 +273,10 @@ Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t point
   return matrix;
 }
 
-void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, Samples& out,
-                                   std::stop_token stop) {
+void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, seconds window,
+                                   Samples& out, std::stop_token stop) {
   const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
-  const auto matrix = ask(window_query(labels, jobs.front()->window), kPoints, std::move(stop));
+  const auto matrix = ask(window_query(labels, window), kPoints, std::move(stop));
   const SystemTime now = clock_.system_now();
   for (const JobQuery* job : jobs) {
     JobSamples& samples = out[job->key];
@@ -218,7 +290,9 @@ void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, Sam
     for (const auto& [worker, time] : last_seen) {
       samples.last_sample = std::max(samples.last_sample.value_or(time), time);
     }
+    samples.step = step_of(series, last_seen, now - job->stale_after);
     samples.scrapes = scrapes_of(series, last_seen);
+    samples.replicas = replica_scrapes_of(series, last_seen);
     judge(samples, *job, series, now, options_.namespace_label);
   }
 }
@@ -239,11 +313,15 @@ void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples&
       int count = 0;
     };
     std::map<int, std::pair<Mean, Mean>> stages;
+    std::map<std::pair<std::string, int>, std::pair<double, double>> workers;
     for (const Series* series : believed(*matrix, job, options_.namespace_label).series) {
       const auto stage = number(series->label("stage"));
       if (!stage || series->points.empty() || series->points.back().second <= 0) continue;
       auto& pair = stages[*stage];
-      Mean& mean = series->label("op") == "F" ? pair.first : pair.second;
+      const bool forward = series->label("op") == "F";
+      Mean& mean = forward ? pair.first : pair.second;
+      auto& own = workers[{series->label("worker"), *stage}];
+      (forward ? own.first : own.second) = series->points.back().second;
       mean.sum += series->points.back().second;
       ++mean.count;
     }
@@ -251,6 +329,9 @@ void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples&
       if (pair.first.count == 0 || pair.second.count == 0) continue;
       samples.stage_seconds[stage] = {pair.first.sum / pair.first.count,
                                       pair.second.sum / pair.second.count};
+    }
+    for (const auto& [worker, own] : workers) {
+      if (own.first > 0 && own.second > 0) samples.worker_seconds[worker] = own;
     }
   }
 }
@@ -289,8 +370,11 @@ std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQ
   }
   if (jobs.empty()) return out;
   std::map<seconds, std::vector<const JobQuery*>> windows;
-  for (const auto& job : jobs) windows[job.window].push_back(&job);
-  for (const auto& [window, members] : windows) read_window(members, out, stop);
+  for (const auto& job : jobs) {
+    const seconds usual = kUsualScrapes * options_.scrape_interval;
+    windows[job.window.count() > 0 ? job.window : usual].push_back(&job);
+  }
+  for (const auto& [window, members] : windows) read_window(members, window, out, stop);
 
   // A Prometheus that does not answer is asked no more in this tick.
   const bool answers = std::any_of(out.begin(), out.end(), [](const auto& entry) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "operator/estimator/estimates.h"
+#include "operator/estimator/replica_model.h"
 #include "operator/metrics/matrix.h"
 #include "worker/base/clock.h"
 #include "worker/http/transport.h"
@@ -23,8 +25,9 @@
 namespace weir::metrics {
 
 struct JobQuery {
-  std::string key;  // "namespace/name"
-  std::chrono::seconds window{30}, stale_after{60};
+  std::string key;                 // "namespace/name"
+  std::chrono::seconds window{0};  // 0: five scrape intervals
+  std::chrono::seconds stale_after{60};
   std::set<std::string> pods;  // names of the job's pods
 };
 
@@ -33,14 +36,19 @@ struct JobSamples {
   std::string detail;                      // for people: which query failed and why
   std::vector<estimator::Scrape> scrapes;  // oldest first, the last 32 grid points with traffic
   std::optional<SystemTime> last_sample;   // newest weir_step of any worker
+  // The highest weir_step of the workers that were scraped within stale_after.
+  std::optional<std::int64_t> step;
   // Seconds of one forward and backward per stage, mean over 5 min and replicas.
   std::map<int, std::pair<double, double>> stage_seconds;
+  // The same by pod and stage.
+  std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;
+  std::vector<estimator::ReplicaScrape> replicas;  // oldest first; empty with one replica
   // 95 % quantile of goodput over 1 h, bytes per second; kept between the questions.
   std::map<estimator::LinkKey, double> baseline;
 };
 
 struct SourceOptions {
-  std::chrono::seconds scrape_interval{5};    // step of the queries
+  std::chrono::seconds scrape_interval{2};    // step of the queries
   std::string namespace_label = "namespace";  // "" = off
   std::string extra_matchers;                 // "cluster=\"a\"", added to every selector
   std::chrono::seconds baseline_interval{300};
@@ -62,7 +70,8 @@ class PrometheusSource {
  private:
   using Samples = std::map<std::string, JobSamples>;
   Result<Matrix> ask(const std::string& query, std::size_t points, std::stop_token stop);
-  void read_window(const std::vector<const JobQuery*>& jobs, Samples& out, std::stop_token stop);
+  void read_window(const std::vector<const JobQuery*>& jobs, std::chrono::seconds window,
+                   Samples& out, std::stop_token stop);
   void read_op_times(const std::vector<JobQuery>& jobs, Samples& out, std::stop_token stop);
   void read_baselines(const std::vector<JobQuery>& jobs, std::stop_token stop);
 

@@ -29,6 +29,14 @@ std::string goodput(const QueryLabels& labels, const std::string& window) {
          "(" + increase("weir_link_busy_seconds_total", labels, window) + ")";
 }
 
+// Stage 0 ends the last backward of a step, so its time without the wait for other replicas is the
+// replica's own; the ranks behind it have waited for it meanwhile.
+std::string of_first_stage(const std::string& name, const QueryLabels& labels) {
+  const std::string by = "max" + group(labels, ",replica");
+  return "(" + by + "(" + selector(name, labels) + ") and " + by + "(" +
+         selector("weir_worker_info", labels, ",stage=\"0\"") + "))";
+}
+
 std::string marked(const std::string& query, const char* part) {
   return "label_replace(" + query + ", \"series\", \"" + part + "\", \"\", \"\")";
 }
@@ -42,7 +50,12 @@ std::string window_query(const QueryLabels& labels, std::chrono::seconds window)
              kRtt) +
          " or " +
          marked("max" + group(labels, "") + "(timestamp(" + selector("weir_step", labels) + "))",
-                kStep);
+                kStep) +
+         " or " +
+         marked("max" + group(labels, "") + "(" + selector("weir_step", labels) + ")", kSteps) +
+         " or " +
+         marked(of_first_stage("weir_replica_step_seconds_total", labels), kReplicaSeconds) +
+         " or " + marked(of_first_stage("weir_sync_bus_bandwidth", labels), kSyncRate);
 }
 
 std::string op_time_query(const QueryLabels& labels) {

@@ -8,17 +8,21 @@
 
 namespace weir::metrics {
 
-// Label `series` of the window query's answer: which of its three parts a series belongs to.
+// Label `series` of the window query's answer: which of its parts a series belongs to.
 constexpr const char* kGoodput = "goodput";  // bytes per busy second
 constexpr const char* kRtt = "rtt";          // seconds
 constexpr const char* kStep = "step";        // time of the newest weir_step sample
+// Of workers that tell of a replica: completed steps, seconds of them without waiting for other
+// replicas, bytes per second of the last sync. The first has no label replica.
+constexpr const char *kSteps = "steps", *kReplicaSeconds = "replica", *kSyncRate = "sync";
 
 struct QueryLabels {
   std::string namespace_label;  // "" = off
   std::string extra_matchers;
 };
 
-// Goodput and round trip of every link, and the age of every worker, in one question.
+// Goodput and round trip of every link, age and steps of every worker, and what replicas have
+// counted, in one question.
 std::string window_query(const QueryLabels& labels, std::chrono::seconds window);
 // Mean seconds of F and B per worker and stage over 5 min.
 std::string op_time_query(const QueryLabels& labels);

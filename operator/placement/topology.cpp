@@ -8,6 +8,8 @@ namespace weir::placement {
 
 using planner::LinkRate;
 
+constexpr int kMostInTable = 1024;  // servers: 4 MB
+
 Topology::Topology(const planner::Cluster& cluster) {
   std::unordered_map<std::string, int> index;
   for (const planner::Device& device : cluster.devices) {
@@ -32,6 +34,17 @@ Topology::Topology(const planner::Cluster& cluster) {
     named[static_cast<std::size_t>(from->second)] = true;
     named[static_cast<std::size_t>(to->second)] = true;
   }
+  if (servers() <= kMostInTable) {
+    rates_ = {usual_, local_};
+    const auto count = static_cast<std::size_t>(servers());
+    rate_of_.assign(count * count, 0);
+    for (std::size_t s = 0; s < count; ++s) rate_of_[s * count + s] = 1;
+    for (const auto& [ends, link] : listed_) {
+      rate_of_[static_cast<std::size_t>(ends.first) * count +
+               static_cast<std::size_t>(ends.second)] = static_cast<int>(rates_.size());
+      rates_.push_back(link);
+    }
+  }
   // Of the rest, those with the same link inside.
   std::map<std::tuple<double, long, double>, int> inside;
   int next = 0;
@@ -51,6 +64,10 @@ Topology::Topology(const planner::Cluster& cluster) {
 
 const LinkRate& Topology::link(int from_device, int to_device) const {
   const int from = server_of(from_device), to = server_of(to_device);
+  if (!rate_of_.empty()) {
+    const auto at = static_cast<std::size_t>(from) * names_.size() + static_cast<std::size_t>(to);
+    return rates_[static_cast<std::size_t>(rate_of_[at])];
+  }
   const auto found = listed_.find({from, to});
   if (found != listed_.end()) return found->second;
   return from == to ? local_ : usual_;

@@ -35,6 +35,8 @@ class Topology {
   std::vector<int> server_of_, alike_;
   std::vector<std::vector<int>> devices_on_;
   std::map<std::pair<int, int>, planner::LinkRate> listed_;
+  std::vector<int> rate_of_;  // [from server][to server] -> rates_; empty: too many servers
+  std::vector<planner::LinkRate> rates_;
   planner::LinkRate usual_, local_;
 };
 

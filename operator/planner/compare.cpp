@@ -11,8 +11,6 @@
 namespace weir::planner {
 namespace {
 
-constexpr int kMostTried = 20'000;
-
 Result<std::vector<Layout>> layouts_of(const Setting& setting, const Limits& limits, Rival rival,
                                        int stages) {
   Request theirs = *setting.request;
@@ -30,7 +28,7 @@ Result<std::vector<Layout>> layouts_of(const Setting& setting, const Limits& lim
     case Rival::kDappleFormula: {
       theirs.compat = Compat::kSync0;
       WEIR_TRY(Found found,
-               sync_layouts(there, best_links(there), *ideals_for(there, limits, nullptr)));
+               sync_layouts(there, best_links(there), *ideals_for(there, limits, nullptr), limits));
       return std::move(found.layouts);
     }
     case Rival::kEven:
@@ -75,11 +73,12 @@ Comparison compare(const Model& model, const Cluster& cluster, const Request& re
   }
   // Their best cut only.
   layouts->resize(1);
-  if (!place(*setting, layouts->front(), kMostTried)) {
+  PlacementBudget placements(limits);
+  if (!place(*setting, layouts->front(), true, placements)) {
     result.why_not = "not enough devices of a class";
     return result;
   }
-  EventBudget budget(limits.simulated_events);
+  EventBudget budget(limits);
   Decided decided;
   simulate_all(*setting, *layouts, budget, decided);
   if (decided.by_k.empty()) {

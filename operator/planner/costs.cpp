@@ -1,37 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the stages of an existing plan cost, straight from the model: O(layers) for each stage.
 #include <algorithm>
+#include <cmath>
+#include <span>
 
-#include "operator/planner/chain.h"
 #include "operator/planner/plan.h"
 
 namespace weir::planner {
+namespace {
+
+const Device* device_of(const Cluster& cluster, const schedule::Plan& plan, int stage) {
+  const auto rank = std::find_if(
+      plan.ranks.begin(), plan.ranks.end(),
+      [&](const schedule::RankPlace& place) { return place.replica == 0 && place.stage == stage; });
+  if (rank == plan.ranks.end()) return nullptr;
+  const auto device =
+      std::find_if(cluster.devices.begin(), cluster.devices.end(), [&](const Device& candidate) {
+        return candidate.pod == rank->pod && candidate.local == rank->local;
+      });
+  return device == cluster.devices.end() ? nullptr : &*device;
+}
+
+// Bytes across the boundary before layer `end`, each output once; a chain has no edges.
+std::int64_t cut_bytes(const Model& model, int end, int micro_batch_size) {
+  std::vector<bool> crosses(static_cast<std::size_t>(end), false);
+  if (model.edges.empty()) crosses.back() = end < static_cast<int>(model.layers.size());
+  for (const auto& [from, to] : model.edges) {
+    if (from < end && to >= end) crosses[static_cast<std::size_t>(from)] = true;
+  }
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < crosses.size(); ++i) {
+    if (crosses[i]) bytes += model.layers[i].output_bytes_per_sample * micro_batch_size;
+  }
+  return bytes;
+}
+
+}  // namespace
 
 PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedule::Plan& plan) {
   PipelineCosts costs;
   if (model.layers.empty()) return costs;
+  const int size = plan.schedule.micro_batch_size, layers = static_cast<int>(model.layers.size());
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const auto rank =
-        std::find_if(plan.ranks.begin(), plan.ranks.end(), [&](const schedule::RankPlace& place) {
-          return place.replica == 0 && place.stage == static_cast<int>(s);
-        });
-    const auto device =
-        std::find_if(cluster.devices.begin(), cluster.devices.end(), [&](const Device& candidate) {
-          return rank != plan.ranks.end() && candidate.pod == rank->pod &&
-                 candidate.local == rank->local;
-        });
-    const bool known = device != cluster.devices.end();
-    const Chain chain = chain_of(model, {known ? device->device_class : std::string()},
-                                 plan.schedule.micro_batch_size);
+    const Device* device = device_of(cluster, plan, static_cast<int>(s));
+    const std::string device_class = device == nullptr ? "" : device->device_class;
     // A profile that came later may have fewer layers than the plan knows.
-    const int first = std::clamp(plan.stages[s].first, 0, chain.layers - 1);
-    const int end = std::clamp(plan.stages[s].last + 1, first + 1, chain.layers);
-    costs.stages.push_back(stage_time(chain, 0, first, end));
-    costs.static_bytes.push_back(static_bytes(chain, first, end));
-    costs.stash_bytes.push_back(stash_bytes(chain, first, end));
-    if (s + 1 < plan.stages.size()) {
-      costs.boundary_bytes.push_back(chain.cut[static_cast<std::size_t>(end)]);
+    const int first = std::clamp(plan.stages[s].first, 0, layers - 1);
+    const int end = std::clamp(plan.stages[s].last + 1, first + 1, layers);
+    schedule::StageTime time;
+    std::int64_t parameters = 0, stash = 0, transient = 0;
+    for (const Layer& layer :
+         std::span(model.layers)
+             .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first))) {
+      const LayerTime layer_seconds = layer_time(model, layer, device_class, size);
+      time.forward += layer_seconds.forward;
+      time.backward += layer_seconds.backward;
+      parameters += layer.parameter_bytes;
+      stash += layer.stash_bytes_per_sample * size;
+      transient =
+          std::max(transient, layer.transient_bytes_per_sample * size + layer.transient_bytes);
     }
-    costs.memory_limit.push_back(known ? device->memory_bytes : 0);
+    const double state = model.state_factor * static_cast<double>(parameters);
+    costs.stages.push_back(time);
+    costs.static_bytes.push_back(static_cast<std::int64_t>(std::ceil(state)) + transient);
+    costs.stash_bytes.push_back(stash);
+    if (s + 1 < plan.stages.size()) costs.boundary_bytes.push_back(cut_bytes(model, end, size));
+    costs.memory_limit.push_back(device == nullptr ? 0 : device->memory_bytes);
   }
   return costs;
 }

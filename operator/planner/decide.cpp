@@ -12,12 +12,21 @@ namespace {
 
 constexpr double kNoise = 1e-9;  // relative; sums in another order are no gain
 constexpr int kMostShifts = 64;
-constexpr std::int64_t kEventsPerOp = 2;  // two ops per stage and micro-batch
+constexpr std::int64_t kTriedForBest = 20'000;   // assignments of the best layout
+constexpr std::int64_t kTriedForOthers = 2'000;  // and of the others
+constexpr std::int64_t kLeastTried = 8;          // the constructions and some more
+constexpr std::int64_t kEventsPerOp = 2;         // two ops per stage and micro-batch
 
 std::int64_t events_of(const Setting& setting, const Layout& layout) {
   std::int64_t micro_batches = 0;
   for (const int share : setting.micro_batches) micro_batches += share;
   return 2 * kEventsPerOp * micro_batches * static_cast<std::int64_t>(layout.stages());
+}
+
+// pivot_step looks at every pair of stages of every replica.
+std::int64_t work_of_score(const Setting& setting, const Layout& layout) {
+  const auto stages = static_cast<std::int64_t>(layout.stages());
+  return static_cast<std::int64_t>(setting.micro_batches.size()) * stages * (stages + 16);
 }
 
 // Parameter bytes that ranks of a layout do not hold in the current plan.
@@ -130,6 +139,7 @@ void shift_once(const Setting& setting, Layout& layout, EventBudget& budget) {
 }  // namespace
 
 bool EventBudget::spend(const Setting& setting, const Layout& layout) {
+  if (left_ > 0 && stop_ && stop_()) left_ = 0;
   if (left_ <= 0) return false;
   left_ -= events_of(setting, layout);
   return true;
@@ -144,15 +154,27 @@ bool better(const Layout& a, const Layout& b) {
   return a.first < b.first;
 }
 
-bool place(const Setting& setting, Layout& layout, int most_tried) {
+int PlacementBudget::most_tried(const Setting& setting, const Layout& layout, bool first) const {
+  const std::int64_t tries = left_ / work_of_score(setting, layout);
+  const std::int64_t most = first ? kTriedForBest : kTriedForOthers;
+  return static_cast<int>(std::clamp(tries / (first ? 2 : 8), kLeastTried, most));
+}
+
+void PlacementBudget::spend(const Setting& setting, const Layout& layout, std::int64_t tried) {
+  left_ -= tried * work_of_score(setting, layout);
+}
+
+bool place(const Setting& setting, Layout& layout, bool first, PlacementBudget& budget) {
   placement::Task task;
   task.kind_of = setting.kind_of;
   task.kinds = layout.kinds;
   task.ranks = layout.ranks;
   task.replicas = static_cast<int>(setting.micro_batches.size());
-  task.most_tried = most_tried;
+  task.most_tried = budget.most_tried(setting, layout, first);
   Layout scored = layout;
+  std::int64_t tried = 0;
   const placement::Score score = [&](const placement::Assignment& assignment) {
+    ++tried;
     scored.devices = assignment;
     return pivot_step(setting, scored);
   };
@@ -164,6 +186,7 @@ bool place(const Setting& setting, Layout& layout, int most_tried) {
   }
   std::optional<placement::Assigned> assigned =
       placement::assign(*setting.topology, task, score, moved);
+  budget.spend(setting, layout, tried);
   if (!assigned) return false;
   layout.devices = std::move(assigned->assignment);
   return true;

@@ -11,19 +11,35 @@
 
 namespace weir::planner {
 
-// Simulated events that may still be spent; a step costs about 4 per stage and micro-batch.
+// Simulated events that may still be spent; a step costs about 4 per stage and micro-batch. A stop
+// request of the limits leaves nothing.
 class EventBudget {
  public:
-  explicit EventBudget(std::int64_t events) : left_(events) {}
+  explicit EventBudget(const Limits& limits) : left_(limits.simulated_events), stop_(limits.stop) {}
   bool spend(const Setting& setting, const Layout& layout);  // false: nothing is left
+  std::int64_t left() const { return left_; }
+
+ private:
+  std::int64_t left_;
+  const std::function<bool()> stop_;
+};
+
+// Assignments of ranks to servers that may still be scored (Limits::placement_work). The first
+// layout may take half of what is left, each other one an eighth.
+class PlacementBudget {
+ public:
+  explicit PlacementBudget(const Limits& limits) : left_(limits.placement_work) {}
+  int most_tried(const Setting& setting, const Layout& layout, bool first) const;
+  void spend(const Setting& setting, const Layout& layout, std::int64_t tried);
   bool empty() const { return left_ <= 0; }
+  std::int64_t left() const { return left_; }
 
  private:
   std::int64_t left_;
 };
 
 // A layout with devices, or nothing when there are too few. `current`: see Request::current.
-bool place(const Setting& setting, Layout& layout, int most_tried);
+bool place(const Setting& setting, Layout& layout, bool first, PlacementBudget& budget);
 
 struct Decided {
   std::vector<Layout> by_k;  // the best of each k that fits, rising k, placed and simulated

@@ -69,6 +69,7 @@ class SumEngine {
     double below = best_ ? best_->value : single_stage(model, shape_);
     below =
         std::isinf(below) ? longest_step(model, shape_.most_stages) : below * (1 + kRoundingOfSums);
+    if (best_ && request_.stop) shape_.stop = &request_.stop;
     const Buckets buckets = buckets_of(family, bucket_count(space));
     const PeriodGrid grid(model, space, buckets, below);
     lower_bound_ = std::max(known, std::min(grid.all(), below));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,11 @@ struct SyncRequest {
   // Of labels joined in the search for candidates of kSync; about 20 ns each. No certificate hangs
   // on it.
   std::int64_t most_steps = 5'000'000;
+  // Of labels joined for the certificate; over it: status gap.
+  std::int64_t proof_steps = std::numeric_limits<std::int64_t>::max();
+  // Asked every few milliseconds once there is a plan; true: the best so far, and the bound proved
+  // so far. May be empty.
+  std::function<bool()> stop;
 };
 
 // A plan without servers: stage s runs ideals[s+1] without ideals[s] on ranks[s] devices of

@@ -112,6 +112,7 @@ schedule::Schedule schedule_of(const Setting& setting, const Layout& layout) {
 
 std::vector<double> rings_of(const Setting& setting, const Layout& layout) {
   std::vector<double> rings;
+  rings.reserve(layout.stages());
   for (std::size_t s = 0; s < layout.stages(); ++s) {
     rings.push_back(placement::ring_seconds(
         *setting.topology, layout.devices, s,
@@ -129,6 +130,11 @@ Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t r
   Pipeline pipeline;
   const Line& line = *layout.line;
   const auto& devices = layout.devices[replica];
+  pipeline.stages.reserve(layout.stages());
+  for (std::vector<double>* sends : {&pipeline.send_forward, &pipeline.send_backward,
+                                     &pipeline.hold_forward, &pipeline.hold_backward}) {
+    sends->reserve(layout.stages());
+  }
   for (std::size_t s = 0; s < layout.stages(); ++s) {
     const int first = layout.first[s], end = layout.first[s + 1];
     const Column column = column_of(setting, layout, s);

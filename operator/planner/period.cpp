@@ -111,7 +111,7 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
   const double tail = update_tail(pipeline);
   const double more = micro_batches - 1;
   StepForms forms;
-  forms.sum = pre.back() + more * period(pipeline, k, slack) + tail;
+  double slowest = slowest_part(pipeline);
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
     const double t = busy(pipeline.stages[s]);
     forms.pivot = std::max(forms.pivot, pre[s] + micro_batches * t);
@@ -124,8 +124,10 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
   }
   for_each_loop(pipeline, [&](std::size_t s, std::size_t q, double loop) {
     const double pace = loop_period(pipeline, s, q, loop, k, slack);
+    slowest = std::max(slowest, pace);
     forms.pivot = std::max(forms.pivot, pre[s] + loop + more * pace);
   });
+  forms.sum = pre.back() + more * slowest + tail;
   forms.pivot += tail;
   return forms;
 }

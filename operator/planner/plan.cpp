@@ -6,27 +6,22 @@
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <numeric>
 
 #include "operator/planner/cache.h"
-#include "operator/planner/chain.h"
 #include "operator/planner/decide.h"
 #include "operator/planner/describe.h"
 #include "operator/planner/setting.h"
 #include "operator/planner/sources.h"
-#include "worker/base/units.h"
+#include "worker/base/parallel.h"
 
 namespace weir::planner {
 namespace {
 
-constexpr double kModelError = 1.25;        // T+ is at most 22 % above, 4 % below (planner.md 2.3)
-constexpr double kAsGood = 1.03;            // other k whose cut is worth moving, too
-constexpr double kTieOfK = 1.005;           // smallest k within 0.5 % of the best
-constexpr std::size_t kPlaced = 16;         // planner.md 3, step 7
-constexpr int kPlacementRounds = 3;         // planner.md 3, step 7
-constexpr int kTriedForBest = 20'000;       // assignments of the best layout
-constexpr int kTriedForOthers = 2'000;      // and of the others
-constexpr std::int64_t kMostStates = 4096;  // of used kinds, for the synchronous engine
+constexpr double kModelError = 1.25;  // T+ is at most 22 % above, 4 % below (planner.md 2.3)
+constexpr double kAsGood = 1.03;      // other k whose cut is worth moving, too
+constexpr double kTieOfK = 1.005;     // smallest k within 0.5 % of the best
+constexpr std::size_t kPlaced = 16;   // planner.md 3, step 7
+constexpr int kPlacementRounds = 3;   // planner.md 3, step 7
 constexpr std::int64_t kRoundPairs = 20'000'000;  // a search above it is not repeated
 
 Error invalid(const std::string& text) {
@@ -104,21 +99,34 @@ class Planner {
         limits_(limits),
         cache_(cache),
         topology_(cluster),
-        budget_(limits.simulated_events) {}
+        budget_(limits),
+        placements_(limits) {}
 
   Result<PlanReport> run() {
     WEIR_TRY(const std::vector<int> sizes, micro_batch_sizes(request_));
-    std::optional<Error> why_not;
+    std::vector<Attempt> to_try;
     for (const int size : sizes) {
-      WEIR_TRY(Setting setting, setting_of(model_, cluster_, request_, topology_, size));
-      if (stage_counts(setting).empty()) return no_rank_left(setting);
-      Result<Attempt> attempt = attempted(std::move(setting));
-      if (attempt) {
-        attempts_.push_back(*std::move(attempt));
+      Attempt attempt;
+      WEIR_TRY(attempt.setting, setting_of(model_, cluster_, request_, topology_, size));
+      if (stage_counts(attempt.setting).empty()) return no_rank_left(attempt.setting);
+      attempt.table = best_links(attempt.setting);
+      if (!bottleneck()) attempt.ideals = ideals_for(attempt.setting, limits_, cache_);
+      to_try.push_back(std::move(attempt));
+    }
+    // Sizes do not know of each other. After a stop one plan is enough.
+    std::vector<std::optional<Result<Attempt>>> tried(to_try.size());
+    for_each_index(to_try.size(), limits_.threads, [&](std::size_t i) {
+      if (i == 0 || !stopped()) tried[i] = searched(to_try[i]);
+    });
+    std::optional<Error> why_not;
+    for (std::size_t i = 0; i < tried.size(); ++i) {
+      if (!tried[i] && attempts_.empty()) tried[i] = searched(to_try[i]);
+      if (!tried[i]) continue;
+      if (*tried[i]) {
+        attempts_.push_back(**std::move(tried[i]));
       } else if (!why_not) {
-        why_not = attempt.error();
+        why_not = tried[i]->error();
       }
-      if (stopped() && !attempts_.empty()) break;
     }
     if (attempts_.empty()) return *why_not;
     std::stable_sort(attempts_.begin(), attempts_.end(), [](const Attempt& a, const Attempt& b) {
@@ -139,30 +147,13 @@ class Planner {
                    std::to_string(stage_without_rank(setting)) + " (stageRange)");
   }
 
-  Result<Attempt> attempted(Setting setting) {
-    Attempt attempt;
-    attempt.setting = std::move(setting);
+  Result<Attempt> searched(Attempt attempt) const {
     const Setting& it = attempt.setting;
-    attempt.table = best_links(it);
-    const bool countable = states_of(it) <= kMostStates;
-    const bool chain =
-        request_.keep_order && it.micro_batches.size() == 1 && request_.most_ranks_per_stage == 1;
     if (bottleneck()) {
       WEIR_TRY(attempt.found, bottleneck_layouts(it, limits_));
       return attempt;
     }
-    attempt.ideals = ideals_for(it, limits_, cache_);
-    auto found = sync_layouts(it, attempt.table, *attempt.ideals);
-    if (!found && !countable && chain) {
-      // Other orders of kinds than the engine's blocks.
-      attempt.ideals = nullptr;
-      attempt.found = chain_layouts(it);
-      if (attempt.found.layouts.empty()) return does_not_fit(it);
-      attempt.found.lower_bound = simple_bound(it);
-      attempt.found.complete = true;  // of the bound
-      attempt.found.formula = "sync (fair share and heaviest layer)";
-      return attempt;
-    }
+    auto found = sync_layouts(it, attempt.table, *attempt.ideals, limits_);
     if (!found) return does_not_fit(it);
     attempt.found = *std::move(found);
     if (!attempt.found.complete && !request_.keep_order) {
@@ -186,14 +177,15 @@ class Planner {
     const auto take = [&](const std::vector<Layout>& layouts) {
       std::size_t taken = 0;
       for (const Layout& from : layouts) {
-        if (taken == kPlaced || (stopped() && !result.empty())) break;
+        if (taken == kPlaced) break;
+        if ((stopped() || placements_.empty()) && !result.empty()) break;
         if (std::any_of(result.begin(), result.end(),
                         [&](const Layout& other) { return same_cut(from, other); })) {
           continue;
         }
         Layout layout = from;
         ++taken;
-        if (!place(setting, layout, result.empty() ? kTriedForBest : kTriedForOthers)) continue;
+        if (!place(setting, layout, result.empty(), placements_)) continue;
         layout.seconds = pivot_step(setting, layout);
         result.push_back(std::move(layout));
       }
@@ -202,7 +194,7 @@ class Planner {
     if (attempt.ideals == nullptr || request_.compat == Compat::kSync0) return result;
     LinkTable table = attempt.table;
     for (int round = 1; round < kPlacementRounds && !result.empty(); ++round) {
-      if (attempt.found.search.pairs > kRoundPairs || stopped()) break;
+      if (attempt.found.search.pairs > kRoundPairs || stopped() || placements_.empty()) break;
       const auto best =
           std::min_element(result.begin(), result.end(),
                            [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
@@ -211,7 +203,7 @@ class Planner {
         if (next.links[0][0].bytes_per_second == table.links[0][0].bytes_per_second) break;
       }
       table = std::move(next);
-      const auto again = sync_layouts(setting, table, *attempt.ideals);
+      const auto again = sync_layouts(setting, table, *attempt.ideals, limits_);
       if (!again) break;
       const std::size_t before = result.size();
       take(again->layouts);
@@ -248,12 +240,15 @@ class Planner {
     for (const Attempt& attempt : attempts_) {
       bound = std::min(bound, attempt.found.lower_bound);
     }
-    return describe({.setting = chosen_from->setting,
-                     .chosen = *chosen,
-                     .decided = decided,
-                     .found = chosen_from->found,
-                     .lower_bound = bound,
-                     .stopped = stopped()});
+    PlanReport report = describe({.setting = chosen_from->setting,
+                                  .chosen = *chosen,
+                                  .decided = decided,
+                                  .found = chosen_from->found,
+                                  .lower_bound = bound,
+                                  .stopped = stopped()});
+    report.search.details["simulatedEvents"] = limits_.simulated_events - budget_.left();
+    report.search.details["placementWork"] = limits_.placement_work - placements_.left();
+    return report;
   }
 
   static const Layout& fastest(const Decided& decided) {
@@ -278,10 +273,20 @@ class Planner {
   PlanCache* cache_;
   const placement::Topology topology_;
   EventBudget budget_;
+  PlacementBudget placements_;
   std::deque<Attempt> attempts_;  // layouts point into their settings
 };
 
 }  // namespace
+
+Limits operator_limits() {
+  Limits limits;
+  limits.simulated_events = 200'000;
+  limits.search_steps = 400'000;
+  limits.proof_steps = 1'000'000;
+  limits.placement_work = 6'000'000;
+  return limits;
+}
 
 Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Request& request) {
   return plan(model, cluster, request, Limits{}, nullptr);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,12 +58,19 @@ struct Request {
 struct Limits {
   std::int64_t ideals = 2'000'000;
   std::int64_t memory_bytes = std::int64_t{1} << 30;
-  int threads = 1;
-  std::int64_t simulated_events = 2'000'000;  // planner.md 3, step 8; the operator allows 2e5
+  int threads = 1;                            // micro-batch sizes are tried side by side
+  std::int64_t simulated_events = 2'000'000;  // planner.md 3, step 8
+  // Of the search for cuts: labels joined for candidates, and for the certificate.
+  std::int64_t search_steps = 5'000'000;
+  std::int64_t proof_steps = std::numeric_limits<std::int64_t>::max();
+  // Of putting layouts on servers: assignments scored, times replicas, times S (S + 16).
+  std::int64_t placement_work = std::numeric_limits<std::int64_t>::max();
   // Asked now and then from any of the threads; true: stop, and answer with the best so far, status
   // "heuristic". Empty: never.
   std::function<bool()> stop;
 };
+// The operator decides in some 0.1 s whatever the size of the job. Small jobs do not notice.
+Limits operator_limits();
 
 // Orders and ideals per model, for planning again with other links (planner.md 3, Re-planning).
 // One caller at a time.

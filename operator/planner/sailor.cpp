@@ -35,6 +35,26 @@ constexpr Index kMostSlots = 8'000'000;  // 24 bytes each, twice
 // Partial plans with the same first layer, front option and devices used; none dominates another.
 using Front = std::vector<std::int32_t>;
 
+// Partial plans with equally many stages. Few of the slots hold any, so those are listed; the rooms
+// of one search serve the next.
+struct Level {
+  std::vector<Front> fronts;  // by slot
+  std::vector<Index> filled;
+
+  Front& at(Index slot) {
+    if (fronts[slot].empty()) filled.push_back(slot);
+    return fronts[slot];
+  }
+  void clear(Index slots) {
+    for (const Index slot : filled) fronts[slot].clear();
+    filled.clear();
+    if (fronts.size() < slots) fronts.resize(slots);
+  }
+};
+struct Rooms {
+  Level level, next;
+};
+
 // What does not depend on the count of replicas, for one micro-batch size.
 struct Tables {
   struct Range {
@@ -121,24 +141,25 @@ class Search {
   }
 
   // Improves `best`; false: more than most_steps, or too many combinations of devices.
-  bool run(SailorPlan& best, std::int64_t& steps) {
+  bool run(Rooms& rooms, SailorPlan& best, std::int64_t& steps) {
     if (slots() > kMostSlots) return false;
     best_ = &best;
     fill_syncs();
     fill_rates();
-    std::vector<Front> level(slots());
-    start(level);
+    rooms.level.clear(slots());
+    start(rooms.level);
     for (int behind = 0; behind + 1 < tables_.layers; ++behind) {
-      std::vector<Front> next(slots());
+      rooms.next.clear(slots());
       bool any = false;
-      for (Index slot = 0; slot < level.size(); ++slot) {
-        for (const std::int32_t partial : level[slot]) {
-          any |= extend(slot, partial, behind + 1, next, steps);
+      std::sort(rooms.level.filled.begin(), rooms.level.filled.end());
+      for (const Index slot : rooms.level.filled) {
+        for (const std::int32_t partial : rooms.level.fronts[slot]) {
+          any |= extend(slot, partial, behind + 1, rooms.next, steps);
           if (steps > problem_.most_steps) return false;
         }
       }
       if (!any) break;
-      level = std::move(next);
+      std::swap(rooms.level, rooms.next);
     }
     return true;
   }
@@ -210,7 +231,7 @@ class Search {
     return true;
   }
 
-  void start(std::vector<Front>& level) {
+  void start(Level& level) {
     for (Index o = 0; o < tables_.options.size(); ++o) {
       Index used = 0;
       if (!take(o, used)) continue;
@@ -227,8 +248,7 @@ class Search {
     }
   }
 
-  bool extend(Index slot, std::int32_t index, int behind, std::vector<Front>& next,
-              std::int64_t& steps) {
+  bool extend(Index slot, std::int32_t index, int behind, Level& next, std::int64_t& steps) {
     const Partial rest = arena_[static_cast<Index>(index)];
     bool any = false;
     for (Index o = 0; o < tables_.options.size() && rest.first > 0; ++o) {
@@ -274,13 +294,13 @@ class Search {
     return partial.sum + rest + (micro_batches_ - 1) * straggler + partial.sync >= best_->seconds;
   }
 
-  bool keep(std::vector<Front>& level, Index slot, const Partial& partial) {
+  bool keep(Level& level, Index slot, const Partial& partial) {
     if (partial.first == 0) {
       finish(partial);
       return false;
     }
     if (hopeless(partial, slot % states_)) return false;
-    Front& front = level[slot];
+    Front& front = level.at(slot);
     for (const std::int32_t other : front) {
       if (dominates(arena_[static_cast<Index>(other)], partial)) return false;
     }
@@ -358,10 +378,11 @@ Result<SailorPlan> plan_sailor(const SailorProblem& problem) {
   SailorPlan best;
   std::int64_t steps = 0;
   bool finished = true;
+  Rooms rooms;
   for (const Index i : order) {
     if (best.seconds > 0 && searches[i].first >= best.seconds) break;
     Search search = searches[i].second;  // its memory goes with it
-    finished &= search.run(best, steps);
+    finished &= search.run(rooms, best, steps);
     if (steps > problem.most_steps) break;
   }
   best.finished = finished;

@@ -13,7 +13,6 @@ namespace {
 
 constexpr int kMostMicroBatches = 512;  // of sizes that the planner tries by itself
 constexpr int kMostSplits = 32;         // ranks of a stage with times of their own
-constexpr std::int64_t kManyStates = std::int64_t{1} << 40;
 
 std::vector<DeviceKind> kinds_of(const Cluster& cluster, std::vector<int>& kind_of) {
   std::vector<DeviceKind> kinds;
@@ -47,6 +46,15 @@ std::string gb(std::int64_t bytes) {
 }
 
 }  // namespace
+
+std::string edge_that_runs_back(const Model& model) {
+  for (const auto& [from, to] : model.edges) {
+    if (to > from) continue;
+    return model.layers[static_cast<std::size_t>(from)].id + " -> " +
+           model.layers[static_cast<std::size_t>(to)].id;
+  }
+  return {};
+}
 
 Result<std::vector<int>> micro_batch_sizes(const Request& request) {
   // Every replica has at least one micro-batch.
@@ -121,14 +129,6 @@ Result<Setting> setting_of(const Model& model, const Cluster& cluster, const Req
   }
   WEIR_TRY(setting.dag, dag_of(model, columns, micro_batch_size));
   return setting;
-}
-
-std::int64_t states_of(const Setting& setting) {
-  std::int64_t states = 1;
-  for (const SyncClass& kind : setting.classes) {
-    states = std::min(kManyStates, states * (std::min(kind.count, 4096) + 1));
-  }
-  return states;
 }
 
 int stage_without_rank(const Setting& setting) {

@@ -8,13 +8,13 @@
 
 namespace weir::planner {
 
+// "b -> a" of the first edge that contradicts the order of layers, or nothing.
+std::string edge_that_runs_back(const Model& model);
 // The one asked for, or every divisor that makes at most 512 micro-batches.
 Result<std::vector<int>> micro_batch_sizes(const Request& request);
 // All but the request are kept by pointer.
 Result<Setting> setting_of(const Model& model, const Cluster& cluster, const Request& request,
                            const placement::Topology& topology, int micro_batch_size);
-// Different counts of used devices of all kinds; at most 2^40.
-std::int64_t states_of(const Setting& setting);
 // The first stage that no device may run when each takes the first that fits.
 int stage_without_rank(const Setting& setting);
 // Seconds of a step that no plan is below, whatever its cut: fair share of all devices, and the

@@ -6,16 +6,10 @@
 #include <numeric>
 #include <set>
 
-#include "operator/planner/bottleneck.h"
-#include "operator/planner/linear.h"
-#include "operator/planner/slots.h"
-#include "worker/base/units.h"
-
 namespace weir::planner {
 namespace {
 
 constexpr int kMostOwnK = 8;                // beyond it doubled values do (scheduling.md 5.2)
-constexpr int kEveryStageCount = 16;        // beyond it every fourth or so is tried
 constexpr std::size_t kMostPairs = 65'536;  // of servers, looked at one by one
 constexpr int kMostStages = 64;             // of one plan, when the user does not say
 
@@ -215,8 +209,13 @@ std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int 
                                   : schedule::kfkb_caps(stages, micro_batches, k);
 }
 
-Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals) {
-  WEIR_TRY(const SyncPlans plans, plan_sync(setting.dag, ideals, sync_request(setting, table)));
+Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
+                           const Limits& limits) {
+  SyncRequest ask = sync_request(setting, table);
+  ask.stop = limits.stop;
+  ask.most_steps = limits.search_steps;
+  ask.proof_steps = limits.proof_steps;
+  WEIR_TRY(const SyncPlans plans, plan_sync(setting.dag, ideals, ask));
   Found found;
   for (const Candidate& candidate : plans.candidates) {
     found.layouts.push_back(layout_of(setting, ideals, candidate));
@@ -229,50 +228,6 @@ Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const
   found.search.ideals = static_cast<std::int64_t>(ideals.count()) - 1;
   found.search.boundaries = static_cast<std::int64_t>(plans.boundaries);
   found.search.pairs = plans.pairs;
-  return found;
-}
-
-Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits) {
-  const Request& request = *setting.request;
-  if (setting.kinds.size() != 1) {
-    return Error{Code::kInvalid,
-                 "objective async: needs devices of one class and memory, there are " +
-                     std::to_string(setting.kinds.size())};
-  }
-  BottleneckProblem problem;
-  problem.devices = setting.classes.front().count;
-  problem.bytes_per_second = effective_rate(best_links(setting).links[0][0], 1'000'000);
-  problem.transfers = request.compat != Compat::kPipedreamNoTransfer;
-  problem.tolerance = request.tolerance;
-  problem.limits.most = static_cast<std::size_t>(limits.ideals);
-  problem.limits.most_bytes = static_cast<std::size_t>(limits.memory_bytes);
-  problem.stop = limits.stop;
-  const BottleneckPlan plan = plan_bottleneck(setting.dag, problem);
-  Found found;
-  Layout layout;
-  layout.first = {0};
-  std::vector<int> nodes;
-  for (const BottleneckStage& stage : plan.stages) {
-    nodes.insert(nodes.end(), stage.nodes.begin(), stage.nodes.end());
-    layout.first.push_back(static_cast<int>(nodes.size()));
-    layout.kinds.push_back(0);
-    layout.ranks.push_back(stage.ranks);
-  }
-  layout.line = line_of(setting.dag, std::move(nodes));
-  const int stages = static_cast<int>(layout.stages());
-  const int least = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
-  layout.k = ks_of(request, least).front();
-  layout.caps = schedule::kfkb_caps(stages, least, layout.k);
-  found.layouts = {std::move(layout)};
-  found.value = plan.value;
-  found.lower_bound = plan.lower_bound;
-  found.complete = plan.certainty != Certainty::kHeuristic;
-  found.optimal = plan.certainty == Certainty::kOptimal;
-  found.formula = problem.transfers ? "pipedream" : "pipedream-no-transfer";
-  found.search.ideals = static_cast<std::int64_t>(plan.ideals);
-  found.search.boundaries = static_cast<std::int64_t>(plan.boundaries);
-  found.search.pairs = plan.pairs;
-  found.search.complete = found.complete;
   return found;
 }
 

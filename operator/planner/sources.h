@@ -37,10 +37,10 @@ std::vector<int> ks_of(const Request& request, int micro_batches);
 std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int micro_batches,
                          int k);
 
-// Steps 4 and 5 of planner.md 3, and the chain engine where kinds are too many to count.
-Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals);
+// Steps 4 and 5 of planner.md 3.
+Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
+                           const Limits& limits);
 Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits);
-Found chain_layouts(const Setting& setting);
 // S stages with equally many layers on the first kinds that allow it (--compare even).
 std::optional<Layout> even_layout(const Setting& setting, int stages);
 

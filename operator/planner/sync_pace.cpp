@@ -17,6 +17,7 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kCoarse = 1.05;              // ratio of neighbouring periods
 constexpr int kFineParts = 4;                 // of the coarse cells around the best
+constexpr std::int64_t kStepsPerState = 100;  // of one search over counts, when steps are few
 constexpr std::int64_t kPaceWork = 100'000;   // keys x ideals x options of one search over counts
 constexpr std::size_t kMostIdeals = 3000;     // of the searches over periods
 constexpr std::int64_t kBoundWork = 700'000;  // the same of the proof
@@ -122,6 +123,8 @@ class PaceEngine {
   bool search_bound(const SyncModel& model, const Scope& scope, const SyncSpace& space, int stages,
                     double* least) {
     SearchShape shape = smallest_caps(stages);
+    if (proof_steps_ >= request_.proof_steps) return false;
+    shape.most_steps = request_.proof_steps - proof_steps_;
     const double below = best_step(model) * (1 + kRoundingOfSums);
     const Buckets buckets = buckets_of(scope.family, bucket_count(space));
     const Relaxation relaxed(model, space, buckets, below / request_.micro_batches,
@@ -133,6 +136,7 @@ class PaceEngine {
       take(model, scope, plan);
     }
     pairs_ += search.pairs();
+    proof_steps_ += search.steps();
     return !search.exhausted();
   }
 
@@ -142,6 +146,7 @@ class PaceEngine {
     double least = kInfinity;
     for (const int stages : stage_counts()) {
       for (const SyncSpace& space : spaces(model, stages)) {
+        if (stopped()) break;
         search_bound(model, scope, space, stages, &least);
       }
     }
@@ -159,7 +164,7 @@ class PaceEngine {
     double least = kInfinity;
     bool proved = true;
     for (const int stages : stage_counts()) {
-      proved = search_bound(model, scope, *counts_, stages, &least) && proved;
+      proved = !stopped() && search_bound(model, scope, *counts_, stages, &least) && proved;
     }
     pool_.decide(model, scope.chosen, Pool::Effort::kLittle);
     if (!pool_.empty()) least = std::min(least, pool_.best_seconds());
@@ -179,7 +184,11 @@ class PaceEngine {
     return shape;
   }
 
+  // Only with a plan in hand.
+  bool stopped() const { return request_.stop && !pool_.empty() && request_.stop(); }
+
   void fix(SearchShape& shape, int stages) const {
+    if (request_.stop && !pool_.empty()) shape.stop = &request_.stop;
     shape.stages = stages;
     if (stages > 0) shape.least_stages = shape.most_stages = stages;
     if (!request_.caps.empty()) {
@@ -192,21 +201,25 @@ class PaceEngine {
     const SyncModel model(dag_, scope.family, request_);
     for (const int stages : stage_counts()) {
       for (const SyncSpace& space : spaces(model, stages)) {
-        search_paces(model, scope, space, stages);
+        if (!stopped()) search_paces(model, scope, space, stages);
       }
     }
-    pool_.decide(model, scope.chosen, Pool::Effort::kMuch);
+    pool_.decide(model, scope.chosen, stopped() ? Pool::Effort::kLittle : Pool::Effort::kMuch);
   }
 
-  // The exact space where it is small; else classes in blocks, in any order of classes.
+  // The exact space where it is small; else classes in blocks, in any order of classes. A search
+  // that is cut short may end without any good plan: with few steps blocks come first.
   std::vector<SyncSpace> spaces(const SyncModel& model, int stages) const {
     const auto family = static_cast<std::int64_t>(model.ideals().count());
-    if (counts_ && counts_->keys * family * counts_->options <= kPaceWork) return {*counts_};
+    const bool few = request_.proof_steps / kStepsPerState < kPaceWork;
+    const std::int64_t most = few ? request_.proof_steps / kStepsPerState : kPaceWork;
+    const bool exact = counts_ && counts_->keys * family * counts_->options <= most;
+    if (exact && !few) return {*counts_};
     std::vector<SyncSpace> result;
     for (const std::vector<int>& order : class_orders(request_, stages, kMostOrders)) {
       result.push_back(space_of_sequence(model, order));
     }
-    if (result.empty() && counts_) result.push_back(*counts_);
+    if ((result.empty() && counts_) || exact) result.push_back(*counts_);
     return result;
   }
 
@@ -271,7 +284,7 @@ class PaceEngine {
     const Relaxation relaxed(model, space, buckets,
                              std::min(period, below / request_.micro_batches),
                              Relaxation::Behind::kBound);
-    if (relaxed.least_value() >= below || steps_ > request_.most_steps) return visit;
+    if (relaxed.least_value() >= below || steps_ > request_.most_steps || stopped()) return visit;
     const SyncOption& widest = model.options().back();
     const bool flat = model.update(widest, 0, model.ideals().last()) < kSmallUpdate * below;
     for (std::size_t c = choices.size(); c-- > 0 && steps_ <= request_.most_steps;) {
@@ -324,7 +337,7 @@ class PaceEngine {
   Pool pool_;
   double lower_bound_ = 0;
   std::size_t boundaries_ = 0;
-  std::int64_t pairs_ = 0, steps_ = 0;
+  std::int64_t pairs_ = 0, steps_ = 0, proof_steps_ = 0;
 };
 
 }  // namespace
@@ -365,6 +378,7 @@ Result<SyncPlans> plan_paces(const Dag& dag, const Ideals& ideals, const SyncReq
   SyncRequest single = request;
   single.most_ranks = 1;
   single.most_steps = request.most_steps / 2;
+  if (request.stop && request.stop()) return plans;
   const Result<SyncPlans> more = PaceEngine(dag, ideals, single).run();
   if (!more) return plans;
   std::vector<Candidate>& all = plans.candidates;

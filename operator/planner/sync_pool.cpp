@@ -81,7 +81,9 @@ std::optional<Candidate> in_family(Candidate candidate, const std::vector<std::s
   return candidate;
 }
 
-// As given, reversed, by memory both ways (the first stage holds most micro-batches), then others.
+// As given, reversed, by memory both ways (the first stage holds most micro-batches), then others;
+// last the one that finds a class for every stage if ranges allow any (an interval matching from
+// the last stage on).
 std::vector<std::vector<int>> orders_of_classes(const SyncRequest& request, std::size_t most) {
   std::vector<int> order(request.classes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -97,6 +99,13 @@ std::vector<std::vector<int>> orders_of_classes(const SyncRequest& request, std:
   do {
     orders.push_back(order);
   } while (orders.size() < most && std::next_permutation(order.begin(), order.end()));
+  const auto first_stage = [&](int c) {
+    return request.classes[static_cast<std::size_t>(c)].first_stage;
+  };
+  std::sort(order.begin(), order.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return first_stage(a) > first_stage(b); });
+  orders.push_back(order);
   return orders;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct SearchShape {
   std::int64_t most_pairs = 0;
   std::int64_t most_steps = std::numeric_limits<std::int64_t>::max();
   std::size_t most_plans = 4;  // kept, best first
+  const std::function<bool()>* stop = nullptr;
 };
 
 struct FoundPlan {
@@ -45,8 +47,9 @@ struct FoundPlan {
 // Rule: bool join(old, stage, const SyncSend* (null: nothing behind), Values& out), false when the
 // rule forbids it; double final(values, front stage); double least(values, ideal, key): no plan of
 // these is better; double longest_stage(values, best): no longer stage can help.
-constexpr std::size_t kMostLabels = 4'000'000;   // 224 MB
-constexpr std::size_t kMostLists = 100'000'000;  // 400 MB
+constexpr std::size_t kMostLabels = 4'000'000;        // 224 MB
+constexpr std::size_t kMostLists = 100'000'000;       // 400 MB
+constexpr std::int64_t kStepsBetweenStops = 200'000;  // labels joined and pairs, about 4 ms
 
 template <class Rule>
 class SyncSearch {
@@ -132,12 +135,21 @@ class SyncSearch {
       if (static_cast<double>(work - ideals_.work(0, i)) > most) continue;
       if (i > 0 && !ideals_.subset(i, j)) continue;
       ++pairs_;
+      if (stopped()) return;
       for (std::size_t o = 0; o < options.size(); ++o) {
         if (model_.busy(options[o], i, j) <= longest) add_stages(i, j, o);
       }
     }
     exhausted_ =
         pairs_ > shape_.most_pairs || steps_ > shape_.most_steps || arena_.size() > kMostLabels;
+  }
+
+  // Nothing found so far is lost, but better plans may be.
+  bool stopped() {
+    if (shape_.stop == nullptr || pairs_ + steps_ < next_stop_) return false;
+    next_stop_ = pairs_ + steps_ + kStepsBetweenStops;
+    exhausted_ = (*shape_.stop)();
+    return exhausted_;
   }
 
   double longest_stage() const {
@@ -261,7 +273,7 @@ class SyncSearch {
   double best_;
   std::size_t types_, lists_;
   bool exact_depth_ = false, exhausted_ = false;
-  std::int64_t pairs_ = 0, steps_ = 0;
+  std::int64_t pairs_ = 0, steps_ = 0, next_stop_ = kStepsBetweenStops;
   std::vector<std::int32_t> heads_;  // [ideal][key][type] -> label
   std::vector<Label> arena_;
   std::vector<Active> active_;

@@ -131,6 +131,21 @@ void add_generated(Collector& collector, const Size& size, const LinkView& view,
   collector.add(schedule::opt_caps(model, size.micro_batches, collector.limits()));
 }
 
+// The first micro-batch, and then the pace of the slowest part or of the slowest loop: a stage
+// has at most its cap of micro-batches on the way to the last stage and back. Links count for both
+// directions.
+double estimated_step(const schedule::Schedule& schedule, const Size& size,
+                      const std::vector<std::chrono::nanoseconds>& links) {
+  double way = 0, pace = 0;
+  for (std::size_t s = size.stages.size(); s-- > 0;) {
+    const double busy = to_seconds(size.stages[s].forward + size.stages[s].backward);
+    const double link = s < links.size() ? to_seconds(links[s]) : 0;
+    way += busy + 2 * link;
+    pace = std::max({pace, busy, link, way / schedule.caps[s]});
+  }
+  return way + (size.micro_batches - 1) * pace;
+}
+
 // Link times that tell plans apart which are equal now: counters average over seconds, and bursts
 // shorter than that need the slack that a plan has in reserve. Twice the median, but not where it
 // would only make a link the bottleneck.
@@ -159,7 +174,9 @@ bool same_order(const schedule::Schedule& a, const schedule::Schedule& b) {
 std::vector<Candidate> candidates(const Input& input, const State& state, const LinkView& view,
                                   const std::vector<Size>& sizes) {
   const int stages = static_cast<int>(input.stages.size());
-  const std::vector<std::vector<double>> cases = link_cases(view);
+  const bool all = effort_of(view, sizes.front()).all;
+  std::vector<std::vector<double>> cases = link_cases(view);
+  if (!all) cases.resize(1);
   Collector collector(input, state, sizes);
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     const Size& size = sizes[i];
@@ -174,11 +191,32 @@ std::vector<Candidate> candidates(const Input& input, const State& state, const 
       collector.add(schedule::slack_caps(stages, size.micro_batches, slack));
     }
     for (std::size_t c = 0; c < cases.size(); ++c) {
-      const bool search = i == 0 || c == 0;  // of other sizes at the median only: it is dear
+      const bool search =
+          all && (i == 0 || c == 0);  // of other sizes at the median only: it is dear
       add_generated(collector, size, view, cases[c], search);
     }
   }
   return collector.take();
+}
+
+void keep_promising(std::vector<Candidate>& candidates, const LinkView& view,
+                    const std::vector<Size>& sizes, std::size_t most) {
+  if (candidates.size() <= most + 1) return;
+  const std::vector<double> median = link_quantile(view, kMedian);
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 1; i < candidates.size(); ++i) {
+    const Size& size = sizes[candidates[i].size];
+    order.emplace_back(
+        estimated_step(candidates[i].schedule, size, boundary_times(view, size, median)), i);
+  }
+  std::sort(order.begin(), order.end());
+  order.resize(most);
+  std::vector<std::size_t> chosen{0};
+  for (const auto& [seconds, i] : order) chosen.push_back(i);
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<Candidate> kept;
+  for (const std::size_t i : chosen) kept.push_back(std::move(candidates[i]));
+  candidates = std::move(kept);
 }
 
 void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
@@ -189,7 +227,8 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
     bool keep = false;
   };
   std::vector<std::vector<double>> links;
-  for (const double q : kQuantiles) links.push_back(link_quantile(view, q));
+  const bool all = effort_of(view, sizes.front()).all;
+  for (const double q : kQuantiles) links.push_back(link_quantile(view, all ? q : kMedian));
   links.push_back(stressed(view, sizes.front()));
   std::vector<Measure> measures;
   const int current_size = sizes.front().micro_batch_size;

@@ -22,6 +22,11 @@ struct Candidate {
 std::vector<Candidate> candidates(const Input& input, const State& state, const LinkView& view,
                                   const std::vector<Size>& sizes);
 
+// Keeps the current plan and the `most` others with the shortest step by a closed form: the longest
+// of all parts and of all loops at the median transfer times sets the pace.
+void keep_promising(std::vector<Candidate>& candidates, const LinkView& view,
+                    const std::vector<Size>& sizes, std::size_t most);
+
 // Drops every plan that another of its size beats in memory (samples in flight) and in time at the
 // 10, 50 and 90 % quantile and in reserve alike. The current plan and Strict 1F1B of the current
 // size stay.

@@ -15,6 +15,9 @@ namespace {
 constexpr std::size_t kLeastScrapes = 4;  // one rate window (api.md: windowSeconds >= 4 scrapes)
 constexpr double kBinWidth = 1.2;         // scheduling.md 5.2
 constexpr double kNever = 1e18;
+constexpr std::int64_t kMostOps = 150'000;  // simulated in one costing; an op is some 60 ns
+constexpr std::int64_t kManySteps = 128;    // what a costing without limits simulates
+constexpr std::int64_t kStepsPerBin = 16, kLeastPlans = 4;
 
 // Rate of the link in the newest `count` scrapes; gaps take the newest rate known by then.
 std::vector<double> filled_rates(const std::vector<double>& all, std::size_t count) {
@@ -31,10 +34,53 @@ std::vector<double> filled_rates(const std::vector<double>& all, std::size_t cou
   return rates;
 }
 
-int bin_of(double seconds) {
+std::chrono::nanoseconds in_ratio(std::chrono::nanoseconds time, std::chrono::nanoseconds own,
+                                  std::chrono::nanoseconds slowest) {
+  if (own == slowest || slowest.count() <= 0) return time;
+  return from_seconds(to_seconds(time) * to_seconds(own) / to_seconds(slowest));
+}
+
+// Micro-batches of a replica with this size.
+int share_of(const Size& size, const LinkView& view, int replica) {
+  if (view.pipelines.empty()) return size.micro_batches;
+  const int now = view.pipelines[static_cast<std::size_t>(replica)].micro_batches;
+  return std::max(1, now * view.micro_batch_size / size.micro_batch_size);
+}
+
+// A replica whose every time is at least as long ends last. (A list schedule may gain a little from
+// a longer time; that is less than what measured times scatter.)
+bool nowhere_faster(const schedule::PipelineModel& a, const schedule::PipelineModel& b) {
+  for (std::size_t s = 0; s < a.stages.size(); ++s) {
+    if (a.stages[s].forward < b.stages[s].forward || a.stages[s].backward < b.stages[s].backward)
+      return false;
+  }
+  const auto slower = [](const schedule::LinkModel& x, const schedule::LinkModel& y) {
+    return x.transfer >= y.transfer && x.latency >= y.latency;
+  };
+  for (std::size_t i = 0; i < a.forward.size(); ++i) {
+    if (!slower(a.forward[i], b.forward[i]) || !slower(a.backward[i], b.backward[i])) return false;
+  }
+  return true;
+}
+
+int bin_of(double seconds, double width) {
   constexpr int kNothing = -1'000'000;
   if (!(seconds > 0)) return kNothing;
-  return static_cast<int>(std::lround(std::log(seconds) / std::log(kBinWidth)));
+  return static_cast<int>(std::lround(std::log(seconds) / std::log(width)));
+}
+
+std::map<std::vector<int>, Bin> binned(const LinkView& view, double width) {
+  std::map<std::vector<int>, Bin> bins;
+  for (const std::vector<double>& vector : view.vectors) {
+    std::vector<int> key;
+    key.reserve(vector.size());
+    for (const double seconds : vector) key.push_back(width > 0 ? bin_of(seconds, width) : 0);
+    Bin& bin = bins[key];
+    bin.seconds.resize(vector.size(), 0);
+    bin.weight += 1;
+    for (std::size_t i = 0; i < vector.size(); ++i) bin.seconds[i] += vector[i];
+  }
+  return bins;
 }
 
 }  // namespace
@@ -56,8 +102,15 @@ LinkView view_links(const Input& input) {
                    std::to_string(kLeastScrapes) + " scrapes with link rates";
     return view;
   }
+  view.pipelines = input.replicas;
+  view.stages = input.stages;
+  view.micro_batch_size = input.current.micro_batch_size;
+  view.sync_seconds = input.sync_seconds;
   std::set<int> replicas{0};
-  for (const auto& [link, values] : rates.rates) replicas.insert(link.replica);
+  for (int r = 1; r < static_cast<int>(input.replicas.size()); ++r) replicas.insert(r);
+  for (const auto& [link, values] : rates.rates) {
+    if (input.replicas.empty()) replicas.insert(link.replica);
+  }
   view.replicas = static_cast<int>(replicas.size());
   view.vectors.assign(scrapes, {});
   for (const int replica : replicas) {
@@ -90,16 +143,26 @@ LinkView view_links(const Input& input) {
   return view;
 }
 
-std::vector<Bin> bins_of(const LinkView& view) {
-  std::map<std::vector<int>, Bin> bins;
-  for (const std::vector<double>& vector : view.vectors) {
-    std::vector<int> key;
-    key.reserve(vector.size());
-    for (const double seconds : vector) key.push_back(bin_of(seconds));
-    Bin& bin = bins[key];
-    bin.seconds.resize(vector.size(), 0);
-    bin.weight += 1;
-    for (std::size_t i = 0; i < vector.size(); ++i) bin.seconds[i] += vector[i];
+Effort effort_of(const LinkView& view, const Size& size) {
+  std::int64_t ops = 0;  // of a step
+  for (int r = 0; r < view.replicas; ++r) {
+    ops += 2 * static_cast<std::int64_t>(size.stages.size()) * share_of(size, view, r);
+  }
+  const std::int64_t steps = kMostOps / std::max<std::int64_t>(ops, 1);
+  if (steps >= kManySteps) return {};
+  const std::int64_t bins = std::max<std::int64_t>(1, steps / kStepsPerBin);
+  // Each plan: the median, slower links, every bin; the current one and the loss besides.
+  const std::int64_t plans = std::max(kLeastPlans, (steps - 3 - bins) / (2 + bins) - 1);
+  return {false, static_cast<std::size_t>(bins), static_cast<std::size_t>(plans)};
+}
+
+std::vector<Bin> bins_of(const LinkView& view, std::size_t most) {
+  constexpr double kWidest = 16;
+  double width = kBinWidth;
+  std::map<std::vector<int>, Bin> bins = binned(view, width);
+  while (bins.size() > most) {
+    width = most > 1 && width < kWidest ? width * width : 0;  // 0: one for all
+    bins = binned(view, width);
   }
   std::vector<Bin> result;
   for (auto& [key, bin] : bins) {
@@ -137,6 +200,15 @@ schedule::PipelineModel model_of(const Size& size, const LinkView& view,
   };
   schedule::PipelineModel model;
   model.stages = size.stages;
+  if (!view.pipelines.empty()) {
+    const auto& own = view.pipelines[static_cast<std::size_t>(replica)].stages;
+    for (std::size_t s = 0; s < model.stages.size(); ++s) {
+      model.stages[s].forward =
+          in_ratio(size.stages[s].forward, own[s].forward, view.stages[s].forward);
+      model.stages[s].backward =
+          in_ratio(size.stages[s].backward, own[s].backward, view.stages[s].backward);
+    }
+  }
   for (std::size_t b = 0; b < boundaries; ++b) {
     model.forward.push_back(link_at(first + 2 * b));
     model.backward.push_back(link_at(first + 2 * b + 1));
@@ -146,14 +218,26 @@ schedule::PipelineModel model_of(const Size& size, const LinkView& view,
 
 double Coster::step(const schedule::Schedule& schedule, const Size& size,
                     const std::vector<double>& seconds) {
-  double slowest = 0;
+  std::vector<schedule::PipelineModel> models;
+  std::vector<int> shares;
   for (int replica = 0; replica < view_.replicas; ++replica) {
-    const auto timeline =
-        schedule::simulate(schedule, size.micro_batches, model_of(size, view_, seconds, replica));
+    models.push_back(model_of(size, view_, seconds, replica));
+    shares.push_back(share_of(size, view_, replica));
+  }
+  double slowest = 0;
+  for (std::size_t r = 0; r < models.size(); ++r) {
+    bool waits = false;  // for one that is nowhere faster, and of two equal ones for the first
+    for (std::size_t other = 0; other < models.size() && !waits; ++other) {
+      waits = other != r && shares[other] >= shares[r] &&
+              nowhere_faster(models[other], models[r]) &&
+              (other < r || shares[other] > shares[r] || !nowhere_faster(models[r], models[other]));
+    }
+    if (waits) continue;
+    const auto timeline = schedule::simulate(schedule, shares[r], models[r]);
     ++simulations_;
     slowest = std::max(slowest, timeline ? to_seconds(timeline->step) : kNever);
   }
-  return slowest;
+  return slowest + view_.sync_seconds;
 }
 
 double Coster::mean_step(const schedule::Schedule& schedule, const Size& size) {
@@ -188,6 +272,18 @@ std::vector<std::chrono::nanoseconds> boundary_times(const LinkView& view, const
     }
   }
   return times;
+}
+
+std::vector<schedule::StageTime> slowest_stages(const std::vector<Replica>& replicas) {
+  std::vector<schedule::StageTime> slowest;
+  for (const Replica& replica : replicas) {
+    if (slowest.empty()) slowest = replica.stages;
+    for (std::size_t s = 0; s < slowest.size(); ++s) {
+      slowest[s].forward = std::max(slowest[s].forward, replica.stages[s].forward);
+      slowest[s].backward = std::max(slowest[s].backward, replica.stages[s].backward);
+    }
+  }
+  return slowest;
 }
 
 double kappa_of(const State& state, int micro_batch_size, int current_size) {

@@ -19,24 +19,39 @@ struct LinkView {
   std::vector<double> latency;               // seconds, RTT/2
   std::vector<std::vector<double>> vectors;  // V x links: seconds of one transfer, bytes / rate
   std::string unknown;                       // why there is no view; empty = complete
+  // Of Input, with the current micro-batch size; pipelines may be empty.
+  std::vector<Replica> pipelines;
+  std::vector<schedule::StageTime> stages;
+  int micro_batch_size = 1;
+  double sync_seconds = 0;
 };
 
 // V is the newest 16 scrapes. A link without traffic in a scrape has its newest rate known by then,
 // else its first. Fewer than 4 scrapes, or a link without any rate: unknown.
 LinkView view_links(const Input& input);
 
-// Vectors that differ by less than a factor of 1.2 on every link are one, at their mean.
+// What one costing may simulate. A step of few ops leaves everything as it is; with more ops a step
+// fewer plans, link times and bins are looked at, so that a tick takes some 10 ms for any job.
+struct Effort {
+  bool all = true;        // no limit; else no search for caps, and the median only
+  std::size_t bins = 16;  // of V
+  std::size_t plans = 0;  // besides the current one, the most promising by a closed form
+};
+Effort effort_of(const LinkView& view, const Size& size);
+
+// Vectors that differ by less than a factor of 1.2 on every link are one, at their mean; the factor
+// grows until there are at most `most`.
 struct Bin {
   double weight = 0;            // of all vectors
   std::vector<double> seconds;  // per link
 };
-std::vector<Bin> bins_of(const LinkView& view);
+std::vector<Bin> bins_of(const LinkView& view, std::size_t most = 16);
 
 // The sizes the job may run with: the current one first.
 std::vector<Size> sizes_of(const Input& input);
 
 // The pipeline of one replica with links of these times (per link of the view, current size),
-// scaled to a size.
+// scaled to a size; stages of a replica keep their ratio to the slowest.
 schedule::PipelineModel model_of(const Size& size, const LinkView& view,
                                  const std::vector<double>& seconds, int replica);
 
@@ -45,7 +60,8 @@ class Coster {
  public:
   Coster(const LinkView& view, std::vector<Bin> bins) : view_(view), bins_(std::move(bins)) {}
 
-  // Mean over V of the simulated step, seconds, before kappa; replicas wait for the slowest.
+  // Mean over V of the simulated step, seconds, before kappa; replicas wait for the slowest, and
+  // then their gradients pass.
   double mean_step(const schedule::Schedule& schedule, const Size& size);
   // One step with links of these times.
   double step(const schedule::Schedule& schedule, const Size& size,

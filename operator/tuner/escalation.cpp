@@ -10,6 +10,7 @@ namespace {
 
 constexpr double kBoundShare = 0.9;        // scheduling.md 5.5
 constexpr double kLeastFreeMemory = 0.02;  // scheduling.md 5.3
+constexpr std::int64_t kGuardSteps = 3;    // a switch, and a whole step with the new caps
 constexpr double kMedian = 0.5;
 
 // Seconds of one transfer of every link at its baseline; empty = some baseline is unknown.
@@ -66,10 +67,17 @@ void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& s
   state.loss_seconds = std::max(0.0, state.loss_seconds + static_cast<double>(steps) * lost);
 }
 
+bool memory_is_short(const std::vector<double>& free_memory) {
+  return std::ranges::any_of(free_memory,
+                             [](double part) { return part >= 0 && part < kLeastFreeMemory; });
+}
+
 std::optional<Costed> memory_alarm(const Input& input, State& state) {
   schedule::Schedule schedule = input.current;
   const std::size_t stages = schedule.caps.size();
   if (input.free_memory.size() != stages) return std::nullopt;
+  // What was free before the last alarm's caps were in force says nothing about them.
+  if (input.step < state.guarded_step + kGuardSteps) return std::nullopt;
   state.guarded_samples.resize(stages, input.micro_batches * schedule.micro_batch_size);
   bool lowered = false;
   for (std::size_t s = 0; s < stages; ++s) {
@@ -84,6 +92,7 @@ std::optional<Costed> memory_alarm(const Input& input, State& state) {
     if (s > 0) cap = std::min(cap, schedule.caps[s - 1]);
   }
   if (!lowered) return std::nullopt;
+  state.guarded_step = input.step;
   schedule.k = schedule::k_of_caps(schedule.caps);
   schedule.dispatch = schedule::dispatch_in_force(schedule.caps, input.settings.dispatch);
   return Costed{.schedule = schedule,

@@ -85,6 +85,12 @@ std::string inputs_text(const Input& input, const State& state) {
   for (const schedule::StageTime& stage : input.stages) {
     result += text(" %ld/%ld", step(stage.forward), step(stage.backward));
   }
+  for (const Replica& replica : input.replicas) {
+    if (input.replicas.size() == 1) break;
+    result += text(" r%d", replica.micro_batches);
+    for (const schedule::StageTime& stage : replica.stages)
+      result += text(" %ld/%ld", step(stage.forward), step(stage.backward));
+  }
   for (const std::int64_t bytes : input.boundary_bytes) result += " b" + std::to_string(bytes);
   for (const int cap : input.cap_max) result += " c" + std::to_string(cap);
   for (const Size& size : input.other_sizes) {
@@ -175,6 +181,18 @@ std::string reason_to_wait(const Input& input, const State& state) {
   return {};
 }
 
+// Counters average over seconds, so bursts shorter than a step are missing from V: the current plan
+// then takes longer than predicted. How far from the mean towards links twice as slow (its reserve)
+// that is, 0..1/2; 0 = it took as long as predicted, or slower links would hardly change it.
+double hidden_bursts(double kappa, double current_seconds, double reserve) {
+  constexpr double kTells = 1.03;  // reserve over time
+  constexpr double kSure = 1.01;   // measured over predicted
+  constexpr double kMost = 0.5;
+  const double predicted = current_seconds / kappa;
+  if (kappa <= kSure || reserve / kappa <= kTells * predicted) return 0;
+  return std::min(kMost, (current_seconds - kSure * predicted) / (reserve / kappa - predicted));
+}
+
 std::vector<Costed> cost_all(const Input& input, const LinkView& view, const State& state,
                              double current_seconds, Coster& coster) {
   const std::vector<Size> sizes = sizes_of(input);
@@ -184,13 +202,30 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
     return !same_order(plan.schedule, input.current) &&
            state.quarantine.contains(describe(plan.schedule));
   });
+  if (const Effort effort = effort_of(view, sizes.front()); !effort.all) {
+    keep_promising(plans, view, sizes, effort.plans);
+  }
   drop_dominated(plans, view, sizes, state, coster);
+  // All plans are costed at the same point between the mean and slower links: one that hides more
+  // loses less there. What that does not explain is common to all.
+  const double kappa_now = kappa_of(state, current_size, current_size);
+  const double hidden = hidden_bursts(kappa_now, current_seconds, plans.front().reserve);
+  const auto at_point = [&](double seconds, double reserve) {
+    return seconds + hidden * std::max(0.0, reserve - seconds);
+  };
+  const double common =
+      current_seconds / at_point(current_seconds / kappa_now, plans.front().reserve / kappa_now);
   std::vector<Costed> costed;
   for (auto& [schedule, size, reserve] : plans) {
-    const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
-    const double seconds = same_order(schedule, input.current)
-                               ? current_seconds
-                               : kappa * coster.mean_step(schedule, sizes[size]);
+    double seconds = current_seconds;
+    if (!same_order(schedule, input.current)) {
+      const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
+      const double predicted = coster.mean_step(schedule, sizes[size]);
+      const bool own = schedule.micro_batch_size != current_size &&
+                       state.kappa.contains(schedule.micro_batch_size);
+      seconds =
+          hidden > 0 && !own ? common * at_point(predicted, reserve / kappa) : kappa * predicted;
+    }
     std::string name = describe(schedule);
     costed.push_back({.schedule = std::move(schedule),
                       .seconds = seconds,
@@ -267,7 +302,7 @@ bool nothing_moved(const LinkView& view, const State& state, const std::string& 
 }
 
 void evaluate(const Input& input, const LinkView& view, Decision& decision, State& state) {
-  Coster coster(view, bins_of(view));
+  Coster coster(view, bins_of(view, effort_of(view, sizes_of(input).front()).bins));
   decision.escalation.link_bound = bound_links(input, view);
   sum_loss(input, view, coster, state);
   decision.escalation.loss_seconds = state.loss_seconds;

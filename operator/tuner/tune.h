@@ -35,11 +35,19 @@ struct Settings {
   schedule::Dispatch dispatch = schedule::Dispatch::kHint;
 };
 
+// One of several replicas that step together.
+struct Replica {
+  int micro_batches = 1;                    // its share
+  std::vector<schedule::StageTime> stages;  // f, b of one micro-batch on its devices
+};
+// The longest time of each stage.
+std::vector<schedule::StageTime> slowest_stages(const std::vector<Replica>& replicas);
+
 // The job with one micro-batch size.
 struct Size {
   int micro_batch_size = 1;                  // samples
-  int micro_batches = 1;                     // M of a replica
-  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch
+  int micro_batches = 1;                     // M of the replica that has fewest
+  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch, of the slowest replica
   std::vector<std::int64_t> boundary_bytes;  // of one micro-batch, S-1
   std::vector<int> cap_max;                  // by memory, per stage; empty = no limit
 };
@@ -47,9 +55,11 @@ struct Size {
 // Everything about the job now.
 struct Input {
   schedule::Schedule current;
-  std::uint32_t revision = 0;  // of the applied plan
-  int micro_batches = 1;
-  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch
+  std::uint32_t revision = 0;                // of the applied plan
+  int micro_batches = 1;                     // of the replica that has fewest
+  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch, of the slowest replica
+  std::vector<Replica> replicas;             // empty: all alike, those that `rates` names
+  double sync_seconds = 0;                   // of a step, after the slowest replica has ended
   std::vector<std::int64_t> boundary_bytes;  // of one micro-batch, S-1
   std::vector<int> cap_max;                  // by memory, per stage; empty = no limit
   estimator::RateVectors rates;              // the newest 16 are used
@@ -77,11 +87,12 @@ struct State {
   double costed_step = 0;                             // of the current plan then, before kappa
   std::int64_t evaluated_step = -1'000'000;           // of the last evaluation
   std::optional<SystemTime> evaluated_scrape;         // the newest it saw
-  std::vector<int> guarded_samples;  // most samples in flight per stage after a memory alarm
-  double loss_seconds = 0;           // since the last action of regroup or replace
-  std::int64_t loss_step = -1;       // up to which it is summed
-  std::string baseline_inputs;       // of baseline_step
-  double baseline_step = 0;          // the current plan at the links' baselines, before kappa
+  std::vector<int> guarded_samples;        // most samples in flight per stage after a memory alarm
+  std::int64_t guarded_step = -1'000'000;  // of the last one
+  double loss_seconds = 0;                 // since the last action of regroup or replace
+  std::int64_t loss_step = -1;             // up to which it is summed
+  std::string baseline_inputs;             // of baseline_step
+  double baseline_step = 0;                // the current plan at the links' baselines, before kappa
 };
 
 struct Costed {
@@ -126,6 +137,10 @@ Tuned tune(const Input& input, const State& state);
 // State::quarantine. A plan that a rank refused goes in there with the largest step until members
 // change (scheduling.md 5.3).
 std::string describe(const schedule::Schedule& schedule);
+
+// A device with less than 2 % of its memory free: tune() lowers the caps of its stage at once,
+// whatever else is known.
+bool memory_is_short(const std::vector<double>& free_memory);
 
 // After an action of regroup or replace: the loss starts again.
 void acted(State& state);

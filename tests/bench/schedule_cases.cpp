@@ -21,13 +21,17 @@ std::string text(double value) {
   return buffer;
 }
 
-std::string rate(double milliseconds) {
-  return std::to_string(static_cast<std::int64_t>(kMessageBytes / milliseconds * 1e3)) + "B";
+std::string rate(const Case& one, double milliseconds) {
+  return std::to_string(static_cast<std::int64_t>(one.message_bytes() / milliseconds * 1e3)) + "B";
 }
 
 void add(std::vector<Case>& cases, const char* experiment, std::array<double, 3> c,
-         const std::vector<const char*>& plans, bool bursts = false) {
-  for (const char* plan : plans) cases.push_back({experiment, plan, c, bursts});
+         const std::vector<const char*>& plans, bool bursts = false,
+         std::optional<int> window = std::nullopt) {
+  for (const char* plan : plans) {
+    cases.push_back(
+        {.experiment = experiment, .plan = plan, .c = c, .bursts = bursts, .window = window});
+  }
 }
 
 std::vector<Case> all_cases() {
@@ -40,7 +44,15 @@ std::vector<Case> all_cases() {
   add(cases, "e3", {2.5, 25, 2.5}, {"1F1B", "k2", "k4", "slack3", "hk2", "hintlean"});
   add(cases, "e3b", {2.5, 2.5, 25}, {"1F1B", "k2", "k4", "slack3", "hk2", "hintlean"});
   add(cases, "e3c", {2.5, 40, 2.5}, {"1F1B", "k2", "k4", "slack3", "hk2", "hintlean"});
+  for (const int window : {0, 1, 2}) {
+    add(cases, "e4", {20, 20, 20}, {"1F1B", "k4", "slack3"}, false, window);
+  }
+  add(cases, "e4", {20, 20, 20}, {"1F1B", "k4", "slack3"});
   add(cases, "e7", {5, 5, 5}, {"1F1B", "k2", "k4", "hint3"}, true);
+  // Beside torch.distributed.pipelining, which has the first two.
+  for (const double c : {0.0, 5.0, 10.0, 20.0}) {
+    add(cases, "peer", {c, c, c}, {"1F1B", "GPipe", "k2", "hint3"});
+  }
   return cases;
 }
 
@@ -49,14 +61,19 @@ std::vector<Case> all_cases() {
 std::string Case::links() const {
   std::string result = "c=" + text(c[0]);
   if (c[0] != c[1] || c[1] != c[2]) result += "," + text(c[1]) + "," + text(c[2]);
+  if (window) result += " window=" + std::to_string(*window);
   return bursts ? result + " bursts" : result;
+}
+
+double Case::message_bytes() const {
+  return kMessageBytes / 64 * tokens;
 }
 
 std::vector<Case> cases_of(const std::string& experiment) {
   std::vector<Case> cases = all_cases();
-  if (experiment != "all") {
-    std::erase_if(cases, [&](const Case& one) { return one.experiment != experiment; });
-  }
+  std::erase_if(cases, [&](const Case& one) {
+    return experiment == "all" ? one.experiment == "peer" : one.experiment != experiment;
+  });
   return cases;
 }
 
@@ -76,6 +93,11 @@ schedule::PipelineModel model_of(const Case& one) {
   schedule::PipelineModel model = schedule::test::model_of(std::vector<double>(kStages, kForward),
                                                            std::vector<double>(kStages, kBackward),
                                                            {one.c.begin(), one.c.end()});
+  model.window = one.window;
+  for (std::size_t link = 0; one.measured && link < one.c.size(); ++link) {
+    model.forward[link].transfer = schedule::test::units((*one.measured)[link][0]);
+    model.backward[link].transfer = schedule::test::units((*one.measured)[link][1]);
+  }
   for (int b = 0; one.bursts && b + 1 < kStages; ++b) {
     const auto link = static_cast<std::size_t>(b);
     model.forward[link].trace = burst_trace(b);
@@ -85,13 +107,18 @@ schedule::PipelineModel model_of(const Case& one) {
 }
 
 std::vector<double> simulated(const Case& one, int steps) {
+  Case planned = one;
+  planned.measured.reset();  // the plan that runs was made for the wanted times
+  const schedule::Schedule plan =
+      schedule::test::schedule_named(one.plan, kMicroBatches, model_of(planned));
   schedule::PipelineModel model = model_of(one);
-  if (!one.bursts) return {schedule::test::step_named(one.plan, kMicroBatches, model)};
+  const auto step = [&] { return schedule::simulate(plan, kMicroBatches, model)->step; };
+  if (!one.bursts) return {1e3 * to_seconds(step())};
   std::vector<double> times;
-  for (int step = 0; step < kWarmUp + steps; ++step) {
-    const double time = schedule::test::step_named(one.plan, kMicroBatches, model);
-    model.start += schedule::test::units(time);
-    if (step >= kWarmUp) times.push_back(time);
+  for (int i = 0; i < kWarmUp + steps; ++i) {
+    const std::chrono::nanoseconds time = step();
+    model.start += time;
+    if (i >= kWarmUp) times.push_back(1e3 * to_seconds(time));
   }
   return times;
 }
@@ -111,11 +138,11 @@ test::PlanText plan_text(const std::string& plan, const Case& one) {
 std::vector<std::string> pacing(const Case& one, int worker, const test::TempDir& folder) {
   const auto [least, most] = std::minmax_element(one.c.begin(), one.c.end());
   if (*most <= 0) return {};
-  std::vector<std::string> words = {"--pace-rate=" + rate(*most)};
+  std::vector<std::string> words = {"--pace-rate=" + rate(one, *most)};
   if (*least != *most) {
     const auto slow = most - one.c.begin();
     words.push_back("--pace-link=" + std::to_string(slow) + "-" + std::to_string(slow + 1));
-    if (*least > 0) words.push_back("--pace-other-rate=" + rate(*least));
+    if (*least > 0) words.push_back("--pace-other-rate=" + rate(one, *least));
   }
   if (one.bursts) {
     std::string lines;
@@ -128,9 +155,9 @@ std::vector<std::string> pacing(const Case& one, int worker, const test::TempDir
   return words;
 }
 
-std::vector<std::string> common_arguments(int steps, const std::string& profile_file) {
+std::vector<std::string> common_arguments(int steps, const std::string& profile_file, int tokens) {
   return {"--model=mlp",
-          "--seq=64",
+          "--seq=" + std::to_string(tokens),
           "--vocab=32",
           "--steps=" + std::to_string(steps),
           "--emulate-device=bench",

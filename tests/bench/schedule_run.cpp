@@ -2,6 +2,7 @@
 #include "tests/bench/schedule_run.h"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <numeric>
 
@@ -10,6 +11,28 @@ namespace {
 
 constexpr double kMostSpread = 1.03;         // p90/p10 of equal steps
 constexpr int kMostLateMicroseconds = 1000;  // p99
+
+LinkTimes transfers_of(test::Workers& workers, const std::vector<test::Host>& hosts, double bytes) {
+  std::array<std::string, kStages> pages;
+  for (int i = 0; i < kStages; ++i) {
+    const int port = workers[i].logged("metrics_port").value_or(0);
+    const auto at = static_cast<std::size_t>(i);
+    pages[at] = hosts.empty() ? test::scrape(port) : test::scrape(port, hosts[at].address);
+  }
+  LinkTimes result{};
+  for (std::size_t link = 0; link < result.size(); ++link) {
+    const std::string label =
+        "link=\"" + std::to_string(link) + "-" + std::to_string(link + 1) + "\"";
+    for (std::size_t way = 0; way < 2; ++way) {
+      const std::string& page = pages[link + way];
+      const char* direction = way == 0 ? R"(dir="fwd")" : R"(dir="bwd")";
+      const auto sent = test::metric(page, {"weir_link_bytes_total{", label, direction});
+      const auto busy = test::metric(page, {"weir_link_busy_seconds_total{", label, direction});
+      if (sent && busy && *sent > 0) result[link][way] = 1e3 * *busy / *sent * bytes;
+    }
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -41,22 +64,37 @@ Measured summary(const test::Workers& workers, std::int64_t first, std::int64_t 
   return measured;
 }
 
-std::optional<Measured> measure(const Case& one, int steps, const std::string& profile_file) {
+std::optional<Measured> measure(const Case& one, int steps, const std::string& profile_file,
+                                const Namespaces* spaces) {
   const test::TempDir folder;
+  std::vector<test::Host> hosts;
+  if (spaces != nullptr) {
+    std::vector<double> seconds;
+    for (const double c : one.c) seconds.push_back(c / 1e3);
+    if (!spaces->limit(seconds, one.message_bytes())) return std::nullopt;
+    hosts = spaces->hosts();
+  }
   std::vector<std::vector<std::string>> extra;
-  for (int worker = 0; worker < kStages; ++worker) extra.push_back(pacing(one, worker, folder));
-  test::Workers workers(plan_text(one.plan, one), common_arguments(steps + kWarmUp, profile_file),
-                        extra);
-  if (!workers.reaches(0, kWarmUp)) return std::nullopt;
-  const std::string page = test::scrape(workers[0].logged("metrics_port").value_or(0));
-  const auto bytes = test::metric(page, {"weir_link_bytes_total", R"(dir="fwd")"});
-  const auto busy = test::metric(page, {"weir_link_busy_seconds_total", R"(dir="fwd")"});
+  for (int worker = 0; worker < kStages; ++worker) {
+    extra.push_back(spaces == nullptr ? pacing(one, worker, folder) : std::vector<std::string>());
+    if (one.window) {
+      extra.back().push_back("--emulate-send-window=" + std::to_string(*one.window));
+    }
+  }
+  test::Workers workers(plan_text(one.plan, one),
+                        common_arguments(steps + kWarmUp, profile_file, one.tokens), extra, 0,
+                        hosts);
+  if (!workers.reaches(0, kWarmUp + steps / 2)) return std::nullopt;
+  const LinkTimes transfers = transfers_of(workers, hosts, one.message_bytes());
+  const std::string page =
+      hosts.empty() ? test::scrape(workers[0].logged("metrics_port").value_or(0))
+                    : test::scrape(workers[0].logged("metrics_port").value_or(0), hosts[0].address);
   const auto peak = test::metric(page, {"weir_inflight_peak"});
   for (int i = 0; i < kStages; ++i) {
     if (workers[i].wait(std::chrono::milliseconds(steps * 10000)) != 0) return std::nullopt;
   }
   Measured measured = summary(workers, kWarmUp, kWarmUp + steps);
-  if (bytes && busy && *bytes > 0) measured.transfer = 1e3 * *busy / *bytes * kMessageBytes;
+  measured.transfers = transfers;
   measured.in_flight_peak = static_cast<int>(peak.value_or(0));
   return measured;
 }

@@ -112,13 +112,15 @@ build_image() { # prints the name of the image
 source_key() { # the files that reach the program
   (cd "$root" && find CMakeLists.txt CMakePresets.json "$@" -type f ! -name '*.md' -print0 | sort -z | xargs -0 sha256sum) | sha256sum | cut -c1-12
 }
+# of the last commit that reaches the programs: the same sources give the same image; "" outside of a repository
+revision() { git -C "$root" log -1 --format=%h -- CMakeLists.txt CMakePresets.json operator worker 2>/dev/null || true; }
 product_tar() { # PROGRAM FOLDER MAX-BYTES SOURCES...
   local program=$1 folder=$2 max=$3 tar size; shift 3
   tar=$images/$program-$(source_key "$@").tar
   [ -f "$tar" ] || {
     local build; build=$(build_image)
     mkdir -p "$cache/ccache"
-    step "image $program" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --volume "$cache/ccache:/root/.cache/ccache:rw" \
+    step "image $program" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --build-arg "REVISION=$(revision)" --volume "$cache/ccache:/root/.cache/ccache:rw" \
       -f "$root/$folder/Dockerfile" -t "localhost/$program:test" "$root"
     rm -f "$images/$program"-*.tar
     export_image "localhost/$program:test" "$tar"

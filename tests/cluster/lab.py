@@ -8,6 +8,8 @@ import ctypes
 import json
 import os
 import pathlib
+import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -131,14 +133,13 @@ def image_tag():
     return "test"
 
 
-def install_chart(*settings, replicas=1, scrape_interval="1s"):
-    """helm install of the chart in namespace weir-system, whose PodSecurity level is restricted."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace",
-                 "metadata": {"name": "weir-system", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
-    apply(namespace)
+def install_chart(*settings, replicas=1, scrape_interval="1s", namespace="weir-system"):
+    """helm install of the chart in a namespace whose PodSecurity level is restricted."""
+    apply({"apiVersion": "v1", "kind": "Namespace",
+           "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})
     values = [f"image.repository={OPERATOR_IMAGE}", f"image.tag={image_tag()}", "image.pullPolicy=Never", f"replicaCount={replicas}",
               "prometheus.url=http://prometheus.monitoring.svc:9090", f"prometheus.scrapeInterval={scrape_interval}", *settings]
-    helm("upgrade", "--install", "weir", ROOT / "helm" / "weir", "--namespace", "weir-system", "--wait",
+    helm("upgrade", "--install", "weir", ROOT / "helm" / "weir", "--namespace", namespace, "--wait",
          "--timeout", "120s", *[word for value in values for word in ("--set-string" if "podAnnotations" in value else "--set", value)])
 
 
@@ -215,7 +216,7 @@ def events(namespace, reason=None, name=None):
 
 
 def condition(thing, kind):
-    for entry in (thing or {}).get("status", {}).get("conditions", []):
+    for entry in (thing or {}).get("status", {}).get("conditions") or []:   # null in a new CRD
         if entry["type"] == kind:
             return entry
     return {"type": kind, "status": "absent", "reason": "", "message": ""}
@@ -252,13 +253,62 @@ def plan_document(namespace, thing):
     return json.loads(api(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"]["plan.json"]) if name else {}
 
 
+def signal_container(pod, name):
+    """A signal to the first process of a pod's first container: KILL, STOP, CONT."""
+    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    sh("ctr", "-a", STATE / pod["spec"]["nodeName"] / "c.sock", "-n", "k8s.io", "tasks", "kill", "-s", f"SIG{name}", container)
+
+
 def kill_container(node, pod):
     """SIGKILL to the first container of a pod, as a crash: no deletion, no grace. The pod ends as Failed with code 137."""
-    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
-    sh("ctr", "-a", STATE / node / "c.sock", "-n", "k8s.io", "tasks", "kill", "-s", "KILL", container)
+    check(pod["spec"]["nodeName"] == node, f"{pod['metadata']['name']} is on {pod['spec']['nodeName']}, not on {node}")
+    signal_container(pod, "KILL")
+
+
+def signal_kubelet(node, name):
+    """STOP: as if the kubelet hung; its node's heartbeats end, the containers go on. CONT wakes it."""
+    os.kill(int((STATE / "run" / f"kubelet-{node}.pid").read_text()), getattr(signal, f"SIG{name}"))
+
+
+def reported_step(namespace, name):
+    """The newest step by the workers' own word (the status follows up to 15 s later, and the operator may be away). 0: none answers."""
+    newest = 0
+    for pod in pods(namespace, f"weir.dev/job-name={name}"):
+        if pod["status"].get("phase") != "Running" or not pod["status"].get("podIP"):
+            continue
+        try:
+            newest = max([newest, *(v for n, _, v in scrape(pod["status"]["podIP"]) if n == "weir_step" and v == v)])
+        except (OSError, ValueError):
+            pass
+    return int(newest)
 
 
 # --- Prometheus -------------------------------------------------------------------------------------------------------
+
+def shared_claim(namespace, name, folder):
+    """A volume on this machine's disk, which all nodes have, and a claim for it; the folder is emptied."""
+    shutil.rmtree(folder, ignore_errors=True)   # an earlier run's jobs had the same names
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    size = {"storage": "1Gi"}
+    apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"{namespace}-{name}"},
+           "spec": {"capacity": size, "accessModes": ["ReadWriteMany"], "storageClassName": "", "hostPath": {"path": str(folder)},
+                    "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": namespace, "name": name}}})
+    apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
+           "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": f"{namespace}-{name}", "resources": {"requests": size}}},
+          namespace=namespace)
+
+
+def losses(folder, name):
+    """{step: loss} by the files that the workers of the job `name` wrote (--loss-log); the last stage knows the loss."""
+    found = {}
+    for path in folder.glob(f"{name}.*.json"):
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            if entry.get("loss") is not None:
+                found[entry["step"]] = entry["loss"]
+    return found
+
 
 def prometheus_address():
     running = [p for p in pods("monitoring", "app=prometheus") if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]]

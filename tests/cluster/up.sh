@@ -158,6 +158,7 @@ resolvConf: $d/resolv.conf
 evictionHard: {"nodefs.available": "1%", "memory.available": "100Mi", "imagefs.available": "1%"}
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 4s
+podLogsDir: $d/pod-logs
 containerRuntimeEndpoint: unix://$d/c.sock
 Y
   make_cgroups "$node"

@@ -274,6 +274,17 @@ TEST_F(Checkpoints, OfAnotherModelAreNotOverwritten) {
   EXPECT_EQ(step_folders(folder_), std::vector<std::string>{"step-0000000010"});
 }
 
+// As two PipelineJobs whose path is one folder, and as one that is deleted and applied again.
+TEST_F(Checkpoints, OfAnotherJobAreLeftAlone) {
+  ASSERT_EQ(alone(saving(10, {"--job-namespace=team", "--job-name=first"})), 0) << said_;
+
+  EXPECT_EQ(alone(saving(20, {"--job-namespace=team", "--job-name=second"})), kConfiguration);
+  EXPECT_NE(said_.find("step 10 of job team/first, this is team/second"), std::string::npos)
+      << said_;
+  EXPECT_EQ(alone(saving(20, {"--job-namespace=team", "--job-name=first"})), 0) << said_;
+  EXPECT_EQ(alone(saving(30)), 0) << "a worker started by hand: " << said_;
+}
+
 TEST_F(Checkpoints, AreNotWrittenAnewByARunThatHasNothingLeftToDo) {
   ASSERT_EQ(alone(saving(10)), 0) << said_;
 

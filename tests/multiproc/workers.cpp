@@ -47,9 +47,11 @@ bool poll(Condition condition, steady_clock::duration limit = kPatience) {
 
 }  // namespace
 
-Process::Process(const std::vector<std::string>& arguments, const std::string& error_file)
+Process::Process(const std::vector<std::string>& arguments, const std::string& error_file,
+                 const std::vector<std::string>& prefix)
     : error_file_(error_file) {
-  std::vector<std::string> words = {WEIR_WORKER};
+  std::vector<std::string> words = prefix;
+  words.emplace_back(WEIR_WORKER);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -59,7 +61,7 @@ Process::Process(const std::vector<std::string>& arguments, const std::string& e
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, error_file.c_str(),
                                    O_CREAT | O_TRUNC | O_WRONLY, 0600);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  if (posix_spawn(&pid_, WEIR_WORKER, &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+  if (posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
   posix_spawn_file_actions_destroy(&actions);
 }
 
@@ -112,11 +114,12 @@ std::string PlanText::json() const {
                          {"parent", revision - 1},
                          {"trigger", trigger},
                          {"state", state},
-                         {"microBatches", {micro_batches}}};
+                         {"microBatches", shares.empty() ? std::vector{micro_batches} : shares}};
   std::vector<int> limits = caps;
-  const int width = type == "GPipe" ? micro_batches : k;
+  const int most = shares.empty() ? micro_batches : *std::ranges::min_element(shares);
+  const int width = type == "GPipe" ? most : k;
   for (int s = 0; caps.empty() && s < stages; ++s) {
-    limits.push_back(type == "GPipe" ? micro_batches : std::min(micro_batches, k * (stages - s)));
+    limits.push_back(type == "GPipe" ? most : std::min(most, k * (stages - s)));
   }
   plan["schedule"] = {{"type", type},
                       {"dispatch", dispatch},
@@ -129,20 +132,23 @@ std::string PlanText::json() const {
                        : ranges[static_cast<std::size_t>(s)];
     plan["stages"].push_back({{"index", s}, {"layers", {range.first, range.second}}});
   }
-  for (int s = 0; first_worker >= 0 && s < stages; ++s) {
-    plan["ranks"].push_back({{"pod", "worker-" + std::to_string(first_worker + s)},
+  for (int i = 0; (first_worker >= 0 || !on.empty()) && i < stages * replicas(); ++i) {
+    const int worker = on.empty() ? first_worker + i : on[static_cast<std::size_t>(i)];
+    plan["ranks"].push_back({{"pod", "worker-" + std::to_string(worker)},
                              {"local", 0},
-                             {"replica", 0},
-                             {"stage", s}});
+                             {"replica", i / stages},
+                             {"stage", i % stages}});
   }
   return plan.dump();
 }
 
 Workers::Workers(const PlanText& plan, std::vector<std::string> common,
-                 const std::vector<std::vector<std::string>>& extra, int workers)
+                 const std::vector<std::vector<std::string>>& extra, int workers,
+                 std::vector<Host> hosts)
     : plan_file_((folder_.path() / "plan.json").string()),
       common_(std::move(common)),
-      workers_(workers > 0 ? workers : plan.stages) {
+      workers_(workers > 0 ? workers : plan.stages * plan.replicas()),
+      hosts_(std::move(hosts)) {
   write_plan(plan);
   for (int i = 0; i < workers_; ++i) {
     const auto index = static_cast<std::size_t>(i);
@@ -150,6 +156,10 @@ Workers::Workers(const PlanText& plan, std::vector<std::string> common,
         start(i, index < extra.size() ? extra[index] : std::vector<std::string>()));
     if (i == 0) control_port_ = processes_[0]->logged("control_port").value_or(0);
   }
+}
+
+Host Workers::host(int worker) const {
+  return hosts_.empty() ? Host{} : hosts_[static_cast<std::size_t>(worker)];
 }
 
 std::unique_ptr<Process> Workers::start(int index, const std::vector<std::string>& extra) {
@@ -160,11 +170,14 @@ std::unique_ptr<Process> Workers::start(int index, const std::vector<std::string
                 // A new coordinator is found where the old one was.
                 "--control-port=" + std::to_string(index == 0 ? control_port_ : 0), "--data-port=0",
                 "--metrics-port=0", "--step-report=0", "--loss-log=" + log_of(index)});
-  if (index > 0) words.push_back("--coordinator=127.0.0.1:" + std::to_string(control_port_));
+  if (!hosts_.empty()) words.push_back("--listen=" + host(index).address);
+  if (index > 0) {
+    words.push_back("--coordinator=" + host(0).address + ":" + std::to_string(control_port_));
+  }
   words.insert(words.end(), extra.begin(), extra.end());
   const std::string errors =
       "errors-" + std::to_string(index) + "-" + std::to_string(starts_++) + ".log";
-  return std::make_unique<Process>(words, (folder_.path() / errors).string());
+  return std::make_unique<Process>(words, (folder_.path() / errors).string(), host(index).prefix);
 }
 
 void Workers::restart(int index, const std::vector<std::string>& extra) {
@@ -176,6 +189,10 @@ void Workers::write_plan(const PlanText& plan) const {
   const std::string fresh = plan_file_ + ".new";
   std::ofstream(fresh, std::ios::binary) << plan.json();
   std::filesystem::rename(fresh, plan_file_);
+}
+
+void Workers::remove_plan() const {
+  std::filesystem::remove(plan_file_);
 }
 
 std::string Workers::log_of(int worker) const {
@@ -194,6 +211,7 @@ std::vector<LoggedStep> Workers::steps(int worker) const {
                                      ? entry["loss_hex"].get<std::string>()
                                      : std::string(),
                      .step_seconds = entry["step_seconds"],
+                     .iteration_seconds = entry["iteration_seconds"],
                      .lateness_us = entry.value("lateness_us", std::vector<int>()),
                      .overruns = entry.value("overruns", 0)});
   }
@@ -239,12 +257,12 @@ std::vector<std::string> losses_alone(const std::vector<std::string>& common, in
   return list;
 }
 
-std::string scrape(int port) {
+std::string scrape(int port, const std::string& from) {
   const int socket_fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  inet_pton(AF_INET, from.c_str(), &address.sin_addr);
   const timeval limit{.tv_sec = 30, .tv_usec = 0};
   setsockopt(socket_fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   std::string text;

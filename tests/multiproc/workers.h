@@ -21,7 +21,9 @@ constexpr auto kPatience = std::chrono::seconds(60);  // a machine full of other
 // One process; its standard error lies in a file.
 class Process {
  public:
-  Process(const std::vector<std::string>& arguments, const std::string& error_file);
+  // prefix: words before the program, for example {"ip", "netns", "exec", "a"}.
+  Process(const std::vector<std::string>& arguments, const std::string& error_file,
+          const std::vector<std::string>& prefix = {});
   ~Process();  // kills it
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -40,11 +42,18 @@ class Process {
   std::string error_file_;
 };
 
+// Where a worker runs.
+struct Host {
+  std::vector<std::string> prefix;  // of its command line
+  std::string address = "127.0.0.1";
+};
+
 struct LoggedStep {
   std::int64_t step = 0;
   std::uint32_t epoch = 0;
   std::string loss_hex;  // empty but on the last stage
   double step_seconds = 0;
+  double iteration_seconds = 0;
   std::vector<int> lateness_us;  // with emulated compute
   int overruns = 0;
 };
@@ -52,9 +61,12 @@ struct LoggedStep {
 struct PlanText {
   std::string type = "OneFOneB", dispatch = "Strict", trigger = "Initial", state = "Keep";
   int revision = 1, k = 1, stages = 2, micro_batches = 5, micro_batch_size = 2, layers = 8;
-  int first_worker = -1;  // stage s on worker first_worker + s; -1: left to the coordinator
-  std::vector<int> caps;  // empty: min(M, k (S - s)), GPipe M
+  int first_worker = -1;    // stage s on worker first_worker + s; -1: left to the coordinator
+  std::vector<int> on;      // or: the worker of each stage
+  std::vector<int> shares;  // micro-batches of each replica; empty: one replica with all
+  std::vector<int> caps;    // empty: min(M, k (S - s)), GPipe M
   std::vector<std::pair<int, int>> ranges;  // layers of each stage, inclusive; empty: equally many
+  int replicas() const { return shares.empty() ? 1 : static_cast<int>(shares.size()); }
   std::string json() const;
 };
 
@@ -64,11 +76,13 @@ class Workers {
   // One worker per stage, or `workers`. common: arguments of every worker, for example
   // {"--model=mlp", "--steps=5"}.
   Workers(const PlanText& plan, std::vector<std::string> common,
-          const std::vector<std::vector<std::string>>& extra = {}, int workers = 0);
+          const std::vector<std::vector<std::string>>& extra = {}, int workers = 0,
+          std::vector<Host> hosts = {});  // one per worker; empty: all on the loopback
 
   int count() const { return static_cast<int>(processes_.size()); }
   Process& operator[](int index) { return *processes_[static_cast<std::size_t>(index)]; }
   void write_plan(const PlanText& plan) const;  // atomically
+  void remove_plan() const;
   std::vector<LoggedStep> steps(int worker) const;
   bool reaches(int worker, std::int64_t steps) const;  // polls its loss log
   bool adopts(int worker, std::uint32_t epoch) const;
@@ -79,11 +93,13 @@ class Workers {
  private:
   std::unique_ptr<Process> start(int index, const std::vector<std::string>& extra);
   std::string log_of(int worker) const;
+  Host host(int worker) const;
 
   TempDir folder_;
   std::string plan_file_;
   std::vector<std::string> common_;
   int workers_, control_port_ = 0, starts_ = 0;
+  std::vector<Host> hosts_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
@@ -91,8 +107,8 @@ class Workers {
 std::vector<std::string> losses_alone(const std::vector<std::string>& common, int micro_batches);
 std::vector<std::string> losses(const std::vector<LoggedStep>& steps);
 
-// GET /metrics of a port on the loopback; empty when it does not answer.
-std::string scrape(int port);
+// GET /metrics of a port; empty when it does not answer.
+std::string scrape(int port, const std::string& address = "127.0.0.1");
 // Value of the first series whose name and labels contain all of `parts`.
 std::optional<double> metric(const std::string& text, const std::vector<std::string>& parts);
 

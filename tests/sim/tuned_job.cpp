@@ -88,6 +88,11 @@ double TunedJob::mean(std::size_t first, std::size_t end) const {
          static_cast<double>(end - first);
 }
 
+double TunedJob::least_free() const {
+  if (job_.real_samples <= 0) return 1;
+  return 1 - current_.caps.front() * current_.micro_batch_size / job_.real_samples;
+}
+
 void TunedJob::one_step() {
   model_.start = from_seconds(time_);
   const auto timeline = schedule::simulate(current_, micro_batches_, model_);
@@ -159,10 +164,15 @@ void TunedJob::evaluate() {
   input.measured_step_seconds = mean(steps_.size() - recent, steps_.size());
   input.now = at(time_);
   input.settings = loop_.settings;
+  for (const int cap : current_.caps) {
+    input.free_memory.push_back(
+        job_.real_samples > 0 ? 1 - cap * current_.micro_batch_size / job_.real_samples : -1);
+  }
   tuner::Tuned tuned = tuner::tune(input, state_);
   state_ = std::move(tuned.state);
   if (!tuned.decision.candidates.empty()) ++evaluations_;
   if (!tuned.decision.change) return;
+  alarms_ += tuned.decision.memory_guard ? 1 : 0;
   const schedule::Schedule& next = tuned.decision.change->schedule;
   owed_ = next.micro_batch_size == current_.micro_batch_size ? kOrderChange : kSizeChange;
   current_ = next;

@@ -22,8 +22,10 @@ struct Job {
   int stages = 4;
   int samples = 64;                 // a step
   int samples_in_flight = 1 << 20;  // memory, per stage
-  double forward = 0.004;           // seconds per sample
-  double overhead = 0.5;            // samples
+  // What a device really holds, where that is not what the plans count with; 0 = it never runs out.
+  double real_samples = 0;
+  double forward = 0.004;  // seconds per sample
+  double overhead = 0.5;   // samples
   double backward_ratio = 2;
   std::vector<double> transfer;             // seconds per sample and boundary
   std::vector<schedule::RateTrace> shares;  // per boundary, both directions; empty = free
@@ -64,6 +66,8 @@ class TunedJob {
   const std::vector<Switch>& switches() const { return switches_; }
   const schedule::Schedule& current() const { return current_; }
   int evaluations() const { return evaluations_; }  // that costed plans
+  int alarms() const { return alarms_; }            // changes for want of memory
+  double least_free() const;                        // part of a device now
 
  private:
   struct Transfer {
@@ -84,7 +88,7 @@ class TunedJob {
   estimator::LinkModelState links_;
   tuner::State state_;
   double time_ = 0, next_scrape_ = 0, next_tick_ = 0, owed_ = 0;
-  int evaluations_ = 0;
+  int evaluations_ = 0, alarms_ = 0;
   std::vector<double> steps_;
   std::vector<Switch> switches_;
 };

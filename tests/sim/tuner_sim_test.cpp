@@ -128,9 +128,7 @@ void expect_little_regret(double mean_burst_steps, double seconds, int seeds) {
         schedule::name(dispatch), mean_burst_steps, regret.tuned / regret.baseline,
         regret.best / regret.baseline, regret.percent(), regret.switches_per_100,
         regret.last_plan.c_str(), regret.best_plan.c_str());
-    // Bursts far shorter than a step are averaged away by the counters before the tuner sees them.
-    EXPECT_LE(regret.percent(), mean_burst_steps < 0.5 ? 3.0 : 1.5)
-        << schedule::name(dispatch) << " " << mean_burst_steps;
+    EXPECT_LE(regret.percent(), 1.5) << schedule::name(dispatch) << " " << mean_burst_steps;
     EXPECT_LE(regret.switches_per_100, 2) << schedule::name(dispatch) << " " << mean_burst_steps;
     EXPECT_GT(regret.tuned / regret.baseline, 1.2);
   }
@@ -160,6 +158,28 @@ TEST(E8, TwoThousandQuietStepsSwitchNothing) {
       EXPECT_EQ(tuned.switches().size(), settled)
           << "seed " << seed << " c1 " << c1 << ": " << tuned.switches().back().text;
     }
+}
+
+// The profile says that 32 samples fit, a device holds hardly more: caps go down until 2 % are
+// free, and no later plan fills it again, whatever the links do.
+TEST(MemoryGuard, LowersCapsUntilThereIsRoomAndRemembers) {
+  for (int seed = 1; seed <= (full() ? 20 : 2); ++seed) {
+    Random random(static_cast<std::uint64_t>(seed));
+    Job job = sized_job(0.6);
+    job.real_samples = 32.2;
+    for (int b = 0; b < 3; ++b) job.shares.push_back(bursts(random, 0.08, 12, 0.5, 1500));
+    Loop loop = test_loop(schedule::Dispatch::kHint);
+    loop.rate_noise = 0.05;
+    TunedJob tuned(job, loop, kfkb(job, 2, 4), static_cast<std::uint64_t>(seed));  // 32 on stage 0
+    EXPECT_LT(tuned.least_free(), 0.02);
+    tuned.run(40);
+    EXPECT_GE(tuned.alarms(), 1) << "seed " << seed;
+    for (int step = 0; step < 200; ++step) {
+      tuned.run(1);
+      ASSERT_GE(tuned.least_free(), 0.02) << "seed " << seed << " step " << step;
+    }
+    EXPECT_LE(tuned.alarms(), 2) << "seed " << seed;
+  }
 }
 
 // Rare preemptions and dear small micro-batches: one plan is best all the time.

@@ -270,8 +270,9 @@ def write_kubeconfig(path, server, ca, token=None, token_file=None):
 class Operator:
     """A weir-operator process as the chart would run it, with ports of its own; its log lies in `folder`."""
 
-    def __init__(self, program, folder, kubeconfig, namespace, *arguments, pod="op"):
+    def __init__(self, program, folder, kubeconfig, namespace, *arguments, pod="op", environment=None):
         self.folder, self.namespace, self.pod = pathlib.Path(folder), namespace, pod
+        self.environment = {"POD_NAME": pod, "POD_IP": "127.0.0.1", "PATH": "/usr/bin:/bin", **(environment or {})}
         self.control, self.metrics_port, self.health = free_port(), free_port(), free_port()
         self.command = [str(program), "run", f"--kubeconfig={kubeconfig}", f"--namespace={namespace}",
                         f"--control-port={self.control}", f"--metrics-port={self.metrics_port}", f"--health-port={self.health}",
@@ -280,9 +281,8 @@ class Operator:
         self.process = None
 
     def start(self):
-        environment = {"POD_NAME": self.pod, "POD_IP": "127.0.0.1", "PATH": "/usr/bin:/bin"}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment)
         return self
 
     def wait_ready(self, limit=60):

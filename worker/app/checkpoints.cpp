@@ -14,11 +14,12 @@ namespace {
 
 constexpr const char* kRoom = "checkpoint";
 
-checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order,
+checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order, const std::string& job,
                                  const stage::Model& model) {
   const stage::ModelOptions& o = model.options;
   checkpoint::Manifest manifest{.step = order.checkpoint.step,
                                 .samples = order.checkpoint.samples,
+                                .job = job,
                                 .model = o.name,
                                 .digest = model.digest,
                                 .seed = o.seed,
@@ -40,6 +41,19 @@ checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order,
 
 Failure wrong_folder(const Error& error) {
   return {Exit::kConfiguration, "--checkpoint-dir: " + error.message};
+}
+
+// Of this folder by this worker's options; nothing is wrong: "".
+std::string refusal(const checkpoint::Manifest& found, const std::string& job,
+                    const std::string& digest) {
+  const std::string step = " holds step " + std::to_string(found.step) + " of ";
+  if (!job.empty() && !found.job.empty() && found.job != job) {
+    return step + "job " + found.job + ", this is " + job + ": give it a folder of its own; " +
+           "--init-from takes the other job's parameters";
+  }
+  if (found.digest == digest) return "";
+  return step + "another model or other options of training (" + found.model +
+         "); --init-from takes its parameters";
 }
 
 }  // namespace
@@ -84,7 +98,7 @@ Status Checkpoints::load(stage::Stage& stage, std::int64_t step) const {
 void Checkpoints::commit(const coordinator::CheckpointOrder& order,
                          std::function<void(std::string error)> done) {
   const bool taken = writer_.post([this, order, done] {
-    const Status status = checkpoint::commit(disk_, folder_, manifest_of(order, model_));
+    const Status status = checkpoint::commit(disk_, folder_, manifest_of(order, job_, model_));
     if (!status) return done(status.error().message);
     const Status removed = checkpoint::remove_others(disk_, folder_, order.keep, -1);
     if (!removed) log_warn(kRoom, "old ones stay", {{"reason", removed.error().message}});
@@ -107,11 +121,9 @@ std::optional<Failure> find_checkpoints(State& state) {
     log_warn(kRoom, "damaged", {{"folder", folder}, {"reason", one}});
   }
   for (const checkpoint::Manifest& manifest : found->whole) {
-    if (manifest.digest != state.model->digest) {
-      return Failure{Exit::kConfiguration,
-                     "--checkpoint-dir: " + folder + " holds step " +
-                         std::to_string(manifest.step) + " of another model or other options of " +
-                         "training (" + manifest.model + "); --init-from takes its parameters"};
+    const std::string wrong = refusal(manifest, state.options.owner(), state.model->digest);
+    if (!wrong.empty()) {
+      return Failure{Exit::kConfiguration, "--checkpoint-dir: " + folder + wrong};
     }
     state.found_checkpoints.push_back({.step = manifest.step, .samples = manifest.samples});
   }

@@ -23,9 +23,9 @@ class Checkpoints {
   using Send = std::function<void(const protocol::Message&)>;
   using Written = std::function<void(std::chrono::nanoseconds)>;
 
-  // model outlives this object.
-  Checkpoints(std::string folder, const stage::Model& model)
-      : folder_(std::move(folder)), model_(model) {}
+  // job: whose checkpoints these are, "" = nobody's. model outlives this object.
+  Checkpoints(std::string folder, std::string job, const stage::Model& model)
+      : folder_(std::move(folder)), job_(std::move(job)), model_(model) {}
 
   // Whom SAVED goes to; empty: nobody any more. Any thread.
   void tell(Send send);
@@ -42,7 +42,7 @@ class Checkpoints {
  private:
   void say(const protocol::Message& message);
 
-  const std::string folder_;
+  const std::string folder_, job_;
   const stage::Model& model_;
   std::mutex send_mutex_;  // guards send_
   Send send_;
@@ -51,8 +51,8 @@ class Checkpoints {
 };
 
 // Worker 0, before it coordinates: makes the folder, finds what is there, removes what killed saves
-// have left. Exit code 2 for a folder that cannot be used or is of another model, 83 when there are
-// checkpoints but no whole one.
+// have left. Exit code 2 for a folder that cannot be used or is of another job or model, 83 when
+// there are checkpoints but no whole one.
 std::optional<Failure> find_checkpoints(State& state);
 
 }  // namespace weir::app

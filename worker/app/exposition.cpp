@@ -115,14 +115,26 @@ void add_stage(Builder& out, const Statistics& s) {
   out.add(s.wait_forward_seconds, {{"stage", stage}, {"cause", "wait_fwd"}});
   out.add(s.wait_backward_seconds, {{"stage", stage}, {"cause", "wait_bwd"}});
   out.add(s.credit_seconds, {{"stage", stage}, {"cause", "credit"}});
-  out.add(0, {{"stage", stage}, {"cause", "sync"}});
+  out.add(s.sync_seconds, {{"stage", stage}, {"cause", "sync"}});
   out.gauge("weir_inflight_peak", "most micro-batches that were in flight", s.in_flight_peak,
             {{"stage", stage}});
   out.gauge("weir_activation_bytes_peak", "most bytes kept from forward to backward",
             static_cast<double>(s.activation_bytes_peak), {{"stage", stage}});
   if (s.stage == 0) {
     out.counter("weir_replica_step_seconds_total", "time of all steps, less waiting for replicas",
-                s.iteration.sum, {{"replica", std::to_string(s.replica)}});
+                s.iteration.sum - s.sync_seconds, {{"replica", std::to_string(s.replica)}});
+  }
+}
+
+void add_sync(Builder& out, const Statistics& s) {
+  const Labels exact{{"kind", "exact"}};
+  out.counter("weir_sync_wait_seconds_total", "waiting for the other replicas", s.sync_seconds,
+              exact);
+  out.counter("weir_sync_rounds_total", "steps done together with the other replicas",
+              static_cast<double>(s.sync_rounds), exact);
+  if (s.sync_bytes_per_second > 0) {
+    out.gauge("weir_sync_bus_bandwidth", "bytes sent to other replicas while all were there",
+              s.sync_bytes_per_second, {{"replica", std::to_string(s.replica)}});
   }
 }
 
@@ -173,10 +185,17 @@ const char* direction_name(transport::Channel channel) {
 }
 
 std::vector<Family> worker_families(const WorkerLabels& labels, const Statistics& statistics,
-                                    const std::vector<transport::LinkReport>& links) {
+                                    const std::vector<transport::LinkReport>& links,
+                                    std::int64_t memory_free) {
   Builder out(labels);
   add_process(out, labels, statistics);
   if (statistics.stage >= 0) add_stage(out, statistics);
+  if (statistics.stage >= 0) add_sync(out, statistics);
+  if (statistics.stage >= 0 && memory_free >= 0) {
+    out.gauge("weir_gpu_free_bytes",
+              "memory of the device, of a CPU that of the container, not used",
+              static_cast<double>(memory_free), {{"stage", std::to_string(statistics.stage)}});
+  }
   add_links(out, links);
   if (labels.emulated) add_emulation(out, statistics);
   return out.take();

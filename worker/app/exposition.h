@@ -20,7 +20,8 @@ struct WorkerLabels {
 
 std::vector<telemetry::Family> worker_families(const WorkerLabels& labels,
                                                const engine::Statistics& statistics,
-                                               const std::vector<transport::LinkReport>& links);
+                                               const std::vector<transport::LinkReport>& links,
+                                               std::int64_t memory_free = -1);  // < 0: unknown
 
 // "1-2" of boundary 1; "fwd" or "bwd".
 std::string link_name(int boundary);

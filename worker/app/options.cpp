@@ -168,6 +168,10 @@ void add_emulation(CLI::App& app, Options& o, Raw& raw) {
   app.add_option("--emulate-device", o.emulate_device, "device class of that profile")
       ->envname("WEIR_EMULATE_DEVICE")
       ->group(group);
+  app.add_option("--emulate-send-window", o.emulate_send_window,
+                 "sends hold up compute while more than this many are on their way")
+      ->check(CLI::Range(0, 65535))
+      ->group(group);
   app.add_option("--pace-rate", raw.pace_rate, "limits links that this worker sends on, as 40Mbit")
       ->group(group);
   app.add_option("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate")

@@ -39,6 +39,7 @@ struct Options {
 
   std::string device;  // "cpu", "cuda", "cuda:N"; not given: kDefaultDevice, emulated "cpu"
   std::string emulate_profile, emulate_device;
+  std::optional<int> emulate_send_window;  // sends block with more than so many on their way
   double pace_bytes_per_second = 0;        // 0 = unlimited
   double pace_other_bytes_per_second = 0;  // of links but the paced one; 0 = unlimited
   std::string pace_trace;
@@ -72,6 +73,11 @@ struct Options {
   bool plans_itself() const { return standalone() && plan_file.empty(); }
   // A worker alone that saves coordinates itself.
   bool needs_peers() const { return !plans_itself() || saves(); }
+  // Whose checkpoints this worker writes and goes on from; "" for one that was started by hand.
+  std::string owner() const {
+    const bool nobody = standalone() && job_name == Options().job_name;
+    return nobody ? "" : job_namespace + "/" + job_name;
+  }
   bool saves() const { return !checkpoint_dir.empty(); }
   bool measures() const { return !standalone() && profile_source == "Measure"; }
   bool emulated() const { return !emulate_profile.empty(); }

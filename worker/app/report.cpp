@@ -23,7 +23,8 @@ std::string number(const char* format, double value) {
 
 protocol::StageStatus status_of(const engine::StepRecord& record,
                                 const std::vector<transport::LinkReport>& links,
-                                std::int64_t memory_peak, std::int64_t memory_limit) {
+                                std::int64_t memory_peak, std::int64_t memory_limit,
+                                std::int64_t memory_free) {
   protocol::StageStatus status{.epoch = record.epoch,
                                .step = record.step + 1,
                                .replica = record.replica,
@@ -34,7 +35,8 @@ protocol::StageStatus status_of(const engine::StepRecord& record,
                                .idle_seconds = record.idle_seconds,
                                .samples = record.first_stage ? record.samples : 0,
                                .memory_peak_bytes = memory_peak,
-                               .memory_limit_bytes = memory_limit};
+                               .memory_limit_bytes = memory_limit,
+                               .memory_free_bytes = memory_free};
   for (const transport::LinkReport& link : links) {
     status.links.push_back({.replica = link.replica,
                             .link = link_name(link.boundary),

@@ -17,7 +17,8 @@ namespace weir::app {
 
 protocol::StageStatus status_of(const engine::StepRecord& record,
                                 const std::vector<transport::LinkReport>& links,
-                                std::int64_t memory_peak, std::int64_t memory_limit);
+                                std::int64_t memory_peak, std::int64_t memory_limit,
+                                std::int64_t memory_free);
 
 // One JSON object per line: {"step", "epoch", "stage", "loss", "loss_hex", "step_seconds",
 // "iteration_seconds", "in_flight_peak"} and with emulated compute "lateness_us", "overruns". loss

@@ -2,8 +2,10 @@
 // Start and end of a worker. How peers find each other: peers.cpp.
 #include "worker/app/steps.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "worker/app/blocking_sends.h"
 #include "worker/app/checkpoints.h"
 #include "worker/app/exposition.h"
 #include "worker/app/own_plan.h"
@@ -116,11 +118,25 @@ Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int l
   return stage::emulate(std::move(made), state.emulation->stage(first, last), state.lateness);
 }
 
+Result<std::unique_ptr<transport::Communicator>> connect_links(
+    State& state, const transport::Generation& generation,
+    std::chrono::steady_clock::time_point deadline, std::stop_token stop) {
+  WEIR_TRY(std::unique_ptr<transport::Communicator> links,
+           state.transport->connect(generation, deadline, std::move(stop)));
+  const std::optional<int> window = state.options.emulate_send_window;
+  if (links && window) return with_blocking_sends(std::move(links), *window);
+  return links;
+}
+
 void on_step(State& state, const engine::StepRecord& record) {
   if (state.loss_log) state.loss_log->write(record, state.options.emulated());
   if (state.agent) {
-    state.agent->send(status_of(record, state.engine->links(), state.device->bytes_peak(),
-                                state.device->memory_bytes()));
+    // What was free when the step used most.
+    device::Device& device = *state.device;
+    const std::int64_t free =
+        device.memory_free_bytes() + device.bytes_in_use() - device.take_recent_peak();
+    state.agent->send(status_of(record, state.engine->links(), device.bytes_peak(),
+                                device.memory_bytes(), std::max<std::int64_t>(0, free)));
   }
   const int every = state.options.step_report;
   if (every == 0 || (record.step + 1) % every != 0) return;
@@ -147,7 +163,8 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
     };
   }
   if (!state.options.saves()) return;
-  state.checkpoints = std::make_shared<Checkpoints>(state.options.checkpoint_dir, *state.model);
+  state.checkpoints = std::make_shared<Checkpoints>(state.options.checkpoint_dir,
+                                                    state.options.owner(), *state.model);
   parts.load = [&state](stage::Stage& stage, std::int64_t step) {
     return state.checkpoints->load(stage, step);
   };
@@ -174,10 +191,16 @@ Outcome make_engine(State& state) {
       .clock = state.clock,
       .connect =
           [&state](const transport::Generation& generation, auto deadline, std::stop_token stop) {
-            return state.transport->connect(generation, deadline, std::move(stop));
+            return connect_links(state, generation, deadline, std::move(stop));
           },
       .make_stage = [&state](int first, int last) { return build_stage(state, first, last); },
-      .lateness = state.lateness};
+      .connect_group =
+          [&state](const transport::GroupGeneration& generation, auto deadline,
+                   std::stop_token stop) {
+            return state.transport->connect_group(generation, deadline, std::move(stop));
+          },
+      .lateness = state.lateness,
+      .state = state.transport ? &state.transport->state() : nullptr};
   engine::Hooks hooks{
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
       .peer_lost =
@@ -185,6 +208,12 @@ Outcome make_engine(State& state) {
             if (!state.agent) return;
             state.agent->send(protocol::PeerLost{
                 .replica = replica, .stage = stage, .revision = revision, .reason = reason});
+          },
+      .moved =
+          [&state](std::uint32_t revision, std::int64_t bytes) {
+            if (state.agent) {
+              state.agent->send(protocol::Moved{.revision = revision, .bytes = bytes});
+            }
           }};
   add_checkpoints(state, parts, hooks);
   state.engine =
@@ -199,8 +228,9 @@ Outcome make_engine(State& state) {
                             .transport = "tcp",
                             .version = WEIR_VERSION,
                             .emulated = o.emulated()};
-  state.endpoint->collect([labels, engine = state.engine.get()] {
-    return worker_families(labels, engine->statistics(), engine->links());
+  state.endpoint->collect([labels, engine = state.engine.get(), device = state.device.get()] {
+    return worker_families(labels, engine->statistics(), engine->links(),
+                           device->memory_free_bytes());
   });
   return std::nullopt;
 }

@@ -56,6 +56,7 @@ Error wrong(const std::string& what) {
 Manifest read(const json& from) {
   Manifest manifest{.step = from.at("step").get<std::int64_t>(),
                     .samples = from.value("samples", std::int64_t{0}),
+                    .job = from.value("job", ""),
                     .model = from.value("model", ""),
                     .digest = from.at("digest").get<std::string>(),
                     .seed = from.value("seed", std::uint64_t{0}),
@@ -89,6 +90,7 @@ std::string encode(const Manifest& m) {
               {"revision", m.revision},
               {"incarnation", m.incarnation},
               {"files", files}};
+  if (!m.job.empty()) all["job"] = m.job;
   const json plan = json::parse(m.plan_json, nullptr, false);
   if (plan.is_object()) all["plan"] = plan;
   return all.dump(1) + "\n";

@@ -30,6 +30,7 @@ struct Optimizer {  // for people and other programs; the model's digest decides
 struct Manifest {
   std::int64_t step = 0;     // completed steps
   std::int64_t samples = 0;  // that were trained with; the next one is the position in the data
+  std::string job;  // "namespace/name", which goes on from it; "" = whoever names the folder
   std::string model, digest;
   std::uint64_t seed = 0;
   Optimizer optimizer;

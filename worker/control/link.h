@@ -17,7 +17,7 @@
 namespace weir::control {
 
 // A plan of 4096 ranks is 0.6 MB (api.md 8), a profile of 64 layers far less.
-constexpr std::size_t kMaxFrame = 4 * 1024 * 1024;
+constexpr std::size_t kMaxFrame = std::size_t{4} * 1024 * 1024;
 
 using SessionId = std::uint64_t;  // from 1, never used twice
 

@@ -95,6 +95,9 @@ void RankSession::committed(const protocol::Commit& message, bool new_generation
     current_ = std::move(prepared_->plan);
     incarnation_ = prepared_->incarnation;
     prepared_.reset();
+  } else if (prepared_->plan.state == schedule::StateMove::kMove) {
+    current_.reset();  // some layers of one cut, some of another
+    step_ = 0;
   }
   if (new_generation || !reason.empty()) {
     send_(protocol::ReadyState{.revision = revision, .error = reason, .step = step_});

@@ -235,6 +235,7 @@ class JobCoordinator final : public Coordinator {
            {"outcome", name(finished.outcome)},
            {"step", finished.step},
            {"pause_seconds", finished.pause_seconds},
+           {"moved_bytes", finished.moved_bytes},
            {"reason", finished.reason}});
       if (good) reporter_.forget_rates();
       last_switch_ = finished;

@@ -35,6 +35,10 @@ Effects PlanSwitch::on_message(int index, const protocol::Message& message, cons
     on_reject(index, *reject, members, now, effects);
   } else if (const auto* state = std::get_if<protocol::ReadyState>(&message)) {
     on_ready_state(index, *state, members, now, effects);
+  } else if (const auto* moved = std::get_if<protocol::Moved>(&message)) {
+    if (phase_ == Phase::kLoading && moved->revision == attempt_->plan.revision) {
+      attempt_->moved_bytes += moved->bytes;
+    }
   } else if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
     on_status(index, *status, members, now, effects);
   } else if (const auto* lost = std::get_if<protocol::PeerLost>(&message)) {
@@ -72,10 +76,11 @@ void PlanSwitch::on_ready_state(int index, const protocol::ReadyState& state,
   if (!state.error.empty()) {
     const auto* member = members.find(index);
     const auto* rank = rank_of(base(), member);
-    if (rank == nullptr) return;
+    const auto* source = phase_ == Phase::kLoading ? holder(member) : nullptr;
+    if (rank == nullptr && source == nullptr) return;
     generation_lost(-1,
-                    {.replica = rank->replica,
-                     .stage = rank->stage,
+                    {.replica = rank != nullptr ? rank->replica : source->replica,
+                     .stage = rank != nullptr ? rank->stage : source->stage,
                      .revision = state.revision,
                      .reason = member->member.pod + ": " + state.error},
                     members, now, effects);
@@ -149,7 +154,8 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
   }
   const bool committed = phase_ == Phase::kLoading || phase_ == Phase::kApplying;
   if (phase_ == Phase::kIdle || committed) {
-    if (of_base != nullptr && (committed || !broken_)) {
+    const bool source = phase_ == Phase::kLoading && holder(state) != nullptr;
+    if (source || (of_base != nullptr && (committed || !broken_))) {
       generation_lost(index, lost, members, now, effects);
     }
     return effects;
@@ -220,6 +226,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
   const Phase phase = std::exchange(phase_, Phase::kIdle);
   if (phase == Phase::kLoading) {
     to_ranks(*base_, protocol::Abort{base_->revision}, members, effects);
+    to_idle(protocol::Abort{base_->revision}, members, effects);  // they may hold layers for others
   } else {
     to_ranks(*base_, lost, members, effects, except);
   }
@@ -239,6 +246,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
 void PlanSwitch::rejoin(const Members& members, SteadyTime now, Effects& effects) {
   schedule::Plan again = *base_;
   again.state = schedule::StateMove::kKeep;  // as far as ranks still stand together
+  again.holders.clear();
   begin(again, true, members, now, effects);
 }
 
@@ -248,7 +256,8 @@ void PlanSwitch::report(protocol::Outcome outcome, const std::string& reason,
                               .outcome = outcome,
                               .step = attempt_->first_step.value_or(0),
                               .pause_seconds = attempt_->pause_seconds,
-                              .reason = reason});
+                              .reason = reason,
+                              .moved_bytes = attempt_->moved_bytes});
 }
 
 }  // namespace weir::coordinator

@@ -13,7 +13,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kStepsAhead = 2;  // at_step = highest reported step + 2, scheduling.md 6
 // READY_STATE, and the epoch in force: the default progress deadline, api.md 14
 constexpr auto kLoadTime = 1800s;
 
@@ -114,6 +113,11 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   attempt_->incarnation = next_incarnation(members);
   attempt_->new_generation =
       broken_ || control::starts_generation(base(), attempt_->plan, attempt_->incarnation);
+  const auto unmovable = find_holders(members);
+  if (!unmovable.empty()) {
+    give_up(protocol::Outcome::kRefused, unmovable, members, now, effects);
+    return;
+  }
   last_prepared_ = {attempt_->plan.revision, attempt_->incarnation};
   decide_state(members);
   phase_ = Phase::kPreparing;
@@ -149,16 +153,18 @@ int PlanSwitch::next_incarnation(const Members& members) const {
   return state_elsewhere && in_band_tier ? 1 : 0;
 }
 
-// Without a living generation "Keep" holds only where all ranks stand at the same step; else they
-// start again from the last checkpoint (none: step 0). So does a job whose processes are all new.
+// Without a living generation "Keep" (and "Move", to a coordinator that finds ranks) holds only
+// where all ranks stand at the same step; else they start again from the last checkpoint (none:
+// step 0). So does a job whose processes are all new.
 void PlanSwitch::decide_state(const Members& members) {
   Attempt& attempt = *attempt_;
   attempt.keeps_state = false;
-  if (attempt.plan.state == schedule::StateMove::kKeep && (broken_ || !base_)) {
+  if (attempt.plan.state != schedule::StateMove::kCheckpoint && (broken_ || !base_)) {
+    attempt.plan.state = schedule::StateMove::kKeep;
     const auto states = states_of(attempt.plan, members);
     const bool any_state =
         std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
-    if (stand_together(attempt.plan, members)) {
+    if (!scattered_ && stand_together(attempt.plan, members)) {
       attempt.keeps_state = true;
       attempt.step = states.front()->step;
     } else if (broken_ || any_state || checkpoint_step_ >= 0) {
@@ -184,7 +190,9 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
   if (attempt.keeps_state) {
     at_step = attempt.step;
   } else if (base_ && !broken_ && (attempt.new_generation || !same_batch(*base_, attempt.plan))) {
-    at_step = highest_step(attempt.plan, members) + kStepsAhead;
+    at_step = attempt.plan.state == schedule::StateMove::kMove
+                  ? boundary(members)
+                  : highest_step(attempt.plan, members) + kStepsAhead;
   }
   attempt.waiting.clear();
   for (const auto* state : states_of(attempt.plan, members)) {
@@ -196,6 +204,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
     phase_ = Phase::kLoading;
     attempt.deadline = now + kLoadTime;
     broken_ = true;  // until GO
+    if (attempt.plan.state == schedule::StateMove::kMove) scattered_ = true;
     to_ranks(attempt.plan, message, members, effects);
     to_idle(message, members, effects);
   } else {
@@ -221,6 +230,7 @@ void PlanSwitch::go(SteadyTime now, Effects& effects) {
   attempt.deadline = now + kLoadTime;
   attempt.pause_seconds = std::chrono::duration<double>(now - attempt.committed_at).count();
   broken_ = false;
+  scattered_ = false;
   effects.notes.push_back("GO of plan " + std::to_string(attempt.plan.revision) + " after " +
                           std::to_string(attempt.pause_seconds) + " s");
 }

@@ -41,7 +41,7 @@ class PlanSwitch {
   Effects on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now);
   // The member has no session any more (members says so already).
   Effects on_lost(int index, const std::string& reason, const Members& members, SteadyTime now);
-  // READY, REJECT, READY_STATE, STATUS, PEER_LOST; others are ignored.
+  // READY, REJECT, MOVED, READY_STATE, STATUS, PEER_LOST; others are ignored.
   Effects on_message(int index, const protocol::Message& message, const Members& members,
                      SteadyTime now);
   Effects tick(const Members& members, SteadyTime now);  // deadlines; also after a HELLO
@@ -79,6 +79,7 @@ class PlanSwitch {
     SteadyTime committed_at{};
     std::int64_t due_step = 0;  // in band: the first step of the new epoch, as far as is known
     double pause_seconds = 0;
+    std::int64_t moved_bytes = 0;
     std::optional<std::int64_t> first_step;  // completed steps at the first STATUS of the epoch
   };
 
@@ -89,6 +90,10 @@ class PlanSwitch {
   bool patient() const;  // waits for its pods without a deadline
   int next_incarnation(const Members& members) const;
   void decide_state(const Members& members);
+  // plan_state.cpp: state Move. Who holds what now; the reason when some layer is nowhere live.
+  std::string find_holders(const Members& members);
+  const schedule::LayerHolder* holder(const MemberState* state) const;  // of the attempt
+  std::int64_t boundary(const Members& members) const;  // where all ranks can still stop
   void commit(const Members& members, SteadyTime now, Effects& effects);
   void go(SteadyTime now, Effects& effects);
   void on_ready(int index, const protocol::Ready& ready, const Members& members, SteadyTime now,
@@ -117,6 +122,9 @@ class PlanSwitch {
   void to_idle(const protocol::Message& message, const Members& members, Effects& effects) const;
   void report(protocol::Outcome outcome, const std::string& reason, Effects& effects) const;
 
+  // at_step = highest reported step + 2, scheduling.md 6
+  static constexpr int kStepsAhead = 2;
+
   const std::string job_uid_;
   const int layers_;
   Phase phase_ = Phase::kIdle;
@@ -127,6 +135,7 @@ class PlanSwitch {
   int base_incarnation_ = 0;
   std::pair<std::uint32_t, int> last_prepared_{0, 0};  // revision, incarnation of the last PREPARE
   bool broken_ = false;                                // base_ is no live generation
+  bool scattered_ = false;  // a move has begun and not ended: what ranks hold is no whole model
   int failed_rejoins_ = 0;
   std::uint32_t highest_seen_ = 0;
   std::int64_t checkpoint_step_ = -1;

@@ -32,6 +32,7 @@ protocol::MemberReport describe(const MemberState& state, const schedule::Plan* 
     result.idle_seconds = state.status->idle_seconds;
     result.memory_peak_bytes = state.status->memory_peak_bytes;
     result.memory_limit_bytes = state.status->memory_limit_bytes;
+    result.memory_free_bytes = state.status->memory_free_bytes;
   }
   return result;
 }
@@ -68,15 +69,17 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
   std::int64_t lowest = std::numeric_limits<std::int64_t>::max();
   for (const auto& [index, state] : members.all()) {
     report.members.push_back(describe(state, plan));
-    if (!state.status) continue;
-    const auto& status = *state.status;
-    report.links.insert(report.links.end(), status.links.begin(), status.links.end());
     const bool trains =
         plan != nullptr && std::ranges::any_of(plan->ranks, [&](const schedule::RankPlace& rank) {
           return rank.pod == state.member.pod;
         });
+    // Loaded a checkpoint and has not done a step since: perhaps there is none to do.
+    if (trains && state.revision == plan->revision) lowest = std::min(lowest, state.step);
+    if (!state.status) continue;
+    const auto& status = *state.status;
+    report.links.insert(report.links.end(), status.links.begin(), status.links.end());
     if (!trains) continue;
-    lowest = std::min(lowest, status.step);
+    if (state.revision != plan->revision) lowest = std::min(lowest, status.step);
     if (status.step_seconds > 0) bubble.add(status.idle_seconds / status.step_seconds);
     if (status.stage == plan->stage_count() - 1 && !std::isnan(status.loss)) loss.add(status.loss);
   }

@@ -2,6 +2,7 @@
 #include "worker/device/caching_allocator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "worker/base/check.h"
 
@@ -41,6 +42,7 @@ std::byte* CachingAllocator::allocate(std::size_t bytes) {
   }
   in_use_ += static_cast<std::int64_t>(bytes);
   peak_ = std::max(peak_, in_use_);
+  recent_peak_ = std::max(recent_peak_, in_use_);
   return block;
 }
 
@@ -70,6 +72,10 @@ std::int64_t CachingAllocator::bytes_in_use() const {
 std::int64_t CachingAllocator::bytes_peak() const {
   const std::lock_guard lock(mutex_);
   return peak_;
+}
+std::int64_t CachingAllocator::take_recent_peak() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(recent_peak_, in_use_);
 }
 std::int64_t CachingAllocator::bytes_reserved() const {
   const std::lock_guard lock(mutex_);

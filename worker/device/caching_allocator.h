@@ -31,6 +31,7 @@ class CachingAllocator {
 
   std::int64_t bytes_in_use() const;    // as asked for
   std::int64_t bytes_peak() const;      // most of them at once
+  std::int64_t take_recent_peak();      // most of them at once since the last call
   std::int64_t bytes_reserved() const;  // taken from the device: rounded up, kept ones included
 
   // What a request takes: multiples of 512 bytes, from 1 MiB on multiples of 128 KiB.
@@ -42,7 +43,7 @@ class CachingAllocator {
   const RawMemory raw_;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::vector<std::byte*>> kept_;  // by rounded size
-  std::int64_t in_use_ = 0, peak_ = 0, reserved_ = 0;
+  std::int64_t in_use_ = 0, peak_ = 0, recent_peak_ = 0, reserved_ = 0;
 };
 
 }  // namespace weir::device

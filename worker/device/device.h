@@ -37,12 +37,15 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // device class: "cpu", CUDA name, or the emulated one
-  virtual std::int64_t memory_bytes() const = 0;       // total
-  virtual std::int64_t memory_free_bytes() const = 0;  // as the system sees it now
+  virtual std::int64_t memory_bytes() const = 0;  // total
+  // Now, whoever uses the rest; blocks that this device keeps for reuse count as free. Any thread.
+  virtual std::int64_t memory_free_bytes() const = 0;
   virtual Buffer allocate(std::size_t bytes) = 0;  // 64-byte aligned, not initialised; empty Buffer
                                                    // when there is none left
   virtual std::int64_t bytes_in_use() const = 0;   // of allocate()
   virtual std::int64_t bytes_peak() const = 0;
+  // Most bytes in use at once since the last call: of one step, when asked at the end of each.
+  virtual std::int64_t take_recent_peak() { return bytes_peak(); }
 
   // What follows differs from the defaults only where memory is not the host's. Engine thread.
   virtual bool is_host() const { return true; }

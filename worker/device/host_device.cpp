@@ -15,12 +15,14 @@ namespace {
 constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector register
 
 struct Usage {
-  std::atomic<std::int64_t> in_use{0}, peak{0};
+  std::atomic<std::int64_t> in_use{0}, peak{0}, recent_peak{0};
 
   void add(std::int64_t bytes) {
     const std::int64_t now = in_use.fetch_add(bytes, std::memory_order_relaxed) + bytes;
-    std::int64_t seen = peak.load(std::memory_order_relaxed);
-    while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    for (std::atomic<std::int64_t>* most : {&peak, &recent_peak}) {
+      std::int64_t seen = most->load(std::memory_order_relaxed);
+      while (now > seen && !most->compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+      }
     }
   }
 };
@@ -35,6 +37,9 @@ class HostDevice final : public Device {
   std::int64_t memory_free_bytes() const override { return read_system_memory().free; }
   std::int64_t bytes_in_use() const override { return usage_->in_use.load(); }
   std::int64_t bytes_peak() const override { return usage_->peak.load(); }
+  std::int64_t take_recent_peak() override {
+    return usage_->recent_peak.exchange(usage_->in_use.load());
+  }
 
   Buffer allocate(std::size_t bytes) override {
     if (bytes > static_cast<std::size_t>(total_) ||

@@ -54,6 +54,18 @@ std::optional<std::int64_t> cgroup_bytes(std::string_view text) {
   return value < kNoLimit ? std::optional(value) : std::nullopt;
 }
 
+std::optional<std::int64_t> stat_bytes(std::string_view text, std::string_view field) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (!line.starts_with(field) || line.size() <= field.size() || line[field.size()] != ' ') {
+      continue;
+    }
+    return cgroup_bytes(line.substr(field.size() + 1));
+  }
+  return std::nullopt;
+}
+
 SystemMemory read_system_memory() {
   const std::string text = read_text("/proc/meminfo");
   SystemMemory memory{.total = meminfo_bytes(text, "MemTotal").value_or(0),
@@ -63,8 +75,15 @@ SystemMemory read_system_memory() {
   const auto used =
       first_of("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes");
   if (limit && *limit < memory.total) {
+    // Files that were read or written count as used until somebody needs the memory.
+    const std::int64_t droppable =
+        stat_bytes(read_text("/sys/fs/cgroup/memory.stat"), "inactive_file")
+            .value_or(
+                stat_bytes(read_text("/sys/fs/cgroup/memory/memory.stat"), "total_inactive_file")
+                    .value_or(0));
     memory.total = *limit;
-    memory.free = std::min(memory.free, std::max<std::int64_t>(0, *limit - used.value_or(0)));
+    memory.free =
+        std::min(memory.free, std::max<std::int64_t>(0, *limit - used.value_or(0) + droppable));
   }
   return memory;
 }

@@ -11,7 +11,7 @@ namespace weir::device {
 
 struct SystemMemory {
   std::int64_t total = 0;  // bytes
-  std::int64_t free = 0;   // bytes; of the machine: without what the kernel could reclaim
+  std::int64_t free = 0;   // bytes; file pages that the kernel could drop count as free
 };
 
 SystemMemory read_system_memory();
@@ -20,5 +20,8 @@ SystemMemory read_system_memory();
 std::optional<std::int64_t> meminfo_bytes(std::string_view text, std::string_view field);
 // A cgroup's limit file in bytes; nothing for "max", for v1's "no limit" (near 2^63) or other text.
 std::optional<std::int64_t> cgroup_bytes(std::string_view text);
+
+// A field of a cgroup's memory.stat ("inactive_file", in bytes).
+std::optional<std::int64_t> stat_bytes(std::string_view text, std::string_view field);
 
 }  // namespace weir::device

@@ -8,6 +8,7 @@
 #include "worker/base/log.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/generation.h"
+#include "worker/engine/state_move.h"
 #include "worker/engine/step.h"
 
 namespace weir::engine {
@@ -91,7 +92,7 @@ void Engine::on_commit(CommitCommand command) {
   }
   const bool late =
       trains && !in_band && (step_ > command.at_step || (in_step_ && step_ == command.at_step));
-  if (late && next->plan.state == schedule::StateMove::kKeep) {
+  if (late && next->plan.state != schedule::StateMove::kCheckpoint) {
     // The ranks' states would be of different steps.
     command.answer("COMMIT for step " + std::to_string(command.at_step) + " came in step " +
                    std::to_string(step_));
@@ -105,6 +106,7 @@ void Engine::on_go(const GoCommand& command) {
   const bool expected = generation_ && !generation_->running &&
                         generation_->current.plan.revision == command.revision;
   if (!expected) return;
+  offer_.reset();  // everybody has what it needs
   generation_->running = true;
   ever_ran_ = true;
   if (hooks_.adopted) hooks_.adopted(command.revision, step_);
@@ -120,6 +122,7 @@ void Engine::on_abort(const AbortCommand& command) {
   const bool waits_for_go = generation_ && !generation_->running &&
                             generation_->current.plan.revision == command.revision;
   if (!waits_for_go) return;
+  offer_.reset();
   drop_links();
   generation_.reset();
   waiting_since_ = parts_.clock.now();
@@ -151,12 +154,30 @@ void Engine::adopt(const Prepared& next) {
   if (hooks_.adopted) hooks_.adopted(revision, step_);
 }
 
+std::uint32_t Engine::due_epoch() const {
+  if (generation_->replicas) return agreed_epoch_;
+  const bool due = pending_ && pending_->in_band && step_ >= pending_->commit.at_step;
+  return due ? pending_->commit.revision : 0;
+}
+
+std::uint32_t Engine::wanted_epoch() const {
+  const bool wants = pending_ && pending_->in_band && generation_->ports->first() &&
+                     step_ + 1 >= pending_->commit.at_step;
+  return wants ? pending_->commit.revision : 0;
+}
+
 Status Engine::begin_with_header(const std::stop_token& stop) {
   Generation& generation = *generation_;
   Ports& ports = *generation.ports;
   if (ports.first()) {
-    const bool due = pending_ && pending_->in_band && step_ >= pending_->commit.at_step;
-    if (due) adopt(Prepared(*prepared(pending_->commit.revision)));
+    if (const std::uint32_t epoch = due_epoch(); epoch != 0) {
+      const Prepared* const next = prepared(epoch);
+      if (next == nullptr) {
+        return Error{Code::kConflict, "the replicas change to plan " + std::to_string(epoch) +
+                                          ", which was never prepared"};
+      }
+      adopt(Prepared(*next));
+    }
   } else {
     WEIR_TRY([[maybe_unused]] const Unit expected, ports.expect_header());
     const StepParts waiting{.stage = *generation.stage,

@@ -10,6 +10,7 @@
 #include "worker/base/log.h"
 #include "worker/base/units.h"
 #include "worker/engine/generation.h"
+#include "worker/engine/state_move.h"
 #include "worker/engine/step.h"
 
 namespace weir::engine {
@@ -121,20 +122,26 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .clock = parts_.clock,
                         .sequence = parts_.model.options.sequence,
                         .progress_deadline = settings_.progress_deadline,
-                        .go_on = [this] {
-                          take_commands();
-                          if (leaving() && !leave_before_) leave_before_ = step_ + 1;
-                          return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
-                        }};
+                        .replicas = generation.replicas.get(),
+                        .next_epoch = [this] { return wanted_epoch(); },
+                        .go_on =
+                            [this] {
+                              take_commands();
+                              if (leaving() && !leave_before_) leave_before_ = step_ + 1;
+                              return !leave_overdue() && !leave_is_over() && !lost_ &&
+                                     !switch_due();
+                            }};
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place.replica,
                         .stage = generation.place.stage,
+                        .incarnation = generation.current.incarnation,
                         .step = step_,
                         .last_step = step_ + 1 == settings_.total_steps,
                         .grad_clip = settings_.grad_clip};
   in_step_ = true;
   Result<StepRecord> record = run_step(parts, order, stop);
   in_step_ = false;
+  agreed_epoch_ = record ? record->next_epoch : 0;
   if (!record) {
     generation.broken = true;  // its gradients are incomplete
     return failed(record.error(), stop);

@@ -21,8 +21,11 @@
 #include "worker/engine/switch_point.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
+#include "worker/transport/state_exchange.h"
 
 namespace weir::engine {
+
+class OfferedState;
 
 class Engine {
  public:
@@ -90,13 +93,22 @@ class Engine {
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
   void adopt(const Prepared& prepared);
+  std::uint32_t due_epoch() const;     // first stage: to change to before this step; 0 = none
+  std::uint32_t wanted_epoch() const;  // the same before the next step, if all replicas want it
   const Prepared* prepared(std::uint32_t revision) const;
 
   // generation.cpp: new links, maybe a new stage
   std::optional<Ending> enter_generation(const std::stop_token& stop);
-  Status build(const Prepared& next, std::int64_t at_step, const std::stop_token& stop);
+  Status build(std::unique_ptr<Generation>& generation, const Prepared& next, std::int64_t at_step,
+               const std::stop_token& stop);
   Status connect(Generation& generation, const std::stop_token& stop);
+  Status connect_replicas(Generation& generation, const std::stop_token& stop);
   Status take_stage(Generation& generation, const Prepared& next, std::int64_t at_step);
+  // state_move.cpp: layers of live ranks
+  transport::StateKey key_of_move(const Prepared& next, std::int64_t at_step) const;
+  Status offer_state(const Prepared& next, std::int64_t at_step);
+  Status move_stage(Generation& generation, const Prepared& next, std::int64_t at_step,
+                    const std::stop_token& stop);
   void abort_links(const std::string& reason);  // the peers shall know
   void drop_links();
 
@@ -111,7 +123,9 @@ class Engine {
   // Engine thread only from here.
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
+  std::uint32_t agreed_epoch_ = 0;  // that all replicas change to before the next step; 0 = none
   std::unique_ptr<Generation> generation_;
+  std::unique_ptr<OfferedState> offer_;       // of what it held before a move, until the GO
   std::int64_t step_ = 0;                     // next step of this rank
   std::optional<std::string> lost_;           // the coordinator's PEER_LOST, until it is dealt with
   std::optional<std::int64_t> leave_before_;  // leaving: the first step that is not begun any more

@@ -16,7 +16,9 @@
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/statistics.h"
 #include "worker/stage/stage.h"
+#include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
+#include "worker/transport/state_exchange.h"
 
 namespace weir::engine {
 
@@ -36,6 +38,9 @@ struct Settings {
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
     const transport::Generation&, std::chrono::steady_clock::time_point deadline, std::stop_token)>;
+using ConnectGroup = std::function<Result<std::unique_ptr<transport::Collective>>(
+    const transport::GroupGeneration&, std::chrono::steady_clock::time_point deadline,
+    std::stop_token)>;
 using MakeStage =
     std::function<Result<std::unique_ptr<stage::Stage>>(int first_layer, int last_layer)>;
 
@@ -47,6 +52,7 @@ struct Parts {
   const Clock& clock;
   Connect connect;
   MakeStage make_stage;
+  ConnectGroup connect_group = nullptr;  // of replicas; null: plans with several cannot be entered
   std::shared_ptr<stage::Lateness> lateness;  // of emulated compute; null without
 
   // Checkpoints; all may be empty. load: kInvalid = that checkpoint is damaged, other codes = it
@@ -56,6 +62,7 @@ struct Parts {
   std::function<void(stage::Stage&, std::int64_t step, const std::function<bool(int layer)>& mine)>
       save;
   std::function<Status(stage::Stage&)> init;
+  transport::StateExchange* state = nullptr;  // null: plans that move state cannot be entered
 };
 
 // Called from the engine thread; must not block.
@@ -67,6 +74,8 @@ struct Hooks {
       peer_lost;
   std::function<void(std::int64_t step, std::int64_t at)> save_late;  // no state of `step` any more
   std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
+  // So many bytes came from other ranks for that plan; before its COMMIT is answered.
+  std::function<void(std::uint32_t revision, std::int64_t bytes)> moved;
 };
 
 enum class Why : unsigned char {

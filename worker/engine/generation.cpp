@@ -7,6 +7,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/log.h"
+#include "worker/engine/state_move.h"
 
 namespace weir::engine {
 namespace {
@@ -28,6 +29,7 @@ std::optional<transport::PeerAddress> peer_of(const schedule::Plan& plan, int re
 void Engine::abort_links(const std::string& reason) {
   const std::lock_guard lock(links_mutex_);
   if (links_) links_->abort(reason);
+  if (generation_ && generation_->replicas) generation_->replicas->abort(reason);
 }
 
 void Engine::drop_links() {
@@ -36,7 +38,9 @@ void Engine::drop_links() {
     const std::lock_guard lock(links_mutex_);
     links = std::exchange(links_, nullptr);
   }
-  if (generation_) generation_->ports.reset();
+  if (!generation_) return;
+  generation_->ports.reset();
+  generation_->replicas.reset();
 }
 
 std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
@@ -46,7 +50,9 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   WEIR_CHECK(found != nullptr, "a committed plan stays prepared");
   const Prepared next = *found;
 
-  const Status built = build(next, commit.at_step, stop);
+  offer_.reset();  // of a move that came to nothing
+  auto generation = std::make_unique<Generation>();
+  const Status built = build(generation, next, commit.at_step, stop);
   waiting_since_ = parts_.clock.now();
   if (built) {
     std::erase_if(prepared_,
@@ -54,6 +60,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
     commit.answer("");
     return std::nullopt;
   }
+  offer_.reset();  // before the stages, whose memory it may read
   drop_links();
   generation_.reset();
   recorder_.stage_gone();
@@ -66,12 +73,17 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   return give_up_;
 }
 
-Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop_token& stop) {
+// generation: a new one, filled; stays the caller's on failure.
+Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& next,
+                     std::int64_t at_step, const std::stop_token& stop) {
   drain(kDrainLimit, stop);
   drop_links();
 
-  auto generation = std::make_unique<Generation>();
   generation->current = next;
+  const bool moves = next.plan.state == schedule::StateMove::kMove;
+  if (moves) {
+    WEIR_TRY([[maybe_unused]] const Unit offered, offer_state(next, at_step));
+  }
   const std::optional<schedule::RankPlace> own = place_of(next.plan, settings_.identity);
   if (!own) {
     generation_ = std::move(generation);
@@ -81,7 +93,9 @@ Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop
   }
   generation->placed = true;
   generation->place = *own;
-  WEIR_TRY([[maybe_unused]] const Unit taken, take_stage(*generation, next, at_step));
+  generation->layers = next.plan.stages[static_cast<std::size_t>(own->stage)];
+  WEIR_TRY([[maybe_unused]] const Unit taken, moves ? move_stage(*generation, next, at_step, stop)
+                                                    : take_stage(*generation, next, at_step));
   WEIR_TRY([[maybe_unused]] const Unit connected, connect(*generation, stop));
 
   const schedule::RankPlace& place = generation->place;
@@ -94,10 +108,8 @@ Status Engine::build(const Prepared& next, std::int64_t at_step, const std::stop
 // Keep: the stage of this rank goes on, if its state is that of at_step. Else it is that of the
 // checkpoint that the plan names, or of step 0; a loss of steps is told.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
-  const schedule::LayerRange range =
-      next.plan.stages[static_cast<std::size_t>(generation.place.stage)];
+  const schedule::LayerRange range = generation.layers;
   const bool keep = next.plan.state == schedule::StateMove::kKeep;
-  generation.layers = range;
   const bool have = generation_ && generation_->stage && generation_->layers == range;
   if (keep && have && step_ == at_step) {
     generation.stage = std::move(generation_->stage);
@@ -152,8 +164,37 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
   }
   generation.ports =
       std::make_unique<Ports>(links.get(), parts_.device, place.stage, plan.stage_count());
-  const std::lock_guard lock(links_mutex_);
-  links_ = std::move(links);
+  {
+    const std::lock_guard lock(links_mutex_);
+    links_ = std::move(links);
+  }
+  return connect_replicas(generation, stop);
+}
+
+// After the neighbours of this replica, so that no two ranks wait for each other.
+Status Engine::connect_replicas(Generation& generation, const std::stop_token& stop) {
+  const schedule::Plan& plan = generation.current.plan;
+  const schedule::RankPlace& place = generation.place;
+  agreed_epoch_ = 0;
+  if (plan.replica_count() == 1) return Unit{};
+  if (!parts_.connect_group) return Error{Code::kConflict, "this rank cannot meet other replicas"};
+  transport::GroupGeneration wanted{
+      .job_uid = settings_.job_uid,
+      .job_key = settings_.job_key,
+      .revision = plan.revision,
+      .incarnation = static_cast<std::uint16_t>(generation.current.incarnation),
+      .replica = place.replica,
+      .stage = place.stage};
+  for (const schedule::RankPlace& rank : plan.ranks) {
+    if (rank.stage != place.stage || rank.replica == place.replica) continue;
+    wanted.others.push_back({.replica = rank.replica, .ip = rank.ip, .data_port = rank.data_port});
+  }
+  std::stop_source source = switch_point_.begin_connecting();
+  const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
+  if (leaving()) source.request_stop();
+  WEIR_TRY(generation.replicas,
+           parts_.connect_group(wanted, parts_.clock.now() + settings_.connect_timeout,
+                                source.get_token()));
   return Unit{};
 }
 

@@ -17,6 +17,8 @@ struct Engine::Generation {
   std::unique_ptr<stage::Stage> stage;
   schedule::LayerRange layers;
   std::unique_ptr<Ports> ports;
+  // Those of this stage; null with one replica. After the stage: it works on the stage's memory.
+  std::unique_ptr<transport::Collective> replicas;
   bool running = false;  // GO has come
   bool broken = false;   // its links are gone, or a step was dropped
 

@@ -3,11 +3,22 @@
 
 #include <algorithm>
 
+#include "worker/engine/state_move.h"
+
 namespace weir::engine {
 namespace {
 
-// Host training is fp32: weight, gradient and two moments of AdamW (scheduling.md 1: x 16 bytes).
-constexpr std::int64_t kStateFactor = 4;
+// Of the stage that a rank holds at a move; 0 where that stage goes on.
+std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& place,
+                        const Identity& identity, const stage::Model& model) {
+  const schedule::LayerHolder* const own = holder_of(plan, identity);
+  if (own == nullptr || own->layers == plan.stages[static_cast<std::size_t>(place.stage)]) return 0;
+  std::int64_t bytes = 0;
+  for (int i = own->layers.first; i <= own->layers.last; ++i) {
+    bytes += model.layers[static_cast<std::size_t>(i)].parameter_bytes * stage::kStateFactor;
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -36,7 +47,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
   for (int i = range.first; i <= range.last; ++i) {
     const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
     memory.stash_bytes += layer.stash_bytes_per_sample * samples;
-    memory.static_bytes += layer.parameter_bytes * kStateFactor;
+    memory.static_bytes += layer.parameter_bytes * stage::kStateFactor;
     transient = std::max(transient, layer.transient_bytes_per_sample * samples);
   }
   memory.static_bytes += transient;
@@ -53,17 +64,27 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
   std::vector<std::string> reasons =
       schedule::broken_rules(plan, static_cast<int>(model.layers.size()));
   if (!reasons.empty()) return reasons;
-  if (plan.micro_batches.size() != 1) {
-    reasons.push_back("microBatches: data parallel plans are not implemented");
-  }
-  if (plan.state == schedule::StateMove::kMove) {
-    reasons.push_back("state: Move is not implemented");
+  if (plan.sync.mode == schedule::SyncMode::kPartial) {
+    reasons.push_back("sync.mode: Partial is not implemented");
   }
   const std::optional<schedule::RankPlace> place = place_of(plan, identity);
   if (!place || !reasons.empty()) return reasons;
+  std::int64_t held = 0;  // beside the new stage, until the others have fetched it
+  if (plan.state == schedule::StateMove::kMove) {
+    const auto layers = static_cast<int>(model.layers.size());
+    for (const schedule::LayerHolder& holder : plan.holders) {
+      const auto [first, last] = holder.layers;
+      if (first < 0 || first > last || last >= layers) {
+        return {"holders: pod " + holder.pod + " holds layers that the model does not have"};
+      }
+    }
+    const Result<MoveParts> parts = parts_of_move(plan, identity);
+    if (!parts) return {parts.error().message};
+    held = held_bytes(plan, *place, identity, model);
+  }
 
-  const std::int64_t need =
-      schedule::memory_bytes(stage_memory(plan, place->stage, model), plan.schedule, place->stage);
+  const std::int64_t need = held + schedule::memory_bytes(stage_memory(plan, place->stage, model),
+                                                          plan.schedule, place->stage);
   const auto limit =
       static_cast<std::int64_t>(static_cast<double>(memory_limit) * (1 - kMemoryReserve));
   if (need > limit) {

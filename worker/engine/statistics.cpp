@@ -26,6 +26,8 @@ void Recorder::stage_built(int replica, int stage, int stages, bool again) {
   fresh.tokens = statistics_.tokens;
   fresh.lateness = statistics_.lateness;
   fresh.overruns = statistics_.overruns;
+  fresh.sync_seconds = statistics_.sync_seconds;
+  fresh.sync_rounds = statistics_.sync_rounds;
   fresh.rejoins = statistics_.rejoins + (again ? 1 : 0);
   statistics_ = fresh;
 }
@@ -42,6 +44,7 @@ void Recorder::plan_adopted(const schedule::Plan& plan, int incarnation) {
   statistics_.incarnation = incarnation;
   statistics_.k = plan.schedule.k;
   statistics_.family = plan.schedule.family;
+  statistics_.replicas = plan.replica_count();
   if (statistics_.stage < 0) return;
   statistics_.cap = plan.schedule.caps[static_cast<std::size_t>(statistics_.stage)];
 }
@@ -76,6 +79,18 @@ void Recorder::idle(IdleCause cause, nanoseconds waited) {
     case IdleCause::kCredit:
       statistics_.credit_seconds += seconds;
       return;
+    case IdleCause::kSync:
+      statistics_.sync_seconds += seconds;
+      return;
+  }
+}
+
+void Recorder::synchronized(const transport::CollectiveCounters& counters) {
+  const std::lock_guard lock(mutex_);
+  ++statistics_.sync_rounds;
+  const double busy = to_seconds(counters.busy);
+  if (busy > 0) {
+    statistics_.sync_bytes_per_second = static_cast<double>(counters.bytes_sent) / busy;
   }
 }
 

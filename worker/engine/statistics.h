@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "worker/schedule/plan.h"
+#include "worker/transport/collective.h"
 
 namespace weir::engine {
 
@@ -43,7 +44,7 @@ using IterationHistogram = TimeHistogram<16>;  // 0.05 s x 1.6^i
 using LatenessHistogram = TimeHistogram<12>;   // 20 us x 2^i
 using SaveHistogram = TimeHistogram<14>;       // 0.05 s x 2^i
 
-enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit };
+enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit, kSync };
 
 struct Statistics {
   // The plan in force; stage < 0: idle or no plan yet.
@@ -57,6 +58,10 @@ struct Statistics {
   IterationHistogram iteration{0.05, 1.6};
   OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
   double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
+  double sync_seconds = 0;           // waiting for the other replicas
+  std::int64_t sync_rounds = 0;      // steps that were done together with them
+  double sync_bytes_per_second = 0;  // that this rank sent while all were there; 0 = unknown
+  int replicas = 1;
   int in_flight_peak = 0;                  // since this stage was built
   std::int64_t activation_bytes_peak = 0;  // since this stage was built
   std::int64_t samples = 0, tokens = 0;    // of completed steps; first stage only
@@ -77,6 +82,8 @@ struct StepRecord {
   double step_seconds = 0;       // start of the first F to end of the last B
   double iteration_seconds = 0;  // start of the step until its parameters are updated
   double compute_seconds = 0, idle_seconds = 0;
+  double sync_seconds = 0;       // of idle_seconds: waiting for the other replicas
+  std::uint32_t next_epoch = 0;  // that all replicas change to before the next step; 0 = none
   int samples = 0;
   int in_flight_peak = 0;
   std::vector<std::chrono::nanoseconds> lateness;  // of emulated ops; empty without emulation
@@ -94,6 +101,7 @@ class Recorder {
   void backward_done(std::chrono::nanoseconds took);
   void optimizer_done(std::chrono::nanoseconds took);
   void idle(IdleCause cause, std::chrono::nanoseconds waited);
+  void synchronized(const transport::CollectiveCounters& counters);  // another step
   void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
   void checkpoint_written(std::chrono::nanoseconds took);

@@ -2,6 +2,7 @@
 #include "worker/engine/step.h"
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 #include "worker/engine/grad_clip.h"
+#include "worker/engine/replica_sync.h"
 
 namespace weir::engine {
 namespace {
@@ -27,12 +29,18 @@ class Runner {
         order_(order),
         stop_(std::move(stop)),
         micro_batches_(order.plan.micro_batches[static_cast<std::size_t>(order.replica)]),
+        first_micro_batch_(micro_batches_before(order.plan, order.replica)),
+        step_micro_batches_(micro_batches_before(order.plan, order.plan.replica_count())),
         samples_(order.plan.schedule.micro_batch_size),
         dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage, micro_batches_) {}
 
   Result<StepRecord> run() {
     const SteadyTime start = parts_.clock.now();
-    parts_.stage.begin_step(order_.step, micro_batches_ * samples_);
+    parts_.stage.begin_step(order_.step, step_micro_batches_ * samples_);
+    if (parts_.replicas != nullptr) {
+      sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, order_.incarnation, order_.step,
+                    parts_.ports.last());
+    }
     const StepTraffic traffic{.credits = schedule::credits_of(order_.plan.schedule),
                               .micro_batches = micro_batches_,
                               .input_bytes = parts_.stage.input_bytes(samples_),
@@ -52,6 +60,9 @@ class Runner {
         WEIR_TRY([[maybe_unused]] const Unit waited, wait(ready));
       }
     }
+    if (sync_) {
+      WEIR_TRY([[maybe_unused]] const Unit synchronized, wait_for_replicas());
+    }
     if (clips()) {
       WEIR_TRY([[maybe_unused]] const Unit clipped, clip_gradients());
     }
@@ -59,6 +70,13 @@ class Runner {
   }
 
  private:
+  // Micro-batches have ids over all replicas, each replica those behind the one before it: the
+  // global batch is the same for any shares.
+  static int micro_batches_before(const schedule::Plan& plan, int replica) {
+    const auto shares = std::span(plan.micro_batches).first(static_cast<std::size_t>(replica));
+    return std::accumulate(shares.begin(), shares.end(), 0);
+  }
+
   bool input_of_forward() const {
     return progress_.forwards_started < micro_batches_ &&
            (parts_.ports.first() || parts_.ports.has_input(Channel::kForward));
@@ -117,6 +135,10 @@ class Runner {
     if (!parts_.ports.last()) {
       WEIR_TRY(gradient, parts_.ports.take_input(Channel::kBackward));
     }
+    const bool last = micro_batch + 1 == micro_batches_;
+    if (sync_ && last) {  // from here on each layer's sums are complete one after the other
+      parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
+    }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
     WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kBackward));
@@ -132,8 +154,8 @@ class Runner {
     targets_.resize(inputs_.size());
     for (int i = 0; i < samples_; ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * length;
-      parts_.dataset.sample(order_.step, micro_batch * samples_ + i, micro_batches_ * samples_,
-                            std::span(inputs_).subspan(at, length),
+      parts_.dataset.sample(order_.step, (first_micro_batch_ + micro_batch) * samples_ + i,
+                            step_micro_batches_ * samples_, std::span(inputs_).subspan(at, length),
                             std::span(targets_).subspan(at, length));
     }
     if (parts_.ports.first()) tokens_.inputs = inputs_;
@@ -159,6 +181,27 @@ class Runner {
     return waited;
   }
 
+  // Until all replicas have this step's gradients.
+  Status wait_for_replicas() {
+    sync_->finish_own(parts_.next_epoch ? parts_.next_epoch() : 0);
+    const SteadyTime since = parts_.clock.now();
+    for (bool done = false; !done;) {
+      WEIR_TRY(done, parts_.replicas->wait(parts_.clock.now() + kSlice, stop_));
+      if (done) break;
+      if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
+      WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
+      if (parts_.clock.now() - since >= parts_.progress_deadline) {
+        return Error{Code::kTimeout, "no gradients from the other replicas before the deadline"};
+      }
+    }
+    const nanoseconds took = parts_.clock.now() - since;
+    idle_ += took;
+    sync_wait_ += took;
+    parts_.recorder.idle(IdleCause::kSync, took);
+    parts_.recorder.synchronized(parts_.replicas->counters());
+    return sync_->take_results();
+  }
+
   bool clips() const { return order_.grad_clip > 0; }
   schedule::LayerRange layers() const {
     return order_.plan.stages[static_cast<std::size_t>(order_.stage)];
@@ -169,7 +212,8 @@ class Runner {
 
   Status clip_gradients() {
     Ports& ports = parts_.ports;
-    WEIR_TRY([[maybe_unused]] const Unit computed, ports.synchronize());
+    parts_.stage.finish_gradients();
+    WEIR_TRY([[maybe_unused]] const Unit finished, ports.synchronize());
     const std::vector<stage::Parameter> parameters = parts_.stage.parameters();
     std::vector<double> squares = layer_squares(parameters, layers().last - layers().first + 1);
     if (!ports.last()) {
@@ -220,7 +264,9 @@ class Runner {
                       .stage = order_.stage,
                       .first_stage = parts_.ports.first(),
                       .last_stage = parts_.ports.last()};
-    if (record.last_stage) record.loss = parts_.stage.loss();
+    if (record.last_stage) record.loss = sync_ ? sync_->loss() : parts_.stage.loss();
+    if (sync_) record.next_epoch = sync_->next_epoch();
+    record.sync_seconds = to_seconds(sync_wait_);
     record.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
     record.iteration_seconds = to_seconds(end - start);
     record.compute_seconds = to_seconds(compute_);
@@ -233,15 +279,18 @@ class Runner {
   const StepParts& parts_;
   const StepOrder& order_;
   std::stop_token stop_;
-  const int micro_batches_, samples_;
+  const int micro_batches_;                           // of this replica
+  const int first_micro_batch_, step_micro_batches_;  // among all
+  const int samples_;
   const schedule::Dispatcher dispatcher_;
   schedule::StageProgress progress_;
 
   std::vector<std::int32_t> inputs_, targets_;
   stage::Tokens tokens_;
+  std::optional<ReplicaSync> sync_;
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
-  nanoseconds compute_{0}, idle_{0};
+  nanoseconds compute_{0}, idle_{0}, sync_wait_{0};
   int in_flight_at_start_ = 0, peak_ = 0;
 };
 

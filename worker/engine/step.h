@@ -20,6 +20,7 @@
 #include "worker/schedule/dispatch.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/stage.h"
+#include "worker/transport/collective.h"
 
 namespace weir::engine {
 
@@ -32,6 +33,11 @@ struct StepParts {
   const Clock& clock;
   int sequence = 0;                               // T: tokens per sample
   std::chrono::nanoseconds progress_deadline{0};  // longest wait without any message
+  // The other replicas of this stage; null when there are none.
+  transport::Collective* replicas = nullptr;
+  // First stage with replicas: the epoch that this rank would change to before the next step; 0 =
+  // none. Asked once, at the end of the step.
+  std::function<std::uint32_t()> next_epoch;
   // Asked between ops and about 50 times a second while waiting: takes commands; false ends the
   // step (kCancelled).
   std::function<bool()> go_on;
@@ -40,6 +46,7 @@ struct StepParts {
 struct StepOrder {
   const schedule::Plan& plan;
   int replica = 0, stage = 0;
+  int incarnation = 0;
   std::int64_t step = 0;
   bool last_step = false;
   double grad_clip = 0;  // largest global norm of the gradients; 0 = no limit

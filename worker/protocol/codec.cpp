@@ -100,6 +100,7 @@ void fields(Io& io, T& last) {
   io.choice("outcome", last.outcome, kOutcomes);
   io("step", last.step);
   io("pauseSeconds", last.pause_seconds);
+  if (Io::kReads || last.moved_bytes != 0) io("movedBytes", last.moved_bytes);
   io("reason", last.reason);
 }
 
@@ -113,6 +114,7 @@ void fields(Io& io, T& member) {
   io("idleSeconds", member.idle_seconds);
   io("memoryPeakBytes", member.memory_peak_bytes);
   io("memoryLimitBytes", member.memory_limit_bytes);
+  io("memoryFreeBytes", member.memory_free_bytes);
 }
 
 template <class Io, Is<LinkTotals> T>
@@ -225,6 +227,7 @@ void fields(Io& io, T& status) {
   io("samples", status.samples);
   io("memoryPeakBytes", status.memory_peak_bytes);
   io("memoryLimitBytes", status.memory_limit_bytes);
+  io("memoryFreeBytes", status.memory_free_bytes);
   io("links", status.links);
 }
 template <class Io, Is<PeerLost> T>
@@ -264,14 +267,19 @@ void fields(Io& io, T& bad) {
   io.required("step", bad.step);
   io("reason", bad.reason);
 }
+template <class Io, Is<Moved> T>
+void fields(Io& io, T& moved) {
+  io.required("revision", moved.revision);
+  io.required("bytes", moved.bytes);
+}
 
 namespace {
 
 // In the order of the variant's alternatives.
-constexpr const char* kTypes[] = {"HELLO",   "MEASURE",   "MEASURED", "PROBE",  "PROBED",
-                                  "PREPARE", "READY",     "REJECT",   "COMMIT", "READY_STATE",
-                                  "GO",      "ABORT",     "APPLIED",  "STATUS", "PEER_LOST",
-                                  "LEAVE",   "HEARTBEAT", "SAVE",     "SAVED",  "BAD_CHECKPOINT"};
+constexpr const char* kTypes[] = {
+    "HELLO",     "MEASURE", "MEASURED",    "PROBE", "PROBED", "PREPARE",        "READY",
+    "REJECT",    "COMMIT",  "READY_STATE", "GO",    "ABORT",  "APPLIED",        "STATUS",
+    "PEER_LOST", "LEAVE",   "HEARTBEAT",   "SAVE",  "SAVED",  "BAD_CHECKPOINT", "MOVED"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

@@ -69,6 +69,7 @@ struct LastSwitch {
   std::int64_t step = 0;
   double pause_seconds = 0;
   std::string reason;
+  std::int64_t moved_bytes = 0;  // with state Move: over all ranks
 };
 
 struct MemberReport {
@@ -76,6 +77,7 @@ struct MemberReport {
   bool ready = false;
   double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
+  std::int64_t memory_free_bytes = -1;  // of the device, least of the last step; < 0 = unknown
 };
 
 struct LinkTotals {  // counters since the worker's start
@@ -169,6 +171,7 @@ struct StageStatus {  // after each step
   std::int64_t samples = 0;  // of this step; stage 0 only
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
   std::vector<LinkTotals> links;
+  std::int64_t memory_free_bytes = -1;  // of the device; < 0 = unknown
 };
 struct PeerLost {
   int replica = 0, stage = 0;
@@ -202,8 +205,13 @@ struct BadCheckpoint {  // a rank could not load it, for its content
   std::string reason;
 };
 
+struct Moved {  // before its READY_STATE: what a rank has fetched from others
+  std::uint32_t revision = 0;
+  std::int64_t bytes = 0;
+};
+
 using Message = std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject,
                              Commit, ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave,
-                             Heartbeat, Save, Saved, BadCheckpoint>;
+                             Heartbeat, Save, Saved, BadCheckpoint, Moved>;
 
 }  // namespace weir::protocol

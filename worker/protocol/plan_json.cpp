@@ -12,6 +12,7 @@ constexpr const char* kPlanVersion = "weir.dev/plan/v1";
 using schedule::Dispatch;
 using schedule::Family;
 using schedule::StateMove;
+using schedule::SyncMode;
 using schedule::Trigger;
 
 template <class E, std::size_t N>
@@ -23,6 +24,7 @@ Names<E, N> names_of(const E (&values)[N]) {
 constexpr Family kFamilies[] = {Family::kKfkb, Family::kOneFOneB, Family::kGpipe};
 constexpr Dispatch kDispatches[] = {Dispatch::kHint, Dispatch::kStrict};
 constexpr StateMove kMoves[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint};
+constexpr SyncMode kSyncModes[] = {SyncMode::kExact, SyncMode::kPartial};
 constexpr Trigger kTriggers[] = {Trigger::kInitial, Trigger::kRetune,  Trigger::kRegroup,
                                  Trigger::kReplace, Trigger::kRestart, Trigger::kResize,
                                  Trigger::kManual};
@@ -37,9 +39,6 @@ struct Prediction {
 };
 struct Inputs {
   std::string links, profile;
-};
-struct Sync {
-  std::string mode = "Exact";  // the only one built; api.md 4
 };
 
 template <class Io, Is<StageEntry> T>
@@ -57,12 +56,18 @@ void fields(Io& io, T& inputs) {
   io("links", inputs.links);
   io("profile", inputs.profile);
 }
-template <class Io, Is<Sync> T>
-void fields(Io& io, T& sync) {
-  io("mode", sync.mode);
-}
 
 }  // namespace
+
+template <class Io, Is<schedule::SyncPolicy> T>
+void fields(Io& io, T& sync) {
+  io.choice("mode", sync.mode, names_of(kSyncModes));
+  io("groupSizeMin", sync.group_size_min);
+  io("groupSizeMax", sync.group_size_max);
+  io("maxStaleness", sync.max_staleness);
+  io("graceWindowPercent", sync.grace_window_percent);
+  io("connectEvery", sync.connect_every);
+}
 
 template <class Io, Is<schedule::Schedule> T>
 void fields(Io& io, T& schedule) {
@@ -87,6 +92,19 @@ void fields(Io& io, T& rank) {
   }
 }
 
+template <class Io, Is<schedule::LayerHolder> T>
+void fields(Io& io, T& holder) {
+  io.required("pod", holder.pod);
+  io("podUid", holder.pod_uid);
+  io.required("ip", holder.ip);
+  io("node", holder.node);
+  io("dataPort", holder.data_port);
+  io("replica", holder.replica);
+  io("stage", holder.stage);
+  io.required("firstLayer", holder.layers.first);
+  io.required("lastLayer", holder.layers.last);
+}
+
 namespace {
 
 // The part of the document that has the same form in both directions.
@@ -102,6 +120,7 @@ void plain_fields(Io& io, T& plan) {
   io("idle", plan.idle);
   io.choice("state", plan.state, names_of(kMoves));
   if (Io::kReads || plan.checkpoint_step >= 0) io("checkpointStep", plan.checkpoint_step);
+  if (Io::kReads || !plan.holders.empty()) io("holders", plan.holders);
   io("prepareTimeoutSeconds", plan.prepare_timeout_seconds);
 }
 
@@ -129,11 +148,7 @@ void fields(Reader& io, schedule::Plan& plan) {
     plan.stages.push_back({stages[i].layers[0], stages[i].layers[1]});
   }
 
-  Sync sync;
-  io("sync", sync);
-  if (io.ok() && sync.mode != "Exact") {
-    return io.fail("sync.mode", "\"" + sync.mode + "\" is not known, only Exact");
-  }
+  io("sync", plan.sync);
   Prediction prediction;
   io("prediction", prediction);
   plan.predicted_step_seconds = prediction.step_seconds;
@@ -152,7 +167,7 @@ void fields(Writer& io, const schedule::Plan& plan) {
     stages.push_back({static_cast<int>(stages.size()), {range.first, range.last}});
   }
   io("stages", stages);
-  io("sync", Sync{});
+  io("sync", plan.sync);
   io("prediction", Prediction{plan.predicted_step_seconds, plan.predicted_gain});
   io("inputs", Inputs{plan.links_digest, plan.profile_digest});
 }

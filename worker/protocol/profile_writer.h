@@ -31,7 +31,7 @@ struct ProfileLayer {
 
 struct Profile {
   std::string model, digest;
-  double state_factor = 4;           // bytes held per parameter byte: 4 = Adam in fp32
+  double state_factor = 4;           // bytes held per parameter byte: 4 = Adam in fp32, bare
   std::vector<ProfileLayer> layers;  // a chain
   bool operator==(const Profile&) const = default;
 };

@@ -30,6 +30,16 @@ const char* name(Dispatch dispatch) {
   return "?";
 }
 
+const char* name(SyncMode mode) {
+  switch (mode) {
+    case SyncMode::kExact:
+      return "Exact";
+    case SyncMode::kPartial:
+      return "Partial";
+  }
+  return "?";
+}
+
 const char* name(Trigger trigger) {
   switch (trigger) {
     case Trigger::kInitial:

@@ -59,7 +59,7 @@ void check_layers(const Plan& plan, int layers, std::vector<std::string>& broken
 
 void check_ranks(const Plan& plan, std::vector<std::string>& broken) {
   const int stages = plan.stage_count();
-  const int replicas = static_cast<int>(plan.micro_batches.size());
+  const int replicas = plan.replica_count();
   std::vector<int> count(plan.stages.size() * plan.micro_batches.size(), 0);
   for (std::size_t r = 0; r < plan.ranks.size(); ++r) {
     const RankPlace& rank = plan.ranks[r];
@@ -80,6 +80,24 @@ void check_ranks(const Plan& plan, std::vector<std::string>& broken) {
     broken.push_back("ranks: " + std::to_string(count[i]) + " ranks for replica " +
                      std::to_string(place / stages) + ", stage " + std::to_string(place % stages));
   }
+}
+
+void check_sync(const SyncPolicy& sync, std::vector<std::string>& broken) {
+  if (sync.mode == SyncMode::kExact) return;
+  const auto refuse = [&](const char* field, const std::string& why) {
+    broken.push_back("sync." + std::string(field) + ": " + why);
+  };
+  if (sync.group_size_min < 2)
+    refuse("groupSizeMin", std::to_string(sync.group_size_min) + " is below 2");
+  if (sync.group_size_max < sync.group_size_min) {
+    refuse("groupSizeMax", std::to_string(sync.group_size_max) + " is below groupSizeMin");
+  }
+  if (!(sync.max_staleness >= 1)) refuse("maxStaleness", "is below 1");
+  if (sync.grace_window_percent < 0) {
+    refuse("graceWindowPercent", std::to_string(sync.grace_window_percent) + " is below 0");
+  }
+  if (sync.connect_every < 1)
+    refuse("connectEvery", std::to_string(sync.connect_every) + " is below 1");
 }
 
 }  // namespace
@@ -117,6 +135,7 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers) {
 
   // The smallest share is the one that a cap or k may exceed.
   broken = broken_rules(plan.schedule, plan.stage_count(), least);
+  check_sync(plan.sync, broken);
   check_layers(plan, layers, broken);
   check_ranks(plan, broken);
   return broken;

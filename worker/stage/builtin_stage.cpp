@@ -47,10 +47,13 @@ class BuiltinStage final : public Stage {
     last_backward_ = -1;
     in_flight_.clear();  // what an abandoned step left
     losses_.clear();
+    hook_ = nullptr;
+    rounded_ = false;
     for (auto& layer : parameters_) layer.zero_gradients(*ops_);
   }
 
   void optimizer_step() override {
+    finish_gradients();
     const ops::AdamWStep step = adamw_step(options_, step_);
     for (auto& layer : parameters_) layer.update(*ops_, step);
     // So that its time counts here; a failure shows again at the next forward.
@@ -85,6 +88,31 @@ class BuiltinStage final : public Stage {
     std::vector<Parameter> list;
     for (const auto& layer : parameters_) layer.append_to(list);
     return list;
+  }
+
+  std::vector<LayerSum> layer_sums() override {
+    std::vector<LayerSum> list;
+    for (const auto& layer : parameters_) list.push_back({layer.sums(), layer.gradient()});
+    return list;
+  }
+  void finish_gradients() override {
+    if (rounded_) return;
+    for (auto& layer : parameters_) layer.round_sums(*ops_);
+    rounded_ = true;
+  }
+  void gradients_are_set() override { rounded_ = true; }
+  void on_layer_summed(std::function<void(std::size_t index)> hook) override {
+    hook_ = std::move(hook);
+  }
+  std::vector<double> loss_sums() const override {
+    std::vector<double> sums;
+    for (const auto& [micro_batch, loss] : losses_) sums.push_back(loss.sum);
+    return sums;
+  }
+  double mean_loss(std::span<const double> sums) const override {
+    double sum = 0;
+    for (const double one : sums) sum += one;
+    return sum / static_cast<double>(std::int64_t{step_samples_} * options_.sequence);
   }
 
  private:
@@ -140,6 +168,8 @@ class BuiltinStage final : public Stage {
   std::int64_t step_ = 0;
   int step_samples_ = 0;  // 0: before begin_step
   int last_backward_ = -1;
+  bool rounded_ = false;  // gradients are those of the step
+  std::function<void(std::size_t)> hook_;
   std::map<int, InFlight> in_flight_;
   std::map<int, Loss> losses_;  // by micro-batch: summed in that order
 };
@@ -173,6 +203,7 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
   const auto found = in_flight_.find(micro_batch);
   WEIR_CHECK(found != in_flight_.end(), "backward follows forward");
   WEIR_CHECK(micro_batch > last_backward_, "backward in rising order of micro-batches");
+  WEIR_CHECK(!rounded_, "the gradients of this step are done");
   InFlight held = std::move(found->second);
   in_flight_.erase(found);
   last_backward_ = micro_batch;
@@ -184,8 +215,11 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
     WEIR_TRY(gradient,
              layers_[i]->backward(pass(i, held.samples, Tokens{}), held.stashes[i], gradient));
     held.stashes[i] = Stash{};
+    parameters_[i].sum_gradients(*ops_);
+    if (hook_ && device_.is_host()) hook_(i);
   }
   WEIR_TRY([[maybe_unused]] const Unit done, finish());
+  for (std::size_t i = layers_.size(); hook_ && !device_.is_host() && i-- > 0;) hook_(i);
   return gradient;
 }
 

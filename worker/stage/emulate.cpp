@@ -65,6 +65,14 @@ class EmulatedStage final : public Stage {
   std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
   std::int64_t stash_bytes() const override { return inner_->stash_bytes(); }
   std::vector<Parameter> parameters() override { return inner_->parameters(); }
+  std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
+  void finish_gradients() override { inner_->finish_gradients(); }
+  void gradients_are_set() override { inner_->gradients_are_set(); }
+  void on_layer_summed(std::function<void(std::size_t index)> hook) override {
+    inner_->on_layer_summed(std::move(hook));
+  }
+  std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
+  double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
 
  private:
   void wait_until(SteadyTime deadline) {

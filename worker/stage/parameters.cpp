@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory layout: all values, all gradients, all first moments, all second moments.
+// Memory layout: all sums, all values, all gradients, all first moments, all second moments.
 #include "worker/stage/parameters.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace weir::stage {
 namespace {
 
-constexpr int kParts = 4;  // value, gradient, adam_m, adam_v
+constexpr int kSums = 2;  // a double takes two floats
 
 void set_initial(const ParameterSpec& spec, std::uint64_t seed, float* value) {
   // A uniform variable on [-a, a) has the standard deviation a / sqrt(3).
@@ -31,12 +31,13 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   made.layer_ = layer;
   made.specs_ = specs;
   for (const auto& spec : specs) made.count_ += spec.count();
-  const auto bytes = static_cast<std::size_t>(kParts * made.count_) * sizeof(float);
+  const auto bytes = static_cast<std::size_t>(kStateFactor * made.count_) * sizeof(float);
   made.memory_ = device.allocate_shared(bytes);
   if (!made.memory_) return no_memory(device, bytes);
 
   auto* value = made.memory_.as<float>();
-  std::fill_n(value, kParts * made.count_, 0.0F);
+  std::fill_n(value, kStateFactor * made.count_, 0.0F);  // 0.0 has the same bits, all zero
+  value += kSums * made.count_;
   const std::uint64_t layer_seed = mix_seed(seed, static_cast<std::uint64_t>(layer));
   for (const auto& spec : specs) {
     set_initial(spec, mix_seed(layer_seed, spec.name), value);
@@ -48,7 +49,24 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
 }
 
 void LayerParameters::zero_gradients(ops::Kernels& ops) {
-  ops.zero(memory_.as<float>() + count_, static_cast<std::size_t>(count_));
+  ops.zero(memory_.as<float>(), static_cast<std::size_t>(kSums * count_));
+  ops.zero(gradient().data(), gradient().size());
+}
+
+std::span<double> LayerParameters::sums() const {
+  return {memory_.as<double>(), static_cast<std::size_t>(count_)};
+}
+
+std::span<float> LayerParameters::gradient() const {
+  return {memory_.as<float>() + (kSums + 1) * count_, static_cast<std::size_t>(count_)};
+}
+
+void LayerParameters::sum_gradients(ops::Kernels& ops) {
+  ops.add_exactly(gradient().size(), gradient().data(), sums().data());
+}
+
+void LayerParameters::round_sums(ops::Kernels& ops) {
+  ops.round_sums(sums().size(), sums().data(), gradient().data());
 }
 
 void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of one layer: value, gradient and Adam's two moments in one allocation, in the
-// order of the layer's specifications. Initial values depend on (seed, layer, name) only.
+// The parameters of one layer: the sums of the gradients, value, gradient and Adam's two moments in
+// one allocation, in the order of the layer's specifications. Initial values depend on (seed,
+// layer, name) only.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "worker/base/result.h"
@@ -15,13 +17,18 @@ namespace weir::stage {
 
 class LayerParameters {
  public:
-  // 4 x parameter_bytes of memory that the host reaches, too.
+  // kStateFactor x parameter_bytes of memory that the host reaches, too.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
                                       std::uint64_t seed, device::Device& device);
 
   const std::vector<float*>& values() const { return values_; }
   const std::vector<float*>& gradients() const { return gradients_; }
-  void zero_gradients(ops::Kernels& ops);
+  void zero_gradients(ops::Kernels& ops);  // and their sums
+  // Adds the gradient, that of one micro-batch, to the sums and zeroes it (ops/exact_sum.h).
+  void sum_gradients(ops::Kernels& ops);
+  void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
+  std::span<double> sums() const;      // of all parameters
+  std::span<float> gradient() const;   // likewise, in the same order
   // Weight decay applies to parameters of two or more dimensions only, not to biases and norms.
   void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
@@ -30,7 +37,7 @@ class LayerParameters {
   LayerParameters() = default;
 
   int layer_ = 0;
-  std::int64_t count_ = 0;  // floats of each of the four parts
+  std::int64_t count_ = 0;  // of all parameters together
   device::Buffer memory_;
   std::vector<ParameterSpec> specs_;
   std::vector<float*> values_, gradients_;

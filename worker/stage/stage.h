@@ -55,11 +55,21 @@ struct Tokens {
   int samples = 0;
 };
 
+// Bytes that a stage holds per byte of its parameters: value, gradient and two moments in float,
+// the gradient's sum in double.
+inline constexpr int kStateFactor = 6;
+
 struct Parameter {
   int layer = 0;
   std::string name;  // "attn.qkv.weight"; unique within its layer
   std::vector<std::int64_t> shape;
   std::span<float> value, gradient, adam_m, adam_v;
+};
+
+// The gradient of one layer, all its parameters in a row.
+struct LayerSum {
+  std::span<double> sums;     // over the micro-batches of this stage so far
+  std::span<float> gradient;  // of the step, once all replicas' sums are added
 };
 
 class Stage {
@@ -72,17 +82,17 @@ class Stage {
   // kInvalid for a token outside the vocabulary; no other errors.
   virtual Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
                                          const Tokens& tokens) = 0;
-  // output_gradient: of this stage's output, empty on the last stage. Adds to the gradients (+=),
+  // output_gradient: of this stage's output, empty on the last stage. Adds to the gradients' sums,
   // drops the stash, returns the gradient of the input, empty on the first stage. Must be called in
-  // rising order of micro_batch: sums then do not depend on the schedule. Gradients are those of
-  // the mean loss over the whole global batch: each micro-batch is weighted by samples /
-  // step_samples (begin_step).
+  // rising order of micro_batch. Gradients are those of the mean loss over the whole global batch:
+  // each micro-batch is weighted by samples / step_samples (begin_step). Their sums depend neither
+  // on the order of micro-batches nor on which replica adds which (ops/exact_sum.h).
   virtual Result<device::Buffer> backward(int micro_batch,
                                           const device::Buffer& output_gradient) = 0;
 
-  virtual void begin_step(std::int64_t step,
-                          int step_samples) = 0;  // zeroes gradients and the loss sum
-  virtual void optimizer_step() = 0;              // AdamW with the step's learning rate
+  // Zeroes gradients and the loss sum. step_samples: of all replicas.
+  virtual void begin_step(std::int64_t step, int step_samples) = 0;
+  virtual void optimizer_step() = 0;  // AdamW with the step's learning rate
   virtual double loss()
       const = 0;  // last stage: mean over the step so far, summed in micro-batch order; else NaN
   virtual std::int64_t output_bytes(
@@ -90,6 +100,20 @@ class Stage {
   virtual std::int64_t input_bytes(int samples) const = 0;  // 0 on the first stage
   virtual std::int64_t stash_bytes() const = 0;             // held now
   virtual std::vector<Parameter> parameters() = 0;
+
+  // After the last backward: Parameter::gradient becomes that of the step. Again: nothing. Without
+  // it, optimizer_step() does it.
+  virtual void finish_gradients() {}
+  // Several replicas: instead, somebody adds up their sums, writes the result into
+  // LayerSum::gradient, and says so. By layer, in their order.
+  virtual std::vector<LayerSum> layer_sums() { return {}; }
+  virtual void gradients_are_set() {}
+  // Called within backward() with the index of a layer whose sums hold that micro-batch, until the
+  // next begin_step().
+  virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/) {}
+  // Last stage: by micro-batch, in their order; and the mean over the step from those of all.
+  virtual std::vector<double> loss_sums() const { return {}; }
+  virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }
 };
 
 // Layers first..last (inclusive) of the model, initial values set. Built-in models only.

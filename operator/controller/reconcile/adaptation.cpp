@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adaptation tick: when to ask the tuner, what to do with its answer, and whether the last
-// change kept its promise (operator.md 9, scheduling.md 5.3). Only tier retune; regroup and replace
-// act as disabled (validate.h).
+// change kept its promise (operator.md 9, scheduling.md 5.3). Tier retune; those above: tiers.h.
 #include <cmath>
 #include <numeric>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/plan.h"
 #include "operator/tuner/tune.h"
 
@@ -15,20 +15,6 @@ namespace {
 constexpr int kOutcomeSteps = 10;  // scheduling.md 5.3
 constexpr double kUnchangedRates =
     0.10;  // a link that moved less has not moved (scheduling.md 5.5)
-
-// Mean of the last kOutcomeSteps steps as the coordinator timed them; 0 = unknown. Its window is
-// that long (api.md 9), so a window that ends kOutcomeSteps after a change holds only steps after
-// it.
-double recent_step_seconds(const Pass& pass) {
-  if (!pass.snapshot.report || pass.snapshot.report->body.samples_per_second <= 0) return 0;
-  return pass.spec().global_batch / pass.snapshot.report->body.samples_per_second;
-}
-
-std::vector<double> link_rates(const Pass& pass) {
-  std::vector<double> rates;
-  for (const auto& link : pass.estimates.links) rates.push_back(link.now);
-  return rates;
-}
 
 bool rates_unchanged(const std::vector<double>& before, const std::vector<double>& after) {
   if (before.size() != after.size()) return false;
@@ -71,8 +57,8 @@ std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_b
   return caps;
 }
 
-// What a link usually carries: its baseline, or before one is known what the workers' probe found
-// when they started, or the default of an unprobed link.
+}  // namespace
+
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
   if (link.baseline > 0) return link.baseline;
   planner::Cluster at_start;
@@ -84,6 +70,8 @@ double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
   }
   return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
 }
+
+namespace {
 
 // The link whose rate fell most against what is usual for it, for the event's text.
 std::string link_text(const Pass& pass) {
@@ -114,19 +102,18 @@ std::string link_text(const Pass& pass) {
 // (operator.md 5).
 void fill_untimed_links(const Pass& pass, const planner::Cluster& cluster,
                         estimator::RateVectors& rates) {
-  const auto node_of_stage = [&](int stage) {
-    const auto rank = std::find_if(pass.plan->ranks.begin(), pass.plan->ranks.end(),
-                                   [&](const auto& r) { return r.stage == stage; });
-    return rank == pass.plan->ranks.end() ? std::string() : rank->node;
-  };
-  for (int boundary = 0; boundary + 1 < pass.plan->stage_count(); ++boundary) {
+  std::map<std::pair<int, int>, std::string> nodes;  // by replica and stage
+  for (const auto& rank : pass.plan->ranks) nodes[{rank.replica, rank.stage}] = rank.node;
+  for (const auto& [place, node] : nodes) {
+    const auto& [replica, stage] = place;
+    const auto next = nodes.find({replica, stage + 1});
+    if (next == nodes.end()) continue;
     for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
-      auto& known = rates.rates[{0, boundary, direction}];
+      auto& known = rates.rates[{replica, stage, direction}];
       if (std::any_of(known.begin(), known.end(), [](double rate) { return rate > 0; })) continue;
       const bool forward = direction == estimator::Direction::kForward;
-      const auto link =
-          planner::link_between(cluster, node_of_stage(forward ? boundary : boundary + 1),
-                                node_of_stage(forward ? boundary + 1 : boundary));
+      const auto link = planner::link_between(cluster, forward ? node : next->second,
+                                              forward ? next->second : node);
       known.assign(rates.times.size(), link.bytes_per_second);
     }
   }
@@ -152,10 +139,14 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
   constexpr double kOverhead = 0.5;  // samples
   std::vector<tuner::Size> sizes;
   const int now = input.current.micro_batch_size;
-  if (pass.spec().micro_batch_size || pass.plan->micro_batches.size() != 1) return sizes;
-  const int samples = now * input.micro_batches;
+  if (pass.spec().micro_batch_size) return sizes;
+  const int samples = now * input.micro_batches;  // of the least share; all must divide
+  const auto divides = [&](int size) {
+    return std::ranges::all_of(pass.plan->micro_batches,
+                               [&](int share) { return share * now % size == 0; });
+  };
   for (const int size : {now / 4, now / 2, 2 * now, 4 * now}) {
-    if (size < 1 || size == now || samples % size != 0 || samples / size < pass.plan->stage_count())
+    if (size < 1 || size == now || !divides(size) || samples / size < pass.plan->stage_count())
       continue;
     schedule::Plan plan = *pass.plan;
     plan.schedule.micro_batch_size = size;
@@ -181,25 +172,42 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
   return sizes;
 }
 
+// The least free part of a device per stage, over its replicas; < 0 = unknown.
+std::vector<double> free_memory(const Pass& pass) {
+  std::vector<double> free(static_cast<std::size_t>(pass.plan->stage_count()), -1);
+  for (const auto& rank : pass.plan->ranks) {
+    for (const auto& member : pass.snapshot.report->body.members) {
+      if (member.pod != rank.pod || member.memory_free_bytes < 0 || member.memory_limit_bytes <= 0)
+        continue;
+      const double part = static_cast<double>(member.memory_free_bytes) /
+                          static_cast<double>(member.memory_limit_bytes);
+      double& least = free[static_cast<std::size_t>(rank.stage)];
+      least = least < 0 ? part : std::min(least, part);
+    }
+  }
+  return free;
+}
+
 tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   const auto cluster = cluster_of(pass);
   const auto costs = planner::costs_of(model, cluster, *pass.plan);
   tuner::Input input;
   input.current = pass.plan->schedule;
   input.revision = pass.plan->revision;
-  input.micro_batches = pass.plan->micro_batches.front();
-  input.stages = costs.stages;
-  bool all_measured = true;
-  for (int s = 0; s < pass.plan->stage_count(); ++s)
-    all_measured = all_measured && pass.estimates.stage_seconds.contains(s);
-  for (int s = 0; all_measured && s < pass.plan->stage_count(); ++s) {
-    const auto& [forward, backward] = pass.estimates.stage_seconds.at(s);
-    input.stages[static_cast<std::size_t>(s)] = {
-        std::chrono::nanoseconds(static_cast<std::int64_t>(forward * 1e9)),
-        std::chrono::nanoseconds(static_cast<std::int64_t>(backward * 1e9))};
-  }
+  input.micro_batches = least_share(*pass.plan);
   input.boundary_bytes = costs.boundary_bytes;
-  input.cap_max = caps_by_memory(costs, input.micro_batches, cluster.memory_reserve);
+  for (int r = 0; r < pass.plan->replica_count(); ++r) {
+    const auto one = of_replica(*pass.plan, r);
+    const auto own = planner::costs_of(model, cluster, one);
+    input.replicas.push_back(
+        {pass.plan->micro_batches[static_cast<std::size_t>(r)], stage_times(pass, one, own)});
+    const auto caps = caps_by_memory(own, input.micro_batches, cluster.memory_reserve);
+    if (r == 0) input.cap_max = caps;
+    for (std::size_t s = 0; s < caps.size(); ++s)
+      input.cap_max[s] = std::min(input.cap_max[s], caps[s]);
+  }
+  input.stages = tuner::slowest_stages(input.replicas);
+  input.sync_seconds = sync_tail_seconds(pass);
   for (const auto& limit : pass.status.memory_limits) {
     const auto stage = static_cast<std::size_t>(limit.stage);
     if (limit.stage < 0 || stage >= input.cap_max.size() || limit.in_flight_cap <= 0) continue;
@@ -209,13 +217,15 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   input.rates = pass.estimates.rates;
   fill_untimed_links(pass, cluster, input.rates);
   input.other_sizes = other_sizes(pass, model, cluster, costs, input);
-  for (const auto& link : pass.estimates.links) {
-    if (link.baseline > 0) input.baseline[link.link] = link.baseline;
+  for (const auto& link : pass.estimates.links) input.baseline[link.link] = usual_rate(pass, link);
+  for (const auto& [link, rates] : input.rates.rates) {  // too fast to be timed: as usual
+    if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
   }
   input.step = pass.snapshot.report->body.step;
   input.measured_step_seconds = recent_step_seconds(pass);
   input.now = pass.now();
   input.settings = settings_of(pass.spec());
+  input.free_memory = free_memory(pass);
   return input;
 }
 
@@ -255,14 +265,20 @@ void check_outcome(Pass& pass) {
   }
   const auto previous = pending->previous;
   const auto micro_batches = pending->previous_micro_batches;
+  const auto sync = pending->previous_sync;
+  const bool of_shares = changes_shares(pass, *pending);
+  if (of_shares && judged.verdict == tuner::Verdict::kRollBack)
+    keep_shares_out(pass, *pending, step);
   pending.reset();
   if (judged.verdict != tuner::Verdict::kRollBack) return;
   schedule::Plan plan = *pass.plan;
   plan.schedule = previous;
   if (!micro_batches.empty()) plan.micro_batches = micro_batches;
+  if (sync) plan.sync = *sync;
   plan.state = schedule::StateMove::kKeep;
   pass.event("Warning", "PlanRolledBack",
-             "back to k=" + std::to_string(previous.k) +
+             (of_shares ? "back to shares " + shares_text(plan.micro_batches)
+                        : "back to k=" + std::to_string(previous.k)) +
                  ": the new plan was slower at unchanged link rates",
              "Adapt");
   adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, 0);
@@ -270,9 +286,12 @@ void check_outcome(Pass& pass) {
 
 void apply(Pass& pass, const tuner::Decision& decision) {
   const auto& change = *decision.change;
-  const std::string note = "k " + std::to_string(pass.plan->schedule.k) + "->" +
-                           std::to_string(change.schedule.k) + ", " + link_text(pass) +
-                           ", predicted +" + percent(decision.gain) + " % (" + change.text + ")";
+  const std::string note = decision.memory_guard
+                               ? decision.reason
+                               : "k " + std::to_string(pass.plan->schedule.k) + "->" +
+                                     std::to_string(change.schedule.k) + ", " + link_text(pass) +
+                                     ", predicted +" + percent(decision.gain) + " % (" +
+                                     change.text + ")";
   if (pass.spec().adaptation.mode == "Observe") {
     if (pass.adaptation.last_proposal != change.text)
       pass.event("Normal", "PlanProposed", note, "Adapt");
@@ -289,9 +308,10 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   pending.rates_before = link_rates(pass);
   schedule::Plan plan = *pass.plan;
   plan.schedule = change.schedule;
-  plan.micro_batches.assign(plan.micro_batches.size(), change.micro_batches);
+  for (int& share : plan.micro_batches)
+    share = share * pass.plan->schedule.micro_batch_size / change.schedule.micro_batch_size;
   plan.state = schedule::StateMove::kKeep;
-  plan.predicted_step_seconds = change.seconds;
+  if (!decision.memory_guard) plan.predicted_step_seconds = change.seconds;
   adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, decision.gain);
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
   // Caps lowered for want of memory are not judged: there is no way back.
@@ -322,32 +342,58 @@ bool replan_requested(Pass& pass) {
 
 }  // namespace
 
+// Mean of the last kOutcomeSteps steps as the coordinator timed them; 0 = unknown. Its window is
+// that long (api.md 9), so a window that ends kOutcomeSteps after a change holds only steps after
+// it.
+double recent_step_seconds(const Pass& pass) {
+  if (!pass.snapshot.report || pass.snapshot.report->body.samples_per_second <= 0) return 0;
+  return pass.spec().global_batch / pass.snapshot.report->body.samples_per_second;
+}
+
+std::vector<double> link_rates(const Pass& pass) {
+  std::vector<double> rates;
+  for (const auto& link : pass.estimates.links) rates.push_back(link.now);
+  return rates;
+}
+
 void adapt(Pass& pass) {
   const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
   if (!may_adapt(pass)) return;
   const auto revision_before = pass.status.plan.revision;
   check_outcome(pass);
-  if (pass.status.plan.revision != revision_before) return;
-  if (pass.spec().adaptation.mode == "Off" || !pass.spec().adaptation.retune.enabled) return;
+  if (pass.status.plan.revision != revision_before || judge_tiers(pass)) return;
+  if (follow_sync_spec(pass)) return;
+  const bool retunes = pass.spec().adaptation.retune.enabled;
+  if (pass.spec().adaptation.mode == "Off" || !(retunes || tiers_enabled(pass.spec()))) return;
 
   const auto& last = pass.adaptation.last_evaluation;
   const bool asked = replan_requested(pass);
   if (last && pass.now() < *last + interval && !asked) return pass.wake_at(*last + interval);
   pass.adaptation.last_evaluation = pass.now();
   pass.wake_at(pass.now() + interval);
-  if (pass.estimates.freshness != estimator::Freshness::kFresh) return;
+  const bool memory_short = tuner::memory_is_short(free_memory(pass));
+  // A new rank map is judged before anything else changes what a step takes.
+  if (pass.adaptation.tiers.pending && !memory_short) return;
+  if (retunes && rebalance(pass, asked)) return;
+  const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
+  // The guard of memory needs no network.
+  if (!fresh && !memory_short) return;
 
   std::string why_not;
   const auto model = model_of(pass, why_not);
   if (!model) return;
   auto input = input_of(pass, *model);
   auto& state = pass.adaptation.tuner;
+  if (!fresh) input.rates = {};
   if (asked) input.settings.cooldown = std::chrono::seconds(0);
+  constexpr double kNever = 1e9;
+  if (!retunes) input.settings.min_gain = input.settings.min_gain_size = kNever;
   // The cooldown's clock comes from status after a change of leader.
   if (!state.last_change) state.last_change = pass.status.retune_last_change;
   auto tuned = tuner::tune(input, state);
   state = std::move(tuned.state);
-  if (tuned.decision.change) apply(pass, tuned.decision);
+  if (tuned.decision.change) return apply(pass, tuned.decision);
+  if (fresh) escalate(pass, *model, input, tuned.decision, asked);
 }
 
 }  // namespace weir::reconcile

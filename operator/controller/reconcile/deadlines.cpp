@@ -9,7 +9,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kNewLeaderWaits{60};  // members come again from the coordinator
 constexpr seconds kReleaseDelay{30}, kReleaseDelayCap{600};
 
 // 30 s x 2^n, cap 600 s, full jitter (operator.md 5): two half-placed jobs must not meet again.
@@ -22,9 +21,12 @@ seconds release_delay(const std::string& uid, int timeouts) {
   return seconds(1 + static_cast<std::int64_t>(drawn));
 }
 
+}  // namespace
+
 bool all_in_plan(const Pass& pass) {
   return pass.plan != nullptr &&
          std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
+           if (!needed(pass, slot)) return true;
            if (!slot.pod) return false;
            const std::string& uid = slot.pod->meta.uid;
            const auto& idle = pass.plan->idle;
@@ -33,6 +35,8 @@ bool all_in_plan(const Pass& pass) {
                   std::find(idle.begin(), idle.end(), slot.pod->meta.name) != idle.end();
          });
 }
+
+namespace {
 
 Failure of_job(const Pass& pass, Cause cause, std::string text) {
   return {nullptr, cause, std::nullopt, pass.now(), std::move(text), false};
@@ -62,12 +66,40 @@ bool startup_timed_out(Pass& pass) {
   return true;
 }
 
-// The coordinator reports, and the step stands still. Silence alone is no hang: there is no second
-// witness.
+// No report, and the workers' own metrics stand still, too. Silence alone is no hang: there must be
+// the second witness, and it must be fresh.
+bool hangs_in_silence(Pass& pass) {
+  const auto& witness = pass.estimates.progress;
+  if (!witness || !all_in_plan(pass)) return false;
+  // Not the freshness of links: where nothing moves, none has traffic.
+  const auto& adaptation = pass.spec().adaptation;
+  const int kept =
+      std::max(adaptation.stale_after_seconds, 2 * adaptation.evaluation_interval_seconds);
+  if (pass.now() - witness->seen > seconds(kept)) return false;
+  const auto& report = pass.snapshot.report;
+  const Time since = std::max(
+      {witness->since, report ? report->received : pass.snapshot.leading_since,
+       pass.status.plan.time.value_or(Time{}), pass.status.last_restart_time.value_or(Time{})});
+  const Time limit = since + seconds(pass.spec().progress_deadline_seconds);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  record_failure(pass,
+                 of_job(pass, Cause::kNoProgress,
+                        "the coordinator is silent and weir_step in Prometheus stands at " +
+                            std::to_string(witness->step) + " for progressDeadlineSeconds " +
+                            std::to_string(pass.spec().progress_deadline_seconds)),
+                 "Job", pass.now());
+  return true;
+}
+
+// The coordinator reports, and the step stands still.
 bool hangs(Pass& pass) {
   const auto& report = pass.snapshot.report;
-  if (!report || pass.plan == nullptr || !pass.failures.empty() || !members_complete(pass))
-    return false;
+  if (pass.plan == nullptr || !pass.failures.empty()) return false;
+  if (silent(pass)) return hangs_in_silence(pass);
+  if (!report || !members_complete(pass)) return false;
   auto& state = pass.adaptation;
   if (report->body.step != state.last_step) {
     state.last_step = report->body.step;
@@ -80,7 +112,6 @@ bool hangs(Pass& pass) {
     pass.wake_at(limit);
     return false;
   }
-  if (silent(pass)) return false;
   record_failure(pass,
                  of_job(pass, Cause::kNoProgress,
                         "no step completed for progressDeadlineSeconds " +
@@ -103,6 +134,7 @@ bool scheduling_timed_out(Pass& pass) {
   bool gated = false, waiting = false;
   Time newest{};
   for (const auto& slot : pass.slots) {
+    if (!needed(pass, slot)) continue;  // training does not wait for it
     if (!slot.pod || pod_ended(*slot.pod)) return false;
     gated = gated || has_gate(*slot.pod);
     waiting = waiting || slot.pod->node.empty();

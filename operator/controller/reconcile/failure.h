@@ -16,6 +16,7 @@ struct Slot {
   std::string group;
   int index_in_group = 0;
   int worker_index = 0;
+  int replica = 0;  // the how-manieth set of one replica's workers; a plan may mix them
   std::shared_ptr<const api::Pod> pod;  // the newest attempt, null = none
   int next_attempt = 0;                 // 1 + highest existing
 };
@@ -35,6 +36,7 @@ enum class Cause : unsigned char {
   kEndedEarly,
   kNoProgress,       // of the job
   kStartupTimedOut,  // of the job
+  kReplaced,         // told to leave a node whose links are slow (tier replace)
 };
 const char* name(Cause cause);  // the reason of weir_job_restarts_total
 

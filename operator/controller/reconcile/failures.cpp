@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/tiers.h"
 
 namespace weir::reconcile {
 namespace {
@@ -11,10 +12,9 @@ namespace {
 // api.md 7, exit codes of weir-worker.
 constexpr int kConfigurationExit = 2, kPeerLostExit = 80, kOutOfMemoryExit = 81,
               kDeviceFaultExit = 82, kIoErrorExit = 83, kTerminatedExit = 143;
-constexpr std::chrono::seconds kEpisode{30};         // one cause, operator.md 6.1
-constexpr std::chrono::seconds kEarlySuccess{60};    // a worker may end that much before its
-                                                     // coordinator
-constexpr std::chrono::seconds kNewLeaderWaits{60};  // before it judges silence
+constexpr std::chrono::seconds kEpisode{30};       // one cause, operator.md 6.1
+constexpr std::chrono::seconds kEarlySuccess{60};  // a worker may end that much before its
+                                                   // coordinator
 
 const api::PodCondition* condition_of(const api::Pod& pod, const std::string& type,
                                       const std::string& status) {
@@ -126,6 +126,12 @@ std::optional<Failure> running_pod(Pass& pass, const api::Pod& pod) {
     }
     pass.wake_at(lost);
   }
+  if (leaves_its_node(pass, pod)) {
+    failure.cause = Cause::kReplaced;
+    failure.time = pass.status.last_restart_time;
+    failure.text = "leaves node " + pod.node + ", whose links are slow";
+    return failure;
+  }
   return silent_worker(pass, pod);
 }
 
@@ -154,6 +160,8 @@ std::optional<Failure> failure_of(Pass& pass, const Slot& slot) {
     return gone;
   }
   const api::Pod& pod = *slot.pod;
+  // Likewise one that goes: a smaller size may have sent it away, before a larger one came.
+  if (pod.meta.deleting && !was_in_plan(pass, slot)) return std::nullopt;
   std::optional<Failure> failure;
   if (pod.phase == "Failed") {
     failure = failed_pod(pass, pod);
@@ -202,6 +210,7 @@ int weight(Cause cause) {
     case Cause::kPodDeleted:
     case Cause::kNodeLost:
       return 3;
+    case Cause::kReplaced:
     case Cause::kPeerLost:
       return 4;
   }
@@ -240,12 +249,15 @@ const char* name(Cause cause) {
       return "NoProgress";
     case Cause::kStartupTimedOut:
       return "StartupTimedOut";
+    case Cause::kReplaced:
+      return "Replaced";
   }
   return "";
 }
 
 bool handle_failures(Pass& pass) {
   for (const auto& slot : pass.slots) {
+    if (!needed(pass, slot)) continue;  // resize.cpp
     auto failure = failure_of(pass, slot);
     if (!failure) continue;
     failure->slot = &slot;

@@ -17,6 +17,9 @@
 
 namespace weir::reconcile {
 
+// A new leader waits before it judges silence: members and reports come again from the coordinator.
+constexpr std::chrono::seconds kNewLeaderWaits{60};
+
 struct Pass {
   const Snapshot& snapshot;
   const estimator::Estimates& estimates;
@@ -33,7 +36,12 @@ struct Pass {
   bool refused = false;                    // the newest was refused: its parent goes on
   std::optional<api::Refusal> refusal;     // set: Accepted=False
   std::string accepted_note;
-  const schedule::Plan* plan = nullptr;  // in force or being applied, null = none
+  const schedule::Plan* plan = nullptr;     // in force or being applied, null = none
+  const schedule::Plan* applied = nullptr;  // of status.plan.appliedRevision, null = unknown
+  // Replicas, by find_sizes. Wanted: of the accepted spec. Needed: without their workers training
+  // stops. Planned: whose members a plan that is made now may use.
+  int wanted_replicas = 1, needed_replicas = 1, planned_replicas = 1;
+  bool plan_lives = false;  // all pods of `plan` are there
 
   const api::PipelineJob& job() const { return *snapshot.job; }
   const api::JobSpec& spec() const { return snapshot.job->spec; }
@@ -62,7 +70,8 @@ struct Pass {
 
 // The parts, in the order in which reconcile calls them. A bool result: true = this pass ends here
 // (record, then act).
-void find_slots(Pass& pass, int data_parallel);
+void find_sizes(Pass& pass, bool accepted);
+void find_slots(Pass& pass);
 bool handle_end(Pass& pass);        // the coordinator has finished, or the active deadline is over
 bool handle_suspend(Pass& pass);    // true: no pods are wanted now
 bool handle_release(Pass& pass);    // likewise, after a scheduling timeout
@@ -71,9 +80,11 @@ bool handle_deadlines(Pass& pass);  // startup, progress, scheduling; gives the 
 void create_pods(Pass& pass);
 void open_gates(Pass& pass);  // placement mode Pinned
 std::vector<std::string> gates_of(const api::JobSpec& spec);
-void delete_pods(Pass& pass);  // those that another attempt or a restart of scope Job replaces
-void make_plans(Pass& pass);   // initial, restart, edited spec
-void adapt(Pass& pass);        // tick: tuner, outcome check
+// Those that another attempt or a restart of scope Job replaces, and those of replicas that are no
+// more.
+void delete_pods(Pass& pass, bool accepted);
+void make_plans(Pass& pass);  // initial, restart, edited spec
+void adapt(Pass& pass);       // tick: shares, tuner, outcome check
 void view_acceptance(Pass& pass);
 void view_conditions(Pass& pass);
 void view_network(Pass& pass);
@@ -85,6 +96,8 @@ void fail_job(Pass& pass, const std::string& reason, const std::string& message)
 // Counts a restart for this failure, or ends the job when a rule or the budget says so. scope:
 // Worker or Job.
 void record_failure(Pass& pass, const Failure& failure, const std::string& scope, Time episode_end);
+// This worker is to be made again on another node: no failure, and no budget is used.
+void record_replacement(Pass& pass, const Slot& slot, const std::string& why);
 // New pods belong to a new generation: a restart, a resume, a release.
 void begin_generation(Pass& pass, Time time);
 
@@ -92,6 +105,7 @@ void begin_generation(Pass& pass, Time time);
 bool pod_ended(const api::Pod& pod);
 int generation_of(const api::Pod& pod);
 const api::Node* node_of(const Pass& pass, const std::string& name);
+bool all_in_plan(const Pass& pass);  // every slot's pod is that of the plan
 // Still there and perhaps still at work: not ended, and if it is being deleted, its grace is not
 // over on a node that lives.
 bool still_there(const Pass& pass, const api::Pod& pod);
@@ -102,22 +116,61 @@ bool remove_all_pods(Pass& pass, const std::string& why);
 // quota.
 void apply_gang(Pass& pass);
 void delete_gang(Pass& pass);
-bool members_complete(const Pass& pass);  // every slot's live pod is registered
-bool silent(const Pass& pass);            // no report for some time
-int registered_workers(const Pass& pass);
+bool silent(const Pass& pass);                                     // no report for some time
+int registered_workers(const Pass& pass, int replicas = 1 << 30);  // of the first ones
+
+// Size (resize.cpp).
+bool needed(const Pass& pass, const Slot& slot);
+int needed_workers(const Pass& pass);
+bool members_complete(const Pass& pass, int replicas);  // of the first ones: all are registered
+bool members_complete(const Pass& pass);                // of the needed ones
+bool resize_due(Pass& pass);
+// New replicas could not get the state of a live one: they load the checkpoint.
+bool move_refused(const Pass& pass);
+std::optional<api::Refusal> refuse_resize(const Pass& pass);
+// Why fewer replicas train than are wanted, when that is no mere matter of a little time.
+std::optional<std::string> reduced(Pass& pass);
+std::optional<Time> grows_again_at(const Slot& slot);
+void tell_resized(Pass& pass);
 
 // Plans.
 schedule::Family family_of(const std::string& type);  // of schedule.type
-int micro_batches_of(const api::JobSpec& spec, int micro_batch_size);
+int least_share(const schedule::Plan& plan);  // micro-batches of the replica that has fewest
+std::vector<int> even_shares(int micro_batches, int replicas);
+void level_devices(planner::Cluster& cluster, int replicas);
 std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not);
 planner::Cluster cluster_of(const Pass& pass);
+// The planner on the members and the links as they are measured now. What does not depend on links
+// is kept in the snapshot's memo, so that planning again is quick; of equal placements the nearest
+// to the plan in force.
+Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model);
+Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model,
+                                             const planner::Cluster& cluster);
 // Puts a plan into status and emits CreatePlan; revision, parent, uid are filled in here.
 void adopt_plan(Pass& pass, schedule::Plan plan, schedule::Trigger trigger, double predicted_gain);
 // Caps of stages that ran out of memory (status.memory_limits).
 void limit_caps(const Pass& pass, schedule::Plan& plan);
 
-std::string percent(double fraction);                  // "11.2"
-std::string number(double value, int digits);          // "1.42"
-std::string bits_per_second(double bytes_per_second);  // "9.1 Gbit/s"
+// Replicas (replicas.cpp).
+schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas);
+bool follow_sync_spec(Pass& pass);       // true: a plan was made for an edited `sync`
+bool rebalance(Pass& pass, bool asked);  // true: a plan with other shares or policy was made
+bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending);
+void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step);
+std::optional<std::string> straggler(const Pass& pass);              // who is slow, with numbers
+schedule::Plan of_replica(const schedule::Plan& plan, int replica);  // its ranks, as replica 0
+std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& of_replica,
+                                             const planner::PipelineCosts& costs);
+double sync_tail_seconds(const Pass& pass);  // of a step, after its slowest replica; 0 = unknown
+double recent_step_seconds(const Pass& pass);
+// What a link usually carries: its baseline, or before one is known what the workers' probe found
+// when they started, or the default of an unprobed link.
+double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
+std::vector<double> link_rates(const Pass& pass);
+
+std::string shares_text(const std::vector<int>& shares);  // "32,32"
+std::string percent(double fraction);                     // "11.2"
+std::string number(double value, int digits);             // "1.42"
+std::string bits_per_second(double bytes_per_second);     // "9.1 Gbit/s"
 
 }  // namespace weir::reconcile

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
 #include "worker/schedule/caps.h"
@@ -14,15 +15,17 @@ namespace {
 using schedule::Plan;
 using schedule::Trigger;
 
-std::string group_of_pod(const Pass& pass, const std::string& uid) {
+const Slot* slot_of_pod(const Pass& pass, const std::string& uid) {
   for (const auto& slot : pass.slots) {
-    if (slot.pod && slot.pod->meta.uid == uid) return slot.group;
+    if (slot.pod && slot.pod->meta.uid == uid) return &slot;
   }
-  return "";
+  return nullptr;
 }
 
-planner::Request request_of(const api::JobSpec& spec) {
+planner::Request request_of(const Pass& pass) {
+  const auto& spec = pass.spec();
   planner::Request request;
+  request.data_parallel = pass.planned_replicas;
   request.global_batch = spec.global_batch;
   request.micro_batch_size = spec.micro_batch_size;
   request.stages = spec.stages;
@@ -48,7 +51,7 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
   const auto& schedule = plan.schedule;
   const auto& wanted = spec.schedule;
   if (schedule.family != family_of(wanted.type)) return "schedule.type " + wanted.type;
-  const int micro_batches = plan.micro_batches.empty() ? 1 : plan.micro_batches.front();
+  const int micro_batches = least_share(plan);
   if (spec.micro_batch_size && *spec.micro_batch_size != schedule.micro_batch_size) {
     return "batch.microBatchSize " + std::to_string(*spec.micro_batch_size);
   }
@@ -77,9 +80,12 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   Plan plan = current;
   auto& schedule = plan.schedule;
   schedule.family = family_of(spec.schedule.type);
-  if (spec.micro_batch_size) schedule.micro_batch_size = *spec.micro_batch_size;
-  const int micro_batches = micro_batches_of(spec, schedule.micro_batch_size);
-  plan.micro_batches.assign(1, micro_batches);
+  if (spec.micro_batch_size && *spec.micro_batch_size != schedule.micro_batch_size) {
+    schedule.micro_batch_size = *spec.micro_batch_size;
+    plan.micro_batches =
+        even_shares(spec.global_batch / schedule.micro_batch_size, plan.replica_count());
+  }
+  const int micro_batches = least_share(plan);
   const int stages = plan.stage_count();
   if (schedule.family == schedule::Family::kOneFOneB) schedule.k = 1;
   if (schedule.family == schedule::Family::kGpipe) schedule.k = micro_batches;
@@ -115,21 +121,35 @@ void tell_lost_progress(Pass& pass) {
              "Restart");
 }
 
+// A profile of thousands of layers takes longer to read than to plan with.
+Result<planner::Model> decoded(const std::string& text, Memo* memo) {
+  if (memo == nullptr) return planner::decode_profile(text);
+  if (!memo->model || memo->profile != text) {
+    WEIR_TRY(memo->model, planner::decode_profile(text));
+    memo->profile = text;
+  }
+  return *memo->model;
+}
+
 void plan_from_scratch(Pass& pass, Trigger trigger) {
+  pass.planned_replicas = pass.wanted_replicas;
   std::string why_not;
   const auto model = model_of(pass, why_not);
   if (!model) {
     return refuse_job(pass, "ProfileMissing", why_not);
   }
-  auto report = planner::plan(*model, cluster_of(pass), request_of(pass.spec()));
+  auto report = plan_for_members(pass, *model);
   if (!report) {
     return refuse_job(pass, "NoFeasiblePlan", report.error().message);
   }
-  pass.adaptation = AdaptationState{};  // what was learnt belongs to the old ranks
+  forget_ranks(pass);
   Plan plan = std::move(report->plan);
   plan.state = schedule::StateMove::kCheckpoint;  // an empty directory: step 0
+  if (trigger == Trigger::kResize && !move_refused(pass)) plan.state = schedule::StateMove::kMove;
+  plan.sync = first_sync(pass.spec(), plan.replica_count());
   limit_caps(pass, plan);
-  if (trigger == Trigger::kRestart) tell_lost_progress(pass);
+  if (trigger != Trigger::kInitial && plan.state == schedule::StateMove::kCheckpoint)
+    tell_lost_progress(pass);
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
 
@@ -141,18 +161,16 @@ schedule::Family family_of(const std::string& type) {
   return schedule::Family::kKfkb;
 }
 
-int micro_batches_of(const api::JobSpec& spec, int micro_batch_size) {
-  return spec.global_batch / std::max(1, spec.data_parallel * micro_batch_size);
+int least_share(const Plan& plan) {
+  const auto least = std::min_element(plan.micro_batches.begin(), plan.micro_batches.end());
+  return least == plan.micro_batches.end() ? 1 : *least;
 }
 
-bool members_complete(const Pass& pass) {
-  if (!pass.snapshot.members) return false;
-  std::set<std::string> registered;
-  for (const auto& member : pass.snapshot.members->body.members) registered.insert(member.pod_uid);
-  return std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
-    return slot.pod && !pod_ended(*slot.pod) && !slot.pod->meta.deleting &&
-           registered.contains(slot.pod->meta.uid);
-  });
+// The first ones take what does not divide.
+std::vector<int> even_shares(int micro_batches, int replicas) {
+  std::vector<int> shares(static_cast<std::size_t>(replicas), micro_batches / replicas);
+  for (int r = 0; r < micro_batches % replicas; ++r) ++shares[static_cast<std::size_t>(r)];
+  return shares;
 }
 
 std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not) {
@@ -167,7 +185,7 @@ std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not) {
     why_not = where + ": missing";
     return std::nullopt;
   }
-  auto model = planner::decode_profile(*text);
+  auto model = decoded(*text, pass.snapshot.memo);
   if (!model) {
     why_not = where + ": " + model.error().message;
     return std::nullopt;
@@ -182,6 +200,19 @@ std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not) {
   return std::move(*model);
 }
 
+Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model) {
+  return plan_for_members(pass, model, cluster_of(pass));
+}
+
+Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model,
+                                             const planner::Cluster& cluster) {
+  planner::Request request = request_of(pass);
+  request.current = pass.plan;
+  Memo* memo = pass.snapshot.memo;
+  return planner::plan(model, cluster, request, planner::operator_limits(),
+                       memo == nullptr ? nullptr : &memo->plans);
+}
+
 planner::Cluster cluster_of(const Pass& pass) {
   planner::Cluster cluster;
   if (!pass.snapshot.members) return cluster;
@@ -189,13 +220,15 @@ planner::Cluster cluster_of(const Pass& pass) {
   std::sort(members.begin(), members.end(),
             [](const auto& a, const auto& b) { return a.worker_index < b.worker_index; });
   for (const auto& member : members) {
+    const Slot* slot = slot_of_pod(pass, member.pod_uid);
+    if (slot == nullptr || slot->replica >= pass.planned_replicas) continue;
     planner::Device device;
     device.pod = member.pod;
     device.pod_uid = member.pod_uid;
     device.ip = member.ips.empty() ? "" : member.ips.front();
     device.node = member.node;
     device.data_port = member.data_port;
-    device.worker_group = group_of_pod(pass, member.pod_uid);
+    device.worker_group = slot->group;
     if (!member.ranks.empty()) {
       device.device_class = member.ranks.front().device;
       device.memory_bytes = member.ranks.front().memory_bytes;
@@ -207,6 +240,7 @@ planner::Cluster cluster_of(const Pass& pass) {
     }
     cluster.devices.push_back(std::move(device));
   }
+  level_devices(cluster, pass.planned_replicas);
   for (const auto& link : pass.snapshot.members->body.links) {
     cluster.links.push_back(
         {link.from_node, link.to_node, link.bytes_per_second,
@@ -267,13 +301,16 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
     for (auto& limit : pass.status.memory_limits) limit.plan_changed = true;
   }
   if (trigger != Trigger::kRetune) {
-    pass.event("Normal", "PlanCreated",
-               "revision " + std::to_string(plan.revision) + " (" + schedule::name(trigger) +
-                   "): " + std::to_string(plan.stage_count()) + " stages, " +
-                   schedule::name(plan.schedule.family) + " k=" + std::to_string(plan.schedule.k) +
-                   ", " + std::to_string(plan.micro_batches.front()) + " micro-batches of " +
-                   std::to_string(plan.schedule.micro_batch_size),
-               "Plan");
+    pass.event(
+        "Normal", "PlanCreated",
+        "revision " + std::to_string(plan.revision) + " (" + schedule::name(trigger) +
+            "): " + std::to_string(plan.stage_count()) + " stages" +
+            (plan.replica_count() > 1 ? " x " + std::to_string(plan.replica_count()) + " replicas, "
+                                      : ", ") +
+            schedule::name(plan.schedule.family) + " k=" + std::to_string(plan.schedule.k) + ", " +
+            std::to_string(plan.micro_batches.front()) + " micro-batches of " +
+            std::to_string(plan.schedule.micro_batch_size),
+        "Plan");
   }
   pass.act(CreatePlan{plan});
   // Keep the last 5 (api.md 7).
@@ -301,8 +338,10 @@ void make_plans(Pass& pass) {
     return plan_from_scratch(
         pass, pass.status.plan.applied_revision == 0 ? Trigger::kInitial : Trigger::kRestart);
   }
-  if (!has_members(pass, *pass.plan)) return plan_from_scratch(pass, Trigger::kRestart);
+  if (!has_members(pass, *pass.plan) || !pass.plan_lives)
+    return plan_from_scratch(pass, Trigger::kRestart);
   if (!pass.refused && pass.status.plan.applied_revision != pass.status.plan.revision) return;
+  if (resize_due(pass)) return plan_from_scratch(pass, Trigger::kResize);
   if (pass.refused && pass.newest != nullptr && contradiction(pass.spec(), *pass.newest).empty() &&
       pass.newest->trigger == Trigger::kManual) {
     return;  // this edit was refused; another edit may be tried

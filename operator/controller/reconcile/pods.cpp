@@ -146,10 +146,11 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
 }
 
 // Worker indices are counted replica by replica, so that they stay when replicas come or go.
-void find_slots(Pass& pass, int data_parallel) {
+void find_slots(Pass& pass) {
+  const int replicas = std::max(pass.wanted_replicas, pass.needed_replicas);
   auto found = newest_pods(pass);
   int worker = 0;
-  for (int replica = 0; replica < data_parallel; ++replica) {
+  for (int replica = 0; replica < replicas; ++replica) {
     for (const auto& group : pass.spec().worker_groups) {
       for (int i = 0; i < group.count; ++i) {
         const int index = replica * group.count + i;
@@ -157,6 +158,7 @@ void find_slots(Pass& pass, int data_parallel) {
         slot.group = group.name;
         slot.index_in_group = index;
         slot.worker_index = worker++;
+        slot.replica = replica;
         skip_taken_names(pass, slot);
         pass.slots.push_back(std::move(slot));
       }
@@ -176,6 +178,11 @@ void create_pods(Pass& pass) {
   CreatePods create;
   for (const auto& slot : pass.slots) {
     if (!wants_pod(pass, slot)) continue;
+    if (const auto again = grows_again_at(slot);
+        again && !needed(pass, slot) && pass.now() < *again) {
+      pass.wake_at(*again);
+      continue;
+    }
     const bool first = !slot.pod && slot.next_attempt == 0 && pass.plan == nullptr;
     if (!first && earliest && *earliest > pass.now()) {
       pass.wake_at(*earliest);
@@ -186,15 +193,22 @@ void create_pods(Pass& pass) {
   if (!create.pods.empty()) pass.act(std::move(create));
 }
 
-void delete_pods(Pass& pass) {
-  std::set<std::string> newest;
+void delete_pods(Pass& pass, bool accepted) {
+  std::set<std::string> newest, stems;
   for (const auto& slot : pass.slots) {
     if (slot.pod) newest.insert(slot.pod->meta.uid);
+    stems.insert(api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, 0));
   }
+  // Without the plan of status it is not known who is needed.
+  const bool size_known = accepted && (pass.plan != nullptr || pass.status.plan.revision == 0);
   for (const auto& pod : pass.snapshot.pods) {
     if (pod_ended(*pod) || pod->meta.deleting) continue;
     const bool old_attempt = !newest.contains(pod->meta.uid);
-    if (old_attempt) {
+    if (old_attempt && !stems.contains(stem_of(*pod))) {
+      if (!size_known) continue;
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid,
+                         "dataParallel is " + std::to_string(pass.wanted_replicas)});
+    } else if (old_attempt) {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "another pod has taken its place"});
     } else if (replaced_by_restart(pass, *pod)) {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});

@@ -77,6 +77,11 @@ bool check_acceptance(Pass& pass) {
     refuse_job(pass, gang.refusal->reason, gang.refusal->message);
     return false;
   }
+  pass.provider = gang.provider;
+  if (const auto refusal = refuse_resize(pass)) {
+    refuse_job(pass, refusal->reason, refusal->message);
+    return false;
+  }
   const std::string hash = api::template_hash(pass.job());
   const auto& check = pass.snapshot.template_check;
   if (!check || check->hash != hash) {
@@ -111,16 +116,11 @@ bool check_acceptance(Pass& pass) {
                "Validate");
   }
   pass.status.template_hash = hash;
-  pass.status.data_parallel = pass.spec().data_parallel;
   if (pass.status.gang_provider.empty() && gang.provider != gang::Provider::kNone) {
     pass.event("Normal", "GangProviderChosen", gang::name(gang.provider), "Validate");
   }
   pass.status.gang_provider = gang::name(gang.provider);
-  std::string note = "the job can run";
-  const auto tiers = api::tiers_not_built(pass.spec());
-  for (std::size_t i = 0; i < tiers.size(); ++i)
-    note += (i == 0 ? "; not built yet, acting as disabled: " : ", ") + tiers[i];
-  pass.accepted_note = note;
+  pass.accepted_note = "the job can run";
   return true;
 }
 
@@ -131,19 +131,18 @@ void find_plans(Pass& pass) {
   pass.refused = report && report->body.last_switch && status.applied_revision != status.revision &&
                  report->body.last_switch->revision == status.revision &&
                  report->body.last_switch->outcome != protocol::Outcome::kApplied;
-  const schedule::Plan* applied = nullptr;
   for (const auto& plan : pass.snapshot.plans) {
     if (plan.revision == status.revision) pass.newest = &plan;
-    if (plan.revision == status.applied_revision) applied = &plan;
+    if (plan.revision == status.applied_revision) pass.applied = &plan;
   }
-  pass.plan = pass.refused ? applied : pass.newest;
+  pass.plan = pass.refused ? pass.applied : pass.newest;
 }
 
 // Everything about the pods and plans of a job that is to run.
 void run(Pass& pass, bool accepted) {
   if (handle_release(pass)) return view_conditions(pass);
   if (handle_failures(pass) || handle_deadlines(pass)) return view_report(pass);
-  delete_pods(pass);
+  delete_pods(pass, accepted);
   if (accepted) {
     create_pods(pass);
     make_plans(pass);
@@ -157,7 +156,7 @@ void run(Pass& pass, bool accepted) {
 }  // namespace
 
 void apply_gang(Pass& pass) {
-  const auto object = gang::encode_object(pass.provider, pass.job(), pass.status.data_parallel);
+  const auto object = gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas);
   const GangView& gang = pass.snapshot.gang;
   if (object && (!gang.known || gang.object != *object)) pass.act(ApplyGangObject{*object});
 }
@@ -165,7 +164,7 @@ void apply_gang(Pass& pass) {
 void delete_gang(Pass& pass) {
   const GangView& gang = pass.snapshot.gang;
   const bool has_object =
-      gang::encode_object(pass.provider, pass.job(), pass.status.data_parallel).has_value();
+      gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas).has_value();
   if (has_object && (!gang.known || !gang.object.empty())) pass.act(DeleteGangObject{});
 }
 
@@ -193,7 +192,8 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   // Not accepted: no pods are created, running ones go on, in the size that was accepted.
   const bool accepted = check_acceptance(pass);
   pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
-  find_slots(pass, std::max(1, pass.status.data_parallel));
+  find_sizes(pass, accepted);
+  find_slots(pass);
   if (pass.slots.empty()) {
     view_conditions(pass);
     return finish(pass);

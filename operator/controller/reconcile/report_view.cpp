@@ -27,6 +27,7 @@ void view_network(Pass& pass) {
     pass.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
              estimates.detail);
   }
+  if (const auto why = reduced(pass)) return pass.set("Degraded", "True", "ReducedReplicas", *why);
   const estimator::LinkEstimate* slow = nullptr;
   for (const auto& link : estimates.links) {
     if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
@@ -42,17 +43,42 @@ void view_network(Pass& pass) {
     pass.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
                "Observe");
   }
+  if (const auto who = straggler(pass)) {
+    if (degraded == nullptr || degraded->reason != "Straggler")
+      pass.event("Warning", "Straggler", *who, "Observe");
+    return pass.set("Degraded", "True", "Straggler", *who);
+  }
   if (degraded == nullptr || degraded->reason != "PredictedGainMissed" || pass.adaptation.pending) {
     pass.set("Degraded", pass.status.plan.applied_revision == 0 ? "Unknown" : "False", "AsPlanned",
              "");
   }
 }
 
+namespace {
+
+void view_sync(const Pass& pass, api::ReportStatus& view) {
+  view.sync_mode = "Exact";
+  if (pass.plan == nullptr) return;
+  view.sync_mode = schedule::name(pass.plan->sync.mode);
+  view.micro_batch_shares = pass.plan->micro_batches;
+  if (pass.plan->replica_count() < 2) return;
+  const bool exact = pass.plan->sync.mode == schedule::SyncMode::kExact;
+  view.sync_group_size_max = exact ? pass.plan->replica_count() : pass.plan->sync.group_size_max;
+  if (!exact) return;
+  view.sync_mean_group_size = number(pass.plan->replica_count(), 1);
+  view.sync_max_staleness = "0";
+}
+
+}  // namespace
+
 void view_report(Pass& pass) {
   const auto& old = pass.job().report;
   const bool network_moved = pass.estimates.freshness == estimator::Freshness::kFresh &&
                              pass.is("Degraded", "True") != (old.network_state == "Contended");
-  const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True");
+  const auto* suspended = api::find_condition(pass.job().status.conditions, "Suspended");
+  const bool pauses = pass.is("Suspended", "True") &&  // the last word of this run
+                      (suspended == nullptr || suspended->status != "True");
+  const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True") || pauses;
   if (!pass.snapshot.report) return;
   if (old.last_report_time && !network_moved && !ended) {
     const Time due = *old.last_report_time + pass.tunables.progress_status;
@@ -61,26 +87,25 @@ void view_report(Pass& pass) {
   const auto& report = pass.snapshot.report->body;
   api::ReportStatus view;
   view.has_progress = true;
-  view.step = report.step;
+  // A coordinator ends well after the last step only; its last report may not have come.
+  const std::int64_t step =
+      pass.is("Complete", "True") ? std::max(report.step, report.total_steps) : report.step;
+  view.step = step;
   view.total_steps = report.total_steps;
-  view.percentage =
-      report.total_steps > 0 ? static_cast<int>(100 * report.step / report.total_steps) : 0;
+  view.percentage = report.total_steps > 0 ? static_cast<int>(100 * step / report.total_steps) : 0;
   view.samples_per_second = number(report.samples_per_second, 1);
   view.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
   view.bubble_percent = percent(report.bubble_ratio);
   view.last_checkpoint_step = old.last_checkpoint_step;
   if (report.last_checkpoint_step >= 0) view.last_checkpoint_step = report.last_checkpoint_step;
   if (report.samples_per_second > 0) {
-    const double left =
-        static_cast<double>(report.total_steps - report.step) * pass.spec().global_batch;
+    const double left = static_cast<double>(report.total_steps - step) * pass.spec().global_batch;
     view.estimated_remaining_seconds = static_cast<std::int64_t>(left / report.samples_per_second);
   }
-  view.last_step_time = report.step != old.step || !old.last_step_time
-                            ? pass.snapshot.report->received
-                            : *old.last_step_time;
+  view.last_step_time = step != old.step || !old.last_step_time ? pass.snapshot.report->received
+                                                                : *old.last_step_time;
   view.last_report_time = pass.now();
-  view.sync_mode = "Exact";
-  if (pass.plan != nullptr) view.micro_batch_shares = pass.plan->micro_batches;
+  view_sync(pass, view);
   const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
   view.network_state = !fresh ? "Unknown" : pass.is("Degraded", "True") ? "Contended" : "Healthy";
   view.last_sample_time = pass.estimates.last_sample;

@@ -51,6 +51,7 @@ Reaction built_in(Cause cause) {
     case Cause::kDisrupted:
     case Cause::kPodDeleted:
     case Cause::kNodeLost:
+    case Cause::kReplaced:
       return Reaction::kRestartIgnoreMax;
     case Cause::kCrashed:
     case Cause::kOutOfMemory:
@@ -192,6 +193,22 @@ void begin_generation(Pass& pass, Time time) {
   // Never before the plan in force: what that plan had is replaced.
   pass.status.last_restart_time = std::max(time, pass.status.plan.time.value_or(time));
   pass.guarded = true;
+}
+
+void record_replacement(Pass& pass, const Slot& slot, const std::string& why) {
+  Failure move;
+  move.slot = &slot;
+  move.cause = Cause::kReplaced;
+  move.text = why;
+  auto& status = pass.status;
+  status.restarts += 1;
+  count(pass, move.cause);
+  status.last_restart_reason = name(move.cause);
+  status.last_restart_scope = "Worker";
+  begin_generation(pass, pass.now());
+  pass.set("Ready", "False", "Restarting", why);
+  avoid_node(pass, move);
+  pass.event("Normal", "WorkerReplaced", why, "Adapt");
 }
 
 void record_failure(Pass& pass, const Failure& failure, const std::string& scope,

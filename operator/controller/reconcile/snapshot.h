@@ -12,7 +12,10 @@
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/estimates.h"
+#include "operator/groups/policy.h"
 #include "operator/planner/model/model.h"
+#include "operator/planner/plan.h"
+#include "operator/tuner/tier.h"
 #include "operator/tuner/tune.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
@@ -20,6 +23,44 @@
 namespace weir::reconcile {
 
 using Time = api::Time;
+
+// What a link between two nodes carried when it was last measured (ports.h).
+struct SeenLink {
+  std::string from, to;
+  double rate = 0, usual = 0;  // bytes per second; usual: its baseline, or the probe at the start
+  Time time{};
+};
+
+// A rank map or cut that could be had (tiers.h).
+struct RegroupCandidate {
+  schedule::Plan plan;
+  tuner::Offer offer;
+  std::int64_t moved_bytes = 0;
+  double move_seconds = 0;  // predicted, of the transfer
+  std::string what;         // "4->3 stages, node n2 idle"
+};
+
+// Tiers regroup and replace between passes.
+struct TierMemory {
+  tuner::TierState regroup, replace;
+  struct Pending {
+    schedule::Trigger tier = schedule::Trigger::kRegroup;
+    std::uint32_t revision = 0;  // 0: the plan after a replacement is not made yet
+    std::uint32_t after = 0;     // it is later than this one
+    std::optional<schedule::Plan> previous;
+    std::string offer, what;
+    double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
+    std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
+    std::vector<SeenLink> links_before;
+    bool rolls_back = false;  // is itself a way back: judged, not taken back again
+  };
+  std::optional<Pending> pending;
+  std::optional<RegroupCandidate> candidate;  // costed last, for the plan of that revision
+  std::uint32_t candidate_revision = 0;
+  std::vector<SeenLink> seen;
+  double pause_seconds = -1;  // of the last move, without its transfer; < 0: none measured
+  std::string last_proposal;  // Observe: one event per change of mind of these tiers
+};
 
 // What adaptation remembers between passes; lost with the leader, which is harmless (operator.md
 // 1).
@@ -31,7 +72,8 @@ struct AdaptationState {
     std::uint32_t revision = 0;
     schedule::Schedule schedule, previous;
     std::vector<int> previous_micro_batches;
-    std::string text;  // of the candidate, the tuner's name for it
+    std::optional<schedule::SyncPolicy> previous_sync;  // set when the policy was changed
+    std::string text;                                   // of the candidate, the tuner's name for it
     double before_seconds = 0, predicted_gain = 0;
     std::int64_t applied_step = -1;    // unknown until lastSwitch says Applied
     std::vector<double> rates_before;  // mean rate per link, in the order of links
@@ -39,7 +81,10 @@ struct AdaptationState {
   std::optional<Pending> pending;
   std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here
   Time last_step_time{};
-  std::string last_proposal;      // Observe: one event per change of mind
+  std::string last_proposal;  // Observe: one event per change of mind, of retune
+  std::string last_share_proposal;
+  group_policy::State sync;
+  TierMemory tiers;
   std::string announced_network;  // state of the network that events have told
 };
 
@@ -61,6 +106,15 @@ struct TemplateCheck {
 // The profile ConfigMap as read for this pass (source ConfigMap).
 struct ProfileView {
   std::string text, error;  // error set: missing or unreadable, with the name
+};
+
+// Work that an earlier pass of this job did and this one need not do again. No decision depends on
+// what is in it: without it, or after it was lost, the same comes out later. Written by reconcile;
+// one pass at a time.
+struct Memo {
+  planner::PlanCache plans;             // ideals and orders, per model and micro-batch size
+  std::string profile;                  // text of `model`
+  std::optional<planner::Model> model;  // decoded
 };
 
 // The object of the gang provider, as far as this leader knows.
@@ -87,10 +141,11 @@ struct Snapshot {
   std::string ca_bundle;  // what <job>-control must hold now
   Time now{};
   Time leading_since{};  // a new leader waits before it judges silence
+  Memo* memo = nullptr;  // null: nothing is kept
 };
 
 struct Tunables {
-  std::chrono::seconds scrape_interval{5};
+  std::chrono::seconds scrape_interval{2};
   std::chrono::seconds member_silent{30}, member_lost{90}, node_lost{60};
   std::chrono::seconds restart_backoff{10}, restart_backoff_cap{600}, budget_reset{3600};
   std::chrono::seconds progress_status{15}, network_status{60};

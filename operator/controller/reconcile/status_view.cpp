@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users see: conditions, counts and progress (api.md 6).
 #include <limits>
+#include <numeric>
 
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
 namespace {
+
+constexpr const char* kSilence = "no report from the coordinator; training may go on";
 
 std::string pending_reason(const api::Pod& pod) {
   for (const auto& condition : pod.conditions) {
@@ -25,7 +28,7 @@ void view_groups(Pass& pass) {
   for (const auto& group : pass.spec().worker_groups) {
     api::GroupStatus view;
     view.name = group.name;
-    view.desired = group.count * pass.spec().data_parallel;
+    view.desired = group.count * pass.wanted_replicas;
     for (const auto& slot : pass.slots) {
       if (slot.group != group.name || !slot.pod) continue;
       view.scheduled += scheduled(slot) && !pod_ended(*slot.pod) ? 1 : 0;
@@ -79,6 +82,13 @@ void view_workers(Pass& pass) {
   pass.status.workers_summary = std::to_string(registered) + "/" + std::to_string(wanted);
   if (!pass.failures.empty())
     return pass.set("WorkersReady", "False", "WorkerLost", pass.failures.front().text);
+  // A new leader: who is there is what the one before said, until the coordinator tells it again.
+  if (!pass.snapshot.members && pass.status.plan.applied_revision > 0 && all_in_plan(pass)) {
+    pass.status.workers_summary = pass.job().status.workers_summary;
+    const Time limit = pass.snapshot.leading_since + kNewLeaderWaits;
+    if (pass.now() < limit) return pass.wake_at(limit);
+    return pass.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
+  }
   if (registered < wanted) {
     bool pulling = false;
     bool starting = false;
@@ -94,9 +104,7 @@ void view_workers(Pass& pass) {
                     text + "; workers must reach " + pass.snapshot.control_url +
                         " and port 7070 of the coordinator");
   }
-  if (silent(pass))
-    return pass.set("WorkersReady", "Unknown", "WorkerLost",
-                    "no report from the coordinator; training may go on");
+  if (silent(pass)) return pass.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
   if (pass.status.plan.revision == 0 ||
       pass.status.plan.applied_revision != pass.status.plan.revision) {
     return pass.set("WorkersReady", "False", "Starting", "the plan is not applied yet");
@@ -114,6 +122,7 @@ void view_switch(Pass& pass) {
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
     pass.guarded = true;
+    tell_resized(pass);
     return;
   }
   // Told once: the condition remembers it.
@@ -125,8 +134,34 @@ void view_switch(Pass& pass) {
   if (pending && pending->revision == plan.revision) {
     pass.adaptation.tuner.quarantine[pending->text] =
         std::numeric_limits<std::int64_t>::max();  // until members change
+    if (pass.newest != nullptr && pending->schedule == pending->previous)
+      pass.adaptation.sync.quarantine[pass.newest->micro_batches] =
+          std::numeric_limits<std::int64_t>::max();
     pending.reset();
   }
+}
+
+int mean_share(const schedule::Plan& plan) {
+  const int replicas = std::max(1, plan.replica_count());
+  const int all = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  return (all + replicas / 2) / replicas;
+}
+
+// One entry for a stage of all replicas; group and node are those of replica 0.
+api::StageStatus stage_view(const Pass& pass, const schedule::RankPlace& rank) {
+  const auto& plan = *pass.plan;
+  const auto s = static_cast<std::size_t>(rank.stage);
+  std::string group;
+  for (const auto& slot : pass.slots) {
+    if (slot.pod && slot.pod->meta.uid == rank.pod_uid) group = slot.group;
+  }
+  return {rank.stage,
+          plan.replica_count(),
+          plan.stages[s].first,
+          plan.stages[s].last,
+          plan.schedule.caps[s],
+          group,
+          rank.node};
 }
 
 void view_plan(Pass& pass) {
@@ -139,17 +174,11 @@ void view_plan(Pass& pass) {
     const auto& plan = *pass.plan;
     status.k = plan.schedule.k;
     status.micro_batch_size = plan.schedule.micro_batch_size;
-    status.micro_batches = plan.micro_batches.empty() ? 0 : plan.micro_batches.front();
+    status.micro_batches = mean_share(plan);
     status.stage_count = plan.stage_count();
     status.stages.clear();
     for (const auto& rank : plan.ranks) {
-      const auto s = static_cast<std::size_t>(rank.stage);
-      std::string group;
-      for (const auto& slot : pass.slots) {
-        if (slot.pod && slot.pod->meta.uid == rank.pod_uid) group = slot.group;
-      }
-      status.stages.push_back({rank.stage, 1, plan.stages[s].first, plan.stages[s].last,
-                               plan.schedule.caps[s], group, rank.node});
+      if (rank.replica == 0) status.stages.push_back(stage_view(pass, rank));
     }
   }
   if (status.applied_revision == status.revision) {
@@ -173,11 +202,11 @@ void view_ready(Pass& pass) {
       std::any_of(pass.failures.begin(), pass.failures.end(),
                   [](const auto& failure) { return failure.recorded; }) ||
       (pass.status.plan.applied_revision > 0 && pass.is("WorkersReady", "False") &&
-       registered_workers(pass) < static_cast<int>(pass.slots.size()));
+       registered_workers(pass, pass.needed_replicas) < needed_workers(pass));
   const auto& plan = pass.status.plan;
   const auto* workers = api::find_condition(pass.status.conditions, "WorkersReady");
   if (restarting) return pass.set("Ready", "False", "Restarting", workers->message);
-  if (!pass.is("PodsScheduled", "True")) {
+  if (!pass.plan_lives && !pass.is("PodsScheduled", "True")) {
     const bool queued = pass.has_reason("PodsScheduled", "WaitingForQuota");
     return pass.set("Ready", "False", queued ? "Queued" : "Pending",
                     api::find_condition(pass.status.conditions, "PodsScheduled")->message);
@@ -195,15 +224,17 @@ void view_ready(Pass& pass) {
 
 // Silence alone kills nothing: Unknown after member_silent (operator.md 6).
 bool silent(const Pass& pass) {
-  return pass.snapshot.report &&
-         pass.now() - pass.snapshot.report->received > pass.tunables.member_silent;
+  const auto& report = pass.snapshot.report;
+  return report ? pass.now() - report->received > pass.tunables.member_silent
+                : pass.status.plan.applied_revision > 0 &&
+                      pass.now() >= pass.snapshot.leading_since + kNewLeaderWaits;
 }
 
 // A worker that has ended well was registered to its last step.
-int registered_workers(const Pass& pass) {
+int registered_workers(const Pass& pass, int replicas) {
   int count = 0;
   for (const auto& slot : pass.slots) {
-    if (!slot.pod || slot.pod->phase == "Failed") continue;
+    if (slot.replica >= replicas || !slot.pod || slot.pod->phase == "Failed") continue;
     const bool done = slot.pod->phase == "Succeeded";
     count += done || (pass.snapshot.members &&
                       std::any_of(pass.snapshot.members->body.members.begin(),

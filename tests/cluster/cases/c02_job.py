@@ -4,7 +4,7 @@ import jobs
 import lab
 from lab import check
 
-STEPS = 40
+STEPS = 100  # about 30 s: the columns show progress only after 15 s, and describe comes after them
 
 
 def test_job_reaches_running(namespace):
@@ -53,10 +53,12 @@ def test_describe_of_the_ended_job_shows_how_it_ended(namespace):
 
 
 def test_ended_pods_keep_their_logs(namespace):
-    names = [p["metadata"]["name"] for p in lab.pods(namespace)]
-    check(len(names) == 4, f"pods: {names}")
+    # A worker that had not ended when the coordinator had is deleted as a running one; on a busy machine that takes some.
     lab.wait_until("all pods succeeded", lambda: all(p["status"]["phase"] == "Succeeded" for p in lab.pods(namespace)), 30)
-    check(lab.kubectl("-n", namespace, "logs", names[0]).strip(), f"no log of {names[0]}")
+    names = [p["metadata"]["name"] for p in lab.pods(namespace)]
+    check("gpt-a100-0" in names, f"pods: {names}")
+    for name in names:
+        check(lab.kubectl("-n", namespace, "logs", name).strip(), f"no log of {name}")
 
 
 def test_objects_belong_to_the_job(namespace):

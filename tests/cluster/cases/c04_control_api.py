@@ -35,21 +35,25 @@ class ControlConnection(http.client.HTTPSConnection):
         self.sock = self._context.wrap_socket(self.sock, server_hostname=SERVICE)
 
 
-def join(namespace, name, pod, bearer):
-    """POST /join for this job and this pod; the HTTP code and the body."""
+def ask(namespace, name, method, call, bearer, body=None):
+    """A call of the control API for this job; the HTTP code and the body."""
     control = lab.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}-control")["data"]
     context = ssl.create_default_context(cadata=control["ca.crt"])
     leaders = [p for p in lab.pods("weir-system", "app.kubernetes.io/name=weir-operator") if "deletionTimestamp" not in p["metadata"]]
     connection = ControlConnection(leaders[0]["status"]["podIP"], 8443, context=context, timeout=10)
-    labels = pod["metadata"]["labels"]
-    body = {"jobUid": lab.job(namespace, name)["metadata"]["uid"], "pod": pod["metadata"]["name"], "podUid": pod["metadata"]["uid"],
-            "workerIndex": int(labels["weir.dev/worker-index"]), "attempt": int(labels["weir.dev/attempt"]), "protocol": {"min": 1, "max": 1}}
     headers = {"Content-Type": "application/json"}
     if bearer:
         headers["Authorization"] = f"Bearer {bearer}"
-    connection.request("POST", f"/v1/namespaces/{namespace}/pipelinejobs/{name}/join", json.dumps(body), headers)
+    connection.request(method, f"/v1/namespaces/{namespace}/pipelinejobs/{name}{call}", None if body is None else json.dumps(body), headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode(errors="replace")
+
+
+def join(namespace, name, pod, bearer):
+    labels = pod["metadata"]["labels"]
+    body = {"jobUid": lab.job(namespace, name)["metadata"]["uid"], "pod": pod["metadata"]["name"], "podUid": pod["metadata"]["uid"],
+            "workerIndex": int(labels["weir.dev/worker-index"]), "attempt": int(labels["weir.dev/attempt"]), "protocol": {"min": 1, "max": 1}}
+    return ask(namespace, name, "POST", "/join", bearer, body)
 
 
 def only_pod(namespace, name):
@@ -71,6 +75,31 @@ def test_token_of_another_job_is_refused(namespace):
     code, body = join(namespace, "one", only_pod(namespace, "one"), token(namespace, only_pod(namespace, "two")))
     check(code == 403, f"{code} {body}")
     check("jobKey" not in body, "a key was given away")
+
+
+def test_plan_of_another_job_is_refused(namespace):
+    own, other = token(namespace, only_pod(namespace, "one")), token(namespace, only_pod(namespace, "two"))
+    code, body = ask(namespace, "one", "GET", "/plan?have=0&wait=1", own)
+    check(code == 200 and '"jobUid"' in body, f"its own plan: {code} {body[:200]}")
+    code, body = ask(namespace, "one", "GET", "/plan?have=0&wait=1", other)
+    check(code == 403 and "stages" not in body, f"the plan of another job: {code} {body[:200]}")
+
+
+def test_workers_token_is_useless_at_the_api_server(namespace):
+    """The token that lies in the pod has another audience; and there is no other one in it."""
+    pod = only_pod(namespace, "one")
+    paths = {"the pods": f"/api/v1/namespaces/{namespace}/pods", "the job": lab.job_path(namespace, "one"),
+             "a plan": f"/api/v1/namespaces/{namespace}/configmaps/one-plan-1"}
+    for what, path in paths.items():
+        try:
+            lab.api(path, token=token(namespace, pod))
+        except lab.ApiError as error:
+            check(error.code == 401, f"{what}: {error}")
+        else:
+            raise lab.Failure(f"a worker's token reads {what}")
+    audiences = [s["serviceAccountToken"].get("audience") for v in pod["spec"]["volumes"] for s in v.get("projected", {}).get("sources", [])
+                 if "serviceAccountToken" in s]
+    check(audiences == ["weir.dev/control"], f"tokens in the pod: {audiences}")
 
 
 def test_token_for_the_api_server_is_refused(namespace):

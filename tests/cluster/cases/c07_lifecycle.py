@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Suspend and resume, a worker killed, wrong options: with checkpoints on a volume that all nodes share."""
-import json
-import shutil
 
 import jobs
 import lab
@@ -11,19 +9,6 @@ STEPS = 60
 CHECKPOINTS = lab.STATE / "checkpoints"
 
 
-def claim(namespace):
-    """A volume on this machine's disk, which all four nodes have, and its claim."""
-    shutil.rmtree(CHECKPOINTS, ignore_errors=True)   # an earlier run's jobs had the same names
-    CHECKPOINTS.mkdir()
-    CHECKPOINTS.chmod(0o777)
-    size = {"storage": "1Gi"}
-    lab.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "ckpt"},
-               "spec": {"capacity": size, "accessModes": ["ReadWriteMany"], "storageClassName": "", "hostPath": {"path": str(CHECKPOINTS)},
-                        "claimRef": {"namespace": namespace, "name": "ckpt"}}})
-    lab.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "ckpt"},
-               "spec": {"accessModes": ["ReadWriteMany"], "storageClassName": "", "volumeName": "ckpt", "resources": {"requests": size}}}, namespace=namespace)
-
-
 def job(name):
     """The template mounts the claim, so each job has a folder of its own on it (a claim of `checkpoint` would be the folder)."""
     checkpoint = {"path": f"/ckpt/{name}", "intervalSteps": 10, "graceSeconds": 30}
@@ -31,17 +16,6 @@ def job(name):
     body["spec"]["worker"]["volumes"].append({"name": "ckpt", "persistentVolumeClaim": {"claimName": "ckpt"}})
     body["spec"]["worker"]["volumeMounts"].append({"name": "ckpt", "mountPath": "/ckpt"})
     return body
-
-
-def losses(name):
-    """{step: loss} by the files that the workers wrote; the last stage knows the loss."""
-    found = {}
-    for path in CHECKPOINTS.glob(f"{name}.*.json"):
-        for line in path.read_text().splitlines():
-            entry = json.loads(line)
-            if entry.get("loss") is not None:
-                found[entry["step"]] = entry["loss"]
-    return found
 
 
 def wait_step(namespace, name, step):
@@ -61,17 +35,17 @@ REFERENCE = {}
 
 
 def test_uninterrupted_job(namespace):
-    claim(namespace)
+    lab.shared_claim(namespace, "ckpt", CHECKPOINTS)
     lab.apply(*jobs.config_maps(jobs.emulated_profile(0.010, 0.020)), namespace=namespace)
     lab.apply(job("whole"), namespace=namespace)
     finish(namespace, "whole")
-    REFERENCE.update(losses("whole"))
+    REFERENCE.update(lab.losses(CHECKPOINTS, "whole"))
     check(len(REFERENCE) == STEPS, f"{len(REFERENCE)} losses were written")
     return f"loss {REFERENCE[min(REFERENCE)]} -> {REFERENCE[max(REFERENCE)]}"
 
 
 def same_curve(name):
-    seen = losses(name)
+    seen = lab.losses(CHECKPOINTS, name)
     check(seen, "no losses were written")
     wrong = {step: (loss, REFERENCE.get(step)) for step, loss in seen.items() if loss != REFERENCE.get(step)}
     check(not wrong, f"losses differ from the uninterrupted job's: {dict(list(wrong.items())[:3])}")
@@ -84,7 +58,7 @@ def test_suspend_and_resume_give_the_same_losses(namespace):
     lab.kubectl("-n", namespace, "patch", "ppj/paused", "--type=merge", "-p", '{"spec":{"suspend":true}}')
     lab.wait_until("Suspended=True", lambda: lab.condition(lab.job(namespace, "paused"), "Suspended")["status"] == "True"
                    and not lab.pods(namespace, "weir.dev/job-name=paused"), 90, show=lambda: lab.show_condition(lab.job(namespace, "paused"), "Suspended"))
-    at = max(losses("paused"))
+    at = max(lab.losses(CHECKPOINTS, "paused"))
     check(at < STEPS - 10, f"suspended at step {at}")
     lab.kubectl("-n", namespace, "patch", "ppj/paused", "--type=merge", "-p", '{"spec":{"suspend":false}}')
     finish(namespace, "paused")

@@ -134,7 +134,8 @@ TEST(EncodePod, MountsTheCheckpointAndGivesItsGrace) {
   const json pod = pod_of(job, first_pod());
 
   const json trainer = pod["spec"]["containers"][0];
-  EXPECT_EQ(by_name(trainer["env"], "WEIR_CHECKPOINT_PATH")["value"], "/ckpt");
+  EXPECT_EQ(by_name(trainer["env"], "WEIR_CHECKPOINT_PATH")["value"], "/ckpt/gpt")
+      << "jobs share claims";
   EXPECT_EQ(by_name(trainer["env"], "WEIR_CHECKPOINT_INTERVAL")["value"], "50");
   EXPECT_EQ(by_name(trainer["env"], "WEIR_GRACE_SECONDS")["value"], "90");
   EXPECT_EQ(by_name(trainer["volumeMounts"], "weir-checkpoint")["mountPath"], "/ckpt");
@@ -256,7 +257,10 @@ TEST(EncodeReportStatus, ReadsBackEqual) {
   status.network_state = "Contended";
   status.worst_links = {{"gpu-a", "gpu-b", "2.3Gbit/s", "9.1Gbit/s", "0.4", 1, 2, Time{}}};
   status.sync_mode = "Exact";
-  status.micro_batch_shares = {16};
+  status.sync_group_size_max = 2;
+  status.sync_mean_group_size = "2.0";
+  status.sync_max_staleness = "0";
+  status.micro_batch_shares = {10, 6};
 
   const auto back = decode_job(encode_report_status(plain(), status));
 

@@ -24,14 +24,21 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
     std::function<void(JobSpec&)> edit;
     const char *reason, *start;
   } cases[] = {
-      {[](JobSpec& s) { s.data_parallel = 2; }, "NotImplemented", "parallelism.dataParallel: 2"},
+      {[](JobSpec& s) { s.data_parallel = 2; }, "InvalidSpec",
+       "parallelism.dataParallel: 2 does not divide batch.globalBatchSize 1"},
+      {[](JobSpec& s) {
+         s.data_parallel = 3;
+         s.global_batch = 64;
+         s.micro_batch_size = 4;
+       },
+       "InvalidSpec", "parallelism.dataParallel: 3 x batch.microBatchSize 4 does not divide"},
+      {[](JobSpec& s) { s.min_data_parallel = 2; }, "NotImplemented",
+       "parallelism.minDataParallel: 2"},
       {[](JobSpec& s) { s.worker_groups[0].ranks_per_worker = 8; }, "NotImplemented",
        "workerGroups[w].ranksPerWorker: 8"},
       {[](JobSpec& s) { s.worker_groups[0].spares = 1; }, "NotImplemented",
        "workerGroups[w].spares: 1"},
       {[](JobSpec& s) { s.sync_mode = "Auto"; }, "NotImplemented", "sync.mode: Auto"},
-      {[](JobSpec& s) { s.adaptation.replace.enabled = true; }, "NotImplemented",
-       "adaptation.replace.enabled: true"},
       {[](JobSpec& s) { s.adaptation.metrics_source = "Direct"; }, "NotImplemented",
        "adaptation.metrics.source: Direct"},
       {[](JobSpec& s) { s.adaptation.window_seconds = 19; }, "InvalidSpec",
@@ -54,13 +61,6 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
     EXPECT_EQ(refusal->reason, c.reason);
     EXPECT_TRUE(refusal->message.starts_with(c.start)) << refusal->message;
   }
-}
-
-TEST(TiersNotBuilt, ListsRegroupUnlessItIsOff) {
-  JobSpec spec = plain();
-  EXPECT_EQ(tiers_not_built(spec), std::vector<std::string>{"regroup"});
-  spec.adaptation.regroup.enabled = false;
-  EXPECT_TRUE(tiers_not_built(spec).empty());
 }
 
 TEST(SetCondition, MovesTheTimeOnlyWithTheStatus) {

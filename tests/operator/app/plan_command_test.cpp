@@ -168,6 +168,22 @@ TEST(PlanCommand, CompatPipedreamReproducesTheTable) {
   EXPECT_EQ(report["optimality"]["status"], "optimal");
 }
 
+TEST(PlanCommand, TheBottleneckOfTwoClassesIsProved) {
+  PlanOptions options = plan_of(kGraphs + "gnmt.txt", "4xA@1e9");
+  options.objective = "async";
+  const json four = json_of(options)["report"];
+  options.inputs.cluster = "4xA@1e9+4xB/2";
+  const json both = json_of(options)["report"];
+  options.inputs.cluster = "8xA@1e9";
+  const json eight = json_of(options)["report"];
+
+  const auto value = [](const json& report) { return report["objective"]["value"].get<double>(); };
+  EXPECT_LT(value(both), value(four)) << "slow devices help";
+  EXPECT_GE(value(both), value(eight)) << "and are no better than fast ones";
+  EXPECT_EQ(both["optimality"]["status"], "optimal");
+  EXPECT_THAT(both["optimality"]["formula"].get<std::string>(), HasSubstr("several classes"));
+}
+
 TEST(PlanCommand, CompatSync0ReproducesTheTable) {
   PlanOptions options = plan_of(kGraphs + "alexnet.txt", "4xA:32e9@1e9+4xB:16e9/2");
   options.compat = "sync0";
@@ -189,6 +205,46 @@ TEST(PlanCommand, ComparesWithOtherCutsInTheSameModel) {
               printed["plan"]["prediction"]["stepSeconds"].get<double>())
         << "ours is the best k within 0.5 %";
   }
+}
+
+// Sailor's profiles of two GPUs and its sizes, as files on the command line.
+TEST(PlanCommand, ReadsSailorsProfiles) {
+  const std::string folder = WEIR_SOURCE_DIR "/tests/data/planner/sailor/";
+  PlanOptions options =
+      plan_of("sailor:A100-40=" + folder + "opt-350m-A100-40.json,V100-16=" + folder +
+                  "opt-350m-V100-16.json",
+              "4xA100-40:40e9@1e10+4xV100-16:16e9");
+  options.inputs.sailor_info = folder + "llm_info.json";
+  options.inputs.sailor_model = "OPT-350";
+  options.ranks_per_stage = 1;
+  options.k_max = 2;
+
+  const json whole = json_of(options);
+
+  ASSERT_TRUE(whole.is_object());
+  const json& stages = whole["plan"]["stages"];
+  EXPECT_EQ(stages.front()["layers"][0], 0);
+  EXPECT_EQ(stages.back()["layers"][1], 25) << "embedding, 24 blocks, head";
+  double fast = 0, slow = 0;  // layers of a stage, on average
+  for (const char* name : {"A100-40", "V100-16"}) {
+    int layers = 0, count = 0;
+    for (const json& stage : whole["report"]["stages"]) {
+      if (stage["class"] != name) continue;
+      layers += static_cast<int>(stage["nodes"].size());
+      ++count;
+    }
+    (std::string(name) == "A100-40" ? fast : slow) = count == 0 ? 0 : double(layers) / count;
+  }
+  EXPECT_GT(fast, slow) << "an A100 is faster";
+
+  options.inputs.sailor_model = "GPT-5";
+  EXPECT_EQ(ran(options).code, 3);
+  options.inputs.sailor_info.clear();
+  EXPECT_THAT(ran(options).err, HasSubstr("needs --sailor-info and --sailor-model"));
+  options.inputs.sailor_info = folder + "llm_info.json";
+  options.inputs.sailor_model = "OPT-350";
+  options.inputs.profile = "sailor:" + folder + "opt-350m-A100-40.json";
+  EXPECT_THAT(ran(options).err, HasSubstr("expected CLASS=FILE"));
 }
 
 TEST(PlanCommand, OutHoldsThePlanDocumentAlone) {
@@ -379,6 +435,31 @@ TEST(SimulateCommand, HintWithCapsOfKOneIsSimulatedWithAWarning) {
   const Ran result = ran(options, kDiamond);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, StartsWith("warning: workers run caps of k=1 Strict"));
+}
+
+TEST(SimulateCommand, ATimelineNamedSvgIsAPictureOfEveryOpAndSend) {
+  const Scratch file("trace.svg");
+  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
+  options.timeline = file.path();
+  options.micro_batches = 6;
+  options.k = 2;
+  ASSERT_EQ(ran(options, kDiamond).code, 0);
+  const std::string picture = file.read();
+  const auto count = [&](const std::string& what) {
+    int found = 0;
+    for (auto at = picture.find(what); at != std::string::npos; at = picture.find(what, at + 1)) {
+      ++found;
+    }
+    return found;
+  };
+  EXPECT_THAT(picture, StartsWith("<svg "));
+  EXPECT_EQ(count("</svg>"), 1);
+  EXPECT_EQ(count("class=\"forward\""), 2 * 6);
+  EXPECT_EQ(count("class=\"backward\""), 2 * 6);
+  EXPECT_EQ(count("class=\"activation\""), 6);
+  EXPECT_EQ(count("class=\"gradient\""), 6);
+  EXPECT_EQ(count("class=\"name\""), 2) << "two stages";
+  EXPECT_EQ(count("<rect"), count("</rect>"));
 }
 
 TEST(SimulateCommand, TheTimelineIsATraceOfEveryOpAndSend) {

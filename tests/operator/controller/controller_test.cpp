@@ -109,7 +109,7 @@ TEST(Controller, WritesNothingWhenNothingChanges) {
 TEST(Controller, RefusesWhatIsNotBuiltWithTheFieldInTheCondition) {
   World world;
   json spec = json::parse(kSpec);
-  spec["spec"]["parallelism"]["dataParallel"] = 2;
+  spec["spec"]["sync"]["mode"] = "Partial";
   world.server.put(kJob, spec.dump());
 
   world.settle();

@@ -97,6 +97,72 @@ TEST(MetricsLoop, KeepsSamplesOverARetuneAndDropsThemWithTheGeneration) {
   EXPECT_TRUE(world.loop.estimates("a/j", "u1").links.empty());
 }
 
+// A job whose newest plan is applied, refused, or being applied.
+std::string settled_job(int revision, int applied, const std::string& replan) {
+  return R"({"metadata": {"name": "j", "namespace": "a", "resourceVersion": "1", "uid": "u1"},
+    "spec": {}, "status": {"plan": {"revision": )" +
+         std::to_string(revision) + R"(, "appliedRevision": )" + std::to_string(applied) +
+         R"(, "trigger": "Retune"}, "conditions": [{"type": "ReplanInProgress", "status": ")" +
+         replan + R"("}]}})";
+}
+
+estimator::ReplicaScrape counters(SystemTime time, std::int64_t steps) {
+  const auto seconds_each = static_cast<double>(steps);
+  return {time, {{0, {steps, seconds_each, 0}}, {1, {steps, 2 * seconds_each, 0}}}};
+}
+
+TEST(MetricsLoop, MeasuresReplicasAnewUnderEachPlan) {
+  World world;
+  world.answer.freshness = Freshness::kFresh;
+  std::int64_t steps = 100;
+  const auto ticks = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      world.clock.advance(seconds(15));
+      world.answer.replicas.push_back(counters(world.clock.system_now(), steps += 10));
+      world.tick();
+    }
+    return world.loop.estimates("a/j", "u1");
+  };
+  world.jobs({settled_job(1, 1, "False")});
+  const auto first = ticks(3);
+  EXPECT_EQ(first.replicas_revision, 1);
+  ASSERT_EQ(first.replicas.speeds.size(), 2U);
+  EXPECT_DOUBLE_EQ(first.replicas.speeds.at(1).seconds, 2);
+  EXPECT_DOUBLE_EQ(first.replicas.speeds.at(1).others_seconds, 1);
+
+  world.jobs({settled_job(2, 1, "True")});
+  EXPECT_EQ(ticks(1).replicas_revision, 0) << "both plans run while one is being applied";
+
+  world.jobs({settled_job(2, 2, "False")});
+  EXPECT_TRUE(ticks(1).replicas.speeds.empty()) << "what is older is not of this plan";
+  const auto second = ticks(2);
+  EXPECT_EQ(second.replicas_revision, 2);
+  EXPECT_EQ(second.replicas.speeds.at(0).steps, 10);
+
+  world.jobs({settled_job(3, 2, "False")});  // refused: the plan before goes on
+  EXPECT_EQ(ticks(1).replicas_revision, 2);
+  EXPECT_EQ(world.loop.estimates("a/j", "u1").replicas.speeds.at(0).steps, 20);
+}
+
+TEST(MetricsLoop, RemembersSinceWhenTheStepStandsStill) {
+  World world;
+  world.jobs({job("j", "u1", "Initial", 1)});
+  world.answer.freshness = Freshness::kFresh;
+  const auto tick_with = [&](std::optional<std::int64_t> step) {
+    world.answer.step = step;
+    world.clock.advance(seconds(15));
+    world.tick();
+    return world.loop.estimates("a/j", "u1").progress;
+  };
+  tick_with(7);
+  const SystemTime moved = world.clock.system_now();
+  EXPECT_EQ(tick_with(7)->since, moved);
+  EXPECT_EQ(tick_with(std::nullopt), std::nullopt);
+  EXPECT_EQ(tick_with(7)->since, moved);
+  const auto next = tick_with(8);
+  EXPECT_EQ(next->since, world.clock.system_now());
+}
+
 TEST(MetricsLoop, ForgetsAJobThatIsGone) {
   World world;
   world.answer.freshness = Freshness::kFresh;

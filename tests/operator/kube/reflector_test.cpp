@@ -302,6 +302,40 @@ TEST(Reflector, TriesAnOptionalResourceAgainSoonUnlessItIsForbidden) {
   EXPECT_EQ(waits(403).second, 2) << "empty until it is allowed";
 }
 
+// One of several watched namespaces is deleted, and with it the role that allowed to read it.
+TEST(Reflector, AnOptionalResourceMayBecomeForbiddenAndComeBack) {
+  test::JumpClock clock;
+  test::FakeTransport server;
+  TokenSource token("", "", clock);
+  const auto client = make_client(server, token, clock, {});
+  server.put("/api/v1/namespaces/a/pods/p", kLabelled);
+  const http::Response refusal{403, {}, R"({"kind": "Status", "reason": "Forbidden"})"};
+  std::stop_source stop;
+  Sink sink;
+  std::vector<std::size_t> sizes;
+  std::vector<bool> connected;
+  sink.replace = [&](const auto& items, const std::string&) {
+    sizes.push_back(items.size());
+    if (sizes.size() == 1) {
+      server.fail({.match = "WATCH", .count = 1, .response = refusal});
+      server.fail({.match = "GET", .count = 1, .response = refusal});
+    }
+    if (sizes.size() == 4) stop.request_stop();
+  };
+  sink.connected = [&](bool is) { connected.push_back(is); };
+  Reflector reflector(*client, clock,
+                      {.resource = pods(),
+                       .namespace_name = "a",
+                       .optional = true,
+                       .forbidden_retry = std::chrono::seconds(30)},
+                      sink);
+
+  reflector.run(stop.get_token());
+
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{1, 0, 0, 1})) << "listed, refused twice, listed";
+  EXPECT_EQ(connected, std::vector<bool>(4, true));
+}
+
 TEST(Reflector, ListsAgainWhenItsVersionIsGone) {
   Running running;
   ASSERT_TRUE(running.mirror.wait_until({"old"}, 1));

@@ -105,6 +105,18 @@ TEST_F(Source, MakesOneScrapePerPointInTime) {
   EXPECT_DOUBLE_EQ(samples.scrapes[0].links[0].rtt_seconds, 0);
 }
 
+TEST_F(Source, TellsTheHighestStepOfTheWorkersThatAreScraped) {
+  const std::string twelve = "[[" + at(0) + ",\"12\"]]", forty = "[[" + at(0) + ",\"40\"]]";
+  prometheus_.window = matrix({step_series("gpt-a-0"), step_series("gpt-a-1", 61),
+                               series("steps", "gpt-a-0", twelve),
+                               series("steps", "gpt-a-1", forty),     // not scraped any more
+                               series("steps", "stranger", forty)});  // no pod of the job
+  EXPECT_EQ(fetch().step, 12);
+
+  prometheus_.window = matrix({step_series("gpt-a-0")});
+  EXPECT_EQ(fetch().step, std::nullopt);
+}
+
 TEST_F(Source, DropsWhatIsNoRate) {
   prometheus_.window =
       matrix({step_series("gpt-a-0"),
@@ -120,6 +132,67 @@ TEST_F(Source, DropsWhatIsNoRate) {
   ASSERT_EQ(samples.scrapes.size(), 1U);
   ASSERT_EQ(samples.scrapes[0].links.size(), 1U);
   EXPECT_DOUBLE_EQ(samples.scrapes[0].links[0].bytes_per_second, 7);
+}
+
+// A series of a worker that tells of a replica; the part "steps" has no replica.
+std::string counter(const std::string& part, const std::string& worker, const std::string& replica,
+                    const std::string& points, const std::string& ns = "team-a") {
+  return R"({"metric":{"series":")" + part + R"(","namespace":")" + ns +
+         R"(","pipeline_namespace":"team-a","pipeline_job":"gpt","worker":")" + worker + "\"" +
+         (replica.empty() ? "" : R"(,"replica":")" + replica + "\"") + R"(},"values":)" + points +
+         "}";
+}
+
+TEST_F(Source, ReadsBothCountersOfEachReplicaAtOnePointInTime) {
+  prometheus_.window = matrix(
+      {step_series("gpt-a-0"), step_series("gpt-a-1"),
+       counter("steps", "gpt-a-0", "", "[[" + at(-5) + ",\"7\"],[" + at(0) + ",\"9\"]]"),
+       counter("steps", "gpt-a-1", "", "[[" + at(0) + ",\"9\"]]"),
+       counter("replica", "gpt-a-0", "0", "[[" + at(-5) + ",\"7.5\"],[" + at(0) + ",\"9.5\"]]"),
+       counter("replica", "gpt-a-1", "1", "[[" + at(-5) + ",\"14\"],[" + at(0) + ",\"18\"]]"),
+       counter("sync", "gpt-a-1", "1", "[[" + at(0) + ",\"1e6\"]]")});
+
+  const auto replicas = fetch().replicas;
+
+  ASSERT_EQ(replicas.size(), 2U);
+  EXPECT_EQ(replicas[0].time, clock_.system_now() - seconds(5));
+  ASSERT_EQ(replicas[0].replicas.size(), 1U) << "no steps of gpt-a-1 at that time";
+  EXPECT_EQ(replicas[0].replicas.at(0).steps, 7);
+  EXPECT_DOUBLE_EQ(replicas[0].replicas.at(0).seconds, 7.5);
+  ASSERT_EQ(replicas[1].replicas.size(), 2U);
+  EXPECT_EQ(replicas[1].replicas.at(1).steps, 9);
+  EXPECT_DOUBLE_EQ(replicas[1].replicas.at(1).seconds, 18);
+  EXPECT_DOUBLE_EQ(replicas[1].replicas.at(1).sync_bytes_per_second, 1e6);
+  EXPECT_DOUBLE_EQ(replicas[1].replicas.at(0).sync_bytes_per_second, 0);
+}
+
+TEST_F(Source, DropsForgedCountersOfReplicas) {
+  const std::string steps = "[[" + at(0) + ",\"9\"]]", slow = "[[" + at(0) + ",\"900\"]]";
+  prometheus_.window = matrix(
+      {step_series("gpt-a-0"), counter("steps", "gpt-a-0", "", steps),
+       counter("replica", "gpt-a-0", "0", steps), counter("steps", "gpt-a-1", "", steps, "evil"),
+       counter("replica", "gpt-a-1", "1", slow, "evil"), counter("steps", "stranger", "", steps),
+       counter("replica", "stranger", "2", slow)});
+
+  const auto replicas = fetch().replicas;
+
+  ASSERT_EQ(replicas.size(), 1U);
+  ASSERT_EQ(replicas[0].replicas.size(), 1U);
+  EXPECT_DOUBLE_EQ(replicas[0].replicas.at(0).seconds, 9);
+}
+
+TEST_F(Source, AReplicaWhoseWorkerWasReplacedIsCountedByTheNewOne) {
+  job_.pods = {"gpt-a-0", "gpt-a-0-1"};
+  const std::string one = "[[" + at(0) + ",\"1\"]]", many = "[[" + at(0) + ",\"500\"]]";
+  prometheus_.window =
+      matrix({step_series("gpt-a-0", 40), step_series("gpt-a-0-1"),
+              counter("steps", "gpt-a-0", "", many), counter("replica", "gpt-a-0", "0", many),
+              counter("steps", "gpt-a-0-1", "", one), counter("replica", "gpt-a-0-1", "0", one)});
+
+  const auto replicas = fetch().replicas;
+
+  ASSERT_EQ(replicas.size(), 1U);
+  EXPECT_EQ(replicas[0].replicas.at(0).steps, 1);
 }
 
 TEST_F(Source, DropsForgedSeriesOfAnotherNamespace) {
@@ -268,13 +341,18 @@ TEST_F(Source, AsksOncePerDistinctWindowForAllJobs) {
   EXPECT_EQ(prometheus_.asked.size(), 4U);  // and op times, baselines
 }
 
+TEST_F(Source, AWindowThatTheJobLeavesOpenIsFiveScrapes) {
+  source_.fetch({{.key = "a/x"}}, {});
+  EXPECT_THAT(prometheus_.asked.front().body, testing::HasSubstr("%5B10s%5D"));
+}
+
 TEST_F(Source, AsksForThirtyTwoPointsOnAGridOfScrapes) {
   clock_.advance(seconds(3));  // between two points
   fetch();
 
   const std::string& body = prometheus_.asked.front().body;
   EXPECT_THAT(body,
-              HasSubstr("&start=" + at(-3 - 31 * 5) + "&end=" + at(-3) + "&step=5&timeout=5s"));
+              HasSubstr("&start=" + at(-1 - 31 * 2) + "&end=" + at(-1) + "&step=2&timeout=5s"));
 }
 
 TEST_F(Source, SendsItsAuthorization) {
@@ -292,6 +370,7 @@ TEST(PromQl, GroupsByTheNamespaceThatPrometheusSets) {
                                "link,dir,from_node,to_node) "
                                "(increase(weir_link_bytes_total{pipeline_job!=\"\"}[30s])) / sum"));
   EXPECT_THAT(query, HasSubstr("(timestamp(weir_step{pipeline_job!=\"\"}))"));
+  EXPECT_THAT(query, HasSubstr("worker) (weir_step{pipeline_job!=\"\"}), \"series\", \"steps\""));
 }
 
 TEST(PromQl, LeavesTheNamespaceOutAndAddsMatchers) {

@@ -344,10 +344,71 @@ TEST(Planner, StillPlansWithManyScarceKinds) {
   EXPECT_GE(planned(model, cluster, batch_of(16, 0, 0)).plan.stage_count(), 8);
 }
 
+// 16 kinds: too many to count, and in hardly any order may each take the first stage left.
+TEST(Planner, FindsARankForEveryStageWhereRangesAllowAny) {
+  Cluster cluster = nodes(16);
+  for (std::size_t d = 0; d < 16; ++d) {
+    cluster.devices[d].memory_bytes = (100 + static_cast<int>(5 * d % 16)) * kMb;
+    cluster.devices[d].first_stage = static_cast<int>(7 * d % 16);
+  }
+
+  const PlanReport report =
+      planned(layers(std::vector<double>(20, 5)), cluster, batch_of(32, 16, 1));
+
+  ASSERT_EQ(report.plan.stage_count(), 16);
+  for (const schedule::RankPlace& rank : report.plan.ranks) {
+    EXPECT_EQ(rank.pod, "pod-" + std::to_string(7 * rank.stage % 16)) << "7 x 7 = 1 mod 16";
+  }
+}
+
 TEST(Planner, TriesManyRanksWithoutTryingEveryNumberOfStages) {
   const PlanReport report =
       planned(layers(std::vector<double>(40, 5)), nodes(40), batch_of(64, 0, 1));
   EXPECT_EQ(report.plan.stage_count(), 40) << "free links: the more the better";
+}
+
+// A search that is cut short must not lose the plans that use the ranks.
+TEST(Planner, UsesTheRanksWithTheLimitsOfTheOperator) {
+  std::vector<double> forward;
+  for (int i = 0; i < 96; ++i) forward.push_back(1 + i * 37 % 29 / 10.0);
+  Model model = layers(forward, kMb / 10);
+  for (Layer& layer : model.layers) {
+    const LayerTime fast = layer.times["cpu"].front();
+    layer.times["slow"] = {{fast.samples, 2 * fast.forward, 2 * fast.backward}};
+  }
+  for (const int ranks : {8, 16, 24, 32}) {
+    Cluster cluster = nodes(ranks);
+    for (int d = ranks / 2; d < ranks; ++d) cluster.devices[d].device_class = "slow";
+    const Result<PlanReport> report = plan(model, cluster, batch_of(64, 0, 0), operator_limits());
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    EXPECT_GE(report->plan.stage_count(), ranks * 3 / 4);
+  }
+}
+
+// Many ranks must not make the operator wait: work, unlike time, can be counted.
+TEST(Planner, WorksNoMoreForManyRanksThanTheLimitsAllow) {
+  const Model model = layers(std::vector<double>(96, 2.0), kMb);
+  Cluster cluster = nodes(64);
+  for (int d = 0; d < 64; ++d) cluster.devices[d].node = "node-" + std::to_string(d / 4);
+  for (int a = 0; a < 16; ++a) {
+    for (int b = 0; b < 16; ++b) {
+      if (a == b) continue;
+      cluster.links.push_back({"node-" + std::to_string(a), "node-" + std::to_string(b),
+                               1e8 * (1 + (a * 7 + b * 3) % 11), 0ns});
+    }
+  }
+  const Limits limits = operator_limits();
+  for (const int replicas : {1, 8}) {
+    Request request = batch_of(64, 0, 0);
+    request.data_parallel = replicas;
+    const Result<PlanReport> report = plan(model, cluster, request, limits);
+    ASSERT_TRUE(report.ok()) << report.error().message;
+    const auto& spent = report->search.details;
+    const std::int64_t ops = std::int64_t{64} * 4 * report->plan.stage_count();
+    EXPECT_GT(spent.at("placementWork"), 0);
+    EXPECT_LE(spent.at("placementWork"), 2 * limits.placement_work);
+    EXPECT_LE(spent.at("simulatedEvents"), limits.simulated_events + ops) << replicas;
+  }
 }
 
 TEST(CostsOf, RepeatWhatThePlannerReported) {
@@ -365,6 +426,20 @@ TEST(CostsOf, RepeatWhatThePlannerReported) {
   EXPECT_THAT(costs.memory_limit, ElementsAre(1000 * kMb, 1000 * kMb));
   EXPECT_EQ(costs.static_bytes[0] + costs.static_bytes[1], 200);
   EXPECT_EQ(costs.stash_bytes[0] + costs.stash_bytes[1], 77);
+}
+
+TEST(CostsOf, CountATensorOnceInEveryBoundaryItCrosses) {
+  Model model = layers({1, 1, 1, 1});
+  for (std::size_t i = 0; i < 4; ++i) {
+    model.layers[i].output_bytes_per_sample = static_cast<std::int64_t>(10 * (i + 1));
+  }
+  schedule::Plan plan;
+  plan.schedule.micro_batch_size = 2;
+  plan.stages = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
+  EXPECT_THAT(costs_of(model, nodes(4), plan).boundary_bytes, ElementsAre(20, 40, 60));
+
+  model.edges = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {0, 2}};  // layer 0 is needed up to 3
+  EXPECT_THAT(costs_of(model, nodes(4), plan).boundary_bytes, ElementsAre(20, 60, 80));
 }
 
 TEST(CostsOf, SurvivesAPlanOfAnotherModelAndUnknownPods) {

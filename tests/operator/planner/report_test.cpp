@@ -157,6 +157,26 @@ TEST(Report, AStopIsAnAnswerWithoutAClaim) {
   EXPECT_FALSE(report->plan.stages.empty());
 }
 
+// A stop is heard inside the searches, not only between them, and there is always a plan.
+TEST(Report, AStopEndsASearchUnderWay) {
+  const Model model = random_model(5, 60);
+  const auto whole = plan(model, servers(8, 8), free_request());
+  ASSERT_TRUE(whole.ok());
+  std::int64_t before = 0;
+  for (const int heard : {1, 2, 4, 8}) {
+    int asked = 0;
+    Limits limits;
+    limits.stop = [&] { return ++asked >= heard; };
+    const auto report = plan(model, servers(8, 8), free_request(), limits);
+    ASSERT_TRUE(report.ok());
+    EXPECT_EQ(report->optimality.status, "heuristic");
+    EXPECT_GE(report->objective_seconds, report->optimality.lower_bound);
+    EXPECT_LT(report->search.pairs, whole->search.pairs);
+    EXPECT_GE(report->search.pairs, before);
+    before = report->search.pairs;
+  }
+}
+
 TEST(Report, TooManyIdealsStillGiveABound) {
   Limits limits;
   limits.ideals = 12;

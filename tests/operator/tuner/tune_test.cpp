@@ -512,6 +512,21 @@ TEST(Tuner, AnErrorCommonToAllSizesFavoursNone) {
   EXPECT_EQ(order_of(evaluate(input, 1, state)), order_of(plain));
 }
 
+// Bursts that the counters average away make the current plan slower than predicted, and another
+// one less slow.
+TEST(Tuner, AStepLongerThanPredictedCountsForPlansThatHideMore) {
+  const auto gain_at = [](const Input& input, double kappa) {
+    State state;
+    state.kappa[1] = kappa;
+    return evaluate(input, 1, state).decision.gain;
+  };
+  Input input = quiet_demo();
+  EXPECT_NEAR(gain_at(input, 1.1), gain_at(input, 1), 1e-9) << "slower links would change nothing";
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.010);
+  EXPECT_GT(gain_at(input, 1.1), gain_at(input, 1) + 0.03);
+  EXPECT_NEAR(gain_at(input, 1.01), gain_at(input, 1), 1e-9) << "so little may be chance";
+}
+
 TEST(Tuner, SamplesInFlightLimitEverySize) {
   Input input = preempted_demo();
   add_sizes(input);
@@ -539,8 +554,14 @@ TEST(Tuner, AMemoryAlarmLowersCapsAtOnceAndForGood) {
   for (const Costed& plan : evaluate(input, 1, tuned.state).decision.candidates)
     EXPECT_LE(plan.schedule.caps[1], 5) << plan.text << ": the limit stays";
 
-  set_current(input, {4, 1, 1, 1}, schedule::Dispatch::kStrict);
   input.free_memory[1] = 0.01;
+  EXPECT_FALSE(tune(input, tuned.state).decision.memory_guard) << "the new caps did not run yet";
+  input.step += 3;
+  const Tuned again = tune(input, tuned.state);
+  ASSERT_TRUE(again.decision.memory_guard);
+  EXPECT_EQ(again.decision.change->schedule.caps, (std::vector{8, 4, 4, 2}));
+
+  set_current(input, {4, 1, 1, 1}, schedule::Dispatch::kStrict);
   EXPECT_FALSE(tune(input, State{}).decision.memory_guard) << "nothing left to lower";
 }
 
@@ -582,6 +603,96 @@ TEST(Describe, NamesKCapsAndDispatch) {
       "k=2 caps 7,5,3,1 Hint mb=4");
   EXPECT_EQ(describe({.dispatch = schedule::Dispatch::kHint, .caps = {16, 12, 8, 4}}),
             "k=4 caps 16,12,8,4 Hint");
+}
+
+// Two replicas with these shares; the second computes `slower` times as long.
+Input two_replicas(int first, int second, double slower) {
+  Input input = quiet_demo();
+  for (const auto& [link, rates] : quiet_demo().rates.rates)
+    input.rates.rates[{1, link.boundary, link.direction}] = rates;
+  std::vector<schedule::StageTime> slow = input.stages;
+  for (auto& stage : slow) {
+    stage.forward = from_seconds(slower * to_seconds(stage.forward));
+    stage.backward = from_seconds(slower * to_seconds(stage.backward));
+  }
+  input.replicas = {{first, input.stages}, {second, slow}};
+  input.stages = slowest_stages(input.replicas);
+  input.micro_batches = std::min(first, second);
+  return input;
+}
+
+TEST(TunerReplicas, AStepEndsWithTheSlowestReplicaAndItsSync) {
+  const double one = tune(quiet_demo(), {}).decision.current_seconds;
+  const double equal = tune(two_replicas(16, 16, 1), {}).decision.current_seconds;
+  const double slow = tune(two_replicas(16, 16, 2), {}).decision.current_seconds;
+  const double shared = tune(two_replicas(21, 11, 2), {}).decision.current_seconds;
+  Input tail = two_replicas(16, 16, 1);
+  tail.sync_seconds = 0.25;
+
+  EXPECT_NEAR(equal, one, 1e-9);
+  EXPECT_NEAR(slow / one, 2, 0.01);
+  EXPECT_LT(shared, 0.8 * slow);
+  EXPECT_NEAR(tune(tail, {}).decision.current_seconds, one + 0.25, 1e-9);
+}
+
+TEST(TunerReplicas, ALinkOfOneReplicaRaisesKOfAll) {
+  Input input = two_replicas(16, 16, 1);
+  for (const Direction direction : {Direction::kForward, Direction::kBackward})
+    input.rates.rates[{1, 1, direction}].assign(input.rates.times.size(), kBytes / 0.024);
+
+  const Tuned tuned = evaluate(input, 2);
+
+  ASSERT_TRUE(tuned.decision.change.has_value()) << tuned.decision.reason;
+  EXPECT_GT(tuned.decision.change->schedule.k, 1);
+  EXPECT_THAT(tuned.decision.reason, HasSubstr("of replica 1"));
+}
+
+TEST(TunerReplicas, NoCapIsAboveTheSmallestShare) {
+  Input input = two_replicas(26, 6, 1);
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.024);
+
+  const Tuned tuned = evaluate(input, 2);
+
+  for (const Costed& candidate : tuned.decision.candidates) {
+    EXPECT_THAT(schedule::broken_rules(candidate.schedule, 4, 6), IsEmpty()) << candidate.text;
+  }
+  EXPECT_FALSE(tuned.decision.candidates.empty()) << tuned.decision.reason;
+}
+
+TEST(TunerReplicas, OtherSharesAreCostedAgain) {
+  Input input = two_replicas(16, 16, 2);
+  const Tuned before = tune(input, {});
+  pass_time(input);
+  input.replicas[0].micro_batches = 21;
+  input.replicas[1].micro_batches = 11;
+  input.micro_batches = 11;
+
+  const Tuned after = tune(input, before.state);
+
+  EXPECT_LT(after.decision.current_seconds, 0.8 * before.decision.current_seconds);
+}
+
+// A step of 64 stages is 8,192 ops: some 20 of them are the work of one tick.
+TEST(Tuner, SimulatesFewStepsOfALongPipeline) {
+  Input input = quiet_demo();
+  input.micro_batches = 64;
+  input.current.caps = schedule::kfkb_caps(64, 64, 1);
+  input.stages.assign(64, {20ms, 40ms});
+  input.boundary_bytes.assign(63, kBytes);
+  for (int b = 0; b < 63; ++b) set_transfer(input, b, 0.0004);
+  for (const Direction direction : {Direction::kForward, Direction::kBackward}) {
+    for (int i = 0; i < 16; ++i) {  // no two scrapes alike
+      input.rates.rates[{0, 30, direction}].resize(16);
+      input.rates.rates[{0, 30, direction}][static_cast<std::size_t>(i)] =
+          kBytes / (0.002 * std::pow(1.2, i));
+    }
+  }
+  const Decision decision = evaluate(input).decision;
+  EXPECT_GT(decision.simulations, 5);
+  EXPECT_LE(decision.simulations, 20);
+  ASSERT_FALSE(decision.candidates.empty());
+  EXPECT_GT(decision.candidates.front().schedule.k, 1);
+  EXPECT_GT(decision.gain, 0.03);
 }
 
 }  // namespace

@@ -131,6 +131,17 @@ TEST(Exposition, NamesLinksByTheirBoundary) {
   EXPECT_EQ(histogram.counts.back(), 1U);
 }
 
+TEST(Exposition, TellsFreeMemoryOfTheDeviceWhereItIsKnown) {
+  EXPECT_EQ(find(worker_families(kLabels, of_stage(1), {}), "weir_gpu_free_bytes"), nullptr);
+
+  const auto families = worker_families(kLabels, of_stage(1), {}, 4096);
+
+  ASSERT_NE(find(families, "weir_gpu_free_bytes"), nullptr);
+  const auto& sample = find(families, "weir_gpu_free_bytes")->samples[0];
+  EXPECT_EQ(sample.value, 4096);
+  EXPECT_EQ(labels_of(sample)["stage"], "1");
+}
+
 TEST(Exposition, TellsOfCheckpoints) {
   engine::Recorder recorder;
   const auto before = worker_families(kLabels, recorder.read(), {});

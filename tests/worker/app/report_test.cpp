@@ -74,13 +74,16 @@ TEST(StatusOf, CountsCompletedStepsAndSamplesOfStageZero) {
   link.counters.bytes = 10;
   link.counters.busy = 2s;
 
-  const auto first = status_of(record_of(0), {link}, 100, 200);
-  const auto last = status_of(record_of(1), {}, 100, 200);
+  const auto first = status_of(record_of(0), {link}, 100, 200, 30);
+  const auto last = status_of(record_of(1), {}, 100, 200, 30);
 
   EXPECT_EQ(first.step, 5);
   EXPECT_EQ(first.samples, 64);
   EXPECT_EQ(last.samples, 0);
   EXPECT_EQ(last.loss, 0.5);
+  EXPECT_EQ(first.memory_peak_bytes, 100);
+  EXPECT_EQ(first.memory_limit_bytes, 200);
+  EXPECT_EQ(first.memory_free_bytes, 30);
   ASSERT_EQ(first.links.size(), 1U);
   EXPECT_EQ(first.links[0].link, "0-1");
   EXPECT_EQ(first.links[0].dir, "bwd");

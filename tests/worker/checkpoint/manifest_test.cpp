@@ -12,6 +12,7 @@ namespace {
 Manifest example() {
   return {.step = 2000,
           .samples = 128000,
+          .job = "team-a/gpt",
           .model = "gpt-tiny",
           .digest = "sha256:1",
           .seed = 7,

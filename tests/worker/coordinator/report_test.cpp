@@ -60,6 +60,17 @@ TEST(Reporter, KnowsNoLossBeforeTheFirstStep) {
   EXPECT_FALSE(report.members[0].ready);
 }
 
+TEST(Reporter, TellsTheStepOfTheCheckpointUntilAnotherIsDone) {
+  ReportWorld world;
+  for (int index = 0; index < 3; ++index) {
+    world.status(index, 27);
+    world.members.ready_state(index, {.revision = 1, .step = 20});
+  }
+  EXPECT_EQ(world.make().step, 20) << "perhaps the last one: a job that has nothing left to do";
+  world.status(0, 21);
+  EXPECT_EQ(world.make().step, 20);
+}
+
 TEST(Reporter, TakesSamplesPerSecondFromTheLastTenStepsOfStageZero) {
   ReportWorld world;
   for (int step = 1; step <= 10; ++step) world.status(0, step, 4);

@@ -70,5 +70,16 @@ TEST(HostDevice, TellsItsClassAndItsMemory) {
   EXPECT_LE(device->memory_free_bytes(), device->memory_bytes());
 }
 
+TEST(HostDevice, TellsThePeakSinceItWasLastAsked) {
+  const auto device = make_host_device();
+  const Buffer kept = device->allocate(1000);
+  {
+    const Buffer gone = device->allocate(500);
+  }
+  EXPECT_EQ(device->take_recent_peak(), 1500);
+  EXPECT_EQ(device->take_recent_peak(), 1000);
+  EXPECT_EQ(device->bytes_peak(), 1500);
+}
+
 }  // namespace
 }  // namespace weir::device

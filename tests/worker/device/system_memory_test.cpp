@@ -30,5 +30,12 @@ TEST(SystemMemory, ReadsALimitOfEitherCgroupVersion) {
   EXPECT_FALSE(cgroup_bytes(""));
 }
 
+TEST(SystemMemory, ReadsAFieldOfMemoryStat) {
+  constexpr auto kStat = "anon 100\ninactive_file 4096\ninactive_file_x 7\nbroken\n";
+  EXPECT_EQ(stat_bytes(kStat, "inactive_file"), 4096);
+  EXPECT_FALSE(stat_bytes(kStat, "inactive"));
+  EXPECT_FALSE(stat_bytes(kStat, "broken"));
+}
+
 }  // namespace
 }  // namespace weir::device

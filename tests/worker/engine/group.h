@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole pipeline in one process: one engine thread per stage, real links over the loopback, the
+// Whole pipelines in one process: one engine thread per rank, real links over the loopback, the
 // test as coordinator.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <future>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -113,15 +115,19 @@ class Group {
   int layers() const { return static_cast<int>(model_.layers.size()); }
   Engine& engine(int rank) { return *at(rank).engine; }
 
-  // Rank s runs stage s. Returns the first reason against it.
+  static int ranks_of(const schedule::Plan& plan) {
+    return plan.stage_count() * plan.replica_count();
+  }
+  // Rank r S + s runs stage s of replica r. Returns the first reason against it.
   std::string prepare(schedule::Plan plan, int incarnation = 0) {
-    for (int s = 0; s < plan.stage_count(); ++s) {
-      plan.ranks.push_back({.pod = "w" + std::to_string(s),
+    for (int i = 0; i < ranks_of(plan); ++i) {
+      plan.ranks.push_back({.pod = "w" + std::to_string(i),
                             .ip = "127.0.0.1",
-                            .stage = s,
-                            .data_port = at(s).transport->data_port()});
+                            .replica = i / plan.stage_count(),
+                            .stage = i % plan.stage_count(),
+                            .data_port = at(i).transport->data_port()});
     }
-    return all(plan.stage_count(), [&](SwitchPoint& point, Answer answer) {
+    return all(ranks_of(plan), [&](SwitchPoint& point, Answer answer) {
       point.prepare(plan, incarnation, std::move(answer));
     });
   }
@@ -133,17 +139,22 @@ class Group {
   // A whole new generation; returns the first reason against it.
   std::string start(const schedule::Plan& plan, std::int64_t at_step = 0, int incarnation = 0) {
     std::string reason = prepare(plan, incarnation);
-    if (reason.empty()) reason = commit(plan.stage_count(), plan.revision, at_step);
+    if (reason.empty()) reason = commit(ranks_of(plan), plan.revision, at_step);
     if (!reason.empty()) return reason;
-    for (int s = 0; s < plan.stage_count(); ++s) {
-      at(s).engine->switch_point().go(plan.revision);
+    for (int i = 0; i < ranks_of(plan); ++i) {
+      at(i).engine->switch_point().go(plan.revision);
     }
     return "";
   }
-  // In band: COMMIT to stage 0 alone.
-  std::string switch_to(const schedule::Plan& plan) {
+  // In band: COMMIT to stage 0 alone, of each replica one after the other.
+  std::string switch_to(const schedule::Plan& plan, std::int64_t at_step = 0) {
     const std::string reason = prepare(plan);
-    return reason.empty() ? commit(1, plan.revision, 0) : reason;
+    if (!reason.empty()) return reason;
+    std::vector<int> ranks;
+    for (int r = 0; r < plan.replica_count(); ++r) ranks.push_back(r * plan.stage_count());
+    return all(ranks, [&](SwitchPoint& point, Answer answer) {
+      point.commit(plan.revision, at_step, std::move(answer));
+    });
   }
 
   std::vector<Why> finish() {
@@ -162,6 +173,8 @@ class Group {
     const std::lock_guard lock(at(rank).mutex);
     return at(rank).lost;
   }
+  int data_port(int rank) { return at(rank).transport->data_port(); }
+  std::int64_t moved_bytes(int rank) { return at(rank).moved; }
   void break_links(int rank) {
     const std::lock_guard lock(at(rank).mutex);
     at(rank).links->abort("broken by the test");
@@ -214,7 +227,13 @@ class Group {
           .make_stage =
               [&group, this](int first, int last) {
                 return stage::make_stage(group.model_, first, last, *device);
-              }};
+              },
+          .connect_group =
+              [this](const transport::GroupGeneration& generation, auto deadline,
+                     std::stop_token stop) {
+                return transport->connect_group(generation, deadline, std::move(stop));
+              },
+          .state = &transport->state()};
       Hooks hooks{.step_done =
                       [this](const StepRecord& record) {
                         const std::lock_guard lock(mutex);
@@ -224,7 +243,8 @@ class Group {
                       [this](auto, auto, auto, const std::string& reason) {
                         const std::lock_guard lock(mutex);
                         lost.push_back(reason);
-                      }};
+                      },
+                  .moved = [this](auto, std::int64_t bytes) { moved += bytes; }};
       if (Saves* const saves = group.saves_) {
         parts.save = [saves](stage::Stage& stage, std::int64_t step, const auto&) {
           saves->copy(stage, step);
@@ -246,6 +266,7 @@ class Group {
     SystemClock clock;
     std::unique_ptr<device::Device> device = device::make_host_device();
     std::unique_ptr<transport::TcpTransport> transport;
+    std::atomic<std::int64_t> moved{0};
     std::mutex mutex;  // guards the three below
     std::vector<StepRecord> records;
     std::vector<std::string> lost;
@@ -259,8 +280,14 @@ class Group {
 
   template <class Ask>
   std::string all(int ranks, Ask ask) {
+    std::vector<int> first(static_cast<std::size_t>(ranks));
+    std::iota(first.begin(), first.end(), 0);
+    return all(first, std::move(ask));
+  }
+  template <class Ask>
+  std::string all(const std::vector<int>& ranks, Ask ask) {
     std::vector<std::future<std::string>> answers;
-    for (int s = 0; s < ranks; ++s) {
+    for (const int s : ranks) {
       auto promise = std::make_shared<std::promise<std::string>>();
       answers.push_back(promise->get_future());
       ask(at(s).engine->switch_point(),

@@ -68,13 +68,16 @@ TEST(PlanRules, RefuseCapsThatRise) {
 TEST(PlanRules, RefuseWhatIsNotImplementedByName) {
   schedule::Plan replicas = two_stages();
   replicas.micro_batches = {8, 8};
+  replicas.sync.mode = schedule::SyncMode::kPartial;
   for (int stage = 0; stage < 2; ++stage) {
     replicas.ranks.push_back({.pod = "r1-" + std::to_string(stage), .replica = 1, .stage = stage});
   }
   schedule::Plan move = two_stages();
   move.state = schedule::StateMove::kMove;
 
-  EXPECT_NE(reasons_of(replicas, {.pod = "a"}).find("data parallel"), std::string::npos);
+  EXPECT_NE(reasons_of(replicas, {.pod = "a"}).find("Partial"), std::string::npos);
+  replicas.sync.mode = schedule::SyncMode::kExact;
+  EXPECT_EQ(reasons_of(replicas, {.pod = "a"}), "");
   EXPECT_NE(reasons_of(move, {.pod = "a"}).find("Move"), std::string::npos);
 }
 
@@ -82,9 +85,9 @@ TEST(PlanRules, CountTheMemoryOfTheOwnStage) {
   const schedule::StageMemory first = stage_memory(two_stages(), 0, four_layers());
   const schedule::StageMemory second = stage_memory(two_stages(), 1, four_layers());
 
-  // 2 layers x 2 samples x 100; 2 layers x 1000 x 4 + the largest workspace 2 x 7.
+  // 2 layers x 2 samples x 100; 2 layers x 1000 x 6 + the largest workspace 2 x 7.
   EXPECT_EQ(first.stash_bytes, 400);
-  EXPECT_EQ(first.static_bytes, 8014);
+  EXPECT_EQ(first.static_bytes, 12014);
   EXPECT_EQ(first.input_bytes, 0);
   EXPECT_EQ(first.output_bytes, 20);
   EXPECT_EQ(second.input_bytes, 20);

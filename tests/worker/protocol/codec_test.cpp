@@ -59,7 +59,9 @@ TEST(PlanDocument, HasTheFormOfTheApi) {
       R"("prepareTimeoutSeconds":12,"ranks":[{"ip":"10.0.0.1","local":0,"node":"n0","pod":"j-a-0",)"
       R"("podUid":"u0","replica":0,"stage":0}],"revision":7,"schedule":{"caps":[8,4],"dispatch":"Hint",)"
       R"("k":4,"microBatchSize":8,"type":"KFKB"},"stages":[{"index":0,"layers":[0,8]},)"
-      R"({"index":1,"layers":[9,23]}],"state":"Keep","sync":{"mode":"Exact"},"trigger":"Retune"})");
+      R"({"index":1,"layers":[9,23]}],"state":"Keep","sync":{"connectEvery":10,)"
+      R"("graceWindowPercent":15,"groupSizeMax":2,"groupSizeMin":2,"maxStaleness":6.0,"mode":"Exact"},)"
+      R"("trigger":"Retune"})");
 }
 
 TEST(PlanDocument, NamesTheDataPortOnlyWhenItIsUnusual) {
@@ -113,7 +115,10 @@ TEST(PlanDocument, NamesTheWrongField) {
            {"\"pod\":\"j-a-1\"", "\"pod\":[1]", "ranks[1].pod: [1] is not a text"},
            {"\"index\":1", "\"index\":5", "stages[1].index: is not its place in the list"},
            {"\"layers\":[9,23]", "\"layers\":[9]", "stages[1].layers: is not [first, last]"},
-           {"\"mode\":\"Exact\"", "\"mode\":\"Partial\"", "sync.mode: \"Partial\" is not known"},
+           {"\"mode\":\"Exact\"", "\"mode\":\"Some\"",
+            "sync.mode: \"Some\" is none of Exact, Partial"},
+           {"\"groupSizeMax\":2", "\"groupSizeMax\":\"2\"",
+            "sync.groupSizeMax: \"2\" is no integer"},
            {"\"gain\":0.112", "\"gain\":\"much\"", "prediction.gain: \"much\" is not a number"},
            {"\"idle\":[\"j-a-2\"]", "\"idle\":[{}]", "idle[0]: {} is not a text"},
            {"{\"apiVersion\"", "[\"apiVersion\"", "not valid JSON"}}) {
@@ -263,8 +268,19 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       Go{7},
       Abort{7},
       Applied{7, 45},
-      StageStatus{
-          7, 45, 0, 1, 2.5, 1, 0.5, 0.25, 64, 10, 20, {{0, "0-1", "fwd", "a", "b", 1, 2, 3, 4}}},
+      StageStatus{7,
+                  45,
+                  0,
+                  1,
+                  2.5,
+                  1,
+                  0.5,
+                  0.25,
+                  64,
+                  10,
+                  20,
+                  {{0, "0-1", "fwd", "a", "b", 1, 2, 3, 4}},
+                  30},
       PeerLost{0, 1, 7, "closed"},
       Leave{"finished"},
       Heartbeat{}};

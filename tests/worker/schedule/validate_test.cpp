@@ -64,6 +64,18 @@ TEST(Validate, KAndMicroBatchSizeAreInRange) {
               ElementsAre("schedule.k: 9 is above the 8 micro-batches of a step"));
 }
 
+TEST(Validate, ASyncPolicyIsJudgedWhereItIsUsed) {
+  Plan plan = legal_plan();
+  plan.sync = {.group_size_min = 1, .max_staleness = 0, .connect_every = 0};
+  EXPECT_THAT(broken_rules(plan, 10), IsEmpty()) << "Exact asks for none of it";
+  plan.sync.mode = SyncMode::kPartial;
+  plan.sync.group_size_max = 0;
+  EXPECT_THAT(
+      broken_rules(plan, 10),
+      ElementsAre("sync.groupSizeMin: 1 is below 2", "sync.groupSizeMax: 0 is below groupSizeMin",
+                  "sync.maxStaleness: is below 1", "sync.connectEvery: 0 is below 1"));
+}
+
 TEST(Validate, LayersAreContiguousAndComplete) {
   Plan plan = legal_plan();
   plan.stages[1].first = 5;

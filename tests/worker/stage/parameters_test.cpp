@@ -70,6 +70,9 @@ TEST(Parameters, ListTheirFourParts) {
   EXPECT_EQ(list[1].value.data(), parameters.values()[1]);
   EXPECT_EQ(list[1].gradient.data(), parameters.gradients()[1]);
   EXPECT_EQ(list[1].adam_v.data() + 2, list[0].value.data() + 4 * 8);
+  EXPECT_EQ(parameters.gradient().data(), list[0].gradient.data());
+  EXPECT_EQ(parameters.gradient().size(), 8U);
+  EXPECT_EQ(static_cast<void*>(parameters.sums().data() + 8), list[0].value.data());
 }
 
 TEST(LearningRate, WarmsUpThenStaysConstant) {

@@ -11,7 +11,7 @@ namespace {
 
 using device::Buffer;
 
-constexpr int kParts = 4;  // value, gradient and two moments
+constexpr int kParts = kStateFactor;
 
 struct MemoryCase {
   std::string model;

@@ -34,6 +34,7 @@ class WholeModel : public ::testing::TestWithParam<std::string> {
 TEST_P(WholeModel, HasTheGradientOfItsLossInEveryParameter) {
   loss();
   test::backward(*stage_, 0, Buffer());
+  stage_->finish_gradients();
   const std::vector<Parameter> parameters = stage_->parameters();
   std::vector<std::vector<float>> gradients;  // the next forward's begin_step zeroes the stage's
   for (const auto& parameter : parameters) {
@@ -68,6 +69,7 @@ TEST_P(WholeModel, WeighsMicroBatchesByTheirShareOfTheStep) {
   stage_->begin_step(0, 2);
   test::forward(*stage_, 0, Buffer(), batch_.tokens());
   test::backward(*stage_, 0, Buffer());
+  stage_->finish_gradients();
   std::vector<float> once;
   for (const auto& parameter : stage_->parameters()) {
     once.insert(once.end(), parameter.gradient.begin(), parameter.gradient.end());
@@ -78,6 +80,7 @@ TEST_P(WholeModel, WeighsMicroBatchesByTheirShareOfTheStep) {
     test::forward(*stage_, micro_batch, Buffer(), batch_.tokens());
     test::backward(*stage_, micro_batch, Buffer());
   }
+  stage_->finish_gradients();
   std::size_t i = 0;
   for (const auto& parameter : stage_->parameters()) {
     for (const float g : parameter.gradient) ASSERT_NEAR(g, once[i++], 1e-6);

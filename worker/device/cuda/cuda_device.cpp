@@ -3,6 +3,7 @@
 // memory, so that host code (initial values, checkpoints) uses their spans as on the host.
 #include "worker/device/cuda/cuda_device.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -71,11 +72,16 @@ class RealCudaDevice final : public CudaDevice {
   std::string name() const override { return name_; }
   std::int64_t memory_bytes() const override { return total_; }
   std::int64_t memory_free_bytes() const override {
+    use();  // of the thread that asks
     std::size_t free = 0, total = 0;
-    return cudaMemGetInfo(&free, &total) == cudaSuccess ? static_cast<std::int64_t>(free) : 0;
+    if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+    // Kept blocks are ours to use again.
+    const std::int64_t kept = memory_->bytes_reserved() - memory_->bytes_in_use();
+    return static_cast<std::int64_t>(free) + std::max<std::int64_t>(0, kept);
   }
   std::int64_t bytes_in_use() const override { return memory_->bytes_in_use(); }
   std::int64_t bytes_peak() const override { return memory_->bytes_peak(); }
+  std::int64_t take_recent_peak() override { return memory_->take_recent_peak(); }
 
   Buffer allocate(std::size_t bytes) override {
     use();

@@ -84,6 +84,12 @@ class HostKernels final : public Kernels {
                       float* logits) override {
     return ops::softmax_loss(rows, vocabulary, targets, scale, logits);
   }
+  void add_exactly(std::size_t count, float* terms, double* sums) override {
+    ops::add_exactly(count, terms, sums);
+  }
+  void round_sums(std::size_t count, const double* sums, float* values) override {
+    ops::round_sums(count, sums, values);
+  }
   void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value,
              float* m, float* v) override {
     ops::adamw(step, count, gradient, value, m, v);

@@ -14,6 +14,7 @@
 #include "worker/stage/ops/adamw.h"
 #include "worker/stage/ops/attention.h"
 #include "worker/stage/ops/embedding.h"
+#include "worker/stage/ops/exact_sum.h"
 #include "worker/stage/ops/layernorm.h"
 #include "worker/stage/ops/linear.h"
 
@@ -67,6 +68,9 @@ class Kernels {
                               float* logits) = 0;
   virtual void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value,
                      float* m, float* v) = 0;
+
+  virtual void add_exactly(std::size_t count, float* terms, double* sums) = 0;
+  virtual void round_sums(std::size_t count, const double* sums, float* values) = 0;
 
   // kInternal: a call could not be enqueued (its text). The stage asks after each op.
   virtual Status status() const { return Unit{}; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/data_socket.h"
 
+#include <array>
 #include <cerrno>
 #include <poll.h>
 #include <sys/socket.h>
@@ -19,8 +20,12 @@ Result<std::size_t> outcome(ssize_t count) {
 
 }  // namespace
 
-Result<std::size_t> DataSocket::read(std::span<std::byte> to) {
-  const ssize_t count = ::recv(descriptor_, to.data(), to.size(), MSG_DONTWAIT);
+Result<std::size_t> DataSocket::read(std::span<std::byte> to, std::span<std::byte> more) {
+  std::array<iovec, 2> parts{{{to.data(), to.size()}, {more.data(), more.size()}}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = more.empty() ? 1 : 2;
+  const ssize_t count = ::recvmsg(descriptor_, &message, MSG_DONTWAIT);
   if (count == 0) return Error{Code::kUnavailable, "connection closed"};
   return outcome(count);
 }

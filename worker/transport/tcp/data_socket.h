@@ -21,8 +21,9 @@ class DataSocket {
   DataSocket& operator=(const DataSocket&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // Bytes read; 0 = nothing there now. kUnavailable: closed by the peer, or broken.
-  Result<std::size_t> read(std::span<std::byte> to);
+  // Bytes read into `to` and, when that is full, `more`; 0 = nothing there now. `to` is not empty.
+  // kUnavailable: closed by the peer, or broken.
+  Result<std::size_t> read(std::span<std::byte> to, std::span<std::byte> more = {});
   // Bytes written; 0 = no room now. kUnavailable: broken.
   Result<std::size_t> write(std::span<iovec> parts);
   // Waits for room; false: there is none within that time.

@@ -12,6 +12,8 @@ namespace {
 using std::chrono::steady_clock;
 // Then others have their turn.
 constexpr std::size_t kReadBudget = std::size_t{1} << 20U;
+// Behind so much payload only the next header is read along: its payload is then read directly too.
+constexpr std::size_t kLarge = 16 * 1024;
 
 }  // namespace
 
@@ -27,21 +29,20 @@ void FrameReader::pump() {
   Status state = Unit{};
   while (!stopped_ && !drained && budget > 0 && state) {
     const bool direct = header_.has_value();
-    const auto to = direct ? target_.subspan(filled_) : std::span(staging_).subspan(staged_);
-    const auto count = socket_.read(to);
+    const std::size_t missing = direct ? target_.size() - filled_ : 0;
+    std::size_t asked = 0;
+    const auto count = read_some(asked);
     if (!count) {
       state = count.error();
       break;
     }
     // A short read emptied the socket; asking again would only cost a call.
-    drained = *count < to.size();
+    drained = *count < asked;
     budget -= std::min(budget, *count);
-    if (direct) {
-      state = add_payload(*count);
-    } else {
-      staged_ += *count;
-      state = parse_staged(drained);
-    }
+    const std::size_t payload = std::min(missing, *count);
+    staged_ += *count - payload;
+    if (direct) state = add_payload(payload);
+    if (state) state = parse_staged(drained);
   }
   if (stopped_) return;
   if (budget < kReadBudget) last_heard_ = steady_clock::now();
@@ -49,6 +50,18 @@ void FrameReader::pump() {
     stopped_ = true;
     hooks_.failed(state.error());
   }
+}
+
+Result<std::size_t> FrameReader::read_some(std::size_t& asked) {
+  const auto staging = std::span(staging_).subspan(staged_);
+  if (!header_) {
+    asked = staging.size();
+    return socket_.read(staging);
+  }
+  const auto payload = target_.subspan(filled_);
+  const auto more = payload.size() < kLarge ? staging : staging.first(kFrameHeaderBytes);
+  asked = payload.size() + more.size();
+  return socket_.read(payload, more);
 }
 
 Status FrameReader::parse_staged(bool drained) {

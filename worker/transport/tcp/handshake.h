@@ -45,7 +45,11 @@ struct Hello {
   GenerationId generation;
   std::uint32_t replica = 0, from_stage = 0, to_stage = 0;
   Channel channel = Channel::kForward;
-  std::string nonce;  // kNonceBytes
+  std::string nonce;   // kNonceBytes
+  bool state = false;  // instead of a channel: to fetch layers (state_wire.h); the stages then only
+                       // tell requests of one rank apart
+  bool group = false;  // instead of a channel: among the replicas of one stage; `replica` is that
+                       // stage, the stages are replicas
 };
 struct Challenge {
   std::string nonce, proof;

@@ -2,6 +2,7 @@
 #include "worker/transport/tcp/links.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <boost/asio/post.hpp>
 
@@ -16,8 +17,11 @@ using std::chrono::steady_clock;
 constexpr std::size_t kMostCompletions = 1U << 20U;
 constexpr std::chrono::nanoseconds kBeat = std::chrono::seconds(1);
 constexpr int kBeatsToDeath = 4;  // at least, when dead_after is short
-// How often the engine hands its sockets over to the io thread. It mostly comes back at once.
+// An engine that stays away from its wait for so long computes: the io thread takes the sockets.
+// Mostly it comes back at once, and a thread more that wakes up for each packet costs a third of
+// the rate.
 constexpr std::chrono::microseconds kHouseInterval{200};
+constexpr std::chrono::microseconds kLongHouseInterval{1000};  // the next time, if it did come back
 
 std::size_t index_of(Channel channel) {
   return static_cast<std::size_t>(channel);
@@ -148,7 +152,7 @@ void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
     case OutgoingLink::Sent::kWritten:
       return;
     case OutgoingLink::Sent::kMuch:
-      return boost::asio::post(context_, [link] { link->flush(); });
+      return flush_by_io(link);
     case OutgoingLink::Sent::kSoon:
       return keep_house_soon();
   }
@@ -172,11 +176,16 @@ std::optional<Completion> Links::done() {
 }
 
 std::optional<Completion> Links::wait(Time deadline, const std::stop_token& stop) {
-  if (auto completion = done()) return completion;
-  if (steady_clock::now() >= deadline || stop.stop_requested()) return std::nullopt;
+  const Time now = steady_clock::now();
+  if (auto completion = done()) {
+    left_ = now;
+    return completion;
+  }
+  if (now >= deadline || stop.stop_requested()) return std::nullopt;
 
   engine_drives_ = true;
   auto completion = drive_until(deadline, stop);
+  left_ = steady_clock::now();  // before: the io thread must not take an old one
   engine_drives_ = false;
   keep_house_soon();
   return completion;
@@ -187,7 +196,7 @@ std::optional<Completion> Links::drive_until(Time deadline, const std::stop_toke
     if (auto completion = done()) return completion;
     if (stop.stop_requested() || steady_clock::now() >= deadline) return std::nullopt;
 
-    flush_all();
+    flush_links(Flush::kAll);
     engine_sleeps_ = true;  // from here on others wake us; what they did before, we see now
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       engine_poll_.ask_writable(i, connections_[i]->blocked());
@@ -204,10 +213,21 @@ void Links::wake_engine() {
   if (engine_sleeps_) engine_poll_.wake();
 }
 
-// The engine thread is about to sleep: all that it owes the peers leaves before.
-void Links::flush_all() {
+void Links::flush_by_io(const std::shared_ptr<OutgoingLink>& link) {
+  boost::asio::post(context_, [link] { link->flush(FrameWriter::Patience::kShort); });
+}
+
+// What is owed to the peers. kAll: the engine is about to sleep and writes what the sockets take;
+// kSmall: it may be about to compute; kPatient: on the io thread.
+void Links::flush_links(Flush how) {
   for (const auto& link : outgoing_) {
-    if (link) link->flush_small();
+    if (!link) continue;
+    if (how == Flush::kSmall) {
+      if (!link->flush_small()) flush_by_io(link);
+    } else {
+      link->flush(how == Flush::kPatient ? FrameWriter::Patience::kShort
+                                         : FrameWriter::Patience::kNone);
+    }
   }
   for (const auto& link : incoming_) {
     if (link) link->flush();
@@ -228,33 +248,40 @@ void Links::serve_ready() {
   for (const auto& link : incoming_) serve(link);
 }
 
-// On the engine thread, which has stopped waiting or posted a receive. At once if that is rare;
-// else later, since an engine that waits often does all this itself, and cheaper.
+// On the engine thread, which has stopped waiting or posted an op. What it owes the peers leaves at
+// once if that is rare; else later, since an engine that waits often does it itself, and cheaper.
 void Links::keep_house_soon() {
-  if (house_due_) return;
   const Time now = steady_clock::now();
-  if (now - house_kept_ >= kHouseInterval) {
-    house_kept_ = now;
-    return keep_house();
+  if (now - flushed_ >= kHouseInterval) {
+    flushed_ = now;
+    flush_links(Flush::kSmall);
   }
-  house_due_ = true;
-  house_kept_ += kHouseInterval;
-  start_house_timer(house_kept_);
+  if (house_due_.exchange(true)) return;
+  left_at_timer_ = left_;
+  start_house_timer(now + kHouseInterval);
 }
 
 void Links::start_house_timer(Time time) {
   const std::lock_guard lock(house_mutex_);
   house_timer_.expires_at(time);
   house_timer_.async_wait([this, keep = shared_from_this()](boost::system::error_code error) {
-    house_due_ = false;  // before looking: whoever leaves work from here on comes again
-    if (!error && !failed()) keep_house();
+    if (!error && !failed()) house_timer_fired();
   });
 }
 
-// The peers hear of arrivals and credits, and the io thread takes the sockets over.
+void Links::house_timer_fired() {
+  const Time left = left_;
+  if (left != std::exchange(left_at_timer_, left)) {
+    return start_house_timer(steady_clock::now() + kLongHouseInterval);
+  }
+  house_due_ = false;  // before looking: whoever leaves work from here on comes again
+  keep_house();
+}
+
+// On the io thread: the peers hear of arrivals and credits, and it takes the sockets over.
 void Links::keep_house() {
   if (engine_drives_) return;  // it does all that, and calls keep_house_soon() when it stops
-  flush_all();
+  flush_links(Flush::kPatient);
   for (Connection* connection : connections_) connection->arm();
 }
 

@@ -58,11 +58,14 @@ class Links : public std::enable_shared_from_this<Links> {
   std::optional<Completion> done();
   std::optional<Completion> drive_until(Time deadline, const std::stop_token& stop);
   void wake_engine();
-  void flush_all();
+  enum class Flush : unsigned char { kAll, kSmall, kPatient };
+  void flush_links(Flush how);
+  void flush_by_io(const std::shared_ptr<OutgoingLink>& link);
   void serve_ready();
   void keep_house_soon();
   void keep_house();
   void start_house_timer(Time time);
+  void house_timer_fired();
   void beat();
 
   boost::asio::io_context& context_;
@@ -83,8 +86,10 @@ class Links : public std::enable_shared_from_this<Links> {
   std::vector<Connection*> connections_;  // of both, outgoing first
   std::shared_ptr<SocketWatch> watch_;
 
-  Time house_kept_{};                    // engine thread
+  Time flushed_{};                       // engine thread: when it last wrote what was owed
+  std::atomic<Time> left_{};             // when the engine last had something to do
   std::atomic<bool> house_due_ = false;  // the timer runs
+  Time left_at_timer_{};                 // left_ when it was started; whoever starts it
   std::mutex house_mutex_;               // guards house_timer_
   boost::asio::steady_timer house_timer_;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/listener.h"
 
-#include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include <boost/asio/ip/v6_only.hpp>
 
@@ -15,8 +15,6 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-// A rank has two incoming connections; room for restarts and strangers.
-constexpr std::size_t kMaxParked = 32;
 constexpr std::size_t kMaxGreeting = 64;
 constexpr int kBacklog = 64;
 constexpr std::chrono::milliseconds kAcceptRetry{100};  // when out of descriptors
@@ -28,15 +26,10 @@ Error cannot(int port, const ErrorCode& error) {
   return {Code::kUnavailable, "data port " + std::to_string(port) + ": " + reason};
 }
 
-// Same wish, newer attempt.
-bool replaces(const Hello& a, const Hello& b) {
-  return a.generation == b.generation && a.from_stage == b.from_stage && a.channel == b.channel &&
-         a.job_uid == b.job_uid && a.replica == b.replica && a.to_stage == b.to_stage;
-}
-
 }  // namespace
 
-Listener::Listener(asio::io_context& context) : acceptor_(context), retry_(context) {}
+Listener::Listener(asio::io_context& context, std::shared_ptr<StateServer> state)
+    : acceptor_(context), retry_(context), state_(std::move(state)) {}
 
 Status Listener::open(const std::string& ip, int port) {
   ErrorCode error;
@@ -94,7 +87,8 @@ void Listener::accepted(tcp::socket socket) {
 
 void Listener::route(const std::shared_ptr<Greeter>& greeter) {
   const Hello& hello = greeter->hello();
-  if (!newest_) return park(greeter);
+  if (hello.state) return state_->greet(greeter);
+  if (!newest_) return parked_.add(greeter);
   if (hello.job_uid != job_uid_) {
     return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
@@ -102,7 +96,9 @@ void Listener::route(const std::shared_ptr<Greeter>& greeter) {
     return greeter->refuse({Code::kConflict, "generation " + hello.generation.text() +
                                                  " is older than " + newest_->text()});
   }
-  if (hello.generation > *newest_ || !rendezvous_) return park(greeter);
+  // Ranks meet their neighbours first, then the other replicas of their stage.
+  const bool later = !rendezvous_ || hello.group != rendezvous_->is_group();
+  if (hello.generation > *newest_ || later) return parked_.add(greeter);
   const Generation& mine = rendezvous_->generation();
   if (static_cast<int>(hello.replica) != mine.replica ||
       static_cast<int>(hello.to_stage) != mine.stage || !rendezvous_->expects(hello)) {
@@ -111,25 +107,6 @@ void Listener::route(const std::shared_ptr<Greeter>& greeter) {
                                                     std::to_string(mine.replica)});
   }
   rendezvous_->greet(greeter);
-}
-
-void Listener::park(const std::shared_ptr<Greeter>& greeter) {
-  const auto same = std::ranges::find_if(parked_, [&](const std::shared_ptr<Greeter>& other) {
-    return replaces(greeter->hello(), other->hello());
-  });
-  if (same != parked_.end()) {
-    (*same)->close();
-    parked_.erase(same);
-  }
-  if (parked_.size() >= kMaxParked) return greeter->close();
-  parked_.push_back(greeter);
-  greeter->park([this, keep = weak_from_this(), gone = std::weak_ptr(greeter)] {
-    const auto alive = keep.lock();
-    const auto left = gone.lock();
-    if (!alive || !left) return;
-    left->close();
-    parked_.remove(left);
-  });
 }
 
 Status Listener::begin(std::shared_ptr<Rendezvous> rendezvous) {
@@ -141,7 +118,7 @@ Status Listener::begin(std::shared_ptr<Rendezvous> rendezvous) {
   newest_ = id;
   job_uid_ = rendezvous->generation().job_uid;
   rendezvous_ = std::move(rendezvous);
-  for (const auto& greeter : std::exchange(parked_, {})) route(greeter);
+  for (const auto& greeter : parked_.take()) route(greeter);
   return Unit{};
 }
 
@@ -153,8 +130,7 @@ void Listener::close() {
   ErrorCode ignored;
   acceptor_.close(ignored);
   retry_.cancel();
-  for (const auto& greeter : parked_) greeter->close();
-  parked_.clear();
+  parked_.close();
 }
 
 }  // namespace weir::transport::tcp

@@ -4,7 +4,6 @@
 // different times. What it holds is bounded. Io thread only, except port().
 #pragma once
 
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,13 +12,16 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/transport/tcp/greeter.h"
+#include "worker/transport/tcp/parked.h"
 #include "worker/transport/tcp/rendezvous.h"
+#include "worker/transport/tcp/state_server.h"
 
 namespace weir::transport::tcp {
 
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  explicit Listener(boost::asio::io_context& context);
+  // state: whom connections that fetch state go to.
+  Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state);
 
   // kUnavailable: port in use or the like.
   Status open(const std::string& ip, int port);
@@ -32,20 +34,18 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void end();  // of the rendezvous; its generation stays the newest
 
  private:
-  using Waiting = std::list<std::shared_ptr<Greeter>>;
-
   void accept();
   void accepted(boost::asio::ip::tcp::socket socket);
   void route(const std::shared_ptr<Greeter>& greeter);
-  void park(const std::shared_ptr<Greeter>& greeter);
 
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer retry_;
   int port_ = 0;
+  const std::shared_ptr<StateServer> state_;
   std::string job_uid_;
   std::optional<GenerationId> newest_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Waiting parked_;
+  Parked parked_{32};  // a rank has two incoming connections; room for restarts and strangers
   std::size_t greeting_ = 0;  // connections whose HELLO has not come
 };
 

@@ -12,9 +12,11 @@ using std::chrono::steady_clock;
 // The calling thread writes so much if the socket takes it at once: about 10 us, less than it takes
 // to wake the io thread.
 constexpr std::size_t kWrittenAtOnce = 65'536 + 1024;
-// When the peer has so many to work on, another small one need not leave alone.
+// When the peer has so much to work on, another message need not leave alone: so many small ones,
+// or so many bytes.
 constexpr std::size_t kManyInFlight = 8;
 constexpr std::size_t kSmall = 1024;
+constexpr std::size_t kMuchInFlight = 128 * 1024;
 constexpr int kQuickPings = 4;  // a round trip time is known before the first step ends
 // A peer that grants more than this has lost count.
 constexpr std::uint64_t kMostCreditsAhead = 1U << 20U;
@@ -50,23 +52,27 @@ OutgoingLink::Sent OutgoingLink::send(device::Buffer buffer, std::size_t bytes) 
   const std::unique_lock lock(connection_.mutex(), std::try_to_lock);
   if (!lock) return Sent::kMuch;
   take_inbox();
-  if (connection_.writer().ready_bytes() > kWrittenAtOnce) return Sent::kMuch;
-  if (bytes <= kSmall && in_flight_.size() >= kManyInFlight) return Sent::kSoon;
+  const std::size_t ready = connection_.writer().ready_bytes();
+  const bool many = bytes <= kSmall && in_flight_.size() >= kManyInFlight;
+  if (ready > 0 && (many || bytes_in_flight_ >= ready + kMuchInFlight)) return Sent::kSoon;
+  if (ready > kWrittenAtOnce) return Sent::kMuch;
   connection_.writer().flush();
   note_waiting();
   return Sent::kWritten;
 }
 
-void OutgoingLink::flush() {
+void OutgoingLink::flush(FrameWriter::Patience patience) {
   const std::lock_guard lock(connection_.mutex());
   take_inbox();
-  connection_.writer().flush(FrameWriter::Patience::kShort);
+  connection_.writer().flush(patience);
   note_waiting();
 }
 
-void OutgoingLink::flush_small() {
+bool OutgoingLink::flush_small() {
   const std::lock_guard lock(connection_.mutex());
-  if (connection_.writer().ready_bytes() <= kWrittenAtOnce) connection_.writer().flush();
+  if (connection_.writer().ready_bytes() > kWrittenAtOnce) return false;
+  connection_.writer().flush();
+  return true;
 }
 
 bool OutgoingLink::serve(bool readable, bool writable) {
@@ -97,6 +103,7 @@ void OutgoingLink::start_messages() {
     Message& message = queue_.front();
     connection_.writer().push(connection_.header(FrameType::kData, started_, message.bytes),
                               message.buffer, message.bytes);
+    bytes_in_flight_ += message.bytes;
     in_flight_.push_back(std::move(message));
     queue_.pop_front();
     ++started_;
@@ -160,6 +167,7 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
   if (arrival->counted_bytes != 0 && arrival->counted_bytes != bytes) {
     return protocol_error("acknowledgement counts other bytes than were sent");
   }
+  bytes_in_flight_ -= in_flight_.front().bytes;
   in_flight_.pop_front();
   ++acknowledged_;
   {

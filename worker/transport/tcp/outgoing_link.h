@@ -32,11 +32,11 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   enum class Sent : unsigned char {
     kWritten,
     kMuch,  // is to be written: the io thread should flush()
-    kSoon,  // one of many small ones: flush_small() within a moment, to write several at once
+    kSoon,  // the peer has enough to work on: flush within a moment, to write several at once
   };
   Sent send(device::Buffer buffer, std::size_t bytes);
-  void flush();        // io thread
-  void flush_small();  // unless there is much
+  void flush(FrameWriter::Patience patience);  // all that the socket takes
+  bool flush_small();                          // false: there is much, left to be written
   // By the engine thread: reads and writes as the socket allows. False: the connection has ended.
   bool serve(bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
@@ -66,6 +66,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   Hooks hooks_;
   std::deque<Message> queue_;      // not started
   std::deque<Message> in_flight_;  // started, not acknowledged
+  std::size_t bytes_in_flight_ = 0;
   std::uint64_t started_ = 0;
   std::uint64_t acknowledged_ = 0;
   std::uint64_t granted_ = 0;

@@ -8,8 +8,14 @@
 namespace weir::transport::tcp {
 
 Rendezvous::Rendezvous(boost::asio::io_context& context, Generation generation,
-                       const TcpOptions& options)
-    : context_(context), generation_(std::move(generation)), options_(options) {
+                       const TcpOptions& options, std::vector<PeerAddress> group)
+    : context_(context),
+      generation_(std::move(generation)),
+      group_(std::move(group)),
+      options_(options) {
+  for (const PeerAddress& peer : group_) {
+    add(peer, Channel::kForward, peer.stage > generation_.stage);
+  }
   add(generation_.next, Channel::kForward, true);
   add(generation_.previous, Channel::kBackward, true);
   add(generation_.previous, Channel::kForward, false);
@@ -37,7 +43,9 @@ void Rendezvous::dial(std::size_t index) {
                                   .replica = static_cast<std::uint32_t>(generation_.replica),
                                   .from_stage = static_cast<std::uint32_t>(generation_.stage),
                                   .to_stage = static_cast<std::uint32_t>(slot.peer.stage),
-                                  .channel = slot.port.channel},
+                                  .channel = slot.port.channel,
+                                  .nonce = {},
+                                  .group = is_group()},
                         .key = generation_.job_key,
                         .send_buffer_bytes = options_.send_buffer_bytes,
                         .dead_after = options_.dead_after};
@@ -47,9 +55,14 @@ void Rendezvous::dial(std::size_t index) {
         const auto alive = keep.lock();
         if (!alive || finished_) return;
         if (socket) return joined(index, *std::move(socket));
-        outcome_.try_push(socket.error().with(name_of(slots_[index].peer)));
+        outcome_.try_push(socket.error().with(text_of(slots_[index].peer)));
       });
   slot.dialer->start();
+}
+
+std::string Rendezvous::text_of(const PeerAddress& peer) const {
+  const std::string name = name_of(peer);
+  return is_group() ? "replica" + name.substr(name.find(' ')) : name;
 }
 
 bool Rendezvous::expects(const Hello& hello) const {
@@ -61,7 +74,8 @@ bool Rendezvous::expects(const Hello& hello) const {
 
 void Rendezvous::greet(std::shared_ptr<Greeter> greeter) {
   const auto slot = std::ranges::find_if(slots_, [&](const Slot& s) {
-    return !s.port.sending && s.port.channel == greeter->hello().channel;
+    return !s.port.sending && s.port.channel == greeter->hello().channel &&
+           s.port.peer_stage == static_cast<int>(greeter->hello().from_stage);
   });
   const auto index = static_cast<std::size_t>(slot - slots_.begin());
   greeter->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
@@ -103,9 +117,9 @@ std::string Rendezvous::missing() const {
     if (slot.socket) continue;
     if (!text.empty()) text += "; ";
     if (slot.port.sending) {
-      text += name_of(slot.peer) + ": " + slot.dialer->last_problem();
+      text += text_of(slot.peer) + ": " + slot.dialer->last_problem();
     } else {
-      text += "no connection from " + name_of(slot.peer);
+      text += "no connection from " + text_of(slot.peer);
       if (!slot.problem.empty()) text += " (" + slot.problem + ")";
     }
   }

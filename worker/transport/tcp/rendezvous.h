@@ -21,10 +21,14 @@ namespace weir::transport::tcp {
 
 class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
  public:
-  Rendezvous(boost::asio::io_context& context, Generation generation, const TcpOptions& options);
+  // group: instead of neighbours, the other replicas of a stage; `generation` then names the stage
+  // as its replica and this rank's replica as its stage, as `group` does.
+  Rendezvous(boost::asio::io_context& context, Generation generation, const TcpOptions& options,
+             std::vector<PeerAddress> group = {});
 
   GenerationId id() const { return {generation_.revision, generation_.incarnation}; }
   const Generation& generation() const { return generation_; }
+  bool is_group() const { return !group_.empty(); }
 
   void start();
   bool expects(const Hello& hello) const;
@@ -48,10 +52,12 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
 
   void add(const std::optional<PeerAddress>& peer, Channel channel, bool sending);
   void dial(std::size_t index);
+  std::string text_of(const PeerAddress& peer) const;
   void joined(std::size_t index, boost::asio::ip::tcp::socket socket);
 
   boost::asio::io_context& context_;
   const Generation generation_;
+  const std::vector<PeerAddress> group_;
   const TcpOptions options_;
   std::vector<Slot> slots_;
   BoundedQueue<Status> outcome_{1};

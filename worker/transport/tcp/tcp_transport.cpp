@@ -5,7 +5,9 @@
 #include "worker/transport/tcp/io_thread.h"
 #include "worker/transport/tcp/listener.h"
 #include "worker/transport/tcp/rendezvous.h"
+#include "worker/transport/tcp/replica_group.h"
 #include "worker/transport/tcp/tcp_communicator.h"
+#include "worker/transport/tcp/tcp_state_exchange.h"
 
 namespace weir::transport {
 namespace tcp {
@@ -25,11 +27,21 @@ Status check(const Generation& generation) {
   return Unit{};
 }
 
+// Out of Asio's hands.
+int released(boost::asio::ip::tcp::socket& socket) {
+  boost::system::error_code error;
+  const int descriptor = socket.release(error);
+  return error ? -1 : descriptor;  // -1: the first read fails
+}
+
 class Transport final : public TcpTransport {
  public:
   Transport(const TcpOptions& options, std::shared_ptr<IoThread> io,
-            std::shared_ptr<Listener> listener)
-      : options_(options), io_(std::move(io)), listener_(std::move(listener)) {}
+            std::shared_ptr<Listener> listener, std::shared_ptr<StateServer> state)
+      : options_(options),
+        io_(std::move(io)),
+        listener_(std::move(listener)),
+        state_(options_, io_, std::move(state)) {}
 
   ~Transport() override {
     io_->call([this] {
@@ -41,29 +53,66 @@ class Transport final : public TcpTransport {
   Transport& operator=(const Transport&) = delete;
 
   int data_port() const override { return listener_->port(); }
+  StateExchange& state() override { return state_; }
 
   Result<std::unique_ptr<Communicator>> connect(const Generation& generation, Time deadline,
                                                 std::stop_token stop) override {
     WEIR_TRY([[maybe_unused]] const Unit valid, check(generation));
-    const auto rendezvous = std::make_shared<Rendezvous>(io_->context(), generation, options_);
+    WEIR_TRY(std::vector<Joined> joined, meet(generation, {}, deadline, stop));
+    return io_->call([&] { return make_communicator(generation, std::move(joined)); });
+  }
+
+  Result<std::unique_ptr<Collective>> connect_group(const GroupGeneration& group, Time deadline,
+                                                    std::stop_token stop) override {
+    const Generation transposed{.job_uid = group.job_uid,
+                                .job_key = group.job_key,
+                                .revision = group.revision,
+                                .incarnation = group.incarnation,
+                                .replica = group.stage,
+                                .stage = group.replica};
+    WEIR_TRY([[maybe_unused]] const Unit valid, check(transposed));
+    std::vector<PeerAddress> others;
+    for (const auto& other : group.others) {
+      others.push_back({.stage = other.replica, .ip = other.ip, .data_port = other.data_port});
+    }
+    WEIR_TRY(std::vector<Joined> joined, meet(transposed, others, deadline, stop));
+    std::vector<ReplicaGroup::Connected> connected = io_->call([&] {
+      std::vector<ReplicaGroup::Connected> result;
+      for (Joined& one : joined) {
+        result.push_back({.replica = one.peer.stage,
+                          .name = "replica " + std::to_string(one.peer.stage) + " at " +
+                                  one.peer.ip + ":" + std::to_string(one.peer.data_port),
+                          .descriptor = released(one.socket)});
+      }
+      return result;
+    });
+    return std::unique_ptr<Collective>(
+        std::make_unique<ReplicaGroup>(group.replica, std::move(connected)));
+  }
+
+ private:
+  // All connections of a generation, or of a group within it.
+  Result<std::vector<Joined>> meet(const Generation& generation, std::vector<PeerAddress> group,
+                                   Time deadline, std::stop_token stop) {
+    const auto rendezvous =
+        std::make_shared<Rendezvous>(io_->context(), generation, options_, std::move(group));
     WEIR_TRY([[maybe_unused]] const Unit begun, io_->call([&] {
       Status status = listener_->begin(rendezvous);
       if (status) rendezvous->start();
       return status;
     }));
     const std::optional<Status> outcome = rendezvous->outcome().pop(deadline, stop);
-    return io_->call([&]() -> Result<std::unique_ptr<Communicator>> {
+    return io_->call([&]() -> Result<std::vector<Joined>> {
       listener_->end();
       const bool complete = rendezvous->complete();
       auto joined = rendezvous->finish();
-      if (complete) return make_communicator(generation, std::move(joined));
+      if (complete) return joined;
       if (outcome && !*outcome) return outcome->error();
       if (stop.stop_requested()) return Error{Code::kCancelled, "stopped while connecting"};
       return Error{Code::kTimeout, rendezvous->missing()};
     });
   }
 
- private:
   Result<std::unique_ptr<Communicator>> make_communicator(const Generation& generation,
                                                           std::vector<Joined> joined) {
     auto links = std::make_shared<Links>(io_->context(), generation, options_, start_);
@@ -75,6 +124,7 @@ class Transport final : public TcpTransport {
   const Time start_ = std::chrono::steady_clock::now();
   std::shared_ptr<IoThread> io_;
   std::shared_ptr<Listener> listener_;
+  TcpStateExchange state_;
 };
 
 }  // namespace
@@ -82,12 +132,13 @@ class Transport final : public TcpTransport {
 
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options) {
   auto io = std::make_shared<tcp::IoThread>();
-  auto listener = std::make_shared<tcp::Listener>(io->context());
+  auto state = std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after);
+  auto listener = std::make_shared<tcp::Listener>(io->context(), state);
   const Status opened =
       io->call([&] { return listener->open(options.listen_ip, options.data_port); });
   if (!opened) return opened.error();
-  return std::unique_ptr<TcpTransport>(
-      std::make_unique<tcp::Transport>(options, std::move(io), std::move(listener)));
+  return std::unique_ptr<TcpTransport>(std::make_unique<tcp::Transport>(
+      options, std::move(io), std::move(listener), std::move(state)));
 }
 
 }  // namespace weir::transport

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
+#include "worker/transport/state_exchange.h"
 
 namespace weir::transport {
 
@@ -47,6 +49,12 @@ class TcpTransport {
   virtual Result<std::unique_ptr<Communicator>> connect(
       const Generation& generation, std::chrono::steady_clock::time_point deadline,
       std::stop_token stop) = 0;
+  // The same for the other replicas of this rank's stage, after connect() of the same generation.
+  virtual Result<std::unique_ptr<Collective>> connect_group(
+      const GroupGeneration& generation, std::chrono::steady_clock::time_point deadline,
+      std::stop_token stop) = 0;
+  // Layers of other ranks, over the same port. Lives as long as the transport.
+  virtual StateExchange& state() = 0;
 };
 
 // kUnavailable "data port 7071: address already in use" when the port is taken.

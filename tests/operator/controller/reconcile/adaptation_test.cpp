@@ -97,9 +97,44 @@ TEST(Adaptation, ChangesNothingWhenTheNetworkIsUnknown) {
   }
 }
 
+// Each worker has so much of its memory free.
+void set_free_memory(World& world, const std::string& pod, std::int64_t percent) {
+  for (auto& member : world.report->body.members) {
+    if (member.pod != pod) continue;
+    member.memory_limit_bytes = 1'000'000;
+    member.memory_free_bytes = 10'000 * percent;
+  }
+}
+
+TEST(Adaptation, ADeviceNearlyFullLowersItsCapsWhateverIsKnownOfTheNetwork) {
+  World world = running();
+  world.links(kFast, kSlow);
+  world.steps(20, 1.75);
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  world.coordinator_applies();
+  const auto before = world.plan()->schedule.caps;
+  const std::string pod = world.plan()->ranks[1].pod;
+  for (const auto& rank : world.plan()->ranks) {
+    world.report->body.members.push_back({.pod = rank.pod, .pod_uid = rank.pod_uid});
+  }
+  set_free_memory(world, pod, 30);
+  world.estimates.freshness = estimator::Freshness::kStale;
+  world.steps(12, 1.3);
+  ASSERT_EQ(world.job.status.plan.revision, 2) << "there is enough";
+
+  set_free_memory(world, pod, 1);
+  world.steps(8, 1.3);
+
+  ASSERT_EQ(world.job.status.plan.revision, 3);
+  EXPECT_LT(world.plan()->schedule.caps[1], before[1]);
+  EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRetune);
+  EXPECT_THAT(world.last_note("PlanRetuned"), HasSubstr("less than 2 % of a device's memory"));
+}
+
 TEST(Adaptation, ObserveOnlyProposes) {
   World world;
   world.job.spec.adaptation.mode = "Observe";
+  world.job.spec.adaptation.regroup.enabled = false;
   world.run();
   world.links(kFast, kSlow);
   world.steps(40, 1.75);

@@ -43,6 +43,75 @@ TEST(Hang, NeedsASecondWitnessWhenTheCoordinatorIsSilent) {
   EXPECT_EQ(world.pods_deleted, 0);
 }
 
+// The coordinator is silent; weir_step of the others is scraped, and stands at `step` from now on.
+void hear_workers_only(World& world, std::int64_t step) {
+  world.estimates.freshness = estimator::Freshness::kStale;  // of links: there is no traffic
+  world.estimates.progress = estimator::Progress{step, world.now, world.now};
+}
+void hear_again(World& world) {
+  world.estimates.progress->seen = world.now;
+}
+
+TEST(Hang, MetricsThatStandStillAreTheSecondWitness) {
+  World world;
+  world.run();
+  world.steps(3, 1.2);
+  hear_workers_only(world, 3);
+  world.now += 1790s;
+  hear_again(world);
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 0);
+  world.now += 20s;
+  hear_again(world);
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "NoProgress");
+  EXPECT_EQ(world.job.status.last_restart_scope, "Job");
+  EXPECT_THAT(world.last_note("Restarting"), HasSubstr("weir_step in Prometheus stands at 3"));
+}
+
+TEST(Hang, MetricsThatMoveOrAreStaleKillNothing) {
+  for (const bool moves : {true, false}) {
+    World world;
+    world.run();
+    world.steps(3, 1.2);
+    hear_workers_only(world, 3);
+    for (int i = 0; i < 40; ++i) {
+      world.now += 100s;
+      if (moves) hear_workers_only(world, 4 + i);
+      world.settle();
+    }
+    EXPECT_EQ(world.job.status.restarts, 0) << moves;
+    EXPECT_EQ(world.condition("WorkersReady").status, "Unknown") << moves;
+  }
+}
+
+TEST(Hang, ANewLeaderThatHearsNothingAsksTheMetricsToo) {
+  World world;
+  world.run();
+  world.steps(3, 1.2);
+  world.members.reset();
+  world.report.reset();
+  world.leading_since = world.now;
+  world.settle();
+  EXPECT_EQ(world.condition("WorkersReady").status, "True") << "what the former leader said stays";
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  EXPECT_EQ(world.job.status.workers_summary, "4/4");
+
+  hear_workers_only(world, 3);
+  world.now += 70s;
+  world.settle();
+  EXPECT_EQ(world.condition("WorkersReady").status, "Unknown");
+  EXPECT_EQ(world.job.status.restarts, 0);
+
+  world.now += 1800s;
+  hear_again(world);
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "NoProgress");
+}
+
 TEST(Hang, WithoutBudgetFailsTheJobForItsLackOfProgress) {
   World world;
   world.job.spec.max_restarts = 0;

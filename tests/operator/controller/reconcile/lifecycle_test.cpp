@@ -89,7 +89,7 @@ TEST(Lifecycle, WorkersThatEndBeforeTheCoordinatorStillCount) {
 TEST(Lifecycle, AnEditThatCannotRunLeavesTheRunningPodsAlone) {
   World world;
   world.run();
-  world.job.spec.data_parallel = 2;
+  world.job.spec.min_data_parallel = 2;
   EXPECT_GT(world.settle(), 0);
 
   EXPECT_EQ(world.condition("Accepted").reason, "NotImplemented");
@@ -126,14 +126,14 @@ TEST(Lifecycle, DeletesTheJobAfterItsTimeToLive) {
 
 TEST(Lifecycle, ARefusedSpecMakesNoPods) {
   World world;
-  world.job.spec.data_parallel = 2;
+  world.job.spec.min_data_parallel = 2;
 
   EXPECT_GT(world.settle(), 0);
 
   EXPECT_TRUE(world.pods.empty());
   EXPECT_EQ(world.condition("Accepted").status, "False");
   EXPECT_EQ(world.condition("Accepted").reason, "NotImplemented");
-  EXPECT_THAT(world.condition("Accepted").message, HasSubstr("dataParallel"));
+  EXPECT_THAT(world.condition("Accepted").message, HasSubstr("minDataParallel"));
   EXPECT_EQ(world.condition("Ready").reason, "Invalid");
 }
 
@@ -163,6 +163,19 @@ TEST(Lifecycle, IgnoresAJobOfAnotherManager) {
   world.job.spec.managed_by = "kueue.x-k8s.io/multikueue";
 
   EXPECT_TRUE(world.pass().empty());
+}
+
+// As a job that finds its own last checkpoint and has nothing left to do.
+TEST(Completion, TellsTheLastStepAlthoughTheLastReportDidNotCome) {
+  World world;
+  world.run();
+  world.steps(3, 1.2);
+  world.fail("job-gpu-0", 0);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Complete").status, "True");
+  EXPECT_EQ(world.job.report.step, world.report->body.total_steps);
+  EXPECT_EQ(world.job.report.percentage, 100);
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
 #include "operator/api/validate.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::reconcile::test {
 namespace {
@@ -32,9 +34,9 @@ bool has_condition(const api::Pod& pod, const std::string& type) {
 
 std::string text(const Event& event) {
   static constexpr std::array kNames = {
-      "KubeletsRun",  "Register",  "Apply",    "Step",      "Crash",   "Disrupt",  "Delete",
-      "Vanish",       "End",       "NodeLost", "NodesBack", "Suspend", "Resume",   "Finish",
-      "EditSchedule", "EditWrong", "EditBack", "EditImage", "Time",    "NewLeader"};
+      "KubeletsRun",  "Register", "Apply",     "Step",      "Crash",     "Disrupt", "Delete",
+      "Vanish",       "End",      "NodeLost",  "NodesBack", "Suspend",   "Resume",  "Finish",
+      "EditSchedule", "Scale",    "EditWrong", "EditBack",  "EditImage", "Time",    "NewLeader"};
   return std::string(kNames[static_cast<std::size_t>(event.what)]) + " slot " +
          std::to_string(event.slot) + " value " + std::to_string(event.value);
 }
@@ -58,8 +60,9 @@ std::vector<Event> random_history(std::uint64_t seed, int length, bool short_wai
   static constexpr std::array kOften = {H::kKubeletsRun, H::kRegister, H::kApply,
                                         H::kStep,        H::kTime,     H::kEnd};
   static constexpr std::array kSometimes = {
-      H::kCrash,   H::kDisrupt, H::kDelete,       H::kVanish,    H::kNodeLost, H::kNodesBack,
-      H::kSuspend, H::kResume,  H::kEditSchedule, H::kEditWrong, H::kEditBack, H::kEditImage};
+      H::kCrash,     H::kDisrupt,   H::kDelete, H::kVanish,       H::kNodeLost,
+      H::kNodesBack, H::kSuspend,   H::kResume, H::kEditSchedule, H::kEditWrong,
+      H::kEditBack,  H::kEditImage, H::kScale,  H::kScale};
   static constexpr std::array kCodes = {1, 1, 80, 81, 82, 83, 137, 139, 143};
   static constexpr std::array kWaits = {1, 5, 31, 61, 200, 700, 2000, 4000};
   Random random(seed);
@@ -89,7 +92,8 @@ Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.graceful = true;
   world.job.spec.worker_groups[0].count = kWorkers;
   world.job.spec.stages = kWorkers;
-  world.job.spec.global_batch = 16;  // four micro-batches: planning is not what is tested here
+  world.job.spec.global_batch = 24;  // six micro-batches: planning is not what is tested here
+  world.job.spec.data_parallel = seed % 7 == 3 ? 2 : 1;
   world.job.spec.checkpoint_path = "/ckpt";
   world.job.spec.restart_scope = seed % 3 == 0 ? "Job" : "Worker";
   if (seed % 4 == 1) world.job.spec.scheduler_name = "volcano";
@@ -100,11 +104,16 @@ Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.now += std::chrono::milliseconds(seed % 1000);
 }
 
-api::Pod* Model::newest(int slot) {
+// Slot 0 to 2 of one of the replicas.
+int Model::worker_of(const Event& event) const {
+  return event.slot + kWorkers * (event.value % world.job.spec.data_parallel);
+}
+
+api::Pod* Model::newest(int worker) {
   api::Pod* found = nullptr;
   int highest = -1;
   for (auto& pod : world.pods) {
-    if (pod.meta.labels.at("weir.dev/worker-index") != std::to_string(slot)) continue;
+    if (pod.meta.labels.at("weir.dev/worker-index") != std::to_string(worker)) continue;
     const int attempt = std::atoi(pod.meta.labels.at("weir.dev/attempt").c_str());
     if (attempt > highest) found = &pod;
     highest = std::max(highest, attempt);
@@ -115,12 +124,13 @@ api::Pod* Model::newest(int slot) {
 void Model::new_leader() {
   world.adaptation = {};
   world.gang = {};
+  world.memo = std::make_shared<Memo>();
   world.template_check.reset();
   world.leading_since = world.now;
 }
 
 void Model::happen(const Event& event) {
-  api::Pod* pod = newest(event.slot);
+  api::Pod* pod = newest(worker_of(event));
   const bool running = pod != nullptr && pod->phase == "Running";
   switch (event.what) {
     case Happening::kKubeletsRun:
@@ -187,11 +197,14 @@ void Model::happen(const Event& event) {
       world.job.spec.schedule.k_initial.reset();
       world.job.spec.schedule.k_min = 1 + event.slot;
       return;
+    case Happening::kScale:
+      world.job.spec.data_parallel = 1 + event.slot;
+      return;
     case Happening::kEditWrong:
-      world.job.spec.data_parallel = 2;
+      world.job.spec.min_data_parallel = 7;
       return;
     case Happening::kEditBack:
-      world.job.spec.data_parallel = 1;
+      world.job.spec.min_data_parallel.reset();
       return;
     case Happening::kEditImage:
       world.job.spec.worker.image = "worker:" + std::to_string(event.value);
@@ -225,8 +238,52 @@ void Model::check_deletion(const DeletePod& action) const {
            std::atoi(other.meta.labels.at("weir.dev/attempt").c_str()) >
                std::atoi(pod->meta.labels.at("weir.dev/attempt").c_str());
   });
-  EXPECT_TRUE(wanted_by_user || ended || restarted || replaced || status.scheduling_retry)
+  const int worker = std::atoi(pod->meta.labels.at("weir.dev/worker-index").c_str());
+  const bool too_many = worker >= kWorkers * world.job.spec.data_parallel;
+  EXPECT_TRUE(wanted_by_user || ended || restarted || replaced || status.scheduling_retry ||
+              too_many)
       << "deletes " << action.name << ": " << action.why;
+  if (wanted_by_user || ended || restarted || replaced || status.scheduling_retry) return;
+  EXPECT_FALSE(trains_on(action.uid)) << "deletes " << action.name << ", which trains";
+}
+
+// The applied plan has this pod, and all of its pods are there.
+bool Model::trains_on(const std::string& uid) const {
+  const auto& status = world.job.status.plan;
+  if (status.applied_revision != status.revision) return false;
+  for (const auto& plan : world.plans) {
+    if (plan.revision != status.applied_revision) continue;
+    const auto is_live = [&](const auto& rank) {
+      return std::any_of(world.pods.begin(), world.pods.end(), [&](const auto& pod) {
+        return pod.meta.uid == rank.pod_uid && live(pod);
+      });
+    };
+    return std::all_of(plan.ranks.begin(), plan.ranks.end(), is_live) &&
+           std::any_of(plan.ranks.begin(), plan.ranks.end(),
+                       [&](const auto& rank) { return rank.pod_uid == uid; });
+  }
+  return false;
+}
+
+// A new plan is legal, for the size that the user wants, and uses no pod that is to go.
+void Model::check_plan(const schedule::Plan& plan) const {
+  using schedule::Trigger;
+  const auto trigger = plan.trigger;
+  EXPECT_TRUE(trigger == Trigger::kInitial || trigger == Trigger::kRestart ||
+              trigger == Trigger::kResize || trigger == Trigger::kManual)
+      << "a tier changed the plan although the network is unknown";
+  for (const auto& line : schedule::broken_rules(plan, 4)) ADD_FAILURE() << line;
+  const int shares = std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), 0);
+  EXPECT_EQ(shares * plan.schedule.micro_batch_size, world.job.spec.global_batch);
+  if (trigger == Trigger::kManual) return;  // of the size that trains
+  EXPECT_EQ(plan.replica_count(), world.job.spec.data_parallel);
+  for (const auto& rank : plan.ranks) {
+    for (const auto& pod : world.pods) {
+      if (pod.meta.uid != rank.pod_uid) continue;
+      EXPECT_LT(std::atoi(pod.meta.labels.at("weir.dev/worker-index").c_str()),
+                kWorkers * world.job.spec.data_parallel);
+    }
+  }
 }
 
 void Model::check(const std::vector<Action>& actions) const {
@@ -238,13 +295,7 @@ void Model::check(const std::vector<Action>& actions) const {
       ++requeues;
       EXPECT_GT(requeue->delay.count(), 0);
     }
-    if (const auto* plan = std::get_if<CreatePlan>(&action)) {
-      using schedule::Trigger;
-      const auto trigger = plan->plan.trigger;
-      EXPECT_TRUE(trigger == Trigger::kInitial || trigger == Trigger::kRestart ||
-                  trigger == Trigger::kManual)
-          << "a tier changed the plan although the network is unknown";
-    }
+    if (const auto* plan = std::get_if<CreatePlan>(&action)) check_plan(plan->plan);
     if (ended) {
       EXPECT_TRUE(std::holds_alternative<DeletePod>(action) ||
                   std::holds_alternative<DeleteGangObject>(action) ||
@@ -291,7 +342,7 @@ bool Model::settle(int most) {
 
 void Model::recover() {
   world.job.spec.suspend = false;
-  world.job.spec.data_parallel = 1;
+  world.job.spec.min_data_parallel.reset();
   world.nodes.clear();
   for (int i = 0; i < 40; ++i) {
     settle();
@@ -306,7 +357,8 @@ void Model::recover() {
     settle();
     const bool ended =
         world.condition("Complete").status == "True" || world.condition("Failed").status == "True";
-    if (ended || (world.condition("Ready").status == "True" && i > 2)) return;
+    const bool sized = world.job.status.data_parallel == world.job.spec.data_parallel;
+    if (ended || (world.condition("Ready").status == "True" && sized && i > 2)) return;
     world.now += 30s;
   }
 }

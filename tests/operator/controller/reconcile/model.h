@@ -28,6 +28,7 @@ enum class Happening : unsigned char {
   kResume,
   kFinish,  // the coordinator ends with 0
   kEditSchedule,
+  kScale,      // of the job, to 1 + `slot` replicas
   kEditWrong,  // to something that is not implemented
   kEditBack,
   kEditImage,
@@ -64,8 +65,11 @@ class Model {
  private:
   bool one_pass();
   void check(const std::vector<Action>& actions) const;
+  void check_plan(const schedule::Plan& plan) const;
   void check_deletion(const DeletePod& action) const;
-  api::Pod* newest(int slot);
+  bool trains_on(const std::string& uid) const;
+  api::Pod* newest(int worker);
+  int worker_of(const Event& event) const;
   void new_leader();
 
   Random random_;

@@ -72,7 +72,8 @@ TEST(Properties, HoldInRandomHistories) {
         model.world.condition("Complete").status == "True")
       return;
     EXPECT_EQ(model.world.condition("Ready").reason, "Running");
-    EXPECT_EQ(live_pods(model.world), 3);
+    EXPECT_EQ(live_pods(model.world), 3 * model.world.job.spec.data_parallel);
+    EXPECT_EQ(model.world.job.status.data_parallel, model.world.job.spec.data_parallel);
   });
 }
 
@@ -88,6 +89,8 @@ TEST(Properties, CrashesOfTheOperatorChangeNothing) {
       crashing.happen(event);
       ASSERT_TRUE(calm.settle());
       ASSERT_TRUE(crashing.settle());
+      if (std::getenv("WEIR_SEED") != nullptr)
+        std::cout << text(event) << ":\n  " << calm.text() << "\n  " << crashing.text() << "\n";
     }
     crashing.crashes = false;
     calm.recover();

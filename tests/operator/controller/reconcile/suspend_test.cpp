@@ -40,6 +40,22 @@ TEST(Suspend, RecordsThenDeletesThePodsWithTheirGraceAndCountsNoRestart) {
   EXPECT_EQ(world.job.status.workers_summary, "0/4");
 }
 
+TEST(Suspend, TheLastStepIsToldAtOnce) {
+  World world = running();
+  world.graceful = true;
+  world.job.spec.suspend = true;
+  world.settle();
+  world.now += 3s;  // progress is told every 15 s
+  world.report->body.step = 7;
+  world.report->body.last_checkpoint_step = 7;
+  for (auto& pod : world.pods) world.fail(pod.meta.name, 143);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Suspended").status, "True");
+  EXPECT_EQ(world.job.report.step, 7);
+  EXPECT_EQ(world.job.report.last_checkpoint_step, 7);
+}
+
 TEST(Suspend, ResumesFromTheCheckpointWithoutCountingARestart) {
   World world = running();
   world.job.spec.suspend = true;

@@ -77,6 +77,7 @@ Snapshot World::snapshot() const {
   s.template_check = template_check;
   s.gang = gang;
   s.profile = profile;
+  s.memo = memo.get();
   s.now = now;
   s.leading_since = leading_since.value_or(now - 1h);
   return s;
@@ -311,6 +312,40 @@ void World::links(double fast, double slow) {
       estimates.links.push_back(link);
     }
   }
+}
+
+void World::replica_links(const std::vector<double>& rates) {
+  estimates.freshness = estimator::Freshness::kFresh;
+  estimates.last_sample = now;
+  estimates.links.clear();
+  estimates.rates = {};
+  for (int i = 0; i < 16; ++i) estimates.rates.times.push_back(now - std::chrono::seconds(16 - i));
+  for (const auto& rank : plan()->ranks) {
+    const auto rate = rates[static_cast<std::size_t>(rank.replica)];
+    for (const auto& next : plan()->ranks) {
+      if (next.replica != rank.replica || next.stage != rank.stage + 1) continue;
+      const estimator::LinkKey there{rank.replica, rank.stage, estimator::Direction::kForward};
+      const estimator::LinkKey back{rank.replica, rank.stage, estimator::Direction::kBackward};
+      estimates.links.push_back({there, rank.node, next.node, rate, rate, false, std::nullopt});
+      estimates.links.push_back({back, next.node, rank.node, rate, rate, false, std::nullopt});
+      estimates.rates.rates[there].assign(16, rate);
+      estimates.rates.rates[back].assign(16, rate);
+    }
+  }
+}
+
+void World::replica_seconds(const std::vector<double>& seconds, int steps_done) {
+  if (estimates.replicas_revision != job.status.plan.applied_revision) {  // as the metrics loop
+    estimates.replicas_revision = job.status.plan.applied_revision;
+    replica_state_ = {};
+  }
+  for (std::size_t r = 0; r < seconds.size(); ++r) {
+    auto& counter = counters_[static_cast<int>(r)];
+    counter.steps += steps_done;
+    counter.seconds += seconds[r] * steps_done;
+  }
+  estimator::add_replica_scrapes(replica_state_, {{now, counters_}});
+  estimates.replicas = estimator::replica_estimates_of(replica_state_, now, 1h);
 }
 
 }  // namespace weir::reconcile::test

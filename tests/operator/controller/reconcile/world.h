@@ -5,10 +5,12 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "operator/controller/reconcile/reconcile.h"
+#include "operator/estimator/replica_model.h"
 
 namespace weir::reconcile::test {
 
@@ -31,6 +33,7 @@ class World {
   bool service = false;
   std::string control_ca;
   GangView gang;
+  std::shared_ptr<Memo> memo = std::make_shared<Memo>();  // null: nothing is kept
   std::vector<api::PodInput> last_created;
   std::map<std::string, std::string> pinned;  // hostname by pod
   std::optional<Time> leading_since;          // nothing: for an hour
@@ -64,6 +67,14 @@ class World {
   const api::Condition& condition(const std::string& type) const;
   // 16 scrapes: all links at `fast`, boundary 1 at `slow` bytes per second.
   void links(double fast, double slow);
+  // 16 scrapes: all links of replica r at rates[r].
+  void replica_links(const std::vector<double>& rates);
+  // A scrape: each replica has done so many steps more, of `seconds` without waiting for others.
+  void replica_seconds(const std::vector<double>& seconds, int steps_done = 1);
+
+ private:
+  estimator::ReplicaModelState replica_state_;
+  std::map<int, estimator::ReplicaCounter> counters_;
 };
 
 }  // namespace weir::reconcile::test

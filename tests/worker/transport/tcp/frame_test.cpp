@@ -155,7 +155,7 @@ TEST(Handshake, RefusesCutLongAndImpossibleHellos) {
   }
   EXPECT_FALSE(decode_hello(body + "x"));
   std::string channel = body;
-  channel[6] = 2;
+  channel[6] = 4;  // 2 and 3: state, group
   EXPECT_FALSE(decode_hello(channel));
   std::string stage = body;
   stage[19] = 0x7F;

@@ -2,6 +2,7 @@
 // Messages over real sockets: order, contents, credits, rates.
 #include "worker/transport/tcp/tcp_transport.h"
 
+#include <array>
 #include <cmath>
 #include <thread>
 #include <tuple>
@@ -194,6 +195,58 @@ TEST(TcpTransport, AnEngineThatOnlyPollsGetsEverything) {
   }
 
   EXPECT_EQ(received, kCount);
+}
+
+// After waits that drove the sockets themselves, nobody but the io thread reads them: it must take
+// them over although the engine comes by all the time.
+TEST(TcpTransport, AnEngineThatWaitedAndThenPollsGetsEverything) {
+  constexpr int kWaited = 20, kPolled = 50;
+  Pipeline pipeline(2);
+  Communicator& receiver = *pipeline.ranks[1];
+  const device::Buffer in = make_buffer(4);
+  const std::jthread sending([&sender = *pipeline.ranks[0]] {
+    for (int i = 0; i < kWaited + kPolled; ++i) {
+      sender.send(to(1), pattern(4, 1), 4);
+      EXPECT_EQ(next(sender).kind, Kind::kSent);
+    }
+  });
+  for (int i = 0; i < kWaited; ++i) {
+    receiver.receive(from(0), in, 4);
+    EXPECT_EQ(next(receiver).kind, Kind::kReceived);
+  }
+  for (int i = 0; i < kPolled; ++i) receiver.receive(from(0), in, 4);
+
+  int received = 0;
+  const Time deadline = soon();
+  while (received < kPolled && std::chrono::steady_clock::now() < deadline) {
+    const auto completion = receiver.wait(Time{}, {});
+    if (completion && completion->kind == Kind::kReceived) ++received;
+  }
+
+  EXPECT_EQ(received, kPolled);
+}
+
+// Reads that end in a payload, a header, or many small frames at once, in one stream.
+TEST(TcpTransport, LargeAndSmallMessagesFollowEachOther) {
+  constexpr std::size_t kCount = 400;
+  constexpr std::array<std::size_t, 7> kSizes{0, 1, 4064, 4096, 70'000, 16'384, 300'000};
+  Pipeline pipeline(2);
+  std::vector<device::Buffer> in;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t bytes = kSizes[i * i % kSizes.size()];
+    in.push_back(make_buffer(bytes));
+    pipeline.ranks[1]->receive(from(0), in.back(), bytes);
+    pipeline.ranks[0]->send(to(1), pattern(bytes, i), bytes);
+  }
+  std::jthread sender([&] {
+    for (std::size_t i = 0; i < kCount; ++i) EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent);
+  });
+
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const Completion received = next(*pipeline.ranks[1]);
+    ASSERT_EQ(received.kind, Kind::kReceived) << received.reason;
+    EXPECT_TRUE(equal(in[i], pattern(in[i].size(), i))) << i;
+  }
 }
 
 TEST(TcpTransport, CreditsOfOneChannelDoNotServeTheOther) {

@@ -121,6 +121,13 @@ class CudaKernels final : public Kernels {
     cuda::adamw(stream_, step, count, gradient, value, m, v);
   }
 
+  void add_exactly(std::size_t count, float* terms, double* sums) override {
+    cuda::add_exactly(stream_, count, terms, sums);
+  }
+  void round_sums(std::size_t count, const double* sums, float* values) override {
+    cuda::round_sums(stream_, count, sums, values);
+  }
+
   Status status() const override {
     if (!gemm_->failure().empty()) return Error{Code::kInternal, gemm_->failure()};
     if (out_of_memory_) {

@@ -69,6 +69,20 @@ struct AdamW {
     value[i] -= s.rate * (direction + s.weight_decay * value[i]);
   }
 };
+struct AddExactly {
+  float* terms;
+  double* sums;
+  __device__ void operator()(std::size_t i) const {
+    constexpr double kMagic = 384;  // as exact_sum_host.cpp; the intrinsics are never contracted
+    sums[i] += __dadd_rn(__dadd_rn(terms[i], kMagic), -kMagic);
+    terms[i] = 0;
+  }
+};
+struct RoundSums {
+  const double* sums;
+  float* values;
+  __device__ void operator()(std::size_t i) const { values[i] = __double2float_rn(sums[i]); }
+};
 struct FillRows {
   std::size_t columns;
   const float *bias, *residual;
@@ -97,6 +111,12 @@ void relu_backward(cudaStream_t stream, std::size_t count, const float* x, const
 void adamw(cudaStream_t stream, const AdamWStep& step, std::size_t count, const float* gradient,
            float* value, float* m, float* v) {
   launch(stream, count, AdamW{step, gradient, value, m, v});
+}
+void add_exactly(cudaStream_t stream, std::size_t count, float* terms, double* sums) {
+  launch(stream, count, AddExactly{terms, sums});
+}
+void round_sums(cudaStream_t stream, std::size_t count, const double* sums, float* values) {
+  launch(stream, count, RoundSums{sums, values});
 }
 void fill_rows(cudaStream_t stream, int rows, int columns, const float* bias, const float* residual,
                float* y) {

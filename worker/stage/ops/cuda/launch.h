@@ -25,6 +25,8 @@ void relu_backward(cudaStream_t stream, std::size_t count, const float* x, const
                    float* dx);
 void adamw(cudaStream_t stream, const AdamWStep& step, std::size_t count, const float* gradient,
            float* value, float* m, float* v);
+void add_exactly(cudaStream_t stream, std::size_t count, float* terms, double* sums);
+void round_sums(cudaStream_t stream, std::size_t count, const double* sums, float* values);
 // y (rows, columns) = residual + bias; either may be null (0). residual may be y.
 void fill_rows(cudaStream_t stream, int rows, int columns, const float* bias, const float* residual,
                float* y);

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/reconcile/ports.h"
+
+#include <algorithm>
+#include <set>
+
+namespace weir::reconcile {
+namespace {
+
+constexpr double kSlowShare = 0.8;            // scheduling.md 5.5: preempted below it
+constexpr std::chrono::hours kRemembered{1};  // as long as a baseline looks back, operator.md 9.1
+constexpr std::size_t kMostNodes = 64;        // pairs to infer: 4096
+
+double share_of(const SeenLink& link) {
+  return link.usual > 0 ? std::min(1.0, link.rate / link.usual) : 1.0;
+}
+
+struct Port {
+  std::string node;
+  bool out = true;
+  auto operator<=>(const Port&) const = default;
+};
+
+}  // namespace
+
+std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
+  std::map<Port, double> best;  // share of the fastest link of each port
+  for (const SeenLink& link : seen) {
+    if (link.from == link.to) continue;
+    for (const Port& port : {Port{link.from, true}, Port{link.to, false}}) {
+      const auto [at, first] = best.emplace(port, share_of(link));
+      at->second = std::max(at->second, share_of(link));
+    }
+  }
+  std::vector<const SeenLink*> unexplained;
+  for (const SeenLink& link : seen) {
+    if (link.from != link.to && share_of(link) < kSlowShare) unexplained.push_back(&link);
+  }
+  const auto explains = [&](const std::string& node, const SeenLink& link) {
+    return (link.from == node && best.at({node, true}) < kSlowShare) ||
+           (link.to == node && best.at({node, false}) < kSlowShare);
+  };
+  std::map<std::string, PortShare> slow;
+  while (!unexplained.empty()) {
+    std::map<std::string, int> count;
+    for (const SeenLink* link : unexplained) {
+      for (const std::string& node : {link->from, link->to}) {
+        if (explains(node, *link)) ++count[node];
+      }
+    }
+    int most = 0;
+    for (const auto& [node, links] : count) most = std::max(most, links);
+    if (most == 0) break;  // the paths between nodes, not their ports
+    for (const auto& [node, links] : count) {
+      if (links < most) continue;
+      for (const SeenLink* link : unexplained) {
+        if (link->from == node && explains(node, *link)) {
+          slow[node].out = best.at({node, true});
+          slow[node].out_rate = std::max(slow[node].out_rate, link->rate);
+        } else if (link->to == node && explains(node, *link)) {
+          slow[node].in = best.at({node, false});
+          slow[node].in_rate = std::max(slow[node].in_rate, link->rate);
+        }
+      }
+    }
+    std::erase_if(unexplained, [&](const SeenLink* link) {
+      return (slow.contains(link->from) && slow[link->from].out < 1) ||
+             (slow.contains(link->to) && slow[link->to].in < 1);
+    });
+  }
+  return slow;
+}
+
+void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now) {
+  for (const SeenLink& link : fresh) {
+    std::erase_if(seen, [&](const SeenLink& old) {
+      return old.from == link.from && old.to == link.to && old.time <= link.time;
+    });
+    seen.push_back(link);
+  }
+  std::erase_if(seen, [&](const SeenLink& link) { return now - link.time > kRemembered; });
+}
+
+void add_inferred_links(const std::vector<SeenLink>& seen, const std::vector<std::string>& nodes,
+                        planner::Cluster& cluster) {
+  std::set<std::pair<std::string, std::string>> known;
+  const planner::Cluster at_start = cluster;
+  for (const SeenLink& link : seen) {
+    known.emplace(link.from, link.to);
+    auto rate = planner::link_between(at_start, link.from, link.to);
+    rate.from_node = link.from;
+    rate.to_node = link.to;
+    rate.bytes_per_second = link.rate;
+    cluster.links.push_back(rate);
+  }
+  const auto ports = slow_ports(seen);
+  if (ports.empty() || nodes.size() > kMostNodes) return;
+  for (const std::string& from : nodes) {
+    for (const std::string& to : nodes) {
+      if (from == to || known.contains({from, to})) continue;
+      const auto out = ports.find(from), in = ports.find(to);
+      const double share = std::min(out == ports.end() ? 1.0 : out->second.out,
+                                    in == ports.end() ? 1.0 : in->second.in);
+      if (share >= kSlowShare) continue;
+      auto rate = planner::link_between(at_start, from, to);
+      rate.from_node = from;
+      rate.to_node = to;
+      if (out != ports.end() && out->second.out_rate > 0) {
+        rate.bytes_per_second = std::min(rate.bytes_per_second, out->second.out_rate);
+      }
+      if (in != ports.end() && in->second.in_rate > 0) {
+        rate.bytes_per_second = std::min(rate.bytes_per_second, in->second.in_rate);
+      }
+      cluster.links.push_back(rate);
+    }
+  }
+}
+
+}  // namespace weir::reconcile

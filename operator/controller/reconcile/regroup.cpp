@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tier regroup: the planner on the links as they are known now, costed by the tuner's simulator
+// over the sampled rates, against the pause and the bytes that would have to move.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/tiers.h"
+#include "worker/base/units.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr std::int64_t kStateFactor = 3;  // parameters and two moments (worker/engine/state_move.h)
+constexpr double kAssumedPause = 2;       // s, of a switch without its transfer; none measured yet
+constexpr std::size_t kTriedWithout = 3;  // slow nodes left out one after another, then all
+constexpr double kDefaultLatencyFactor = 2;  // of a latency in one direction: a round trip
+
+using Places = std::map<std::string, std::pair<int, int>>;  // replica and stage by pod uid
+
+Places places_of(const schedule::Plan& plan) {
+  Places places;
+  for (const auto& rank : plan.ranks) places[rank.pod_uid] = {rank.replica, rank.stage};
+  return places;
+}
+
+bool holds(const schedule::Plan& plan, const Places& places, const std::string& uid, int layer) {
+  const auto place = places.find(uid);
+  if (place == places.end()) return false;
+  const auto& range = plan.stages[static_cast<std::size_t>(place->second.second)];
+  return range.first <= layer && layer <= range.last;
+}
+
+struct Transfer {
+  std::int64_t bytes = 0;
+  double seconds = 0;
+};
+
+// As the workers do it: each rank fetches the layers it lacks from one that holds them, all at
+// once; a port's transfers take turns.
+Transfer transfer_of(const schedule::Plan& from, const schedule::Plan& to,
+                     const planner::Model& model, const planner::Cluster& cluster) {
+  Transfer transfer;
+  const Places before = places_of(from);
+  std::map<std::string, double> sending, receiving;  // seconds by node
+  for (const auto& rank : to.ranks) {
+    const auto& range = to.stages[static_cast<std::size_t>(rank.stage)];
+    for (int layer = range.first; layer <= range.last; ++layer) {
+      if (holds(from, before, rank.pod_uid, layer)) continue;
+      std::vector<const schedule::RankPlace*> holders;
+      for (const auto& holder : from.ranks) {
+        if (holds(from, before, holder.pod_uid, layer)) holders.push_back(&holder);
+      }
+      if (holders.empty()) continue;
+      const auto& holder = *holders[static_cast<std::size_t>(rank.replica) % holders.size()];
+      const std::int64_t bytes =
+          kStateFactor * model.layers[static_cast<std::size_t>(layer)].parameter_bytes;
+      const double seconds =
+          planner::transfer_seconds(planner::link_between(cluster, holder.node, rank.node), bytes);
+      transfer.bytes += bytes;
+      sending[holder.node] += seconds;
+      receiving[rank.node] += seconds;
+    }
+  }
+  for (const auto* side : {&sending, &receiving}) {
+    for (const auto& [node, seconds] : *side) {
+      transfer.seconds = std::max(transfer.seconds, seconds);
+    }
+  }
+  return transfer;
+}
+
+std::map<std::pair<int, int>, std::string> nodes_of(const schedule::Plan& plan) {
+  std::map<std::pair<int, int>, std::string> nodes;
+  for (const auto& rank : plan.ranks) nodes[{rank.replica, rank.stage}] = rank.node;
+  return nodes;
+}
+
+template <class Visit>  // visit(key, from, to)
+void each_link(const schedule::Plan& plan, Visit visit) {
+  const auto nodes = nodes_of(plan);
+  for (const auto& [place, node] : nodes) {
+    const auto next = nodes.find({place.first, place.second + 1});
+    if (next == nodes.end()) continue;
+    visit(estimator::LinkKey{place.first, place.second, estimator::Direction::kForward}, node,
+          next->second);
+    visit(estimator::LinkKey{place.first, place.second, estimator::Direction::kBackward},
+          next->second, node);
+  }
+}
+
+// Links that the new plan shares with the one in force keep their sampled rates, joint in time;
+// others carry what is known of them.
+estimator::RateVectors rates_for(const schedule::Plan& plan, const schedule::Plan& current,
+                                 const planner::Cluster& cluster,
+                                 const estimator::RateVectors& sampled) {
+  std::map<std::pair<std::string, std::string>, estimator::LinkKey> known;
+  each_link(current, [&](const estimator::LinkKey& key, const auto& from, const auto& to) {
+    known.try_emplace({from, to}, key);
+  });
+  estimator::RateVectors rates;
+  rates.times = sampled.times;
+  each_link(plan, [&](const estimator::LinkKey& key, const auto& from, const auto& to) {
+    const auto same = known.find({from, to});
+    const auto vector =
+        same == known.end() ? sampled.rates.end() : sampled.rates.find(same->second);
+    if (vector != sampled.rates.end()) {
+      rates.rates[key] = vector->second;
+      const auto rtt = sampled.rtt_seconds.find(same->second);
+      if (rtt != sampled.rtt_seconds.end()) rates.rtt_seconds[key] = rtt->second;
+      return;
+    }
+    const auto link = planner::link_between(cluster, from, to);
+    rates.rates[key].assign(rates.times.size(), planner::effective_rate(link, 0));
+    rates.rtt_seconds[key] = kDefaultLatencyFactor * to_seconds(link.latency);
+  });
+  return rates;
+}
+
+// How much longer stages take than the profile says, all together: the candidate's too.
+double profile_error(const tuner::Input& input, const planner::PipelineCosts& profiled) {
+  double measured = 0, promised = 0;
+  for (std::size_t s = 0; s < input.stages.size(); ++s) {
+    measured += to_seconds(input.stages[s].forward + input.stages[s].backward);
+    promised += to_seconds(profiled.stages[s].forward + profiled.stages[s].backward);
+  }
+  return measured > 0 && promised > 0 ? measured / promised : 1;
+}
+
+std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages, double factor) {
+  for (auto& stage : stages) {
+    stage.forward = from_seconds(to_seconds(stage.forward) * factor);
+    stage.backward = from_seconds(to_seconds(stage.backward) * factor);
+  }
+  return stages;
+}
+
+tuner::Input input_for(const Pass& pass, const planner::Model& model,
+                       const planner::Cluster& cluster, const schedule::Plan& plan,
+                       const tuner::Input& current) {
+  const auto profiled = planner::costs_of(model, cluster, *pass.plan);
+  const double factor = profile_error(current, profiled);
+  tuner::Input input = current;
+  input.current = plan.schedule;
+  input.micro_batches = least_share(plan);
+  input.boundary_bytes = planner::costs_of(model, cluster, plan).boundary_bytes;
+  input.replicas.clear();
+  for (int r = 0; r < plan.replica_count(); ++r) {
+    const auto own = planner::costs_of(model, cluster, of_replica(plan, r));
+    input.replicas.push_back(
+        {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, factor)});
+  }
+  input.stages = tuner::slowest_stages(input.replicas);
+  input.cap_max.clear();
+  input.other_sizes.clear();
+  input.rates = rates_for(plan, *pass.plan, cluster, current.rates);
+  return input;
+}
+
+std::string name_of(const schedule::Plan& plan) {
+  std::string text;
+  for (const auto& rank : plan.ranks) {
+    const auto& range = plan.stages[static_cast<std::size_t>(rank.stage)];
+    text += (text.empty() ? "" : " ") + rank.pod + ":" + std::to_string(rank.replica) + "/" +
+            std::to_string(range.first) + "-" + std::to_string(range.last);
+  }
+  return text;
+}
+
+std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
+  std::string text;
+  if (from.stage_count() != to.stage_count()) {
+    text = std::to_string(from.stage_count()) + "->" + std::to_string(to.stage_count()) + " stages";
+  } else {
+    text = from.stages != to.stages ? "another layer cut" : "another rank map";
+  }
+  std::set<std::string> used;
+  for (const auto& rank : to.ranks) used.insert(rank.node);
+  std::set<std::string> left;
+  for (const auto& rank : from.ranks) {
+    if (!used.contains(rank.node)) left.insert(rank.node);
+  }
+  for (const auto& node : left) text += ", node " + node + " idle";
+  return text;
+}
+
+// What a plan would cost and bring; nothing when it is the one in force.
+std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
+                                       const planner::Cluster& cluster, const tuner::Input& input,
+                                       schedule::Plan plan) {
+  RegroupCandidate candidate;
+  candidate.plan = std::move(plan);
+  limit_caps(pass, candidate.plan);
+  candidate.plan.sync = pass.plan->sync;
+  const schedule::Plan& to = candidate.plan;
+  if (to.stages == pass.plan->stages && places_of(to) == places_of(*pass.plan)) {
+    return std::nullopt;  // only the order differs: retune's business
+  }
+  const auto seconds =
+      tuner::predicted_step(input_for(pass, model, cluster, to, input), pass.adaptation.tuner);
+  if (!seconds) return std::nullopt;
+  const Transfer transfer = transfer_of(*pass.plan, to, model, cluster);
+  const double pause = pass.adaptation.tiers.pause_seconds;
+  candidate.moved_bytes = transfer.bytes;
+  candidate.move_seconds = transfer.seconds;
+  candidate.what = difference(*pass.plan, to);
+  candidate.offer = {.text = name_of(to),
+                     .current_seconds = 0,
+                     .seconds = *seconds,
+                     .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
+  candidate.plan.predicted_step_seconds = *seconds;
+  return candidate;
+}
+
+// The planner searches cuts with one link for all devices of a kind: the best one, then the one
+// that the best placement got. A slow port among equal devices therefore hides the cut that uses
+// all others: with the best link more stages look better, with the slow one fewer. So: without the
+// slowest node, without the slowest two, ...; a node that is hardly slow may be worth its layers.
+std::vector<planner::Cluster> without_slow_ports(const Pass& pass, planner::Cluster cluster) {
+  std::vector<std::pair<double, std::string>> slow;
+  for (const auto& [node, port] : slow_ports(pass.adaptation.tiers.seen)) {
+    const bool in_use = std::ranges::any_of(
+        cluster.devices, [&](const auto& device) { return device.node == node; });
+    if (in_use) slow.emplace_back(std::min(port.out, port.in), node);
+  }
+  std::ranges::sort(slow);
+  std::vector<planner::Cluster> clusters;
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    std::erase_if(cluster.devices,
+                  [&](const auto& device) { return device.node == slow[i].second; });
+    if (cluster.devices.empty()) break;
+    if (i < kTriedWithout || i + 1 == slow.size()) clusters.push_back(cluster);
+  }
+  return clusters;
+}
+
+}  // namespace
+
+std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
+                                                const tuner::Input& input, double current_seconds) {
+  auto cluster = cluster_of(pass);
+  std::set<std::string> nodes;
+  for (const auto& device : cluster.devices) nodes.insert(device.node);
+  add_inferred_links(pass.adaptation.tiers.seen, {nodes.begin(), nodes.end()}, cluster);
+  std::vector<planner::Cluster> devices = without_slow_ports(pass, cluster);
+  devices.insert(devices.begin(), cluster);
+  std::optional<RegroupCandidate> best;
+  for (const auto& some : devices) {
+    auto report = plan_for_members(pass, model, some);
+    if (!report) continue;
+    auto other = costed(pass, model, cluster, input, std::move(report->plan));
+    if (other && (!best || other->offer.seconds < best->offer.seconds)) best = std::move(other);
+  }
+  if (best) best->offer.current_seconds = current_seconds;
+  return best;
+}
+
+bool regroup(Pass& pass, double current_seconds, bool asked) {
+  auto& tiers = pass.adaptation.tiers;
+  if (!tiers.candidate) {
+    tuner::nothing_offered(tiers.regroup);
+    return false;
+  }
+  tiers.candidate->offer.current_seconds = current_seconds;
+  const RegroupCandidate candidate = *tiers.candidate;
+  auto weighed = tuner::weigh(candidate.offer, moment_of(pass),
+                              tier_settings(pass.spec().adaptation.regroup, asked), tiers.regroup);
+  const bool observes = pass.spec().adaptation.mode != "Auto";
+  // A proposal does not start the cooldown.
+  if (observes) weighed.state.last_change = tiers.regroup.last_change;
+  tiers.regroup = weighed.state;
+  if (!weighed.act) return weighed.enough;
+  const std::string note = candidate.what + ", moves " + megabytes(candidate.moved_bytes) +
+                           " in about " + number(candidate.move_seconds, 1) + " s, predicted +" +
+                           percent(weighed.gain) + " %: " + weighed.reason;
+  if (observes) {
+    propose(pass, candidate.offer.text, note);
+    return true;
+  }
+  TierMemory::Pending pending;
+  pending.tier = schedule::Trigger::kRegroup;
+  pending.previous = *pass.plan;
+  pending.offer = candidate.offer.text;
+  pending.what = candidate.what;
+  pending.predicted_gain = weighed.gain;
+  pending.move_seconds = candidate.move_seconds;
+  schedule::Plan plan = candidate.plan;
+  plan.state = schedule::StateMove::kMove;
+  adopt_plan(pass, std::move(plan), schedule::Trigger::kRegroup, weighed.gain);
+  pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
+  after_action(pass, std::move(pending));
+  return true;
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tier replace: a worker whose node's port stays slow, and that no other rank map can do without,
+// is made again on another node; training goes on from the checkpoint (operator.md 9, tier 3).
+#include <set>
+
+#include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/tiers.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr double kAssumedRestart = 60;  // s: pod, image, checkpoint, first plan; assumed
+
+// The node of the plan whose port leaves least.
+std::optional<std::string> slowest_node(const Pass& pass) {
+  std::optional<std::string> slowest;
+  double least = 1;
+  const auto ports = slow_ports(pass.adaptation.tiers.seen);
+  for (const auto& rank : pass.plan->ranks) {
+    const auto port = ports.find(rank.node);
+    if (port == ports.end()) continue;
+    const double share = std::min(port->second.out, port->second.in);
+    if (share < least) slowest = rank.node;
+    least = std::min(least, share);
+  }
+  return slowest;
+}
+
+// Somewhere to go, as far as nodes tell: whether a pod fits is the scheduler's business.
+bool free_node_exists(const Pass& pass) {
+  std::set<std::string> taken;
+  for (const auto& slot : pass.slots) {
+    if (slot.pod) taken.insert(slot.pod->node);
+  }
+  for (const auto& avoided : pass.status.avoided_nodes) taken.insert(avoided.node);
+  return std::ranges::any_of(pass.snapshot.nodes, [&](const auto& node) {
+    const bool closed = std::ranges::any_of(node->taints, [](const api::Taint& taint) {
+      return taint.effect == "NoSchedule" || taint.effect == "NoExecute";
+    });
+    return node->ready && node->schedulable && !closed && !taken.contains(node->meta.name);
+  });
+}
+
+// The plan in force with the usual rates on all links of that node.
+tuner::Input without_slow_port(const Pass& pass, const tuner::Input& input,
+                               const std::string& node) {
+  tuner::Input free = input;
+  for (const auto& link : pass.estimates.links) {
+    if (link.from_node != node && link.to_node != node) continue;
+    auto& rates = free.rates.rates[link.link];
+    for (double& rate : rates) rate = std::max(rate, usual_rate(pass, link));
+  }
+  return free;
+}
+
+// Steps that a restart does again.
+double lost_seconds(const Pass& pass, double current_seconds) {
+  const auto& report = pass.snapshot.report->body;
+  const auto from = std::max<std::int64_t>(0, report.last_checkpoint_step);
+  return static_cast<double>(std::max<std::int64_t>(0, report.step - from)) * current_seconds;
+}
+
+const Slot* slot_on(const Pass& pass, const std::string& node) {
+  for (const auto& slot : pass.slots) {
+    if (slot.pod && slot.pod->node == node && !pod_ended(*slot.pod)) return &slot;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool leaves_its_node(const Pass& pass, const api::Pod& pod) {
+  if (pod.node.empty() || generation_of(pod) >= pass.status.pod_generation) return false;
+  return std::ranges::any_of(pass.status.avoided_nodes, [&](const auto& avoided) {
+    return avoided.node == pod.node && avoided.reason == name(Cause::kReplaced);
+  });
+}
+
+bool consider_replacing(Pass& pass, const tuner::Input& input, double current_seconds, bool asked) {
+  auto& tiers = pass.adaptation.tiers;
+  const auto node = slowest_node(pass);
+  const Slot* slot = node ? slot_on(pass, *node) : nullptr;
+  const auto seconds =
+      slot == nullptr
+          ? std::nullopt
+          : tuner::predicted_step(without_slow_port(pass, input, *node), pass.adaptation.tuner);
+  if (!seconds || !free_node_exists(pass)) {
+    tuner::nothing_offered(tiers.replace);
+    return false;
+  }
+  const tuner::Offer offer{.text = "leave node " + *node,
+                           .current_seconds = current_seconds,
+                           .seconds = *seconds,
+                           .cost_seconds = kAssumedRestart + lost_seconds(pass, current_seconds)};
+  auto weighed = tuner::weigh(offer, moment_of(pass),
+                              tier_settings(pass.spec().adaptation.replace, asked), tiers.replace);
+  const bool observes = pass.spec().adaptation.mode != "Auto";
+  if (observes) weighed.state.last_change = tiers.replace.last_change;
+  tiers.replace = weighed.state;
+  if (!weighed.act) return false;
+  const std::string note = "pod " + slot->pod->meta.name + " leaves node " + *node +
+                           ", predicted +" + percent(weighed.gain) + " %: " + weighed.reason;
+  if (observes) {
+    propose(pass, offer.text, note);
+    return false;
+  }
+  TierMemory::Pending pending;
+  pending.tier = schedule::Trigger::kReplace;
+  pending.after = static_cast<std::uint32_t>(pass.status.plan.revision);
+  pending.offer = offer.text;
+  pending.what = offer.text;
+  pending.predicted_gain = weighed.gain;
+  record_replacement(pass, *slot, note);
+  after_action(pass, std::move(pending));
+  return true;
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas that keep pace: what the tuner must know of each of them, and what operator/groups makes
+// of their step times: micro-batch shares (tier retune) and the sync policy (scheduling.md 7.2).
+#include <limits>
+
+#include "operator/controller/reconcile/pass.h"
+#include "operator/groups/policy.h"
+#include "operator/groups/step_times.h"
+#include "operator/planner/plan.h"
+
+namespace weir::reconcile {
+namespace {
+
+using group_policy::Adaptation;
+using group_policy::Allowed;
+using group_policy::Mode;
+
+constexpr double kSlower = 1.1;               // than the median of the others, scheduling.md 7.2
+constexpr std::int64_t kStragglerSteps = 16;  // in a row, scheduling.md 7.2
+constexpr int kUsualStaleness = 6;            // the CRD's default: nobody wrote it
+
+group_policy::Spec sync_spec(const api::JobSpec& spec) {
+  group_policy::Spec out;
+  out.mode = spec.sync_mode == "Auto"      ? Allowed::kAuto
+             : spec.sync_mode == "Partial" ? Allowed::kPartial
+                                           : Allowed::kExact;
+  if (spec.sync_max_staleness != kUsualStaleness) out.max_staleness = spec.sync_max_staleness;
+  out.group_size_max = spec.sync_group_size_max;
+  out.rebalance = spec.sync_rebalance;
+  return out;
+}
+
+schedule::SyncPolicy plan_policy(const group_policy::Policy& policy) {
+  const auto& groups = policy.groups;
+  return {policy.mode == Mode::kPartial ? schedule::SyncMode::kPartial : schedule::SyncMode::kExact,
+          groups.group_size_min,
+          groups.group_size_max,
+          groups.max_staleness,
+          groups.grace_window_percent,
+          groups.connect_every};
+}
+
+group_policy::Policy policy_of(const schedule::SyncPolicy& sync) {
+  return {sync.mode == schedule::SyncMode::kPartial ? Mode::kPartial : Mode::kExact,
+          {sync.group_size_min, sync.group_size_max, sync.max_staleness, sync.grace_window_percent,
+           sync.connect_every}};
+}
+
+// What was measured of the replicas of this very plan; of an older one it says nothing.
+const estimator::ReplicaEstimates& measured(const Pass& pass) {
+  static const estimator::ReplicaEstimates kNothing;
+  return pass.estimates.replicas_revision == pass.plan->revision ? pass.estimates.replicas
+                                                                 : kNothing;
+}
+
+double smoothed(const estimator::ReplicaInterval& interval, int replica) {
+  return interval.replicas.at(replica).smoothed;
+}
+
+double others_median(const estimator::ReplicaInterval& interval, int replica) {
+  std::vector<double> others;
+  for (const auto& [other, time] : interval.replicas) {
+    if (other != replica) others.push_back(time.smoothed);
+  }
+  std::sort(others.begin(), others.end());
+  const std::size_t middle = others.size() / 2;
+  if (others.empty()) return std::numeric_limits<double>::infinity();
+  return others.size() % 2 == 1 ? others[middle] : (others[middle - 1] + others[middle]) / 2;
+}
+
+// Retune's cooldown, dwell and outcome check, as the tuner keeps them.
+bool retune_ready(const Pass& pass, bool asked) {
+  constexpr int kLeastSteps = 8;  // between two changes, scheduling.md 5.3
+  const auto& state = pass.adaptation.tuner;
+  if (pass.adaptation.pending) return false;
+  if (asked) return true;
+  const std::chrono::seconds setting(pass.spec().adaptation.retune.cooldown_seconds);
+  const auto cooldown = setting.count() == 0 ? setting : std::max(setting, state.cooldown);
+  const auto last = state.last_change ? state.last_change : pass.status.retune_last_change;
+  if (last && pass.now() - *last < cooldown) return false;
+  return pass.snapshot.report->body.step - state.last_change_step >= kLeastSteps;
+}
+
+group_policy::Input policy_input(const Pass& pass, bool asked) {
+  const auto& plan = *pass.plan;
+  const auto& adaptation = pass.spec().adaptation;
+  group_policy::Input input;
+  input.spec = sync_spec(pass.spec());
+  input.adaptation = adaptation.mode == "Off"       ? Adaptation::kOff
+                     : adaptation.mode == "Observe" ? Adaptation::kObserve
+                                                    : Adaptation::kAuto;
+  const bool ready = retune_ready(pass, asked);
+  input.retune = {adaptation.retune.enabled, ready, adaptation.retune.min_gain_percent / 100.0};
+  input.regroup = {adaptation.regroup.enabled, ready, adaptation.regroup.min_gain_percent / 100.0};
+  input.current = policy_of(plan.sync);
+  input.shares = plan.micro_batches;
+  input.stages = plan.stage_count();
+  input.least_share = plan.schedule.k;
+  for (const int cap : plan.schedule.caps) input.least_share = std::max(input.least_share, cap);
+  input.step = pass.snapshot.report->body.step;
+  input.step_seconds = recent_step_seconds(pass);
+  input.replicas = measured(pass);
+  return input;
+}
+
+void tell_change(Pass& pass, const group_policy::Decision& decision) {
+  if (decision.shares) pass.event("Normal", "PlanRetuned", decision.reason, "Adapt");
+  if (decision.policy) pass.event("Normal", "SyncPolicyChanged", decision.reason, "Adapt");
+}
+
+// A plan with the decided shares and policy, judged after ten steps like any other.
+void apply(Pass& pass, const group_policy::Decision& decision) {
+  schedule::Plan plan = *pass.plan;
+  if (decision.shares) plan.micro_batches = *decision.shares;
+  if (decision.policy) plan.sync = plan_policy(*decision.policy);
+  plan.state = schedule::StateMove::kKeep;
+  plan.predicted_step_seconds = decision.step_seconds;
+  AdaptationState::Pending pending;
+  pending.schedule = pending.previous = plan.schedule;
+  pending.previous_micro_batches = pass.plan->micro_batches;
+  pending.text = shares_text(plan.micro_batches);
+  if (decision.policy) pending.previous_sync = pass.plan->sync;
+  pending.before_seconds = recent_step_seconds(pass);
+  pending.predicted_gain = decision.gain;
+  pending.rates_before = link_rates(pass);
+  pass.adaptation.pending.reset();
+  adopt_plan(pass, std::move(plan),
+             decision.by_spec ? schedule::Trigger::kManual : schedule::Trigger::kRetune,
+             decision.gain);
+  tell_change(pass, decision);
+  if (decision.by_spec) return;
+  pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
+  if (!decision.undoes) pass.adaptation.pending = std::move(pending);
+  auto& tuner = pass.adaptation.tuner;
+  tuner.last_change = pass.now();
+  tuner.last_change_step = pass.snapshot.report->body.step;
+  tuner.wins_in_row = 0;
+  tuner.wanted.clear();
+  pass.status.retune_last_change = pass.now();
+}
+
+}  // namespace
+
+schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas) {
+  return plan_policy(group_policy::first_policy(sync_spec(spec), replicas));
+}
+
+std::string shares_text(const std::vector<int>& shares) {
+  std::string text;
+  for (const int share : shares) text += (text.empty() ? "" : ",") + std::to_string(share);
+  return text;
+}
+
+bool follow_sync_spec(Pass& pass) {
+  if (pass.plan->replica_count() < 2) return false;
+  auto input = policy_input(pass, false);
+  input.replicas = {};  // what the spec says needs no measuring
+  const auto decided = group_policy::decide(input, pass.adaptation.sync);
+  if (!decided.decision.by_spec) return false;
+  apply(pass, decided.decision);
+  return true;
+}
+
+bool rebalance(Pass& pass, bool asked) {
+  if (pass.plan->replica_count() < 2) return false;
+  auto decided = group_policy::decide(policy_input(pass, asked), pass.adaptation.sync);
+  pass.adaptation.sync = std::move(decided.state);
+  const auto& decision = decided.decision;
+  if (!decision.shares && !decision.policy) {
+    pass.adaptation.last_share_proposal.clear();
+    return false;
+  }
+  if (!decision.propose_only) {
+    apply(pass, decision);
+    return true;
+  }
+  const std::string key =
+      decision.shares ? shares_text(*decision.shares) : group_policy::name(decision.policy->mode);
+  if (pass.adaptation.last_share_proposal != key)
+    pass.event("Normal", "PlanProposed", decision.reason, "Adapt");
+  pass.adaptation.last_share_proposal = key;
+  return false;
+}
+
+bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending) {
+  return pending.previous_sync || (pending.schedule == pending.previous &&
+                                   pending.previous_micro_batches != pass.plan->micro_batches);
+}
+
+void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step) {
+  pass.adaptation.tuner.quarantine.erase(tuner::describe(pending.schedule));  // it goes on
+  if (pending.previous_sync) {
+    group_policy::rolled_back_partial(pass.adaptation.sync, step);
+  } else {
+    group_policy::rolled_back_shares(pass.adaptation.sync, pass.plan->micro_batches, step);
+  }
+}
+
+std::optional<std::string> straggler(const Pass& pass) {
+  if (pass.plan == nullptr || pass.plan->replica_count() < 2 || !measured(pass).fresh)
+    return std::nullopt;
+  const auto window = group_policy::newest(measured(pass).intervals, kStragglerSteps);
+  if (window.empty()) return std::nullopt;
+  const estimator::ReplicaInterval& now = window.back();
+  int slowest = -1;
+  for (const auto& [replica, time] : now.replicas) {
+    const bool always = std::all_of(window.begin(), window.end(), [&](const auto& interval) {
+      return smoothed(interval, replica) > kSlower * others_median(interval, replica);
+    });
+    if (always && (slowest < 0 || time.smoothed > smoothed(now, slowest))) slowest = replica;
+  }
+  if (slowest < 0) return std::nullopt;
+  return "replica " + std::to_string(slowest) + " takes " + number(smoothed(now, slowest), 2) +
+         " s a step, median of the others " + number(others_median(now, slowest), 2) + " s for " +
+         std::to_string(kStragglerSteps) + " steps, shares " +
+         shares_text(pass.plan->micro_batches);
+}
+
+schedule::Plan of_replica(const schedule::Plan& plan, int replica) {
+  schedule::Plan one = plan;
+  one.ranks.clear();
+  for (auto rank : plan.ranks) {
+    if (rank.replica != replica) continue;
+    rank.replica = 0;
+    one.ranks.push_back(std::move(rank));
+  }
+  return one;
+}
+
+// Stage times as measured on this replica's workers, else on any replica's, else from the profile.
+std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& one,
+                                             const planner::PipelineCosts& costs) {
+  const auto time = [](const std::pair<double, double>& seconds) {
+    return schedule::StageTime{
+        std::chrono::nanoseconds(static_cast<std::int64_t>(seconds.first * 1e9)),
+        std::chrono::nanoseconds(static_cast<std::int64_t>(seconds.second * 1e9))};
+  };
+  const auto& all = pass.estimates.stage_seconds;
+  std::vector<schedule::StageTime> stages = costs.stages;
+  for (int s = 0; s < one.stage_count(); ++s) {
+    if (!all.contains(s)) return costs.stages;  // measured and profiled times do not mix
+    stages[static_cast<std::size_t>(s)] = time(all.at(s));
+  }
+  for (const auto& rank : one.ranks) {
+    const auto own = pass.estimates.worker_seconds.find({rank.pod, rank.stage});
+    if (own != pass.estimates.worker_seconds.end())
+      stages[static_cast<std::size_t>(rank.stage)] = time(own->second);
+  }
+  return stages;
+}
+
+double sync_tail_seconds(const Pass& pass) {
+  const double step = recent_step_seconds(pass);
+  double slowest = 0;
+  for (const auto& [replica, speed] : measured(pass).speeds)
+    slowest = std::max(slowest, speed.seconds);
+  return step > 0 && slowest > 0 ? std::max(0.0, step - slowest) : 0;
+}
+
+}  // namespace weir::reconcile

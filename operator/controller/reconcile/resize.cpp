@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many replicas there are, and how many there are to be (operator.md 7). More: training goes on
+// until the new pods have registered. Fewer: the plan first, then the pods with the highest indices
+// go. Nothing is remembered: plans, pods and the accepted size in status say it all.
+#include <map>
+#include <set>
+
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+namespace {
+
+using schedule::Plan;
+
+int workers_per_replica(const Pass& pass) {
+  int workers = 0;
+  for (const auto& group : pass.spec().worker_groups) workers += group.count;
+  return std::max(1, workers);
+}
+
+std::string label_of(const api::Pod& pod, const char* key) {
+  const auto found = pod.meta.labels.find(key);
+  return found == pod.meta.labels.end() ? "" : found->second;
+}
+
+// Uids of pods that work or may still: not failed, not being deleted, and no later attempt in their
+// place.
+std::set<std::string> working_pods(const Pass& pass) {
+  std::map<std::string, std::pair<int, const api::Pod*>> newest;
+  for (const auto& pod : pass.snapshot.pods) {
+    if (pod->meta.owner_uid != pass.job().meta.uid) continue;
+    const int attempt = std::atoi(label_of(*pod, "weir.dev/attempt").c_str());
+    auto& [highest, known] = newest[label_of(*pod, "weir.dev/worker-index")];
+    if (known != nullptr && attempt < highest) continue;
+    highest = attempt;
+    known = pod.get();
+  }
+  std::set<std::string> uids;
+  for (const auto& [index, entry] : newest) {  // one that has done its last step counts, too
+    if (entry.second->phase != "Failed" && !entry.second->meta.deleting)
+      uids.insert(entry.second->meta.uid);
+  }
+  return uids;
+}
+
+bool runs_on(const std::set<std::string>& pods, const Plan& plan) {
+  return std::all_of(plan.ranks.begin(), plan.ranks.end(),
+                     [&](const auto& rank) { return pods.contains(rank.pod_uid); });
+}
+
+// The size that was accepted last: a spec that is not accepted, or not yet looked at, changes none.
+int accepted_replicas(const Pass& pass) {
+  for (const auto& group : pass.spec().worker_groups) {
+    for (const auto& view : pass.status.worker_groups) {
+      if (view.name == group.name && view.desired > 0 && view.desired % group.count == 0)
+        return view.desired / group.count;
+    }
+  }
+  return pass.status.data_parallel;
+}
+
+// Since when the oldest of the additional pods is there.
+std::optional<Time> growing_since(const Pass& pass) {
+  const int first = pass.needed_replicas * workers_per_replica(pass);
+  std::optional<Time> since;
+  for (const auto& pod : pass.snapshot.pods) {
+    if (pod->meta.owner_uid != pass.job().meta.uid) continue;
+    const int index = std::atoi(label_of(*pod, "weir.dev/worker-index").c_str());
+    if (index < first || pod->meta.deleting) continue;
+    since = since ? std::min(*since, pod->meta.created) : pod->meta.created;
+  }
+  return since;
+}
+
+bool resize_refused(const Pass& pass) {
+  return pass.refused && pass.newest != nullptr &&
+         pass.newest->trigger == schedule::Trigger::kResize &&
+         pass.newest->replica_count() == pass.wanted_replicas &&
+         runs_on(working_pods(pass), *pass.newest);
+}
+
+std::string replicas_text(const Pass& pass) {
+  return std::to_string(pass.needed_replicas) + " of " + std::to_string(pass.wanted_replicas) +
+         " replicas train";
+}
+
+}  // namespace
+
+void find_sizes(Pass& pass, bool accepted) {
+  pass.wanted_replicas =
+      std::max(1, accepted ? pass.spec().data_parallel : accepted_replicas(pass));
+  const auto working = working_pods(pass);
+  pass.plan_lives = pass.plan != nullptr && runs_on(working, *pass.plan);
+  pass.needed_replicas = pass.plan_lives ? pass.plan->replica_count() : pass.wanted_replicas;
+  pass.planned_replicas = pass.needed_replicas;
+  if (accepted) pass.status.data_parallel = pass.needed_replicas;
+  if (!pass.plan_lives || pass.applied == nullptr || !runs_on(working, *pass.applied)) return;
+  // While a smaller plan is being applied the larger one still runs.
+  pass.needed_replicas = std::max(pass.needed_replicas, pass.applied->replica_count());
+  if (accepted) pass.status.data_parallel = pass.applied->replica_count();
+}
+
+// A pod group of Kueue has one size for its life.
+std::optional<api::Refusal> refuse_resize(const Pass& pass) {
+  const int now = accepted_replicas(pass), wanted = pass.spec().data_parallel;
+  const bool running = std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
+                                   [](const auto& pod) { return !pod_ended(*pod); });
+  if (pass.provider != gang::Provider::kKueue || !running || pass.spec().suspend || now == wanted)
+    return std::nullopt;
+  return api::Refusal{"InvalidSpec",
+                      "parallelism.dataParallel: " + std::to_string(wanted) + " instead of " +
+                          std::to_string(now) +
+                          ": a pod group of Kueue keeps its size; set suspend to true, wait until "
+                          "the pods are gone, and set it to false again"};
+}
+
+bool needed(const Pass& pass, const Slot& slot) {
+  return slot.replica < pass.needed_replicas;
+}
+
+int needed_workers(const Pass& pass) {
+  return static_cast<int>(std::count_if(pass.slots.begin(), pass.slots.end(),
+                                        [&](const Slot& slot) { return needed(pass, slot); }));
+}
+
+bool members_complete(const Pass& pass, int replicas) {
+  if (!pass.snapshot.members) return false;
+  std::set<std::string> registered;
+  for (const auto& member : pass.snapshot.members->body.members) registered.insert(member.pod_uid);
+  return std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
+    return slot.replica >= replicas ||
+           (slot.pod && !pod_ended(*slot.pod) && !slot.pod->meta.deleting &&
+            registered.contains(slot.pod->meta.uid));
+  });
+}
+
+bool members_complete(const Pass& pass) {
+  return members_complete(pass, pass.needed_replicas);
+}
+
+bool resize_due(Pass& pass) {
+  if (!pass.plan_lives || pass.plan->replica_count() == pass.wanted_replicas) return false;
+  if (!members_complete(pass, pass.wanted_replicas)) return false;
+  // Refused for these very members: the old size goes on until they or the size change.
+  return !resize_refused(pass) || move_refused(pass);
+}
+
+bool move_refused(const Pass& pass) {
+  return resize_refused(pass) && pass.newest->state == schedule::StateMove::kMove;
+}
+
+std::optional<std::string> reduced(Pass& pass) {
+  if (!pass.plan_lives || pass.needed_replicas >= pass.wanted_replicas) return std::nullopt;
+  if (pass.refused && pass.newest != nullptr &&
+      pass.newest->trigger == schedule::Trigger::kResize) {
+    return replicas_text(pass) + ": the workers refused the larger plan: " +
+           pass.snapshot.report->body.last_switch->reason;
+  }
+  if (pass.refusal && pass.refusal->reason == "NoFeasiblePlan")
+    return replicas_text(pass) + ": " + pass.refusal->message;
+  const int timeout = pass.spec().scheduling_timeout_seconds;
+  const auto since = growing_since(pass);
+  if (timeout == 0 || !since || members_complete(pass, pass.wanted_replicas)) return std::nullopt;
+  const Time limit = *since + std::chrono::seconds(timeout);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return std::nullopt;
+  }
+  int missing = 0;
+  for (const auto& slot : pass.slots) missing += slot.pod && slot.pod->node.empty() ? 1 : 0;
+  const int registered = registered_workers(pass);
+  return replicas_text(pass) + ": " + std::to_string(registered) + " of " +
+         std::to_string(pass.slots.size()) + " workers have registered after " +
+         std::to_string(timeout) + " s, " + std::to_string(missing) + " pods have no node";
+}
+
+// Every replica has the same stages on the same kinds of devices. Where the pods of a group found
+// kinds that the replicas cannot share out evenly, the group counts as its most frequent class,
+// with the least memory; what is slower than that shows in the step times of its replica.
+void level_devices(planner::Cluster& cluster, int replicas) {
+  if (replicas < 2) return;
+  std::map<std::string, std::map<std::pair<std::string, std::int64_t>, int>> groups;
+  for (const auto& device : cluster.devices)
+    ++groups[device.worker_group][{device.device_class, device.memory_bytes}];
+  for (const auto& [group, kinds] : groups) {
+    if (std::all_of(kinds.begin(), kinds.end(),
+                    [&](const auto& kind) { return kind.second % replicas == 0; }))
+      continue;
+    std::map<std::string, int> classes;
+    for (const auto& [kind, count] : kinds) classes[kind.first] += count;
+    const bool one_class_each = std::all_of(classes.begin(), classes.end(), [&](const auto& entry) {
+      return entry.second % replicas == 0;
+    });
+    const auto usual =
+        std::max_element(classes.begin(), classes.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto least_memory = [&](const std::string& of) {
+      std::int64_t least = 0;  // unknown
+      for (const auto& [kind, count] : kinds) {
+        const bool counts = kind.second > 0 && (of.empty() || kind.first == of);
+        if (counts && (least == 0 || kind.second < least)) least = kind.second;
+      }
+      return least;
+    };
+    for (auto& device : cluster.devices) {
+      if (device.worker_group != group) continue;
+      if (!one_class_each) device.device_class = usual->first;
+      device.memory_bytes = least_memory(one_class_each ? device.device_class : "");
+    }
+  }
+}
+
+// A pod of a replica that does not train yet fails for itself: no restart is counted, and it is
+// made again after a while that doubles with each attempt.
+std::optional<Time> grows_again_at(const Slot& slot) {
+  constexpr std::chrono::seconds kFirst{10}, kMost{600};  // as after failures, operator.md 6.4
+  constexpr int kMostDoublings = 6;                       // above the cap
+  if (!slot.pod || !pod_ended(*slot.pod)) return std::nullopt;
+  const int doublings = std::min(std::max(0, slot.next_attempt - 1), kMostDoublings);
+  const Time ended = slot.pod->ended.value_or(slot.pod->meta.created);
+  return ended + std::min<std::chrono::seconds>(kFirst * (1 << doublings), kMost);
+}
+
+void tell_resized(Pass& pass) {
+  if (pass.newest == nullptr || pass.newest->trigger != schedule::Trigger::kResize) return;
+  const auto& last = *pass.snapshot.report->body.last_switch;
+  const int before = pass.status.data_parallel, now = pass.newest->replica_count();
+  pass.event("Normal", "Resized",
+             "replicas " + std::to_string(before) + " -> " + std::to_string(now) + " from step " +
+                 std::to_string(last.step) + " on, revision " +
+                 std::to_string(pass.newest->revision) + ", pause " +
+                 number(last.pause_seconds, 2) + " s",
+             "Resize");
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// What regroup and replace share: when they are asked, the outcome of what they did, what they
+// remember.
+#include "operator/controller/reconcile/tiers.h"
+
+#include <cmath>
+#include <limits>
+
+#include "operator/controller/reconcile/ports.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr int kOutcomeSteps = 10;         // operator.md 9.6
+constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
+
+// Links of both plans that were measured before and after; without any, nothing says they changed.
+bool links_unchanged(const std::vector<SeenLink>& before, const std::vector<SeenLink>& after) {
+  return std::ranges::all_of(after, [&](const SeenLink& link) {
+    const auto same = std::ranges::find_if(
+        before, [&](const SeenLink& old) { return old.from == link.from && old.to == link.to; });
+    return same == before.end() || std::abs(link.rate - same->rate) <= kUnchangedRates * same->rate;
+  });
+}
+
+tuner::TierState& state_of(TierMemory& tiers, schedule::Trigger tier) {
+  return tier == schedule::Trigger::kRegroup ? tiers.regroup : tiers.replace;
+}
+
+const api::TierSpec& spec_of(const Pass& pass, schedule::Trigger tier) {
+  const auto& adaptation = pass.spec().adaptation;
+  return tier == schedule::Trigger::kRegroup ? adaptation.regroup : adaptation.replace;
+}
+
+void record_cooldowns(Pass& pass) {
+  const auto& tiers = pass.adaptation.tiers;
+  const auto seconds = [](const tuner::TierState& state) {
+    return static_cast<int>(state.cooldown.count());
+  };
+  pass.status.regroup_cooldown_seconds = seconds(tiers.regroup);
+  pass.status.replace_cooldown_seconds = seconds(tiers.replace);
+}
+
+// The switch is over: what it took.
+void tell_applied(Pass& pass, TierMemory::Pending& pending) {
+  const auto& last = pass.snapshot.report->body.last_switch;
+  pending.applied_step = pass.status.plan.applied_step;
+  if (pending.tier != schedule::Trigger::kRegroup) return;
+  std::string cost;
+  if (last && last->revision == pending.revision) {
+    cost = "moved " + megabytes(last->moved_bytes) + ", pause " + number(last->pause_seconds, 2) +
+           " s, ";
+    pass.adaptation.tiers.pause_seconds = std::max(0.0, last->pause_seconds - pending.move_seconds);
+  }
+  pass.event("Normal", "PlanRegrouped",
+             "revision " + std::to_string(pending.revision) + ": " + pending.what + ", " + cost +
+                 "predicted +" + percent(pending.predicted_gain) + " %",
+             "Adapt");
+}
+
+void tell_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::TierJudged& judged,
+                  const tuner::Outcome& outcome, std::int64_t step) {
+  pass.status.plan.measured_gain_percent = percent(judged.measured_gain);
+  pass.event("Normal", "PlanOutcome",
+             "revision " + std::to_string(pending.revision) + " (" + pending.what + "): measured " +
+                 (judged.measured_gain >= 0 ? "+" : "") + percent(judged.measured_gain) +
+                 " % over " + std::to_string(step - pending.applied_step) + " steps (predicted +" +
+                 percent(pending.predicted_gain) + " %), step " +
+                 number(outcome.before_seconds, 2) + " s -> " + number(outcome.after_seconds, 2) +
+                 " s; next not before " + std::to_string(judged.state.cooldown.count()) + " s",
+             "Adapt");
+  if (judged.verdict == tuner::Verdict::kMissed) {
+    pass.set("Degraded", "True", "PredictedGainMissed",
+             "measured gain " + percent(judged.measured_gain) + " %, predicted " +
+                 percent(pending.predicted_gain) + " %");
+  }
+}
+
+// Back to the rank map and cut before, once.
+bool roll_back(Pass& pass, const TierMemory::Pending& judged) {
+  if (!judged.previous || judged.rolls_back) return false;
+  schedule::Plan plan = *judged.previous;
+  plan.state = schedule::StateMove::kMove;
+  plan.holders.clear();
+  pass.event("Warning", "PlanRolledBack",
+             "back to the ranks of revision " + std::to_string(judged.previous->revision) + ": " +
+                 judged.what + " made steps slower at unchanged link rates",
+             "Adapt");
+  adopt_plan(pass, std::move(plan), schedule::Trigger::kRegroup, 0);
+  pass.adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
+  tuner::acted(pass.adaptation.tuner);
+  return true;
+}
+
+// The workers would not have it: not again while they are the same.
+void keep_refused_out(Pass& pass) {
+  auto& pending = pass.adaptation.tiers.pending;
+  state_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
+      std::numeric_limits<std::int64_t>::max();
+  pending.reset();
+}
+
+}  // namespace
+
+std::string megabytes(std::int64_t bytes) {
+  return number(static_cast<double>(bytes) / 1e6, bytes < 10'000'000 ? 2 : 0) + " MB";
+}
+
+std::vector<SeenLink> measured_links(const Pass& pass) {
+  std::vector<SeenLink> links;
+  const Time time = pass.estimates.last_sample.value_or(pass.now());
+  for (const auto& link : pass.estimates.links) {
+    if (link.now <= 0 || link.from_node.empty() || link.from_node == link.to_node) continue;
+    links.push_back({link.from_node, link.to_node, link.now, usual_rate(pass, link), time});
+  }
+  return links;
+}
+
+tuner::Moment moment_of(const Pass& pass) {
+  const auto& tuner = pass.adaptation.tuner;
+  const bool changes = pass.spec().adaptation.mode == "Auto";  // what is proposed changes nothing
+  return {.now = pass.now(),
+          .step = pass.snapshot.report->body.step,
+          .last_change_step = changes ? tuner.last_change_step : tuner::Moment{}.last_change_step,
+          .loss_seconds = tuner.loss_seconds};
+}
+
+tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked) {
+  tuner::TierSettings settings;
+  settings.min_gain = tier.min_gain_percent / 100.0;
+  settings.cooldown = std::chrono::seconds(asked ? 0 : tier.cooldown_seconds);
+  return settings;
+}
+
+bool tiers_enabled(const api::JobSpec& spec) {
+  return spec.adaptation.regroup.enabled || spec.adaptation.replace.enabled;
+}
+
+void propose(Pass& pass, const std::string& name, const std::string& note) {
+  if (pass.adaptation.tiers.last_proposal != name) {
+    pass.event("Normal", "PlanProposed", note, "Adapt");
+  }
+  pass.adaptation.tiers.last_proposal = name;
+}
+
+void after_action(Pass& pass, TierMemory::Pending pending) {
+  auto& adaptation = pass.adaptation;
+  pending.before_seconds = recent_step_seconds(pass);
+  pending.links_before = measured_links(pass);
+  (pending.tier == schedule::Trigger::kRegroup ? pass.status.regroup_last_change
+                                               : pass.status.replace_last_change) = pass.now();
+  adaptation.tiers.pending = std::move(pending);
+  adaptation.tiers.candidate.reset();
+  adaptation.pending.reset();  // the order of micro-batches is judged no more: all is new
+  adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
+  adaptation.tuner.wins_in_row = 0;
+  adaptation.tuner.wanted.clear();
+  tuner::acted(adaptation.tuner);
+  record_cooldowns(pass);
+}
+
+bool judge_tiers(Pass& pass) {
+  auto& tiers = pass.adaptation.tiers;
+  remember_links(tiers.seen, measured_links(pass), pass.now());
+  if (!tiers.pending) return false;
+  if (tiers.pending->revision == 0 && pass.plan->revision > tiers.pending->after) {
+    tiers.pending->revision = pass.plan->revision;  // the plan after a replacement
+  }
+  if (pass.refused && pass.newest != nullptr && pass.newest->revision == tiers.pending->revision) {
+    keep_refused_out(pass);
+    return false;
+  }
+  if (tiers.pending->revision == 0) return false;
+  if (tiers.pending->revision != pass.plan->revision) {
+    // A change of another tier came on top: what is measured is the work of both.
+    tiers.pending.reset();
+    return false;
+  }
+  if (tiers.pending->applied_step < 0) tell_applied(pass, *tiers.pending);
+  const auto step = pass.snapshot.report->body.step;
+  if (step < tiers.pending->applied_step + kOutcomeSteps) return false;
+  const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
+  const tuner::Outcome outcome{
+      .before_seconds = pending.before_seconds,
+      .after_seconds = recent_step_seconds(pass),
+      .predicted_gain = pending.predicted_gain,
+      .rates_unchanged = pending.tier == schedule::Trigger::kRegroup &&
+                         links_unchanged(pending.links_before, measured_links(pass))};
+  if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return false;
+  const auto judged =
+      tuner::judge(outcome, pending.offer, step, tier_settings(spec_of(pass, pending.tier), false),
+                   state_of(tiers, pending.tier));
+  state_of(tiers, pending.tier) = judged.state;
+  record_cooldowns(pass);
+  tell_outcome(pass, pending, judged, outcome, step);
+  return judged.verdict == tuner::Verdict::kRollBack && roll_back(pass, pending);
+}
+
+void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
+              const tuner::Decision& decision, bool asked) {
+  const auto& adaptation = pass.spec().adaptation;
+  auto& tiers = pass.adaptation.tiers;
+  if (!tiers_enabled(pass.spec()) || tiers.pending || decision.current_seconds <= 0) return;
+  // The clocks come from status after a change of leader.
+  const auto resume = [](tuner::TierState& state, std::optional<Time> last, int cooldown) {
+    if (!state.last_change) state.last_change = last;
+    if (state.cooldown.count() == 0) state.cooldown = std::chrono::seconds(cooldown);
+  };
+  resume(tiers.regroup, pass.status.regroup_last_change, pass.status.regroup_cooldown_seconds);
+  resume(tiers.replace, pass.status.replace_last_change, pass.status.replace_cooldown_seconds);
+  // Nothing is wrong that another order could not repair; or such an order is about to be taken.
+  const bool bound = !decision.escalation.link_bound.empty();
+  const bool retunes = pass.adaptation.tuner.wins_in_row > 0 && adaptation.retune.enabled;
+  if (!asked && ((!bound && decision.escalation.loss_seconds <= 0) || (retunes && !bound))) {
+    tuner::nothing_offered(tiers.regroup);
+    tuner::nothing_offered(tiers.replace);
+    tiers.candidate.reset();
+    return;
+  }
+  bool enough = false;
+  if (adaptation.regroup.enabled) {
+    // Costed again only when the tuner saw something new (operator.md 9.3).
+    const bool news = !decision.candidates.empty() || asked || !tiers.candidate ||
+                      tiers.candidate_revision != pass.plan->revision;
+    if (news) {
+      tiers.candidate = best_regrouping(pass, model, input, decision.current_seconds);
+      tiers.candidate_revision = pass.plan->revision;
+    }
+    enough = regroup(pass, decision.current_seconds, asked);
+    if (pass.adaptation.tiers.pending) return;
+  }
+  if (!enough && adaptation.replace.enabled) {
+    consider_replacing(pass, input, decision.current_seconds, asked);
+  }
+}
+
+void forget_ranks(Pass& pass) {
+  TierMemory tiers = std::move(pass.adaptation.tiers);
+  if (tiers.pending && tiers.pending->revision != 0) tiers.pending.reset();
+  tiers.candidate.reset();
+  tiers.last_proposal.clear();
+  for (tuner::TierState* state : {&tiers.regroup, &tiers.replace}) {
+    state->quarantine.clear();
+    tuner::nothing_offered(*state);
+  }
+  pass.adaptation = AdaptationState{};
+  pass.adaptation.tiers = std::move(tiers);
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tiers above retune: regroup (another rank map or cut, weights move between live workers) and
+// replace (a worker on another node). Private to this room.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/controller/reconcile/pass.h"
+#include "operator/tuner/tier.h"
+
+namespace weir::reconcile {
+
+// Both weigh by the rules of tuner/tier.h, propose only in mode Observe, and act at most once.
+// decision: of the retune tier in this pass, which found nothing to do. asked: by the annotation.
+void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
+              const tuner::Decision& decision, bool asked);
+// Tells what a change of these tiers has cost and brought, and takes back what made steps slower.
+// True: a plan was made.
+bool judge_tiers(Pass& pass);
+bool tiers_enabled(const api::JobSpec& spec);
+// Members are others now: what was learnt of the old ranks goes, clocks and links stay.
+void forget_ranks(Pass& pass);
+
+// regroup.cpp. The best plan for the members with all that is known of links; nothing when it is
+// the one in force. Seconds of a step by the simulator over the sampled rates.
+std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
+                                                const tuner::Input& input, double current_seconds);
+// Weighs the candidate and takes or proposes it. True: it gains enough, even if it must wait.
+bool regroup(Pass& pass, double current_seconds, bool asked);
+// replace.cpp.
+// Leaves the slow node alone when no regrouping is `enough`. True: it acted.
+bool consider_replacing(Pass& pass, const tuner::Input& input, double current_seconds, bool asked);
+// This worker has been told to leave its node and has not yet been made again.
+bool leaves_its_node(const Pass& pass, const api::Pod& pod);
+
+// Shared.
+tuner::Moment moment_of(const Pass& pass);
+tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
+// One event per change of mind.
+void propose(Pass& pass, const std::string& name, const std::string& note);
+void after_action(Pass& pass, TierMemory::Pending pending);
+std::vector<SeenLink> measured_links(const Pass& pass);
+std::string megabytes(std::int64_t bytes);
+
+}  // namespace weir::reconcile

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/groups/policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "operator/groups/shares.h"
+#include "operator/groups/step_times.h"
+#include "worker/base/check.h"
+
+namespace weir::group_policy {
+namespace {
+
+// All of scheduling.md 7.2.
+constexpr std::int64_t kUnevenSteps = 16;   // in a row
+constexpr std::int64_t kPartialSteps = 32;  // looked at before Partial
+constexpr std::int64_t kEvenSteps = 50;     // before Exact comes back
+constexpr double kEvenVariation = 0.05;     // cv of T_p
+constexpr double kWideTail = 2;             // p95 / median of T_p
+constexpr double kStaleness = 6, kWideStaleness = 12;
+constexpr std::int64_t kQuarantineSteps = 100;  // scheduling.md 5.3
+// Of shares that were soon wrong: found by simulation of changing speeds (tests/sim).
+constexpr std::int64_t kSoon = 200, kLeastHold = 100, kMostHold = 3200;
+
+std::string number(double value, int digits) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+std::string percent(double fraction) {
+  return number(100 * fraction, 1) + " %";
+}
+
+std::string joined(const std::vector<int>& shares) {
+  std::string text;
+  for (const int share : shares) text += (text.empty() ? "" : ",") + std::to_string(share);
+  return text;
+}
+
+groups::Settings settings_for(const Spec& spec, int replicas, double staleness) {
+  groups::Settings settings;
+  settings.group_size_max =
+      std::clamp(spec.group_size_max.value_or(groups::usual_group_size_max(replicas)),
+                 settings.group_size_min, std::max(settings.group_size_min, replicas));
+  settings.max_staleness = spec.max_staleness.value_or(staleness);
+  return settings;
+}
+
+bool even(const std::vector<int>& shares) {
+  const auto [least, most] = std::ranges::minmax(shares);
+  return most - least <= 1;
+}
+
+// What the spec demands whatever was measured.
+bool follow_spec(const Input& input, Decision& decision) {
+  const auto replicas = static_cast<int>(input.shares.size());
+  Policy wanted = input.current;
+  if (replicas < 2 || input.spec.mode == Allowed::kExact) {
+    wanted.mode = Mode::kExact;
+  } else if (input.spec.mode == Allowed::kPartial) {
+    wanted.mode = Mode::kPartial;
+  }
+  if (wanted.mode == Mode::kPartial) {
+    // A staleness that nobody wrote stays what the measurements made it.
+    const bool wide = input.current.mode == Mode::kPartial &&
+                      input.current.groups.max_staleness == kWideStaleness;
+    wanted.groups = settings_for(input.spec, replicas, wide ? kWideStaleness : kStaleness);
+  }
+  if (wanted != input.current) {
+    decision.policy = wanted;
+    decision.reason = "sync." +
+                      std::string(wanted.mode == input.current.mode ? "groups: " : "mode: ") +
+                      name(input.current.mode) + " -> " + name(wanted.mode);
+    if (wanted.mode == Mode::kPartial) {
+      decision.reason += ", groups of up to " + std::to_string(wanted.groups.group_size_max) +
+                         ", staleness " + number(wanted.groups.max_staleness, 0);
+    }
+    decision.reason += ", as the spec says";
+  }
+  // Groups take care of slow replicas themselves; there, uneven shares of another time only brake.
+  const bool partial = wanted.mode == Mode::kPartial;
+  if ((!input.spec.rebalance || partial) && !even(input.shares)) {
+    decision.shares = even_shares(input.shares);
+    decision.reason += (decision.reason.empty() ? "" : "; ") + std::string("shares ") +
+                       joined(input.shares) + " -> " + joined(*decision.shares) +
+                       (partial ? ", Partial has even ones" : ", sync.rebalance is off");
+  }
+  decision.by_spec = decision.policy || decision.shares;
+  return decision.by_spec;
+}
+
+std::string slower_text(const Uneven& found) {
+  return "replica " + std::to_string(found.replica) + " takes " + number(found.seconds, 3) +
+         " s, median of the others " + number(found.others, 3) + " s for " +
+         std::to_string(kUnevenSteps) + " steps";
+}
+
+// Who does not stand out all the time counts as typical: a slow spell of one of them during the
+// window says nothing about the steps to come.
+std::vector<double> lasting_seconds(Intervals window, const std::vector<Uneven>& found,
+                                    std::size_t replicas) {
+  std::vector<double> seconds, typical;
+  std::vector<bool> own(replicas, false);
+  for (const Uneven& one : found) own[static_cast<std::size_t>(one.replica)] = true;
+  for (std::size_t p = 0; p < replicas; ++p) {
+    seconds.push_back(mean_seconds(window, static_cast<int>(p)));
+    if (!own[p]) typical.push_back(seconds.back());
+  }
+  if (typical.empty()) return seconds;
+  const auto middle = typical.begin() + static_cast<std::ptrdiff_t>(typical.size() / 2);
+  std::nth_element(typical.begin(), middle, typical.end());
+  for (std::size_t p = 0; p < replicas; ++p) {
+    if (!own[p]) seconds[p] = *middle;
+  }
+  return seconds;
+}
+
+// Mean over the window of the slowest T_p, had these been the shares. Over the joint times, never
+// at their means: what varies makes some replica slow in most steps, whatever its share.
+double mean_slowest(const Input& input, Intervals window, const std::vector<int>& shares) {
+  double sum = 0, steps = 0;
+  SharesInput times{.seconds = {}, .shares = input.shares, .stages = input.stages};
+  for (const estimator::ReplicaInterval& interval : window) {
+    times.seconds.clear();
+    for (const auto& [replica, time] : interval.replicas) times.seconds.push_back(time.seconds);
+    const auto weight = static_cast<double>(interval.replicas.begin()->second.steps);
+    sum += weight * slowest_seconds(times, shares);
+    steps += weight;
+  }
+  return sum / steps;
+}
+
+// Shares to change to, and what they save.
+struct Candidate {
+  std::vector<int> shares;
+  double now = 0, saved = 0;  // seconds of the slowest replica
+  bool back = false;          // towards even ones
+  std::string why;
+};
+Candidate costed(const Input& input, Intervals window, std::vector<int> shares) {
+  Candidate candidate{.shares = std::move(shares)};
+  candidate.now = mean_slowest(input, window, input.shares);
+  candidate.saved = candidate.now - mean_slowest(input, window, candidate.shares);
+  return candidate;
+}
+
+SharesInput shares_input(const Input& input, std::vector<double> seconds) {
+  return {.seconds = std::move(seconds),
+          .shares = input.shares,
+          .stages = input.stages,
+          .least_share = input.least_share};
+}
+
+// A replica stands out: the shares that suit it.
+std::optional<Candidate> uneven_candidate(const Input& input, Intervals window) {
+  const std::vector<Uneven> found = all_uneven(window);
+  if (found.empty()) return std::nullopt;
+  auto best =
+      balanced_shares(shares_input(input, lasting_seconds(window, found, input.shares.size())));
+  Candidate candidate = costed(input, window, std::move(best));
+  candidate.why = slower_text(found.front());
+  // One that had become slow is no more: it has few micro-batches and ends early.
+  const int total = std::accumulate(input.shares.begin(), input.shares.end(), 0);
+  candidate.back = std::ranges::any_of(found, [&](const Uneven& one) {
+    const int share = input.shares[static_cast<std::size_t>(one.replica)];
+    return one.seconds < one.others && share * static_cast<int>(input.shares.size()) < total;
+  });
+  return candidate;
+}
+
+// Nobody stands out any more for whom the shares are uneven.
+std::optional<Candidate> even_candidate(const Input& input, Intervals window) {
+  if (window.empty() || even(input.shares)) return std::nullopt;
+  // Towards replicas that are equally fast, as far as one change may go.
+  std::vector<double> seconds;
+  for (const int share : input.shares) seconds.push_back(share + input.stages - 1);
+  Candidate candidate =
+      costed(input, window, balanced_shares(shares_input(input, std::move(seconds))));
+  candidate.back = true;
+  candidate.why = "uneven shares do not help over " + std::to_string(kPartialSteps) + " steps";
+  return candidate;
+}
+
+void remember_shares(const Input& input, bool back, State& state) {
+  if (back && input.step - state.shares_step < kSoon) {
+    state.hold_steps = std::clamp(2 * state.hold_steps, kLeastHold, kMostHold);
+    state.no_fewer_before = input.step + state.hold_steps;
+  } else if (back) {
+    state.hold_steps /= 2;
+  }
+  state.shares_step = input.step;
+}
+
+// Why the tier does not take these shares; "" = it does.
+std::string objection(const Input& input, const State& state, const Candidate& candidate) {
+  const double step = std::max(input.step_seconds, candidate.now);
+  const double gain = step / (step - candidate.saved) - 1;
+  if (gain < std::max(input.retune.min_gain, 1e-9)) return "less than retune.minGainPercent";
+  if (candidate.back) return "";  // what undoes a change is never kept out
+  const auto quarantined = state.quarantine.find(candidate.shares);
+  if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
+    return "taken back before, not again until step " + std::to_string(quarantined->second);
+  }
+  if (input.step < state.no_fewer_before) {
+    return "the last slow replica recovered soon, not before step " +
+           std::to_string(state.no_fewer_before);
+  }
+  return "";
+}
+
+// True: shares are to change, now or as soon as their tier is ready. The mode then waits.
+bool rebalance(const Input& input, State& state, Decision& decision) {
+  if (!input.spec.rebalance || !input.retune.enabled) return false;
+  if (input.current.mode != Mode::kExact) return false;
+  const Intervals window = newest(input.replicas.intervals, kUnevenSteps);
+  if (window.empty()) {
+    decision.reason = "fewer than " + std::to_string(kUnevenSteps) + " steps measured";
+    return false;
+  }
+  decision.reason = "replicas are even";
+  for (const auto& candidate :
+       {uneven_candidate(input, window),
+        even_candidate(input, newest(input.replicas.intervals, kPartialSteps))}) {
+    if (!candidate || candidate->shares == input.shares) continue;
+    const double step = std::max(input.step_seconds, candidate->now);
+    decision.reason = candidate->why + ": shares " + joined(input.shares) + " -> " +
+                      joined(candidate->shares) + ", predicted +" +
+                      percent(candidate->saved / step);
+    const std::string why_not = objection(input, state, *candidate);
+    if (!why_not.empty()) {
+      decision.reason += ", " + why_not;
+      continue;
+    }
+    if (!input.retune.ready) {
+      decision.reason += ", waits for the cooldown of retune";
+      return true;
+    }
+    decision.shares = candidate->shares;
+    decision.undoes = candidate->back;
+    decision.gain = candidate->saved / step;
+    decision.step_seconds = input.step_seconds > 0 ? step - candidate->saved : 0;
+    if (input.adaptation == Adaptation::kAuto) remember_shares(input, candidate->back, state);
+    return true;
+  }
+  return false;
+}
+
+void leave_exact(const Input& input, const State& state, Decision& decision) {
+  const Intervals window = newest(input.replicas.intervals, kPartialSteps);
+  if (window.empty()) return;
+  const double gain = partial_gain(window);
+  const std::string text = "step times of replicas vary (cv " + percent(spread_of(window).cv) +
+                           " over " + std::to_string(kPartialSteps) + " steps): Exact -> Partial";
+  if (gain < std::max(input.regroup.min_gain, 1e-9)) {
+    decision.reason +=
+        "; Partial would gain " + percent(gain) + ", less than regroup.minGainPercent";
+    return;
+  }
+  decision.reason = text + ", predicted +" + percent(gain) + " throughput";
+  if (input.step < state.no_partial_before) {
+    decision.reason +=
+        ", taken back before, not again until step " + std::to_string(state.no_partial_before);
+  } else if (!input.regroup.ready) {
+    decision.reason += ", waits for the cooldown of regroup";
+  } else {
+    const bool wide = spread_of(window).tail > kWideTail;
+    decision.policy =
+        Policy{Mode::kPartial, settings_for(input.spec, static_cast<int>(input.shares.size()),
+                                            wide ? kWideStaleness : kStaleness)};
+    if (!even(input.shares)) {
+      decision.shares = even_shares(input.shares);
+      decision.reason += ", shares " + joined(input.shares) + " -> " + joined(*decision.shares);
+    }
+    decision.gain = 1 - 1 / (1 + gain);
+    decision.step_seconds = input.step_seconds * (1 - decision.gain);
+    decision.reason += ", groups of up to " +
+                       std::to_string(decision.policy->groups.group_size_max) + ", staleness " +
+                       number(decision.policy->groups.max_staleness, 0);
+  }
+}
+
+void back_to_exact(const Input& input, Decision& decision) {
+  const Intervals window = newest(input.replicas.intervals, kEvenSteps);
+  if (window.empty()) {
+    decision.reason = "Partial: fewer than " + std::to_string(kEvenSteps) + " steps measured";
+    return;
+  }
+  const double cv = spread_of(window).cv;
+  const std::string over = " over " + std::to_string(kEvenSteps) + " steps";
+  if (cv >= kEvenVariation) {
+    decision.reason = "Partial stays: step times vary by " + percent(cv) + over;
+    return;
+  }
+  if (const int replica = slow_sync_replica(input.replicas); replica >= 0) {
+    decision.reason = "Partial stays: the sync link of replica " + std::to_string(replica) +
+                      " is slower than half of the others";
+    return;
+  }
+  decision.reason = "step times vary by " + percent(cv) + over + ": Partial -> Exact";
+  if (!input.regroup.ready) {
+    decision.reason += ", waits for the cooldown of regroup";
+    return;
+  }
+  decision.policy = Policy{Mode::kExact, input.current.groups};
+}
+
+bool measured(const Input& input) {
+  if (!input.replicas.fresh || input.replicas.speeds.size() != input.shares.size()) return false;
+  int expected = 0;
+  for (const auto& [replica, speed] : input.replicas.speeds) {
+    if (replica != expected++) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+const char* name(Mode mode) {
+  return mode == Mode::kExact ? "Exact" : "Partial";
+}
+
+Policy first_policy(const Spec& spec, int replicas) {
+  const bool partial = spec.mode == Allowed::kPartial && replicas >= 2;
+  return {partial ? Mode::kPartial : Mode::kExact, settings_for(spec, replicas, kStaleness)};
+}
+
+Decided decide(const Input& input, const State& state) {
+  WEIR_CHECK(!input.shares.empty() && input.stages >= 1, "a job has a replica and a stage");
+  Decided result{.decision = {}, .state = state};
+  std::erase_if(result.state.quarantine,
+                [&](const auto& entry) { return entry.second <= input.step; });
+  Decision& decision = result.decision;
+  if (follow_spec(input, decision)) return result;
+  if (input.shares.size() < 2) {
+    decision.reason = "one replica";
+  } else if (input.adaptation == Adaptation::kOff) {
+    decision.reason = "adaptation.mode is Off";
+  } else if (!measured(input)) {
+    decision.reason = "step times of the replicas are unknown or stale";
+  } else if (!rebalance(input, result.state, decision) && input.spec.mode == Allowed::kAuto &&
+             input.regroup.enabled) {
+    if (input.current.mode == Mode::kExact) {
+      leave_exact(input, state, decision);
+    } else {
+      back_to_exact(input, decision);
+    }
+  }
+  if (decision.reason.empty()) decision.reason = "nothing to decide";
+  decision.propose_only =
+      (decision.shares || decision.policy) && input.adaptation != Adaptation::kAuto;
+  return result;
+}
+
+void rolled_back_shares(State& state, const std::vector<int>& shares, std::int64_t step) {
+  state.quarantine[shares] = step + kQuarantineSteps;
+}
+
+void rolled_back_partial(State& state, std::int64_t step) {
+  state.no_partial_before = step + kQuarantineSteps;
+}
+
+}  // namespace weir::group_policy

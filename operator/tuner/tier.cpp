@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/tuner/tier.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "operator/tuner/cost.h"
+
+namespace weir::tuner {
+namespace {
+
+constexpr int kWinsNeeded = 2;                  // operator.md 9.4
+constexpr double kSlower = 0.03;                // rolled back beyond it, operator.md 9.6
+constexpr std::int64_t kQuarantineSteps = 100;  // likewise
+constexpr double kMissedPart = 1.0 / 3;         // of the predicted gain
+constexpr std::chrono::seconds kMostCooldown{3600};
+
+template <class... Numbers>
+std::string text(const char* format, Numbers... numbers) {
+  char buffer[200];
+  std::snprintf(buffer, sizeof buffer, format, numbers...);
+  return buffer;
+}
+
+std::chrono::seconds cooldown_of(const TierSettings& settings, const TierState& state) {
+  if (settings.cooldown.count() == 0) return settings.cooldown;  // asked for: never wait
+  return std::max(settings.cooldown, state.cooldown);
+}
+
+// Why an offer that gains enough must wait; empty = it need not.
+std::string reason_to_wait(const Offer& offer, const Moment& moment, const TierSettings& settings,
+                           const TierState& state) {
+  if (state.wins_in_row < kWinsNeeded) return "seen once, needs a second evaluation";
+  const std::int64_t steps = moment.step - moment.last_change_step;
+  if (steps < settings.min_steps_between) {
+    return text("%ld steps since the last change, at least %d", static_cast<long>(steps),
+                settings.min_steps_between);
+  }
+  const std::chrono::seconds cooldown = cooldown_of(settings, state);
+  if (state.last_change && moment.now - *state.last_change < cooldown) {
+    const auto since =
+        std::chrono::duration_cast<std::chrono::seconds>(moment.now - *state.last_change);
+    return text("cooldown: %ld of %ld s", static_cast<long>(since.count()),
+                static_cast<long>(cooldown.count()));
+  }
+  // In the time of one cooldown it must save what it costs; one that is asked for has the setting's
+  // default.
+  const auto horizon = cooldown.count() > 0 ? cooldown : TierSettings{}.cooldown;
+  const double saved = static_cast<double>(horizon.count()) *
+                       (offer.current_seconds - offer.seconds) / offer.current_seconds;
+  if (saved < offer.cost_seconds) {
+    return text("its cost of %.1f s is not repaid: %.1f s in %ld s", offer.cost_seconds, saved,
+                static_cast<long>(horizon.count()));
+  }
+  if (cooldown.count() > 0 && moment.loss_seconds < offer.cost_seconds) {
+    return text("%.1f s lost since the last action, its cost is %.1f s", moment.loss_seconds,
+                offer.cost_seconds);
+  }
+  return {};
+}
+
+}  // namespace
+
+Weighed weigh(const Offer& offer, const Moment& moment, const TierSettings& settings,
+              const TierState& before) {
+  Weighed result{.act = false, .enough = false, .gain = 0, .reason = {}, .state = before};
+  TierState& state = result.state;
+  std::erase_if(state.quarantine, [&](const auto& entry) { return moment.step >= entry.second; });
+  if (offer.current_seconds <= 0 || offer.seconds <= 0) {
+    nothing_offered(state);
+    result.reason = "the time of a step is not known";
+    return result;
+  }
+  result.gain = 1 - offer.seconds / offer.current_seconds;
+  result.enough = result.gain >= settings.min_gain;
+  result.reason = text("%.3f s -> %.3f s predicted (%.1f %% less), ", offer.current_seconds,
+                       offer.seconds, 100 * result.gain);
+  if (!result.enough) {
+    nothing_offered(state);
+    result.reason += text("below the least gain of %.1f %%", 100 * settings.min_gain);
+    return result;
+  }
+  const auto out = state.quarantine.find(offer.text);
+  if (out != state.quarantine.end()) {
+    nothing_offered(state);
+    result.enough = false;
+    result.reason += "kept out: it was refused, or rolled back less than 100 steps ago";
+    return result;
+  }
+  if (state.wanted != offer.text) state.wins_in_row = 0;  // another one than last time
+  ++state.wins_in_row;
+  state.wanted = offer.text;
+  const std::string wait = reason_to_wait(offer, moment, settings, state);
+  if (!wait.empty()) {
+    result.reason += "waits: " + wait;
+    return result;
+  }
+  result.reason += text("costs %.1f s once", offer.cost_seconds);
+  result.act = true;
+  nothing_offered(state);
+  state.last_change = moment.now;
+  return result;
+}
+
+void nothing_offered(TierState& state) {
+  state.wins_in_row = 0;
+  state.wanted.clear();
+}
+
+TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t step,
+                 const TierSettings& settings, const TierState& state) {
+  TierJudged result{.verdict = Verdict::kKeep, .measured_gain = 0, .state = state};
+  if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return result;
+  result.measured_gain = 1 - outcome.after_seconds / outcome.before_seconds;
+  const std::chrono::seconds cooldown = std::max(settings.cooldown, state.cooldown);
+  const bool slower = outcome.after_seconds > outcome.before_seconds * (1 + kSlower);
+  if (slower && outcome.rates_unchanged) {
+    result.verdict = Verdict::kRollBack;
+    result.state.quarantine[offer] = step + kQuarantineSteps;
+  } else if (result.measured_gain < outcome.predicted_gain * kMissedPart) {
+    result.verdict = Verdict::kMissed;
+  }
+  result.state.cooldown = result.verdict == Verdict::kKeep
+                              ? std::max(settings.cooldown, cooldown / 2)
+                              : std::min(kMostCooldown, 2 * cooldown);
+  return result;
+}
+
+std::optional<double> predicted_step(const Input& input, const State& state) {
+  const LinkView view = view_links(input);
+  if (!view.unknown.empty()) return std::nullopt;
+  Coster coster(view, bins_of(view, effort_of(view, sizes_of(input).front()).bins));
+  const int size = input.current.micro_batch_size;
+  return kappa_of(state, size, size) * coster.mean_step(input.current, sizes_of(input).front());
+}
+
+}  // namespace weir::tuner

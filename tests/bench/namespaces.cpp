@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/bench/namespaces.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+
+namespace weir::bench {
+namespace {
+
+constexpr double kWireBytes = 1514.0 / 1448.0;  // a payload of 1448 bytes is a frame of 1514
+constexpr int kBurst = 3 * 1514;                // free time after a pause (measuring.md 3)
+
+bool sh(const std::string& command) {
+  return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
+}
+
+}  // namespace
+
+std::string Namespaces::name(int index) const {
+  return "weir-sched-" + std::to_string(slot_) + "-" + std::to_string(index);
+}
+std::string Namespaces::address(int index) const {
+  return "10.252." + std::to_string(slot_) + "." + std::to_string(index + 1);
+}
+std::string Namespaces::port(int index) const {
+  return "weirs" + std::to_string(slot_) + "n" + std::to_string(index);
+}
+std::string Namespaces::bridge() const {
+  return "weirsched" + std::to_string(slot_);
+}
+
+std::unique_ptr<Namespaces> Namespaces::make(int slot, int count) {
+  if (geteuid() != 0) {
+    std::fprintf(stderr, "links limited by HTB need root\n");
+    return nullptr;
+  }
+  std::unique_ptr<Namespaces> made(new Namespaces(slot, count));
+  if (made->set_up()) return made;
+  std::fprintf(stderr, "network namespaces cannot be set up: ip, tc, bridge, veth, HTB\n");
+  return nullptr;
+}
+
+Namespaces::~Namespaces() {
+  tear_down();
+}
+
+void Namespaces::tear_down() const {
+  for (int i = 0; i < count_; ++i) {
+    sh("ip link del " + port(i));  // at once; with its namespace it goes later
+    sh("ip netns del " + name(i));
+  }
+  sh("ip link del " + bridge());
+}
+
+bool Namespaces::set_up() const {
+  tear_down();
+  // An address on the bridge, to read the workers' metrics.
+  bool good = sh("ip link add " + bridge() + " type bridge && ip addr add " + address(252) +
+                 "/24 dev " + bridge() + " && ip link set " + bridge() + " up");
+  for (int i = 0; i < count_ && good; ++i) {
+    const std::string inside = "ip -n " + name(i) + " ";
+    good = sh("ip netns add " + name(i) + " && ip link add " + port(i) +
+              " type veth peer name eth0 netns " + name(i) + " && ip link set " + port(i) +
+              " master " + bridge() + " up && " + inside + "addr add " + address(i) +
+              "/24 dev eth0 && " + inside + "link set eth0 up && " + inside + "link set lo up && " +
+              // TCP hands over up to 64 kB at once, which would pass HTB in one piece, whatever
+              // ethtool says of offloads.
+              inside + "link set dev eth0 gso_max_segs 1");
+  }
+  return good;
+}
+
+std::vector<test::Host> Namespaces::hosts() const {
+  std::vector<test::Host> list;
+  for (int i = 0; i < count_; ++i) {
+    list.push_back({.prefix = {"ip", "netns", "exec", name(i)}, .address = address(i)});
+  }
+  return list;
+}
+
+bool Namespaces::limit(const std::vector<double>& seconds, double bytes) const {
+  bool good = true;
+  for (int from = 0; from < count_; ++from) {
+    const std::string tc = "ip netns exec " + name(from) + " tc ";
+    sh(tc + "qdisc del dev eth0 root");
+    good = good && sh(tc + "qdisc add dev eth0 root handle 1: htb default 99");
+    for (const int to : {from - 1, from + 1}) {
+      if (to < 0 || to >= count_) continue;
+      const double time = seconds[static_cast<std::size_t>(std::min(from, to))];
+      if (time <= 0) continue;
+      char numbers[128];
+      const auto bits = static_cast<long long>(8 * bytes * kWireBytes / time);
+      std::snprintf(numbers, sizeof numbers, "rate %lld ceil %lld burst %d cburst %d quantum 15000",
+                    bits, bits, kBurst, kBurst);
+      const std::string id = "1:" + std::to_string(to + 1);
+      good = good && sh(tc + "class add dev eth0 parent 1: classid " + id + " htb " + numbers) &&
+             sh(tc + "filter add dev eth0 parent 1: protocol ip u32 match ip dst " + address(to) +
+                "/32 flowid " + id);
+    }
+  }
+  return good;
+}
+
+}  // namespace weir::bench

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A network namespace per worker on one bridge; what a worker sends to a neighbour passes an HTB
+// class of its own, so that the kernel limits the links. Root only. tests/bench/run removes what a
+// killed program leaves behind.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::bench {
+
+class Namespaces {
+ public:
+  // slot: several sets at once have different ones. Null, and a line on standard error: not root,
+  // or the kernel or its tools cannot do it.
+  static std::unique_ptr<Namespaces> make(int slot, int count);
+  ~Namespaces();
+  Namespaces(const Namespaces&) = delete;
+  Namespaces& operator=(const Namespaces&) = delete;
+
+  std::vector<test::Host> hosts() const;
+  // Seconds that `bytes` of payload take over link i (between i and i+1), either way; 0 = as fast
+  // as it goes. False when the kernel refuses.
+  bool limit(const std::vector<double>& seconds, double bytes) const;
+
+ private:
+  Namespaces(int slot, int count) : slot_(slot), count_(count) {}
+  bool set_up() const;
+  void tear_down() const;
+  std::string name(int index) const;
+  std::string address(int index) const;
+  std::string port(int index) const;  // of the bridge
+  std::string bridge() const;
+
+  int slot_, count_;
+};
+
+}  // namespace weir::bench

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node's port gets slow for good, and no order of micro-batches hides it: layers move to other workers, or the worker to another node."""
+import datetime
+import time
+
+import jobs
+import lab
+from lab import check
+
+RATE = "5mbit"            # a boundary tensor of 123 kB takes 0.2 s; a stage of two layers 60 ms, of three 90 ms
+SHARE = 0.7               # of the step time before, at most
+COOLDOWN = 90             # seconds of tier regroup: ten slow steps are judged well before its double is over
+NODES = ("n1", "n2", "n3", "n4")
+LONG = {"test_observe_proposes_the_same_and_changes_nothing", "test_a_regroup_that_does_not_help_is_judged_and_not_repeated",
+        "test_replace_moves_the_worker_to_a_free_node_and_resumes"}
+CHECKPOINTS = lab.STATE / "checkpoints-regroup"
+
+
+def job(name, mode="Auto", **more):
+    """Four workers, the cut left to the planner; the order of micro-batches may change, too."""
+    adaptation = {"mode": mode, "evaluationIntervalSeconds": 5, "retune": {"cooldownSeconds": 10, "minGainPercent": 3},
+                  "regroup": {"cooldownSeconds": COOLDOWN, "minGainPercent": 10}, "metrics": {"windowSeconds": 10, "staleAfterSeconds": 15}}
+    adaptation.update(more.pop("adaptation", {}))
+    body = jobs.gpt_job(name, 100000, text=False, adaptation=adaptation, **more)
+    body["spec"]["parallelism"].pop("stages")
+    return body
+
+
+def start(namespace, thing):
+    name = thing["metadata"]["name"]
+    lab.apply(*jobs.config_maps(text=False), thing, namespace=namespace)
+    lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=150s", timeout=160)
+    lab.wait_until("link rates in Prometheus", lambda: lab.job(namespace, name)["status"].get("network", {}).get("worstLinks"), 60)
+    return name
+
+
+def step_seconds(namespace, name, window=10):
+    """Time of a step by the first stage's counter, over so many seconds."""
+    def step():
+        stages = lab.stage_pods(namespace, lab.job(namespace, name))
+        return max((value for series, _, value in lab.scrape(stages[0][1]) if series == "weir_step"), default=0)
+    first, begin = step(), time.monotonic()
+    time.sleep(window)
+    done = step() - first
+    check(done >= 1, f"no step in {window} s")
+    return (time.monotonic() - begin) / done
+
+
+def shape_a_middle_node(namespace, name):
+    node = lab.stage_pods(namespace, lab.job(namespace, name))[1][0]
+    lab.script("shape.sh", node, "rate", RATE)
+    return node
+
+
+def note_of(namespace, reason, name):
+    found = lab.events(namespace, reason, name)
+    return found[-1]["note"] if found else ""
+
+
+def regroups(namespace, name):
+    return [e for e in lab.events(namespace, "PlanCreated", name) if "(Regroup)" in e["note"]]
+
+
+def remove(namespace, name):
+    lab.clear_links(*NODES)
+    lab.kubectl("-n", namespace, "delete", "ppj", name, "--wait=false", ok=None)
+    lab.wait_until("its pods are gone", lambda: not lab.pods(namespace, f"weir.dev/job-name={name}"), 90)
+
+
+def test_a_slow_port_is_left_alone_and_layers_move(namespace):
+    name = start(namespace, job("auto"))
+    stages = len(lab.stage_pods(namespace, lab.job(namespace, name)))
+    uids = {p["metadata"]["uid"] for p in lab.pods(namespace)}
+    node = shape_a_middle_node(namespace, name)
+    time.sleep(5)
+    before = step_seconds(namespace, name)
+    note = lab.wait_until("event PlanRegrouped", lambda: note_of(namespace, "PlanRegrouped", name), 180,
+                          show=lambda: lab.show_condition(lab.job(namespace, name), "Degraded"))
+    check("moved " in note and " MB" in note and "pause " in note and "predicted +" in note, note)
+    document = lab.plan_document(namespace, lab.job(namespace, name))
+    check(document["state"] == "Move", f"state {document['state']}")
+    check({p["metadata"]["uid"] for p in lab.pods(namespace)} == uids, "a pod was made again")
+    after = step_seconds(namespace, name)
+    check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s ({stages} stages, {note})")
+    outcome = lab.wait_until("event PlanOutcome", lambda: [e["note"] for e in lab.events(namespace, "PlanOutcome", name) if "idle" in e["note"] or "map" in e["note"]
+                                                           or "cut" in e["note"]], 90)
+    tier = lab.job(namespace, name)["status"].get("adaptation", {}).get("regroup", {})
+    check(tier.get("lastChangeTime"), f"status.adaptation.regroup: {tier}")
+    remove(namespace, name)
+    return f"{node} shaped: {before:.2f} s -> {after:.2f} s; {note}; {outcome[-1]}"
+
+
+def test_observe_proposes_the_same_and_changes_nothing(namespace):
+    name = start(namespace, job("observe", mode="Observe"))
+    revision = lab.plan_of(lab.job(namespace, name))["revision"]
+    shape_a_middle_node(namespace, name)
+    note = lab.wait_until("event PlanProposed of the tier", lambda: [e["note"] for e in lab.events(namespace, "PlanProposed", name) if "moves " in e["note"]], 180)
+    time.sleep(20)
+    check(lab.plan_of(lab.job(namespace, name))["revision"] == revision, "the plan changed")
+    check(not lab.events(namespace, "PlanRegrouped", name), "it regrouped")
+    remove(namespace, name)
+    return note[-1]
+
+
+def test_a_regroup_that_does_not_help_is_judged_and_not_repeated(namespace):
+    """The slow port moves along: as soon as the new ranks train, one of theirs is slow."""
+    name = start(namespace, job("vain"))
+    shape_a_middle_node(namespace, name)
+    lab.wait_until("a plan with trigger Regroup", lambda: regroups(namespace, name), 180)
+    lab.wait_until("it is applied", lambda: lab.plan_of(lab.job(namespace, name)).get("appliedRevision") == lab.plan_of(lab.job(namespace, name))["revision"], 60)
+    lab.clear_links(*NODES)
+    shape_a_middle_node(namespace, name)
+    lab.wait_until("event PlanOutcome of the tier", lambda: [e for e in lab.events(namespace, "PlanOutcome", name) if "next not before" in e["note"]], 120)
+    seconds = lab.wait_until("a doubled cooldown", lambda: lab.job(namespace, name)["status"]["adaptation"]["regroup"].get("cooldownSeconds", 0) >= 2 * COOLDOWN, 30)
+    count = len(regroups(namespace, name)) + len(lab.events(namespace, "PlanRolledBack", name))
+    changed = datetime.datetime.fromisoformat(lab.job(namespace, name)["status"]["adaptation"]["regroup"]["lastChangeTime"])
+    over = changed.timestamp() + 2 * COOLDOWN
+    check(time.time() < over - 10, "the doubled cooldown is over before it was looked at")
+    time.sleep(max(0, over - 10 - time.time()))   # beyond the plain cooldown, within the doubled one
+    again = len(regroups(namespace, name)) + len(lab.events(namespace, "PlanRolledBack", name))
+    check(again == count, f"{again - count} more within the doubled cooldown")
+    remove(namespace, name)
+    return f"{note_of(namespace, 'PlanOutcome', name)}; cooldown doubled: {bool(seconds)}"
+
+
+def test_replace_moves_the_worker_to_a_free_node_and_resumes(namespace):
+    """Two workers on the two A100 nodes, one on one of the two L4 nodes: that one's port is shaped, the other node is free."""
+    lab.shared_claim(namespace, "ckpt-regroup", CHECKPOINTS)
+    checkpoint = {"path": "/ckpt/replace", "intervalSteps": 5, "graceSeconds": 30}
+    thing = job("replace", adaptation={"regroup": {"enabled": False}, "replace": {"enabled": True, "cooldownSeconds": 600, "minGainPercent": 30}},
+                checkpoint=checkpoint, workerGroups=[jobs.group("a100", 2), jobs.group("l4", 1)])
+    thing["spec"]["worker"]["volumes"].append({"name": "ckpt", "persistentVolumeClaim": {"claimName": "ckpt-regroup"}})
+    thing["spec"]["worker"]["volumeMounts"].append({"name": "ckpt", "mountPath": "/ckpt"})
+    name = start(namespace, thing)
+    bad = [node for node, _, pod in lab.stage_pods(namespace, lab.job(namespace, name)) if "-l4-" in pod]
+    check(bad, "the L4 worker has no stage")
+    lab.wait_until("a checkpoint", lambda: lab.job(namespace, name)["status"].get("progress", {}).get("lastCheckpointStep", -1) > 0, 120)
+    lab.script("shape.sh", bad[0], "rate", RATE)
+    note = lab.wait_until("event WorkerReplaced", lambda: note_of(namespace, "WorkerReplaced", name), 420,
+                          show=lambda: lab.show_condition(lab.job(namespace, name), "Degraded"))
+    avoided = lab.job(namespace, name)["status"].get("avoidedNodes", [])
+    check([a["node"] for a in avoided] == bad, f"avoidedNodes {avoided}")
+    lab.wait_until("the worker on the other node", lambda: [p for p in lab.pods(namespace, f"weir.dev/job-name={name}")
+                                                            if "-l4-" in p["metadata"]["name"] and p["spec"].get("nodeName") not in (None, *bad)], 120)
+    lab.wait_until("training again", lambda: lab.plan_of(lab.job(namespace, name)).get("trigger") == "Restart"
+                   and lab.condition(lab.job(namespace, name), "Ready")["reason"] == "Running", 180)
+    check(not lab.events(namespace, "ProgressLost", name), "it started again at step 0")
+    log = lab.kubectl("-n", namespace, "logs", lab.stage_pods(namespace, lab.job(namespace, name))[0][2]).stdout
+    check("checkpoint loaded" in log, "no checkpoint was loaded")
+    after = step_seconds(namespace, name)
+    remove(namespace, name)
+    return f"{note}; a step takes {after:.2f} s now"
+
+
+def cleanup(_):
+    lab.clear_links(*NODES)

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose port is slow, from the links of one pipeline; and what other links are worth then.
+#include "operator/controller/reconcile/ports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace weir::reconcile {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::Key;
+using testing::UnorderedElementsAre;
+
+constexpr double kUsual = 1e9;
+const Time kNow{std::chrono::hours(24 * 365 * 50)};
+
+// a - b - c - d, both ways; `slow` names those below their usual rate.
+std::vector<SeenLink> line(const std::vector<std::pair<std::string, std::string>>& slow,
+                           double share = 0.1) {
+  std::vector<SeenLink> seen;
+  const std::vector<std::string> nodes = {"a", "b", "c", "d"};
+  for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
+    for (const auto& [from, to] : {std::pair(nodes[i], nodes[i + 1]), {nodes[i + 1], nodes[i]}}) {
+      const bool is_slow = std::ranges::find(slow, std::pair(from, to)) != slow.end();
+      seen.push_back({from, to, is_slow ? share * kUsual : kUsual, kUsual, kNow});
+    }
+  }
+  return seen;
+}
+
+TEST(SlowPorts, AreNoneOnAFreeNetwork) {
+  EXPECT_THAT(slow_ports(line({})), IsEmpty());
+}
+
+TEST(SlowPorts, ANodeInTheMiddleExplainsAllItsLinksAndItsNeighboursNone) {
+  const auto ports = slow_ports(line({{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}));
+  ASSERT_THAT(ports, ElementsAre(Key("b")));
+  EXPECT_DOUBLE_EQ(ports.at("b").out, 0.1);
+  EXPECT_DOUBLE_EQ(ports.at("b").in, 0.1);
+}
+
+TEST(SlowPorts, ANodeAtTheEndIsNamedBecauseItsNeighbourSendsFastElsewhere) {
+  EXPECT_THAT(slow_ports(line({{"a", "b"}, {"b", "a"}})), ElementsAre(Key("a")));
+  EXPECT_THAT(slow_ports(line({{"c", "d"}, {"d", "c"}})), ElementsAre(Key("d")));
+}
+
+TEST(SlowPorts, OnlyTheSlowDirectionCounts) {
+  const auto ports = slow_ports(line({{"b", "a"}, {"b", "c"}}));
+  ASSERT_THAT(ports, ElementsAre(Key("b")));
+  EXPECT_DOUBLE_EQ(ports.at("b").out, 0.1);
+  EXPECT_DOUBLE_EQ(ports.at("b").in, 1);
+}
+
+TEST(SlowPorts, ASlowPathBetweenTwoFastPortsIsNobodysFault) {
+  EXPECT_THAT(slow_ports(line({{"b", "c"}, {"c", "b"}})), IsEmpty());
+}
+
+TEST(SlowPorts, TwoNodesThatExplainTheSameAreBothNamed) {
+  std::vector<SeenLink> pair = {{"a", "b", 1e8, kUsual, kNow}, {"b", "a", 1e8, kUsual, kNow}};
+  EXPECT_THAT(slow_ports(pair), UnorderedElementsAre(Key("a"), Key("b")));
+}
+
+TEST(InferredLinks, OfASlowNodeAreSlowAndOthersStay) {
+  planner::Cluster cluster;
+  cluster.links = {{.from_node = "a", .to_node = "c", .bytes_per_second = 8e8}};
+  add_inferred_links(line({{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}), {"a", "b", "c", "d"},
+                     cluster);
+  const auto rate = [&](const char* from, const char* to) {
+    return planner::link_between(cluster, from, to).bytes_per_second;
+  };
+  EXPECT_DOUBLE_EQ(rate("a", "b"), 0.1 * kUsual);  // measured
+  EXPECT_DOUBLE_EQ(rate("b", "d"), 0.1 * kUsual);  // follows
+  EXPECT_DOUBLE_EQ(rate("d", "b"), 0.1 * kUsual);
+  EXPECT_DOUBLE_EQ(rate("a", "c"), 8e8);  // the probe
+  EXPECT_DOUBLE_EQ(rate("a", "d"), cluster.default_bytes_per_second);
+}
+
+TEST(RememberedLinks, ANewerOneReplacesAnOlderAndAllAreForgottenAfterAnHour) {
+  std::vector<SeenLink> seen = line({{"a", "b"}});
+  const Time later = kNow + std::chrono::minutes(30);
+  remember_links(seen, {{"a", "b", 5e8, kUsual, later}}, later);
+  ASSERT_EQ(seen.size(), 6U);
+  EXPECT_DOUBLE_EQ(seen.back().rate, 5e8);
+  remember_links(seen, {}, kNow + std::chrono::minutes(61));
+  ASSERT_EQ(seen.size(), 1U);
+  EXPECT_EQ(seen.front().time, later);
+}
+
+}  // namespace
+}  // namespace weir::reconcile

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiers regroup and replace: a node's port gets slow for good, and no order of micro-batches hides
+// it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/world.h"
+#include "worker/base/random.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kFast = 4e8, kSlow = 6e5;  // bytes per second: 0.3 ms and 205 ms a micro-batch
+
+// Twelve equal layers: 30 ms of four samples each, 120 kB at each boundary, 100 kB of parameters.
+std::string twelve_layers() {
+  std::string nodes;
+  for (int i = 0; i < 12; ++i) {
+    nodes += std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
+             R"(","parameterBytes":100000,"outputBytesPerSample":30720,)" +
+             R"("times":{"A":[{"samples":4,"forward":0.01,"backward":0.02}]}})";
+  }
+  return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
+         nodes + "]}";
+}
+
+struct Job {
+  World world;
+  std::string slow_node;
+
+  explicit Job(const std::string& mode = "Auto") {
+    world.job.spec.stages.reset();
+    world.job.spec.profile.source = "ConfigMap";
+    world.profile = ProfileView{twelve_layers(), ""};
+    world.job.spec.adaptation.mode = mode;
+    world.job.spec.adaptation.regroup.cooldown_seconds = 600;
+    run();
+    measure();
+  }
+
+  // As World::run, with workers of this model.
+  void run() {
+    for (int i = 0; i < 4; ++i) {
+      world.settle();
+      world.kubelets_run();
+      world.settle();
+      world.workers_register();
+      world.members->body.model.layers = 12;
+      world.settle();
+      world.coordinator_applies();
+      world.settle();
+    }
+  }
+
+  // 16 scrapes of the links of the plan in force.
+  void measure() {
+    auto& estimates = world.estimates;
+    estimates.freshness = estimator::Freshness::kFresh;
+    estimates.last_sample = world.now;
+    estimates.links.clear();
+    estimates.rates = {};
+    for (int i = 0; i < 16; ++i) estimates.rates.times.push_back(world.now - (16 - i) * 1s);
+    std::map<int, std::string> nodes;
+    for (const auto& rank : world.plan()->ranks) nodes[rank.stage] = rank.node;
+    for (int b = 0; b + 1 < world.plan()->stage_count(); ++b) {
+      for (const auto direction :
+           {estimator::Direction::kForward, estimator::Direction::kBackward}) {
+        const bool forward = direction == estimator::Direction::kForward;
+        estimator::LinkEstimate link;
+        link.link = {0, b, direction};
+        link.from_node = nodes[forward ? b : b + 1];
+        link.to_node = nodes[forward ? b + 1 : b];
+        const bool slow = link.from_node == slow_node || link.to_node == slow_node;
+        link.now = slow ? kSlow : kFast;
+        link.baseline = kFast;
+        link.preempted = slow;
+        estimates.rates.rates[link.link].assign(16, link.now);
+        estimates.links.push_back(link);
+      }
+    }
+  }
+  // As measured, times 0.6 to 1.
+  void add_noise(Random& random) {
+    measure();
+    for (auto& link : world.estimates.links) {
+      link.now *= 0.6 + 0.4 * static_cast<double>(random.below(1000)) / 1000;
+      world.estimates.rates.rates[link.link].assign(16, link.now);
+    }
+  }
+  // What a step takes with the plan in force: its slowest stage or link, M times.
+  double step_seconds() const {
+    const schedule::Plan& plan = *world.plan();
+    double slowest = 0;
+    for (const auto& range : plan.stages) {
+      slowest = std::max(slowest, 0.03 * (range.last - range.first + 1));
+    }
+    for (const auto& link : world.estimates.links) {
+      slowest = std::max(slowest, 122880 / link.now);
+    }
+    return slowest * (plan.micro_batches.front() + plan.stage_count() - 1);
+  }
+  void shape(const std::string& node) {
+    slow_node = node;
+    measure();
+  }
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      const auto revision = world.job.status.plan.revision;
+      world.steps(1, step_seconds());
+      if (world.job.status.plan.revision == revision) continue;
+      world.coordinator_applies();
+      world.report->body.last_switch->moved_bytes = 60'000'000;
+      world.report->body.last_switch->pause_seconds = 3.25;
+      measure();
+      world.settle();
+    }
+  }
+  std::string node_of_stage(int stage) const {
+    for (const auto& rank : world.plan()->ranks) {
+      if (rank.stage == stage) return rank.node;
+    }
+    return "";
+  }
+  bool uses(const std::string& node) const {
+    return std::ranges::any_of(world.plan()->ranks,
+                               [&](const auto& rank) { return rank.node == node; });
+  }
+};
+
+TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
+  Job job;
+  ASSERT_EQ(job.world.plan()->stage_count(), 4);
+  job.train(20);
+  EXPECT_EQ(job.world.job.status.plan.revision, 1);
+  const double before_shaping = job.step_seconds();
+  const std::string victim = job.node_of_stage(1);
+  job.shape(victim);
+  const double before = job.step_seconds();
+  ASSERT_GT(before, 1.5 * before_shaping);
+  job.train(60);
+
+  const schedule::Plan& plan = *job.world.plan();
+  EXPECT_EQ(plan.trigger, schedule::Trigger::kRegroup);
+  EXPECT_EQ(plan.state, schedule::StateMove::kMove);
+  EXPECT_FALSE(job.uses(victim));
+  EXPECT_LE(job.step_seconds(), 0.7 * before);
+  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
+  EXPECT_THAT(job.world.last_note("PlanRegrouped"),
+              AllOf(HasSubstr("4->3 stages, node " + victim + " idle"), HasSubstr("moved 60 MB"),
+                    HasSubstr("pause 3.25 s"), HasSubstr("predicted +")));
+  EXPECT_THAT(job.world.last_note("PlanOutcome"), HasSubstr("measured +"));
+  EXPECT_TRUE(job.world.job.status.regroup_last_change.has_value());
+  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 600);
+}
+
+TEST(Regroup, ComesNotBackToTheNodeWhileNobodyHasSeenItsLinksFast) {
+  Job job;
+  job.train(20);
+  const std::string victim = job.node_of_stage(1);
+  job.shape(victim);
+  job.train(60);
+  ASSERT_FALSE(job.uses(victim));
+  job.train(300);
+  EXPECT_FALSE(job.uses(victim));
+  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
+}
+
+TEST(Regroup, ObserveProposesOnce) {
+  Job job("Observe");
+  job.train(20);
+  const std::string victim = job.node_of_stage(1);
+  job.shape(victim);
+  Random random(1);
+  for (int i = 0; i < 60; ++i) {  // retune proposes, too, and changes its mind with the rates
+    job.train(1);
+    job.add_noise(random);
+  }
+
+  EXPECT_EQ(job.world.job.status.plan.revision, 1);
+  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 0);
+  std::vector<std::string> proposed;
+  for (const auto& event : job.world.events) {
+    if (event.reason == "PlanProposed" && event.note.find("moves ") != event.note.npos) {
+      proposed.push_back(event.note);
+    }
+  }
+  EXPECT_THAT(proposed, ::testing::ElementsAre(HasSubstr("node " + victim + " idle, moves ")));
+}
+
+// Rates are never the same twice, and a busy network passes for a slow port now and then.
+TEST(Regroup, HappensOnNoisyLinksAndLeavesOnlyTheSlowNode) {
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Job job;
+    job.train(20);
+    const std::string victim = job.node_of_stage(1);
+    job.shape(victim);
+    int steps = 0;
+    for (; steps < 40 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++steps) {
+      job.add_noise(random);
+      job.train(1);
+    }
+    EXPECT_LE(steps, 20);
+    EXPECT_FALSE(job.uses(victim));
+    EXPECT_EQ(job.world.plan()->stage_count(), 3);
+  }
+}
+
+TEST(Regroup, DisabledChangesNoRankMap) {
+  Job job;
+  job.world.job.spec.adaptation.regroup.enabled = false;
+  job.train(20);
+  job.shape(job.node_of_stage(1));
+  job.train(60);
+  EXPECT_TRUE(std::ranges::none_of(job.world.plans, [](const auto& plan) {
+    return plan.trigger == schedule::Trigger::kRegroup;
+  }));
+}
+
+// The new ranks are no faster: the slow port moved along. Judged, taken back at most once, and not
+// tried again within the doubled cooldown.
+TEST(Regroup, ThatDoesNotHelpIsJudgedAndNotRepeatedWithinTheDoubledCooldown) {
+  Job job;
+  job.train(20);
+  job.shape(job.node_of_stage(1));
+  const double before = job.step_seconds();
+  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
+    job.train(1);
+  }
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  const auto regrouped = job.world.job.status.plan.revision;
+  for (int i = 0; i < 12; ++i) job.world.steps(1, 0.98 * before);  // hardly faster
+  EXPECT_THAT(job.world.last_note("PlanOutcome"), HasSubstr("measured +2.0 %"));
+  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 1200);
+  job.shape(job.node_of_stage(1));
+  const auto since = job.world.now;
+  while (job.world.now - since < 1100s) job.train(1);
+  for (const auto& plan : job.world.plans) {
+    if (plan.revision > regrouped) {
+      EXPECT_NE(plan.trigger, schedule::Trigger::kRegroup);
+    }
+  }
+}
+
+TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
+  Job job;
+  job.train(20);
+  job.shape(job.node_of_stage(1));
+  const double before = job.step_seconds();
+  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
+    job.train(1);
+  }
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  const auto stages = job.world.plan()->parent;
+  for (int i = 0; i < 12 && job.world.event_count("PlanRolledBack") == 0; ++i) {
+    job.world.steps(1, 1.2 * before);
+  }
+  ASSERT_EQ(job.world.event_count("PlanRolledBack"), 1);
+  EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kMove);
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+  EXPECT_GT(job.world.plan()->revision, stages);
+  const auto back = job.world.job.status.plan.revision;
+  job.world.coordinator_applies();
+  job.measure();
+  job.train(40);
+  for (const auto& plan : job.world.plans) {
+    if (plan.revision > back) {
+      EXPECT_NE(plan.trigger, schedule::Trigger::kRegroup);
+    }
+  }
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
+}
+
+TEST(Regroup, ARefusedOneIsNotAskedForAgain) {
+  Job job;
+  job.train(20);
+  job.shape(job.node_of_stage(1));
+  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
+    job.world.steps(1, job.step_seconds());
+    if (job.world.plan()->trigger == schedule::Trigger::kRegroup) break;  // before it is applied
+    job.world.coordinator_applies();
+    job.measure();
+  }
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  const auto refused = job.world.plan()->revision;
+  job.world.report->body.last_switch = protocol::LastSwitch{
+      refused, protocol::Outcome::kRefused, job.world.report->body.step, 0, "no memory"};
+  job.world.settle();
+  for (int i = 0; i < 100; ++i) {
+    job.world.steps(1, 3.9);
+    const auto* plan = job.world.plan();
+    ASSERT_TRUE(plan->revision == refused || plan->trigger != schedule::Trigger::kRegroup);
+  }
+}
+
+// ---- replace ----
+
+Job with_replace(bool free_node) {
+  Job job;
+  job.world.job.spec.adaptation.regroup.enabled = false;
+  job.world.job.spec.adaptation.replace.enabled = true;
+  for (const auto& rank : job.world.plan()->ranks) {
+    api::Node node;
+    node.meta.name = rank.node;
+    job.world.nodes.push_back(node);
+  }
+  if (free_node) {
+    api::Node node;
+    node.meta.name = "spare";
+    job.world.nodes.push_back(node);
+  }
+  job.train(20);
+  job.world.report->body.last_checkpoint_step = job.world.report->body.step;
+  return job;
+}
+
+TEST(Replace, MakesTheWorkerAgainElsewhereAndAvoidsTheNode) {
+  Job job = with_replace(true);
+  const std::string victim = job.node_of_stage(1);
+  const int restarts = job.world.job.status.restart_budget_used;
+  job.shape(victim);
+  for (int i = 0; i < 120 && job.world.event_count("WorkerReplaced") == 0; ++i) {
+    job.world.report->body.last_checkpoint_step = job.world.report->body.step;
+    job.train(1);
+  }
+  ASSERT_EQ(job.world.event_count("WorkerReplaced"), 1);
+  EXPECT_THAT(job.world.last_note("WorkerReplaced"),
+              AllOf(HasSubstr("leaves node " + victim), HasSubstr("predicted +")));
+  ASSERT_EQ(job.world.job.status.avoided_nodes.size(), 1U);
+  EXPECT_EQ(job.world.job.status.avoided_nodes.front().node, victim);
+  EXPECT_EQ(job.world.job.status.restart_budget_used, restarts);
+
+  job.world.settle();
+  ASSERT_EQ(job.world.last_created.size(), 1U);
+  EXPECT_THAT(job.world.last_created.front().avoided_nodes, ::testing::ElementsAre(victim));
+  EXPECT_EQ(job.world.pods_created, 5);
+  job.run();
+  EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
+  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kCheckpoint);
+  EXPECT_EQ(job.world.pods_created, 5);
+
+  job.shape("");
+  job.train(20);
+  EXPECT_THAT(job.world.last_note("PlanOutcome"),
+              AllOf(HasSubstr("leave node " + victim), HasSubstr("measured +")));
+  EXPECT_EQ(job.world.event_count("WorkerReplaced"), 1);
+}
+
+TEST(Replace, NeedsAFreeNode) {
+  Job job = with_replace(false);
+  job.shape(job.node_of_stage(1));
+  job.train(120);
+  EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
+}
+
+TEST(Replace, WaitsWhileARegroupGainsEnough) {
+  Job job = with_replace(true);
+  job.world.job.spec.adaptation.regroup.enabled = true;
+  job.shape(job.node_of_stage(1));
+  job.train(60);
+  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
+  EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
+}
+
+TEST(Replace, ObserveProposes) {
+  Job job = with_replace(true);
+  job.world.job.spec.adaptation.mode = "Observe";
+  job.shape(job.node_of_stage(1));
+  for (int i = 0; i < 120; ++i) {
+    job.world.report->body.last_checkpoint_step = job.world.report->body.step;
+    job.train(1);
+  }
+  EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
+  EXPECT_EQ(job.world.pods_created, 4);
+  EXPECT_TRUE(std::ranges::any_of(job.world.events, [](const auto& event) {
+    return event.reason == "PlanProposed" && event.note.find("leaves node") != event.note.npos;
+  }));
+}
+
+// ---- whatever ports do ----
+
+TEST(Regroup, ActsAtMostOnceInACooldownWhateverPortsDo) {
+  for (std::uint64_t seed = 1; seed <= 12; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    Job job(seed % 4 == 0 ? "Observe" : "Auto");
+    std::vector<Time> times;
+    for (int turn = 0; turn < 12; ++turn) {
+      const auto pick = static_cast<int>(random.below(5));
+      job.shape(pick == 4 ? "" : "n" + std::to_string(pick + 1));
+      for (std::uint64_t i = 0; i < 5 + random.below(20); ++i) {
+        const auto revision = job.world.job.status.plan.revision;
+        job.train(1);
+        const auto* plan = job.world.plan();
+        ASSERT_NE(plan, nullptr);
+        if (plan->revision == static_cast<std::uint32_t>(revision)) continue;
+        if (plan->trigger == schedule::Trigger::kRegroup) times.push_back(job.world.now);
+        int next = 0;  // legal: every layer once, in order
+        for (const auto& range : plan->stages) {
+          ASSERT_EQ(range.first, next);
+          next = range.last + 1;
+        }
+        ASSERT_EQ(next, 12);
+        ASSERT_EQ(plan->ranks.size(), plan->stages.size());
+      }
+    }
+    if (seed % 4 == 0) {
+      EXPECT_EQ(job.world.job.status.plan.revision, 1);
+    }
+    const int back = job.world.event_count("PlanRolledBack");
+    for (std::size_t i = 1; i < times.size() && back == 0; ++i) {
+      EXPECT_GE(times[i] - times[i - 1], 600s);
+    }
+    EXPECT_EQ(job.world.pods_deleted, 0);
+  }
+}
+
+}  // namespace
+}  // namespace weir::reconcile::test

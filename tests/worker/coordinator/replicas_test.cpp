@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plan changes of a job with two replicas of two stages: workers 0, 1 and 2, 3.
+#include <gtest/gtest.h>
+
+#include "tests/worker/coordinator/switch_world.h"
+
+namespace weir::coordinator::test {
+namespace {
+
+using schedule::Trigger;
+using Ranks = std::vector<int>;
+
+schedule::Plan replicated(std::uint32_t revision, Trigger trigger, std::vector<int> shares) {
+  schedule::Plan result = plan(revision, trigger, 2);
+  result.micro_batches = std::move(shares);
+  result.ranks.clear();
+  for (int i = 0; i < 2 * result.replica_count(); ++i) {
+    result.ranks.push_back({.pod = "pod-" + std::to_string(i), .replica = i / 2, .stage = i % 2});
+  }
+  return result;
+}
+
+struct Job : World {
+  Job() : World(4) {
+    offer(replicated(1, Trigger::kInitial, {4, 4}));
+    all_ready(1, 0, 4);
+    all_loaded(1, 4);
+    for (std::int64_t step = 1; step <= 5; ++step) all_finish_step(1, step, 4);
+    forget();
+  }
+};
+
+TEST(PlanSwitchOfReplicas, CommitsNewSharesToEachFirstStageTwoStepsAhead) {
+  Job job;
+  job.offer(replicated(2, Trigger::kRetune, {6, 2}));
+  EXPECT_EQ(job.receivers<protocol::Prepare>(), (Ranks{0, 1, 2, 3}));
+  job.all_ready(2, 0, 4);
+
+  EXPECT_EQ(job.receivers<protocol::Commit>(), (Ranks{0, 2}));
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 7);
+
+  job.all_finish_step(1, 6, 4);
+  job.all_finish_step(1, 7, 4);
+  EXPECT_TRUE(job.finished.empty());
+  job.all_finish_step(2, 8, 4);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_EQ(job.finished[0].outcome, protocol::Outcome::kApplied);
+  EXPECT_EQ(job.finished[0].step, 7);
+  EXPECT_EQ(job.finished[0].pause_seconds, 0);
+}
+
+TEST(PlanSwitchOfReplicas, TakesAnotherNumberOfReplicasForANewGeneration) {
+  Job job;
+  schedule::Plan fewer = replicated(2, Trigger::kResize, {8});
+  fewer.state = schedule::StateMove::kCheckpoint;
+  job.switcher.set_checkpoint(4);
+  job.offer(fewer);
+  job.all_ready(2, 0, 2);
+
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.checkpoint_step, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 7);
+  EXPECT_EQ(job.receivers<protocol::Commit>(), (Ranks{0, 1, 2, 3}))
+      << "two learn that they are idle";
+}
+
+TEST(PlanSwitchOfReplicas, TellsAllReplicasOfALossInOne) {
+  Job job;
+  job.say(3, protocol::PeerLost{
+                 .replica = 1, .stage = 1, .revision = 1, .reason = "replica 0: closed"});
+
+  EXPECT_EQ(job.receivers<protocol::PeerLost>(), (Ranks{0, 1, 2}));
+  EXPECT_TRUE(job.switcher.broken());
+}
+
+// A sum that some have got and others not: the ranks stand at different steps.
+TEST(PlanSwitchOfReplicas, LoadsTheCheckpointWhenReplicasStandAtDifferentSteps) {
+  Job job;
+  job.switcher.set_checkpoint(3);
+  job.finish_step(0, 1, 6);
+  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
+
+  const auto again = job.last<protocol::Prepare>();
+  EXPECT_EQ(again.incarnation, 1);
+  EXPECT_EQ(again.plan.state, schedule::StateMove::kCheckpoint);
+  EXPECT_EQ(again.plan.checkpoint_step, 3);
+  EXPECT_EQ(again.plan.micro_batches, (std::vector<int>{4, 4}));
+}
+
+}  // namespace
+}  // namespace weir::coordinator::test

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// A new cut or rank map in the middle of training: layers move between live ranks, no bit of the
+// loss changes, who breaks off leaves nobody waiting.
+#include "worker/engine/state_move.h"
+
+#include <future>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/group.h"
+
+namespace weir::engine::test {
+namespace {
+
+using schedule::Dispatch;
+using schedule::Family;
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int kMicroBatches = 4;
+constexpr std::int64_t kSteps = 30, kSwitchAt = 12;
+
+// Stage s runs on rank ranks[s], with layers up to and including ends[s].
+schedule::Plan plan_on(Group& group, std::uint32_t revision, const std::vector<int>& ranks,
+                       const std::vector<int>& ends) {
+  const auto stages = static_cast<int>(ranks.size());
+  auto plan =
+      plan_of(stages, group.layers(), kMicroBatches, Family::kOneFOneB, 1, Dispatch::kStrict);
+  plan.revision = revision;
+  plan.trigger = revision == 1 ? schedule::Trigger::kInitial : schedule::Trigger::kRegroup;
+  int first = 0;
+  for (int s = 0; s < stages; ++s) {
+    const auto at = static_cast<std::size_t>(s);
+    plan.stages[at] = {first, ends[at]};
+    first = ends[at] + 1;
+    plan.ranks.push_back({.pod = "w" + std::to_string(ranks[at]),
+                          .ip = "127.0.0.1",
+                          .stage = s,
+                          .data_port = group.data_port(ranks[at])});
+  }
+  return plan;
+}
+
+schedule::Plan moving(schedule::Plan next, const schedule::Plan& current) {
+  next.state = schedule::StateMove::kMove;
+  for (const schedule::RankPlace& rank : current.ranks) {
+    next.holders.push_back({.pod = rank.pod,
+                            .ip = rank.ip,
+                            .data_port = rank.data_port,
+                            .stage = rank.stage,
+                            .layers = current.stages[static_cast<std::size_t>(rank.stage)]});
+  }
+  return next;
+}
+
+// The coordinator's part: all ranks of the group answer, then GO. The first reason against it.
+std::string enter(Group& group, int workers, const schedule::Plan& plan, std::int64_t at_step) {
+  const auto ask = [&](auto verb) {
+    std::vector<std::future<std::string>> answers;
+    for (int i = 0; i < workers; ++i) {
+      auto promise = std::make_shared<std::promise<std::string>>();
+      answers.push_back(promise->get_future());
+      verb(group.engine(i).switch_point(),
+           [promise](const std::string& reason) { promise->set_value(reason); });
+    }
+    std::string first;
+    for (auto& answer : answers) {
+      const bool came = answer.wait_for(kPatience) == std::future_status::ready;
+      const std::string reason = came ? answer.get() : "no answer";
+      if (first.empty()) first = reason;
+    }
+    return first;
+  };
+  std::string reason =
+      ask([&](SwitchPoint& point, Answer answer) { point.prepare(plan, 0, std::move(answer)); });
+  if (reason.empty()) {
+    reason = ask([&](SwitchPoint& point, Answer answer) {
+      point.commit(plan.revision, at_step, std::move(answer));
+    });
+  }
+  if (!reason.empty()) return reason;
+  for (int i = 0; i < workers; ++i) group.engine(i).switch_point().go(plan.revision);
+  return "";
+}
+
+struct Cut {
+  std::vector<int> ranks, ends;
+};
+
+// From one cut to another in the middle; what the ranks have moved.
+std::vector<std::int64_t> expect_equal_losses(int workers, const Cut& before, const Cut& after) {
+  Group group("mlp", workers, kSteps);
+  const auto first = plan_on(group, 1, before.ranks, before.ends);
+  EXPECT_EQ(enter(group, workers, first, 0), "");
+  const auto second = moving(plan_on(group, 2, after.ranks, after.ends), first);
+  EXPECT_EQ(enter(group, workers, second, kSwitchAt), "");
+  // An idle rank ends when the others have; the coordinator says so.
+  std::vector<bool> trains(static_cast<std::size_t>(workers));
+  for (const int rank : after.ranks) trains[static_cast<std::size_t>(rank)] = true;
+  EXPECT_TRUE(group.reaches(after.ranks.back(), kSteps));
+  for (int i = 0; i < workers; ++i) {
+    if (!trains[static_cast<std::size_t>(i)]) group.engine(i).switch_point().finished();
+  }
+  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+
+  std::vector<double> losses = losses_of(group.records(before.ranks.back()));
+  losses.resize(static_cast<std::size_t>(kSwitchAt));
+  for (const StepRecord& record : group.records(after.ranks.back())) {
+    if (record.step >= kSwitchAt) losses.push_back(record.loss);
+  }
+  EXPECT_EQ(losses, reference_losses("mlp", kMicroBatches, kSteps));
+  std::vector<std::int64_t> moved;
+  for (int i = 0; i < workers; ++i) moved.push_back(group.moved_bytes(i));
+  return moved;
+}
+
+TEST(StateMove, ToAnotherCutKeepsEveryBitOfTheLoss) {
+  const auto moved =
+      expect_equal_losses(3, {{0, 1, 2}, {1, 4, 7}}, {{0, 1, 2}, {3, 5, 7}});  // mlp: 8 layers
+  EXPECT_GT(moved[0], 0);  // layers 2, 3 from the second
+  EXPECT_GT(moved[1], 0);  // layer 5 from the third
+  EXPECT_EQ(moved[2], 0);  // a part of what it had
+}
+
+TEST(StateMove, SwapsRanks) {
+  const auto moved = expect_equal_losses(3, {{0, 1, 2}, {1, 4, 7}}, {{2, 0, 1}, {1, 4, 7}});
+  for (const auto bytes : moved) EXPECT_GT(bytes, 0);
+}
+
+TEST(StateMove, ToMoreStagesTakesInAnIdleRank) {
+  const auto moved = expect_equal_losses(3, {{0, 1}, {3, 7}}, {{0, 1, 2}, {2, 5, 7}});
+  EXPECT_EQ(moved[0], 0);
+  EXPECT_GT(moved[1], 0);
+  EXPECT_GT(moved[2], 0);
+}
+
+TEST(StateMove, ToFewerStagesLeavesARankIdle) {
+  const auto moved = expect_equal_losses(3, {{0, 1, 2}, {2, 5, 7}}, {{0, 2}, {3, 7}});
+  EXPECT_GT(moved[0], 0);
+  EXPECT_EQ(moved[1], 0);
+  EXPECT_GT(moved[2], 0);
+}
+
+TEST(StateMove, OfTheSameCutMovesNothing) {
+  EXPECT_THAT(expect_equal_losses(2, {{0, 1}, {3, 7}}, {{0, 1}, {3, 7}}), Each(0));
+}
+
+TEST(StateMove, EndsWithAReasonWhenAHolderStandsAtAnotherStep) {
+  Group group("mlp", 2, 200000);
+  const auto first = plan_on(group, 1, {0, 1}, {3, 7});
+  ASSERT_EQ(enter(group, 2, first, 0), "");
+  ASSERT_TRUE(group.reaches(0, 5));
+  // Its step has begun: the boundary is past.
+  EXPECT_THAT(enter(group, 2, moving(plan_on(group, 2, {0, 1}, {4, 7}), first), 1),
+              HasSubstr("COMMIT for step 1 came in step"));
+  for (int i = 0; i < 2; ++i) group.engine(i).leave({});
+  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+}
+
+// The holder never comes to the boundary, and is given up: the one that waits for it ends its wait.
+TEST(StateMove, EndsWhenThePlanIsAborted) {
+  Group group("mlp", 2, 200000);
+  const auto first = plan_on(group, 1, {0}, {7});
+  ASSERT_EQ(enter(group, 2, first, 0), "");
+  const auto second = moving(plan_on(group, 2, {0, 1}, {4, 7}), first);
+  auto prepared = std::make_shared<std::promise<std::string>>();
+  auto entered = std::make_shared<std::promise<std::string>>();
+  SwitchPoint& joiner = group.engine(1).switch_point();
+  joiner.prepare(second, 0, [prepared](const std::string& why) { prepared->set_value(why); });
+  ASSERT_EQ(prepared->get_future().get(), "");
+  auto answer = entered->get_future();
+  joiner.commit(2, kSwitchAt, [entered](const std::string& why) { entered->set_value(why); });
+  EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+  joiner.abort(2);
+  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+  EXPECT_THAT(answer.get(), HasSubstr("stopped while state moved"));
+  for (int i = 0; i < 2; ++i) group.engine(i).leave({});
+  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+}
+
+// ---- who takes what from whom ----
+
+schedule::LayerHolder holder(const std::string& pod, int first, int last, int replica = 0) {
+  return {.pod = pod, .ip = "10.0.0.1", .replica = replica, .layers = {first, last}};
+}
+
+schedule::Plan target(const std::string& pod, int replica, int first, int last) {
+  schedule::Plan plan;
+  plan.stages = {{first, last}};
+  plan.ranks = {{.pod = pod, .replica = replica, .stage = 0}};
+  return plan;
+}
+
+TEST(PartsOfMove, KeepWhatIsThereAndFetchTheRestInPieces) {
+  auto plan = target("b", 0, 1, 8);
+  plan.holders = {holder("a", 0, 2), holder("b", 3, 4), holder("c", 5, 9)};
+  const auto parts = parts_of_move(plan, {.pod = "b"});
+  ASSERT_TRUE(parts);
+  EXPECT_THAT(parts->kept, ElementsAre(schedule::LayerRange{3, 4}));
+  EXPECT_THAT(parts->fetched, ElementsAre(MovePart{0, {1, 2}}, MovePart{2, {5, 8}}));
+}
+
+TEST(PartsOfMove, SpreadReplicasOverTheHolders) {
+  for (const int replica : {0, 1, 2}) {
+    auto plan = target("new", replica, 0, 3);
+    plan.holders = {holder("a", 0, 3, 0), holder("b", 0, 3, 1)};
+    const auto parts = parts_of_move(plan, {.pod = "new"});
+    ASSERT_TRUE(parts);
+    EXPECT_THAT(parts->fetched,
+                ElementsAre(MovePart{static_cast<std::size_t>(replica % 2), {0, 3}}));
+  }
+}
+
+TEST(PartsOfMove, NameALayerThatNobodyHolds) {
+  auto plan = target("b", 0, 0, 3);
+  plan.holders = {holder("a", 0, 1), holder("c", 3, 3)};
+  const auto parts = parts_of_move(plan, {.pod = "b"});
+  ASSERT_FALSE(parts);
+  EXPECT_EQ(parts.error().message, "state: Move, but layer 2 is held by nobody");
+}
+
+}  // namespace
+}  // namespace weir::engine::test

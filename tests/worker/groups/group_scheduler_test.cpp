@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/groups/group_scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/groups/world.h"
+
+namespace weir::groups {
+namespace {
+
+using std::chrono::milliseconds;
+using namespace std::chrono_literals;
+using testing::DoubleEq;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+Config config(int replicas, int most = 4) {
+  Config config;
+  config.shares.assign(static_cast<std::size_t>(replicas), 8);
+  config.stages = 2;
+  config.settings.group_size_max = most;
+  return config;
+}
+
+Arrival arrival(int replica, std::int64_t step) {
+  return {.replica = replica,
+          .step = step,
+          .progress = static_cast<double>(step),
+          .step_seconds = 1,
+          .sync_bytes_per_second = 1e9};
+}
+
+// All replicas arrive with step 1 and begin step 2 at 1 s: their times are known from here on.
+GroupScheduler running(const Config& config) {
+  GroupScheduler scheduler(config, 1);
+  const int replicas = static_cast<int>(config.shares.size());
+  for (int p = 0; p < replicas; ++p) {
+    for (const Grant& grant : scheduler.arrived(arrival(p, 1), 1s)) {
+      for (const int member : grant.members) scheduler.began(member, 1s);
+    }
+  }
+  return scheduler;
+}
+
+TEST(GroupScheduler, AllReadyGoAtOnce) {
+  GroupScheduler scheduler(config(3), 1);
+  EXPECT_THAT(scheduler.arrived(arrival(0, 1), 1s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 1), 1s), IsEmpty());
+  const auto grants = scheduler.arrived(arrival(2, 1), 1s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
+  EXPECT_THAT(grants[0].steps, ElementsAre(1, 1, 1));
+  EXPECT_THAT(grants[0].weights,
+              ElementsAre(DoubleEq(1 / 3.0), DoubleEq(1 / 3.0), DoubleEq(1 / 3.0)));
+  EXPECT_EQ(grants[0].round, 1U);
+  EXPECT_EQ(scheduler.timer(), std::nullopt);
+}
+
+TEST(GroupScheduler, WaitsForOneWhoIsExpectedInsideTheGraceWindow) {
+  auto scheduler = running(config(3));
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2010ms), IsEmpty());
+  EXPECT_EQ(scheduler.timer(), Time(2150ms));  // 15 % of the median after the first
+  const auto grants = scheduler.arrived(arrival(2, 2), 2100ms);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
+}
+
+TEST(GroupScheduler, LeavesTheLateBehindWhenTheWindowEnds) {
+  auto scheduler = running(config(3));
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), IsEmpty());
+  const auto grants = scheduler.tick(*scheduler.timer());
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+}
+
+TEST(GroupScheduler, DoesNotWaitForOneWhoIsExpectedLater) {
+  auto scheduler = running(config(3));
+  scheduler.began(2, 1900ms);                                    // due at 2.9 s
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());  // alone: twice the window
+  EXPECT_EQ(scheduler.timer(), Time(2300ms));
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), SizeIs(1));
+}
+
+TEST(GroupScheduler, WeightsAndProgressFollowTheShares) {
+  Config shares = config(2);
+  shares.shares = {12, 4};
+  GroupScheduler scheduler(shares, 1);
+  Arrival first = arrival(0, 1), second = arrival(1, 1);
+  first.progress = 1.5;
+  second.progress = 0.5;
+  EXPECT_THAT(scheduler.arrived(first, 1s), IsEmpty());
+  const auto grants = scheduler.arrived(second, 1s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].weights, ElementsAre(DoubleEq(0.75), DoubleEq(0.25)));
+  EXPECT_DOUBLE_EQ(grants[0].progress, 0.75 * 1.5 + 0.25 * 0.5);
+}
+
+TEST(GroupScheduler, RepeatedArrivalGetsTheSameGrantAgain) {
+  auto scheduler = running(config(2));
+  EXPECT_THAT(scheduler.arrived(arrival(0, 1), 1100ms), IsEmpty());
+  const auto again = scheduler.granted(0, 1);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->round, 1U);
+  EXPECT_EQ(scheduler.granted(0, 2), std::nullopt);
+  // Arriving twice before a grant counts once.
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), SizeIs(1));
+}
+
+TEST(GroupScheduler, DealsComponentsLikeCards) {
+  auto scheduler = running(config(4, 2));  // {0,2} and {1,3}
+  ASSERT_THAT(scheduler.granted(0, 1)->members, ElementsAre(0, 2));
+  for (int p = 0; p < 3; ++p) EXPECT_THAT(scheduler.arrived(arrival(p, 2), 2s), IsEmpty());
+  const auto grants = scheduler.arrived(arrival(3, 2), 2s);
+  ASSERT_THAT(grants, SizeIs(2));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));  // not those who just had an average
+  EXPECT_THAT(grants[1].members, ElementsAre(2, 3));
+}
+
+TEST(GroupScheduler, RingFollowsTheTopology) {
+  Config placed = config(4);
+  placed.places = {1, 0, 1, 0};
+  auto scheduler = running(placed);
+  EXPECT_THAT(scheduler.granted(0, 1)->members, ElementsAre(1, 3, 0, 2));
+  EXPECT_EQ(key_of(scheduler.granted(0, 1)->members), "0-1-2-3");
+}
+
+// Replica 1 is behind by more than tau and somewhere in its step: 0 is held until it arrives.
+TEST(GroupScheduler, HoldsAFrontRunner) {
+  auto scheduler = running(config(2));
+  scheduler.began(1, 2s);
+  Arrival ahead = arrival(0, 2);
+  ahead.progress = 1 + 6.5;  // tau = 6
+  EXPECT_THAT(scheduler.arrived(ahead, 10s), IsEmpty());
+  EXPECT_EQ(scheduler.timer(), std::nullopt);
+  const auto grants = scheduler.arrived(arrival(1, 2), 20s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+  EXPECT_DOUBLE_EQ(grants[0].progress, 4.75);
+}
+
+TEST(GroupScheduler, AfterBStepsEverybodyIsConnected) {
+  Config window = config(3);
+  window.settings.connect_every = 4;
+  window.settings.max_staleness = 100;
+  auto scheduler = running(window);
+  // 0 and 1 go on without 2, whose step takes long.
+  for (std::int64_t step = 2; step <= 4; ++step) {
+    const Time now = std::chrono::seconds(10 * step);
+    EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty());
+    const auto grants = scheduler.arrived(arrival(1, step), now);
+    const auto late = grants.empty() ? scheduler.tick(now + 1s) : grants;
+    ASSERT_THAT(late, SizeIs(1)) << step;
+    for (const int p : {0, 1}) scheduler.began(p, now + 1s);
+  }
+  EXPECT_THAT(scheduler.arrived(arrival(0, 5), 50s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 5), 50s), IsEmpty());
+  EXPECT_THAT(scheduler.tick(1000s), IsEmpty());
+  const auto grants = scheduler.arrived(arrival(2, 2), 1001s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_TRUE(grants[0].connects);
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
+}
+
+TEST(GroupScheduler, ASlowLinkAveragesOnlyEveryFifthStep) {
+  auto scheduler = running(config(2));
+  Arrival slow = arrival(0, 2);
+  slow.sync_bytes_per_second = 1e8;
+  for (slow.step = 2; slow.step <= 5; ++slow.step) {
+    slow.progress = static_cast<double>(slow.step);
+    const auto grants = scheduler.arrived(slow, std::chrono::seconds(slow.step));
+    ASSERT_THAT(grants, SizeIs(1));
+    EXPECT_THAT(grants[0].members, ElementsAre(0));
+    scheduler.began(0, std::chrono::seconds(slow.step));
+  }
+  EXPECT_THAT(scheduler.arrived(slow, 6s), IsEmpty());  // its last average was 5 steps ago
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 6s), SizeIs(1));
+}
+
+TEST(GroupScheduler, FailedMembersAreGroupedAgainWithoutTheMissing) {
+  auto scheduler = running(config(3));
+  for (int p = 0; p < 3; ++p) static_cast<void>(scheduler.arrived(arrival(p, 2), 2s));
+  const auto round = scheduler.granted(0, 2)->round;
+  EXPECT_THAT(scheduler.failed(arrival(0, 2), round, 2, 12s), IsEmpty());
+  EXPECT_FALSE(scheduler.living(2));
+  // Told twice is told once.
+  EXPECT_THAT(scheduler.failed(arrival(0, 2), round, 2, 12s), IsEmpty());
+  const auto grants = scheduler.failed(arrival(1, 2), round, 2, 12s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+  EXPECT_GT(grants[0].round, round);
+}
+
+TEST(GroupScheduler, AMissingMemberThatGoesOnIsAlive) {
+  auto scheduler = running(config(2));
+  for (int p = 0; p < 2; ++p) static_cast<void>(scheduler.arrived(arrival(p, 2), 2s));
+  const auto round = scheduler.granted(0, 2)->round;
+  EXPECT_THAT(scheduler.arrived(arrival(1, 3), 3s), SizeIs(1));  // finished that round
+  scheduler.began(1, 11s);
+  EXPECT_THAT(scheduler.failed(arrival(0, 2), round, 1, 12s), IsEmpty());
+  EXPECT_TRUE(scheduler.living(1));
+  const auto grants = scheduler.arrived(arrival(1, 4), 12s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+}
+
+TEST(GroupScheduler, DeathLetsTheOthersGo) {
+  auto scheduler = running(config(3));
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), IsEmpty());
+  const auto grants = scheduler.died(2, 2010ms);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+}
+
+TEST(GroupScheduler, TheLastOneLivingGoesOnAlone) {
+  auto scheduler = running(config(2));
+  EXPECT_THAT(scheduler.died(1, 1500ms), IsEmpty());
+  for (std::int64_t step = 2; step < 40; ++step) {
+    const auto grants = scheduler.arrived(arrival(0, step), std::chrono::seconds(step));
+    ASSERT_THAT(grants, SizeIs(1));
+    EXPECT_THAT(grants[0].members, ElementsAre(0));
+  }
+}
+
+TEST(GroupScheduler, APlanChangeIsNotTakenForSlowness) {
+  auto scheduler = running(config(3));
+  scheduler.reconfigure(config(3), 2);  // steps take twice as long from now on
+  for (const int p : {0, 1}) {
+    Arrival slower = arrival(p, 2);
+    slower.step_seconds = 2;
+    EXPECT_THAT(scheduler.arrived(slower, 3s), IsEmpty());
+  }
+  EXPECT_EQ(scheduler.timer(), Time(3300ms));
+}
+
+// G1 to G7 and liveness, whatever happens.
+TEST(GroupSchedulerWorld, KeepsItsInvariants) {
+  for (std::uint64_t seed = 1; seed <= 150; ++seed) {
+    Random random(seed);
+    WorldOptions options;
+    options.replicas = 2 + static_cast<int>(random.below(8));
+    options.settings.group_size_max = 2 + static_cast<int>(random.below(4));
+    options.settings.connect_every = 2 + static_cast<int>(random.below(12));
+    options.settings.max_staleness = 1 + static_cast<double>(random.below(8));
+    options.settings.grace_window_percent = static_cast<int>(random.below(40));
+    options.uneven_shares = random.uniform() < 0.5;
+    options.slow_link = random.uniform() < 0.3;
+    options.deaths = random.uniform() < 0.5 ? static_cast<int>(random.below(5)) : 0;
+    options.restarts = random.uniform() < 0.3 ? 1 + static_cast<int>(random.below(2)) : 0;
+    World world(options, seed);
+    world.run(80);
+    EXPECT_THAT(world.broken(), IsEmpty()) << "seed " << seed;
+    if (HasFailure()) return;
+  }
+}
+
+// Disagreement halves in a window; where the windows of connection and of measurement lie badly to
+// each other, in two.
+TEST(GroupSchedulerWorld, DisagreementShrinks) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    WorldOptions options;
+    options.replicas = 8;
+    options.settings.group_size_max = 4;
+    World world(options, seed);
+    world.run(150);
+    double logs = 0;
+    for (const double factor : world.contractions()) logs += std::log(factor);
+    EXPECT_LE(std::exp(logs / static_cast<double>(world.contractions().size())), 0.3) << seed;
+    EXPECT_LE(*std::ranges::max_element(world.contractions()), 0.7) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace weir::groups

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over real sockets: sums in one order, ragged sizes, members ahead of others, and what
+// happens when one is missing.
+#include "worker/transport/tcp/replica_group.h"
+
+#include <future>
+#include <memory>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/transport/tcp/rig.h"
+
+namespace weir::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using test::soon;
+using testing::HasSubstr;
+
+struct Replicas {
+  std::vector<std::unique_ptr<TcpTransport>> transports;
+  std::vector<std::unique_ptr<Collective>> members;
+
+  explicit Replicas(int count) {
+    for (int r = 0; r < count; ++r) transports.push_back(test::make_transport());
+    std::vector<std::future<Result<std::unique_ptr<Collective>>>> connecting;
+    for (int r = 0; r < count; ++r) {
+      connecting.push_back(std::async(
+          std::launch::async, [this, r] { return at(r).connect_group(group(r), soon(), {}); }));
+    }
+    for (auto& one : connecting) {
+      auto made = one.get();
+      EXPECT_TRUE(made) << (made ? "" : made.error().message);
+      members.push_back(made ? *std::move(made) : nullptr);
+    }
+  }
+  TcpTransport& at(int replica) { return *transports[static_cast<std::size_t>(replica)]; }
+  Collective& operator[](int replica) { return *members[static_cast<std::size_t>(replica)]; }
+  GroupGeneration group(int replica) {
+    GroupGeneration result{.job_uid = "job-1",
+                           .job_key = "a key of this job",
+                           .revision = 1,
+                           .replica = replica,
+                           .stage = 3};
+    for (int r = 0; r < static_cast<int>(transports.size()); ++r) {
+      if (r == replica) continue;
+      result.others.push_back({.replica = r, .ip = "127.0.0.1", .data_port = at(r).data_port()});
+    }
+    return result;
+  }
+};
+
+std::vector<int> all(int count) {
+  std::vector<int> members;
+  for (int r = 0; r < count; ++r) members.push_back(r);
+  return members;
+}
+
+// One replica's part of an all-reduce of doubles.
+struct Part {
+  std::vector<double> in;
+  std::vector<float> out;
+
+  Part(std::size_t count, int replica) : in(count), out(count, -1) {
+    for (std::size_t i = 0; i < count; ++i) {
+      in[i] = static_cast<double>(i) * 0.25 + 1000.0 * replica;
+    }
+  }
+  AllReduce operation(std::uint64_t step, std::vector<int> members) {
+    return {.tag = {.step = step},
+            .members = std::move(members),
+            .count = in.size(),
+            .in = std::as_bytes(std::span(in)),
+            .out = std::as_writable_bytes(std::span(out)),
+            .combine = sum_doubles_to_floats()};
+  }
+  static std::vector<float> sum(const std::vector<Part*>& parts) {
+    std::vector<float> result;
+    for (std::size_t i = 0; i < parts[0]->in.size(); ++i) {
+      double total = 0;
+      for (const Part* part : parts) total += part->in[i];
+      result.push_back(static_cast<float>(total));
+    }
+    return result;
+  }
+};
+
+void expect_done(Collective& member) {
+  const Result<bool> done = member.wait(soon(), {});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_TRUE(*done);
+}
+
+TEST(ReplicaGroup, SumsTheSameBitsAtAllMembersForAnySize) {
+  for (const int count : {2, 3, 4}) {
+    Replicas replicas(count);
+    std::uint64_t step = 0;
+    for (const std::size_t size : {0UL, 1UL, 3UL, 7UL, 1024UL, 100'003UL, 700'001UL}) {
+      std::vector<std::unique_ptr<Part>> parts;
+      std::vector<Part*> in_order;
+      for (int r = 0; r < count; ++r) {
+        parts.push_back(std::make_unique<Part>(size, r));
+        in_order.push_back(parts.back().get());
+        replicas[r].all_reduce(parts.back()->operation(step, all(count)));
+      }
+      ++step;
+      const std::vector<float> expected = size == 0 ? std::vector<float>() : Part::sum(in_order);
+      for (int r = 0; r < count; ++r) {
+        expect_done(replicas[r]);
+        EXPECT_EQ(in_order[static_cast<std::size_t>(r)]->out, expected) << count << " " << size;
+      }
+    }
+    EXPECT_EQ(replicas[0].counters().operations, 7);
+    EXPECT_GT(replicas[0].counters().bytes_sent, 0);
+  }
+}
+
+TEST(ReplicaGroup, LetsAMemberRunAheadByAnyNumberOfOperations) {
+  constexpr int kOperations = 50;
+  Replicas replicas(3);
+  std::vector<std::vector<std::unique_ptr<Part>>> parts(3);
+  for (const int replica : {2, 0, 1}) {  // each posts all of its own before the next one begins
+    for (int i = 0; i < kOperations; ++i) {
+      auto& mine = parts[static_cast<std::size_t>(replica)];
+      mine.push_back(std::make_unique<Part>(i == 7 ? 0 : 5000, replica));
+      replicas[replica].all_reduce(mine.back()->operation(static_cast<std::uint64_t>(i), all(3)));
+    }
+  }
+  for (int r = 0; r < 3; ++r) expect_done(replicas[r]);
+  for (std::size_t i = 0; i < kOperations; ++i) {
+    const auto expected = Part::sum({parts[0][i].get(), parts[1][i].get(), parts[2][i].get()});
+    for (const auto& mine : parts) EXPECT_EQ(mine[i]->out, expected);
+  }
+}
+
+TEST(ReplicaGroup, GivesEverybodyTheBlocksOfAllInTheirOrder) {
+  Replicas replicas(3);
+  std::vector<std::shared_ptr<std::vector<std::vector<std::byte>>>> blocks;
+  for (int r = 0; r < 3; ++r) {
+    blocks.push_back(std::make_shared<std::vector<std::vector<std::byte>>>());
+    replicas[r].all_gather(
+        {.tag = {.step = 1},
+         .members = all(3),
+         .own = std::vector<std::byte>(static_cast<std::size_t>(2 * r), static_cast<std::byte>(r)),
+         .sizes = {0, 2, 4},
+         .blocks = blocks.back()});
+  }
+  for (int r = 0; r < 3; ++r) {
+    expect_done(replicas[r]);
+    ASSERT_EQ(blocks[static_cast<std::size_t>(r)]->size(), 3U);
+    EXPECT_THAT((*blocks[static_cast<std::size_t>(r)])[2],
+                testing::AllOf(testing::SizeIs(4), testing::Each(std::byte{2})));
+  }
+}
+
+// What groups of each step need: disjoint ones at the same time, one member alone, a weighted mean.
+TEST(ReplicaGroup, AveragesInAnyGroupsOfItsReplicas) {
+  Replicas replicas(4);
+  std::vector<std::vector<float>> values = {{1, 2}, {3, 6}, {5, 7}, {11, 13}};
+  std::vector<std::vector<float>> means(4, std::vector<float>(2));
+  const auto average = [&](int replica, std::uint64_t round, std::vector<int> members,
+                           std::vector<double> weights) {
+    const auto r = static_cast<std::size_t>(replica);
+    replicas[replica].all_reduce({.tag = {.step = round},
+                                  .members = std::move(members),
+                                  .count = 2,
+                                  .in = std::as_bytes(std::span(values[r])),
+                                  .out = std::as_writable_bytes(std::span(means[r])),
+                                  .combine = mean_of_floats(std::move(weights))});
+  };
+  average(0, 1, {0, 2}, {0.25, 0.75});
+  average(2, 1, {0, 2}, {0.25, 0.75});
+  average(1, 2, {1}, {1});
+  average(3, 3, {3}, {1});
+  for (int r = 0; r < 4; ++r) expect_done(replicas[r]);
+  EXPECT_EQ(means[0], (std::vector<float>{4, 5.75F}));
+  EXPECT_EQ(means[2], means[0]);
+  EXPECT_EQ(means[1], values[1]);
+  EXPECT_EQ(means[3], values[3]);
+
+  average(1, 4, {1, 2}, {0.5, 0.5});
+  average(2, 4, {1, 2}, {0.5, 0.5});
+  expect_done(replicas[1]);
+  expect_done(replicas[2]);
+  EXPECT_EQ(means[1], (std::vector<float>{4, 6.5F}));
+}
+
+TEST(ReplicaGroup, SaysNotYetWhileAMemberIsMissingAtTheDeadline) {
+  Replicas replicas(2);
+  Part first(10, 0), second(10, 1);
+  replicas[0].all_reduce(first.operation(1, all(2)));
+  const Result<bool> done = replicas[0].wait(soon(1ms), {});
+  ASSERT_TRUE(done) << done.error().message;
+  EXPECT_FALSE(*done);
+
+  replicas[1].all_reduce(second.operation(1, all(2)));
+  expect_done(replicas[0]);
+  expect_done(replicas[1]);
+  EXPECT_EQ(first.out, second.out);
+}
+
+TEST(ReplicaGroup, EndsAtAllMembersWhenOneAborts) {
+  Replicas replicas(3);
+  std::vector<std::unique_ptr<Part>> parts;
+  for (const int r : {0, 1}) {
+    parts.push_back(std::make_unique<Part>(100'000, r));
+    replicas[r].all_reduce(parts.back()->operation(1, all(3)));
+  }
+  std::thread other([&] { replicas[2].abort("the test says so"); });
+  for (int r = 0; r < 3; ++r) {
+    const Result<bool> done = replicas[r].wait(soon(), {});
+    ASSERT_FALSE(done) << r;
+    EXPECT_EQ(done.error().code, Code::kUnavailable);
+  }
+  other.join();
+  EXPECT_THAT(replicas[2].wait(soon(), {}).error().message, HasSubstr("the test says so"));
+}
+
+TEST(ReplicaGroup, FailsWhenAMemberIsGoneAndOnlyThen) {
+  Replicas replicas(3);
+  std::vector<std::unique_ptr<Part>> parts;
+  for (int r = 0; r < 3; ++r) {
+    parts.push_back(std::make_unique<Part>(1000, r));
+    replicas[r].all_reduce(parts.back()->operation(1, all(3)));
+  }
+  expect_done(replicas[2]);
+  replicas.members[2].reset();  // it has all it wants
+  expect_done(replicas[0]);
+  expect_done(replicas[1]);
+
+  Part zero(10, 0), one(10, 1);  // those who stay may go on among themselves
+  replicas[0].all_reduce(zero.operation(2, {0, 1}));
+  replicas[1].all_reduce(one.operation(2, {0, 1}));
+  expect_done(replicas[0]);
+  expect_done(replicas[1]);
+
+  Part again(10, 0);
+  replicas[0].all_reduce(again.operation(3, all(3)));
+  const Result<bool> done = replicas[0].wait(soon(), {});
+  ASSERT_FALSE(done);
+  EXPECT_THAT(done.error().message, HasSubstr("replica 2"));
+}
+
+TEST(ReplicaGroup, RefusesMembersThatMeanAnotherStepOrSize) {
+  for (const bool other_size : {false, true}) {
+    Replicas replicas(2);
+    Part first(10, 0), second(other_size ? 12 : 10, 1);
+    replicas[0].all_reduce(first.operation(1, all(2)));
+    replicas[1].all_reduce(second.operation(other_size ? 1 : 2, all(2)));
+    int conflicts = 0;
+    for (int r = 0; r < 2; ++r) {
+      const Result<bool> done = replicas[r].wait(soon(), {});
+      ASSERT_FALSE(done);
+      conflicts += done.error().code == Code::kConflict ? 1 : 0;
+    }
+    EXPECT_GE(conflicts, 1);  // the other one may see the end of the connection first
+  }
+}
+
+TEST(ReplicaGroup, NamesTheReplicaThatDoesNotCome) {
+  const auto alone = test::make_transport();
+  const auto silent = test::make_transport();
+  GroupGeneration group{.job_uid = "job-1", .job_key = "key", .revision = 1, .replica = 0};
+  group.others = {{.replica = 1, .ip = "127.0.0.1", .data_port = silent->data_port()}};
+  const auto made = alone->connect_group(group, soon(50ms), {});
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Code::kTimeout);
+  EXPECT_THAT(made.error().message, HasSubstr("replica 1"));
+}
+
+// Neighbours and replicas of one generation meet one after the other, whoever comes first.
+TEST(ReplicaGroup, IsMetAfterTheNeighboursOfTheSameGeneration) {
+  std::vector<std::unique_ptr<TcpTransport>> ranks;  // stage s of replica r: r 2 + s
+  for (int i = 0; i < 4; ++i) ranks.push_back(test::make_transport());
+  std::vector<std::future<bool>> connecting;
+  for (int i = 0; i < 4; ++i) {
+    connecting.push_back(std::async(std::launch::async, [&, i] {
+      const int replica = i / 2, stage = i % 2;
+      const auto port = [&](int r, int s) {
+        return ranks[static_cast<std::size_t>(2 * r + s)]->data_port();
+      };
+      Generation pipeline = test::generation(stage, {port(replica, 0), port(replica, 1)});
+      pipeline.replica = replica;
+      TcpTransport& own = *ranks[static_cast<std::size_t>(i)];
+      auto links = own.connect(pipeline, soon(), {});
+      EXPECT_TRUE(links) << links.error().message;
+      GroupGeneration group{.job_uid = pipeline.job_uid,
+                            .job_key = pipeline.job_key,
+                            .revision = pipeline.revision,
+                            .replica = replica,
+                            .stage = stage};
+      group.others = {
+          {.replica = 1 - replica, .ip = "127.0.0.1", .data_port = port(1 - replica, stage)}};
+      auto made = own.connect_group(group, soon(), {});
+      EXPECT_TRUE(made) << made.error().message;
+      if (!made) return false;
+      Part part(100, replica);
+      (*made)->all_reduce(part.operation(1, {0, 1}));
+      const auto done = (*made)->wait(soon(), {});
+      return done && *done && part.out[4] == 1002;
+    }));
+  }
+  for (auto& one : connecting) EXPECT_TRUE(one.get());
+}
+
+}  // namespace
+}  // namespace weir::transport

@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/groups/group_scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "worker/base/check.h"
+#include "worker/base/units.h"
+#include "worker/groups/staleness.h"
+
+namespace weir::groups {
+namespace {
+
+// scheduling.md 7.3 and 7.2.
+constexpr double kSlowLink = 0.5;    // of the median bandwidth
+constexpr double kForgetting = 0.5;  // EWMA of T_p
+constexpr int kLeastAlone = 2;       // own steps of a replica with a slow link: max(2, B/2)
+
+// The upper median: with two replicas the faster link is the usual one.
+double upper_median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+GroupScheduler::GroupScheduler(Config config, std::uint64_t seed, std::uint64_t last_round)
+    : config_(std::move(config)),
+      replicas_(config_.shares.size()),
+      graph_(static_cast<int>(config_.shares.size())),
+      estimate_(static_cast<int>(config_.shares.size()), seed),
+      round_(last_round) {
+  WEIR_CHECK(!replicas_.empty() && config_.stages >= 1, "a job has replicas and stages");
+  WEIR_CHECK(config_.places.empty() || config_.places.size() == replicas_.size(),
+             "a place for each replica");
+}
+
+void GroupScheduler::reconfigure(Config config, double time_ratio) {
+  WEIR_CHECK(config.shares.size() == replicas_.size() && time_ratio > 0, "the same replicas");
+  config_ = std::move(config);
+  for (Replica& replica : replicas_) replica.seconds *= time_ratio;
+}
+
+std::vector<Grant> GroupScheduler::arrived(const Arrival& arrival, Time now) {
+  const Replica& known = at(arrival.replica);
+  if (living(arrival.replica) && known.seen && arrival.step <= known.steps) return {};
+  take(arrival, now);
+  return decide(now);
+}
+
+std::vector<Grant> GroupScheduler::failed(const Arrival& member, std::uint64_t round, int missing,
+                                          Time now) {
+  Replica& known = at(member.replica);
+  if (known.grant && known.grant->round != round) return {};       // told before
+  if (!known.grant && ready_.contains(member.replica)) return {};  // likewise
+  // The others of that round will give up too, any moment now.
+  for (int q = 0; q < count(); ++q) {
+    if (living(q) && at(q).grant && at(q).grant->round == round) {
+      at(q).started = now - from_seconds(at(q).seconds * time_factor(q));
+    }
+  }
+  known.grant.reset();
+  take(member, now);
+  // Who has another grant by now, or none because it gave up too, is alive.
+  if (missing >= 0 && missing < count() && living(missing) && at(missing).grant &&
+      at(missing).grant->round == round && missing != member.replica) {
+    return died(missing, now);
+  }
+  return decide(now);
+}
+
+std::vector<Grant> GroupScheduler::died(int replica, Time now) {
+  graph_.remove(replica);
+  estimate_.set_living(replica, false);
+  ready_.erase(replica);
+  at(replica) = {};
+  // When the fastest is gone the window counts from those who are left.
+  if (window_begin_) window_begin_ = std::min(*window_begin_, most_steps());
+  if (estimate_begin_) estimate_begin_ = std::min(*estimate_begin_, most_steps());
+  return decide(now);
+}
+
+void GroupScheduler::joined(int replica, double progress) {
+  at(replica) = {.progress = progress};
+  clocks_known_ = true;
+  ready_.erase(replica);
+  graph_.add(replica);
+  estimate_.set_living(replica, true);
+}
+
+void GroupScheduler::began(int replica, Time now) {
+  if (living(replica) && !ready_.contains(replica)) at(replica).started = now;
+}
+
+std::vector<Grant> GroupScheduler::tick(Time now) {
+  return decide(now);
+}
+
+std::optional<Grant> GroupScheduler::granted(int replica, std::int64_t step) const {
+  const Replica& known = at(replica);
+  if (!known.seen || known.steps != step) return std::nullopt;
+  return known.grant;
+}
+
+void GroupScheduler::take(const Arrival& arrival, Time now) {
+  const int p = arrival.replica;
+  if (!living(p)) joined(p, arrival.progress);
+  if (!std::exchange(clocks_known_, true)) {
+    // The first of all: the others began where it began.
+    for (Replica& other : replicas_) other.progress = arrival.progress - share_ratio(p);
+  }
+  Replica& replica = at(p);
+  if (!replica.seen) {
+    // Of a first arrival nobody knows when it averaged last: both windows begin with it.
+    replica.seen = true;
+    replica.last_mix = arrival.step - 1;
+    window_begin_ = std::max(window_begin_.value_or(arrival.step - 1), arrival.step - 1);
+    if (!estimate_begin_) estimate_begin_ = window_begin_;
+  }
+  replica.steps = arrival.step;
+  replica.progress = arrival.progress;
+  replica.started.reset();
+  replica.grant.reset();
+  if (arrival.step_seconds > 0) {
+    const double seconds = arrival.step_seconds / time_factor(p);
+    replica.seconds =
+        replica.seconds > 0 ? replica.seconds + kForgetting * (seconds - replica.seconds) : seconds;
+  }
+  if (arrival.sync_bytes_per_second > 0) {
+    replica.sync_bytes_per_second = arrival.sync_bytes_per_second;
+  }
+  round_ = std::max(round_, arrival.last_round);
+  ready_.try_emplace(p, now);
+}
+
+std::vector<Grant> GroupScheduler::decide(Time now) {
+  std::vector<Grant> grants;
+  timer_.reset();
+  grant_slow_links(grants);
+  Ready ready = ready_;
+  const bool connect = connecting();
+  if (connect) {
+    if (hold_for_connection()) return grants;
+  } else {
+    drop_stale(ready);
+    if (ready.empty() || wait_for_company(ready, now)) return grants;
+  }
+  commit(split(ready, connect), connect, grants);
+  return grants;
+}
+
+// Gate 0: a ring is as fast as its slowest link, so who has one averages only every B/2 steps.
+void GroupScheduler::grant_slow_links(std::vector<Grant>& grants) {
+  std::vector<double> rates;
+  for (int p = 0; p < count(); ++p) {
+    if (living(p) && at(p).sync_bytes_per_second > 0) rates.push_back(at(p).sync_bytes_per_second);
+  }
+  const double usual = upper_median(std::move(rates));
+  const std::int64_t alone = std::max(kLeastAlone, config_.settings.connect_every / 2);
+  const Ready arrivals = ready_;
+  for (const auto& [p, arrival] : arrivals) {
+    const Replica& replica = at(p);
+    const double rate = replica.sync_bytes_per_second;
+    if (rate <= 0 || rate >= kSlowLink * usual || replica.steps - replica.last_mix >= alone) {
+      continue;
+    }
+    commit({{p}}, false, grants);
+  }
+}
+
+// Gate 1: the window is over and there still are replicas that have nothing to do with each other.
+bool GroupScheduler::connecting() const {
+  return window_begin_ && most_steps() - *window_begin_ >= config_.settings.connect_every &&
+         !graph_.connected();
+}
+
+bool GroupScheduler::hold_for_connection() const {
+  std::set<int> present;
+  for (const auto& [p, arrival] : ready_) present.insert(graph_.component(p));
+  return static_cast<int>(present.size()) < graph_.components();
+}
+
+// Gate 2: front-runners are held, not mixed.
+void GroupScheduler::drop_stale(Ready& ready) const {
+  const double slowest = slowest_elsewhere(ready_);
+  std::erase_if(ready, [&](const auto& entry) {
+    return at(entry.first).progress - slowest > config_.settings.max_staleness;
+  });
+}
+
+// Gate 3: true, and the timer is set, while it is worth waiting for others to arrive.
+bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
+  if (static_cast<int>(ready.size()) == living_count()) return false;
+  Time first = Time::max();
+  for (const auto& [p, arrival] : ready) first = std::min(first, arrival);
+  const bool few = static_cast<int>(ready.size()) < config_.settings.group_size_min;
+  const double median = median_seconds();
+  const double window = (few ? 2 : 1) * config_.settings.grace_window_percent / 100.0 * median;
+  const Time limit = first + from_seconds(window);
+  if (now >= limit) return false;
+
+  std::optional<Time> next;  // the earliest arrival to be expected
+  for (int q = 0; q < count(); ++q) {
+    const Replica& replica = at(q);
+    if (!living(q) || ready_.contains(q) || (replica.seen && !replica.started)) continue;
+    Time due = now;  // nothing is known of its first step
+    if (replica.started) {
+      const double seconds = replica.seconds > 0 ? replica.seconds : median;
+      due = std::max(now, *replica.started + from_seconds(seconds * time_factor(q)));
+    }
+    next = std::min(next.value_or(due), due);
+  }
+  if (!next || (!few && *next > limit)) return false;
+  timer_ = limit;
+  return true;
+}
+
+// Gate 4: dealt like cards, so that each group mixes components that have nothing in common yet.
+std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, bool connect) const {
+  std::vector<int> sorted;
+  for (const auto& [p, arrival] : ready) sorted.push_back(p);
+  std::ranges::sort(sorted, {},
+                    [&](int p) { return std::make_pair(graph_.component(p), ready.at(p)); });
+  const std::size_t most = static_cast<std::size_t>(std::max(1, config_.settings.group_size_max));
+  const std::size_t groups = connect ? 1 : (sorted.size() + most - 1) / most;
+  std::vector<std::vector<int>> result(groups);
+  for (std::size_t i = 0; i < sorted.size(); ++i) result[i % groups].push_back(sorted[i]);
+  return result;
+}
+
+// Gate 5. A group that would come out too far ahead of the slowest is not formed yet: after an
+// average with a faster replica a slow one's clock may still be behind (G6).
+void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, bool connect,
+                            std::vector<Grant>& grants) {
+  std::vector<Grant> wanted;
+  std::vector<double> progress, others;
+  std::set<int> together;
+  for (const auto& group : groups) {
+    wanted.push_back(make_grant(group, connect));
+    progress.push_back(wanted.back().progress);
+    together.insert(group.begin(), group.end());
+  }
+  for (int p = 0; p < count(); ++p) {
+    if (living(p) && !together.contains(p)) others.push_back(at(p).progress);
+  }
+  const auto free = may_go_on(progress, others, config_.settings.max_staleness);
+  for (std::size_t g = 0; g < wanted.size(); ++g) {
+    if (!free[g]) continue;
+    wanted[g].round = ++round_;
+    apply(wanted[g]);
+    grants.push_back(std::move(wanted[g]));
+  }
+  if (graph_.connected()) {
+    graph_.reset();
+    window_begin_ = most_steps();
+  }
+  count_window();
+}
+
+Grant GroupScheduler::make_grant(std::vector<int> members, bool connect) const {
+  std::ranges::sort(members, {}, [&](int p) {
+    return std::make_pair(config_.places.empty() ? 0 : config_.places[static_cast<std::size_t>(p)],
+                          p);
+  });
+  Grant grant{.members = std::move(members), .connects = connect};
+  double shares = 0;
+  for (const int p : grant.members) shares += config_.shares[static_cast<std::size_t>(p)];
+  std::vector<double> progress;
+  for (const int p : grant.members) {
+    grant.weights.push_back(config_.shares[static_cast<std::size_t>(p)] / shares);
+    grant.steps.push_back(at(p).steps);
+    progress.push_back(at(p).progress);
+  }
+  grant.progress = mixed_progress(progress, grant.weights);
+  return grant;
+}
+
+void GroupScheduler::apply(const Grant& grant) {
+  estimate_.mix(grant.members, grant.weights);
+  for (const int p : grant.members) {
+    WEIR_CHECK(ready_.erase(p) == 1, "only who arrived is granted, and once");
+    Replica& replica = at(p);
+    replica.progress = grant.progress;
+    if (grant.members.size() > 1) replica.last_mix = replica.steps;
+    replica.grant = grant;
+    graph_.merge(grant.members.front(), p);
+  }
+}
+
+void GroupScheduler::count_window() {
+  if (!estimate_begin_ || most_steps() - *estimate_begin_ < config_.settings.connect_every) return;
+  contracted_ = estimate_.end_window();
+  estimate_begin_ = most_steps();
+}
+
+int GroupScheduler::living_count() const {
+  int living_ones = 0;
+  for (int p = 0; p < count(); ++p) living_ones += living(p) ? 1 : 0;
+  return living_ones;
+}
+
+std::int64_t GroupScheduler::most_steps() const {
+  std::int64_t most = 0;
+  for (int p = 0; p < count(); ++p) {
+    if (living(p)) most = std::max(most, at(p).steps);
+  }
+  return most;
+}
+
+double GroupScheduler::mean_share() const {
+  return std::accumulate(config_.shares.begin(), config_.shares.end(), 0.0) /
+         static_cast<double>(config_.shares.size());
+}
+
+double GroupScheduler::share_ratio(int replica) const {
+  return config_.shares[static_cast<std::size_t>(replica)] / mean_share();
+}
+
+double GroupScheduler::time_factor(int replica) const {
+  const int fill = config_.stages - 1;
+  return (config_.shares[static_cast<std::size_t>(replica)] + fill) / (mean_share() + fill);
+}
+
+double GroupScheduler::median_seconds() const {
+  std::vector<double> known;
+  for (int p = 0; p < count(); ++p) {
+    if (living(p) && at(p).seconds > 0) known.push_back(at(p).seconds);
+  }
+  return upper_median(std::move(known));
+}
+
+double GroupScheduler::slowest_elsewhere(const Ready& ready) const {
+  double slowest = std::numeric_limits<double>::infinity();
+  for (int p = 0; p < count(); ++p) {
+    if (living(p) && !ready.contains(p)) {
+      slowest = std::min(slowest, at(p).progress);
+    }
+  }
+  return slowest;
+}
+
+std::string key_of(std::span<const int> members) {
+  std::vector<int> sorted(members.begin(), members.end());
+  std::ranges::sort(sorted);
+  std::string key;
+  for (const int p : sorted) key += (key.empty() ? "" : "-") + std::to_string(p);
+  return key;
+}
+
+}  // namespace weir::groups

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operator chooses and the group scheduler keeps to (scheduling.md 7.3): the fields of the
+// plan's sync policy. Pure data.
+#pragma once
+
+namespace weir::groups {
+
+struct Settings {
+  int group_size_min = 2, group_size_max = 2;  // replicas
+  double max_staleness = 6;       // tau: steps of progress ahead of the slowest live replica
+  int grace_window_percent = 15;  // omega, of the median step time: how long an arrival waits
+  int connect_every = 10;         // B: steps within which all live replicas are connected by groups
+  bool operator==(const Settings&) const = default;
+};
+
+// g_max by the number of replicas (scheduling.md 7.2): all of them up to 4, 4 up to 15, then 8.
+constexpr int usual_group_size_max(int replicas) {
+  return replicas <= 4 ? (replicas < 2 ? 2 : replicas) : replicas < 16 ? 4 : 8;
+}
+
+}  // namespace weir::groups

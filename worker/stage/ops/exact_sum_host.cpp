@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plain loops that the compiler vectorises; each element alone.
+#include "worker/stage/ops/exact_sum.h"
+
+namespace weir::stage::ops {
+
+void add_exactly(std::size_t count, float* __restrict terms, double* __restrict sums) {
+  constexpr double kMagic = 0x1.8p8;  // its last bit counts 2^-44: adding it rounds to that
+  for (std::size_t i = 0; i < count; ++i) {
+    sums[i] += (static_cast<double>(terms[i]) + kMagic) - kMagic;
+    terms[i] = 0;
+  }
+}
+
+void round_sums(std::size_t count, const double* __restrict sums, float* __restrict values) {
+  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(sums[i]);
+}
+
+}  // namespace weir::stage::ops

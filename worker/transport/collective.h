@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations among the replicas of one stage: sums of gradients, averages of parameters, small
+// blocks for everybody. One Collective = one generation of connections, each replica with each
+// other; a thread of its own moves the bytes and adds, so that the caller may compute meanwhile.
+//
+// Rules: every member of an operation calls it, with the same members, tag and sizes, and in the
+// same order as the other operations that any two of them share; so no tag is ever searched for. A
+// replica that is in none of them is not waited for. The memory that a call names must live until
+// wait() has said that all is done, or the object is gone.
+//
+// Any failure (a lost replica, an unequal tag or size) ends all operations at all members: nobody
+// hangs. Whoever ends its Collective breaks those of its peers, if they still want something.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "worker/base/result.h"
+
+namespace weir::transport {
+
+// The replicas of one stage in one generation, as one of them sees it.
+struct GroupGeneration {
+  std::string job_uid, job_key;  // of the handshake, as in Generation
+  std::uint32_t revision = 0;
+  std::uint16_t incarnation = 0;
+  int replica = 0, stage = 0;
+  struct Other {
+    int replica = 0;
+    std::string ip;
+    int data_port = 7071;
+  };
+  std::vector<Other> others;
+};
+
+// Which operation: equal at all members, or it fails with kConflict.
+struct CollectiveTag {
+  std::uint64_t step = 0;
+  std::uint32_t part = 0;  // of the step
+  bool operator==(const CollectiveTag&) const = default;
+};
+
+// out[0 .. count) from the members' inputs, in the order of the members; called once per segment,
+// on the collective's thread.
+using Combine = std::function<void(std::span<const std::byte* const> inputs, std::size_t count,
+                                   std::byte* out)>;
+
+struct AllReduce {
+  CollectiveTag tag;
+  std::vector<int> members;  // replicas in rising order, this one among them
+  std::size_t count = 0;     // elements
+  std::span<const std::byte> in;
+  std::span<std::byte> out;  // all members get the same bits; no part of `in`
+  Combine combine;
+};
+
+struct AllGather {
+  CollectiveTag tag;
+  std::vector<int> members;
+  std::vector<std::byte> own;
+  std::vector<std::size_t> sizes;                               // of each member's block
+  std::shared_ptr<std::vector<std::vector<std::byte>>> blocks;  // filled, in the order of members
+};
+
+struct CollectiveCounters {
+  std::int64_t operations = 0;  // complete ones
+  std::int64_t bytes_sent = 0;
+  // From the moment when all members had begun an operation until it was complete: a late member
+  // is not a slow network. bytes_sent / busy is the bandwidth.
+  std::chrono::nanoseconds busy{0};
+};
+
+class Collective {
+ public:
+  virtual ~Collective() = default;  // ends what is under way, joins its thread
+
+  // Neither blocks; one thread calls them and wait().
+  virtual void all_reduce(AllReduce operation) = 0;
+  virtual void all_gather(AllGather operation) = 0;
+  // True: all operations so far are complete. False: deadline, or stop. Errors, for ever after:
+  // kUnavailable "replica 1 at ...: closed by the peer", kConflict (tags or sizes differ).
+  virtual Result<bool> wait(std::chrono::steady_clock::time_point deadline,
+                            std::stop_token stop) = 0;
+
+  // Any thread.
+  virtual void abort(const std::string& reason) noexcept = 0;
+  virtual CollectiveCounters counters() const = 0;
+};
+
+// Element types that are reduced.
+Combine sum_doubles_to_floats();                      // exact sums: rounded once
+Combine mean_of_floats(std::vector<double> weights);  // sum of weights[i] x input i, in double
+
+}  // namespace weir::transport

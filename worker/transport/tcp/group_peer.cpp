@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/group_peer.h"
+
+#include <algorithm>
+#include <sys/uio.h>
+
+#include "worker/base/digest.h"
+#include "worker/transport/tcp/frame.h"
+#include "worker/transport/tcp/wire.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x47524557;  // "WERG"
+constexpr std::uint8_t kVersion = 1;
+constexpr std::size_t kChecked = kGroupHeaderBytes - sizeof(std::uint32_t);
+// Then others have their turn.
+constexpr std::size_t kBudget = std::size_t{4} << 20U;
+
+}  // namespace
+
+std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& frame) {
+  std::array<std::byte, kGroupHeaderBytes> out{};
+  store<std::uint32_t>(out, 0, kMagic);
+  store<std::uint8_t>(out, 4, kVersion);
+  store<std::uint8_t>(out, 5, static_cast<std::uint8_t>(frame.phase));
+  store<std::uint32_t>(out, 8, frame.sequence);
+  store<std::uint32_t>(out, 12, frame.tag.part);
+  store<std::uint64_t>(out, 16, frame.tag.step);
+  store<std::uint64_t>(out, 24, frame.length);
+  store<std::uint32_t>(out, kChecked, crc32c(std::span(out).first(kChecked)));
+  return out;
+}
+
+Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes) {
+  const auto invalid = [](const char* reason) {
+    return Error{Code::kInvalid, std::string("collective frame: ") + reason};
+  };
+  if (bytes.size() < kGroupHeaderBytes) return invalid("too short");
+  if (load<std::uint32_t>(bytes, 0) != kMagic) return invalid("wrong magic");
+  if (load<std::uint8_t>(bytes, 4) != kVersion) return invalid("unknown version");
+  if (load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
+    return invalid("wrong checksum");
+  }
+  const auto phase = load<std::uint8_t>(bytes, 5);
+  if (phase > static_cast<std::uint8_t>(GroupPhase::kResult)) return invalid("unknown phase");
+  GroupFrame frame{.phase = static_cast<GroupPhase>(phase),
+                   .sequence = load<std::uint32_t>(bytes, 8),
+                   .tag = {load<std::uint64_t>(bytes, 16), load<std::uint32_t>(bytes, 12)},
+                   .length = load<std::uint64_t>(bytes, 24)};
+  if (frame.length > kMaxMessageBytes) return invalid("impossible length");
+  return frame;
+}
+
+void GroupPeer::push(const GroupFrame& frame, std::span<const std::byte> payload,
+                     std::function<void()> written) {
+  outgoing_.push_back(
+      {.header = encode_group_frame(frame), .payload = payload, .written = std::move(written)});
+}
+
+Status GroupPeer::write() {
+  for (std::size_t budget = kBudget; budget > 0 && !outgoing_.empty();) {
+    Outgoing& one = outgoing_.front();
+    std::array<iovec, 2> parts{};
+    std::size_t count = 0;
+    if (one.sent < kGroupHeaderBytes) {
+      parts[count++] = {one.header.data() + one.sent, kGroupHeaderBytes - one.sent};
+    }
+    const std::size_t done = one.sent - std::min(one.sent, kGroupHeaderBytes);
+    if (done < one.payload.size()) {
+      auto* const from = const_cast<std::byte*>(one.payload.data() + done);  // iovec's type
+      parts[count++] = {from, one.payload.size() - done};
+    }
+    WEIR_TRY(const std::size_t wrote, socket_.write(std::span(parts).first(count)));
+    if (wrote == 0) return Unit{};
+    one.sent += wrote;
+    budget -= std::min(budget, wrote);
+    if (one.sent < kGroupHeaderBytes + one.payload.size()) continue;
+    const std::function<void()> written = std::move(one.written);
+    outgoing_.pop_front();
+    written();
+  }
+  return Unit{};
+}
+
+// True: the payload can be read.
+Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
+  WEIR_TRY(const GroupFrame frame, decode_group_frame(header_));
+  WEIR_TRY(const std::optional<std::span<std::byte>> target, hooks.begin(frame));
+  if (!target) {
+    stalled_ = true;
+    return false;
+  }
+  if (target->size() != frame.length) {
+    return Error{Code::kConflict, "sends " + std::to_string(frame.length) + " bytes where " +
+                                      std::to_string(target->size()) + " are due"};
+  }
+  frame_ = frame;
+  target_ = *target;
+  filled_ = 0;
+  header_filled_ = 0;
+  return true;
+}
+
+Status GroupPeer::read(const Hooks& hooks) {
+  for (std::size_t budget = kBudget;;) {
+    if (!frame_ && header_filled_ == kGroupHeaderBytes) {
+      WEIR_TRY(const bool begun, begin_frame(hooks));
+      if (!begun) return Unit{};
+    }
+    if (frame_ && filled_ == target_.size()) {
+      const GroupFrame frame = *frame_;
+      frame_.reset();
+      hooks.complete(frame);
+      continue;
+    }
+    if (budget == 0) return Unit{};
+    const auto to = frame_ ? target_.subspan(filled_) : std::span(header_).subspan(header_filled_);
+    const Result<std::size_t> count = socket_.read(to);
+    if (!count) {
+      if (frame_ || header_filled_ > 0) return count.error();
+      closed_ = true;  // whether that matters is the owner's business
+      return Unit{};
+    }
+    if (*count == 0) return Unit{};
+    (frame_ ? filled_ : header_filled_) += *count;
+    budget -= std::min(budget, *count);
+  }
+  return Unit{};
+}
+
+}  // namespace weir::transport::tcp

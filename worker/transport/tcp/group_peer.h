@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connection of a replica with one other in a collective: frames out of memory that is not
+// copied, frames into memory that the owner names. Never blocks. The collective's thread only.
+//
+// Frame: 36 bytes of header, little-endian, then the payload: u32 magic, u8 version, u8 phase,
+// u16 zero, u32 sequence, u32 part, u64 step, u64 length, u32 crc32c of the 32 bytes before.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "worker/base/result.h"
+#include "worker/transport/collective.h"
+#include "worker/transport/tcp/data_socket.h"
+
+namespace weir::transport::tcp {
+
+constexpr std::size_t kGroupHeaderBytes = 36;
+
+enum class GroupPhase : std::uint8_t {
+  kContribution,  // to be combined, or a block for everybody
+  kResult,        // of the segment that the sender combines
+};
+
+struct GroupFrame {
+  GroupPhase phase = GroupPhase::kContribution;
+  std::uint32_t sequence = 0;  // of the operation, counted by these two replicas
+  CollectiveTag tag;
+  std::uint64_t length = 0;
+  bool operator==(const GroupFrame&) const = default;
+};
+
+std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& frame);
+Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes);
+
+class GroupPeer {
+ public:
+  struct Hooks {
+    // Where the payload goes; nothing: not yet, ask again after retry(). An error is final.
+    std::function<Result<std::optional<std::span<std::byte>>>(const GroupFrame&)> begin;
+    std::function<void(const GroupFrame&)> complete;
+  };
+
+  GroupPeer(int replica, std::string name, int descriptor)
+      : replica_(replica), name_(std::move(name)), socket_(descriptor) {}
+
+  int replica() const { return replica_; }
+  const std::string& name() const { return name_; }  // "replica 1 at 10.0.0.7:7071"
+  int descriptor() const { return socket_.descriptor(); }
+
+  // `written` is called when the last byte has gone to the socket.
+  void push(const GroupFrame& frame, std::span<const std::byte> payload,
+            std::function<void()> written);
+  bool wants_to_write() const { return !outgoing_.empty(); }
+  bool wants_to_read() const { return !closed_ && !stalled_; }
+  // A header is there that was turned away before: read() without waiting for the socket.
+  bool has_news() const {
+    return wants_to_read() && !frame_ && header_filled_ == kGroupHeaderBytes;
+  }
+  bool closed() const { return closed_; }  // by the peer, between two frames
+  void retry() { stalled_ = false; }
+
+  Status write();
+  Status read(const Hooks& hooks);
+  void shut() { socket_.shut(); }
+
+ private:
+  struct Outgoing {
+    std::array<std::byte, kGroupHeaderBytes> header{};
+    std::span<const std::byte> payload;
+    std::size_t sent = 0;
+    std::function<void()> written;
+  };
+
+  Result<bool> begin_frame(const Hooks& hooks);
+
+  const int replica_;
+  const std::string name_;
+  DataSocket socket_;
+  std::deque<Outgoing> outgoing_;
+  std::array<std::byte, kGroupHeaderBytes> header_{};
+  std::size_t header_filled_ = 0;
+  std::optional<GroupFrame> frame_;  // its payload is being read
+  std::span<std::byte> target_;
+  std::size_t filled_ = 0;
+  bool stalled_ = false;  // a header is there, but nobody wants the payload yet
+  bool closed_ = false;
+};
+
+}  // namespace weir::transport::tcp

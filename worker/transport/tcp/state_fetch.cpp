@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/state_fetch.h"
+
+#include <utility>
+
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "worker/base/digest.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+}  // namespace
+
+StateFetch::StateFetch(asio::io_context& context, StateRequest request, std::int64_t step,
+                       std::chrono::seconds dead_after, Done done)
+    : context_(context),
+      request_(std::move(request)),
+      step_(step),
+      dead_after_(dead_after),
+      name_(request_.from.ip + ":" + std::to_string(request_.from.data_port)),
+      done_(std::move(done)),
+      silence_(context) {}
+
+void StateFetch::start(Dialer::Target target) {
+  dialer_ = std::make_shared<Dialer>(context_, std::move(target),
+                                     [weak = weak_from_this()](Result<Dialer::Socket> socket) {
+                                       const auto self = weak.lock();
+                                       if (!self || self->finished_) return;
+                                       if (!socket) return self->finish(socket.error());
+                                       self->connected(*std::move(socket));
+                                     });
+  dialer_->start();
+}
+
+void StateFetch::cancel() {
+  finished_ = true;
+  silence_.cancel();
+  if (dialer_) dialer_->cancel();
+  ErrorCode ignored;
+  if (socket_) socket_->close(ignored);
+}
+
+std::string StateFetch::problem() const {
+  return peer() + ": " + (socket_ ? "its layers have not all come" : dialer_->last_problem());
+}
+
+void StateFetch::finish(Result<std::int64_t> result) {
+  if (finished_) return;
+  cancel();
+  done_(result ? std::move(result) : Result<std::int64_t>(result.error().with(peer())));
+}
+
+void StateFetch::await_bytes() {
+  silence_.expires_after(dead_after_);
+  silence_.async_wait([weak = weak_from_this(), this](ErrorCode error) {
+    const auto self = weak.lock();
+    if (error || !self || finished_) return;
+    finish(Error{Code::kTimeout,
+                 "no byte of its state for " + std::to_string(dead_after_.count()) + " s"});
+  });
+}
+
+void StateFetch::connected(Dialer::Socket socket) {
+  socket_.emplace(std::move(socket));
+  wish_ =
+      encode_state_wish({.step = step_,
+                         .first_layer = static_cast<std::uint32_t>(request_.layers.front().layer),
+                         .last_layer = static_cast<std::uint32_t>(request_.layers.back().layer)});
+  await_bytes();
+  asio::async_write(*socket_, asio::buffer(wish_),
+                    [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                      if (finished_) return;
+                      if (error) return finish(Error{Code::kUnavailable, error.message()});
+                      read_header();
+                    });
+}
+
+void StateFetch::read_header() {
+  while (layer_ < request_.layers.size() &&
+         offset_ == static_cast<std::uint64_t>(request_.layers[layer_].bytes())) {
+    ++layer_;
+    offset_ = 0;
+  }
+  if (layer_ == request_.layers.size()) return finish(bytes_);
+  asio::async_read(*socket_, asio::buffer(header_),
+                   [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                     if (finished_) return;
+                     if (error) {
+                       return finish(Error{Code::kUnavailable,
+                                           "it broke off while state moved: " + error.message()});
+                     }
+                     const auto header = decode_chunk_header(header_);
+                     if (!header) return finish(header.error());
+                     if (header->layer == kRefusedLayer) return read_refusal(*header);
+                     read_chunk(*header);
+                   });
+}
+
+// Chunks come in order; none crosses a tensor.
+Result<std::span<std::byte>> StateFetch::room_for(const ChunkHeader& header) const {
+  const LayerMemory& wanted = request_.layers[layer_];
+  std::uint64_t before = 0;
+  if (header.layer == static_cast<std::uint32_t>(wanted.layer) && header.offset == offset_) {
+    for (const std::span<std::byte> part : wanted.parts) {
+      const std::uint64_t at = header.offset - before;
+      if (at < part.size() && header.bytes <= part.size() - at) {
+        return part.subspan(at, header.bytes);
+      }
+      if (at < part.size()) break;
+      before += part.size();
+    }
+  }
+  return Error{Code::kInvalid, "layer " + std::to_string(header.layer) + " at byte " +
+                                   std::to_string(header.offset) + " came, wanted is layer " +
+                                   std::to_string(wanted.layer) + " at byte " +
+                                   std::to_string(offset_) + "; is it the same model?"};
+}
+
+void StateFetch::read_chunk(const ChunkHeader& header) {
+  const auto room = room_for(header);
+  if (!room) return finish(room.error());
+  asio::async_read(
+      *socket_, asio::buffer(room->data(), room->size()),
+      [this, keep = shared_from_this(), room = *room, digest = header.sha256](ErrorCode error,
+                                                                              std::size_t) {
+        if (finished_) return;
+        if (error) {
+          return finish(
+              Error{Code::kUnavailable, "it broke off while state moved: " + error.message()});
+        }
+        if (sha256_hex({reinterpret_cast<const char*>(room.data()), room.size()}) != digest) {
+          return finish(Error{Code::kInvalid, "state was damaged on the way: wrong digest"});
+        }
+        offset_ += room.size();
+        bytes_ += static_cast<std::int64_t>(room.size());
+        await_bytes();
+        read_header();
+      });
+}
+
+void StateFetch::read_refusal(const ChunkHeader& header) {
+  refusal_.resize(header.bytes);
+  asio::async_read(*socket_, asio::buffer(refusal_),
+                   [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                     if (finished_) return;
+                     if (error) return finish(Error{Code::kUnavailable, error.message()});
+                     for (char& c : refusal_) {
+                       if (c < ' ' || c > '~') c = '?';  // it goes into logs and conditions
+                     }
+                     finish(Error{Code::kConflict, refusal_});
+                   });
+}
+
+}  // namespace weir::transport::tcp

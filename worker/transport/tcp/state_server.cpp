@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/state_server.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "worker/base/digest.h"
+#include "worker/transport/tcp/socket_options.h"
+#include "worker/transport/tcp/state_wire.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+}  // namespace
+
+// One connection: reads the request, sends the chunks one after the other.
+class StateSender : public std::enable_shared_from_this<StateSender> {
+ public:
+  StateSender(Greeter::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
+      : socket_(std::move(socket)), step_(step), layers_(std::move(layers)) {}
+
+  void start() {
+    asio::async_read(socket_, asio::buffer(request_),
+                     [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                       if (!error && socket_.is_open()) serve();
+                     });
+  }
+  void close() {
+    ErrorCode ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  void serve() {
+    const auto wish = decode_state_wish(std::as_bytes(std::span(request_)));
+    if (!wish) return close();
+    if (wish->step != step_) {
+      return refuse("it holds step " + std::to_string(step_) + ", wanted is " +
+                    std::to_string(wish->step));
+    }
+    for (std::uint32_t layer = wish->first_layer; layer <= wish->last_layer; ++layer) {
+      const auto held = std::ranges::find(layers_, static_cast<int>(layer), &LayerMemory::layer);
+      if (held == layers_.end()) {
+        return refuse("it does not hold layer " + std::to_string(layer));
+      }
+      wanted_.push_back(&*held);
+    }
+    send_next();
+  }
+
+  void refuse(const std::string& reason) {
+    header_ = encode_chunk_header({.layer = kRefusedLayer,
+                                   .bytes = static_cast<std::uint32_t>(reason.size()),
+                                   .sha256 = sha256_hex(reason)}) +
+              reason;
+    asio::async_write(socket_, asio::buffer(header_),
+                      [this, keep = shared_from_this()](ErrorCode, std::size_t) { close(); });
+  }
+
+  void send_next() {
+    while (at_ < wanted_.size() && part_ == wanted_[at_]->parts.size()) {
+      ++at_;
+      part_ = 0;
+      offset_ = 0;
+    }
+    if (at_ == wanted_.size()) return close();  // after all that is queued has left
+    const std::span<const std::byte> part = wanted_[at_]->parts[part_];
+    const auto chunk = part.subspan(in_part_, std::min(kMaxChunk, part.size() - in_part_));
+    if (chunk.empty()) {  // an empty tensor
+      ++part_;
+      in_part_ = 0;
+      return send_next();
+    }
+    const std::string_view text(reinterpret_cast<const char*>(chunk.data()), chunk.size());
+    header_ = encode_chunk_header({.layer = static_cast<std::uint32_t>(wanted_[at_]->layer),
+                                   .bytes = static_cast<std::uint32_t>(chunk.size()),
+                                   .offset = offset_,
+                                   .sha256 = sha256_hex(text)});
+    const std::array<asio::const_buffer, 2> buffers = {asio::buffer(header_),
+                                                       asio::buffer(chunk.data(), chunk.size())};
+    in_part_ += chunk.size();
+    offset_ += chunk.size();
+    if (in_part_ == part.size()) {
+      ++part_;
+      in_part_ = 0;
+    }
+    asio::async_write(socket_, buffers,
+                      [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
+                        if (error || !socket_.is_open()) return close();
+                        send_next();
+                      });
+  }
+
+  Greeter::Socket socket_;
+  const std::int64_t step_;
+  const std::vector<LayerMemory> layers_;
+  std::array<char, kStateRequestBytes> request_{};
+  std::vector<const LayerMemory*> wanted_;
+  std::size_t at_ = 0, part_ = 0, in_part_ = 0;  // of the next chunk
+  std::uint64_t offset_ = 0;                     // in its layer
+  std::string header_;
+};
+
+void StateServer::offer(StateKey key, std::vector<LayerMemory> layers) {
+  withdraw();
+  offer_ = std::make_shared<const Offer>(Offer{std::move(key), std::move(layers)});
+  for (const auto& greeter : parked_.take()) greet(greeter);
+}
+
+void StateServer::withdraw() {
+  for (const auto& weak : std::exchange(senders_, {})) {
+    if (const auto sender = weak.lock()) sender->close();
+  }
+  offer_.reset();
+}
+
+void StateServer::close() {
+  withdraw();
+  parked_.close();
+}
+
+void StateServer::greet(const std::shared_ptr<Greeter>& greeter) {
+  const Hello& hello = greeter->hello();
+  if (!offer_) return parked_.add(greeter);
+  if (hello.job_uid != offer_->key.job_uid) {
+    return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
+  }
+  const GenerationId mine{offer_->key.revision, offer_->key.incarnation};
+  if (hello.generation > mine) return parked_.add(greeter);
+  if (hello.generation < mine) {
+    return greeter->refuse({Code::kConflict, "the move of generation " + hello.generation.text() +
+                                                 " is older than that of " + mine.text()});
+  }
+  let_in(greeter);
+}
+
+void StateServer::let_in(const std::shared_ptr<Greeter>& greeter) {
+  const auto offer = offer_;
+  greeter->challenge(offer->key.job_key, [this, keep = weak_from_this(), greeter,
+                                          offer](Result<Greeter::Socket> socket) {
+    const auto alive = keep.lock();
+    if (!alive || !socket || offer_ != offer) return;  // withdrawn meanwhile: the socket closes
+    set_socket_options(*socket, send_buffer_bytes_, dead_after_);
+    const auto sender =
+        std::make_shared<StateSender>(*std::move(socket), offer->key.step, offer->layers);
+    std::erase_if(senders_, [](const auto& weak) { return weak.expired(); });
+    senders_.push_back(sender);
+    sender->start();
+  });
+}
+
+}  // namespace weir::transport::tcp

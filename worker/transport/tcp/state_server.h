@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The side that holds state: lets those in who fetch with the key of the current offer, keeps
+// others waiting who are ahead of it, and sends. Io thread only.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "worker/transport/state_exchange.h"
+#include "worker/transport/tcp/greeter.h"
+#include "worker/transport/tcp/parked.h"
+
+namespace weir::transport::tcp {
+
+class StateSender;
+
+class StateServer : public std::enable_shared_from_this<StateServer> {
+ public:
+  StateServer(int send_buffer_bytes, std::chrono::seconds dead_after)
+      : send_buffer_bytes_(send_buffer_bytes), dead_after_(dead_after) {}
+
+  void offer(StateKey key, std::vector<LayerMemory> layers);
+  void withdraw();  // ends those who fetch
+  void close();
+  // A connection whose HELLO wants state.
+  void greet(const std::shared_ptr<Greeter>& greeter);
+
+ private:
+  struct Offer {
+    StateKey key;
+    std::vector<LayerMemory> layers;
+  };
+
+  void let_in(const std::shared_ptr<Greeter>& greeter);
+
+  const int send_buffer_bytes_;
+  const std::chrono::seconds dead_after_;
+  std::shared_ptr<const Offer> offer_;
+  Parked parked_{1024};  // ranks of a large job that are ahead of this one
+  std::list<std::weak_ptr<StateSender>> senders_;
+};
+
+}  // namespace weir::transport::tcp

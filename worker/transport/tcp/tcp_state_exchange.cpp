@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/tcp/tcp_state_exchange.h"
+
+#include <utility>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/base/digest.h"
+#include "worker/transport/tcp/state_fetch.h"
+#include "worker/transport/tcp/wire.h"
+
+namespace weir::transport::tcp {
+namespace {
+
+// Tells requests of two ranks apart where both wait at one peer; a HELLO has 20 bits for it.
+std::uint32_t number_of_asker() {
+  const std::string bytes = random_bytes(sizeof(std::uint32_t));
+  return load<std::uint32_t>(std::as_bytes(std::span(bytes)), 0) & 0xFFFFF;
+}
+
+}  // namespace
+
+TcpStateExchange::~TcpStateExchange() {
+  io_->call([this] {
+    server_->close();
+    return true;
+  });
+}
+
+void TcpStateExchange::offer(const StateKey& key, std::vector<LayerMemory> layers) {
+  io_->call([&] {
+    server_->offer(key, std::move(layers));
+    return true;
+  });
+}
+
+void TcpStateExchange::withdraw() {
+  io_->call([this] {
+    server_->withdraw();
+    return true;
+  });
+}
+
+Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
+                                             std::vector<StateRequest> requests,
+                                             std::chrono::steady_clock::time_point deadline,
+                                             std::stop_token stop) {
+  const std::size_t count = requests.size();
+  // Answers may come after this call has given up: they own the queue with us.
+  const auto answers = std::make_shared<BoundedQueue<Result<std::int64_t>>>(count + 1);
+  std::vector<std::shared_ptr<StateFetch>> fetches;
+  const std::uint32_t asker = number_of_asker();
+  io_->call([&] {
+    for (std::size_t i = 0; i < count; ++i) {
+      Dialer::Target target{
+          .peer = requests[i].from,
+          .hello = {.job_uid = key.job_uid,
+                    .generation = {key.revision, key.incarnation},
+                    .replica = asker,
+                    .from_stage = static_cast<std::uint32_t>(i),
+                    .to_stage = static_cast<std::uint32_t>(requests[i].layers.front().layer),
+                    .state = true},
+          .key = key.job_key,
+          .send_buffer_bytes = options_.send_buffer_bytes,
+          .dead_after = options_.dead_after};
+      fetches.push_back(std::make_shared<StateFetch>(
+          io_->context(), std::move(requests[i]), key.step, options_.dead_after,
+          [answers](Result<std::int64_t> answer) { answers->try_push(std::move(answer)); }));
+      fetches.back()->start(std::move(target));
+    }
+    return true;
+  });
+
+  Result<std::int64_t> outcome = std::int64_t{0};
+  for (std::size_t i = 0; i < count && outcome; ++i) {
+    const auto answer = answers->pop(deadline, stop);
+    if (answer && *answer) {
+      *outcome += **answer;
+    } else if (answer) {
+      outcome = answer->error();
+    } else if (stop.stop_requested()) {
+      outcome = Error{Code::kCancelled, "stopped while state moved"};
+    } else {
+      outcome = Error{Code::kTimeout, ""};
+    }
+  }
+  // After this nobody writes into the memory any more.
+  return io_->call([&]() -> Result<std::int64_t> {
+    std::string waiting;
+    for (const auto& fetch : fetches) {
+      if (outcome) break;
+      waiting += (waiting.empty() ? "" : "; ") + fetch->problem();
+    }
+    for (const auto& fetch : fetches) fetch->cancel();
+    if (!outcome && outcome.error().code == Code::kTimeout && outcome.error().message.empty()) {
+      return Error{Code::kTimeout, "state did not come in time: " + waiting};
+    }
+    return outcome;
+  });
+}
+
+}  // namespace weir::transport::tcp
