@@ -7,6 +7,7 @@ layer. So the step time of four workers does not depend on how few cores the mac
 import json
 import pathlib
 import subprocess
+import time
 
 import lab
 
@@ -27,13 +28,26 @@ def emulated_profile(forward=0.020, backward=0.040):
     return {"apiVersion": "weir.dev/profile/v1", "model": MODEL, "scaling": "proportional", "nodes": nodes}
 
 
+def download_package(name, folder):
+    """The newest .deb; tries again with fresh package lists: there may be none yet, or another apt is just replacing them."""
+    for attempt in range(3):
+        if attempt:
+            subprocess.run(["apt-get", "update", "-q"], capture_output=True)   # its failure shows in the next download
+            time.sleep(5)
+        got = subprocess.run(["apt-get", "download", "-q", name], cwd=folder, capture_output=True, text=True)
+        if got.returncode == 0:
+            return
+    raise lab.Failure(f"apt-get download {name}: {' '.join(got.stderr.split())}")
+
+
 def text_file():
-    """A public-domain text of 0.9 MB: the Jargon File of Debian's package jargon-text; fetched once into the cache."""
+    """A public-domain text of 0.9 MB: the Jargon File of Debian's package jargon-text; fetched once into the cache, which needs
+    the machine's network: call it before lab.start()."""
     cache = lab.bin_dir().parent / "text"
     text = cache / "jargon.txt"
     if not text.exists():
         cache.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["apt-get", "download", "-q", "jargon-text"], cwd=cache, check=True, capture_output=True)
+        download_package("jargon-text", cache)
         [package] = cache.glob("jargon-text_*.deb")
         subprocess.run(["dpkg-deb", "-x", package, cache / "files"], check=True)
         raw = subprocess.run(["gzip", "-dc", cache / "files/usr/share/doc/jargon-text/jargon.txt.gz"], check=True, capture_output=True).stdout
