@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encode.cpp and pod_manifest.cpp share; not for other rooms.
+// What encode.cpp, pod_manifest.cpp and pod_template.cpp share; not for other rooms.
 #pragma once
 
 #include <array>
@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "operator/api/pipeline_job.h"
+#include "worker/base/result.h"
 
 namespace weir::api {
 
@@ -18,5 +19,10 @@ constexpr std::array<std::pair<const char*, int>, 3> kWorkerPorts{
 
 // Name, namespace, labels and the controlling owner reference.
 nlohmann::json owned_metadata(const PipelineJob& job, const std::string& name);
+
+// The group's template ({} when it has none) with every part that we merge into in the right type:
+// metadata.labels and annotations; of spec the lists, nodeSelector and affinity. kInvalid names the
+// part.
+Result<nlohmann::json> checked_template(const WorkerGroup& group);
 
 }  // namespace weir::api

@@ -52,56 +52,6 @@ int grace_seconds(const JobSpec& spec) {
   return spec.checkpoint_grace_seconds.value_or(kGraceWithCheckpoint);
 }
 
-Error invalid(const WorkerGroup& group, const std::string& what) {
-  return {Code::kInvalid, "workerGroups[" + group.name + "].template" + what};
-}
-
-// The template with all parts that we merge into in the right type: metadata.labels,
-// metadata.annotations, spec, spec.containers.
-Result<json> checked_template(const WorkerGroup& group) {
-  json whole = json::object();
-  if (!group.template_json.empty()) {
-    whole = json::parse(group.template_json, nullptr, false);
-    if (!whole.is_object()) return invalid(group, ": not an object");
-  }
-  for (const auto& [key, value] : whole.items()) {
-    if (key != "metadata" && key != "spec") return invalid(group, ": unknown field " + key);
-    if (!value.is_object()) return invalid(group, "." + key + ": not an object");
-  }
-  const json metadata = whole.value("metadata", json::object());
-  for (const auto& [key, value] : metadata.items()) {
-    if (key == "creationTimestamp" && value.is_null()) continue;  // what tools print
-    if (key != "labels" && key != "annotations") {
-      return invalid(group, ".metadata." + key + ": only labels and annotations may be set");
-    }
-    if (!value.is_object()) return invalid(group, ".metadata." + key + ": not an object");
-  }
-  const json spec = whole.value("spec", json::object());
-  for (const char* key : {"containers", "volumes"}) {
-    const auto list = spec.find(key);
-    if (list == spec.end()) continue;
-    if (!list->is_array()) return invalid(group, ".spec." + std::string(key) + ": not a list");
-    for (const json& item : *list) {
-      if (!item.is_object()) {
-        return invalid(group, ".spec." + std::string(key) + ": an entry is not an object");
-      }
-    }
-  }
-  for (const json& container : spec.value("containers", json::array())) {
-    for (const char* key : {"env", "volumeMounts", "ports"}) {
-      if (container.contains(key) && !container[key].is_array()) {
-        return invalid(group, ".spec.containers: " + std::string(key) + " is not a list");
-      }
-    }
-  }
-  for (const char* key : {"nodeSelector", "affinity"}) {
-    if (spec.contains(key) && !spec[key].is_object()) {
-      return invalid(group, ".spec." + std::string(key) + ": not an object");
-    }
-  }
-  return whole;
-}
-
 json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& group) {
   const auto field = [](const char* path) { return json{{"fieldRef", {{"fieldPath", path}}}}; };
   json env = json::array();

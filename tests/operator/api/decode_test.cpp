@@ -51,6 +51,14 @@ TEST(DecodeJob, NamesTheFieldOfAWrongType) {
       {R"({"spec": 4})", "PipelineJob: spec: not an object"},
       {R"({"metadata": {"creationTimestamp": "yesterday"}})",
        "PipelineJob: metadata.creationTimestamp: not a time (RFC 3339)"},
+      {R"({"metadata": {"generation": 9223372036854775808}})",
+       "PipelineJob: metadata.generation: not a 64-bit integer"},
+      {R"({"metadata": {"labels": ["a"]}})", "PipelineJob: metadata.labels: not an object"},
+      {R"({"metadata": {"labels": {"a": 1}}})", "PipelineJob: metadata.labels.a: not a string"},
+      {R"({"spec": {"suspend": "true"}})", "PipelineJob: spec.suspend: not true or false"},
+      {R"({"spec": {"worker": {"args": [1]}}})", "PipelineJob: spec.worker.args[0]: not a string"},
+      {R"({"spec": {"schedule": {"inFlightCaps": [4, "x"]}}})",
+       "PipelineJob: spec.schedule.inFlightCaps[1]: not a 64-bit integer"},
       {"{", "PipelineJob: not JSON"},
       {"[]", "PipelineJob: not a JSON object"},
   };
@@ -60,6 +68,32 @@ TEST(DecodeJob, NamesTheFieldOfAWrongType) {
     EXPECT_EQ(job.error().code, Code::kInvalid);
     EXPECT_EQ(job.error().message, c.message);
   }
+}
+
+TEST(DecodeJob, ReadsWhatTheUserSetInsteadOfDefaults) {
+  const auto job = decode_job(R"({"spec": {
+    "workerGroups": [{"name": "a", "stageRange": {"first": 1, "last": 2},
+                      "nodeSelector": {"zone": "z"}, "tolerations": [{"operator": "Exists"}]}],
+    "placement": {"mode": "Pinned", "topologyKeys": ["zone", "rack"]},
+    "network": {"sharedMemory": 1048576},
+    "failurePolicy": {"maxRestarts": 2, "rules": [
+      {"name": "r", "action": "Restart", "onExitCodes": [1, 42],
+       "onPodConditions": ["DisruptionTarget"]}]},
+    "activeDeadlineSeconds": 86400}})");
+
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  const WorkerGroup& group = job->spec.worker_groups[0];
+  ASSERT_TRUE(group.stage_range.has_value());
+  EXPECT_EQ(group.stage_range->first, 1);
+  EXPECT_EQ(group.stage_range->last, 2);
+  EXPECT_EQ(group.node_selector.at("zone"), "z");
+  EXPECT_EQ(group.tolerations, R"([{"operator":"Exists"}])");
+  EXPECT_EQ(job->spec.topology_keys, (std::vector<std::string>{"zone", "rack"}));
+  EXPECT_EQ(job->spec.shared_memory, "1048576") << "a quantity may be a number";
+  ASSERT_EQ(job->spec.failure_rules.size(), 1U);
+  EXPECT_EQ(job->spec.failure_rules[0].exit_codes, (std::vector<int>{1, 42}));
+  EXPECT_EQ(job->spec.failure_rules[0].pod_conditions[0], "DisruptionTarget");
+  EXPECT_EQ(job->spec.active_deadline_seconds, 86400);
 }
 
 TEST(DecodeJob, RefusesDeepNesting) {
@@ -109,6 +143,56 @@ TEST(DecodePod, TakesAPodWithoutStatusForPending) {
   EXPECT_FALSE(pod->exit_code.has_value());
 }
 
+TEST(DecodePod, SaysWhyTheTrainerWaitsAndWhichGatesHoldIt) {
+  const auto pod = decode_pod(R"({"spec": {"schedulingGates": [{"name": "weir.dev/plan"}]},
+    "status": {"containerStatuses": [{"name": "trainer",
+      "state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}})");
+
+  ASSERT_TRUE(pod.ok());
+  EXPECT_EQ(pod->waiting_reason, "ErrImagePull");
+  EXPECT_EQ(pod->waiting_message, "no such image");
+  EXPECT_FALSE(pod->started);
+  EXPECT_EQ(pod->gates, std::vector<std::string>{"weir.dev/plan"});
+}
+
+TEST(DecodeNode, ReadsTaintsAndSinceWhenItIsNotReady) {
+  const auto node = decode_node(R"({"metadata": {"name": "n1"},
+    "spec": {"unschedulable": true, "taints": [{"key": "gpu", "value": "a", "effect": "NoSchedule"}]},
+    "status": {"allocatable": {"cpu": "7800m"}, "conditions": [
+      {"type": "DiskPressure", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+      {"type": "Ready", "status": "Unknown", "lastTransitionTime": "2026-01-02T00:00:00Z"}]}})");
+
+  ASSERT_TRUE(node.ok()) << node.error().message;
+  EXPECT_FALSE(node->schedulable);
+  ASSERT_EQ(node->taints.size(), 1U);
+  EXPECT_EQ(node->taints[0].effect, "NoSchedule");
+  EXPECT_EQ(node->allocatable.at("cpu"), "7800m");
+  EXPECT_FALSE(node->ready);
+  ASSERT_TRUE(node->not_ready_since.has_value());
+  EXPECT_EQ(to_rfc3339(*node->not_ready_since), "2026-01-02T00:00:00Z");
+}
+
+TEST(DecodeConfigMap, GivesItsDataAndRefusesOtherTypesInIt) {
+  const auto map = decode_config_map(R"({"metadata": {"name": "m"}, "data": {"url": "u"}})");
+  ASSERT_TRUE(map.ok());
+  EXPECT_EQ(map->data.at("url"), "u");
+  EXPECT_EQ(decode_config_map(R"({"data": {"url": 1}})").error().message,
+            "ConfigMap: data.url: not a string");
+}
+
+TEST(DecodeMeta, IsTheSameForServicesAndAnyOtherObject) {
+  constexpr auto kText = R"({"metadata": {"name": "s", "deletionTimestamp": "2026-01-01T00:00:00Z",
+    "ownerReferences": [{"uid": "u1", "controller": true}]}})";
+  const auto service = decode_service(kText);
+  const auto any = decode_object_meta(kText);
+
+  ASSERT_TRUE(service.ok() && any.ok());
+  EXPECT_EQ(service->meta.owner_uid, "u1");
+  EXPECT_EQ(any->owner_uid, "u1");
+  EXPECT_TRUE(any->deleting.has_value());
+  EXPECT_EQ(decode_object_meta("7").error().message, "object: not a JSON object");
+}
+
 TEST(DecodeList, GivesItemsAsTextWithoutManagedFields) {
   const auto page = decode_list(R"({"metadata": {"resourceVersion": "12", "continue": "c"},
     "items": [{"metadata": {"name": "x", "managedFields": [1, 2]}}]})");
@@ -131,6 +215,17 @@ TEST(DecodeWatchEvent, CarriesTheVersionOfBookmarksAndTheCodeOfErrors) {
   EXPECT_EQ(bookmark->object, "");
   EXPECT_EQ(error->error_code, 410);
   EXPECT_EQ(error->error_reason, "Expired");
+  EXPECT_EQ(error->error_message, "too old");
+}
+
+TEST(DecodeWatchEvent, CarriesTheObjectOfAChange) {
+  const auto added = decode_watch_event(
+      R"({"type": "ADDED", "object": {"metadata": {"name": "p", "resourceVersion": "3"}}})");
+
+  ASSERT_TRUE(added.ok());
+  EXPECT_EQ(added->type, "ADDED");
+  EXPECT_EQ(added->resource_version, "3");
+  EXPECT_EQ(added->object, R"({"metadata":{"name":"p","resourceVersion":"3"}})");
 }
 
 }  // namespace

@@ -13,7 +13,6 @@ namespace weir::api {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
 
 PipelineJob job_with(const std::string& spec_json) {
   auto job = decode_job(R"({"metadata": {"name": "gpt", "namespace": "team-a", "uid": "u-1",
@@ -169,27 +168,72 @@ TEST(EncodeOpenGate, TakesOurGateAwayAndKeepsOthers) {
             json::parse(R"([{"name": "x"}])"));
 }
 
-TEST(EncodePod, SaysWhatIsWrongWithATemplate) {
-  const struct {
-    const char *spec, *message;
-    Code code;
-  } cases[] = {
-      {R"({"containers": [{"name": "main", "image": "i"}]})", "none is named trainer",
-       Code::kNotFound},
-      {R"({"containers": {}})", "template.spec.containers: not a list", Code::kInvalid},
-      {R"({"containers": [{"name": "trainer", "env": {}}]})", "env is not a list", Code::kInvalid},
-      {R"({"nodeSelector": []})", "template.spec.nodeSelector: not an object", Code::kInvalid},
-      {R"({"containers": [{"name": "trainer"}]})", "worker.image: missing", Code::kInvalid},
-  };
-  for (const auto& c : cases) {
-    const auto manifest = encode_pod(
-        job_with(R"({"workerGroups": [{"name": "gpu", "count": 1, "template": {"spec": )" +
-                 std::string(c.spec) + R"(}}], "batch": {"globalBatchSize": 8}})"),
-        first_pod());
-    ASSERT_FALSE(manifest.ok()) << c.spec;
-    EXPECT_EQ(manifest.error().code, c.code);
-    EXPECT_THAT(manifest.error().message, HasSubstr(c.message));
+TEST(EncodePod, NeedsAnImageAndAGroupThatExists) {
+  const PipelineJob job = job_with(R"({"workerGroups": [{"name": "gpu", "count": 1}]})");
+  const auto no_image = encode_pod(job, first_pod());
+  ASSERT_FALSE(no_image.ok());
+  EXPECT_EQ(no_image.error().message,
+            "worker.image: missing, and the template of group gpu sets none");
+
+  PodInput input = first_pod();
+  input.group = "cpu";
+  const auto no_group = encode_pod(plain(), input);
+  ASSERT_FALSE(no_group.ok());
+  EXPECT_EQ(no_group.error().message, "workerGroups: no group cpu");
+}
+
+TEST(EncodePod, CarriesAllThatWorkerAndGroupSayAndTheTemplateDoesNot) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1", "imagePullPolicy": "Always",
+      "command": ["/train"], "serviceAccountName": "sa", "priorityClassName": "high",
+      "imagePullSecrets": [{"name": "pull"}]},
+    "scheduling": {"schedulerName": "mine"}, "network": {"hostNetwork": true},
+    "placement": {"topologyKeys": ["zone", "rack"]},
+    "workerGroups": [{"name": "gpu", "count": 1, "tolerations": [{"operator": "Exists"}],
+      "template": {"spec": {"priorityClassName": "low", "containers": [
+        {"name": "trainer", "ports": [{"name": "data", "containerPort": 9}]}]}}}]})");
+
+  const json spec = pod_of(job, first_pod())["spec"];
+
+  const json trainer = spec["containers"][0];
+  EXPECT_EQ(trainer["imagePullPolicy"], "Always");
+  EXPECT_EQ(trainer["command"], json({"/train"}));
+  EXPECT_EQ(by_name(trainer["ports"], "data")["containerPort"], 7071) << "ours, once";
+  EXPECT_EQ(trainer["ports"].size(), 3U);
+  EXPECT_EQ(spec["serviceAccountName"], "sa");
+  EXPECT_EQ(spec["priorityClassName"], "low") << "the template's wins";
+  EXPECT_EQ(spec["imagePullSecrets"], json::parse(R"([{"name": "pull"}])"));
+  EXPECT_EQ(spec["schedulerName"], "mine");
+  EXPECT_EQ(spec["hostNetwork"], true);
+  EXPECT_EQ(spec["dnsPolicy"], "ClusterFirstWithHostNet");
+  EXPECT_EQ(spec["tolerations"], json::parse(R"([{"operator": "Exists"}])"));
+  const json wishes =
+      spec["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+  ASSERT_EQ(wishes.size(), 2U);
+  EXPECT_EQ(wishes[0]["weight"], 50);
+  EXPECT_EQ(wishes[1]["weight"], 100) << "the narrowest weighs most";
+  EXPECT_EQ(wishes[1]["podAffinityTerm"]["topologyKey"], "rack");
+}
+
+TEST(EncodePod, AddsAvoidedNodesToEveryTermOfTheTemplate) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1"},
+    "placement": {"topologyKeys": []},
+    "workerGroups": [{"name": "gpu", "count": 1, "template": {"spec": {"affinity": {
+      "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "a", "operator": "Exists"}]}, {}]}}}}}}]})");
+  PodInput input = first_pod();
+  input.avoided_nodes = {"n1", "n2"};
+
+  const json affinity = pod_of(job, input)["spec"]["affinity"];
+
+  const json terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+                             ["nodeSelectorTerms"];
+  ASSERT_EQ(terms.size(), 2U) << "terms are alternatives";
+  EXPECT_TRUE(terms[0].contains("matchExpressions"));
+  for (const json& term : terms) {
+    ASSERT_EQ(term["matchFields"].size(), 2U);
+    EXPECT_EQ(term["matchFields"][1]["values"], json({"n2"}));
   }
+  EXPECT_FALSE(affinity.contains("podAffinity")) << "no topology key, no wish";
 }
 
 TEST(TemplateHash, CoversWhatTheUserWroteOnly) {
@@ -278,6 +322,24 @@ TEST(EncodeEvent, CutsALongNoteAtACharacter) {
   EXPECT_EQ(event["note"].get<std::string>().size(), 1023U);
   EXPECT_EQ(event["action"], "PlanCreated");
   EXPECT_EQ(event["regarding"]["uid"], "u-1");
+}
+
+TEST(EncodeService, NamesEveryWorkerBeforeItIsReady) {
+  const json service = json::parse(encode_service(plain()));
+
+  EXPECT_EQ(service["metadata"]["name"], "gpt");
+  EXPECT_EQ(service["spec"]["clusterIP"], "None");
+  EXPECT_EQ(service["spec"]["publishNotReadyAddresses"], true) << "they meet before they train";
+  EXPECT_EQ(service["spec"]["selector"]["weir.dev/job-uid"], "u-1");
+  EXPECT_EQ(by_name(service["spec"]["ports"], "data")["port"], 7071);
+}
+
+TEST(EncodeControlConfigMap, HoldsTheAddressAndTheAuthority) {
+  const json map = json::parse(encode_control_config_map(plain(), "https://op:8443", "PEM"));
+
+  EXPECT_EQ(map["metadata"]["name"], "gpt-control");
+  EXPECT_EQ(map["metadata"]["ownerReferences"][0]["uid"], "u-1");
+  EXPECT_EQ(map["data"], (json{{"url", "https://op:8443"}, {"ca.crt", "PEM"}}));
 }
 
 TEST(EncodePlanConfigMap, IsImmutableAndOwned) {
