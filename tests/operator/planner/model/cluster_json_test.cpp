@@ -120,6 +120,54 @@ TEST(ClusterJson, ErrorsNameLineAndPointer) {
               testing::HasSubstr("cluster.json:8: /servers/0/devices: expected a whole number"));
 }
 
+TEST(ClusterJson, WhatIsMissingOrOfTheWrongKindIsNamed) {
+  const struct {
+    std::string text, message;
+  } cases[] = {
+      {with(R"("apiVersion": "weir.dev/cluster/v1",)", ""),
+       "1: /apiVersion: expected \"weir.dev/cluster/v1\""},
+      {with(R"("deviceClasses")", R"("classes")"),
+       "1: /deviceClasses: expected a list of device classes"},
+      {with(R"({"name": "A100-40", "memoryBytes")", R"(7, {"name": "A100-40", "memoryBytes")"),
+       "4: /deviceClasses/0: expected an object"},
+      {with(R"("name": "V100-16")", R"("name": "A100-40")"),
+       "5: /deviceClasses/1/name: device class \"A100-40\" is there twice"},
+      {with(R"("servers")", R"("hosts")"), "1: /servers: expected a list of servers"},
+      {with(R"({"name": "gpu-a")", R"(null, {"name": "gpu-a")"),
+       "8: /servers/0: expected an object"},
+      {with(R"("name": "gpu-b", )", ""), "10: /servers/1/name: expected a name, got nothing"},
+      {with(R"("workerGroup": "a100")", R"("workerGroup": 7)"),
+       "8: /servers/0/workerGroup: expected a name, got 7"},
+      {with(R"("devices": 2)", R"("devices": 1.5)"),
+       "8: /servers/0/devices: expected a whole number, got 1.5"},
+      {with(R"({"pod": "p0", "local": 0})", R"("p0")"),
+       "11: /servers/1/devices/0: expected an object"},
+      {with(R"("local": {"bandwidth": 2.4e11, "latency": 5e-6})", R"("local": 2.4e11)"),
+       "9: /servers/0/local: expected an object"},
+      {with(R"("bandwidth": 1.25e9,)", R"("bandwidth": {"curve": {"log2mb": [1, 2]}},)"),
+       "14: /links/default/bandwidth: expected bytes per second or {\"curve\": {\"log2mb\": [a, b, "
+       "c], \"max\": bytes per second}}"},
+      {with(R"("links": {)", R"("links": [], "later": {)"), "13: /links: expected an object"},
+      {with(R"("pairs": [)", R"("pairs": 1, "more": [)"), "15: /links/pairs: expected a list"},
+      {with(R"({"from": "gpu-a", "to": "gpu-b", "bandwidth": 2e9})", "3"),
+       "16: /links/pairs/0: expected an object"},
+      {with(R"("to": "gpu-b")", R"("to": "gpu-a")"),
+       "16: /links/pairs/0/to: the link inside a server is its \"local\""},
+      {with(R"("oneWay": true)", R"("oneWay": "yes")"),
+       "17: /links/pairs/1/oneWay: expected true or false, got \"yes\""},
+  };
+  for (const auto& c : cases) EXPECT_EQ(refusal(c.text), "cluster.json:" + c.message);
+}
+
+TEST(ClusterJson, HoldsOneTo4096Devices) {
+  const std::string none = R"({"apiVersion": "weir.dev/cluster/v1",
+    "deviceClasses": [{"name": "A"}], "servers": [{"name": "s", "class": "A", "devices": 0}]})";
+  EXPECT_EQ(refusal(none), "cluster.json:2: /servers: no server has a device");
+  EXPECT_EQ(refusal(R"({"apiVersion": "weir.dev/cluster/v1", "deviceClasses": [{"name": "A"}],
+    "servers": [{"name": "s", "class": "A", "devices": 4096}, {"name": "t", "class": "A"}]})"),
+            "cluster.json:2: /servers/1: more than 4096 devices");
+}
+
 TEST(ClusterJson, BrokenJsonNamesTheLine) {
   EXPECT_THAT(refusal("{\n\n  \"apiVersion\" 3}"), testing::StartsWith("cluster.json:3: "));
   EXPECT_THAT(refusal(""), testing::StartsWith("cluster.json:1: "));
@@ -156,6 +204,15 @@ TEST(ShortCluster, RefusesWhatIsNoCluster) {
   EXPECT_EQ(short_refusal("2xA+2xA"), "cluster \"2xA+2xA\": class A is there twice");
   EXPECT_EQ(short_refusal("5000xA"),
             "cluster \"5000xA\": expected a whole number of at most 4096 devices");
+  EXPECT_EQ(short_refusal("1.5xA"),
+            "cluster \"1.5xA\": expected a whole number of at most 4096 devices");
+  EXPECT_EQ(short_refusal("4000xA+4000xB"), "cluster \"4000xA+4000xB\": more than 4096 devices");
+  EXPECT_EQ(short_refusal("300xA@1e9+300xB@2e9"),
+            "cluster \"300xA@1e9+300xB@2e9\": different bandwidths for more than 512 devices: use "
+            "a cluster.json");
+  EXPECT_EQ(short_refusal("2xA@0"), "cluster \"2xA@0\": \"0\" is no bandwidth in bytes per second");
+  EXPECT_EQ(short_refusal("2xA/-1"), "cluster \"2xA/-1\": \"-1\" is no speed factor");
+  EXPECT_EQ(short_refusal("2xA\n:x"), "cluster \"2xA?:x\": \"x\" is no memory in bytes");
   EXPECT_EQ(short_refusal("A"), "cluster \"A\": expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]");
 }
 

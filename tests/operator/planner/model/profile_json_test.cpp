@@ -87,6 +87,8 @@ TEST(ProfileJson, RefusesWhatIsNoProfile) {
   EXPECT_EQ(decode_profile("[1]").error().message, "profile: not a JSON object");
   EXPECT_EQ(decode_profile(std::string((16U << 20) + 1, ' ')).error().message,
             "profile: longer than 16 MiB");
+  EXPECT_THAT(decode_profile("{\"model\": 1e999}").error().message,
+              testing::AllOf(testing::StartsWith("profile: "), testing::HasSubstr("1e999")));
   EXPECT_EQ(refusal_without("", "apiVersion"), "apiVersion: missing");
   EXPECT_EQ(refusal_with("/apiVersion", "weir.dev/profile/v9"),
             "apiVersion: \"weir.dev/profile/v9\" is not known, expected weir.dev/profile/v1");
@@ -138,7 +140,7 @@ TEST(ProfileJson, NamesTheFieldOfATime) {
 TEST(ProfileJson, RefusesWrongEdges) {
   EXPECT_EQ(refusal_with("/edges", 1), "edges: not a list");
   EXPECT_EQ(refusal_with("/edges/0", json::array({"embed"})), "edges[0]: not a pair of ids");
-  EXPECT_EQ(refusal_with("/edges/0/1", "head"), "edges[0]: no node with id head");
+  EXPECT_EQ(refusal_with("/edges/0/1", "head\n"), "edges[0]: no node with id head?");
   EXPECT_EQ(refusal_with("/edges/1", json::array({"block0", "embed"})), "edges: form a cycle");
 }
 
