@@ -24,8 +24,9 @@ using Outcome = std::optional<Failure>;
 using std::chrono::steady_clock;
 
 constexpr const char* kRoom = "app";
-constexpr auto kGoodbye = std::chrono::seconds(5);        // for LEAVE to leave
-constexpr auto kOthersFinish = std::chrono::seconds(60);  // from our last step to everybody's
+constexpr auto kGoodbye = std::chrono::seconds(5);            // for LEAVE to leave
+constexpr auto kProbeLimit = std::chrono::milliseconds(900);  // the coordinator waits a second
+constexpr auto kOthersFinish = std::chrono::seconds(60);      // from our last step to everybody's
 
 std::string listen_ip(const Options& o) {
   if (!o.listen.empty()) return o.listen;
@@ -140,6 +141,21 @@ control::AgentHooks agent_hooks(State& state) {
                            state.emulation ? &*state.emulation : nullptr, request,
                            state.leaver.token());
   };
+  hooks.probe = [&state](const protocol::Probe& request) -> protocol::Probed {
+    const auto rate = state.transport->probe(
+        {.stage = -1, .ip = request.ip, .data_port = request.data_port, .node = ""}, request.bytes,
+        steady_clock::now() + kProbeLimit, state.leaver.token());
+    if (!rate) {
+      log_info(kRoom, "the link to a neighbour could not be timed",
+               {{"peer", request.ip}, {"reason", rate.error().message}});
+      return {};
+    }
+    log_info(kRoom, "link to a neighbour",
+             {{"peer", request.ip},
+              {"bytes_per_second", rate->bytes_per_second},
+              {"rtt_seconds", rate->rtt_seconds}});
+    return {.bytes_per_second = rate->bytes_per_second, .rtt_seconds = rate->rtt_seconds};
+  };
   return hooks;
 }
 
@@ -224,7 +240,10 @@ Outcome open_transport(State& state) {
   transport::TcpOptions tcp{
       .listen_ip = listen_ip(o),
       .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
-      .dead_after = o.dead_after};
+      .dead_after = o.dead_after,
+      .pacing = {},
+      .job_uid = o.job_uid,
+      .job_key = state.job_key};
   if (o.pace_bytes_per_second > 0) {
     transport::Pacing pacing{.bytes_per_second = o.pace_bytes_per_second,
                              .boundary = o.pace_boundary,
@@ -270,6 +289,7 @@ Outcome run_coordinator(State& state) {
       .total_steps = o.steps,
       .measure = o.measures(),
       .measure_rounds = o.profile_rounds,
+      .probe = !o.standalone(),
       .checkpoints = checkpoint_policy(state),
       .dead_after = o.dead_after};
   auto started = coordinator::start_coordinator(

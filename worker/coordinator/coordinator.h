@@ -54,8 +54,8 @@ struct Options {
   bool measure = true;  // profile source Measure; false: register without profile
   std::vector<int> measure_samples{1, 2, 4};
   int measure_rounds = 5;
-  bool probe = false;  // PROBE of index neighbours before /register; unprobed links count as
-                       // 1.25e9 B/s (api.md 8)
+  bool probe = false;  // PROBE of index neighbours before the first /register; unprobed links
+                       // count as 1.25e9 B/s
   CheckpointPolicy checkpoints;
   std::chrono::milliseconds report_interval{5000};
   std::chrono::seconds dead_after{30};

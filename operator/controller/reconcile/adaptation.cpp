@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/ports.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/plan.h"
 #include "operator/tuner/tune.h"
@@ -62,12 +63,7 @@ std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_b
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
   if (link.baseline > 0) return link.baseline;
   planner::Cluster at_start;
-  if (pass.snapshot.members) {
-    for (const auto& probed : pass.snapshot.members->body.links) {
-      if (probed.bytes_per_second <= 0) continue;
-      at_start.links.push_back({probed.from_node, probed.to_node, probed.bytes_per_second, {}});
-    }
-  }
+  if (pass.snapshot.members) add_probed_links(pass.snapshot.members->body.links, at_start);
   return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
 }
 

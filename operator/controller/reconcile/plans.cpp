@@ -4,6 +4,7 @@
 #include <set>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/ports.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
@@ -241,11 +242,7 @@ planner::Cluster cluster_of(const Pass& pass) {
     cluster.devices.push_back(std::move(device));
   }
   level_devices(cluster, pass.planned_replicas);
-  for (const auto& link : pass.snapshot.members->body.links) {
-    cluster.links.push_back(
-        {link.from_node, link.to_node, link.bytes_per_second,
-         std::chrono::nanoseconds(static_cast<std::int64_t>(link.rtt_seconds * 0.5e9))});
-  }
+  add_probed_links(pass.snapshot.members->body.links, cluster);
   // What Prometheus says now is newer than the probe at the start; later entries win.
   for (const auto& link : pass.estimates.links) {
     if (link.now > 0)

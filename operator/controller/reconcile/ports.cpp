@@ -81,6 +81,18 @@ void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fr
   std::erase_if(seen, [&](const SeenLink& link) { return now - link.time > kRemembered; });
 }
 
+void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster) {
+  for (const bool back : {true, false}) {  // later entries win
+    for (const auto& link : probed) {
+      if (link.bytes_per_second <= 0) continue;
+      cluster.links.push_back(
+          {back ? link.to_node : link.from_node, back ? link.from_node : link.to_node,
+           link.bytes_per_second,
+           std::chrono::nanoseconds(static_cast<std::int64_t>(link.rtt_seconds * 0.5e9))});
+    }
+  }
+}
+
 void add_inferred_links(const std::vector<SeenLink>& seen, const std::vector<std::string>& nodes,
                         planner::Cluster& cluster) {
   std::set<std::pair<std::string, std::string>> known;

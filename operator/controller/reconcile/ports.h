@@ -29,6 +29,10 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen);
 // Newer measurements over older ones; forgets those of more than an hour ago.
 void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now);
 
+// Adds what the workers found when they started. A probe goes one way; the way back counts as the
+// same unless it was probed too.
+void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster);
+
 // Adds to the cluster what is remembered and what follows from slow ports, between these nodes.
 void add_inferred_links(const std::vector<SeenLink>& seen, const std::vector<std::string>& nodes,
                         planner::Cluster& cluster);

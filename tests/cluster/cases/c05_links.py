@@ -56,10 +56,22 @@ def wide_job():
     return job
 
 
-def test_exported_bandwidth_is_within_5_percent_of_iperf3(namespace):
-    check(found, "iperf3 gave no numbers")
+def test_workers_probe_the_link_before_the_first_plan(namespace):
+    """Both ports are limited before the job starts: the first plan must not count with a free link."""
+    rate = RATES[0]
+    for node in ("n1", "n3"):
+        lab.script("shape.sh", node, "rate", f"{rate}mbit")
     lab.apply(*jobs.config_maps(wide_profile(), text=False), wide_job(), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/wide", "--timeout=120s", timeout=130)
+    lines = [json.loads(line) for line in lab.kubectl("-n", namespace, "logs", "wide-a100-0").stdout.splitlines() if "link to a neighbour" in line]
+    check(len(lines) == 1, f"the worker said of its link: {lines}")
+    megabits = float(lines[0]["bytes_per_second"]) * 8e-6
+    check(0.7 * found[rate] < megabits < 1.1 * found[rate], f"{megabits:.1f} Mbit/s, iperf3 {found[rate]:.1f}")
+    return f"{megabits:.1f} Mbit/s, iperf3 {found[rate]:.1f}; round trip {1000 * float(lines[0]['rtt_seconds']):.2f} ms"
+
+
+def test_exported_bandwidth_is_within_5_percent_of_iperf3(namespace):
+    check(found, "iperf3 gave no numbers")
     stages = lab.stage_pods(namespace, lab.job(namespace, "wide"))
     (sender, _, _), (receiver, _, _) = stages
     selector = f'{{pipeline_namespace="{namespace}",pipeline_job="wide",link="0-1",dir="fwd"}}'

@@ -205,6 +205,16 @@ TEST(Startup, ProbesNeighboursInTwoRoundsWhenAsked) {
   EXPECT_EQ(world.step.register_now->links[0].bytes_per_second, 5e6);
 }
 
+TEST(Startup, ProbesNobodyWhoTrains) {
+  StartupWorld world(3, false, true);
+  world.come(0, "cpu", 4);  // survivors of a coordinator that is gone
+  world.come(1, "cpu", 4);
+  world.come(2);
+  EXPECT_EQ(world.asked<protocol::Probe>(), Ranks{});
+  ASSERT_TRUE(world.step.register_now);
+  EXPECT_TRUE(world.step.register_now->links.empty());
+}
+
 TEST(MergeProfiles, RefusesPartsOfDifferentLayers) {
   const auto merged = merge_profiles({profile_of("A"), profile_of("B", "other")});
 

@@ -15,7 +15,8 @@ constexpr std::uint8_t kVersion = 1;
 constexpr std::size_t kMaxJobUid = 128;
 constexpr std::size_t kMaxReason = 300;
 constexpr std::uint32_t kMaxStage = 1U << 20;
-constexpr std::uint8_t kState = 2, kGroup = 3;  // in the place of a channel
+// A purpose other than a link stands in the place of the channel: after its two values.
+constexpr std::uint8_t kPurposes = 1;
 // HELLO: u32 revision, u16 incarnation, u8 channel, u8 length of uid, u32 replica, from, to, nonce,
 // uid
 constexpr std::size_t kHelloFixed = 20 + kNonceBytes;
@@ -72,9 +73,9 @@ std::string encode_hello(const Hello& hello) {
   store<std::uint32_t>(to, 0, hello.generation.revision);
   store<std::uint16_t>(to, 4, hello.generation.incarnation);
   store<std::uint8_t>(to, 6,
-                      hello.state   ? kState
-                      : hello.group ? kGroup
-                                    : static_cast<std::uint8_t>(hello.channel));
+                      hello.purpose == Purpose::kLink
+                          ? static_cast<std::uint8_t>(hello.channel)
+                          : static_cast<std::uint8_t>(kPurposes + static_cast<int>(hello.purpose)));
   store<std::uint8_t>(to, 7, static_cast<std::uint8_t>(hello.job_uid.size()));
   store<std::uint32_t>(to, 8, hello.replica);
   store<std::uint32_t>(to, 12, hello.from_stage);
@@ -87,9 +88,8 @@ Result<Hello> decode_hello(std::string_view body) {
   const auto in = bytes_of(body);
   const auto channel = load<std::uint8_t>(in, 6);
   const auto uid_bytes = load<std::uint8_t>(in, 7);
-  const bool state = channel == kState;
-  const bool group = channel == kGroup;
-  if (!state && !group && channel > static_cast<std::uint8_t>(Channel::kBackward)) {
+  const bool link = channel <= kPurposes;
+  if (channel > kPurposes + static_cast<int>(Purpose::kProbe)) {
     return invalid("unknown channel");
   }
   if (uid_bytes > kMaxJobUid || body.size() != kHelloFixed + uid_bytes) {
@@ -100,10 +100,9 @@ Result<Hello> decode_hello(std::string_view body) {
               .replica = load<std::uint32_t>(in, 8),
               .from_stage = load<std::uint32_t>(in, 12),
               .to_stage = load<std::uint32_t>(in, 16),
-              .channel = state || group ? Channel::kForward : static_cast<Channel>(channel),
+              .channel = link ? static_cast<Channel>(channel) : Channel::kForward,
               .nonce = std::string(body.substr(20, kNonceBytes)),
-              .state = state,
-              .group = group};
+              .purpose = link ? Purpose::kLink : static_cast<Purpose>(channel - kPurposes)};
   if (std::max({hello.replica, hello.from_stage, hello.to_stage}) > kMaxStage) {
     return invalid("impossible stage or replica");
   }

@@ -39,17 +39,21 @@ struct RecordPrefix {
   std::size_t body_bytes = 0;
 };
 
-// What the connector wants: to send `channel` of this generation from its stage to the acceptor's.
+enum class Purpose : std::uint8_t {
+  kLink,   // to send `channel` of this generation from its stage to the acceptor's
+  kState,  // to fetch layers (state_wire.h); the stages only tell requests of one rank apart
+  kGroup,  // among the replicas of one stage; `replica` is that stage, the stages are replicas
+  kProbe,  // to time the network (probe.h); neither generation nor stages count
+};
+
+// What the connector wants.
 struct Hello {
   std::string job_uid;  // at most 128 bytes
   GenerationId generation;
   std::uint32_t replica = 0, from_stage = 0, to_stage = 0;
   Channel channel = Channel::kForward;
-  std::string nonce;   // kNonceBytes
-  bool state = false;  // instead of a channel: to fetch layers (state_wire.h); the stages then only
-                       // tell requests of one rank apart
-  bool group = false;  // instead of a channel: among the replicas of one stage; `replica` is that
-                       // stage, the stages are replicas
+  std::string nonce;  // kNonceBytes
+  Purpose purpose = Purpose::kLink;
 };
 struct Challenge {
   std::string nonce, proof;

@@ -28,8 +28,9 @@ Error cannot(int port, const ErrorCode& error) {
 
 }  // namespace
 
-Listener::Listener(asio::io_context& context, std::shared_ptr<StateServer> state)
-    : acceptor_(context), retry_(context), state_(std::move(state)) {}
+Listener::Listener(asio::io_context& context, std::shared_ptr<StateServer> state,
+                   std::shared_ptr<ProbeServer> probes)
+    : acceptor_(context), retry_(context), state_(std::move(state)), probes_(std::move(probes)) {}
 
 Status Listener::open(const std::string& ip, int port) {
   ErrorCode error;
@@ -87,7 +88,8 @@ void Listener::accepted(tcp::socket socket) {
 
 void Listener::route(const std::shared_ptr<Greeter>& greeter) {
   const Hello& hello = greeter->hello();
-  if (hello.state) return state_->greet(greeter);
+  if (hello.purpose == Purpose::kState) return state_->greet(greeter);
+  if (hello.purpose == Purpose::kProbe) return probes_->greet(greeter);
   if (!newest_) return parked_.add(greeter);
   if (hello.job_uid != job_uid_) {
     return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
@@ -97,7 +99,7 @@ void Listener::route(const std::shared_ptr<Greeter>& greeter) {
                                                  " is older than " + newest_->text()});
   }
   // Ranks meet their neighbours first, then the other replicas of their stage.
-  const bool later = !rendezvous_ || hello.group != rendezvous_->is_group();
+  const bool later = !rendezvous_ || (hello.purpose == Purpose::kGroup) != rendezvous_->is_group();
   if (hello.generation > *newest_ || later) return parked_.add(greeter);
   const Generation& mine = rendezvous_->generation();
   if (static_cast<int>(hello.replica) != mine.replica ||
@@ -131,6 +133,7 @@ void Listener::close() {
   acceptor_.close(ignored);
   retry_.cancel();
   parked_.close();
+  probes_->close();
 }
 
 }  // namespace weir::transport::tcp

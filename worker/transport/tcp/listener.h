@@ -13,6 +13,7 @@
 
 #include "worker/transport/tcp/greeter.h"
 #include "worker/transport/tcp/parked.h"
+#include "worker/transport/tcp/probe.h"
 #include "worker/transport/tcp/rendezvous.h"
 #include "worker/transport/tcp/state_server.h"
 
@@ -20,8 +21,9 @@ namespace weir::transport::tcp {
 
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  // state: whom connections that fetch state go to.
-  Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state);
+  // Whom connections go to that fetch state or time the network.
+  Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state,
+           std::shared_ptr<ProbeServer> probes);
 
   // kUnavailable: port in use or the like.
   Status open(const std::string& ip, int port);
@@ -42,6 +44,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   boost::asio::steady_timer retry_;
   int port_ = 0;
   const std::shared_ptr<StateServer> state_;
+  const std::shared_ptr<ProbeServer> probes_;
   std::string job_uid_;
   std::optional<GenerationId> newest_;
   std::shared_ptr<Rendezvous> rendezvous_;

@@ -9,7 +9,7 @@ namespace {
 
 bool same_wish(const Hello& a, const Hello& b) {
   return a.generation == b.generation && a.from_stage == b.from_stage && a.channel == b.channel &&
-         a.group == b.group && a.job_uid == b.job_uid && a.replica == b.replica &&
+         a.purpose == b.purpose && a.job_uid == b.job_uid && a.replica == b.replica &&
          a.to_stage == b.to_stage;
 }
 

@@ -58,7 +58,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
                     .replica = asker,
                     .from_stage = static_cast<std::uint32_t>(i),
                     .to_stage = static_cast<std::uint32_t>(requests[i].layers.front().layer),
-                    .state = true},
+                    .purpose = Purpose::kState},
           .key = key.job_key,
           .send_buffer_bytes = options_.send_buffer_bytes,
           .dead_after = options_.dead_after};

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/tcp_transport.h"
 
+#include <algorithm>
+
+#include "worker/base/bounded_queue.h"
 #include "worker/base/log.h"
 #include "worker/transport/tcp/io_thread.h"
 #include "worker/transport/tcp/listener.h"
+#include "worker/transport/tcp/probe.h"
 #include "worker/transport/tcp/rendezvous.h"
 #include "worker/transport/tcp/replica_group.h"
 #include "worker/transport/tcp/tcp_communicator.h"
@@ -55,6 +59,31 @@ class Transport final : public TcpTransport {
   int data_port() const override { return listener_->port(); }
   StateExchange& state() override { return state_; }
 
+  Result<ProbedRate> probe(const PeerAddress& peer, std::int64_t bytes, Time deadline,
+                           std::stop_token stop) override {
+    // The answer may come after this call has given up: it owns the queue with us.
+    const auto answers = std::make_shared<BoundedQueue<Result<ProbedRate>>>(1);
+    const auto call = std::make_shared<ProbeCall>(
+        io_->context(), bytes, pacing_of_probes(),
+        [answers](Result<ProbedRate> answer) { answers->try_push(std::move(answer)); });
+    io_->call([&] {
+      call->start({.peer = peer,
+                   .hello = {.job_uid = options_.job_uid, .nonce = {}, .purpose = Purpose::kProbe},
+                   .key = options_.job_key,
+                   .send_buffer_bytes = options_.send_buffer_bytes,
+                   .dead_after = options_.dead_after});
+      return true;
+    });
+    std::optional<Result<ProbedRate>> answer = answers->pop(deadline, stop);
+    return io_->call([&]() -> Result<ProbedRate> {
+      const std::string problem = call->problem();
+      call->cancel();
+      if (answer) return *std::move(answer);
+      if (stop.stop_requested()) return Error{Code::kCancelled, "stopped while probing"};
+      return Error{Code::kTimeout, problem};
+    });
+  }
+
   Result<std::unique_ptr<Communicator>> connect(const Generation& generation, Time deadline,
                                                 std::stop_token stop) override {
     WEIR_TRY([[maybe_unused]] const Unit valid, check(generation));
@@ -91,6 +120,14 @@ class Transport final : public TcpTransport {
   }
 
  private:
+  std::optional<Pacer> pacing_of_probes() const {
+    const auto all = std::ranges::find_if(options_.pacing, [](const Pacing& pacing) {
+      return pacing.boundary == -1 && pacing.channel != static_cast<int>(Channel::kBackward);
+    });
+    if (all == options_.pacing.end() || all->bytes_per_second <= 0) return std::nullopt;
+    return Pacer(*all, start_);
+  }
+
   // All connections of a generation, or of a group within it.
   Result<std::vector<Joined>> meet(const Generation& generation, std::vector<PeerAddress> group,
                                    Time deadline, std::stop_token stop) {
@@ -133,7 +170,8 @@ class Transport final : public TcpTransport {
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options) {
   auto io = std::make_shared<tcp::IoThread>();
   auto state = std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after);
-  auto listener = std::make_shared<tcp::Listener>(io->context(), state);
+  auto probes = std::make_shared<tcp::ProbeServer>(options.job_uid, options.job_key);
+  auto listener = std::make_shared<tcp::Listener>(io->context(), state, std::move(probes));
   const Status opened =
       io->call([&] { return listener->open(options.listen_ip, options.data_port); });
   if (!opened) return opened.error();

@@ -37,6 +37,14 @@ struct TcpOptions {
   std::chrono::seconds dead_after{
       30};                     // TCP_USER_TIMEOUT; also the longest silence while data is due
   std::vector<Pacing> pacing;  // first match wins
+  // Of probes, which come before any generation: only ranks that hold this key are answered.
+  std::string job_uid, job_key;
+};
+
+// What the network carries from this rank to a peer, one direction.
+struct ProbedRate {
+  double bytes_per_second = 0;
+  double rtt_seconds = 0;  // the shortest of a few
 };
 
 class TcpTransport {
@@ -53,6 +61,12 @@ class TcpTransport {
   virtual Result<std::unique_ptr<Collective>> connect_group(
       const GroupGeneration& generation, std::chrono::steady_clock::time_point deadline,
       std::stop_token stop) = 0;
+  // Times the network to the data port of a peer: a few round trips, then `bytes`, or as many as
+  // pass within half a second. Limited by Pacing of all links. Blocks; from one thread at a time.
+  // kTimeout says what it waited for; kForbidden: the peer is of another job.
+  virtual Result<ProbedRate> probe(const PeerAddress& peer, std::int64_t bytes,
+                                   std::chrono::steady_clock::time_point deadline,
+                                   std::stop_token stop) = 0;
   // Layers of other ranks, over the same port. Lives as long as the transport.
   virtual StateExchange& state() = 0;
 };

@@ -30,6 +30,21 @@ std::vector<SeenLink> line(const std::vector<std::pair<std::string, std::string>
   return seen;
 }
 
+TEST(ProbedLinks, CountBothWaysUnlessBothWereProbed) {
+  planner::Cluster cluster;
+  add_probed_links(
+      {{"a", "b", 1e7, 2e-4}, {"b", "c", 2e7, 0}, {"c", "b", 3e7, 0}, {"c", "d", 0, 0}}, cluster);
+  const auto rate = [&](const std::string& from, const std::string& to) {
+    return planner::link_between(cluster, from, to).bytes_per_second;
+  };
+  EXPECT_EQ(rate("a", "b"), 1e7);
+  EXPECT_EQ(rate("b", "a"), 1e7);
+  EXPECT_EQ(planner::link_between(cluster, "b", "a").latency, std::chrono::microseconds(100));
+  EXPECT_EQ(rate("b", "c"), 2e7);
+  EXPECT_EQ(rate("c", "b"), 3e7);
+  EXPECT_EQ(rate("c", "d"), cluster.default_bytes_per_second) << "it could not be timed";
+}
+
 TEST(SlowPorts, AreNoneOnAFreeNetwork) {
   EXPECT_THAT(slow_ports(line({})), IsEmpty());
 }

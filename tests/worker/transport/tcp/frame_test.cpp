@@ -148,6 +148,17 @@ TEST(Handshake, HelloSurvivesTheWire) {
   EXPECT_EQ(decoded->nonce, hello().nonce);
 }
 
+TEST(Handshake, EveryPurposeSurvivesTheWire) {
+  for (const Purpose purpose :
+       {Purpose::kLink, Purpose::kState, Purpose::kGroup, Purpose::kProbe}) {
+    Hello other = hello();
+    other.purpose = purpose;
+    const auto decoded = decode_hello(encode_hello(other));
+    ASSERT_TRUE(decoded);
+    EXPECT_EQ(decoded->purpose, purpose);
+  }
+}
+
 TEST(Handshake, RefusesCutLongAndImpossibleHellos) {
   const std::string body = encode_hello(hello());
   for (std::size_t size = 0; size < body.size(); ++size) {
@@ -155,7 +166,7 @@ TEST(Handshake, RefusesCutLongAndImpossibleHellos) {
   }
   EXPECT_FALSE(decode_hello(body + "x"));
   std::string channel = body;
-  channel[6] = 4;  // 2 and 3: state, group
+  channel[6] = 5;  // 2 to 4: purposes other than a link
   EXPECT_FALSE(decode_hello(channel));
   std::string stage = body;
   stage[19] = 0x7F;

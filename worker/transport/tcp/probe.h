@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times the network between two ranks, apart from all generations, before the first plan. After the
+// handshake: kPings bytes there and back, u64 number of bytes, then these; the acceptor answers
+// with u64 bytes that it timed and u64 nanoseconds, by its own clock, once all have come or
+// kLongest after the first. What came at once, in the beginning, has no duration and does not
+// count. Io thread only.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "worker/transport/tcp/dialer.h"
+#include "worker/transport/tcp/greeter.h"
+#include "worker/transport/tcp/pacer.h"
+
+namespace weir::transport::tcp {
+
+// The side that asks.
+class ProbeCall : public std::enable_shared_from_this<ProbeCall> {
+ public:
+  using Done = std::function<void(Result<ProbedRate>)>;
+  ProbeCall(boost::asio::io_context& context, std::int64_t bytes, std::optional<Pacer> pacer,
+            Done done);
+
+  void start(Dialer::Target target);
+  void cancel();                // no done after it
+  std::string problem() const;  // what it waits for now
+
+ private:
+  void connected(Dialer::Socket socket);
+  void ping();
+  void send();        // the number of bytes, then these
+  void send_chunk();  // the next of them, when the pacer allows it
+  void read_answer();
+  void finish(Result<ProbedRate> result);
+
+  boost::asio::io_context& context_;
+  std::size_t left_;
+  std::optional<Pacer> pacer_;
+  Done done_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<Dialer> dialer_;
+  std::optional<Dialer::Socket> socket_;
+  std::chrono::steady_clock::time_point ping_sent_{};
+  std::chrono::nanoseconds rtt_ = std::chrono::nanoseconds::max();
+  int pings_ = 0;
+  std::array<std::byte, 8> header_{};
+  std::array<std::byte, 16> answer_{};
+  std::vector<std::byte> payload_;  // sent again and again
+  bool finished_ = false;
+};
+
+class ProbeAnswer;
+
+// The side that answers. Those who do not hold the key are refused.
+class ProbeServer : public std::enable_shared_from_this<ProbeServer> {
+ public:
+  ProbeServer(std::string job_uid, std::string job_key)
+      : job_uid_(std::move(job_uid)), job_key_(std::move(job_key)) {}
+
+  void greet(const std::shared_ptr<Greeter>& greeter);
+  void close();
+
+ private:
+  const std::string job_uid_, job_key_;
+  std::list<std::weak_ptr<ProbeAnswer>> answers_;
+};
+
+}  // namespace weir::transport::tcp
