@@ -44,6 +44,7 @@ class BlockingSends final : public Communicator {
     kept_.pop_front();
     return first;
   }
+  bool carries_device_memory() const override { return inner_->carries_device_memory(); }
   bool peer_left(const Port& port) const override { return inner_->peer_left(port); }
   std::vector<transport::LinkReport> reports() const override { return inner_->reports(); }
   void abort(const std::string& reason) noexcept override {

@@ -17,10 +17,15 @@ namespace weir::device {
 // Memory of one device. Moves, never copies; freed with its last owner.
 class Buffer {
  public:
+  // kDevice: only ops reach it, host code does not.
+  enum class Place : unsigned char { kHost, kDevice };
+
   Buffer() = default;
-  Buffer(std::shared_ptr<std::byte> data, std::size_t size) : data_(std::move(data)), size_(size) {}
+  Buffer(std::shared_ptr<std::byte> data, std::size_t size, Place place = Place::kHost)
+      : data_(std::move(data)), size_(size), place_(place) {}
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return size_; }
+  bool on_device() const { return place_ == Place::kDevice; }
   explicit operator bool() const { return data_ != nullptr; }
   template <class T>
   T* as() const {
@@ -30,6 +35,7 @@ class Buffer {
  private:
   std::shared_ptr<std::byte> data_;  // shared: an op, a send and a stash may hold the same tensor
   std::size_t size_ = 0;
+  Place place_ = Place::kHost;
 };
 
 // One device. allocate() from the engine thread; usage() from any.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves tensors between neighbouring stages. One Communicator = one generation of connections;
 // revision and incarnation are in its handshakes and frames, so that nothing of an older generation
-// enters. Implementations: tcp, later nccl.
+// enters. Implementations: tcp, nccl.
 //
 // Rules: untagged, ordered per (peer, channel), both sides post. Each posted receive grants the
 // peer one credit; a transfer starts only with a credit, so a late peer never looks like a slow
@@ -56,6 +56,8 @@ struct PeerAddress {
   std::string node;
 };
 
+std::string name_of(const PeerAddress& peer);  // "stage 1 at 10.0.0.7:7071"
+
 // A generation as one rank sees it.
 struct Generation {
   std::string job_uid;
@@ -90,6 +92,9 @@ class Communicator {
   // again.
   virtual std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
                                          std::stop_token stop) = 0;
+  // Messages may lie in device memory (Buffer::on_device), at both ends or at none. Else all lie in
+  // memory that the host reaches.
+  virtual bool carries_device_memory() const { return false; }
   // The peer of this port has said goodbye. What it sent before is received, or will be by wait();
   // nothing more comes.
   virtual bool peer_left(const Port& /*port*/) const { return false; }

@@ -48,12 +48,12 @@ CachingAllocator::RawMemory pinned_memory() {
 }
 
 // Buffers share the allocator, so that one may outlive the device object.
-Buffer take(const std::shared_ptr<CachingAllocator>& from, std::size_t bytes) {
+Buffer take(const std::shared_ptr<CachingAllocator>& from, std::size_t bytes, Buffer::Place place) {
   std::byte* block = from->allocate(bytes);
   if (block == nullptr) return {};
   return {
       std::shared_ptr<std::byte>(block, [from, bytes](std::byte* own) { from->free(own, bytes); }),
-      bytes};
+      bytes, place};
 }
 
 class RealCudaDevice final : public CudaDevice {
@@ -68,6 +68,7 @@ class RealCudaDevice final : public CudaDevice {
   RealCudaDevice& operator=(const RealCudaDevice&) = delete;
 
   CUstream_st* stream() const override { return stream_; }
+  int index() const override { return index_; }
   bool is_host() const override { return false; }
   std::string name() const override { return name_; }
   std::int64_t memory_bytes() const override { return total_; }
@@ -85,11 +86,11 @@ class RealCudaDevice final : public CudaDevice {
 
   Buffer allocate(std::size_t bytes) override {
     use();
-    return take(memory_, bytes);
+    return take(memory_, bytes, Buffer::Place::kDevice);
   }
   Buffer allocate_staging(std::size_t bytes) override {
     use();
-    return take(staging_, bytes);
+    return take(staging_, bytes, Buffer::Place::kHost);
   }
   Buffer allocate_shared(std::size_t bytes) override {
     use();

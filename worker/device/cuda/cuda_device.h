@@ -13,6 +13,7 @@ namespace weir::device {
 class CudaDevice : public Device {
  public:
   virtual CUstream_st* stream() const = 0;  // cudaStream_t
+  virtual int index() const = 0;            // for cudaSetDevice, which is per thread
 };
 
 // kNotFound with one line: no device, a driver or a compute capability that is too old.

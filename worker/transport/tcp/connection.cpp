@@ -19,12 +19,6 @@ int released(boost::asio::ip::tcp::socket& socket) {
 
 }  // namespace
 
-std::string name_of(const PeerAddress& peer) {
-  const bool v6 = peer.ip.find(':') != std::string::npos;
-  return "stage " + std::to_string(peer.stage) + " at " + (v6 ? "[" + peer.ip + "]" : peer.ip) +
-         ":" + std::to_string(peer.data_port);
-}
-
 Connection::Connection(Joined joined, const Surroundings& around, std::optional<Pacer> pacer)
     : port_(joined.port),
       peer_(std::move(joined.peer)),

@@ -30,8 +30,6 @@ struct Joined {
   boost::asio::ip::tcp::socket socket;
 };
 
-std::string name_of(const PeerAddress& peer);  // "stage 1 at 10.0.0.7:7071"
-
 // What all connections of a communicator share.
 struct Surroundings {
   GenerationId generation;

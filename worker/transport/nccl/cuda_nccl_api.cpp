@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// The only file that includes nccl.h. Communicators are non-blocking: a call that answers
+// ncclInProgress goes on by itself, and nothing else is asked of that communicator until it is
+// ready.
+#include "worker/transport/nccl/cuda_nccl_api.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <nccl.h>
+#include <utility>
+
+#include <cuda_runtime.h>
+
+namespace weir::transport::nccl {
+namespace {
+
+static_assert(kUniqueIdBytes == NCCL_UNIQUE_ID_BYTES);
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0));
+
+// Of the GPU's multiprocessors, for each link that is sending or receiving: a network link is fast
+// enough with few, and compute keeps the rest.
+constexpr int kMostBlocks = 4;
+
+Error cuda_failure(const char* what, cudaError_t error) {
+  return {Code::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
+}
+Error nccl_failure(const char* what, ncclResult_t result, ncclComm_t comm) {
+  std::string text = std::string("NCCL: ") + what + ": " + ncclGetErrorString(result);
+  const char* more = ncclGetLastError(comm);
+  if (more != nullptr && *more != '\0') text += std::string(": ") + more;
+  for (char& c : text) {
+    if (c == '\n') c = ' ';  // one line
+  }
+  return {Code::kUnavailable, text};
+}
+
+// An event, recorded at most once.
+class Event {
+ public:
+  explicit Event(unsigned flags) {
+    if (cudaEventCreateWithFlags(&event_, flags) != cudaSuccess) event_ = nullptr;
+  }
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+
+  Status record(cudaStream_t stream) {
+    const cudaError_t error = cudaEventRecord(event_, stream);
+    if (error != cudaSuccess) return cuda_failure("recording an event", error);
+    return Unit{};
+  }
+  Result<bool> done() const {
+    const cudaError_t error = cudaEventQuery(event_);
+    if (error == cudaErrorNotReady) return false;
+    if (error != cudaSuccess) return cuda_failure("an op failed", error);
+    return true;
+  }
+  // Both are done. Resolution: about half a microsecond.
+  static Result<std::chrono::nanoseconds> between(const Event& first, const Event& last) {
+    float milliseconds = 0;
+    const cudaError_t error = cudaEventElapsedTime(&milliseconds, first.event_, last.event_);
+    if (error != cudaSuccess) return cuda_failure("timing an event", error);
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+        std::chrono::duration<double, std::milli>(milliseconds));
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CudaMark final : public Mark {
+ public:
+  CudaMark(int device, cudaStream_t stream)
+      : device_(device), event_(cudaEventDisableTiming), recorded_(event_.record(stream)) {}
+  Result<bool> done() override {
+    if (!recorded_) return recorded_.error();
+    cudaSetDevice(device_);
+    return event_.done();
+  }
+
+ private:
+  const int device_;
+  Event event_;
+  const Status recorded_;
+};
+
+class CudaNcclLink final : public NcclLink {
+ public:
+  CudaNcclLink(int device, int peer, cudaStream_t stream, ncclComm_t comm,
+               std::unique_ptr<const std::string> name)
+      : device_(device), peer_(peer), stream_(stream), name_(std::move(name)), comm_(comm) {}
+  ~CudaNcclLink() override {
+    cudaSetDevice(device_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaNcclLink(const CudaNcclLink&) = delete;
+  CudaNcclLink& operator=(const CudaNcclLink&) = delete;
+
+  Result<bool> ready() override {
+    ncclComm_t comm = comm_;
+    if (comm == nullptr) return Error{Code::kUnavailable, "NCCL: aborted"};
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+    if (asked != ncclSuccess) return nccl_failure("the communicator", asked, comm);
+    if (state == ncclInProgress) return false;
+    if (state != ncclSuccess) return nccl_failure("the communicator", state, comm);
+    return true;
+  }
+  Status send(const std::byte* data, std::size_t bytes) override {
+    WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    return enqueued("send", ncclSend(data, bytes, ncclInt8, peer_, comm_, stream_));
+  }
+  Status receive(std::byte* data, std::size_t bytes) override {
+    WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    return enqueued("receive", ncclRecv(data, bytes, ncclInt8, peer_, comm_, stream_));
+  }
+  Result<std::optional<Timing>> take_finished() override {
+    cudaSetDevice(device_);
+    WEIR_TRY([[maybe_unused]] const Unit settled, settle());
+    if (operations_.empty() || !operations_.front().enqueued) return std::optional<Timing>();
+    Operation& oldest = operations_.front();
+    WEIR_TRY(const bool done, oldest.end.done());
+    if (!done) return std::optional<Timing>();
+    Timing timing;
+    WEIR_TRY(timing.duration, Event::between(oldest.start, oldest.end));
+    if (before_) {
+      WEIR_TRY(timing.gap, Event::between(*before_, oldest.start));
+    }
+    before_ = std::move(oldest.end);
+    operations_.pop_front();
+    return std::optional(timing);
+  }
+
+  // For NcclApi::abort(); the communicator once, then null.
+  ncclComm_t release() { return comm_.exchange(nullptr); }
+
+ private:
+  struct Operation {
+    Event start{cudaEventDefault}, end{cudaEventDefault};
+    bool enqueued = false;  // all of it: its end is recorded
+  };
+
+  Status begin() {
+    cudaSetDevice(device_);
+    WEIR_TRY([[maybe_unused]] const Unit settled, settle());
+    return operations_.emplace_back().start.record(stream_);
+  }
+  Status enqueued(const char* what, ncclResult_t result) {
+    if (result != ncclSuccess && result != ncclInProgress) {
+      return nccl_failure(what, result, comm_);
+    }
+    return settle();
+  }
+  // NCCL may enqueue the newest operation later, when it has connected; its end comes behind it.
+  Status settle() {
+    if (operations_.empty() || operations_.back().enqueued) return Unit{};
+    WEIR_TRY(const bool all, ready());
+    if (!all) return Unit{};
+    operations_.back().enqueued = true;
+    return operations_.back().end.record(stream_);
+  }
+
+  const int device_, peer_;
+  const cudaStream_t stream_;
+  const std::unique_ptr<const std::string> name_;
+  std::atomic<ncclComm_t> comm_;
+  std::deque<Operation> operations_;  // only the newest may not be enqueued
+  std::optional<Event> before_;       // the end of the last one that was taken
+};
+
+class CudaNcclApi final : public NcclApi {
+ public:
+  explicit CudaNcclApi(const device::CudaDevice& device)
+      : device_(device.index()), compute_(device.stream()) {}
+
+  Facts facts() override {
+    Facts facts{.runtime = CUDART_VERSION};
+    ncclGetVersion(&facts.nccl);
+    cudaDriverGetVersion(&facts.driver);
+    cudaDeviceProp properties{};
+    if (cudaGetDeviceProperties(&properties, device_) != cudaSuccess) return facts;
+    facts.capability = properties.major * 10 + properties.minor;
+    facts.gpu_name = properties.name;
+    facts.gpu = "GPU-" + hex(properties.uuid.bytes, sizeof properties.uuid.bytes);
+    // NCCL believes in as many machines as there are values of it.
+    if (const char* host = std::getenv("NCCL_HOSTID")) facts.gpu += std::string("@") + host;
+    return facts;
+  }
+  std::unique_ptr<Mark> mark() override {
+    cudaSetDevice(device_);
+    return std::make_unique<CudaMark>(device_, compute_);
+  }
+  Result<UniqueId> make_id() override {
+    ncclUniqueId id;
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    if (result != ncclSuccess) return nccl_failure("a unique id", result, nullptr);
+    UniqueId bytes;
+    std::memcpy(bytes.data(), &id, sizeof id);
+    return bytes;
+  }
+  Result<std::unique_ptr<NcclLink>> open(const UniqueId& bytes, int rank,
+                                         const std::string& name) override {
+    cudaSetDevice(device_);
+    cudaStream_t stream = nullptr;
+    const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return cuda_failure("creating a stream", error);
+    ncclUniqueId id;
+    std::memcpy(&id, bytes.data(), sizeof id);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.minCTAs = 1;
+    config.maxCTAs = kMostBlocks;
+    auto kept_name = std::make_unique<const std::string>(name);  // for as long as NCCL may print it
+    config.commName = kept_name->c_str();
+    ncclComm_t comm = nullptr;
+    const ncclResult_t result = ncclCommInitRankConfig(&comm, 2, id, rank, &config);
+    if (result != ncclSuccess && result != ncclInProgress) {
+      cudaStreamDestroy(stream);
+      return nccl_failure("making a communicator", result, nullptr);
+    }
+    return std::unique_ptr<NcclLink>(
+        std::make_unique<CudaNcclLink>(device_, 1 - rank, stream, comm, std::move(kept_name)));
+  }
+  // In a group all abort flags are set before anything is freed.
+  void abort(std::span<NcclLink* const> links) noexcept override {
+    cudaSetDevice(device_);
+    ncclGroupStart();
+    for (NcclLink* link : links) {
+      ncclComm_t comm = static_cast<CudaNcclLink*>(link)->release();
+      if (comm != nullptr) ncclCommAbort(comm);
+    }
+    ncclGroupEnd();
+  }
+
+ private:
+  static std::string hex(const char* bytes, std::size_t count) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto byte = static_cast<unsigned char>(bytes[i]);
+      text += kDigits[byte >> 4];
+      text += kDigits[byte & 15];
+    }
+    return text;
+  }
+
+  const int device_;
+  const cudaStream_t compute_;
+};
+
+}  // namespace
+
+std::shared_ptr<NcclApi> make_cuda_nccl_api(const device::CudaDevice& device) {
+  return std::make_shared<CudaNcclApi>(device);
+}
+
+}  // namespace weir::transport::nccl

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiving end of one link: grants a slot when nothing on the GPU uses its memory any more,
+// launches the receive when the sender has announced the message, and times it by events with the
+// same rule as TCP (busy_meter.h). Driver thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "worker/transport/busy_meter.h"
+#include "worker/transport/nccl/link_end.h"
+#include "worker/transport/nccl/side_channel.h"
+
+namespace weir::transport::nccl {
+
+class IncomingStream {
+ public:
+  using Time = LinkEnd::Time;
+
+  IncomingStream(LinkEnd& end, SideChannel& side, const Limits& limits)
+      : end_(end), side_(side), limits_(limits) {}
+
+  // free: when no op uses the memory any more; null for host memory.
+  void post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> free);
+  Status handle(const Record& record);  // kAnnounce, kHost
+  // Does what can be done now and appends what is completed. True: the GPU is to be asked again.
+  Result<bool> progress(Time now, std::vector<Completion>& done);
+  // A message has begun and has not arrived, or has arrived in part.
+  bool awaits() const { return announced_ > completed_ || part_ > 0; }
+
+ private:
+  struct Slot {
+    device::Buffer buffer;
+    std::size_t bytes = 0;
+    std::unique_ptr<Mark> free;
+    bool by_nccl = false;
+    bool launched = false;
+    bool finished = false;
+    Arrival arrival;  // what it says of the rate
+  };
+
+  Slot& slot(std::uint64_t sequence) {
+    return slots_[static_cast<std::size_t>(sequence - completed_)];
+  }
+  Status take_part(Slot& slot, const Record& record);
+  Result<bool> grant();
+  Result<bool> launch();
+  Status take_finished();
+  Port answer_port() const;
+
+  LinkEnd& end_;
+  SideChannel& side_;
+  const Limits& limits_;
+  std::deque<Slot> slots_;  // the front is message completed_
+  std::uint64_t granted_ = 0, announced_ = 0, completed_ = 0;
+  std::size_t part_ = 0;  // bytes of message announced_ that have come as parts
+  BusyMeter meter_;
+  Time link_time_{};  // of the events: the end of the last message
+};
+
+}  // namespace weir::transport::nccl

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the links of one generation: neighbours tell each other their versions, GPUs and unique
+// ids over TCP, make the communicators without blocking, and send one small message over each, as
+// NCCL connects lazily. The calling thread does it all, within a deadline.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "worker/device/device.h"
+#include "worker/transport/nccl/nccl_communicator.h"
+
+namespace weir::transport::nccl {
+
+class Introduction {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  Introduction(NcclApi& api, device::Device& device, const Generation& generation,
+               std::unique_ptr<Communicator> tcp);
+
+  // Once. kTimeout, kUnavailable, kConflict (check_peer) name the peer and the link; kCancelled:
+  // stop. What was opened by then is aborted.
+  Result<LinksUp> run(Time deadline, const std::stop_token& stop);
+
+ private:
+  struct Planned {  // one link
+    Port port;
+    PeerAddress peer;
+    std::string name;
+    UniqueId id{};
+    bool known = false;  // the id
+  };
+
+  void plan(const std::optional<PeerAddress>& peer, Channel channel, bool sending);
+  Status say_hello();
+  Status hear(const SideChannel::Arrived& arrived);
+  Result<bool> all_heard();
+  Status open();
+  Result<bool> all_ready();
+  Status warm();
+  Result<bool> all_warm();
+  // Reads records until it is true; at the deadline the error says what is `awaited` of whom.
+  Status until(Result<bool> (Introduction::*done)(), const char* awaited);
+  std::string first_missing() const;
+
+  NcclApi& api_;
+  device::Device& device_;
+  const Generation& generation_;
+  const Facts facts_;
+  std::vector<Planned> planned_;
+  LinksUp up_;
+  std::vector<device::Buffer> warm_memory_;
+  std::vector<bool> finished_;  // of the links: what until() waits for
+  Time deadline_{};
+  std::stop_token stop_;
+};
+
+}  // namespace weir::transport::nccl

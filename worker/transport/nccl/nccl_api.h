@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam to NCCL and to CUDA's streams and events: everything else of this room is plain C++ and
+// is tested with a fake. No call blocks for long; what takes time is asked for again.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "worker/base/result.h"
+
+namespace weir::transport::nccl {
+
+constexpr std::size_t kUniqueIdBytes = 128;  // NCCL_UNIQUE_ID_BYTES
+using UniqueId = std::array<std::byte, kUniqueIdBytes>;
+
+// What decides whether NCCL can run here; judged by start_checks.h.
+struct Facts {
+  int nccl = 0;        // of the loaded library, as NCCL_VERSION_CODE: 22809 is 2.28.9
+  int driver = 0;      // newest CUDA that the driver supports: 13000 is 13.0; 0 = no driver
+  int runtime = 0;     // CUDA that this program is built with
+  int capability = 0;  // of the GPU: 80 is 8.0
+  std::string gpu_name;
+  std::string gpu;  // equal for two processes if NCCL takes their GPUs for one
+};
+
+// How long an operation took on its stream, by events.
+struct Timing {
+  std::chrono::nanoseconds gap{0};  // since the end of the operation before; 0 for the first
+  std::chrono::nanoseconds duration{0};
+};
+
+// All that was enqueued on the device's compute stream when it was made. Any thread.
+class Mark {
+ public:
+  virtual ~Mark() = default;
+  virtual Result<bool> done() = 0;  // kInternal: an op failed
+};
+
+// A communicator of two ranks with a stream of its own; operations run one after the other. One
+// thread, but ready() and NcclApi::abort() from any.
+class NcclLink {
+ public:
+  virtual ~NcclLink() = default;  // after abort()
+
+  // True: send() or receive() may be called. False: not yet, it is being made or is still busy with
+  // the call before. kUnavailable: broken, for ever.
+  virtual Result<bool> ready() = 0;
+  // To, and from, the one other rank. Enqueued only; the memory must stay until it is finished.
+  virtual Status send(const std::byte* data, std::size_t bytes) = 0;
+  virtual Status receive(std::byte* data, std::size_t bytes) = 0;
+  // The oldest operation that has not been taken, once it has finished.
+  virtual Result<std::optional<Timing>> take_finished() = 0;
+};
+
+class NcclApi {
+ public:
+  virtual ~NcclApi() = default;
+
+  virtual Facts facts() = 0;
+  virtual std::unique_ptr<Mark> mark() = 0;  // by the thread that enqueues ops
+  virtual Result<UniqueId> make_id() = 0;
+  // Begins to make a communicator of ranks 0 and 1 with the same id; `name` is for NCCL's messages.
+  virtual Result<std::unique_ptr<NcclLink>> open(const UniqueId& id, int rank,
+                                                 const std::string& name) = 0;
+  // Ends all of them together, as freeing one while another runs can deadlock; what runs or hangs
+  // on them ends with an error. Any thread, also while another one is within a call.
+  virtual void abort(std::span<NcclLink* const> links) noexcept = 0;
+};
+
+}  // namespace weir::transport::nccl

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/nccl/nccl_communicator.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <utility>
+
+#include "worker/base/check.h"
+
+namespace weir::transport::nccl {
+namespace {
+
+using std::chrono::steady_clock;
+using Time = steady_clock::time_point;
+
+// Each posted op gives one completion; an engine that leaves so many unread has lost count.
+constexpr std::size_t kMostCompletions = 1U << 20U;
+// How often the GPU is asked while something is under way: a tenth of the shortest message whose
+// time is worth measuring.
+constexpr std::chrono::microseconds kBusyPoll{50};
+constexpr std::chrono::milliseconds kIdleWait{200};
+constexpr std::chrono::seconds kFlushLimit{2};
+
+std::size_t index_of(Channel channel) {
+  return static_cast<std::size_t>(channel);
+}
+
+}  // namespace
+
+void NcclCommunicator::Waker::wake() {
+  const std::lock_guard lock(mutex_);
+  source_.request_stop();
+}
+
+std::stop_token NcclCommunicator::Waker::next_wait() {
+  const std::lock_guard lock(mutex_);
+  if (source_.stop_requested()) source_ = {};
+  return source_.get_token();
+}
+
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, const Limits& limits)
+    : api_(std::move(api)),
+      limits_(limits),
+      ends_(std::move(up.ends)),
+      side_(std::move(up.side)),
+      early_(std::move(up.early)),
+      completions_(kMostCompletions) {
+  std::vector<LinkEnd*> watched;
+  for (const auto& end : ends_) {
+    const std::size_t channel = index_of(end->port.channel);
+    if (end->port.sending) {
+      outgoing_[channel] = std::make_unique<OutgoingStream>(*end, *side_, limits_);
+    } else {
+      incoming_[channel] = std::make_unique<IncomingStream>(*end, *side_, limits_);
+    }
+    watched.push_back(end.get());
+  }
+  watchdog_.emplace(
+      *api_, std::move(watched), limits_,
+      Watchdog::Hooks{.peer_left = [this](const Port& port) { return side_->peer_left(port); },
+                      .failed = [this](const Port& port,
+                                       const std::string& reason) { note_failure(port, reason); },
+                      .ends =
+                          [this] {
+                            // The goodbye, before the links go: a peer that has it does not take
+                            // the end of its link for a failure.
+                            if (!failed_) side_.reset();
+                          }});
+  driver_ = std::jthread([this](const std::stop_token& stop) {
+    pthread_setname_np(pthread_self(), "weir-nccl");
+    drive(stop);
+  });
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  if (!failed_) {
+    ending_ = true;
+    waker_.wake();
+    const bool flushed = flushed_.pop(steady_clock::now() + kFlushLimit, {}).has_value();
+    if (!flushed) fail({}, "ended while messages were on their way");
+  }
+  driver_.request_stop();
+  waker_.wake();
+  driver_.join();
+  watchdog_->end();
+}
+
+void NcclCommunicator::post(const Port& port, device::Buffer buffer, std::size_t bytes) {
+  WEIR_CHECK(bytes <= buffer.size(), "the buffer holds the message");
+  const std::size_t channel = index_of(port.channel);
+  WEIR_CHECK(port.sending ? outgoing_[channel] != nullptr : incoming_[channel] != nullptr,
+             "a port of this stage");
+  if (failed_) return;
+  std::unique_ptr<Mark> mark;
+  if (buffer.on_device() && bytes > 0) mark = api_->mark();
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    inbox_.push_back({port, std::move(buffer), bytes, std::move(mark)});
+  }
+  waker_.wake();
+}
+
+void NcclCommunicator::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
+  WEIR_CHECK(port.sending, "a sending port");
+  post(port, std::move(buffer), bytes);
+}
+
+void NcclCommunicator::receive(const Port& port, device::Buffer buffer, std::size_t bytes) {
+  WEIR_CHECK(!port.sending, "a receiving port");
+  post(port, std::move(buffer), bytes);
+}
+
+std::optional<Completion> NcclCommunicator::wait(Time deadline, std::stop_token stop) {
+  if (failure_) return failure_;
+  std::optional<Completion> completion = completions_.pop(deadline, std::move(stop));
+  if (completion && completion->kind == Completion::Kind::kFailed) failure_ = completion;
+  return completion;
+}
+
+bool NcclCommunicator::peer_left(const Port& port) const {
+  return (port.sending ? outgoing_left_ : incoming_left_)[index_of(port.channel)];
+}
+
+// Labels and round trips are those of the TCP side, what the link carries is counted here.
+std::vector<LinkReport> NcclCommunicator::reports() const {
+  std::vector<LinkReport> result = side_->reports();
+  for (LinkReport& report : result) {
+    const double rtt = report.counters.rtt_seconds;
+    report.counters = outgoing_[index_of(report.channel)]->counters();
+    report.counters.rtt_seconds = rtt;
+  }
+  return result;
+}
+
+void NcclCommunicator::note_failure(const Port& port, const std::string& reason) {
+  if (failed_.exchange(true)) return;
+  completions_.try_push({Completion::Kind::kFailed, port, 0, reason});
+  side_->abort(reason);  // the peers shall know: NCCL does not always tell them
+  waker_.wake();
+}
+
+void NcclCommunicator::fail(const Port& port, const std::string& reason) {
+  note_failure(port, reason);
+  watchdog_->abort();
+}
+
+void NcclCommunicator::drive(const std::stop_token& stop) {
+  for (const SideChannel::Arrived& arrived : std::exchange(early_, {})) {
+    const Status handled = handle(arrived);
+    if (!handled) return fail(arrived.port, handled.error().message);
+  }
+  while (!stop.stop_requested() && !failed_) {
+    const std::stop_token wait = waker_.next_wait();
+    const Result<bool> busy = work();
+    if (!busy) return fail({}, busy.error().message);
+    if (ending_ && side_->delivered()) flushed_.try_push(Unit{});
+    const std::chrono::nanoseconds pause = *busy || ending_ ? kBusyPoll : kIdleWait;
+    const Result<bool> waited = take_record(steady_clock::now() + pause, wait);
+    if (!waited) return fail({}, waited.error().message);
+  }
+}
+
+// All that can be done now. True: the GPU is to be asked again soon.
+Result<bool> NcclCommunicator::work() {
+  std::vector<Posting> postings;
+  {
+    const std::lock_guard lock(inbox_mutex_);
+    postings.swap(inbox_);
+  }
+  for (Posting& one : postings) {
+    const std::size_t channel = index_of(one.port.channel);
+    if (one.port.sending) {
+      outgoing_[channel]->post(std::move(one.buffer), one.bytes, std::move(one.mark));
+    } else {
+      incoming_[channel]->post(std::move(one.buffer), one.bytes, std::move(one.mark));
+    }
+  }
+  std::vector<bool> left;
+  for (const auto& end : ends_) left.push_back(side_->peer_left(end->port));
+  // What a peer said before its goodbye is there by now.
+  for (bool more = true; more;) {
+    WEIR_TRY(more, take_record({}, {}));
+  }
+  WEIR_TRY(const bool busy, progress());
+  WEIR_TRY([[maybe_unused]] const Unit noted, note_left(left));
+  return busy;
+}
+
+Result<bool> NcclCommunicator::take_record(Time until, std::stop_token stop) {
+  WEIR_TRY(const std::optional<SideChannel::Arrived> arrived, side_->wait(until, std::move(stop)));
+  if (!arrived) return false;
+  WEIR_TRY([[maybe_unused]] const Unit handled, handle(*arrived));
+  return true;
+}
+
+Status NcclCommunicator::handle(const SideChannel::Arrived& arrived) {
+  const Record& record = arrived.record;
+  const std::size_t channel = index_of(record.channel);
+  const auto from_here = [&](const auto& end) {
+    return end->port.channel == record.channel && end->port.peer_stage == arrived.port.peer_stage;
+  };
+  const auto end = std::ranges::find_if(ends_, from_here);
+  if (end == ends_.end()) return Error{Code::kInvalid, "a record of a link that does not exist"};
+  const bool sending = (*end)->port.sending;
+  switch (record.type) {
+    case RecordType::kAnnounce:
+    case RecordType::kHost:
+      if (sending) break;
+      return incoming_[channel]->handle(record);
+    case RecordType::kCredit:
+    case RecordType::kTaken:
+      if (!sending) break;
+      return outgoing_[channel]->handle(record);
+    case RecordType::kHello:
+      break;
+  }
+  return (*end)->wrong("a record that its writer may not send");
+}
+
+Result<bool> NcclCommunicator::progress() {
+  const Watchdog::Use use(*watchdog_);
+  if (!use) return Error{Code::kCancelled, "aborted"};
+  const Time now = steady_clock::now();
+  bool busy = false;
+  done_.clear();
+  for (const auto& stream : outgoing_) {
+    if (!stream) continue;
+    WEIR_TRY(const bool more, stream->progress(now, done_));
+    busy |= more;
+  }
+  for (const auto& stream : incoming_) {
+    if (!stream) continue;
+    WEIR_TRY(const bool more, stream->progress(now, done_));
+    busy |= more;
+  }
+  for (Completion& completion : done_) {
+    const bool room = completions_.try_push(std::move(completion));
+    WEIR_CHECK(room, "the engine reads its completions");
+  }
+  return busy;
+}
+
+// left: by ends_, before the records were read.
+Status NcclCommunicator::note_left(const std::vector<bool>& left) {
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    if (!left[i]) continue;
+    const Port& port = ends_[i]->port;
+    const std::size_t channel = index_of(port.channel);
+    if (port.sending) {
+      if (outgoing_[channel]->owes()) return ends_[i]->left_early();
+      outgoing_left_[channel] = true;
+    } else {
+      if (incoming_[channel]->awaits()) return ends_[i]->left_early();
+      incoming_left_[channel] = true;
+    }
+  }
+  return Unit{};
+}
+
+}  // namespace weir::transport::nccl

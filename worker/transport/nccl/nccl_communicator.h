@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Communicator of the NCCL transport: messages in device memory go by NCCL, those in host
+// memory (step headers, notes) as records over TCP, all in one order per port. A driver thread
+// talks to the peers and launches, so that neither waits for the engine's compute; a watchdog
+// thread aborts.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/transport/nccl/incoming_stream.h"
+#include "worker/transport/nccl/outgoing_stream.h"
+#include "worker/transport/nccl/watchdog.h"
+
+namespace weir::transport::nccl {
+
+// What connect() has made: the side, the links, and what the peers have already said over it.
+struct LinksUp {
+  std::unique_ptr<SideChannel> side;
+  std::vector<std::unique_ptr<LinkEnd>> ends;
+  std::vector<SideChannel::Arrived> early;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, const Limits& limits);
+  // Without a failure the peers are told that this rank leaves.
+  ~NcclCommunicator() override;
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+
+  void send(const Port& port, device::Buffer buffer, std::size_t bytes) override;
+  void receive(const Port& port, device::Buffer buffer, std::size_t bytes) override;
+  std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
+                                 std::stop_token stop) override;
+  bool carries_device_memory() const override { return true; }
+  bool peer_left(const Port& port) const override;
+  std::vector<LinkReport> reports() const override;
+  void abort(const std::string& reason) noexcept override { fail({}, reason); }
+
+ private:
+  // Wakes the driver out of its wait for records: a stop request of one wait.
+  class Waker {
+   public:
+    void wake();
+    std::stop_token next_wait();  // of a wait that begins now; what was posted before is seen
+
+   private:
+    std::mutex mutex_;  // guards source_
+    std::stop_source source_;
+  };
+  struct Posting {
+    Port port;
+    device::Buffer buffer;
+    std::size_t bytes = 0;
+    std::unique_ptr<Mark> mark;
+  };
+
+  void post(const Port& port, device::Buffer buffer, std::size_t bytes);
+  void fail(const Port& port, const std::string& reason);
+  void note_failure(const Port& port, const std::string& reason);
+  void drive(const std::stop_token& stop);
+  Result<bool> work();
+  Result<bool> take_record(std::chrono::steady_clock::time_point until, std::stop_token stop);
+  Status handle(const SideChannel::Arrived& arrived);
+  Result<bool> progress();
+  Status note_left(const std::vector<bool>& left);
+
+  const std::shared_ptr<NcclApi> api_;
+  const Limits limits_;
+  std::vector<std::unique_ptr<LinkEnd>> ends_;
+  std::unique_ptr<SideChannel> side_;
+  // By channel; made before the threads start and then constant.
+  std::array<std::unique_ptr<OutgoingStream>, 2> outgoing_;
+  std::array<std::unique_ptr<IncomingStream>, 2> incoming_;
+  std::array<std::atomic<bool>, 2> outgoing_left_{}, incoming_left_{};
+  std::vector<SideChannel::Arrived> early_;  // driver thread
+  std::vector<Completion> done_;             // driver thread
+
+  Waker waker_;
+  std::mutex inbox_mutex_;  // guards inbox_
+  std::vector<Posting> inbox_;
+
+  BoundedQueue<Completion> completions_;
+  std::optional<Completion> failure_;  // engine thread
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> ending_ = false;
+  BoundedQueue<Unit> flushed_{1};  // the peers know all that this rank has to say
+
+  std::optional<Watchdog> watchdog_;
+  std::jthread driver_;
+};
+
+}  // namespace weir::transport::nccl

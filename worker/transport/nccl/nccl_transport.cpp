@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/nccl/nccl_transport.h"
+
+#include <utility>
+
+#include "worker/base/log.h"
+#include "worker/transport/nccl/introduction.h"
+#include "worker/transport/nccl/nccl_communicator.h"
+#include "worker/transport/nccl/start_checks.h"
+
+namespace weir::transport {
+
+Result<std::unique_ptr<NcclTransport>> NcclTransport::make(std::shared_ptr<nccl::NcclApi> api,
+                                                           device::Device& device,
+                                                           const nccl::Limits& limits) {
+  WEIR_TRY([[maybe_unused]] const Unit usable, nccl::check_start(api->facts()));
+  return std::unique_ptr<NcclTransport>(new NcclTransport(std::move(api), device, limits));
+}
+
+Result<std::unique_ptr<Communicator>> NcclTransport::connect(
+    const Generation& generation, std::unique_ptr<Communicator> tcp,
+    std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
+  const auto begin = std::chrono::steady_clock::now();
+  nccl::Introduction introduction(*api_, device_, generation, std::move(tcp));
+  WEIR_TRY(nccl::LinksUp up, introduction.run(deadline, stop));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  log_info("transport", "NCCL links", {{"links", up.ends.size()}, {"link_seconds", took.count()}});
+  return std::unique_ptr<Communicator>(
+      std::make_unique<nccl::NcclCommunicator>(api_, std::move(up), limits_));
+}
+
+}  // namespace weir::transport

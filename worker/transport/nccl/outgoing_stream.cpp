@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/nccl/outgoing_stream.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace weir::transport::nccl {
+
+void OutgoingStream::post(device::Buffer buffer, std::size_t bytes,
+                          std::unique_ptr<Mark> computed) {
+  const bool by_nccl = computed != nullptr;
+  queue_.push_back({.buffer = std::move(buffer),
+                    .bytes = bytes,
+                    .computed = std::move(computed),
+                    .by_nccl = by_nccl});
+}
+
+Status OutgoingStream::handle(const Record& record) {
+  if (record.type == RecordType::kCredit) {
+    if (record.sequence < granted_) return end_.wrong("credits were taken back");
+    granted_ = record.sequence;
+    return Unit{};
+  }
+  if (record.sequence != taken_ || taken_ == started_) {
+    return end_.wrong("message " + std::to_string(record.sequence) + " is taken where " +
+                      std::to_string(taken_) + " is due");
+  }
+  Message& message = in_flight_[static_cast<std::size_t>(taken_ - completed_)];
+  if (record.bytes != 0 && record.bytes != message.bytes) {
+    return end_.wrong("the receiver counts other bytes than were sent");
+  }
+  message.taken = true;
+  ++taken_;
+  const std::lock_guard lock(counters_mutex_);
+  count_transfer(counters_, static_cast<std::int64_t>(record.bytes),
+                 std::chrono::nanoseconds(record.busy));
+  return Unit{};
+}
+
+Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
+  WEIR_TRY(const bool computing, start_messages(now));
+  WEIR_TRY(const bool launching, launch());
+  WEIR_TRY([[maybe_unused]] const Unit asked, take_finished());
+  while (!in_flight_.empty() && in_flight_.front().taken && in_flight_.front().finished) {
+    in_flight_.pop_front();
+    done.push_back({.kind = Completion::Kind::kSent,
+                    .port = end_.port,
+                    .sequence = static_cast<std::int64_t>(completed_++),
+                    .reason = {}});
+    if (in_flight_.empty()) {
+      end_.end_message();
+    } else {
+      end_.begin_message(now, in_flight_.front().bytes, limits_);
+    }
+  }
+  const bool running =
+      std::ranges::any_of(in_flight_, [](const Message& m) { return !m.finished; });
+  return computing || launching || running;
+}
+
+// True: a tensor is still being computed.
+Result<bool> OutgoingStream::start_messages(Time now) {
+  while (!queue_.empty()) {
+    Message& next = queue_.front();
+    if (next.computed) {
+      const Result<bool> computed = next.computed->done();
+      if (!computed) return end_.broken(computed.error());
+      if (!*computed) {
+        note_waiting(now, false);
+        return true;
+      }
+      next.computed.reset();
+    }
+    if (started_ == granted_) break;
+    start(std::move(next), now);
+    queue_.pop_front();
+  }
+  note_waiting(now, !queue_.empty() && in_flight_.empty());
+  return false;
+}
+
+void OutgoingStream::start(Message message, Time now) {
+  if (in_flight_.empty()) end_.begin_message(now, message.bytes, limits_);
+  if (message.by_nccl) {
+    side_.send(end_.port, {.type = RecordType::kAnnounce,
+                           .channel = end_.port.channel,
+                           .sequence = started_,
+                           .bytes = message.bytes});
+  } else {
+    send_parts(message);
+    message.launched = message.finished = true;  // the side keeps its own copy
+  }
+  ++started_;
+  in_flight_.push_back(std::move(message));
+}
+
+void OutgoingStream::send_parts(const Message& message) {
+  std::size_t at = 0;
+  do {  // an empty message has one empty part
+    const std::size_t part = std::min(kRecordData, message.bytes - at);
+    Record record{.type = RecordType::kHost,
+                  .channel = end_.port.channel,
+                  .part = static_cast<std::uint16_t>(part),
+                  .sequence = started_,
+                  .bytes = message.bytes};
+    if (part > 0) std::memcpy(record.data.data(), message.buffer.data() + at, part);
+    side_.send(end_.port, record);
+    at += part;
+  } while (at < message.bytes);
+}
+
+// In order; true: the communicator is still busy with the launch before.
+Result<bool> OutgoingStream::launch() {
+  for (Message& message : in_flight_) {
+    if (message.launched) continue;
+    const Result<bool> ready = end_.link->ready();
+    if (!ready) return end_.broken(ready.error());
+    if (!*ready) return true;
+    const Status sent = end_.link->send(message.buffer.data(), message.bytes);
+    if (!sent) return end_.broken(sent.error());
+    message.launched = true;
+  }
+  return false;
+}
+
+Status OutgoingStream::take_finished() {
+  for (Message& message : in_flight_) {
+    if (!message.launched) break;
+    if (message.finished) continue;
+    const Result<std::optional<Timing>> finished = end_.link->take_finished();
+    if (!finished) return end_.broken(finished.error());
+    if (!finished->has_value()) break;
+    message.finished = true;
+  }
+  return Unit{};
+}
+
+// Waiting for a credit: a tensor is computed, nothing is under way, and no slot is granted.
+void OutgoingStream::note_waiting(Time now, bool waits) {
+  if (waits == waiting_since_.has_value()) return;  // only this thread changes it
+  const std::lock_guard lock(counters_mutex_);
+  if (waiting_since_) counters_.credit_wait += now - *waiting_since_;
+  waiting_since_ = waits ? std::optional(now) : std::nullopt;
+}
+
+LinkCounters OutgoingStream::counters() const {
+  const std::lock_guard lock(counters_mutex_);
+  LinkCounters result = counters_;
+  if (waiting_since_) result.credit_wait += std::chrono::steady_clock::now() - *waiting_since_;
+  return result;
+}
+
+}  // namespace weir::transport::nccl

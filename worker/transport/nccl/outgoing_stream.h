@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending end of one link: a message is announced and launched only when its tensor is computed
+// and the peer has granted a slot, so a send never holds a part of the GPU while it waits for
+// either. Driver thread; counters() from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "worker/transport/link_stats.h"
+#include "worker/transport/nccl/link_end.h"
+#include "worker/transport/nccl/side_channel.h"
+
+namespace weir::transport::nccl {
+
+class OutgoingStream {
+ public:
+  using Time = LinkEnd::Time;
+
+  OutgoingStream(LinkEnd& end, SideChannel& side, const Limits& limits)
+      : end_(end), side_(side), limits_(limits) {}
+
+  // computed: when the tensor is; null for a message in host memory.
+  void post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> computed);
+  Status handle(const Record& record);  // kCredit, kTaken
+  // Does what can be done now and appends what is completed. True: the GPU is to be asked again.
+  Result<bool> progress(Time now, std::vector<Completion>& done);
+  bool owes() const { return !queue_.empty() || !in_flight_.empty(); }
+  LinkCounters counters() const;
+
+ private:
+  struct Message {
+    device::Buffer buffer;
+    std::size_t bytes = 0;
+    std::unique_ptr<Mark> computed;  // null: host memory
+    bool by_nccl = false;
+    bool launched = false;
+    bool finished = false;  // at this end
+    bool taken = false;     // by the peer
+  };
+
+  Result<bool> start_messages(Time now);
+  void start(Message message, Time now);
+  void send_parts(const Message& message);
+  Result<bool> launch();
+  Status take_finished();
+  void note_waiting(Time now, bool waits);
+
+  LinkEnd& end_;
+  SideChannel& side_;
+  const Limits& limits_;
+  std::deque<Message> queue_;      // not started
+  std::deque<Message> in_flight_;  // started; the front is message completed_
+  std::uint64_t started_ = 0, taken_ = 0, completed_ = 0, granted_ = 0;
+
+  mutable std::mutex counters_mutex_;  // guards the two below
+  LinkCounters counters_;
+  std::optional<Time> waiting_since_;  // for a credit
+};
+
+}  // namespace weir::transport::nccl

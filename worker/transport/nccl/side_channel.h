@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records over the TCP communicator of the same generation: in order per neighbour, both ways. Its
+// liveness, its goodbyes and the names in its errors serve NCCL too. One thread; abort() and what
+// is const from any.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/transport/communicator.h"
+#include "worker/transport/nccl/records.h"
+
+namespace weir::transport::nccl {
+
+class SideChannel {
+ public:
+  struct Arrived {
+    Port port;  // of the side: the neighbour that wrote it
+    Record record;
+  };
+
+  explicit SideChannel(std::unique_ptr<Communicator> tcp) : tcp_(std::move(tcp)) {}
+
+  void listen(const Port& port);  // once per receiving port
+  void send(const Port& port, const Record& record);
+  // The next record; nothing on deadline or stop. kUnavailable: the generation is broken; kInvalid:
+  // a damaged record. Both name the peer.
+  Result<std::optional<Arrived>> wait(std::chrono::steady_clock::time_point deadline,
+                                      std::stop_token stop);
+  bool delivered() const { return undelivered_ == 0; }  // the peers have all records
+
+  bool peer_left(const Port& port) const { return tcp_->peer_left(port); }
+  std::vector<LinkReport> reports() const { return tcp_->reports(); }
+  void abort(const std::string& reason) noexcept { tcp_->abort(reason); }
+
+ private:
+  struct Slots {
+    Port port;
+    std::deque<device::Buffer> posted;
+  };
+  void post(Slots& slots, device::Buffer buffer);
+
+  std::unique_ptr<Communicator> tcp_;
+  std::vector<Slots> slots_;
+  int undelivered_ = 0;
+};
+
+}  // namespace weir::transport::nccl

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/nccl/start_checks.h"
+
+namespace weir::transport::nccl {
+namespace {
+
+constexpr int kLeastNccl = 22800;     // its API is what cuda_nccl_api.cpp is written for
+constexpr int kLeastCapability = 80;  // of the GPU worker, as in worker/device/cuda
+
+// 22809 -> "2.28.9"
+std::string nccl_text(int version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+// 13000 -> "13.0"
+std::string cuda_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+Status check_start(const Facts& facts) {
+  if (facts.nccl < kLeastNccl) {
+    return Error{Code::kInvalid, "NCCL " + nccl_text(facts.nccl) +
+                                     " is loaded, this worker needs " + nccl_text(kLeastNccl) +
+                                     " or newer"};
+  }
+  if (facts.driver == 0) return Error{Code::kInvalid, "NCCL: this machine has no CUDA driver"};
+  if (facts.driver < facts.runtime) {
+    return Error{Code::kInvalid, "NCCL: the driver supports CUDA " + cuda_text(facts.driver) +
+                                     ", this worker needs " + cuda_text(facts.runtime)};
+  }
+  if (facts.capability < kLeastCapability) {
+    return Error{Code::kInvalid, "NCCL: " + facts.gpu_name + " has compute capability " +
+                                     std::to_string(facts.capability / 10) + "." +
+                                     std::to_string(facts.capability % 10) +
+                                     ", the GPU worker needs 8.0 or more (A100, L4, H100)"};
+  }
+  return Unit{};
+}
+
+Status check_peer(const Facts& own, const PeerFacts& peer) {
+  if (own.gpu == peer.gpu) {
+    return Error{Code::kConflict, "uses the same GPU as this worker (" + own.gpu +
+                                      "): NCCL needs one for each, TCP does not"};
+  }
+  if (own.nccl / 100 != peer.nccl / 100) {
+    return Error{Code::kConflict, "has NCCL " + nccl_text(peer.nccl) + ", this worker " +
+                                      nccl_text(own.nccl) + ": both need the same"};
+  }
+  return Unit{};
+}
+
+}  // namespace weir::transport::nccl

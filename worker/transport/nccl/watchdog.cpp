@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/nccl/watchdog.h"
+
+#include <algorithm>
+#include <pthread.h>
+#include <utility>
+
+#include "worker/base/log.h"
+
+namespace weir::transport::nccl {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr auto kUseLimit = std::chrono::seconds(2);  // of a call that does not hang
+constexpr auto kUseSlice = std::chrono::milliseconds(5);
+
+}  // namespace
+
+Watchdog::Watchdog(NcclApi& api, std::vector<LinkEnd*> links, const Limits& limits, Hooks hooks)
+    : api_(api), links_(std::move(links)), limits_(limits), hooks_(std::move(hooks)) {
+  thread_ = std::jthread([this] {
+    pthread_setname_np(pthread_self(), "weir-nccl-watch");
+    run();
+  });
+}
+
+void Watchdog::end() {
+  abort();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Watchdog::run() {
+  while (!wakes_.pop(steady_clock::now() + limits_.watch_interval, {})) {
+    const std::optional<Finding> finding = look(steady_clock::now());
+    if (!finding) continue;
+    log_error("transport", "NCCL: a link is broken", {{"reason", finding->reason}});
+    hooks_.failed(finding->port, finding->reason);
+    break;
+  }
+  hooks_.ends();
+  abort_all();
+}
+
+std::optional<Watchdog::Finding> Watchdog::look(Time now) {
+  const Time::rep since = in_since_;
+  const bool stuck = since != 0 && now - Time(Time::duration(since)) > limits_.transfer;
+  for (LinkEnd* end : links_) {
+    const Result<bool> ready = end->link->ready();
+    if (!ready && !hooks_.peer_left(end->port)) {
+      return Finding{end->port, end->broken(ready.error()).message};
+    }
+    if (end->overdue(now)) {
+      return Finding{end->port, end->name + ": a message has not arrived within its time limit"};
+    }
+  }
+  if (stuck && !links_.empty()) {
+    return Finding{links_.front()->port, links_.front()->name + ": a call of NCCL does not return"};
+  }
+  return std::nullopt;
+}
+
+// A driver that is stuck within a call comes back when its communicator is aborted.
+void Watchdog::abort_all() {
+  aborted_ = true;
+  const Time limit =
+      steady_clock::now() + std::min<std::chrono::nanoseconds>(kUseLimit, limits_.transfer);
+  std::unique_lock lock(use_mutex_, std::defer_lock);
+  while (!lock.try_lock() && steady_clock::now() < limit) std::this_thread::sleep_for(kUseSlice);
+  std::vector<NcclLink*> links;
+  for (LinkEnd* end : links_) links.push_back(end->link.get());
+  api_.abort(links);
+}
+
+}  // namespace weir::transport::nccl

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks every second whether a communicator of the generation is broken, a message is overdue or
+// the driver is stuck within NCCL, and is the only one that aborts: all communicators together. One
+// thread of its own.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/base/result.h"
+#include "worker/transport/nccl/link_end.h"
+
+namespace weir::transport::nccl {
+
+class Watchdog {
+ public:
+  struct Hooks {
+    std::function<bool(const Port&)> peer_left;            // its end of a link may go
+    std::function<void(const Port&, std::string)> failed;  // it has found something
+    std::function<void()> ends;  // just before it aborts; it looks no more
+  };
+
+  Watchdog(NcclApi& api, std::vector<LinkEnd*> links, const Limits& limits, Hooks hooks);
+  ~Watchdog() { end(); }
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  void abort() { wakes_.try_push(Unit{}); }  // soon, on its own thread; any thread
+  void end();                                // aborts, if it has not, and joins; not from a hook
+
+  // The driver holds it while it uses the communicators. False: they are gone.
+  class Use {
+   public:
+    explicit Use(Watchdog& dog) : dog_(dog), lock_(dog.use_mutex_) { dog_.driver_in(); }
+    ~Use() { dog_.in_since_ = 0; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    explicit operator bool() const { return !dog_.aborted_; }
+
+   private:
+    Watchdog& dog_;
+    const std::lock_guard<std::mutex> lock_;
+  };
+
+ private:
+  using Time = LinkEnd::Time;
+  struct Finding {
+    Port port;
+    std::string reason;
+  };
+
+  void run();
+  std::optional<Finding> look(Time now);
+  void abort_all();
+  void driver_in() { in_since_ = std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+  NcclApi& api_;
+  const std::vector<LinkEnd*> links_;
+  const Limits& limits_;
+  const Hooks hooks_;
+  BoundedQueue<Unit> wakes_{1};
+  std::mutex use_mutex_;  // guards the communicators, but for ready()
+  std::atomic<bool> aborted_ = false;
+  std::atomic<Time::rep> in_since_{0};  // when the driver began to use them; 0: it does not
+  std::jthread thread_;
+};
+
+}  // namespace weir::transport::nccl
