@@ -56,9 +56,6 @@ std::optional<Refusal> refuse_placement(const JobSpec& spec) {
     return not_implemented("network.interface", spec.network_interface,
                            "remove it; data uses the pod's own address");
   }
-  if (spec.transport == "NCCL") {
-    return not_implemented("network.transport", "NCCL", "set it to Auto or TCP");
-  }
   return std::nullopt;
 }
 

@@ -296,8 +296,8 @@ Result<Options> complete(Raw raw) {
     WEIR_TRY([[maybe_unused]] const Unit read, read_link(raw.pace_link, o));
   }
   if (o.ranks != 1) return invalid("WEIR_RANKS: more than one rank per worker is not implemented");
-  if (o.transport != "Auto" && o.transport != "TCP") {
-    return invalid("WEIR_TRANSPORT: '" + o.transport + "' is not built in, only TCP");
+  if (o.transport != "Auto" && o.transport != "TCP" && o.transport != "NCCL") {
+    return invalid("WEIR_TRANSPORT: '" + o.transport + "' is none of Auto, TCP, NCCL");
   }
   if (!o.control_url.empty() && !o.plan_file.empty()) {
     return invalid("--plan: plans come from the operator when WEIR_CONTROL_URL is set");

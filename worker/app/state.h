@@ -23,6 +23,7 @@
 #include "worker/engine/engine.h"
 #include "worker/stage/stage.h"
 #include "worker/telemetry/metric.h"
+#include "worker/transport/nccl/nccl_transport.h"
 #include "worker/transport/tcp/tcp_transport.h"
 
 namespace weir::app {
@@ -62,6 +63,7 @@ struct State {
   std::unique_ptr<LossLog> loss_log;
   std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;
+  std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors go by TCP
   std::string job_key;                                     // raw
   std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder

@@ -35,11 +35,15 @@ Failure configuration(const Error& error) {
 Outcome open_device(State& state) {
   if (state.options.emulated()) {  // load_model names it as the profile does
     state.device = device::make_host_device(state.options.emulate_device);
-    return std::nullopt;
+  } else {
+    Result<std::unique_ptr<device::Device>> opened = device::open_device(state.options.device);
+    if (!opened) return configuration(opened.error().with("--device"));
+    state.device = *std::move(opened);
   }
-  Result<std::unique_ptr<device::Device>> opened = device::open_device(state.options.device);
-  if (!opened) return configuration(opened.error().with("--device"));
-  state.device = *std::move(opened);
+  if (state.options.transport != "NCCL") return std::nullopt;
+  Result<std::unique_ptr<transport::NcclTransport>> nccl = transport::open_nccl(*state.device);
+  if (!nccl) return configuration(nccl.error().with("--transport"));
+  state.nccl = *std::move(nccl);
   return std::nullopt;
 }
 
@@ -122,7 +126,10 @@ Result<std::unique_ptr<transport::Communicator>> connect_links(
     State& state, const transport::Generation& generation,
     std::chrono::steady_clock::time_point deadline, std::stop_token stop) {
   WEIR_TRY(std::unique_ptr<transport::Communicator> links,
-           state.transport->connect(generation, deadline, std::move(stop)));
+           state.transport->connect(generation, deadline, stop));
+  if (state.nccl) {
+    WEIR_TRY(links, state.nccl->connect(generation, std::move(links), deadline, stop));
+  }
   const std::optional<int> window = state.options.emulate_send_window;
   if (links && window) return with_blocking_sends(std::move(links), *window);
   return links;
@@ -225,7 +232,7 @@ Outcome make_engine(State& state) {
                             .worker_group = o.worker_group,
                             .node = o.node,
                             .device = state.device->name(),
-                            .transport = "tcp",
+                            .transport = state.nccl ? "nccl" : "tcp",
                             .version = WEIR_VERSION,
                             .emulated = o.emulated()};
   state.endpoint->collect([labels, engine = state.engine.get(), device = state.device.get()] {

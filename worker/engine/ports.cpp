@@ -42,7 +42,8 @@ const Ports::Outbox& Ports::outbox(Channel channel) const {
 
 Status Ports::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
   // A fresh buffer each time: the stage may still hold the last one in its stash.
-  device::Buffer buffer = device_.allocate_staging(bytes);
+  const bool stays = content == Inbox::Content::kTensor && communicator_->carries_device_memory();
+  device::Buffer buffer = stays ? device_.allocate(bytes) : device_.allocate_staging(bytes);
   if (!buffer && bytes > 0) {
     return Error{Code::kInternal,
                  "no memory for a receive slot of " + std::to_string(bytes) + " bytes"};
@@ -128,6 +129,7 @@ Result<device::Buffer> Ports::take_input(Channel channel) {
   WEIR_CHECK(!box.arrived.empty(), "an op starts only with its input");
   device::Buffer tensor = std::move(box.arrived.front());
   box.arrived.pop_front();
+  if (communicator_->carries_device_memory()) return tensor;
   return device_.upload(std::move(tensor));
 }
 
@@ -150,10 +152,12 @@ Status Ports::send(Channel channel, device::Buffer tensor) {
   if (!box.exists) return Unit{};
   const auto bytes = static_cast<std::size_t>(box.bytes);
   WEIR_CHECK(tensor.size() >= bytes, "the stage returns whole tensors");
-  WEIR_TRY(device::Buffer staged, device_.download(std::move(tensor)));
+  if (!communicator_->carries_device_memory()) {
+    WEIR_TRY(tensor, device_.download(std::move(tensor)));
+  }
   box.unacknowledged.push_back(true);
   ++box.tensors;
-  communicator_->send(box.port, std::move(staged), bytes);
+  communicator_->send(box.port, std::move(tensor), bytes);
   return Unit{};
 }
 

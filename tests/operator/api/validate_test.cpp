@@ -45,7 +45,6 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
        "adaptation.metrics.windowSeconds: 19 is below 4 scrape intervals of 5 s"},
       {[](JobSpec& s) { s.placement_mode = "Solver"; }, "NotImplemented", "placement.mode: Solver"},
       {[](JobSpec& s) { s.network_interface = "ib0"; }, "NotImplemented", "network.interface: ib0"},
-      {[](JobSpec& s) { s.transport = "NCCL"; }, "NotImplemented", "network.transport: NCCL"},
       {[](JobSpec& s) { s.restart_scope = "Node"; }, "NotImplemented",
        "failurePolicy.restartScope: Node"},
       {[](JobSpec& s) { s.failure_rules.push_back({.name = "r", .action = "Page"}); },

@@ -111,7 +111,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedByName) {
       {{"--workers=2"}, "--workers"},
       {{"--emulate-device=A100"}, "--emulate-device"},
       {{"--ranks=2"}, "WEIR_RANKS"},
-      {{"--transport=NCCL"}, "WEIR_TRANSPORT"},
+      {{"--transport=RDMA"}, "WEIR_TRANSPORT"},
       {{"--pace-link=0-1"}, "--pace-rate"},
       {{"--pace-rate=40Mbit", "--pace-other-rate=80Mbit"}, "--pace-link"},
       {{"--log-level=loud"}, "--log-level"},

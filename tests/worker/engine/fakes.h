@@ -98,6 +98,7 @@ class ScriptedCommunicator final : public transport::Communicator {
     completions_.pop_front();
     return completion;
   }
+  bool carries_device_memory() const override { return device_memory; }
   bool peer_left(const transport::Port& port) const override {
     return std::find(left.begin(), left.end(), port) != left.end();
   }
@@ -124,6 +125,7 @@ class ScriptedCommunicator final : public transport::Communicator {
         transport::Completion{.kind = transport::Completion::Kind::kFailed, .reason = reason};
   }
 
+  bool device_memory = false;
   std::vector<transport::Port> left;  // their peers have said goodbye
   std::vector<std::pair<transport::Port, device::Buffer>> posted;
   std::vector<std::string> sent;

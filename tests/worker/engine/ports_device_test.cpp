@@ -3,6 +3,7 @@
 #include <cstring>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@ namespace weir::engine {
 namespace {
 
 using transport::Channel;
+using transport::Port;
 
 // Host memory that plays the device's; knows which buffers are staging. Copies flip every bit, so
 // that a byte that was not copied shows.
@@ -89,6 +91,36 @@ TEST_F(PortsOnADevice, SendFromStagingWhatTheStageReturned) {
 
   ASSERT_EQ(peers_.sent.size(), 1U);
   EXPECT_EQ(peers_.sent[0], std::string(kBytes, '\xaa'));
+}
+
+// As NCCL: tensors never leave the device, but headers and notes are the host's.
+TEST(PortsOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStagingMemory) {
+  ApartDevice device;
+  test::ScriptedCommunicator peers{nullptr, std::make_shared<test::Journal>()};
+  peers.device_memory = true;
+  Ports ports{&peers, device, kStage, kStages};
+  ASSERT_TRUE(
+      ports.begin_step({.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
+                        .micro_batches = 1,
+                        .input_bytes = kBytes,
+                        .output_bytes = kBytes,
+                        .header_follows = true,
+                        .forward_note_bytes = 8}));
+  const Port activations{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+  std::vector<bool> staged;
+  for (const auto& [port, buffer] : peers.posted) {
+    if (port == activations) staged.push_back(device.staging.contains(buffer.data()));
+  }
+  EXPECT_EQ(staged, (std::vector<bool>{false, true, true})) << "tensor, note, header";
+  ASSERT_TRUE(peers.deliver(activations, std::string(kBytes, '\x0f')));
+  ASSERT_TRUE(ports.poll({}));
+
+  const Result<device::Buffer> input = ports.take_input(Channel::kForward);
+  ASSERT_TRUE(input);
+  ASSERT_TRUE(ports.send(Channel::kForward, *input));
+
+  EXPECT_EQ(input->as<char>()[0], '\x0f') << "no copy";
+  EXPECT_EQ(peers.sent.back(), std::string(kBytes, '\x0f'));
 }
 
 }  // namespace
