@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/operator/controller/reconcile/world.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::reconcile::test {
 namespace {
@@ -13,11 +14,18 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr double kFast = 4e8, kSlow = 5e6;  // bytes per second: 0.3 ms and 24 ms a micro-batch
-
 World running() {
   World world;
   world.run();
+  return world;
+}
+
+// 20 steps on quick links; then one of them is slow.
+World preempted_after_peace() {
+  World world = running();
+  world.links(kFast, kFast);
+  world.steps(20, 1.15);
+  world.links(kFast, kSlow);
   return world;
 }
 
@@ -31,10 +39,7 @@ TEST(Adaptation, StaysOnAQuietNetwork) {
 }
 
 TEST(Adaptation, RaisesKWhenALinkIsPreempted) {
-  World world = running();
-  world.links(kFast, kFast);
-  world.steps(20, 1.15);
-  world.links(kFast, kSlow);
+  World world = preempted_after_peace();
   world.steps(20, 1.75);
 
   ASSERT_EQ(world.job.status.plan.revision, 2);
@@ -70,10 +75,7 @@ TEST(Adaptation, ALinkTooFastToBeTimedDoesNotBlockTheTuner) {
 }
 
 TEST(Adaptation, TellsTheOutcomeAfterTenSteps) {
-  World world = running();
-  world.links(kFast, kFast);
-  world.steps(20, 1.15);
-  world.links(kFast, kSlow);
+  World world = preempted_after_peace();
   world.steps(16, 1.75);
   ASSERT_EQ(world.job.status.plan.revision, 2);
   world.coordinator_applies();
@@ -131,6 +133,33 @@ TEST(Adaptation, ADeviceNearlyFullLowersItsCapsWhateverIsKnownOfTheNetwork) {
   EXPECT_THAT(world.last_note("PlanRetuned"), HasSubstr("less than 2 % of a device's memory"));
 }
 
+TEST(Adaptation, NoCapExceedsTheMemoryOfItsDevice) {
+  const auto caps_with = [](std::int64_t bytes) {
+    World world = running();
+    for (auto& member : world.members->body.members) member.ranks.front().memory_bytes = bytes;
+    world.links(kFast, kSlow);
+    world.steps(20, 1.75);
+    return world.plan()->schedule.caps;
+  };
+  ASSERT_GT(caps_with(0).front(), 4) << "memory unknown: no limit";
+  for (const int cap : caps_with(600'000)) EXPECT_LE(cap, 4) << "123 kB a micro-batch, 10 % kept";
+}
+
+TEST(Adaptation, WhateverMicroBatchSizeItChoosesTheGlobalBatchStays) {
+  World world;
+  world.job.spec.micro_batch_size.reset();
+  world.run();
+  world.links(kFast, kSlow);
+  for (int i = 0; i < 40; ++i) {
+    world.steps(1, 1.75);
+    world.coordinator_applies();
+    const auto& plan = *world.plan();
+    ASSERT_EQ(plan.schedule.micro_batch_size * plan.micro_batches.front(), 64);
+    ASSERT_TRUE(schedule::broken_rules(plan, 4).empty());
+  }
+  EXPECT_GT(world.job.status.plan.revision, 1) << "a slow link is answered";
+}
+
 TEST(Adaptation, ObserveOnlyProposes) {
   World world;
   world.job.spec.adaptation.mode = "Observe";
@@ -153,10 +182,7 @@ TEST(Adaptation, AFrozenPlanStays) {
 }
 
 TEST(Adaptation, ARefusedPlanLeavesTheOldOneInForceAndIsToldOnce) {
-  World world = running();
-  world.links(kFast, kFast);
-  world.steps(20, 1.15);
-  world.links(kFast, kSlow);
+  World world = preempted_after_peace();
   while (world.job.status.plan.revision == 1 && world.report->body.step < 100) world.steps(1, 1.75);
   ASSERT_EQ(world.job.status.plan.revision, 2);
   world.report->body.last_switch =
@@ -196,6 +222,36 @@ TEST(Edit, OfKKeepsItWithinItsBounds) {
   EXPECT_EQ(world.plan()->schedule.k, 3);
   EXPECT_GT(world.settle(), 0);
   EXPECT_EQ(world.job.status.plan.revision, 2);
+}
+
+TEST(Edit, OfCapsIsFollowed) {
+  World world = running();
+  world.job.spec.schedule.in_flight_caps = {8, 6, 4, 2};
+  world.settle();
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.plan()->schedule.caps, (std::vector<int>{8, 6, 4, 2}));
+  EXPECT_EQ(world.plan()->schedule.k, 2);
+  EXPECT_EQ(world.plan()->schedule.dispatch, schedule::Dispatch::kHint);
+}
+
+TEST(Edit, OfTheMicroBatchSizeKeepsTheGlobalBatch) {
+  World world = running();
+  world.job.spec.micro_batch_size = 8;
+  world.settle();
+
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.plan()->schedule.micro_batch_size, 8);
+  EXPECT_EQ(world.plan()->micro_batches, std::vector<int>{8});
+}
+
+TEST(Edit, OfAFixedKIsThatK) {
+  World world = running();
+  world.job.spec.schedule.k_mode = "Fixed";
+  world.job.spec.schedule.k_initial = 4;
+  world.settle();
+
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.plan()->schedule.k, 4);
 }
 
 TEST(Plans, OnlyTheLastFiveAreKept) {

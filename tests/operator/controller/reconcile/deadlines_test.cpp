@@ -11,9 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(Hang, RestartsTheWholeJobOnceAndCountsIt) {
-  World world;
-  world.run();
-  world.steps(3, 1.2);
+  World world = training();
   for (int i = 0; i < 190; ++i) {  // reports come, the step stands still
     world.now += 10s;
     world.report->received = world.now;
@@ -30,9 +28,7 @@ TEST(Hang, RestartsTheWholeJobOnceAndCountsIt) {
 }
 
 TEST(Hang, NeedsASecondWitnessWhenTheCoordinatorIsSilent) {
-  World world;
-  world.run();
-  world.steps(3, 1.2);
+  World world = training();
   for (int i = 0; i < 400; ++i) {
     world.now += 10s;
     world.settle();
@@ -53,9 +49,7 @@ void hear_again(World& world) {
 }
 
 TEST(Hang, MetricsThatStandStillAreTheSecondWitness) {
-  World world;
-  world.run();
-  world.steps(3, 1.2);
+  World world = training();
   hear_workers_only(world, 3);
   world.now += 1790s;
   hear_again(world);
@@ -73,9 +67,7 @@ TEST(Hang, MetricsThatStandStillAreTheSecondWitness) {
 
 TEST(Hang, MetricsThatMoveOrAreStaleKillNothing) {
   for (const bool moves : {true, false}) {
-    World world;
-    world.run();
-    world.steps(3, 1.2);
+    World world = training();
     hear_workers_only(world, 3);
     for (int i = 0; i < 40; ++i) {
       world.now += 100s;
@@ -88,9 +80,7 @@ TEST(Hang, MetricsThatMoveOrAreStaleKillNothing) {
 }
 
 TEST(Hang, ANewLeaderThatHearsNothingAsksTheMetricsToo) {
-  World world;
-  world.run();
-  world.steps(3, 1.2);
+  World world = training();
   world.members.reset();
   world.report.reset();
   world.leading_since = world.now;
@@ -145,9 +135,7 @@ TEST(Startup, ThatTakesTooLongRestartsTheJob) {
 }
 
 TEST(Startup, ANewLeaderThatHasNoMembersYetRestartsNothing) {
-  World world;
-  world.run();
-  world.steps(3, 1.2);
+  World world = training();
   world.now += 2h;
   world.leading_since = world.now;
   world.members.reset();

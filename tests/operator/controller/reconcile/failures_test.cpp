@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What failures of workers do to a job: rules, exit codes, episodes, budget, back-off.
+// What failures of workers do to a job: rules, exit codes, avoided nodes, memory, lost and silent
+// workers. Which of them count: restart_budget_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,20 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-World running(const std::function<void(api::JobSpec&)>& edit = {}) {
-  World world;
-  if (edit) edit(world.job.spec);
-  world.run();
-  world.steps(3, 1.2);
-  return world;
-}
-
-void disrupt(api::Pod& pod) {
-  pod.conditions.push_back({"DisruptionTarget", "True", "EvictionByEvictionAPI", "", std::nullopt});
-}
-
 TEST(Failures, ACrashedWorkerIsReplacedOnceAndTheJobRestarts) {
-  World world = running();
+  World world = training();
   world.fail("job-gpu-2", 1);
   world.settle();
 
@@ -44,37 +33,6 @@ TEST(Failures, ACrashedWorkerIsReplacedOnceAndTheJobRestarts) {
   EXPECT_EQ(world.condition("Ready").reason, "Running");
 }
 
-TEST(Failures, FailuresOfOneEpisodeCountOnce) {
-  World world = running();
-  world.fail("job-gpu-2", 137);
-  world.settle();
-  world.now += 5s;
-  world.fail("job-gpu-1", 80);
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.pods.size(), 6U);
-}
-
-TEST(Failures, ADeletedPodDoesNotUseTheBudget) {
-  World world = running();
-  std::erase_if(world.pods, [](const auto& p) { return p.meta.name == "job-gpu-3"; });
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-  EXPECT_EQ(world.pods.size(), 4U);
-}
-
-TEST(Failures, ADrainedWorkerDoesNotUseTheBudget) {
-  World world = running();
-  world.fail("job-gpu-1", 143);
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-}
-
 TEST(Failures, WrongOptionsFailTheJobWithTheWorkersLastLine) {
   World world;
   world.settle();
@@ -85,35 +43,6 @@ TEST(Failures, WrongOptionsFailTheJobWithTheWorkersLastLine) {
 
   EXPECT_EQ(world.condition("Failed").reason, "ConfigurationError");
   EXPECT_THAT(world.condition("Failed").message, HasSubstr("--model=gtp: unknown model"));
-}
-
-TEST(Failures, EndWhenTheBudgetIsUsedUp) {
-  World world = running([](api::JobSpec& spec) { spec.max_restarts = 1; });
-  world.fail("job-gpu-2", 1);
-  world.run();
-  world.steps(1, 1.2);
-  EXPECT_EQ(world.condition("Ready").reason, "Running");
-  world.now += 10s;
-  world.fail("job-gpu-2-1", 1);
-  world.settle();
-
-  EXPECT_EQ(world.condition("Failed").reason, "RestartLimitExceeded");
-  EXPECT_EQ(world.job.status.restarts, 1);
-}
-
-TEST(Failures, AWorkerThatKeepsCrashingWaitsLongerEachTime) {
-  World world;
-  world.settle();
-  world.kubelets_run();
-  world.now += 2s;
-  world.fail("job-gpu-1", 1);
-  world.settle();
-  EXPECT_EQ(world.pods.size(), 4U);  // 10 s from the recorded restart
-
-  world.now += 11s;
-  world.settle();
-
-  EXPECT_EQ(world.pods.size(), 5U);
 }
 
 TEST(Failures, TheTableOfExitCodesDecides) {
@@ -128,7 +57,7 @@ TEST(Failures, TheTableOfExitCodesDecides) {
                {83, "Error", "IoError", 1, 0},          {143, "Error", "Terminated", 0, 0},
                {139, "Error", "Crashed", 1, 0}};
   for (const auto& c : cases) {
-    World world = running();
+    World world = training();
     world.pod("job-gpu-1").termination_reason = c.termination;
     world.fail("job-gpu-1", c.exit_code);
     world.settle();
@@ -142,19 +71,8 @@ TEST(Failures, TheTableOfExitCodesDecides) {
   }
 }
 
-TEST(Failures, ADisruptionDoesNotEatTheBudgetWhateverItsExitCode) {
-  World world = running([](api::JobSpec& spec) { spec.max_restarts = 0; });
-  disrupt(world.pod("job-gpu-1"));
-  world.fail("job-gpu-1", 137);
-  world.settle();
-
-  EXPECT_EQ(world.job.status.last_restart_reason, "Disrupted");
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-  EXPECT_NE(world.condition("Failed").status, "True");
-}
-
 TEST(Failures, TheFirstRuleThatMatchesDecides) {
-  World world = running([](api::JobSpec& spec) {
+  World world = training([](api::JobSpec& spec) {
     spec.failure_rules = {{"page", "FailJob", {42}, {}},
                           {"flaky", "RestartIgnoreMax", {1, 42}, {}},
                           {"spot", "ReplaceWorkerAvoidNode", {}, {"DisruptionTarget"}}};
@@ -182,7 +100,7 @@ TEST(Failures, TheFirstRuleThatMatchesDecides) {
 }
 
 TEST(Failures, NewPodsKeepAwayFromAnAvoidedNodeForAnHour) {
-  World world = running();
+  World world = training();
   const std::string node = world.pod("job-gpu-1").node;
   world.fail("job-gpu-1", 82);
   world.settle();
@@ -197,7 +115,7 @@ TEST(Failures, NewPodsKeepAwayFromAnAvoidedNodeForAnHour) {
 }
 
 TEST(Failures, KeepsAtMostSixteenAvoidedNodes) {
-  World world = running([](api::JobSpec& spec) { spec.max_restarts = 100; });
+  World world = training([](api::JobSpec& spec) { spec.max_restarts = 100; });
   for (int i = 0; i < 18; ++i) {
     world.steps(1, 40);
     api::Pod* live = nullptr;
@@ -213,107 +131,8 @@ TEST(Failures, KeepsAtMostSixteenAvoidedNodes) {
   EXPECT_EQ(world.job.status.avoided_nodes.back().node, "bad-17");
 }
 
-TEST(Failures, CodeEightyWaitsForTheFailureOfItsPeer) {
-  World world = running();
-  world.fail("job-gpu-1", 80);
-  world.settle();
-  EXPECT_EQ(world.job.status.restarts, 0);
-  EXPECT_EQ(world.pods.size(), 4U);
-
-  world.now += 10s;
-  world.fail("job-gpu-2", 82);
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.job.status.last_restart_reason, "DeviceFault");
-  EXPECT_EQ(world.pods.size(), 6U);
-}
-
-TEST(Failures, CodeEightyAloneIsAFailureAfterTheEpisode) {
-  World world = running();
-  world.fail("job-gpu-1", 80);
-  world.settle();
-  world.now += 31s;
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.job.status.last_restart_reason, "PeerLost");
-  EXPECT_EQ(world.job.status.restart_budget_used, 1);
-}
-
-TEST(Failures, AfterTheEpisodeAFailureCountsAgain) {
-  World world = running();
-  world.fail("job-gpu-1", 1);
-  world.settle();
-  world.now += 31s;
-  world.fail("job-gpu-2", 1);
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 2);
-}
-
-TEST(Failures, AKubeletWhoseClockIsAheadCountsOnce) {
-  World world = running();
-  world.fail("job-gpu-1", 1);
-  world.pod("job-gpu-1").ended = world.now + 300s;
-  world.settle();
-  world.now += 60s;
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.pods.size(), 5U);
-}
-
-TEST(Failures, APodThatIsBeingDeletedSlowlyIsOneFailure) {
-  World world = running();
-  world.pod("job-gpu-1").meta.deleting = world.now + 120s;
-  world.pod("job-gpu-1").meta.deletion_grace_seconds = 120;
-  world.settle();
-  world.now += 60s;
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.job.status.last_restart_reason, "PodDeleted");
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-  EXPECT_EQ(world.pods.size(), 5U);
-}
-
-TEST(Failures, AnHourOfProgressGivesTheBudgetBack) {
-  World world = running();
-  world.fail("job-gpu-1", 1);
-  world.run();
-  world.steps(1, 10);
-  EXPECT_EQ(world.job.status.restart_budget_used, 1);
-  world.steps(1, 3500);
-  EXPECT_EQ(world.job.status.restart_budget_used, 1);
-  world.steps(1, 200);
-
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-  EXPECT_EQ(world.job.status.restarts, 1);
-}
-
-TEST(Failures, WithoutAStepBetweenTheDelayDoubles) {
-  World world = running();
-  world.fail("job-gpu-1", 1);
-  world.settle();
-  EXPECT_EQ(world.pods.size(), 5U) << "the job had stepped: no delay";
-  for (const auto delay : {10s, 20s, 40s}) {
-    world.kubelets_run();
-    world.now += 40s;
-    const std::size_t before = world.pods.size();
-    world.fail(world.pods.back().meta.name, 1);
-    world.settle();
-    world.now += delay - 1s;
-    world.settle();
-    EXPECT_EQ(world.pods.size(), before);
-    world.now += 2s;
-    world.settle();
-    EXPECT_EQ(world.pods.size(), before + 1);
-  }
-}
-
 TEST(Failures, OutOfMemoryLowersTheCapsOfThatStageAndTheSecondTimeFailsTheJob) {
-  World world = running([](api::JobSpec& spec) { spec.schedule.k_initial = 2; });
+  World world = training([](api::JobSpec& spec) { spec.schedule.k_initial = 2; });
   const auto before = world.plan()->schedule.caps;  // 8 6 4 2
   const auto stage =
       std::find_if(world.plan()->ranks.begin(), world.plan()->ranks.end(), [](const auto& rank) {
@@ -337,7 +156,7 @@ TEST(Failures, OutOfMemoryLowersTheCapsOfThatStageAndTheSecondTimeFailsTheJob) {
 }
 
 TEST(Failures, AChangeOfPlanBetweenGivesMemoryAnotherChance) {
-  World world = running();
+  World world = training();
   world.fail("job-gpu-1", 81);
   world.run();
   world.job.spec.schedule.k_initial.reset();
@@ -355,7 +174,7 @@ TEST(Failures, AChangeOfPlanBetweenGivesMemoryAnotherChance) {
 }
 
 TEST(Failures, ScopeJobMakesAllPodsAgainOnceTheOldOnesAreGone) {
-  World world = running([](api::JobSpec& spec) { spec.restart_scope = "Job"; });
+  World world = training([](api::JobSpec& spec) { spec.restart_scope = "Job"; });
   world.graceful = true;
   world.fail("job-gpu-1", 1);
   world.settle();
@@ -372,7 +191,7 @@ TEST(Failures, ScopeJobMakesAllPodsAgainOnceTheOldOnesAreGone) {
 }
 
 TEST(Failures, ScopeWorkerKeepsTheSurvivors) {
-  World world = running();
+  World world = training();
   world.fail("job-gpu-1", 1);
   world.run();
 
@@ -381,7 +200,7 @@ TEST(Failures, ScopeWorkerKeepsTheSurvivors) {
 }
 
 TEST(Failures, ALostNodeIsAFailureAfterAMinuteAndItsPodIsLetGo) {
-  World world = running();
+  World world = training();
   world.nodes.emplace_back();
   world.nodes[0].meta.name = world.pod("job-gpu-1").node;
   world.nodes[0].ready = false;
@@ -398,7 +217,7 @@ TEST(Failures, ALostNodeIsAFailureAfterAMinuteAndItsPodIsLetGo) {
 }
 
 TEST(Failures, AWorkerIsSilentOnlyWithTwoWitnesses) {
-  World world = running();
+  World world = training();
   auto& pod = world.pod("job-gpu-1");
   pod.ready = false;
   pod.conditions.push_back({"Ready", "False", "ContainersNotReady", "", world.now});
@@ -414,7 +233,7 @@ TEST(Failures, AWorkerIsSilentOnlyWithTwoWitnesses) {
 }
 
 TEST(Failures, ANewLeaderWaitsBeforeItJudgesSilence) {
-  World world = running();
+  World world = training();
   auto& pod = world.pod("job-gpu-1");
   pod.conditions.push_back({"Ready", "False", "ContainersNotReady", "", world.now - 200s});
   world.leading_since = world.now;
@@ -429,7 +248,7 @@ TEST(Failures, ANewLeaderWaitsBeforeItJudgesSilence) {
 }
 
 TEST(Failures, AWorkerThatEndsWellTooEarlyIsAFailure) {
-  World world = running();
+  World world = training();
   world.fail("job-gpu-1", 0);
   world.settle();
   EXPECT_EQ(world.job.status.restarts, 0);
@@ -441,7 +260,7 @@ TEST(Failures, AWorkerThatEndsWellTooEarlyIsAFailure) {
 }
 
 TEST(Failures, AKeptCheckpointIsNoLostProgress) {
-  World world = running();
+  World world = training();
   world.last_checkpoint = 2;
   world.fail("job-gpu-1", 1);
   world.run();

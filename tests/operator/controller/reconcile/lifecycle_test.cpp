@@ -137,6 +137,16 @@ TEST(Lifecycle, ARefusedSpecMakesNoPods) {
   EXPECT_EQ(world.condition("Ready").reason, "Invalid");
 }
 
+TEST(Lifecycle, AGangProviderThatIsNotBuiltMakesNoPods) {
+  World world;
+  world.job.spec.gang_provider = "KAI";
+  world.settle();
+
+  EXPECT_TRUE(world.pods.empty());
+  EXPECT_EQ(world.condition("Accepted").reason, "GangProviderUnavailable");
+  EXPECT_THAT(world.condition("Ready").message, HasSubstr("scheduling.gang.provider: KAI"));
+}
+
 TEST(Lifecycle, ATemplateThatTheServerRefusesMakesNoPods) {
   World world;
   world.template_ok = false;
@@ -167,9 +177,7 @@ TEST(Lifecycle, IgnoresAJobOfAnotherManager) {
 
 // As a job that finds its own last checkpoint and has nothing left to do.
 TEST(Completion, TellsTheLastStepAlthoughTheLastReportDidNotCome) {
-  World world;
-  world.run();
-  world.steps(3, 1.2);
+  World world = training();
   world.fail("job-gpu-0", 0);
   world.settle();
 

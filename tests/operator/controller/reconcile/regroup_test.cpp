@@ -13,7 +13,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr double kFast = 4e8, kSlow = 6e5;  // bytes per second: 0.3 ms and 205 ms a micro-batch
+constexpr double kSlowPort = 6e5;  // bytes per second: 205 ms a micro-batch
 
 // Twelve equal layers: 30 ms of four samples each, 120 kB at each boundary, 100 kB of parameters.
 std::string twelve_layers() {
@@ -74,7 +74,7 @@ struct Job {
         link.from_node = nodes[forward ? b : b + 1];
         link.to_node = nodes[forward ? b + 1 : b];
         const bool slow = link.from_node == slow_node || link.to_node == slow_node;
-        link.now = slow ? kSlow : kFast;
+        link.now = slow ? kSlowPort : kFast;
         link.baseline = kFast;
         link.preempted = slow;
         estimates.rates.rates[link.link].assign(16, link.now);
@@ -127,6 +127,20 @@ struct Job {
   bool uses(const std::string& node) const {
     return std::ranges::any_of(world.plan()->ranks,
                                [&](const auto& rank) { return rank.node == node; });
+  }
+  // 20 steps of peace, then stage 1's port is slow until the job regroups, 60 steps at most;
+  // returns what a step took before it did.
+  double train_until_it_regroups() {
+    train(20);
+    shape(node_of_stage(1));
+    const double before = step_seconds();
+    for (int i = 0; i < 60 && world.plan()->trigger != schedule::Trigger::kRegroup; ++i) train(1);
+    return before;
+  }
+  bool regrouped_after(std::int64_t revision) const {  // among the plans that are kept
+    return std::ranges::any_of(world.plans, [&](const auto& plan) {
+      return plan.revision > revision && plan.trigger == schedule::Trigger::kRegroup;
+    });
   }
 };
 
@@ -225,12 +239,7 @@ TEST(Regroup, DisabledChangesNoRankMap) {
 // tried again within the doubled cooldown.
 TEST(Regroup, ThatDoesNotHelpIsJudgedAndNotRepeatedWithinTheDoubledCooldown) {
   Job job;
-  job.train(20);
-  job.shape(job.node_of_stage(1));
-  const double before = job.step_seconds();
-  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
-    job.train(1);
-  }
+  const double before = job.train_until_it_regroups();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
   const auto regrouped = job.world.job.status.plan.revision;
   for (int i = 0; i < 12; ++i) job.world.steps(1, 0.98 * before);  // hardly faster
@@ -239,21 +248,12 @@ TEST(Regroup, ThatDoesNotHelpIsJudgedAndNotRepeatedWithinTheDoubledCooldown) {
   job.shape(job.node_of_stage(1));
   const auto since = job.world.now;
   while (job.world.now - since < 1100s) job.train(1);
-  for (const auto& plan : job.world.plans) {
-    if (plan.revision > regrouped) {
-      EXPECT_NE(plan.trigger, schedule::Trigger::kRegroup);
-    }
-  }
+  EXPECT_FALSE(job.regrouped_after(regrouped));
 }
 
 TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
   Job job;
-  job.train(20);
-  job.shape(job.node_of_stage(1));
-  const double before = job.step_seconds();
-  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
-    job.train(1);
-  }
+  const double before = job.train_until_it_regroups();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
   const auto stages = job.world.plan()->parent;
   for (int i = 0; i < 12 && job.world.event_count("PlanRolledBack") == 0; ++i) {
@@ -268,11 +268,7 @@ TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
   job.world.coordinator_applies();
   job.measure();
   job.train(40);
-  for (const auto& plan : job.world.plans) {
-    if (plan.revision > back) {
-      EXPECT_NE(plan.trigger, schedule::Trigger::kRegroup);
-    }
-  }
+  EXPECT_FALSE(job.regrouped_after(back));
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
 }
 

@@ -15,10 +15,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr double kFast = 4e8, kSlow = 5e6;  // bytes per second: 0.3 ms and 24 ms a micro-batch
-
 // Two replicas of two stages, 16 micro-batches of 4; the links of both are quick.
-World running() {
+World two_replicas() {
   World world;
   world.job.spec.worker_groups[0].count = 2;
   world.job.spec.stages = 2;
@@ -49,8 +47,17 @@ struct Speeds {
   }
 };
 
+// Replica 1 has got fewer micro-batches, and trains with them.
+World with_shares_moved(const Speeds& slow) {
+  World world = two_replicas();
+  slow.train(world, 40);
+  world.coordinator_applies();
+  world.settle();
+  return world;
+}
+
 TEST(Rebalance, AReplicaThatStaysSlowGetsFewerMicroBatches) {
-  World world = running();
+  World world = two_replicas();
   const Speeds slow{0.06, 0.12};
   Speeds{}.train(world, 10);
   slow.train(world, 12);
@@ -82,7 +89,7 @@ TEST(Rebalance, AReplicaThatStaysSlowGetsFewerMicroBatches) {
 }
 
 TEST(Rebalance, WhatWasMeasuredUnderAnotherPlanSaysNothing) {
-  World world = running();
+  World world = two_replicas();
   const Speeds slow{0.06, 0.12};
   slow.train(world, 3);
   world.replica_seconds({1, 2}, 40);
@@ -94,7 +101,7 @@ TEST(Rebalance, WhatWasMeasuredUnderAnotherPlanSaysNothing) {
 }
 
 TEST(Rebalance, ObserveOnlyProposes) {
-  World world = running();
+  World world = two_replicas();
   world.job.spec.adaptation.mode = "Observe";
   Speeds{0.06, 0.12}.train(world, 40);
 
@@ -104,7 +111,7 @@ TEST(Rebalance, ObserveOnlyProposes) {
 }
 
 TEST(Rebalance, OffLeavesTheSharesAndNamesTheStraggler) {
-  World world = running();
+  World world = two_replicas();
   world.job.spec.sync_rebalance = false;
   Speeds{0.06, 0.12}.train(world, 40);
 
@@ -115,11 +122,8 @@ TEST(Rebalance, OffLeavesTheSharesAndNamesTheStraggler) {
 }
 
 TEST(Rebalance, TurnedOffTakesUnevenSharesBack) {
-  World world = running();
-  Speeds{0.06, 0.12}.train(world, 40);
+  World world = with_shares_moved({0.06, 0.12});
   ASSERT_EQ(world.job.status.plan.revision, 2);
-  world.coordinator_applies();
-  world.settle();
   world.job.spec.sync_rebalance = false;
   world.job.spec.adaptation.mode = "Off";
   world.settle();
@@ -130,7 +134,7 @@ TEST(Rebalance, TurnedOffTakesUnevenSharesBack) {
 }
 
 TEST(Rebalance, WaitsForTheCooldown) {
-  World world = running();
+  World world = two_replicas();
   world.job.spec.adaptation.retune.cooldown_seconds = 600;
   world.job.status.retune_last_change = world.now;
   const Speeds slow{0.06, 0.12};
@@ -144,13 +148,10 @@ TEST(Rebalance, WaitsForTheCooldown) {
 }
 
 TEST(Rebalance, SharesThatDoNotHelpAreTakenBackAndKeptOut) {
-  World world = running();
   const Speeds slow{0.06, 0.12};
-  slow.train(world, 40);
+  World world = with_shares_moved(slow);
   ASSERT_EQ(world.job.status.plan.revision, 2);
   const auto tried = world.plan()->micro_batches;
-  world.coordinator_applies();
-  world.settle();
   for (int i = 0; i < 14 && world.job.status.plan.revision == 2; ++i) world.steps(1, 2.0);
 
   ASSERT_EQ(world.job.status.plan.revision, 3);
@@ -163,7 +164,7 @@ TEST(Rebalance, SharesThatDoNotHelpAreTakenBackAndKeptOut) {
 }
 
 TEST(Rebalance, SharesThatTheWorkersRefuseAreNotAskedForAgain) {
-  World world = running();
+  World world = two_replicas();
   const Speeds slow{0.06, 0.12};
   slow.train(world, 40);
   ASSERT_EQ(world.job.status.plan.revision, 2);
@@ -181,7 +182,7 @@ TEST(Rebalance, SharesThatTheWorkersRefuseAreNotAskedForAgain) {
 }
 
 TEST(Tuning, FollowsTheSlowLinkOfOneReplica) {
-  World world = running();
+  World world = two_replicas();
   Speeds{}.train(world, 20);
   world.replica_links({kFast, kSlow});
   for (int i = 0; i < 20 && world.job.status.plan.revision == 1; ++i) world.steps(1, 0.9);
@@ -193,13 +194,10 @@ TEST(Tuning, FollowsTheSlowLinkOfOneReplica) {
 }
 
 TEST(Tuning, KeepsUnevenShares) {
-  World world = running();
   const Speeds slow{0.06, 0.12};
-  slow.train(world, 40);
+  World world = with_shares_moved(slow);
   ASSERT_EQ(world.job.status.plan.revision, 2);
   const auto shares = world.plan()->micro_batches;
-  world.coordinator_applies();
-  world.settle();
   slow.train(world, 14);
   world.replica_links({kSlow, kSlow});
   for (int i = 0; i < 30 && world.job.status.plan.revision == 2; ++i) {

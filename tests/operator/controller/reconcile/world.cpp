@@ -287,12 +287,16 @@ const api::Condition& World::condition(const std::string& type) const {
   return found == nullptr ? kNone : *found;
 }
 
-void World::links(double fast, double slow) {
+void World::scrape_afresh() {
   estimates.freshness = estimator::Freshness::kFresh;
   estimates.last_sample = now;
   estimates.links.clear();
   estimates.rates = {};
   for (int i = 0; i < 16; ++i) estimates.rates.times.push_back(now - std::chrono::seconds(16 - i));
+}
+
+void World::links(double fast, double slow) {
+  scrape_afresh();
   for (int boundary = 0; boundary < 3; ++boundary) {
     for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
       const double rate = boundary == 1 ? slow : fast;
@@ -315,11 +319,7 @@ void World::links(double fast, double slow) {
 }
 
 void World::replica_links(const std::vector<double>& rates) {
-  estimates.freshness = estimator::Freshness::kFresh;
-  estimates.last_sample = now;
-  estimates.links.clear();
-  estimates.rates = {};
-  for (int i = 0; i < 16; ++i) estimates.rates.times.push_back(now - std::chrono::seconds(16 - i));
+  scrape_afresh();
   for (const auto& rank : plan()->ranks) {
     const auto rate = rates[static_cast<std::size_t>(rank.replica)];
     for (const auto& next : plan()->ranks) {
@@ -346,6 +346,18 @@ void World::replica_seconds(const std::vector<double>& seconds, int steps_done) 
   }
   estimator::add_replica_scrapes(replica_state_, {{now, counters_}});
   estimates.replicas = estimator::replica_estimates_of(replica_state_, now, 1h);
+}
+
+World training(const std::function<void(api::JobSpec&)>& edit) {
+  World world;
+  if (edit) edit(world.job.spec);
+  world.run();
+  world.steps(3, 1.2);
+  return world;
+}
+
+void disrupt(api::Pod& pod) {
+  pod.conditions.push_back({"DisruptionTarget", "True", "EvictionByEvictionAPI", "", std::nullopt});
 }
 
 }  // namespace weir::reconcile::test

@@ -16,6 +16,9 @@ namespace weir::reconcile::test {
 
 using namespace std::chrono_literals;  // NOLINT: tests
 
+// Links that are quick and slow, bytes per second: 0.3 ms and 24 ms a micro-batch.
+constexpr double kFast = 4e8, kSlow = 5e6;
+
 class World {
  public:
   World();  // a job of 4 workers, 4 stages, 16 micro-batches of 4, k.initial 1
@@ -65,6 +68,7 @@ class World {
   int event_count(const std::string& reason) const;
   std::string last_note(const std::string& reason) const;
   const api::Condition& condition(const std::string& type) const;
+  void scrape_afresh();  // 16 scrapes just now, of no link yet
   // 16 scrapes: all links at `fast`, boundary 1 at `slow` bytes per second.
   void links(double fast, double slow);
   // 16 scrapes: all links of replica r at rates[r].
@@ -76,5 +80,10 @@ class World {
   estimator::ReplicaModelState replica_state_;
   std::map<int, estimator::ReplicaCounter> counters_;
 };
+
+// A job that has trained 3 steps of 1.2 s, with `edit` made before it started.
+World training(const std::function<void(api::JobSpec&)>& edit = {});
+// What an eviction leaves on a pod.
+void disrupt(api::Pod& pod);
 
 }  // namespace weir::reconcile::test

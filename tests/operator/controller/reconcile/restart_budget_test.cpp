@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which failures count as one, which use the restart budget, and how long the next start waits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/world.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+TEST(Episodes, FailuresOfOneEpisodeCountOnce) {
+  World world = training();
+  world.fail("job-gpu-2", 137);
+  world.settle();
+  world.now += 5s;
+  world.fail("job-gpu-1", 80);
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.pods.size(), 6U);
+}
+
+TEST(Episodes, CodeEightyWaitsForTheFailureOfItsPeer) {
+  World world = training();
+  world.fail("job-gpu-1", 80);
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 0);
+  EXPECT_EQ(world.pods.size(), 4U);
+
+  world.now += 10s;
+  world.fail("job-gpu-2", 82);
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "DeviceFault");
+  EXPECT_EQ(world.pods.size(), 6U);
+}
+
+TEST(Episodes, CodeEightyAloneIsAFailureAfterTheEpisode) {
+  World world = training();
+  world.fail("job-gpu-1", 80);
+  world.settle();
+  world.now += 31s;
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "PeerLost");
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+}
+
+TEST(Episodes, AfterTheEpisodeAFailureCountsAgain) {
+  World world = training();
+  world.fail("job-gpu-1", 1);
+  world.settle();
+  world.now += 31s;
+  world.fail("job-gpu-2", 1);
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 2);
+}
+
+TEST(Episodes, AKubeletWhoseClockIsAheadCountsOnce) {
+  World world = training();
+  world.fail("job-gpu-1", 1);
+  world.pod("job-gpu-1").ended = world.now + 300s;
+  world.settle();
+  world.now += 60s;
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.pods.size(), 5U);
+}
+
+TEST(Episodes, APodThatIsBeingDeletedSlowlyIsOneFailure) {
+  World world = training();
+  world.pod("job-gpu-1").meta.deleting = world.now + 120s;
+  world.pod("job-gpu-1").meta.deletion_grace_seconds = 120;
+  world.settle();
+  world.now += 60s;
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.last_restart_reason, "PodDeleted");
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  EXPECT_EQ(world.pods.size(), 5U);
+}
+
+TEST(RestartBudget, ADeletedPodDoesNotUseTheBudget) {
+  World world = training();
+  std::erase_if(world.pods, [](const auto& p) { return p.meta.name == "job-gpu-3"; });
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  EXPECT_EQ(world.pods.size(), 4U);
+}
+
+TEST(RestartBudget, ADrainedWorkerDoesNotUseTheBudget) {
+  World world = training();
+  world.fail("job-gpu-1", 143);
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 1);
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+}
+
+TEST(RestartBudget, EndWhenTheBudgetIsUsedUp) {
+  World world = training([](api::JobSpec& spec) { spec.max_restarts = 1; });
+  world.fail("job-gpu-2", 1);
+  world.run();
+  world.steps(1, 1.2);
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+  world.now += 10s;
+  world.fail("job-gpu-2-1", 1);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Failed").reason, "RestartLimitExceeded");
+  EXPECT_EQ(world.job.status.restarts, 1);
+}
+
+TEST(RestartBudget, AWorkerThatKeepsCrashingWaitsLongerEachTime) {
+  World world;
+  world.settle();
+  world.kubelets_run();
+  world.now += 2s;
+  world.fail("job-gpu-1", 1);
+  world.settle();
+  EXPECT_EQ(world.pods.size(), 4U);  // 10 s from the recorded restart
+
+  world.now += 11s;
+  world.settle();
+
+  EXPECT_EQ(world.pods.size(), 5U);
+}
+
+TEST(RestartBudget, ADisruptionDoesNotEatTheBudgetWhateverItsExitCode) {
+  World world = training([](api::JobSpec& spec) { spec.max_restarts = 0; });
+  disrupt(world.pod("job-gpu-1"));
+  world.fail("job-gpu-1", 137);
+  world.settle();
+
+  EXPECT_EQ(world.job.status.last_restart_reason, "Disrupted");
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  EXPECT_NE(world.condition("Failed").status, "True");
+}
+
+// Kubelets before Kubernetes 1.26 set no condition and give no exit code.
+TEST(RestartBudget, AnEvictionThatOnlyThePodsReasonTellsIsADisruption) {
+  World world = training();
+  auto& pod = world.pod("job-gpu-1");
+  pod.phase = "Failed";
+  pod.reason = "Evicted";
+  world.settle();
+
+  EXPECT_EQ(world.job.status.last_restart_reason, "Disrupted");
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  EXPECT_EQ(world.last_note("WorkerLost"), "pod job-gpu-1: Evicted, disrupted");
+}
+
+TEST(RestartBudget, AnHourOfProgressGivesTheBudgetBack) {
+  World world = training();
+  world.fail("job-gpu-1", 1);
+  world.run();
+  world.steps(1, 10);
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+  world.steps(1, 3500);
+  EXPECT_EQ(world.job.status.restart_budget_used, 1);
+  world.steps(1, 200);
+
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  EXPECT_EQ(world.job.status.restarts, 1);
+}
+
+TEST(RestartBudget, WithoutAStepBetweenTheDelayDoubles) {
+  World world = training();
+  world.fail("job-gpu-1", 1);
+  world.settle();
+  EXPECT_EQ(world.pods.size(), 5U) << "the job had stepped: no delay";
+  for (const auto delay : {10s, 20s, 40s}) {
+    world.kubelets_run();
+    world.now += 40s;
+    const std::size_t before = world.pods.size();
+    world.fail(world.pods.back().meta.name, 1);
+    world.settle();
+    world.now += delay - 1s;
+    world.settle();
+    EXPECT_EQ(world.pods.size(), before);
+    world.now += 2s;
+    world.settle();
+    EXPECT_EQ(world.pods.size(), before + 1);
+  }
+}
+
+}  // namespace
+}  // namespace weir::reconcile::test
