@@ -1,56 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// `weir-operator plan` and `simulate` in one process: files of tests/data/planner in, text out.
 #include "operator/app/plan_command.h"
 
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-namespace weir::operator_app {
+#include "tests/operator/app/commands.h"
+
+namespace weir::operator_app::test {
 namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-const std::string kGraphs = WEIR_SOURCE_DIR "/tests/data/planner/pipedream/";
-
-struct Ran {
-  int code = 0;
-  std::string out, err;
-};
-
-Ran ran(const PlanOptions& options, const std::string& input = "") {
-  std::istringstream in(input);
-  std::ostringstream out, err;
-  Ran result;
-  result.code = plan_command(options, in, out, err);
-  result.out = out.str();
-  result.err = err.str();
-  return result;
-}
-
-Ran ran(const SimulateOptions& options, const std::string& input = "") {
-  std::istringstream in(input);
-  std::ostringstream out, err;
-  Ran result;
-  result.code = simulate_command(options, in, out, err);
-  result.out = out.str();
-  result.err = err.str();
-  return result;
-}
-
-PlanOptions plan_of(const std::string& profile, const std::string& cluster) {
-  PlanOptions options;
-  options.inputs.profile = profile;
-  options.inputs.cluster = cluster;
-  return options;
-}
 
 json json_of(PlanOptions options, const std::string& input = "") {
   options.json = true;
@@ -58,39 +21,6 @@ json json_of(PlanOptions options, const std::string& input = "") {
   EXPECT_EQ(result.code, 0) << result.err;
   return result.code == 0 ? json::parse(result.out) : json();
 }
-
-// A file that goes away with the test.
-class Scratch {
- public:
-  explicit Scratch(const std::string& name)
-      : path_(std::filesystem::path(testing::TempDir()) /
-              (std::string(testing::UnitTest::GetInstance()->current_test_info()->name()) + "-" +
-               name)) {}
-  ~Scratch() { std::filesystem::remove(path_); }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  std::string path() const { return path_.string(); }
-  std::string name() const { return path_.filename().string(); }
-  void write(const std::string& text) const { std::ofstream(path_) << text; }
-  std::string read() const {
-    std::ifstream file(path_);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-constexpr const char* kDiamond =
-    "a -- A -- forward_compute_time=10, backward_compute_time=20, activation_size=1000000, "
-    "parameter_size=4000\n"
-    "b -- B -- forward_compute_time=8, backward_compute_time=16, activation_size=1000000, "
-    "parameter_size=4000\n"
-    "c -- C -- forward_compute_time=9, backward_compute_time=18, activation_size=1000000, "
-    "parameter_size=4000\n"
-    "d -- D -- forward_compute_time=10, backward_compute_time=20, activation_size=1000000, "
-    "parameter_size=4000\n"
-    "\ta -- b\n\ta -- c\n\tb -- d\n\tc -- d\n";
 
 TEST(PlanCommand, PrintsATableForPeople) {
   const Ran result = ran(plan_of(kGraphs + "vgg16.txt", "4xA:32e9@1e9"));
@@ -359,130 +289,5 @@ INSTANTIATE_TEST_SUITE_P(
                 "literal"}),
     [](const auto& param) { return param.param.name; });
 
-TEST(PlanCommand, PlansRunThroughSimulateWithTheSameStep) {
-  for (const char* cluster :
-       {"4xA:32e9@1e9", "2xA:32e9@1e9+2xB:16e9/2", "1xA@4e9+3xB@1e9/3", "6xA@2e8"}) {
-    PlanOptions options = plan_of(kGraphs + "resnet18.txt", cluster);
-    options.json = true;
-    const Ran planned = ran(options);
-    ASSERT_EQ(planned.code, 0) << planned.err;
-    const Scratch file("plan.json");
-    file.write(planned.out);
-    SimulateOptions simulate;
-    simulate.inputs = options.inputs;
-    simulate.plan = file.path();
-    simulate.json = true;
-
-    const Ran simulated = ran(simulate);
-
-    ASSERT_EQ(simulated.code, 0) << simulated.err;
-    const double predicted = json::parse(planned.out)["plan"]["prediction"]["stepSeconds"];
-    EXPECT_NEAR(json::parse(simulated.out)["stepSeconds"].get<double>(), predicted,
-                0.01 * predicted)
-        << cluster;
-  }
-}
-
-SimulateOptions simulate_of(const std::string& plan, const std::string& cluster) {
-  SimulateOptions options;
-  options.inputs.profile = "-";
-  options.inputs.cluster = cluster;
-  options.plan = plan;
-  return options;
-}
-
-TEST(SimulateCommand, ShortChainsAreSimulated) {
-  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
-  options.text_timeline = true;
-  const Ran result = ran(options, kDiamond);
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.out, HasSubstr("\nstep "));
-  EXPECT_THAT(result.out, HasSubstr("stage 1 |"));
-}
-
-TEST(SimulateCommand, BrokenPlansHaveTheirOwnCode) {
-  EXPECT_EQ(ran(simulate_of("0-1,3-3", "2xA@1e9"), kDiamond).code, 5) << "layer 2 is missing";
-  EXPECT_EQ(ran(simulate_of("0-1,2-3", "1xA@1e9"), kDiamond).code, 3) << "no second device";
-  const Ran small = ran(simulate_of("0-1,2-3", "2xA:1000@1e9"), kDiamond);
-  EXPECT_EQ(small.code, 5);
-  EXPECT_THAT(small.err, HasSubstr("of 1000 bytes"));
-}
-
-TEST(SimulateCommand, SlowerLinksAndTracesMakeStepsLonger) {
-  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e8");
-  options.json = true;
-  const double whole = json::parse(ran(options, kDiamond).out)["stepSeconds"];
-  options.share = {"s0:s1=0.1"};
-  const double less = json::parse(ran(options, kDiamond).out)["stepSeconds"];
-  EXPECT_GT(less, whole * 1.2);
-
-  options.share.clear();
-  const Scratch trace("trace.csv");
-  trace.write("seconds,from,to,share\n1000,s0,s1,0.5\n0.9,s0,s1,0.1\n");
-  options.share_trace = trace.path();
-  EXPECT_THAT(ran(options, kDiamond).err, HasSubstr(":3: times must rise from 0"));
-  trace.write("seconds,from,to,share\n" + std::to_string(whole * 1.5) + ",s0,s1,0.1\n");
-  options.steps = 4;
-  const json steps = json::parse(ran(options, kDiamond).out)["steps"];
-  ASSERT_EQ(steps.size(), 4U);
-  EXPECT_NEAR(steps[0]["stepSeconds"].get<double>(), whole, 1e-9);
-  EXPECT_NEAR(steps[3]["stepSeconds"].get<double>(), less, 1e-6);
-}
-
-TEST(SimulateCommand, HintWithCapsOfKOneIsSimulatedWithAWarning) {
-  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
-  options.dispatch = "hint";
-  const Ran result = ran(options, kDiamond);
-  EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, StartsWith("warning: workers run caps of k=1 Strict"));
-}
-
-TEST(SimulateCommand, ATimelineNamedSvgIsAPictureOfEveryOpAndSend) {
-  const Scratch file("trace.svg");
-  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
-  options.timeline = file.path();
-  options.micro_batches = 6;
-  options.k = 2;
-  ASSERT_EQ(ran(options, kDiamond).code, 0);
-  const std::string picture = file.read();
-  const auto count = [&](const std::string& what) {
-    int found = 0;
-    for (auto at = picture.find(what); at != std::string::npos; at = picture.find(what, at + 1)) {
-      ++found;
-    }
-    return found;
-  };
-  EXPECT_THAT(picture, StartsWith("<svg "));
-  EXPECT_EQ(count("</svg>"), 1);
-  EXPECT_EQ(count("class=\"forward\""), 2 * 6);
-  EXPECT_EQ(count("class=\"backward\""), 2 * 6);
-  EXPECT_EQ(count("class=\"activation\""), 6);
-  EXPECT_EQ(count("class=\"gradient\""), 6);
-  EXPECT_EQ(count("class=\"name\""), 2) << "two stages";
-  EXPECT_EQ(count("<rect"), count("</rect>"));
-}
-
-TEST(SimulateCommand, TheTimelineIsATraceOfEveryOpAndSend) {
-  const Scratch file("trace.json");
-  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
-  options.timeline = file.path();
-  options.micro_batches = 6;
-  options.k = 2;
-  ASSERT_EQ(ran(options, kDiamond).code, 0);
-  int ops = 0, sends = 0, names = 0;
-  const json trace = json::parse(file.read());
-  for (const json& event : trace["traceEvents"]) {
-    if (event["ph"] == "M") {
-      ++names;
-      continue;
-    }
-    EXPECT_GE(event["dur"].get<double>(), 0);
-    ++(event["cat"] == "send" ? sends : ops);
-  }
-  EXPECT_EQ(ops, 2 * 2 * 6);
-  EXPECT_EQ(sends, 2 * 6);
-  EXPECT_EQ(names, 1 + 2 + 2) << "the replica, two stages, two directions";
-}
-
 }  // namespace
-}  // namespace weir::operator_app
+}  // namespace weir::operator_app::test
