@@ -59,13 +59,13 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
   if (!wanted.in_flight_caps.empty()) {
     std::vector<int> caps = wanted.in_flight_caps;
     for (int& cap : caps) cap = std::min(cap, micro_batches);
-    return caps == schedule.caps ? "" : "schedule.inFlightCaps";
+    if (caps != schedule.caps) return "schedule.inFlightCaps";
   }
   const auto asked =
       wanted.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
   if (schedule.dispatch != schedule::dispatch_in_force(schedule.caps, asked))
     return "schedule.dispatch " + wanted.dispatch;
-  if (schedule.family != schedule::Family::kKfkb) return "";
+  if (schedule.family != schedule::Family::kKfkb || !wanted.in_flight_caps.empty()) return "";
   if (wanted.k_mode == "Fixed" && schedule.k != std::min(*wanted.k_initial, micro_batches)) {
     return "schedule.k.initial " + std::to_string(*wanted.k_initial);
   }

@@ -224,7 +224,7 @@ TEST(Edit, OfKKeepsItWithinItsBounds) {
   EXPECT_EQ(world.job.status.plan.revision, 2);
 }
 
-TEST(Edit, OfCapsIsFollowed) {
+TEST(Edit, OfCapsAndThenOfTheirDispatchIsFollowed) {
   World world = running();
   world.job.spec.schedule.in_flight_caps = {8, 6, 4, 2};
   world.settle();
@@ -232,6 +232,14 @@ TEST(Edit, OfCapsIsFollowed) {
   EXPECT_EQ(world.plan()->schedule.caps, (std::vector<int>{8, 6, 4, 2}));
   EXPECT_EQ(world.plan()->schedule.k, 2);
   EXPECT_EQ(world.plan()->schedule.dispatch, schedule::Dispatch::kHint);
+  world.coordinator_applies();
+  world.settle();
+  world.job.spec.schedule.dispatch = "Strict";
+  world.settle();
+
+  ASSERT_EQ(world.job.status.plan.revision, 3);
+  EXPECT_EQ(world.plan()->schedule.caps, (std::vector<int>{8, 6, 4, 2}));
+  EXPECT_EQ(world.plan()->schedule.dispatch, schedule::Dispatch::kStrict);
 }
 
 TEST(Edit, OfTheMicroBatchSizeKeepsTheGlobalBatch) {
