@@ -235,7 +235,8 @@ void publish_newest_plan(Hub& hub, const std::string& key, const cache::JobView&
     const char* const end = name.data() + name.size();
     const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, revision);
     const auto text = map->data.find("plan.json");
-    if (error != std::errc() || stop != end || text == map->data.end() || revision <= newest) {
+    if (error != std::errc() || stop != end || text == map->data.end() || revision <= newest ||
+        revision > view.job->status.plan.revision) {
       continue;
     }
     newest = revision;

@@ -98,7 +98,9 @@ class Hub {
   std::function<void(const std::string&)> listener_;
 };
 
-// The newest plan of this job that the cache holds, given to the hub; does nothing without one.
+// The newest plan of this job that the cache holds and the status names, given to the hub; does
+// nothing without one. A later one is the rest of a write whose answer was lost: the job goes
+// another way, and workers that followed it would never be at the plan that counts.
 // Call when the cache tells of a change of the job, on every replica.
 void publish_newest_plan(Hub& hub, const std::string& key, const cache::JobView& view);
 

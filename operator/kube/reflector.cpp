@@ -71,6 +71,11 @@ ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int pag
 
 bool Reflector::take_refusal(const ApiError& error) {
   if (!options_.optional || error.code != Code::kForbidden) return false;
+  if (!state_.version().empty()) {
+    if (!refused_since_) refused_since_ = clock_.now();
+    if (clock_.now() - *refused_since_ < options_.refusal_grace) return false;
+  }
+  refused_since_.reset();
   log_info("kube", "not permitted, counts as empty",
            {{"resource", options_.resource.plural}, {"namespace", options_.namespace_name}});
   sink_.replace({}, "");
@@ -97,6 +102,7 @@ void Reflector::list(ReflectorState::Do how) {
     return;
   }
   if (options_.on_relist && !first) options_.on_relist("expired");
+  refused_since_.reset();
   sink_.replace(page->items, page->resource_version);
   sink_.connected(true);
   state_.listed(page->resource_version, clock_.now());
@@ -154,6 +160,7 @@ void Reflector::watch(std::stop_token stop) {
              {{"resource", options_.resource.plural}, {"error", error->message}});
   }
   if (error && take_refusal(*error)) return;
+  if (!error) refused_since_.reset();
   if (error) sink_.connected(false);
   state_.watch_ended(error, clock_.now() - begin, clock_.now());
 }

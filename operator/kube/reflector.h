@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ struct ReflectorOptions {
   std::string label_selector;  // "" = all objects
   bool optional = false;       // may be forbidden: counts as empty then
   std::chrono::seconds forbidden_retry = std::chrono::minutes(5);
+  // What was permitted is believed to be forbidden only after so long: an API server that has just
+  // started answers 403 until it has read its roles.
+  std::chrono::seconds refusal_grace{60};
   std::uint64_t seed = 1;
   std::chrono::seconds verify_every = kVerifyEvery;
   std::function<void(const char* reason)> on_relist;  // for metrics
@@ -58,7 +62,8 @@ class Reflector {
   const ReflectorOptions options_;
   const Sink sink_;
   ReflectorState state_;
-  bool forbidden_ = false;  // an optional resource, by the last request
+  bool forbidden_ = false;                   // an optional resource, by the last request
+  std::optional<SteadyTime> refused_since_;  // after it was permitted; without a break
 };
 
 }  // namespace weir::kube

@@ -28,12 +28,13 @@ inline std::shared_ptr<api::Pod> make_pod(const std::string& job, const std::str
 
 class FakeCache final : public cache::Cache {
  public:
-  void add_job(const std::string& name, const std::string& uid) {
+  void add_job(const std::string& name, const std::string& uid, std::int64_t plan_revision = 0) {
     const std::lock_guard lock(mutex_);
     auto job = std::make_shared<api::PipelineJob>();
     job->meta.name = name;
     job->meta.namespace_name = "team-a";
     job->meta.uid = uid;
+    job->status.plan.revision = plan_revision;
     jobs_["team-a/" + name].job = job;
   }
   void remove_job(const std::string& name) {

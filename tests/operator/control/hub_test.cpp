@@ -193,9 +193,10 @@ TEST_F(HubTest, ReleasesAllPollsAtTheEnd) {
 
 TEST_F(HubTest, TakesTheNewestPlanOfTheRightOwnerFromTheCache) {
   FakeCache cache;
-  cache.add_job("gpt", "u");
+  cache.add_job("gpt", "u", 10);
   cache.add_plan("gpt", "u", "9", "{9}");
   cache.add_plan("gpt", "u", "10", "{10}");
+  cache.add_plan("gpt", "u", "11", "{an answer was lost, and the status goes another way}");
   cache.add_plan("gpt", "stranger", "11", "{11}");
   cache.add_plan("gpt", "u", "12x", "{12}");
   cache.add_plan("gpt", "u", "control", "{}");

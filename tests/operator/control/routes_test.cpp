@@ -23,7 +23,7 @@ const std::string kBase = "/v1/namespaces/team-a/pipelinejobs/gpt/";
 class RoutesTest : public testing::Test {
  protected:
   RoutesTest() {
-    cache_.add_job("gpt", "u");
+    cache_.add_job("gpt", "u", 3);
     for (int i = 0; i < 2; ++i) {
       pods_[i] = make_pod("gpt", "u", i);
       cache_.add_pod(pods_[i]);

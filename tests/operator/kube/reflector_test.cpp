@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/kube/reflector.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -317,12 +318,15 @@ TEST(Reflector, AnOptionalResourceMayBecomeForbiddenAndComeBack) {
   sink.replace = [&](const auto& items, const std::string&) {
     sizes.push_back(items.size());
     if (sizes.size() == 1) {
-      server.fail({.match = "WATCH", .count = 1, .response = refusal});
+      // the watch until the grace is over and once more, then the list
+      server.fail({.match = "WATCH", .count = 1 << 20, .response = refusal});
       server.fail({.match = "GET", .count = 1, .response = refusal});
     }
     if (sizes.size() == 4) stop.request_stop();
   };
-  sink.connected = [&](bool is) { connected.push_back(is); };
+  sink.connected = [&](bool is) {
+    if (connected.empty() || connected.back() != is) connected.push_back(is);
+  };
   Reflector reflector(*client, clock,
                       {.resource = pods(),
                        .namespace_name = "a",
@@ -333,7 +337,30 @@ TEST(Reflector, AnOptionalResourceMayBecomeForbiddenAndComeBack) {
   reflector.run(stop.get_token());
 
   EXPECT_EQ(sizes, (std::vector<std::size_t>{1, 0, 0, 1})) << "listed, refused twice, listed";
-  EXPECT_EQ(connected, std::vector<bool>(4, true));
+  EXPECT_EQ(connected, (std::vector<bool>{true, false, true}));
+}
+
+// A restarted API server answers 403 until it has read its roles.
+TEST(Reflector, AShortRefusalOfWhatWasPermittedEmptiesNothing) {
+  test::JumpClock clock;
+  test::FakeTransport server;
+  TokenSource token("", "", clock);
+  const auto client = make_client(server, token, clock, {});
+  server.put("/api/v1/namespaces/a/pods/p", kLabelled);
+  Mirror mirror;
+  Reflector reflector(*client, clock, {.resource = pods(), .namespace_name = "a", .optional = true},
+                      mirror.sink());
+  const std::jthread thread([&](const std::stop_token& stop) { reflector.run(stop); });
+  ASSERT_TRUE(mirror.wait_until({"p"}, 1));
+  server.wait_for_watches(1);
+  server.fail(
+      {.match = "WATCH",
+       .count = 3,
+       .response = http::Response{403, {}, R"({"kind": "Status", "reason": "Forbidden"})"}});
+  server.end_watches();
+  server.put("/api/v1/namespaces/a/pods/q", kLabelled);
+  EXPECT_TRUE(mirror.wait_until({"p", "q"}, 1)) << "and no second list";
+  EXPECT_EQ(std::ranges::count(clock.slept(), std::chrono::milliseconds(minutes(5))), 0);
 }
 
 TEST(Reflector, ListsAgainWhenItsVersionIsGone) {
