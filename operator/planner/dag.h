@@ -29,7 +29,7 @@ struct DagTimes {  // nanoseconds of one micro-batch, by node
 struct Dag {
   int nodes = 0;
   int micro_batch_size = 1;
-  double state_factor = 4;
+  double state_factor = schedule::kStateFactor;
   std::vector<int> layer;         // node -> index in Model::layers
   std::vector<DagTimes> classes;  // by index of the DagClass asked for
   std::vector<std::int64_t> parameters, output, stash, transient;  // bytes, by node

@@ -8,6 +8,9 @@
 namespace weir::engine {
 namespace {
 
+// The planner counts what a stage really holds.
+static_assert(schedule::kStateFactor == stage::kStateFactor);
+
 // Of the stage that a rank holds at a move; 0 where that stage goes on.
 std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& place,
                         const Identity& identity, const stage::Model& model) {

@@ -16,7 +16,7 @@ constexpr const char* kProfileVersion = "weir.dev/profile/v1";
 constexpr std::size_t kMaxLayers = 65536;  // planner.md 1.3
 
 struct Optimizer {
-  double state_factor = 4;
+  double state_factor = schedule::kStateFactor;
 };
 struct Head {
   std::string version, model, digest;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::protocol {
 
@@ -31,8 +32,8 @@ struct ProfileLayer {
 
 struct Profile {
   std::string model, digest;
-  double state_factor = 4;           // bytes held per parameter byte: 4 = Adam in fp32, bare
-  std::vector<ProfileLayer> layers;  // a chain
+  double state_factor = schedule::kStateFactor;  // bytes held per parameter byte
+  std::vector<ProfileLayer> layers;              // a chain
   bool operator==(const Profile&) const = default;
 };
 

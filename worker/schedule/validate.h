@@ -18,6 +18,11 @@ std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int 
 // positive. layers < 0: not checked.
 std::vector<std::string> broken_rules(const Plan& plan, int layers);
 
+// Bytes that a rank holds per byte of its stage's parameters: value, gradient and two moments in
+// float, the gradient's sum in double. What a profile means that does not say; workers refuse plans
+// by the same number.
+inline constexpr int kStateFactor = 6;
+
 // Bytes that a stage holds besides parameters (scheduling.md 1): stash x cap + receive slots + send
 // window.
 struct StageMemory {

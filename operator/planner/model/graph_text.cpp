@@ -20,6 +20,7 @@ constexpr Index kMostNodes = 65536;
 constexpr Index kMostEdges = Index{1} << 20;
 constexpr double kMostMilliseconds = 86'400'000;  // a layer that takes a day is a wrong unit
 constexpr double kMostBytes = 1125899906842624;   // 2^50
+constexpr double kStateFactor = 4;                // Adam in fp32, as PipeDream and DAPPLE count
 constexpr std::string_view kSeparator = " -- ";
 
 struct Node {
@@ -294,6 +295,7 @@ class Reader {
     Model model;
     model.scaling = Scaling::kProportional;
     model.edges_given = true;
+    model.state_factor = kStateFactor;
     std::vector<int> layer_of(nodes_.size(), -1);
     for (const int at : order_) {
       const Node& node = nodes_[static_cast<Index>(at)];

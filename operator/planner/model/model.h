@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "operator/planner/model/cluster.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::planner {
 
@@ -32,7 +33,7 @@ struct Layer {
 
 struct Model {
   std::string name, digest;
-  double state_factor = 4;  // bytes held per parameter byte
+  double state_factor = schedule::kStateFactor;  // bytes held per parameter byte
   Scaling scaling = Scaling::kInterpolate;
   std::vector<Layer> layers;
   std::vector<std::pair<int, int>> edges;  // empty: a chain in the order of layers ...

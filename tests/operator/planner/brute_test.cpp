@@ -166,7 +166,8 @@ class EveryPlan {
     const double k = std::min(it_.request.k_min, it_.request.micro_batches);
     const double cap = std::min<double>(it_.request.micro_batches, k * (behind + 1));
     const double r = stage.ranks;
-    double bytes = 4 * sum(stage.nodes, it_.dag.parameters);
+    const double factor = plain() ? 4 : it_.dag.state_factor;
+    double bytes = factor * sum(stage.nodes, it_.dag.parameters);
     if (plain()) {
       bytes += cap * sum(stage.nodes, it_.dag.stash) / r;
       return bytes <= static_cast<double>(device.usable_bytes);

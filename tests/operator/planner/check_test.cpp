@@ -39,6 +39,7 @@ struct Case {
 // Four layers in a diamond on three devices, two stages, the second on two ranks if wanted.
 Case diamond() {
   Case it;
+  it.model.state_factor = 4;
   const std::int64_t outputs[] = {1000, 10, 20, 1};
   for (int i = 0; i < 4; ++i) {
     Layer layer;

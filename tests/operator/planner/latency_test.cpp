@@ -233,6 +233,7 @@ TEST(Sync, IdleDevicesOnlyWhereAllowed) {
 
 TEST(Sync, NamesTheLayerThatFitsNowhere) {
   Dag dag = chain(4, 1, 2, 1000);
+  dag.state_factor = 4;
   dag.parameters[2] = 1 << 30;
   SyncRequest request = sync_request(4, 0, 1e9);
   request.classes[0].usable_bytes = 3LL << 30;

@@ -283,6 +283,7 @@ TEST(Planner, SaysWhatDoesNotFit) {
   Model model = layers({5, 5, 5, 5});
   Cluster cluster = nodes(2);
   for (Device& device : cluster.devices) device.memory_bytes = 1 << 30;
+  model.state_factor = 4;
   model.layers[2].parameter_bytes = 1 << 30;
   EXPECT_EQ(refusal(model, cluster, batch_of(16, 2, 1)),
             "no plan fits: layer \"block2\" alone needs 4.3 of 1.0 GB on class cpu");
@@ -424,7 +425,7 @@ TEST(CostsOf, RepeatWhatThePlannerReported) {
   EXPECT_EQ(costs.stages, report.stage_times);
   EXPECT_EQ(costs.boundary_bytes, report.boundary_bytes);
   EXPECT_THAT(costs.memory_limit, ElementsAre(1000 * kMb, 1000 * kMb));
-  EXPECT_EQ(costs.static_bytes[0] + costs.static_bytes[1], 200);
+  EXPECT_EQ(costs.static_bytes[0] + costs.static_bytes[1], 50 * schedule::kStateFactor);
   EXPECT_EQ(costs.stash_bytes[0] + costs.stash_bytes[1], 77);
 }
 

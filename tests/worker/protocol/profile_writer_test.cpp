@@ -40,7 +40,7 @@ TEST(Profile, StashIsTheOutputWhenAbsent) {
 
   ASSERT_TRUE(decoded.ok()) << decoded.error().message;
   EXPECT_EQ(decoded->layers[0].stash_bytes_per_sample, 9);
-  EXPECT_DOUBLE_EQ(decoded->state_factor, 4);
+  EXPECT_DOUBLE_EQ(decoded->state_factor, schedule::kStateFactor);
 }
 
 TEST(Profile, NamesTheWrongField) {

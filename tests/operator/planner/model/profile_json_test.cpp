@@ -75,7 +75,7 @@ TEST(ProfileJson, DefaultsAreThoseOfTheFormat) {
   const Result<Model> model = decode_profile(document.dump());
 
   ASSERT_TRUE(model.ok());
-  EXPECT_EQ(model->state_factor, 4);
+  EXPECT_EQ(model->state_factor, schedule::kStateFactor) << "what workers hold";
   EXPECT_EQ(model->scaling, Scaling::kInterpolate);
   EXPECT_TRUE(model->edges.empty());
   document["optimizer"] = json::object();
