@@ -75,6 +75,24 @@ std::vector<std::string> plan_kinds() {
   return out;
 }
 
+std::string planned_kind(const reconcile::AdaptationState& before,
+                         const std::vector<reconcile::Action>& actions) {
+  std::string kind;
+  for (const reconcile::Action& action : actions) {
+    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
+      return lower_case(schedule::name(plan->plan.trigger));
+    }
+    const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
+    if (kept == nullptr) continue;
+    if (kept->state.tiers.searches > before.tiers.searches) {
+      kind = lower_case(schedule::name(schedule::Trigger::kRegroup));
+    } else if (kept->state.last_evaluation > before.last_evaluation) {  // nothing is less
+      kind = kEvaluate;
+    }
+  }
+  return kind;
+}
+
 Controller::Controller(Executor::Parts parts, ControllerOptions options)
     : parts_(std::move(parts)),
       options_(std::move(options)),
@@ -197,25 +215,6 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   return out;
 }
 
-void Controller::tell_planned(const reconcile::Snapshot& snapshot,
-                              const std::vector<reconcile::Action>& actions,
-                              std::chrono::nanoseconds took) const {
-  if (!options_.planned) return;
-  std::string kind;
-  for (const reconcile::Action& action : actions) {
-    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
-      kind = lower_case(schedule::name(plan->plan.trigger));
-      break;
-    }
-    const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
-    if (kept != nullptr &&
-        kept->state.last_evaluation > snapshot.adaptation.last_evaluation) {  // nothing is less
-      kind = kEvaluate;
-    }
-  }
-  if (!kind.empty()) options_.planned(kind.c_str(), took);
-}
-
 void Controller::tell_applied(const cache::JobView& view, JobMemory& memory,
                               const std::vector<reconcile::Action>& actions) const {
   for (const reconcile::Action& action : actions) {
@@ -259,7 +258,10 @@ Executed Controller::pass(const std::string& key) {
     const SteadyTime begin = parts_.clock.now();
     const auto actions = reconcile::reconcile(snapshot, options_.estimates(key, view.job->meta.uid),
                                               options_.tunables);
-    tell_planned(snapshot, actions, parts_.clock.now() - begin);
+    const std::string kind = planned_kind(snapshot.adaptation, actions);
+    if (options_.planned && !kind.empty()) {
+      options_.planned(kind.c_str(), parts_.clock.now() - begin);
+    }
     if (!actions.empty() && !parts_.may_write()) {
       Executed later;
       later.requeue = kNotLeading;

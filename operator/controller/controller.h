@@ -40,8 +40,7 @@ struct ControllerOptions {
   std::function<void(const std::string& key)> on_gone;  // the job is not there (any more)
   // One pass: result "success", "error", "requeue" or "requeue_after", as dashboards know them.
   std::function<void(const char* result, std::chrono::nanoseconds took)> observe;
-  // A pass that planned: kind is the new plan's trigger in lower case, or "evaluate" when the tuner
-  // looked and kept the plan. Time of the pure decision alone.
+  // A pass that planned: planned_kind and the time of the pure decision alone.
   std::function<void(const char* kind, std::chrono::nanoseconds took)> planned;
   // From a plan's ConfigMap to the report that it runs; tier is its trigger in lower case.
   std::function<void(const std::string& tier, std::chrono::nanoseconds took)> applied;
@@ -49,6 +48,11 @@ struct ControllerOptions {
 };
 // Lower case names of all triggers and "evaluate": the label values of the two above.
 std::vector<std::string> plan_kinds();
+// What a pass with these actions planned: the new plan's trigger in lower case; "regroup" also when
+// the planner was asked for another cut and the plan stayed, "evaluate" when only the tuner looked
+// and kept it; "" = nothing.
+std::string planned_kind(const reconcile::AdaptationState& before,
+                         const std::vector<reconcile::Action>& actions);
 
 class Controller {
  public:
@@ -74,9 +78,6 @@ class Controller {
                                   JobMemory& memory) const;
   void forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const;
   void settle(const std::string& key, const Executed& executed);
-  void tell_planned(const reconcile::Snapshot& snapshot,
-                    const std::vector<reconcile::Action>& actions,
-                    std::chrono::nanoseconds took) const;
   void tell_applied(const cache::JobView& view, JobMemory& memory,
                     const std::vector<reconcile::Action>& actions) const;
 

@@ -57,6 +57,7 @@ struct TierMemory {
   std::optional<Pending> pending;
   std::optional<RegroupCandidate> candidate;  // costed last, for the plan of that revision
   std::uint32_t candidate_revision = 0;
+  std::int64_t searches = 0;  // how often the planner was asked for one
   std::vector<SeenLink> seen;
   double pause_seconds = -1;  // of the last move, without its transfer; < 0: none measured
   std::string last_proposal;  // Observe: one event per change of mind of these tiers

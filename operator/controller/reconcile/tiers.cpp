@@ -223,6 +223,7 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
     const bool news = !decision.candidates.empty() || asked || !tiers.candidate ||
                       tiers.candidate_revision != pass.plan->revision;
     if (news) {
+      ++tiers.searches;
       tiers.candidate = best_regrouping(pass, model, input, decision.current_seconds);
       tiers.candidate_revision = pass.plan->revision;
     }

@@ -167,5 +167,28 @@ TEST(Controller, StopsItsThreads) {
   EXPECT_TRUE(world.controller.stop(world.clock.now() + std::chrono::hours(1)));
 }
 
+TEST(PlannedKind, TellsTheTunersWorkFromThePlanners) {
+  const auto kind = [](const reconcile::AdaptationState& after,
+                       std::optional<schedule::Trigger> trigger) {
+    std::vector<reconcile::Action> actions;
+    if (trigger) {
+      actions.emplace_back(reconcile::CreatePlan{});
+      std::get<reconcile::CreatePlan>(actions.front()).plan.trigger = *trigger;
+    }
+    actions.emplace_back(reconcile::KeepAdaptationState{after});
+    return planned_kind({}, actions);
+  };
+  reconcile::AdaptationState looked, searched;
+  looked.last_evaluation = searched.last_evaluation = SystemTime{};
+  searched.tiers.searches = 1;
+
+  EXPECT_EQ(kind({}, std::nullopt), "");
+  EXPECT_EQ(kind(looked, std::nullopt), "evaluate");
+  EXPECT_EQ(kind(searched, std::nullopt), "regroup") << "the plan stayed";
+  EXPECT_EQ(kind(searched, schedule::Trigger::kRegroup), "regroup");
+  EXPECT_EQ(kind(looked, schedule::Trigger::kRetune), "retune");
+  EXPECT_EQ(kind({}, schedule::Trigger::kRestart), "restart");
+}
+
 }  // namespace
 }  // namespace weir::controller

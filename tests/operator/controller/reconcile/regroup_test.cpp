@@ -149,6 +149,7 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   ASSERT_EQ(job.world.plan()->stage_count(), 4);
   job.train(20);
   EXPECT_EQ(job.world.job.status.plan.revision, 1);
+  EXPECT_EQ(job.world.adaptation.tiers.searches, 0) << "nothing is wrong";
   const double before_shaping = job.step_seconds();
   const std::string victim = job.node_of_stage(1);
   job.shape(victim);
@@ -159,6 +160,7 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   const schedule::Plan& plan = *job.world.plan();
   EXPECT_EQ(plan.trigger, schedule::Trigger::kRegroup);
   EXPECT_EQ(plan.state, schedule::StateMove::kMove);
+  EXPECT_GT(job.world.adaptation.tiers.searches, 0);
   EXPECT_FALSE(job.uses(victim));
   EXPECT_LE(job.step_seconds(), 0.7 * before);
   EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
