@@ -92,6 +92,7 @@ Result<planner::Request> request_of(const PlanOptions& options, const PlanInputs
   if (options.compat == "pipedream-no-transfer") {
     request.compat = planner::Compat::kPipedreamNoTransfer;
   }
+  if (options.compat == "dapple") request.compat = planner::Compat::kDapple;
   if (options.compat == "sync0") {
     request.compat = planner::Compat::kSync0;
     request.k_initial = options.k_max;  // this model has one k

@@ -51,7 +51,7 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
   app.add_flag("--use-all-devices", options.use_all_devices, "leave no device idle");
   app.add_flag("--keep-order", options.keep_order, "stages are ranges of the profile's own order");
   app.add_option("--compat", options.compat, "cost model of an earlier planner")
-      ->check(CLI::IsMember({"pipedream", "pipedream-no-transfer", "sync0"}));
+      ->check(CLI::IsMember({"pipedream", "pipedream-no-transfer", "sync0", "dapple"}));
   app.add_option("--compare", options.compare, "also show what another planner's cut costs here")
       ->check(CLI::IsMember({"pipedream", "dapple-formula", "even"}));
   app.add_flag("--json", options.json, "one JSON object {plan, report}");

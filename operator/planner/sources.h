@@ -41,6 +41,9 @@ std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int 
 Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
                            const Limits& limits);
 Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits);
+// The best plan by DAPPLE's score, placed and simulated (dapple.h); it chooses the replicas.
+Result<PlanReport> plan_by_dapple(const Model& model, const Cluster& cluster,
+                                  const Request& request);
 // S stages with equally many layers on the first kinds that allow it (--compare even).
 std::optional<Layout> even_layout(const Setting& setting, int stages);
 

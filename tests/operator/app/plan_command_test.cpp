@@ -98,6 +98,22 @@ TEST(PlanCommand, CompatPipedreamReproducesTheTable) {
   EXPECT_EQ(report["optimality"]["status"], "optimal");
 }
 
+// planner.md 5.4: a profile of 64 samples, 2048 a step.
+TEST(PlanCommand, CompatDappleReproducesTheBestScoreOfVgg16) {
+  PlanOptions options = plan_of(kGraphs + "vgg16.txt", "16xA@1e9");
+  options.compat = "dapple";
+  options.global_batch = 32;
+  options.micro_batch = 1;
+  const json printed = json_of(options);
+  const json& report = printed["report"];
+  EXPECT_THAT(report["optimality"]["formula"].get<std::string>(),
+              HasSubstr("dapple, speed-up 12.727"));
+  EXPECT_EQ(report["optimality"]["status"], "optimal");
+  EXPECT_NEAR(report["objective"]["value"].get<double>(), 1.690964, 5e-7);
+  EXPECT_EQ(printed["plan"]["ranks"].size(), 16U);
+  EXPECT_EQ(printed["plan"]["microBatches"].size(), 16U);
+}
+
 TEST(PlanCommand, TheBottleneckOfTwoClassesIsProved) {
   PlanOptions options = plan_of(kGraphs + "gnmt.txt", "4xA@1e9");
   options.objective = "async";
