@@ -54,6 +54,7 @@ struct SyncRequest {
   std::int64_t most_steps = 5'000'000;
   // Of labels joined for the certificate; over it: status gap.
   std::int64_t proof_steps = std::numeric_limits<std::int64_t>::max();
+  bool certify = true;  // false: the bound may be weak, its own search is left out
   // Asked every few milliseconds once there is a plan; true: the best so far, and the bound proved
   // so far. May be empty.
   std::function<bool()> stop;

@@ -106,29 +106,47 @@ double update_tail(const Pipeline& pipeline) {
   return tail;
 }
 
+// Every loop of every candidate passes here: plain arrays, no division inside.
 StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool slack) {
+  const std::size_t count = pipeline.stages.size();
   const std::vector<double> pre = before(pipeline);
   const double tail = update_tail(pipeline);
   const double more = micro_batches - 1;
   StepForms forms;
   double slowest = slowest_part(pipeline);
-  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+  // What stage q adds to a loop, its bursts at either end of one, and 1 / (micro-batches in a loop
+  // of n stages).
+  std::vector<double> adds(count), arrives(count), leaves(count), share(count + 1);
+  const double bursts = slack ? 0 : k - 1;
+  for (std::size_t s = 0; s < count; ++s) {
     const double t = busy(pipeline.stages[s]);
+    adds[s] = t;
+    share[s + 1] = 1 / (slack ? k * static_cast<double>(s) + 1 : k * static_cast<double>(s + 1));
     forms.pivot = std::max(forms.pivot, pre[s] + micro_batches * t);
     forms.bound = std::max(forms.bound, pre[s] + micro_batches * t);
-    if (s >= pipeline.send_forward.size()) continue;
+    if (s > 0) {
+      adds[s] += pipeline.send_forward[s - 1] + pipeline.send_backward[s - 1];
+      arrives[s] = bursts * std::max(pipeline.stages[s].forward, held_forward(pipeline, s - 1));
+    }
+    if (s + 1 == count) break;
+    leaves[s] = bursts * std::max(pipeline.stages[s].backward, held_backward(pipeline, s));
     const double slower = std::max(held_forward(pipeline, s), held_backward(pipeline, s));
     const double next = busy(pipeline.stages[s + 1]);
     forms.pivot = std::max(forms.pivot, pre[s + 1] + next + more * slower);
     forms.bound = std::max(forms.bound, pre[s] + t + all_over(pipeline, s, micro_batches));
   }
-  for_each_loop(pipeline, [&](std::size_t s, std::size_t q, double loop) {
-    const double pace = loop_period(pipeline, s, q, loop, k, slack);
-    slowest = std::max(slowest, pace);
-    forms.pivot = std::max(forms.pivot, pre[s] + loop + more * pace);
-  });
+  double pivot = forms.pivot;
+  for (std::size_t s = 0; s + 1 < count; ++s) {
+    double loop = busy(pipeline.stages[s]);
+    for (std::size_t q = s + 1; q < count; ++q) {
+      loop += adds[q];
+      const double pace = (loop + arrives[q] + leaves[s]) * share[q - s + 1];
+      slowest = std::max(slowest, pace);
+      pivot = std::max(pivot, pre[s] + loop + more * pace);
+    }
+  }
   forms.sum = pre.back() + more * slowest + tail;
-  forms.pivot += tail;
+  forms.pivot = pivot + tail;
   return forms;
 }
 

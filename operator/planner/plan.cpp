@@ -203,7 +203,8 @@ class Planner {
         if (next.links[0][0].bytes_per_second == table.links[0][0].bytes_per_second) break;
       }
       table = std::move(next);
-      const auto again = sync_layouts(setting, table, *attempt.ideals, limits_);
+      // What holds for any placement is proved already.
+      const auto again = sync_layouts(setting, table, *attempt.ideals, limits_, false);
       if (!again) break;
       const std::size_t before = result.size();
       take(again->layouts);
@@ -279,12 +280,12 @@ class Planner {
 
 }  // namespace
 
-Limits operator_limits() {
+Limits operator_limits(int plans) {
   Limits limits;
-  limits.simulated_events = 200'000;
-  limits.search_steps = 400'000;
-  limits.proof_steps = 1'000'000;
-  limits.placement_work = 6'000'000;
+  limits.simulated_events = 200'000 / plans;
+  limits.search_steps = 400'000 / plans;
+  limits.proof_steps = 1'000'000 / plans;
+  limits.placement_work = 6'000'000 / plans;
   return limits;
 }
 

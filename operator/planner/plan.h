@@ -69,8 +69,9 @@ struct Limits {
   // "heuristic". Empty: never.
   std::function<bool()> stop;
 };
-// The operator decides in some 0.1 s whatever the size of the job. Small jobs do not notice.
-Limits operator_limits();
+// The operator decides in some 0.1 s whatever the size of the job; several plans of one decision
+// share that. Small jobs do not notice.
+Limits operator_limits(int plans = 1);
 
 // Orders and ideals per model, for planning again with other links (planner.md 3, Re-planning).
 // One caller at a time.

@@ -40,6 +40,16 @@ int sailor_micro_batches(const SailorProblem& problem, int micro_batch, int repl
 
 SailorCosts::SailorCosts(const SailorProblem& problem) : problem_(problem) {
   if (!problem.sizes.empty()) layers_ = static_cast<int>(problem.sizes.begin()->second.size());
+  for (const SailorDevices& devices : problem.devices) {
+    std::map<int, LinkRate> links;
+    for (const auto& [key, curve] : problem.network.between) {
+      if (key.first != devices.name) continue;
+      LinkRate& link = links[key.second];
+      link.latency = std::chrono::nanoseconds(0);
+      link.curve = curve;
+    }
+    links_.push_back(std::move(links));
+  }
 }
 
 const std::vector<std::array<double, 3>>& SailorCosts::times(const SailorOption& option,
@@ -75,10 +85,7 @@ double SailorCosts::activation_bytes(const SailorOption& option, int micro_batch
 }
 
 double SailorCosts::send(const SailorOption& option, double bytes) const {
-  const std::string& name = problem_.devices[static_cast<Index>(option.device)].name;
-  LinkRate link;
-  link.latency = std::chrono::nanoseconds(0);
-  link.curve = problem_.network.between.at({name, option.degree});
+  const LinkRate& link = links_[static_cast<Index>(option.device)].at(option.degree);
   return bytes / effective_rate(link, static_cast<std::int64_t>(bytes));
 }
 

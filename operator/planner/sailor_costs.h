@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <vector>
 
 #include "operator/planner/sailor.h"
@@ -51,6 +52,7 @@ class SailorCosts {
 
   const SailorProblem& problem_;
   int layers_ = 0;
+  std::vector<std::map<int, LinkRate>> links_;  // between servers, by device and degree
 };
 
 }  // namespace weir::planner

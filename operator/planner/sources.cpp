@@ -210,8 +210,9 @@ std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int 
 }
 
 Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
-                           const Limits& limits) {
+                           const Limits& limits, bool certify) {
   SyncRequest ask = sync_request(setting, table);
+  ask.certify = certify;
   ask.stop = limits.stop;
   ask.most_steps = limits.search_steps;
   ask.proof_steps = limits.proof_steps;

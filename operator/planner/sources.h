@@ -37,9 +37,9 @@ std::vector<int> ks_of(const Request& request, int micro_batches);
 std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int micro_batches,
                          int k);
 
-// Steps 4 and 5 of planner.md 3.
+// Steps 4 and 5 of planner.md 3. certify = false: for the layouts alone; the bound may be weak.
 Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
-                           const Limits& limits);
+                           const Limits& limits, bool certify = true);
 Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits);
 // The best plan by DAPPLE's score, placed and simulated (dapple.h); it chooses the replicas.
 Result<PlanReport> plan_by_dapple(const Model& model, const Cluster& cluster,

@@ -62,7 +62,7 @@ class PaceEngine {
     search_bounds(scope);
     scope = scope_of(useful(coarse));
     boundaries_ = scope.chosen.size();
-    prove(scope);
+    if (request_.certify) prove(scope);
     if (boundaries_ > kMostIdeals) scope = scope_of(few_ideals(coarse, kFewIdeals));
     search_all_paces(scope);
     if (pool_.empty()) return nothing_fits(coarse);

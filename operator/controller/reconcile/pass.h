@@ -142,10 +142,10 @@ std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not);
 planner::Cluster cluster_of(const Pass& pass);
 // The planner on the members and the links as they are measured now. What does not depend on links
 // is kept in the snapshot's memo, so that planning again is quick; of equal placements the nearest
-// to the plan in force.
+// to the plan in force. plans: how many this decision asks for.
 Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model);
 Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model,
-                                             const planner::Cluster& cluster);
+                                             const planner::Cluster& cluster, int plans = 1);
 // Puts a plan into status and emits CreatePlan; revision, parent, uid are filled in here.
 void adopt_plan(Pass& pass, schedule::Plan plan, schedule::Trigger trigger, double predicted_gain);
 // Caps of stages that ran out of memory (status.memory_limits).

@@ -206,11 +206,11 @@ Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Mo
 }
 
 Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model,
-                                             const planner::Cluster& cluster) {
+                                             const planner::Cluster& cluster, int plans) {
   planner::Request request = request_of(pass);
   request.current = pass.plan;
   Memo* memo = pass.snapshot.memo;
-  return planner::plan(model, cluster, request, planner::operator_limits(),
+  return planner::plan(model, cluster, request, planner::operator_limits(plans),
                        memo == nullptr ? nullptr : &memo->plans);
 }
 

@@ -247,7 +247,7 @@ std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner:
   devices.insert(devices.begin(), cluster);
   std::optional<RegroupCandidate> best;
   for (const auto& some : devices) {
-    auto report = plan_for_members(pass, model, some);
+    auto report = plan_for_members(pass, model, some, static_cast<int>(devices.size()));
     if (!report) continue;
     auto other = costed(pass, model, cluster, input, std::move(report->plan));
     if (other && (!best || other->offer.seconds < best->offer.seconds)) best = std::move(other);
