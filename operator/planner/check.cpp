@@ -27,7 +27,8 @@ class Checker {
   CheckedPlan run() {
     edges_ = model_.edges;
     const int layers = static_cast<int>(model_.layers.size());
-    for (int i = 0; model_.edges.empty() && i + 1 < layers; ++i) edges_.emplace_back(i, i + 1);
+    const bool chain = model_.edges.empty() && !model_.edges_given;
+    for (int i = 0; chain && i + 1 < layers; ++i) edges_.emplace_back(i, i + 1);
     if (!check_order() || !check_cover()) return std::move(result_);
     check_edges();
     check_schedule();

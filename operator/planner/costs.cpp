@@ -24,7 +24,8 @@ const Device* device_of(const Cluster& cluster, const schedule::Plan& plan, int 
 // Bytes across the boundary before layer `end`, each output once; a chain has no edges.
 std::int64_t cut_bytes(const Model& model, int end, int micro_batch_size) {
   std::vector<bool> crosses(static_cast<std::size_t>(end), false);
-  if (model.edges.empty()) crosses.back() = end < static_cast<int>(model.layers.size());
+  const bool chain = model.edges.empty() && !model.edges_given;
+  if (chain) crosses.back() = end < static_cast<int>(model.layers.size());
   for (const auto& [from, to] : model.edges) {
     if (from < end && to >= end) crosses[static_cast<std::size_t>(from)] = true;
   }
