@@ -163,7 +163,7 @@ void fill_optimality(const Chosen& from, PlanReport& report) {
   it.formula = from.found.formula + ", tolerance " +
                tolerance_text(other_formula ? request.tolerance : kOptimal);
   const double within = other_formula ? std::max(request.tolerance, kOptimal) : kOptimal;
-  if (from.stopped || it.lower_bound <= 0 || !from.found.complete) {
+  if (from.stopped || (it.lower_bound <= 0 && value > 0) || !from.found.complete) {
     it.status = "heuristic";
   } else {
     it.status = it.gap <= within && from.found.search.complete ? "optimal" : "gap";

@@ -84,7 +84,9 @@ double longest_step(const SyncModel& model, int most_stages) {
     for (const LinkRate& link : row) widest = std::max(widest, transfer_seconds(link, most));
   }
   // Every stage and both directions of every boundary, one micro-batch after the other.
-  return 2.0 * request.micro_batches * most_stages * (slowest + 2 * widest) + update;
+  // A moment more: searches want plans that are shorter, also of a model without any work.
+  constexpr double kMoment = 1e-9;
+  return 2.0 * request.micro_batches * most_stages * (slowest + 2 * widest) + update + kMoment;
 }
 
 Error does_not_fit(const Dag& dag, const SyncModel& model, int cap, int k) {
