@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -71,25 +72,27 @@ struct Options {
   int micro_batches = 0;  // of a replica; 0: 64 of one, 32 of several
 };
 
-json spec_of(const Options& options) {
+int batch_of(const Options& options) {
   const int usual = options.replicas == 1 ? 64 : 32;
-  const int micro_batches = options.micro_batches > 0 ? options.micro_batches : usual;
+  return 2 * options.replicas * (options.micro_batches > 0 ? options.micro_batches : usual);
+}
+
+json spec_of(const Options& options) {
   const int in_a = options.ranks / options.replicas / 2;
   const json groups = {{{"name", "a"}, {"count", in_a}},
                        {{"name", "b"}, {"count", options.ranks / options.replicas - in_a}}};
   json parallelism = {{"dataParallel", options.replicas}};
   if (options.stages > 0) parallelism["stages"] = options.stages;
   const json adaptation = {{"evaluationIntervalSeconds", 5}, {"retune", {{"cooldownSeconds", 0}}}};
-  return {
-      {"worker", {{"image", "w:1"}}},
-      {"workerGroups", groups},
-      {"parallelism", parallelism},
-      {"batch", {{"globalBatchSize", 2 * micro_batches * options.replicas}, {"microBatchSize", 2}}},
-      {"failurePolicy", {{"maxRestarts", 1000}}},
-      {"scheduling", {{"timeoutSeconds", kNever}}},
-      {"startupTimeoutSeconds", kNever},
-      {"progressDeadlineSeconds", kNever},
-      {"adaptation", adaptation}};
+  return {{"worker", {{"image", "w:1"}}},
+          {"workerGroups", groups},
+          {"parallelism", parallelism},
+          {"batch", {{"globalBatchSize", batch_of(options)}, {"microBatchSize", 2}}},
+          {"failurePolicy", {{"maxRestarts", 1000}}},
+          {"scheduling", {{"timeoutSeconds", kNever}}},
+          {"startupTimeoutSeconds", kNever},
+          {"progressDeadlineSeconds", kNever},
+          {"adaptation", adaptation}};
 }
 
 struct Sum {
@@ -98,7 +101,8 @@ struct Sum {
 class Job {
  public:
   explicit Job(const Options& options)
-      : servers_((options.ranks + kRanksPerServer - 1) / kRanksPerServer) {
+      : batch_(batch_of(options)),
+        servers_((options.ranks + kRanksPerServer - 1) / kRanksPerServer) {
     cache_.on_change([this](const std::string& key, bool) { controller_.queue().add(key); });
     share_.assign(static_cast<std::size_t>(servers_), 1.0);
     server_.put(kJob, json{{"spec", spec_of(options)}}.dump());
@@ -121,9 +125,9 @@ class Job {
                  json::parse(server_.get(kJob))["status"].dump(1).c_str());
     return false;
   }
+  // One of the plan: without an idle one the plan would stay.
   void lose_worker(Random& random) {
-    const std::vector<std::string> pods = pod_paths();
-    server_.remove(pods[random.below(pods.size())]);
+    server_.remove(kPods + plan_.ranks[random.below(plan_.ranks.size())].pod);
     members_.reset();
     wanted_ = revision() + 1;
   }
@@ -131,19 +135,30 @@ class Job {
   // Every server keeps `least` or more of its usual rate.
   void change_links(Random& random, double least) {
     for (double& share : share_) share = least + (1 - least) * random.uniform();
+    slow_ = {};
     measure_links(random);
   }
 
-  // One server's links carry a micro-batch in this part of a mean stage's time, all others are as
-  // usual. Below 0.9 more in flight hides that, above no order does.
-  void slow_server(Random& random, double part) {
+  // One link of the plan carries a micro-batch in this part of a mean stage's time, all others are
+  // as usual. Below 0.9 more in flight hides that, above no order does.
+  void slow_link(Random& random, double part) {
     constexpr double kWork = 1.08, kBytes = 3e6;  // seconds of all layers, of a boundary
     share_.assign(share_.size(), 1.0);
-    share_[random.below(share_.size())] = kBytes / (part * kWork / stages()) / kUsual;
+    std::vector<std::pair<std::string, std::string>> links;
+    for (const auto& rank : plan_.ranks) {
+      for (const auto& next : plan_.ranks) {
+        if (next.replica != rank.replica || next.stage != rank.stage + 1) continue;
+        if (next.node != rank.node) links.emplace_back(rank.node, next.node);
+      }
+    }
+    if (links.empty()) return;  // all on one server
+    slow_ = links[random.below(links.size())];
+    slow_share_ = kBytes / (part * kWork / stages()) / kUsual;
     measure_links(random);
   }
   void free_links(Random& random) {
     share_.assign(share_.size(), 1.0);
+    slow_ = {};
     measure_links(random);
   }
 
@@ -152,7 +167,7 @@ class Job {
     clock_.move(30s);
     measure_links(random);
     report_.body.step += 16;
-    report_.body.samples_per_second = 100;
+    report_.body.samples_per_second = batch_ / plan_.predicted_step_seconds;  // as promised
     report_.received = clock_.system_now();
     controller_.queue().add("a/j");
     settle();
@@ -279,6 +294,7 @@ class Job {
 
   double rate(const std::string& from, const std::string& to) const {
     if (from == to) return kLocal;
+    if (slow_ == std::pair(from, to) || slow_ == std::pair(to, from)) return kUsual * slow_share_;
     const auto share = [&](const std::string& name) {
       return share_[static_cast<std::size_t>(std::stoi(name.substr(6)))];
     };
@@ -307,7 +323,7 @@ class Job {
     }
   }
 
-  const int servers_;
+  const int batch_, servers_;
   const std::string profile_ = profile_json();
   test::MovedClock clock_;
   test::FakeTransport server_;
@@ -321,7 +337,9 @@ class Job {
   schedule::Plan plan_;
   std::int64_t wanted_ = 1;  // revision
   estimator::Estimates estimates_;
-  std::vector<double> share_;  // by server
+  std::vector<double> share_;                 // by server
+  std::pair<std::string, std::string> slow_;  // the link that has less than its servers
+  double slow_share_ = 1;
   controller::Controller controller_{
       {*client_, cache_, events_, clock_, [] { return true; },
        [] { return std::string("https://op:8443"); }, [] { return std::string("CA"); }},
@@ -393,9 +411,9 @@ int run(const Options& options) {
     job.lose_worker(random);
     if (!job.train()) return 1;
     all.look();
-    job.slow_server(random, 0.75);
+    job.slow_link(random, 0.75);
     ticks(retuned);
-    job.slow_server(random, 2);
+    job.slow_link(random, 2);
     ticks(cut);
   }
   bool good = all.print("links changed, a worker replaced", kMostOfAll);

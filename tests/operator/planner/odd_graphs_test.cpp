@@ -177,8 +177,10 @@ TEST(OddGraphs, WithoutAnyWorkStillUseTheDevicesThatTheyMust) {
   request.micro_batch_size = 1;
   request.use_all_devices = true;
   const Model model = model_of(Shape::kChain, 12, 0, random);
+  Cluster cluster = cluster_of(3, 1, 0);
+  cluster.default_latency = {};
 
-  const auto report = plan(model, cluster_of(3, 1, 0), request);
+  const auto report = plan(model, cluster, request);
 
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_EQ(report->plan.ranks.size(), 4U);
