@@ -23,8 +23,9 @@ constexpr double kEvenVariation = 0.05;     // cv of T_p
 constexpr double kWideTail = 2;             // p95 / median of T_p
 constexpr double kStaleness = 6, kWideStaleness = 12;
 constexpr std::int64_t kQuarantineSteps = 100;  // scheduling.md 5.3
-// Of shares that were soon wrong: found by simulation of changing speeds (tests/sim).
-constexpr std::int64_t kSoon = 200, kLeastHold = 100, kMostHold = 3200;
+// Of shares that harm, in steps (account.h): they go at once beyond the first; beyond the second no
+// replica gets fewer. With one change too late on top no 1,000 steps lose 3 % (tests/sim).
+constexpr double kMostLately = 4, kMostBehind = 12;
 
 std::string number(double value, int digits) {
   char text[32];
@@ -185,14 +186,20 @@ std::optional<Candidate> even_candidate(const Input& input, Intervals window) {
   return candidate;
 }
 
-void remember_shares(const Input& input, bool back, State& state) {
-  if (back && input.step - state.shares_step < kSoon) {
-    state.hold_steps = std::clamp(2 * state.hold_steps, kLeastHold, kMostHold);
-    state.no_fewer_before = input.step + state.hold_steps;
-  } else if (back) {
-    state.hold_steps /= 2;
-  }
-  state.shares_step = input.step;
+// Shares that have cost more than they gained: even ones, at once.
+bool undo(const Input& input, Decision& decision) {
+  const Intervals window = newest(input.replicas.intervals, 1);
+  if (window.empty() || even(input.shares)) return false;
+  Candidate candidate = costed(input, window, even_shares(input.shares));
+  const double step = std::max(input.step_seconds, candidate.now);
+  decision.shares = candidate.shares;
+  decision.undoes = true;
+  decision.gain = std::max(0.0, candidate.saved / step);
+  decision.step_seconds = input.step_seconds > 0 ? step - candidate.saved : 0;
+  decision.reason = "shares " + joined(input.shares) + " -> " + joined(candidate.shares) +
+                    ": uneven ones have cost more than they saved, predicted +" +
+                    percent(decision.gain);
+  return true;
 }
 
 // Why the tier does not take these shares; "" = it does.
@@ -205,9 +212,9 @@ std::string objection(const Input& input, const State& state, const Candidate& c
   if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
     return "taken back before, not again until step " + std::to_string(quarantined->second);
   }
-  if (input.step < state.no_fewer_before) {
-    return "the last slow replica recovered soon, not before step " +
-           std::to_string(state.no_fewer_before);
+  if (state.account.behind >= kMostBehind) {
+    return "speeds change too fast for shares: following them has cost " +
+           number(state.account.behind, 1) + " steps";
   }
   return "";
 }
@@ -216,6 +223,11 @@ std::string objection(const Input& input, const State& state, const Candidate& c
 bool rebalance(const Input& input, State& state, Decision& decision) {
   if (!input.spec.rebalance || !input.retune.enabled) return false;
   if (input.current.mode != Mode::kExact) return false;
+  add_intervals(state.account, input.replicas.intervals, input.shares, input.stages);
+  if (state.account.lately >= kMostLately && input.retune.settled && undo(input, decision)) {
+    if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;
+    return true;
+  }
   const Intervals window = newest(input.replicas.intervals, kUnevenSteps);
   if (window.empty()) {
     decision.reason = "fewer than " + std::to_string(kUnevenSteps) + " steps measured";
@@ -243,7 +255,7 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
     decision.undoes = candidate->back;
     decision.gain = candidate->saved / step;
     decision.step_seconds = input.step_seconds > 0 ? step - candidate->saved : 0;
-    if (input.adaptation == Adaptation::kAuto) remember_shares(input, candidate->back, state);
+    if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;
     return true;
   }
   return false;
@@ -357,6 +369,7 @@ Decided decide(const Input& input, const State& state) {
 
 void rolled_back_shares(State& state, const std::vector<int>& shares, std::int64_t step) {
   state.quarantine[shares] = step + kQuarantineSteps;
+  state.account.lately = 0;
 }
 
 void rolled_back_partial(State& state, std::int64_t step) {

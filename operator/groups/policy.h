@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "operator/estimator/estimates.h"
+#include "operator/groups/account.h"
 #include "worker/groups/settings.h"
 
 namespace weir::group_policy {
@@ -46,6 +47,7 @@ struct Tier {
   bool enabled = true;
   bool ready = true;    // cooldown over, no switch in progress, no change in its outcome check
   double min_gain = 0;  // minGainPercent / 100, of throughput
+  bool settled = true;  // ready but for the cooldown: a change that harms need not wait for it
 };
 
 // Everything about the job now.
@@ -67,11 +69,8 @@ struct State {
   // Shares that did not keep their promise -> the step at which they may come back.
   std::map<std::vector<int>, std::int64_t> quarantine;
   std::int64_t no_partial_before = 0;  // step; after a Partial that was rolled back
-  // A replica that recovered soon after it got fewer micro-batches: for so many steps none gets
-  // fewer, twice as long each time. Speeds that keep changing are no matter of shares.
-  std::int64_t shares_step = -1'000'000;  // of the last change
-  std::int64_t hold_steps = 0;
-  std::int64_t no_fewer_before = 0;  // step
+  // Speeds that keep changing are no matter of shares: what following them has cost limits it.
+  Account account;
 };
 
 struct Decision {

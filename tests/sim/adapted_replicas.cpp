@@ -97,6 +97,7 @@ void AdaptedReplicas::decide() {
   input_.step_seconds = recent_.empty() ? 0
                                         : std::accumulate(recent_.begin(), recent_.end(), 0.0) /
                                               static_cast<double>(recent_.size());
+  input_.retune.settled = pending_.empty();
   input_.retune.ready = pending_.empty() && time_ >= last_retune_ + options_.retune_cooldown;
   input_.regroup.ready = pending_.empty() && time_ >= last_regroup_ + options_.regroup_cooldown;
   auto decided = group_policy::decide(input_, memory_);

@@ -68,17 +68,32 @@ double others_median(const estimator::ReplicaInterval& interval, int replica) {
   return others.size() % 2 == 1 ? others[middle] : (others[middle - 1] + others[middle]) / 2;
 }
 
-// Retune's cooldown, dwell and outcome check, as the tuner keeps them.
-bool retune_ready(const Pass& pass, bool asked) {
+// Retune's dwell and outcome check, as the tuner keeps them.
+bool settled(const Pass& pass) {
   constexpr int kLeastSteps = 8;  // between two changes, scheduling.md 5.3
+  return !pass.adaptation.pending &&
+         pass.snapshot.report->body.step - pass.adaptation.tuner.last_change_step >= kLeastSteps;
+}
+
+// And its cooldown.
+bool retune_ready(const Pass& pass, bool asked) {
   const auto& state = pass.adaptation.tuner;
   if (pass.adaptation.pending) return false;
   if (asked) return true;
   const std::chrono::seconds setting(pass.spec().adaptation.retune.cooldown_seconds);
   const auto cooldown = setting.count() == 0 ? setting : std::max(setting, state.cooldown);
   const auto last = state.last_change ? state.last_change : pass.status.retune_last_change;
-  if (last && pass.now() - *last < cooldown) return false;
-  return pass.snapshot.report->body.step - state.last_change_step >= kLeastSteps;
+  return settled(pass) && !(last && pass.now() - *last < cooldown);
+}
+
+// The sync policy is a matter of tier regroup, and waits for its cooldown.
+bool regroup_ready(const Pass& pass, bool asked) {
+  if (asked) return !pass.adaptation.pending;
+  const auto& tier = pass.adaptation.tiers.regroup;
+  const std::chrono::seconds setting(pass.spec().adaptation.regroup.cooldown_seconds);
+  const auto cooldown = setting.count() == 0 ? setting : std::max(setting, tier.cooldown);
+  const auto last = tier.last_change ? tier.last_change : pass.status.regroup_last_change;
+  return settled(pass) && !(last && pass.now() - *last < cooldown);
 }
 
 group_policy::Input policy_input(const Pass& pass, bool asked) {
@@ -90,8 +105,10 @@ group_policy::Input policy_input(const Pass& pass, bool asked) {
                      : adaptation.mode == "Observe" ? Adaptation::kObserve
                                                     : Adaptation::kAuto;
   const bool ready = retune_ready(pass, asked);
-  input.retune = {adaptation.retune.enabled, ready, adaptation.retune.min_gain_percent / 100.0};
-  input.regroup = {adaptation.regroup.enabled, ready, adaptation.regroup.min_gain_percent / 100.0};
+  input.retune = {adaptation.retune.enabled, ready, adaptation.retune.min_gain_percent / 100.0,
+                  settled(pass)};
+  input.regroup = {adaptation.regroup.enabled, regroup_ready(pass, asked),
+                   adaptation.regroup.min_gain_percent / 100.0, settled(pass)};
   input.current = policy_of(plan.sync);
   input.shares = plan.micro_batches;
   input.stages = plan.stage_count();
@@ -137,6 +154,9 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
   tuner.wins_in_row = 0;
   tuner.wanted.clear();
   pass.status.retune_last_change = pass.now();
+  if (!decision.policy) return;
+  pass.adaptation.tiers.regroup.last_change = pass.now();
+  pass.status.regroup_last_change = pass.now();
 }
 
 }  // namespace

@@ -192,28 +192,43 @@ TEST(Rebalance, BackToEvenSharesThatHelpNobody) {
   EXPECT_TRUE(decision.undoes);
 }
 
-// A slow replica that recovers at once, again and again: the pauses grow.
+// What following speeds has cost limits how often it is tried; what lapses lets it try again.
 TEST(Rebalance, DoesNotChaseSpeedsThatKeepChanging) {
   State state;
+  state.account.behind = 12.5;
   Input slow = job(4, Allowed::kExact, measured(4, 20, first_is_twice_as_slow));
-  const auto fast = measured(4, 20, [](int p, int) { return p == 0 ? 0.6 : 1.0; });
-  std::int64_t wait = 0;
-  for (int turn = 0; turn < 3; ++turn) {
-    auto decided = decide(slow, state);
-    for (wait = 0; !decided.decision.shares && wait < 1000; ++wait) {
-      ++slow.step;
-      decided = decide(slow, state);
-    }
-    EXPECT_EQ(wait, turn == 0 ? 0 : turn == 1 ? 99 : 199);
-    Input back = slow;
-    back.shares = *decided.decision.shares;
-    back.replicas = fast;
-    back.step = slow.step + 1;
-    decided = decide(back, decided.state);
-    ASSERT_TRUE(decided.decision.shares) << decided.decision.reason;
-    state = decided.state;
-    slow.step += 2;
-  }
+  const auto decided = decide(slow, state);
+  EXPECT_FALSE(decided.decision.shares);
+  EXPECT_THAT(decided.decision.reason, HasSubstr("following them has cost 12.4 steps"));
+  state.account.behind = 11;
+  EXPECT_TRUE(decide(slow, state).decision.shares);
+}
+
+// Shares that cost more than they save go at once: no 16 steps, no cooldown, but never in the
+// middle of another change.
+TEST(Rebalance, SharesThatHarmGoAtOnce) {
+  State state;
+  state.account.behind = 20;
+  Input input =
+      job(2, Allowed::kExact, measured(2, 12, [](int p, int) { return p == 0 ? 0.5 : 1.5; }));
+  input.shares = {16, 48};
+  input.retune = {true, false, 0.03, true};
+  const auto undone = decide(input, state);
+  ASSERT_TRUE(undone.decision.shares) << undone.decision.reason;
+  EXPECT_THAT(*undone.decision.shares, ElementsAre(32, 32));
+  EXPECT_TRUE(undone.decision.undoes);
+  EXPECT_GT(undone.decision.gain, 0.2);
+  EXPECT_EQ(undone.state.account.lately, 0);
+  EXPECT_GT(undone.state.account.behind, 20);
+
+  input.retune.settled = false;
+  EXPECT_FALSE(decide(input, state).decision.shares);
+  input.retune.settled = true;
+  input.replicas = measured(2, 4, [](int p, int) { return p == 0 ? 0.5 : 1.5; });  // hardly yet
+  EXPECT_FALSE(decide(input, state).decision.shares);
+  input.adaptation = Adaptation::kObserve;
+  input.replicas = measured(2, 12, [](int p, int) { return p == 0 ? 0.5 : 1.5; });
+  EXPECT_TRUE(decide(input, state).decision.propose_only);
 }
 
 TEST(Mode, AutoLeavesExactWhenSpeedsKeepChanging) {
