@@ -149,8 +149,13 @@ Request request_of(Random& random) {
 }
 
 TEST(OddGraphs, EndInAPlanOrInAReason) {
+#ifdef WEIR_SANITIZED
+  constexpr std::uint64_t kSeeds = 60;
+#else
+  constexpr std::uint64_t kSeeds = 300;
+#endif
   int plans = 0, refused = 0;
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const auto shape = static_cast<Shape>(random.below(kShapes));
@@ -166,8 +171,8 @@ TEST(OddGraphs, EndInAPlanOrInAReason) {
     limits.proof_steps = 1'000'000;
     ++(planned(model, cluster, request_of(random), limits) ? plans : refused);
   }
-  EXPECT_GT(plans, 150);
-  EXPECT_GT(refused, 5) << "memory was too small for some";
+  EXPECT_GT(plans, static_cast<int>(kSeeds / 2));
+  EXPECT_GT(refused, static_cast<int>(kSeeds / 60)) << "memory was too small for some";
 }
 
 TEST(OddGraphs, WithoutAnyWorkStillUseTheDevicesThatTheyMust) {
@@ -188,6 +193,9 @@ TEST(OddGraphs, WithoutAnyWorkStillUseTheDevicesThatTheyMust) {
 }
 
 TEST(OddGraphs, OfTwoThousandNodesArePlannedWithinTheLimits) {
+#ifdef WEIR_SANITIZED
+  GTEST_SKIP() << "minutes under sanitizers";
+#endif
   for (int s = 0; s < kShapes; ++s) {
     SCOPED_TRACE("shape " + std::to_string(s));
     Random random(static_cast<std::uint64_t>(s));
