@@ -103,8 +103,8 @@ std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds) 
     return Refusal{"InvalidSpec", "workerGroups: empty, name at least one group"};
   }
   if (auto refusal = refuse_size(spec)) return refusal;
-  if (spec.sync_mode != "Exact") {
-    return not_implemented("sync.mode", spec.sync_mode, "set it to Exact");
+  if (spec.sync_mode != "Exact" && spec.sync_mode != "Partial" && spec.sync_mode != "Auto") {
+    return not_implemented("sync.mode", spec.sync_mode, "set it to Exact, Partial or Auto");
   }
   if (auto refusal = refuse_adaptation(spec.adaptation, scrape_interval_seconds)) return refusal;
   if (auto refusal = refuse_placement(spec)) return refusal;

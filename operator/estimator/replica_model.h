@@ -19,7 +19,7 @@ constexpr std::int64_t kKeptReplicaSteps = 64;
 
 // One scrape of one replica: both counters from the same worker, since its start.
 struct ReplicaCounter {
-  std::int64_t steps = 0;            // weir_step
+  std::int64_t steps = 0;            // weir_iteration_seconds_count: done by itself
   double seconds = 0;                // weir_replica_step_seconds_total
   double sync_bytes_per_second = 0;  // weir_sync_bus_bandwidth, 0 = unknown
 };

@@ -174,7 +174,7 @@ std::vector<ReplicaScrape> replica_scrapes_of(const Believed& job,
     Counted& worker = workers[series->label("worker")];
     for (const auto& [time, value] : series->points) {
       if (!std::isfinite(value) || value < 0) continue;
-      if (part == kSteps) worker.steps[time] = value;
+      if (part == kOwnSteps) worker.steps[time] = value;
       if (part == kReplicaSeconds && replica) worker.seconds[*replica][time] = value;
       if (part == kSyncRate && replica) worker.rates[*replica][time] = value;
     }

@@ -54,6 +54,10 @@ std::string window_query(const QueryLabels& labels, std::chrono::seconds window)
          " or " +
          marked("max" + group(labels, "") + "(" + selector("weir_step", labels) + ")", kSteps) +
          " or " +
+         marked("max" + group(labels, "") + "(" + selector("weir_iteration_seconds_count", labels) +
+                    ")",
+                kOwnSteps) +
+         " or " +
          marked(of_first_stage("weir_replica_step_seconds_total", labels), kReplicaSeconds) +
          " or " + marked(of_first_stage("weir_sync_bus_bandwidth", labels), kSyncRate);
 }

@@ -15,6 +15,8 @@ constexpr const char* kStep = "step";        // time of the newest weir_step sam
 // Of workers that tell of a replica: completed steps, seconds of them without waiting for other
 // replicas, bytes per second of the last sync. The first has no label replica.
 constexpr const char *kSteps = "steps", *kReplicaSeconds = "replica", *kSyncRate = "sync";
+// Steps that a worker has done itself: with sync.mode Partial a slow replica passes over some.
+constexpr const char* kOwnSteps = "own";
 
 struct QueryLabels {
   std::string namespace_label;  // "" = off

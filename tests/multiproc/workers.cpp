@@ -126,6 +126,13 @@ std::string PlanText::json() const {
                       {"k", width},
                       {"microBatchSize", micro_batch_size},
                       {"caps", limits}};
+  if (sync != "Exact") {
+    plan["sync"] = {{"mode", sync},
+                    {"groupSizeMax", group_size_max},
+                    {"graceWindowPercent", grace_window_percent},
+                    {"connectEvery", connect_every},
+                    {"maxStaleness", max_staleness}};
+  }
   for (int s = 0; s < stages; ++s) {
     const std::pair<int, int> range =
         ranges.empty() ? std::pair(layers * s / stages, layers * (s + 1) / stages - 1)

@@ -66,6 +66,9 @@ struct PlanText {
   std::vector<int> shares;  // micro-batches of each replica; empty: one replica with all
   std::vector<int> caps;    // empty: min(M, k (S - s)), GPipe M
   std::vector<std::pair<int, int>> ranges;  // layers of each stage, inclusive; empty: equally many
+  std::string sync = "Exact";
+  int group_size_max = 4, grace_window_percent = 15, connect_every = 10;  // with Partial
+  double max_staleness = 6;
   int replicas() const { return shares.empty() ? 1 : static_cast<int>(shares.size()); }
   std::string json() const;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/exposition.h"
 
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -127,11 +128,23 @@ void add_stage(Builder& out, const Statistics& s) {
 }
 
 void add_sync(Builder& out, const Statistics& s) {
-  const Labels exact{{"kind", "exact"}};
-  out.counter("weir_sync_wait_seconds_total", "waiting for the other replicas", s.sync_seconds,
-              exact);
-  out.counter("weir_sync_rounds_total", "steps done together with the other replicas",
-              static_cast<double>(s.sync_rounds), exact);
+  constexpr std::array kKinds{"exact", "partial", "single"};
+  out.begin("weir_sync_wait_seconds_total", "waiting for the other replicas", Type::kCounter);
+  for (std::size_t i = 0; i < kKinds.size(); ++i) {
+    out.add(s.sync_by_kind[i].wait_seconds, {{"kind", kKinds[i]}});
+  }
+  out.begin("weir_sync_rounds_total", "steps done together with all replicas, a group, or alone",
+            Type::kCounter);
+  for (std::size_t i = 0; i < kKinds.size(); ++i) {
+    out.add(static_cast<double>(s.sync_by_kind[i].rounds), {{"kind", kKinds[i]}});
+  }
+  out.begin("weir_sync_group_size", "members of the groups that this replica averaged in",
+            Type::kHistogram);
+  out.add({.bounds = {s.group_sizes.kBounds.begin(), s.group_sizes.kBounds.end()},
+           .counts = {s.group_sizes.counts.begin(), s.group_sizes.counts.end()},
+           .sum = s.group_sizes.sum});
+  out.gauge("weir_sync_staleness", "progress ahead of the slowest replica at the last average",
+            s.staleness, {{"replica", std::to_string(s.replica)}});
   if (s.sync_bytes_per_second > 0) {
     out.gauge("weir_sync_bus_bandwidth", "bytes sent to other replicas while all were there",
               s.sync_bytes_per_second, {{"replica", std::to_string(s.replica)}});

@@ -102,6 +102,15 @@ class EngineTarget final : public control::PlanTarget {
   void saved(std::int64_t step, const std::string& error, bool leave) override {
     point_.saved(step, error, leave);
   }
+  void grant(const protocol::Grant& grant) override {
+    point_.grant({.round = grant.round,
+                  .step = grant.step,
+                  .next_step = grant.next_step,
+                  .members = grant.members,
+                  .weights = grant.weights,
+                  .all = grant.all,
+                  .staleness = grant.staleness});
+  }
   void peer_lost(int replica, int stage, const std::string& reason) override {
     point_.peer_lost("replica " + std::to_string(replica) + " stage " + std::to_string(stage) +
                      ": " + reason);

@@ -26,7 +26,7 @@ protocol::StageStatus status_of(const engine::StepRecord& record,
                                 std::int64_t memory_peak, std::int64_t memory_limit,
                                 std::int64_t memory_free) {
   protocol::StageStatus status{.epoch = record.epoch,
-                               .step = record.step + 1,
+                               .step = record.next_step,
                                .replica = record.replica,
                                .stage = record.stage,
                                .loss = record.loss,

@@ -216,6 +216,13 @@ Outcome make_engine(State& state) {
             state.agent->send(protocol::PeerLost{
                 .replica = replica, .stage = stage, .revision = revision, .reason = reason});
           },
+      .sync_ready =
+          [&state](int replica, std::int64_t step, double seconds, double bytes_per_second) {
+            state.agent->send(protocol::SyncReady{.replica = replica,
+                                                  .step = step,
+                                                  .step_seconds = seconds,
+                                                  .sync_bytes_per_second = bytes_per_second});
+          },
       .moved =
           [&state](std::uint32_t revision, std::int64_t bytes) {
             if (state.agent) {

@@ -89,6 +89,13 @@ class LinkServer final : public Server {
     sessions_.erase(found);
   }
 
+  void wake_at(steady_clock::time_point time) override {
+    wake_timer_.expires_at(time);
+    wake_timer_.async_wait([this](const error_code& error) {
+      if (!error && events_.on_tick) events_.on_tick();
+    });
+  }
+
  private:
   bool bind_to(const asio::ip::address& address, error_code& error) {
     const tcp::endpoint endpoint(address, static_cast<unsigned short>(options_.port));
@@ -220,7 +227,7 @@ class LinkServer final : public Server {
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
   tcp::acceptor acceptor_{io_};
-  asio::steady_timer tick_timer_{io_}, pause_timer_{io_};
+  asio::steady_timer tick_timer_{io_}, pause_timer_{io_}, wake_timer_{io_};
   std::map<SessionId, Session> sessions_;
   std::size_t unproven_ = 0;
   SessionId last_id_ = 0;

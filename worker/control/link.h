@@ -49,6 +49,8 @@ class Server {
   // Only from the server's thread. An unknown session is ignored: it has just gone.
   virtual void send(SessionId session, const protocol::Message& message) = 0;
   virtual void close(SessionId session, const std::string& reason) = 0;
+  // One more on_tick, at that time; the latest call counts.
+  virtual void wake_at(std::chrono::steady_clock::time_point time) = 0;
 };
 
 // kUnavailable "control port 7070: address already in use".

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::control {
@@ -54,6 +55,8 @@ class PlanTarget {
   virtual void saved(std::int64_t step, const std::string& error, bool leave) {
     static_cast<void>(step), static_cast<void>(error), static_cast<void>(leave);
   }
+  // Partial: with whom to average after the step that this replica has said SYNC_READY for.
+  virtual void grant(const protocol::Grant& grant) { static_cast<void>(grant); }
 };
 
 }  // namespace weir::control

@@ -38,6 +38,8 @@ bool RankSession::on_message(const protocol::Message& message) {
     target_.save(save->step);
   } else if (const auto* saved = std::get_if<protocol::Saved>(&message)) {
     target_.saved(saved->step, saved->error, saved->leave);
+  } else if (const auto* grant = std::get_if<protocol::Grant>(&message)) {
+    target_.grant(*grant);
   } else {
     return false;
   }

@@ -22,8 +22,8 @@ class RankSession : public std::enable_shared_from_this<RankSession> {
   RankSession(PlanTarget& target, Send send, Post post)
       : target_(target), send_(std::move(send)), post_(std::move(post)) {}
 
-  // PREPARE, COMMIT, GO, ABORT, PEER_LOST, LEAVE, SAVE, SAVED. False: a message that a coordinator
-  // does not send.
+  // PREPARE, COMMIT, GO, ABORT, PEER_LOST, LEAVE, SAVE, SAVED, GRANT. False: a message that a
+  // coordinator does not send.
   bool on_message(const protocol::Message& message);
   // The session is gone: a prepared plan is forgotten, answers on the way are dropped.
   void on_disconnect();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the state machines (members, startup, plan_switch, report) with the sockets of port 7070
-// and with the source of plans. Everything runs on the control server's thread.
+// Joins the state machines (members, startup, plan_switch, sync_rounds, report) with the sockets of
+// port 7070 and with the source of plans. Everything runs on the control server's thread.
 #include "worker/coordinator/coordinator.h"
 
 #include <future>
@@ -17,6 +17,7 @@
 #include "worker/coordinator/report.h"
 #include "worker/coordinator/save_rounds.h"
 #include "worker/coordinator/startup.h"
+#include "worker/coordinator/sync_rounds.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator {
@@ -44,8 +45,10 @@ class JobCoordinator final : public Coordinator {
         source_(std::move(source)),
         on_gone_(std::move(on_gone)),
         startup_(options),
-        switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1),
+        switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1,
+                options.total_steps),
         saves_(options.checkpoints, options.total_steps, options.model.layers),
+        rounds_(options.total_steps),
         reporter_(options.job_uid, options.total_steps,
                   std::chrono::duration_cast<std::chrono::milliseconds>(
                       clock_.system_now().time_since_epoch())
@@ -131,6 +134,9 @@ class JobCoordinator final : public Coordinator {
     if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
       members_.status(*index, *status);
       reporter_.on_status(*index, *status);
+      rounds_.on_status(*status, clock_.now());
+    } else if (const auto* done = std::get_if<protocol::SyncReady>(&message)) {
+      return act(rounds_.on_ready(*index, *done, members_, clock_.now()));
     } else if (const auto* measured = std::get_if<protocol::Measured>(&message)) {
       startup_.measured(*index, *measured);
     } else if (const auto* probed = std::get_if<protocol::Probed>(&message)) {
@@ -222,12 +228,14 @@ class JobCoordinator final : public Coordinator {
     }
     act(switch_.tick(members_, now));
     act(saves_.advance(training(), members_, now));
+    act(rounds_.tick(members_, now));
     if (registered_ && now >= next_report_) send_report();
   }
 
   void act(const Effects& effects) {
     for (const auto& note : effects.notes) log_info(kComponent, note);
     send(effects.send);
+    rounds_.follow(switch_.training());
     for (const auto& finished : effects.finished) {
       const bool good = finished.outcome == protocol::Outcome::kApplied;
       log(good ? LogLevel::kInfo : LogLevel::kWarn, kComponent, "plan switch",
@@ -243,7 +251,15 @@ class JobCoordinator final : public Coordinator {
     }
   }
 
-  SaveRounds::Training training() const { return {switch_.training(), switch_.incarnation()}; }
+  void act(const SyncRounds::Effects& effects) {
+    for (const auto& warning : effects.warnings) log_warn(kComponent, warning);
+    send(effects.send);
+    if (const auto timer = rounds_.timer()) server_->wake_at(*timer);
+  }
+
+  SaveRounds::Training training() const {
+    return {switch_.training(), switch_.incarnation(), rounds_.reached()};
+  }
 
   void act(const SaveRounds::Effects& effects) {
     for (const auto& note : effects.notes) log_info(kComponent, note);
@@ -269,6 +285,12 @@ class JobCoordinator final : public Coordinator {
 
   void send(const Outgoing& outgoing) {
     for (const auto& [index, message] : outgoing) {
+      // Where all stop, replicas that average must meet.
+      if (const auto* commit = std::get_if<protocol::Commit>(&message)) {
+        rounds_.gather_at(commit->at_step);
+      } else if (const auto* save = std::get_if<protocol::Save>(&message)) {
+        rounds_.gather_at(save->step);
+      }
       const auto* state = members_.find(index);
       if (state != nullptr && state->connected()) server_->send(state->session, message);
     }
@@ -278,6 +300,7 @@ class JobCoordinator final : public Coordinator {
     next_report_ = clock_.now() + options_.report_interval;
     auto report = reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_);
     report.last_checkpoint_step = saves_.newest();
+    report.sync = rounds_.totals();
     source_->report(std::move(report));
   }
 
@@ -319,6 +342,7 @@ class JobCoordinator final : public Coordinator {
   Startup startup_;
   PlanSwitch switch_;
   SaveRounds saves_;
+  SyncRounds rounds_;
   Reporter reporter_;
   std::optional<protocol::LastSwitch> last_switch_;
   SteadyTime next_report_{};

@@ -103,7 +103,10 @@ void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const
                            SteadyTime now, Effects& effects) {
   if (phase_ != Phase::kApplying) return;
   if (status.epoch < attempt_->plan.revision) {
-    const bool late = !attempt_->new_generation && status.step > attempt_->due_step + kLateSteps &&
+    // Replicas that average jump to the step of the fastest: a long step may end far ahead.
+    const bool jumps = base_ && schedule::averages(*base_);
+    const bool late = !attempt_->new_generation && !jumps &&
+                      status.step > attempt_->due_step + kLateSteps &&
                       now - attempt_->committed_at >= kLateTime;
     if (late && attempt_->waiting.contains(index)) not_applied(members, now, effects);
     return;
@@ -130,6 +133,7 @@ void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& ef
 
 void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effects) {
   applied_ = base_;
+  apart_ = schedule::averages(*base_);  // else all have met before the first step with it
   failed_rejoins_ = 0;
   report(
       protocol::Outcome::kApplied,

@@ -22,9 +22,9 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// Does the global batch of a step depend on which of the two plans is in force?
-bool same_batch(const schedule::Plan& a, const schedule::Plan& b) {
-  return a.micro_batches == b.micro_batches &&
+// Does what a step computes depend on which of the two plans is in force?
+bool same_step(const schedule::Plan& a, const schedule::Plan& b) {
+  return a.micro_batches == b.micro_batches && a.sync.mode == b.sync.mode &&
          a.schedule.micro_batch_size == b.schedule.micro_batch_size;
 }
 
@@ -153,6 +153,19 @@ int PlanSwitch::next_incarnation(const Members& members) const {
   return state_elsewhere && in_band_tier ? 1 : 0;
 }
 
+// Exact plans need one model at one step. Replicas that average may differ, and within one of them
+// a stage by the update of one step; they go on at the highest step, but for the last one, where
+// all must be equal.
+bool PlanSwitch::can_keep(const Members& members) const {
+  const schedule::Plan& plan = attempt_->plan;
+  const bool averages = schedule::averages(plan);
+  if (scattered_ || (apart_ && !averages)) return false;
+  if (stand_together(plan, members)) return true;
+  const auto states = states_of(plan, members);
+  return averages && highest_step(plan, members) < total_steps_ &&
+         std::ranges::all_of(states, [](const MemberState* s) { return s->revision != 0; });
+}
+
 // Without a living generation "Keep" (and "Move", to a coordinator that finds ranks) holds only
 // where all ranks stand at the same step; else they start again from the last checkpoint (none:
 // step 0). So does a job whose processes are all new.
@@ -164,9 +177,9 @@ void PlanSwitch::decide_state(const Members& members) {
     const auto states = states_of(attempt.plan, members);
     const bool any_state =
         std::ranges::any_of(states, [](const MemberState* s) { return s->revision != 0; });
-    if (!scattered_ && stand_together(attempt.plan, members)) {
+    if (can_keep(members)) {
       attempt.keeps_state = true;
-      attempt.step = states.front()->step;
+      attempt.step = highest_step(attempt.plan, members);
     } else if (broken_ || any_state || checkpoint_step_ >= 0) {
       attempt.plan.state = schedule::StateMove::kCheckpoint;
     }
@@ -178,8 +191,8 @@ void PlanSwitch::decide_state(const Members& members) {
 void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects) {
   Attempt& attempt = *attempt_;
   const auto revision = attempt.plan.revision;
-  if (attempt.keeps_state && !(stand_together(attempt.plan, members) &&
-                               highest_step(attempt.plan, members) == attempt.step)) {
+  if (attempt.keeps_state &&
+      !(can_keep(members) && highest_step(attempt.plan, members) == attempt.step)) {
     // A rank has finished its step after PREPARE went out: decide again.
     to_ranks(attempt.plan, protocol::Abort{revision}, members, effects);
     phase_ = Phase::kGathering;
@@ -189,7 +202,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
   std::int64_t at_step = 0;
   if (attempt.keeps_state) {
     at_step = attempt.step;
-  } else if (base_ && !broken_ && (attempt.new_generation || !same_batch(*base_, attempt.plan))) {
+  } else if (base_ && !broken_ && (attempt.new_generation || !same_step(*base_, attempt.plan))) {
     at_step = attempt.plan.state == schedule::StateMove::kMove
                   ? boundary(members)
                   : highest_step(attempt.plan, members) + kStepsAhead;
@@ -218,6 +231,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
       }
     }
   }
+  if (schedule::averages(attempt.plan)) apart_ = true;
   base_ = attempt.plan;
   base_incarnation_ = attempt.incarnation;
   effects.notes.push_back("COMMIT of plan " + std::to_string(revision) + " at step " +
@@ -231,6 +245,7 @@ void PlanSwitch::go(SteadyTime now, Effects& effects) {
   attempt.pause_seconds = std::chrono::duration<double>(now - attempt.committed_at).count();
   broken_ = false;
   scattered_ = false;
+  apart_ = schedule::averages(attempt.plan);
   effects.notes.push_back("GO of plan " + std::to_string(attempt.plan.revision) + " after " +
                           std::to_string(attempt.pause_seconds) + " s");
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -36,7 +37,9 @@ Result<schedule::Plan> fill_plan(schedule::Plan plan, const std::string& job_uid
 
 class PlanSwitch {
  public:
-  PlanSwitch(std::string job_uid, int layers) : job_uid_(std::move(job_uid)), layers_(layers) {}
+  PlanSwitch(std::string job_uid, int layers,
+             std::int64_t total_steps = std::numeric_limits<std::int64_t>::max())
+      : job_uid_(std::move(job_uid)), layers_(layers), total_steps_(total_steps) {}
 
   Effects on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now);
   // The member has no session any more (members says so already).
@@ -90,6 +93,7 @@ class PlanSwitch {
   bool patient() const;  // waits for its pods without a deadline
   int next_incarnation(const Members& members) const;
   void decide_state(const Members& members);
+  bool can_keep(const Members& members) const;  // what the ranks hold is enough for the attempt
   // plan_state.cpp: state Move. Who holds what now; the reason when some layer is nowhere live.
   std::string find_holders(const Members& members);
   const schedule::LayerHolder* holder(const MemberState* state) const;  // of the attempt
@@ -127,6 +131,7 @@ class PlanSwitch {
 
   const std::string job_uid_;
   const int layers_;
+  const std::int64_t total_steps_;
   Phase phase_ = Phase::kIdle;
   std::optional<Attempt> attempt_;         // when phase_ is not kIdle
   std::optional<schedule::Plan> next_;     // came while a COMMIT was under way
@@ -135,6 +140,7 @@ class PlanSwitch {
   int base_incarnation_ = 0;
   std::pair<std::uint32_t, int> last_prepared_{0, 0};  // revision, incarnation of the last PREPARE
   bool broken_ = false;                                // base_ is no live generation
+  bool apart_ = false;      // replicas may hold models of their own: they average in groups
   bool scattered_ = false;  // a move has begun and not ended: what ranks hold is no whole model
   int failed_rejoins_ = 0;
   std::uint32_t highest_seen_ = 0;

@@ -46,7 +46,7 @@ SaveRounds::Effects SaveRounds::advance(const Training& training, const Members&
     return effects;
   }
   if (!next_) next_ = now + policy_.period;
-  std::int64_t highest = reached_;
+  std::int64_t highest = std::max(reached_, training.reached);
   for (const auto* rank : ranks_of(*training.plan, members)) {
     highest = std::max(highest, rank->step);
   }

@@ -33,6 +33,7 @@ class SaveRounds {
   struct Training {
     const schedule::Plan* plan = nullptr;
     int incarnation = 0;
+    std::int64_t reached = 0;  // by a rank that has not said so yet (sync_rounds.h)
   };
 
   // After any change and on each tick.

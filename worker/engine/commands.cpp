@@ -38,6 +38,7 @@ void Engine::handle(Command command) {
   if (std::holds_alternative<FinishedCommand>(command)) others_finished_ = true;
   if (const auto* const save = std::get_if<SaveCommand>(&command)) on_save(*save);
   if (const auto* const saved = std::get_if<SavedCommand>(&command)) on_saved(*saved);
+  if (auto* const grant = std::get_if<Grant>(&command)) on_grant(std::move(*grant));
 }
 
 const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
@@ -53,6 +54,9 @@ void Engine::on_prepare(PrepareCommand command) {
   if (generation_ && command.plan.revision < generation_->current.plan.revision) {
     reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");
+  }
+  if (schedule::averages(command.plan) && !hooks_.sync_ready) {
+    reasons.emplace_back("sync.mode: Partial needs a coordinator that forms groups");
   }
   const bool in_band =
       generation_ && switches_in_band(generation_->current.plan, command.plan, command.incarnation);
@@ -107,6 +111,8 @@ void Engine::on_go(const GoCommand& command) {
                         generation_->current.plan.revision == command.revision;
   if (!expected) return;
   offer_.reset();  // everybody has what it needs
+  grant_.reset();
+  told_ = {};
   generation_->running = true;
   ever_ran_ = true;
   if (hooks_.adopted) hooks_.adopted(command.revision, step_);
@@ -137,6 +143,12 @@ void Engine::on_peer_lost(const PeerLostCommand& command) {
   lost_ = command.reason;
 }
 
+// Rounds only grow: a repeated one says nothing new.
+void Engine::on_grant(Grant grant) {
+  const bool expected = generation_ && generation_->trains();
+  if (expected && (!grant_ || grant.round > grant_->round)) grant_ = std::move(grant);
+}
+
 void Engine::adopt(const Prepared& next) {
   generation_->current = next;
   const std::uint32_t revision = next.plan.revision;
@@ -155,7 +167,7 @@ void Engine::adopt(const Prepared& next) {
 }
 
 std::uint32_t Engine::due_epoch() const {
-  if (generation_->replicas) return agreed_epoch_;
+  if (generation_->replicas && !schedule::averages(generation_->current.plan)) return agreed_epoch_;
   const bool due = pending_ && pending_->in_band && step_ >= pending_->commit.at_step;
   return due ? pending_->commit.revision : 0;
 }

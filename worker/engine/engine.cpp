@@ -124,6 +124,8 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .progress_deadline = settings_.progress_deadline,
                         .replicas = generation.replicas.get(),
                         .next_epoch = [this] { return wanted_epoch(); },
+                        .ready_to_average = [this](double seconds) { say_ready(seconds); },
+                        .granted = [&](SteadyTime until) { return granted(until, stop); },
                         .go_on =
                             [this] {
                               take_commands();
@@ -152,10 +154,37 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
     recorder_.lateness(record->lateness, record->overruns);
   }
   recorder_.step_done(*record, parts_.model.options.sequence);
-  ++step_;
+  step_ = record->next_step;
   save_if_due();
   if (hooks_.step_done) hooks_.step_done(*record);
   return std::nullopt;
+}
+
+void Engine::say_ready(double seconds) {
+  // Of what little is averaged the rate says more about the moment than about the link.
+  constexpr std::int64_t kTellingBytes = std::int64_t{1} << 20U;
+  const transport::CollectiveCounters now = generation_->replicas->counters();
+  const std::int64_t bytes = now.bytes_sent - told_.bytes_sent;
+  const double busy = to_seconds(now.busy - told_.busy);
+  double rate = 0;
+  if (bytes >= kTellingBytes && busy > 0) {
+    rate = static_cast<double>(bytes) / busy;
+    told_ = now;
+  }
+  hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, rate);
+}
+
+// Of this step. A rank that leaves waits no more: those who would average with it leave, too, or
+// they are told.
+Result<std::optional<Grant>> Engine::granted(SteadyTime until, const std::stop_token& stop) {
+  const auto own = [this] { return grant_ && grant_->step == step_ + 1; };
+  if (!own() && leaving()) return Error{Code::kCancelled, "left before the average"};
+  if (!own()) {
+    if (std::optional<Command> command = switch_point_.wait(until, stop)) {
+      handle(*std::move(command));
+    }
+  }
+  return own() ? grant_ : std::optional<Grant>();
 }
 
 // Peers may still be in their last step: they need what this rank has sent, not its open links.

@@ -62,6 +62,8 @@ class Engine {
   std::optional<Ending> should_end(const std::stop_token& stop);
   void await_command(const std::stop_token& stop);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
+  void say_ready(double seconds);  // Partial: SYNC_READY of this step
+  Result<std::optional<Grant>> granted(SteadyTime until, const std::stop_token& stop);
   Ending finish(const std::stop_token& stop);
   void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);  // what was sent
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
@@ -90,6 +92,7 @@ class Engine {
   void on_go(const GoCommand& command);
   void on_abort(const AbortCommand& command);
   void on_peer_lost(const PeerLostCommand& command);
+  void on_grant(Grant grant);
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
   void adopt(const Prepared& prepared);
@@ -124,6 +127,8 @@ class Engine {
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
   std::uint32_t agreed_epoch_ = 0;  // that all replicas change to before the next step; 0 = none
+  std::optional<Grant> grant_;      // Partial: the last one of this generation
+  transport::CollectiveCounters told_;  // likewise: what the last told rate includes
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;       // of what it held before a move, until the GO
   std::int64_t step_ = 0;                     // next step of this rank

@@ -74,6 +74,11 @@ struct Hooks {
       peer_lost;
   std::function<void(std::int64_t step, std::int64_t at)> save_late;  // no state of `step` any more
   std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
+  // Partial: that replica is done with its step but for the average; `step` completed ones, this
+  // one counted, in so many seconds. bytes_per_second of its last averages, 0: unknown. Null: plans
+  // with Partial are refused.
+  std::function<void(int replica, std::int64_t step, double seconds, double bytes_per_second)>
+      sync_ready = nullptr;
   // So many bytes came from other ranks for that plan; before its COMMIT is answered.
   std::function<void(std::uint32_t revision, std::int64_t bytes)> moved;
 };

@@ -105,13 +105,16 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   return Unit{};
 }
 
-// Keep: the stage of this rank goes on, if its state is that of at_step. Else it is that of the
+// Keep: the stage of this rank goes on, if its state is that of at_step; replicas that average may
+// come from different steps. Else it is that of the
 // checkpoint that the plan names, or of step 0; a loss of steps is told.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
   const schedule::LayerRange range = generation.layers;
   const bool keep = next.plan.state == schedule::StateMove::kKeep;
   const bool have = generation_ && generation_->stage && generation_->layers == range;
-  if (keep && have && step_ == at_step) {
+  const bool fits = step_ == at_step || (schedule::averages(next.plan) && step_ < at_step);
+  if (keep && have && fits) {
+    step_ = at_step;
     generation.stage = std::move(generation_->stage);
     return Unit{};
   }

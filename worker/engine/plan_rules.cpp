@@ -67,11 +67,8 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
   std::vector<std::string> reasons =
       schedule::broken_rules(plan, static_cast<int>(model.layers.size()));
   if (!reasons.empty()) return reasons;
-  if (plan.sync.mode == schedule::SyncMode::kPartial) {
-    reasons.push_back("sync.mode: Partial is not implemented");
-  }
   const std::optional<schedule::RankPlace> place = place_of(plan, identity);
-  if (!place || !reasons.empty()) return reasons;
+  if (!place) return reasons;
   std::int64_t held = 0;  // beside the new stage, until the others have fetched it
   if (plan.state == schedule::StateMove::kMove) {
     const auto layers = static_cast<int>(model.layers.size());

@@ -28,6 +28,8 @@ void Recorder::stage_built(int replica, int stage, int stages, bool again) {
   fresh.overruns = statistics_.overruns;
   fresh.sync_seconds = statistics_.sync_seconds;
   fresh.sync_rounds = statistics_.sync_rounds;
+  fresh.sync_by_kind = statistics_.sync_by_kind;
+  fresh.group_sizes = statistics_.group_sizes;
   fresh.rejoins = statistics_.rejoins + (again ? 1 : 0);
   statistics_ = fresh;
 }
@@ -85,9 +87,32 @@ void Recorder::idle(IdleCause cause, nanoseconds waited) {
   }
 }
 
-void Recorder::synchronized(const transport::CollectiveCounters& counters) {
+void GroupSizes::add(std::size_t members) {
+  std::size_t i = 0;
+  while (i < kBounds.size() && members > static_cast<std::size_t>(kBounds[i])) ++i;
+  ++counts[i];
+  sum += static_cast<double>(members);
+}
+
+void Recorder::synchronized(const transport::CollectiveCounters& counters, nanoseconds waited) {
   const std::lock_guard lock(mutex_);
+  count_round(SyncKind::kExact, waited, counters);
+}
+
+void Recorder::averaged(const transport::CollectiveCounters& counters, nanoseconds waited,
+                        std::size_t members, double staleness) {
+  const std::lock_guard lock(mutex_);
+  count_round(members > 1 ? SyncKind::kPartial : SyncKind::kSingle, waited, counters);
+  statistics_.group_sizes.add(members);
+  statistics_.staleness = staleness;
+}
+
+void Recorder::count_round(SyncKind kind, nanoseconds waited,
+                           const transport::CollectiveCounters& counters) {
   ++statistics_.sync_rounds;
+  SyncTotals& totals = statistics_.sync_by_kind[static_cast<std::size_t>(kind)];
+  ++totals.rounds;
+  totals.wait_seconds += to_seconds(waited);
   const double busy = to_seconds(counters.busy);
   if (busy > 0) {
     statistics_.sync_bytes_per_second = static_cast<double>(counters.bytes_sent) / busy;
@@ -96,7 +121,7 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters) {
 
 void Recorder::step_done(const StepRecord& record, std::int64_t tokens_per_sample) {
   const std::lock_guard lock(mutex_);
-  statistics_.step = record.step + 1;
+  statistics_.step = record.next_step;
   statistics_.loss = record.loss;
   statistics_.iteration.add(record.iteration_seconds);
   if (!record.first_stage) return;

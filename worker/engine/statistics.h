@@ -46,6 +46,20 @@ using SaveHistogram = TimeHistogram<14>;       // 0.05 s x 2^i
 
 enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit, kSync };
 
+// How replicas were kept one: an exact step, an average in a group, a step of one alone.
+enum class SyncKind : unsigned char { kExact, kPartial, kSingle };
+struct SyncTotals {
+  double wait_seconds = 0;
+  std::int64_t rounds = 0;
+};
+// Members of the groups that this replica was in; the last count is +Inf.
+struct GroupSizes {
+  static constexpr std::array<int, 9> kBounds{1, 2, 3, 4, 6, 8, 12, 16, 32};
+  std::array<std::uint64_t, kBounds.size() + 1> counts{};
+  double sum = 0;
+  void add(std::size_t members);
+};
+
 struct Statistics {
   // The plan in force; stage < 0: idle or no plan yet.
   int replica = 0, stage = -1, stages = 0;
@@ -58,8 +72,11 @@ struct Statistics {
   IterationHistogram iteration{0.05, 1.6};
   OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
   double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
-  double sync_seconds = 0;           // waiting for the other replicas
-  std::int64_t sync_rounds = 0;      // steps that were done together with them
+  double sync_seconds = 0;                   // waiting for the other replicas
+  std::int64_t sync_rounds = 0;              // steps that were done together with them
+  std::array<SyncTotals, 3> sync_by_kind{};  // of the two above, by SyncKind
+  GroupSizes group_sizes;                    // Partial
+  double staleness = 0;  // Partial: progress ahead of the slowest replica at the last average
   double sync_bytes_per_second = 0;  // that this rank sent while all were there; 0 = unknown
   int replicas = 1;
   int in_flight_peak = 0;                  // since this stage was built
@@ -74,7 +91,8 @@ struct Statistics {
 
 // One step as its rank saw it.
 struct StepRecord {
-  std::int64_t step = 0;  // index of the step, from 0
+  std::int64_t step = 0;       // index of the step, from 0
+  std::int64_t next_step = 1;  // completed steps after it; Partial may pass over some
   std::uint32_t epoch = 0;
   int replica = 0, stage = 0;
   bool first_stage = false, last_stage = false;
@@ -101,13 +119,19 @@ class Recorder {
   void backward_done(std::chrono::nanoseconds took);
   void optimizer_done(std::chrono::nanoseconds took);
   void idle(IdleCause cause, std::chrono::nanoseconds waited);
-  void synchronized(const transport::CollectiveCounters& counters);  // another step
+  // Another step together with all replicas, or with a group of them; after waiting so long.
+  void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
+  void averaged(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited,
+                std::size_t members, double staleness);
   void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
   void checkpoint_written(std::chrono::nanoseconds took);
   void checkpoint_complete(std::int64_t step);
 
  private:
+  void count_round(SyncKind kind, std::chrono::nanoseconds waited,
+                   const transport::CollectiveCounters& counters);
+
   mutable std::mutex mutex_;  // guards statistics_
   Statistics statistics_;
 };

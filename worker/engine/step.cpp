@@ -11,6 +11,7 @@
 #include "worker/base/units.h"
 #include "worker/engine/grad_clip.h"
 #include "worker/engine/replica_sync.h"
+#include "worker/engine/state_average.h"
 
 namespace weir::engine {
 namespace {
@@ -36,8 +37,10 @@ class Runner {
 
   Result<StepRecord> run() {
     const SteadyTime start = parts_.clock.now();
-    parts_.stage.begin_step(order_.step, step_micro_batches_ * samples_);
-    if (parts_.replicas != nullptr) {
+    // A gradient of the whole batch, or of this replica's part of it.
+    parts_.stage.begin_step(order_.step,
+                            (averages() ? micro_batches_ : step_micro_batches_) * samples_);
+    if (parts_.replicas != nullptr && !averages()) {
       sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, order_.incarnation, order_.step,
                     parts_.ports.last());
     }
@@ -60,13 +63,20 @@ class Runner {
         WEIR_TRY([[maybe_unused]] const Unit waited, wait(ready));
       }
     }
+    if (averages() && parts_.ports.last()) {
+      parts_.ready_to_average(to_seconds(parts_.clock.now() - start));
+    }
     if (sync_) {
       WEIR_TRY([[maybe_unused]] const Unit synchronized, wait_for_replicas());
     }
     if (clips()) {
       WEIR_TRY([[maybe_unused]] const Unit clipped, clip_gradients());
     }
-    return finish(start);
+    update();
+    if (averages()) {
+      WEIR_TRY([[maybe_unused]] const Unit averaged, average());
+    }
+    return record(start);
   }
 
  private:
@@ -185,21 +195,60 @@ class Runner {
   Status wait_for_replicas() {
     sync_->finish_own(parts_.next_epoch ? parts_.next_epoch() : 0);
     const SteadyTime since = parts_.clock.now();
-    for (bool done = false; !done;) {
-      WEIR_TRY(done, parts_.replicas->wait(parts_.clock.now() + kSlice, stop_));
-      if (done) break;
-      if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
-      WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
-      if (parts_.clock.now() - since >= parts_.progress_deadline) {
-        return Error{Code::kTimeout, "no gradients from the other replicas before the deadline"};
+    WEIR_TRY([[maybe_unused]] const Unit summed, wait_for_collective(since));
+    const nanoseconds took = parts_.clock.now() - since;
+    idle_ += took;
+    sync_wait_ += took;
+    parts_.recorder.idle(IdleCause::kSync, took);
+    parts_.recorder.synchronized(parts_.replicas->counters(), took);
+    return sync_->take_results();
+  }
+
+  // Between two looks at the collective or the coordinator's answer.
+  Status look_around(SteadyTime since, const char* missing) {
+    if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
+    WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
+    if (parts_.clock.now() - since < parts_.progress_deadline) return Unit{};
+    return Error{Code::kTimeout, std::string(missing) + " before the deadline"};
+  }
+
+  Status wait_for_collective(SteadyTime since) {
+    for (;;) {
+      WEIR_TRY(const bool done, parts_.replicas->wait(parts_.clock.now() + kSlice, stop_));
+      if (done) return Unit{};
+      WEIR_TRY([[maybe_unused]] const Unit looked,
+               look_around(since, "nothing from the other replicas"));
+    }
+  }
+
+  bool averages() const { return parts_.replicas != nullptr && schedule::averages(order_.plan); }
+
+  // With those that the coordinator names, when it has named them.
+  Status average() {
+    const SteadyTime since = parts_.clock.now();
+    for (;;) {
+      WEIR_TRY(const std::optional<Grant> grant, parts_.granted(parts_.clock.now() + kSlice));
+      if (grant) {
+        grant_ = *grant;
+        break;
       }
+      WEIR_TRY([[maybe_unused]] const Unit looked, look_around(since, "no GRANT"));
+    }
+    const std::string wrong = objection(grant_, order_.replica, order_.plan.replica_count());
+    if (!wrong.empty()) return Error{Code::kInvalid, "GRANT: " + wrong};
+    WEIR_TRY([[maybe_unused]] const Unit updated, parts_.ports.synchronize());
+    StateAverage average(*parts_.replicas, parts_.stage, grant_);
+    while (average.post_next()) {
+      WEIR_TRY([[maybe_unused]] const Unit moved, wait_for_collective(since));
+      average.take();
     }
     const nanoseconds took = parts_.clock.now() - since;
     idle_ += took;
     sync_wait_ += took;
     parts_.recorder.idle(IdleCause::kSync, took);
-    parts_.recorder.synchronized(parts_.replicas->counters());
-    return sync_->take_results();
+    parts_.recorder.averaged(parts_.replicas->counters(), took, grant_.members.size(),
+                             grant_.staleness);
+    return Unit{};
   }
 
   bool clips() const { return order_.grad_clip > 0; }
@@ -251,29 +300,33 @@ class Runner {
     return *std::move(note);
   }
 
-  StepRecord finish(SteadyTime start) {
-    const SteadyTime update_start = parts_.clock.now();
+  void update() {
+    const SteadyTime start = parts_.clock.now();
     parts_.stage.optimizer_step();
-    const SteadyTime end = parts_.clock.now();
-    parts_.recorder.optimizer_done(end - update_start);
-    compute_ += end - update_start;
+    const nanoseconds took = parts_.clock.now() - start;
+    parts_.recorder.optimizer_done(took);
+    compute_ += took;
+  }
 
-    StepRecord record{.step = order_.step,
+  StepRecord record(SteadyTime start) {
+    const SteadyTime end = parts_.clock.now();
+    StepRecord result{.step = order_.step,
+                      .next_step = averages() ? grant_.next_step : order_.step + 1,
                       .epoch = order_.plan.revision,
                       .replica = order_.replica,
                       .stage = order_.stage,
                       .first_stage = parts_.ports.first(),
                       .last_stage = parts_.ports.last()};
-    if (record.last_stage) record.loss = sync_ ? sync_->loss() : parts_.stage.loss();
-    if (sync_) record.next_epoch = sync_->next_epoch();
-    record.sync_seconds = to_seconds(sync_wait_);
-    record.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
-    record.iteration_seconds = to_seconds(end - start);
-    record.compute_seconds = to_seconds(compute_);
-    record.idle_seconds = to_seconds(idle_);
-    record.samples = micro_batches_ * samples_;
-    record.in_flight_peak = peak_;
-    return record;
+    if (result.last_stage) result.loss = sync_ ? sync_->loss() : parts_.stage.loss();
+    if (sync_) result.next_epoch = sync_->next_epoch();
+    result.sync_seconds = to_seconds(sync_wait_);
+    result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
+    result.iteration_seconds = to_seconds(end - start);
+    result.compute_seconds = to_seconds(compute_);
+    result.idle_seconds = to_seconds(idle_);
+    result.samples = micro_batches_ * samples_;
+    result.in_flight_peak = peak_;
+    return result;
   }
 
   const StepParts& parts_;
@@ -288,6 +341,7 @@ class Runner {
   std::vector<std::int32_t> inputs_, targets_;
   stage::Tokens tokens_;
   std::optional<ReplicaSync> sync_;
+  Grant grant_;  // Partial: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
   nanoseconds compute_{0}, idle_{0}, sync_wait_{0};

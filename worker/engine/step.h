@@ -17,6 +17,7 @@
 #include "worker/device/device.h"
 #include "worker/engine/ports.h"
 #include "worker/engine/statistics.h"
+#include "worker/engine/switch_point.h"
 #include "worker/schedule/dispatch.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/stage.h"
@@ -38,6 +39,11 @@ struct StepParts {
   // First stage with replicas: the epoch that this rank would change to before the next step; 0 =
   // none. Asked once, at the end of the step.
   std::function<std::uint32_t()> next_epoch;
+  // Partial with replicas. Last stage: all but the average is done, after so many seconds.
+  std::function<void(double seconds)> ready_to_average;
+  // The coordinator's answer for this step, waited for until then; nothing: not yet. kCancelled: it
+  // is not waited for any more.
+  std::function<Result<std::optional<Grant>>(SteadyTime until)> granted;
   // Asked between ops and about 50 times a second while waiting: takes commands; false ends the
   // step (kCancelled).
   std::function<bool()> go_on;

@@ -46,6 +46,11 @@ void SwitchPoint::saved(std::int64_t step, std::string error, bool leave) {
   static_cast<void>(commands_.try_push(SavedCommand{step, std::move(error), leave}));
 }
 
+void SwitchPoint::grant(Grant grant) {
+  // Without room the step waits for it until the progress deadline: the others find out.
+  static_cast<void>(commands_.try_push(std::move(grant)));
+}
+
 bool SwitchPoint::push_interrupting(Command command) {
   const std::lock_guard lock(connecting_mutex_);
   connecting_.request_stop();

@@ -12,6 +12,7 @@
 #include <stop_token>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "worker/base/bounded_queue.h"
 #include "worker/schedule/plan.h"
@@ -49,8 +50,18 @@ struct SavedCommand {
   std::string error;
   bool leave = false;
 };
+// Partial: with whom this replica averages after a step.
+struct Grant {
+  std::int64_t round = 0;
+  std::int64_t step = 0;       // completed steps, that one counted
+  std::int64_t next_step = 0;  // after the average
+  std::vector<int> members;    // replicas in rising order
+  std::vector<double> weights;
+  bool all = false;  // of all replicas and all of the state: equal in all bits afterwards
+  double staleness = 0;
+};
 using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand,
-                             PeerLostCommand, FinishedCommand, SaveCommand, SavedCommand>;
+                             PeerLostCommand, FinishedCommand, SaveCommand, SavedCommand, Grant>;
 
 class SwitchPoint {
  public:
@@ -64,6 +75,8 @@ class SwitchPoint {
   void save(std::int64_t step);        // the state after so many steps, once this rank has it
   // The checkpoint of that step is complete, or has failed; leave: who waits for it to leave, may.
   void saved(std::int64_t step, std::string error, bool leave);
+
+  void grant(Grant grant);
 
   // Ends the connecting under way, if any.
   void interrupt_connecting();

@@ -144,6 +144,10 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
 std::vector<Grant> GroupScheduler::decide(Time now) {
   std::vector<Grant> grants;
   timer_.reset();
+  if (gathering_) {
+    grant_all(grants);
+    return grants;
+  }
   grant_slow_links(grants);
   Ready ready = ready_;
   const bool connect = connecting();
@@ -155,6 +159,16 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
   }
   commit(split(ready, connect), connect, grants);
   return grants;
+}
+
+void GroupScheduler::grant_all(std::vector<Grant>& grants) {
+  if (ready_.empty() || static_cast<int>(ready_.size()) < living_count()) return;
+  gathering_ = false;
+  std::vector<int> all;
+  for (const auto& [p, arrival] : ready_) all.push_back(p);
+  commit({all}, true, grants);
+  WEIR_CHECK(grants.size() == 1, "nobody is left for whom all must wait");
+  grants.back().gathers = true;
 }
 
 // Gate 0: a ring is as fast as its slowest link, so who has one averages only every B/2 steps.

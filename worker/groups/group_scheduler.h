@@ -6,6 +6,7 @@
 //   G4 weights sum to 1, in proportion to m_p        G5 all living replicas are connected at least
 //   every B steps of the fastest (+ max(2, B/2) of one with a slow link)
 //   G6 progress of a granted group <= least progress of the living + tau     G7 rounds only grow
+// gather() makes one group of all the living, for a boundary at which their models must be one.
 #pragma once
 
 #include <chrono>
@@ -49,6 +50,7 @@ struct Grant {
   std::vector<double> weights;      // of each member, sum 1
   double progress = 0;              // of all members after it
   bool connects = false;            // formed to connect all: may exceed group_size_max
+  bool gathers = false;             // all the living, as gather() asked for
 };
 
 class GroupScheduler {
@@ -66,6 +68,8 @@ class GroupScheduler {
   void joined(int replica, double progress);  // with the model and progress of a living one
   void began(int replica, Time now);          // its round is over, its next step has begun
   std::vector<Grant> tick(Time now);          // at timer()
+  // Arrivals are held until all the living are there; then one group of all, and on as before.
+  void gather() { gathering_ = true; }
   std::optional<Time> timer() const { return timer_; }
 
   std::optional<Grant> granted(int replica, std::int64_t step) const;
@@ -93,6 +97,7 @@ class GroupScheduler {
 
   void take(const Arrival& arrival, Time now);
   std::vector<Grant> decide(Time now);
+  void grant_all(std::vector<Grant>& grants);
   void grant_slow_links(std::vector<Grant>& grants);
   bool connecting() const;
   bool hold_for_connection() const;
@@ -123,7 +128,7 @@ class GroupScheduler {
   Contraction estimate_;
   Ready ready_;
   std::uint64_t round_ = 0;
-  bool clocks_known_ = false;
+  bool clocks_known_ = false, gathering_ = false;
   std::optional<std::int64_t> window_begin_;  // win0: most steps at the last full connection
   std::optional<std::int64_t> estimate_begin_;
   std::optional<double> contracted_;

@@ -130,6 +130,13 @@ void fields(Io& io, T& link) {
   io("rttSeconds", link.rtt_seconds);
 }
 
+template <class Io, Is<SyncGroups> T>
+void fields(Io& io, T& sync) {
+  io("rounds", sync.rounds);
+  io("meanGroupSize", sync.mean_group_size);
+  io("maxStaleness", sync.max_staleness);
+}
+
 template <class Io, Is<Report> T>
 void fields(Io& io, T& report) {
   io.required("jobUid", report.job_uid);
@@ -145,6 +152,7 @@ void fields(Io& io, T& report) {
   io("lastCheckpointStep", report.last_checkpoint_step);
   io("members", report.members);
   io("links", report.links);
+  io("sync", report.sync);
 }
 
 // ---- port 7070 ----
@@ -272,14 +280,32 @@ void fields(Io& io, T& moved) {
   io.required("revision", moved.revision);
   io.required("bytes", moved.bytes);
 }
+template <class Io, Is<SyncReady> T>
+void fields(Io& io, T& ready) {
+  io.required("replica", ready.replica);
+  io.required("step", ready.step);
+  io("stepSeconds", ready.step_seconds);
+  io("bytesPerSecond", ready.sync_bytes_per_second);
+}
+template <class Io, Is<Grant> T>
+void fields(Io& io, T& grant) {
+  io.required("round", grant.round);
+  io.required("step", grant.step);
+  io.required("nextStep", grant.next_step);
+  io.required("members", grant.members);
+  io.required("weights", grant.weights);
+  io("all", grant.all);
+  io("staleness", grant.staleness);
+}
 
 namespace {
 
 // In the order of the variant's alternatives.
-constexpr const char* kTypes[] = {
-    "HELLO",     "MEASURE", "MEASURED",    "PROBE", "PROBED", "PREPARE",        "READY",
-    "REJECT",    "COMMIT",  "READY_STATE", "GO",    "ABORT",  "APPLIED",        "STATUS",
-    "PEER_LOST", "LEAVE",   "HEARTBEAT",   "SAVE",  "SAVED",  "BAD_CHECKPOINT", "MOVED"};
+constexpr const char* kTypes[] = {"HELLO",   "MEASURE",    "MEASURED", "PROBE",  "PROBED",
+                                  "PREPARE", "READY",      "REJECT",   "COMMIT", "READY_STATE",
+                                  "GO",      "ABORT",      "APPLIED",  "STATUS", "PEER_LOST",
+                                  "LEAVE",   "HEARTBEAT",  "SAVE",     "SAVED",  "BAD_CHECKPOINT",
+                                  "MOVED",   "SYNC_READY", "GRANT"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

@@ -198,6 +198,9 @@ void Writer::operator()(const char* name, const std::string& value) {
 void Writer::operator()(const char* name, const std::vector<int>& values) {
   (*value_)[name] = values;
 }
+void Writer::operator()(const char* name, const std::vector<double>& values) {
+  (*value_)[name] = values;
+}
 void Writer::operator()(const char* name, const std::vector<std::string>& values) {
   (*value_)[name] = values;
 }

@@ -144,6 +144,7 @@ class Writer {
   void operator()(const char* name, const std::string& value);
   void operator()(const char* name, const char* value) { (*this)(name, std::string(value)); }
   void operator()(const char* name, const std::vector<int>& values);
+  void operator()(const char* name, const std::vector<double>& values);
   void operator()(const char* name, const std::vector<std::string>& values);
   template <class T>
     requires std::is_class_v<T>

@@ -91,6 +91,12 @@ struct LinkTotals {  // counters since the worker's start
   double rtt_seconds = 0;
 };
 
+struct SyncGroups {  // Partial: of this generation
+  std::int64_t rounds = 0;
+  double mean_group_size = 0;
+  double max_staleness = 0;  // steps of progress ahead of the slowest, after an average
+};
+
 // POST /report
 struct Report {
   std::string job_uid;
@@ -105,6 +111,7 @@ struct Report {
   std::int64_t last_checkpoint_step = -1;
   std::vector<MemberReport> members;
   std::vector<LinkTotals> links;
+  std::optional<SyncGroups> sync;
 };
 
 // ---- port 7070: frames between a rank and the coordinator ----
@@ -210,8 +217,26 @@ struct Moved {  // before its READY_STATE: what a rank has fetched from others
   std::int64_t bytes = 0;
 };
 
+// Partial only, from the last stage of a replica: its step is done but for the average.
+struct SyncReady {
+  int replica = 0;
+  std::int64_t step = 0;             // completed steps, this one counted
+  double step_seconds = 0;           // without waiting for other replicas
+  double sync_bytes_per_second = 0;  // of its last averages; 0 = unknown
+};
+// The answer, to all ranks of all members: average, then go on at next_step.
+struct Grant {
+  std::int64_t round = 0;       // only grows
+  std::int64_t step = 0;        // of the SYNC_READY of the receiver's replica
+  std::int64_t next_step = 0;   // completed steps of all members after it
+  std::vector<int> members;     // replicas in rising order
+  std::vector<double> weights;  // of each member; sum 1
+  bool all = false;             // everybody's state becomes one, the optimizer's too
+  double staleness = 0;         // of the receiver's replica: progress ahead of the slowest
+};
+
 using Message = std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject,
                              Commit, ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave,
-                             Heartbeat, Save, Saved, BadCheckpoint, Moved>;
+                             Heartbeat, Save, Saved, BadCheckpoint, Moved, SyncReady, Grant>;
 
 }  // namespace weir::protocol

@@ -8,6 +8,10 @@ bool same_generation(const Plan& a, const Plan& b) {
          a.micro_batches.size() == b.micro_batches.size();
 }
 
+bool averages(const Plan& plan) {
+  return plan.sync.mode == SyncMode::kPartial && plan.replica_count() > 1;
+}
+
 const char* name(Family family) {
   switch (family) {
     case Family::kKfkb:

@@ -97,6 +97,8 @@ struct Plan {
 // True when b can replace a between two steps without new connections: same members, rank map and
 // layer cut.
 bool same_generation(const Plan& a, const Plan& b);
+// Partial with several replicas: they average parameters and need not stand at the same step.
+bool averages(const Plan& plan);
 
 const char* name(Family family);      // "KFKB" "OneFOneB" "GPipe"
 const char* name(Dispatch dispatch);  // "Hint" "Strict"

@@ -64,7 +64,13 @@ void view_sync(const Pass& pass, api::ReportStatus& view) {
   if (pass.plan->replica_count() < 2) return;
   const bool exact = pass.plan->sync.mode == schedule::SyncMode::kExact;
   view.sync_group_size_max = exact ? pass.plan->replica_count() : pass.plan->sync.group_size_max;
-  if (!exact) return;
+  if (!exact) {
+    const auto& groups = pass.snapshot.report->body.sync;
+    if (!groups) return;
+    view.sync_mean_group_size = number(groups->mean_group_size, 1);
+    view.sync_max_staleness = number(groups->max_staleness, 1);
+    return;
+  }
   view.sync_mean_group_size = number(pass.plan->replica_count(), 1);
   view.sync_max_staleness = "0";
 }

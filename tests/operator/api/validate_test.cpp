@@ -38,7 +38,7 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
        "workerGroups[w].ranksPerWorker: 8"},
       {[](JobSpec& s) { s.worker_groups[0].spares = 1; }, "NotImplemented",
        "workerGroups[w].spares: 1"},
-      {[](JobSpec& s) { s.sync_mode = "Auto"; }, "NotImplemented", "sync.mode: Auto"},
+      {[](JobSpec& s) { s.sync_mode = "Family"; }, "NotImplemented", "sync.mode: Family"},
       {[](JobSpec& s) { s.adaptation.metrics_source = "Direct"; }, "NotImplemented",
        "adaptation.metrics.source: Direct"},
       {[](JobSpec& s) { s.adaptation.window_seconds = 19; }, "InvalidSpec",

@@ -109,7 +109,7 @@ TEST(Controller, WritesNothingWhenNothingChanges) {
 TEST(Controller, RefusesWhatIsNotBuiltWithTheFieldInTheCondition) {
   World world;
   json spec = json::parse(kSpec);
-  spec["spec"]["sync"]["mode"] = "Partial";
+  spec["spec"]["network"]["transport"] = "NCCL";
   world.server.put(kJob, spec.dump());
 
   world.settle();

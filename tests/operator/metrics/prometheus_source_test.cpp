@@ -134,7 +134,7 @@ TEST_F(Source, DropsWhatIsNoRate) {
   EXPECT_DOUBLE_EQ(samples.scrapes[0].links[0].bytes_per_second, 7);
 }
 
-// A series of a worker that tells of a replica; the part "steps" has no replica.
+// A series of a worker that tells of a replica; the part "own" has no replica.
 std::string counter(const std::string& part, const std::string& worker, const std::string& replica,
                     const std::string& points, const std::string& ns = "team-a") {
   return R"({"metric":{"series":")" + part + R"(","namespace":")" + ns +
@@ -146,8 +146,8 @@ std::string counter(const std::string& part, const std::string& worker, const st
 TEST_F(Source, ReadsBothCountersOfEachReplicaAtOnePointInTime) {
   prometheus_.window = matrix(
       {step_series("gpt-a-0"), step_series("gpt-a-1"),
-       counter("steps", "gpt-a-0", "", "[[" + at(-5) + ",\"7\"],[" + at(0) + ",\"9\"]]"),
-       counter("steps", "gpt-a-1", "", "[[" + at(0) + ",\"9\"]]"),
+       counter("own", "gpt-a-0", "", "[[" + at(-5) + ",\"7\"],[" + at(0) + ",\"9\"]]"),
+       counter("own", "gpt-a-1", "", "[[" + at(0) + ",\"9\"]]"),
        counter("replica", "gpt-a-0", "0", "[[" + at(-5) + ",\"7.5\"],[" + at(0) + ",\"9.5\"]]"),
        counter("replica", "gpt-a-1", "1", "[[" + at(-5) + ",\"14\"],[" + at(0) + ",\"18\"]]"),
        counter("sync", "gpt-a-1", "1", "[[" + at(0) + ",\"1e6\"]]")});
@@ -169,9 +169,9 @@ TEST_F(Source, ReadsBothCountersOfEachReplicaAtOnePointInTime) {
 TEST_F(Source, DropsForgedCountersOfReplicas) {
   const std::string steps = "[[" + at(0) + ",\"9\"]]", slow = "[[" + at(0) + ",\"900\"]]";
   prometheus_.window = matrix(
-      {step_series("gpt-a-0"), counter("steps", "gpt-a-0", "", steps),
-       counter("replica", "gpt-a-0", "0", steps), counter("steps", "gpt-a-1", "", steps, "evil"),
-       counter("replica", "gpt-a-1", "1", slow, "evil"), counter("steps", "stranger", "", steps),
+      {step_series("gpt-a-0"), counter("own", "gpt-a-0", "", steps),
+       counter("replica", "gpt-a-0", "0", steps), counter("own", "gpt-a-1", "", steps, "evil"),
+       counter("replica", "gpt-a-1", "1", slow, "evil"), counter("own", "stranger", "", steps),
        counter("replica", "stranger", "2", slow)});
 
   const auto replicas = fetch().replicas;
@@ -186,8 +186,8 @@ TEST_F(Source, AReplicaWhoseWorkerWasReplacedIsCountedByTheNewOne) {
   const std::string one = "[[" + at(0) + ",\"1\"]]", many = "[[" + at(0) + ",\"500\"]]";
   prometheus_.window =
       matrix({step_series("gpt-a-0", 40), step_series("gpt-a-0-1"),
-              counter("steps", "gpt-a-0", "", many), counter("replica", "gpt-a-0", "0", many),
-              counter("steps", "gpt-a-0-1", "", one), counter("replica", "gpt-a-0-1", "0", one)});
+              counter("own", "gpt-a-0", "", many), counter("replica", "gpt-a-0", "0", many),
+              counter("own", "gpt-a-0-1", "", one), counter("replica", "gpt-a-0-1", "0", one)});
 
   const auto replicas = fetch().replicas;
 
@@ -371,6 +371,9 @@ TEST(PromQl, GroupsByTheNamespaceThatPrometheusSets) {
                                "(increase(weir_link_bytes_total{pipeline_job!=\"\"}[30s])) / sum"));
   EXPECT_THAT(query, HasSubstr("(timestamp(weir_step{pipeline_job!=\"\"}))"));
   EXPECT_THAT(query, HasSubstr("worker) (weir_step{pipeline_job!=\"\"}), \"series\", \"steps\""));
+  EXPECT_THAT(
+      query,
+      HasSubstr("worker) (weir_iteration_seconds_count{pipeline_job!=\"\"}), \"series\", \"own\""));
 }
 
 TEST(PromQl, LeavesTheNamespaceOutAndAddsMatchers) {

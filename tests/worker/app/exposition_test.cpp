@@ -44,6 +44,7 @@ engine::Statistics of_stage(int stage) {
   recorder.forward_done(3ms, 4, 1000);
   recorder.idle(engine::IdleCause::kCredit, 2s);
   recorder.step_done({.step = 9,
+                      .next_step = 10,
                       .first_stage = stage == 0,
                       .loss = stage == 0 ? std::numeric_limits<double>::quiet_NaN() : 2.5,
                       .iteration_seconds = 0.25,

@@ -22,7 +22,7 @@ std::vector<Family> families(int stage) {
   recorder.stage_built(1, stage, 2, false);
   recorder.plan_adopted(plan, 0);
   recorder.idle(engine::IdleCause::kSync, 500ms);
-  recorder.synchronized({.operations = 4, .bytes_sent = 3000, .busy = 1500ms});
+  recorder.synchronized({.operations = 4, .bytes_sent = 3000, .busy = 1500ms}, 500ms);
   recorder.step_done({.first_stage = stage == 0, .iteration_seconds = 2}, 1);
   return worker_families({.worker = "w"}, recorder.read(), {});
 }
@@ -55,6 +55,28 @@ TEST(ReplicaMetrics, ComeFromTheFirstStageWhereTheyAreOfTheReplica) {
   const auto all = families(1);
   EXPECT_EQ(value_of(all, "weir_replica_step_seconds_total"), -1);
   EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_wait_seconds_total", "kind=exact"), 0.5);
+}
+
+TEST(ReplicaMetrics, CountAveragesByTheSizeOfTheirGroups) {
+  engine::Recorder recorder;
+  schedule::Plan plan{.micro_batches = {4, 4, 4}};
+  plan.schedule.caps = {1};
+  recorder.stage_built(2, 0, 1, false);
+  recorder.plan_adopted(plan, 0);
+  recorder.averaged({}, 200ms, 3, 0.5);
+  recorder.averaged({}, 100ms, 1, 1.25);
+  const auto all = worker_families({.worker = "w"}, recorder.read(), {});
+
+  EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_wait_seconds_total", "kind=exact"), 0);
+  EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_wait_seconds_total", "kind=partial"), 0.2);
+  EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_rounds_total", "kind=single"), 1);
+  EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_staleness", "replica=2"), 1.25);
+  const auto sizes = std::ranges::find(all, "weir_sync_group_size", &Family::name);
+  ASSERT_NE(sizes, all.end());
+  ASSERT_EQ(sizes->samples.size(), 1U);
+  EXPECT_DOUBLE_EQ(sizes->samples[0].histogram.sum, 4);
+  EXPECT_EQ(sizes->samples[0].histogram.counts[0], 1U);
+  EXPECT_EQ(sizes->samples[0].histogram.counts[2], 1U);
 }
 
 }  // namespace

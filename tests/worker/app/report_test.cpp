@@ -23,6 +23,7 @@ using testing::HasSubstr;
 
 engine::StepRecord record_of(int stage) {
   return {.step = 4,
+          .next_step = 5,
           .epoch = 3,
           .stage = stage,
           .first_stage = stage == 0,

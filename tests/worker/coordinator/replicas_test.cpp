@@ -21,8 +21,10 @@ schedule::Plan replicated(std::uint32_t revision, Trigger trigger, std::vector<i
 }
 
 struct Job : World {
-  Job() : World(4) {
-    offer(replicated(1, Trigger::kInitial, {4, 4}));
+  explicit Job(schedule::SyncMode mode = schedule::SyncMode::kExact) : World(4) {
+    auto first = replicated(1, Trigger::kInitial, {4, 4});
+    first.sync.mode = mode;
+    offer(first);
     all_ready(1, 0, 4);
     all_loaded(1, 4);
     for (std::int64_t step = 1; step <= 5; ++step) all_finish_step(1, step, 4);
@@ -84,6 +86,55 @@ TEST(PlanSwitchOfReplicas, LoadsTheCheckpointWhenReplicasStandAtDifferentSteps) 
   EXPECT_EQ(again.plan.state, schedule::StateMove::kCheckpoint);
   EXPECT_EQ(again.plan.checkpoint_step, 3);
   EXPECT_EQ(again.plan.micro_batches, (std::vector<int>{4, 4}));
+}
+
+// Each has a model of its own: they go on at the step of the fastest.
+TEST(PlanSwitchOfReplicas, KeepsWhatReplicasHoldThatAverage) {
+  Job job(schedule::SyncMode::kPartial);
+  job.switcher.set_checkpoint(3);
+  job.finish_step(0, 1, 9);
+  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
+
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kKeep);
+  job.all_ready(1, 1, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 9);
+}
+
+TEST(PlanSwitchOfReplicas, LoadsTheCheckpointForAnExactPlanAfterAverages) {
+  Job job(schedule::SyncMode::kPartial);
+  job.switcher.set_checkpoint(3);
+  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
+  auto exact = replicated(2, Trigger::kManual, {4, 4});
+  job.offer(exact);
+
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.revision, 2U);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint);
+}
+
+// A change of mode that some have taken up and others not: the others have not met.
+TEST(PlanSwitchOfReplicas, LoadsTheCheckpointWhenAChangeToExactStepsBreaks) {
+  Job job(schedule::SyncMode::kPartial);
+  job.switcher.set_checkpoint(3);
+  job.offer(replicated(2, Trigger::kManual, {4, 4}));
+  job.all_ready(2, 0, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 7) << "where all meet";
+  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
+
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 1);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint);
+}
+
+TEST(PlanSwitchOfReplicas, KeepsAnExactPlanOnceAllHaveMet) {
+  Job job(schedule::SyncMode::kPartial);
+  job.switcher.set_checkpoint(3);
+  job.offer(replicated(2, Trigger::kManual, {4, 4}));
+  job.all_ready(2, 0, 4);
+  job.all_finish_step(1, 7, 4);
+  job.all_finish_step(2, 8, 4);
+  ASSERT_EQ(job.finished.size(), 1U);
+  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 2, .reason = "closed"});
+
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kKeep);
 }
 
 }  // namespace

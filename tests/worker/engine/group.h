@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -59,10 +60,13 @@ class Saves {
   void copy(stage::Stage& stage, std::int64_t step) {
     const std::lock_guard lock(mutex_);
     for (const stage::Parameter& p : stage.parameters()) {
-      std::vector<float>& kept = states_[step][{p.layer, p.name}];
+      std::vector<float> kept;
       for (const auto part : {p.value, p.adam_m, p.adam_v}) {
         kept.insert(kept.end(), part.begin(), part.end());
       }
+      std::vector<float>& known = states_[step][{p.layer, p.name}];
+      if (!known.empty() && known != kept) ++unequal_[step];
+      known = std::move(kept);
     }
     ++copies_[step];
   }
@@ -86,6 +90,10 @@ class Saves {
     const std::lock_guard lock(mutex_);
     return copies_[step];
   }
+  int unequal(std::int64_t step) {  // parameters that another rank holds with other values
+    const std::lock_guard lock(mutex_);
+    return unequal_[step];
+  }
   std::vector<std::string> notes() {
     const std::lock_guard lock(mutex_);
     return notes_;
@@ -96,16 +104,19 @@ class Saves {
  private:
   std::mutex mutex_;  // guards all below
   std::map<std::int64_t, State> states_;
-  std::map<std::int64_t, int> copies_;
+  std::map<std::int64_t, int> copies_, unequal_;
   std::vector<std::string> notes_;
 };
 
 class Group {
  public:
+  // on_ready: of replicas that average in groups; any engine's thread.
+  using OnReady = std::function<void(int replica, std::int64_t step, double, double)>;
   Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
-        Saves* saves = nullptr)
+        Saves* saves = nullptr, OnReady on_ready = nullptr)
       : grad_clip_(grad_clip),
         saves_(saves),
+        on_ready_(std::move(on_ready)),
         model_(*stage::describe_model(tiny_model(model_name))),
         dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)) {
     for (int i = 0; i < workers; ++i)
@@ -244,6 +255,7 @@ class Group {
                         const std::lock_guard lock(mutex);
                         lost.push_back(reason);
                       },
+                  .sync_ready = group.on_ready_,
                   .moved = [this](auto, std::int64_t bytes) { moved += bytes; }};
       if (Saves* const saves = group.saves_) {
         parts.save = [saves](stage::Stage& stage, std::int64_t step, const auto&) {
@@ -304,6 +316,7 @@ class Group {
 
   const double grad_clip_;
   Saves* const saves_;
+  const OnReady on_ready_;
   const stage::Model model_;
   const std::unique_ptr<data::Dataset> dataset_;
   std::vector<std::unique_ptr<Rank>> ranks_;

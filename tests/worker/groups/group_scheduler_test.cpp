@@ -89,6 +89,35 @@ TEST(GroupScheduler, DoesNotWaitForOneWhoIsExpectedLater) {
   EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), SizeIs(1));
 }
 
+TEST(GroupScheduler, GathersAllTheLivingOnce) {
+  auto scheduler = running(config(3, 2));
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  scheduler.gather();
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), IsEmpty());
+  EXPECT_EQ(scheduler.timer(), std::nullopt);
+  EXPECT_THAT(scheduler.tick(1min), IsEmpty());
+
+  const auto grants = scheduler.arrived(arrival(2, 2), 61s);
+
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2)) << "more than group_size_max";
+  EXPECT_TRUE(grants[0].gathers);
+  for (const int member : grants[0].members) scheduler.began(member, 61s);
+  EXPECT_THAT(scheduler.arrived(arrival(0, 3), 62s), IsEmpty());
+  const auto next = scheduler.arrived(arrival(1, 3), 62s);
+  for (const Grant& grant : next) EXPECT_FALSE(grant.gathers);
+}
+
+TEST(GroupScheduler, GathersWithoutTheDead) {
+  auto scheduler = running(config(3));
+  scheduler.gather();
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), IsEmpty());
+  const auto grants = scheduler.died(2, 3s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+}
+
 TEST(GroupScheduler, WeightsAndProgressFollowTheShares) {
   Config shares = config(2);
   shares.shares = {12, 4};

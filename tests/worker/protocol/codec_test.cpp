@@ -283,6 +283,8 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
                   30},
       PeerLost{0, 1, 7, "closed"},
       Leave{"finished"},
+      SyncReady{2, 45, 0.5, 1e9},
+      Grant{9, 45, 47, {0, 2, 3}, {1.0 / 3, 1.0 / 3, 1.0 / 3}, true, 1.25},
       Heartbeat{}};
   for (const auto& message : all) {
     const std::string json = encode(message);

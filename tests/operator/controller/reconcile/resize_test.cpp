@@ -81,6 +81,38 @@ TEST(Replicas, TheStatusShowsHowTheyKeepOneModel) {
   EXPECT_EQ(report.sync_max_staleness, "0");
 }
 
+TEST(Replicas, AverageInGroupsWhereTheSpecSaysSo) {
+  World world = two_stages(2);
+  world.job.spec.sync_mode = "Partial";
+  world.job.spec.sync_max_staleness = 9;
+  world.run();
+  ASSERT_NE(world.plan(), nullptr);
+  EXPECT_EQ(world.plan()->sync.mode, schedule::SyncMode::kPartial);
+  EXPECT_EQ(world.plan()->sync.max_staleness, 9);
+  EXPECT_EQ(world.plan()->sync.group_size_max, 2);
+  EXPECT_TRUE(schedule::broken_rules(*world.plan(), 4).empty());
+  world.steps(1, 1);
+  world.report->body.sync = {.rounds = 4, .mean_group_size = 1.5, .max_staleness = 2.25};
+  world.now += 1min;
+  world.report->received = world.now;
+  world.settle();
+
+  EXPECT_EQ(world.job.report.sync_mode, "Partial");
+  EXPECT_EQ(world.job.report.sync_mean_group_size, "1.5");
+}
+
+TEST(Replicas, ChangeTheirModeInBandWhenTheSpecIsEdited) {
+  World world = running(2);
+  world.job.spec.sync_mode = "Partial";
+  world.job.meta.generation += 1;
+  world.settle();
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.plan()->sync.mode, schedule::SyncMode::kPartial);
+  EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kManual);
+  EXPECT_TRUE(schedule::same_generation(world.plans[0], world.plans[1]));
+  EXPECT_EQ(world.event_count("SyncPolicyChanged"), 1);
+}
+
 TEST(Replicas, ShareOutWhatDoesNotDivide) {
   World world = two_stages(3);
   world.job.spec.micro_batch_size.reset();

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas that average in groups, the test as the coordinator that forms them.
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/engine/group.h"
+#include "worker/engine/state_average.h"
+
+namespace weir::engine {
+namespace {
+
+using test::Group;
+using test::plan_of;
+using testing::Each;
+
+// Grants when as many replicas as the group wants are there; at the step `all_at` always everybody.
+class Rounds {
+ public:
+  Rounds(int replicas, int stages, std::size_t wanted, std::int64_t all_at)
+      : replicas_(replicas), stages_(stages), wanted_(wanted), all_at_(all_at) {}
+
+  void attach(Group& group) { group_ = &group; }
+  void on_ready(int replica, std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    ready_[replica] = step;
+    std::int64_t next = 0;
+    for (const auto& [r, at] : ready_) next = std::max(next, at);
+    const bool all = next >= all_at_;
+    if (ready_.size() < (all ? static_cast<std::size_t>(replicas_) : wanted_)) return;
+    Grant grant{.round = ++round_, .next_step = next, .all = all};
+    for (const auto& [r, at] : ready_) grant.members.push_back(r);
+    grant.weights.assign(ready_.size(), 1.0 / static_cast<double>(ready_.size()));
+    for (const auto& [r, at] : ready_) {
+      grant.step = at;
+      for (int s = 0; s < stages_; ++s) {
+        group_->engine(r * stages_ + s).switch_point().grant(grant);
+      }
+    }
+    groups_.insert(grant.members);
+    ready_.clear();
+  }
+  std::set<std::vector<int>> groups() {
+    const std::lock_guard lock(mutex_);
+    return groups_;
+  }
+
+ private:
+  const int replicas_, stages_;
+  const std::size_t wanted_;
+  const std::int64_t all_at_;
+  std::mutex mutex_;  // guards all below
+  Group* group_ = nullptr;
+  std::map<int, std::int64_t> ready_;
+  std::int64_t round_ = 0;
+  std::set<std::vector<int>> groups_;
+};
+
+schedule::Plan averaging(int stages, int layers, const std::vector<int>& shares) {
+  schedule::Plan plan = plan_of(stages, layers, shares.front(), schedule::Family::kKfkb, 1,
+                                schedule::Dispatch::kStrict);
+  plan.micro_batches = shares;
+  plan.sync = {.mode = schedule::SyncMode::kPartial, .group_size_max = 4};
+  return plan;
+}
+
+struct Trained {
+  std::vector<Why> endings;
+  std::vector<StepRecord> last;  // of the last rank
+  std::set<std::vector<int>> groups;
+};
+
+Trained train(int replicas, int stages, std::size_t wanted, std::int64_t steps, test::Saves* saves,
+              double grad_clip = 0) {
+  Rounds rounds(replicas, stages, wanted, steps);
+  Group group(
+      "mlp", replicas * stages, steps, grad_clip, saves,
+      [&](int replica, std::int64_t step, double, double) { rounds.on_ready(replica, step); });
+  rounds.attach(group);
+  const auto plan =
+      averaging(stages, group.layers(), std::vector(static_cast<std::size_t>(replicas), 3));
+  EXPECT_EQ(group.start(plan), "");
+  if (saves != nullptr) {
+    for (int rank = 0; rank < replicas * stages; ++rank) {
+      group.engine(rank).switch_point().save(steps);
+    }
+    for (int rank = 0; rank < replicas * stages; ++rank) group.reaches(rank, steps);
+    for (int rank = 0; rank < replicas * stages; ++rank) {
+      group.engine(rank).switch_point().saved(steps, "", false);
+    }
+  }
+  Trained trained{.endings = group.finish(), .groups = rounds.groups()};
+  trained.last = group.records(replicas * stages - 1);
+  return trained;
+}
+
+TEST(Averages, LearnInPairsAndEndWithOneModelInAllBits) {
+  constexpr std::int64_t kSteps = 60;
+  test::Saves saves;
+  const Trained trained = train(4, 2, 2, kSteps, &saves);
+
+  EXPECT_THAT(trained.endings, Each(Why::kFinished));
+  EXPECT_EQ(saves.copies(kSteps), 8);
+  EXPECT_EQ(saves.unequal(kSteps), 0) << "parameters and moments are everybody's";
+  EXPECT_GT(trained.groups.size(), 1U);
+  ASSERT_GT(trained.last.size(), 10U);
+  EXPECT_EQ(trained.last.back().next_step, kSteps);
+  EXPECT_LT(trained.last.back().loss, 0.8 * trained.last.front().loss);
+}
+
+// Everybody in every group: a step of one replica with a quarter of the batch, averaged.
+TEST(Averages, OfAllInEveryStepStayCloseToExactSteps) {
+  constexpr std::int64_t kSteps = 40;
+  const Trained trained = train(2, 1, 2, kSteps, nullptr);
+  EXPECT_THAT(trained.endings, Each(Why::kFinished));
+  const auto exact = test::reference_losses("mlp", 6, kSteps);
+  ASSERT_EQ(trained.last.size(), exact.size());
+  EXPECT_NEAR(trained.last.back().loss, exact.back(), 0.1 * exact.back());
+}
+
+TEST(Averages, WorkWithTheClip) {
+  EXPECT_THAT(train(2, 2, 2, 5, nullptr, 1e-3).endings, Each(Why::kFinished));
+}
+
+TEST(Averages, NeedACoordinatorThatFormsGroups) {
+  Group group("mlp", 2, 5);
+  EXPECT_THAT(group.start(averaging(1, group.layers(), {2, 2})), testing::HasSubstr("Partial"));
+  for (int rank = 0; rank < 2; ++rank) group.engine(rank).leave(std::chrono::seconds(0));
+  group.finish();
+}
+
+TEST(Averages, ARankThatLeavesDoesNotWaitForAnAnswer) {
+  Group group("mlp", 2, 5, 0, nullptr, [](int, std::int64_t, double, double) {});
+  ASSERT_EQ(group.start(averaging(1, group.layers(), {2, 2})), "");
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto begin = std::chrono::steady_clock::now();
+  for (int rank = 0; rank < 2; ++rank) group.engine(rank).leave(std::chrono::seconds(25));
+  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
+TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
+  Rounds rounds(2, 1, 2, 1'000'000);
+  Group group("mlp", 2, 1'000'000, 0, nullptr, [&](int replica, std::int64_t step, double, double) {
+    rounds.on_ready(replica, step);
+  });
+  rounds.attach(group);
+  ASSERT_EQ(group.start(averaging(1, group.layers(), {2, 2})), "");
+  ASSERT_TRUE(group.reaches(0, 5));
+  group.engine(1).leave(std::chrono::seconds(0));
+  // The other one is in a round with it, or waits for an answer that never comes: it is told.
+  group.engine(0).switch_point().peer_lost("replica 1 has left");
+  EXPECT_TRUE(group.reaches(0, 5));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  group.engine(0).leave(std::chrono::seconds(25));
+  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+}
+
+TEST(Averages, RefuseAGrantThatCannotBe) {
+  const Grant good{.round = 1, .step = 4, .next_step = 4, .members = {0, 2}, .weights = {0.5, 0.5}};
+  EXPECT_EQ(objection(good, 2, 3), "");
+  EXPECT_NE(objection(good, 1, 3), "");  // no member
+  const auto changed = [&](auto change) {
+    Grant grant = good;
+    change(grant);
+    return objection(grant, 2, 3);
+  };
+  EXPECT_NE(changed([](Grant& g) { g.members = {2, 0}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.members = {2, 2}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.members = {2, 3}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.members = {-1, 2}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.members = {}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.weights = {1}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.weights = {0.9, 0.9}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.weights = {1.5, -0.5}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.weights = {std::nan(""), 1}; }), "");
+  EXPECT_NE(changed([](Grant& g) { g.next_step = 3; }), "");
+}
+
+}  // namespace
+}  // namespace weir::engine

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/coordinator/sync_rounds.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace weir::coordinator {
+namespace {
+
+constexpr std::uint64_t kSeed = 1;          // of the vectors that measure contraction
+constexpr double kWorstContraction = 0.5;   // over connectEvery steps, scheduling.md 7.3
+constexpr double kLongestSeconds = 86'400;  // of a step; what a message may claim
+
+groups::Config config_of(const schedule::Plan& plan) {
+  const schedule::SyncPolicy& sync = plan.sync;
+  return {.settings = {.group_size_min = sync.group_size_min,
+                       .group_size_max = sync.group_size_max,
+                       .max_staleness = sync.max_staleness,
+                       .grace_window_percent = sync.grace_window_percent,
+                       .connect_every = sync.connect_every},
+          .shares = plan.micro_batches,
+          .stages = plan.stage_count(),
+          .places = {}};
+}
+
+groups::Time since_start(SteadyTime now) {
+  return now.time_since_epoch();
+}
+
+}  // namespace
+
+void SyncRounds::follow(const schedule::Plan* plan) {
+  const bool begins = plan != nullptr && !trains_;
+  trains_ = plan != nullptr;
+  if (plan == nullptr) return;
+  if (begins) {
+    scheduler_.reset();
+    replicas_.clear();
+    granted_ = 0;
+    reached_ = 0;
+    meetings_ = {total_steps_};
+  } else if (plan->revision == revision_) {
+    return;
+  }
+  revision_ = plan->revision;
+  if (schedule::averages(*plan)) begin(*plan);
+}
+
+void SyncRounds::begin(const schedule::Plan& plan) {
+  plan_ = plan;
+  if (scheduler_) {
+    scheduler_->reconfigure(config_of(plan), 1);
+    return;
+  }
+  scheduler_.emplace(config_of(plan), kSeed);
+  replicas_.assign(plan.micro_batches.size(), {});
+  granted_ = members_ = 0;
+  told_contraction_ = most_stale_ = 0;
+}
+
+void SyncRounds::gather_at(std::int64_t step) {
+  if (step > reached_) meetings_.insert(step);
+}
+
+void SyncRounds::came_to(std::int64_t step) {
+  reached_ = std::max(reached_, step);
+  meetings_.erase(meetings_.begin(), meetings_.upper_bound(reached_));
+}
+
+double SyncRounds::share_ratio(int replica) const {
+  const double total = std::accumulate(plan_.micro_batches.begin(), plan_.micro_batches.end(), 0.0);
+  return plan_.micro_batches[static_cast<std::size_t>(replica)] * plan_.replica_count() / total;
+}
+
+SyncRounds::Effects SyncRounds::on_ready(int index, const protocol::SyncReady& ready,
+                                         const Members& members, SteadyTime now) {
+  if (!scheduler_) return {};
+  const auto* member = members.find(index);
+  const bool its_own = member != nullptr && std::ranges::any_of(plan_.ranks, [&](const auto& rank) {
+                         return rank.replica == ready.replica &&
+                                rank.stage == plan_.stage_count() - 1 &&
+                                rank.pod == member->member.pod;
+                       });
+  if (!its_own || ready.step <= at(ready.replica).step) return {};
+  came_to(ready.step - 1);
+  Replica& replica = at(ready.replica);
+  replica.step = ready.step;
+  ++replica.local;
+  replica.progress += share_ratio(ready.replica);
+  if (!meetings_.empty() && ready.step >= *meetings_.begin()) scheduler_->gather();
+  const auto plausible = [](double value, double most) {
+    return value > 0 && value < most ? value : 0.0;
+  };
+  return tell(scheduler_->arrived(
+                  {.replica = ready.replica,
+                   .step = replica.local,
+                   .progress = replica.progress,
+                   .step_seconds = plausible(ready.step_seconds, kLongestSeconds),
+                   .sync_bytes_per_second = plausible(ready.sync_bytes_per_second,
+                                                      std::numeric_limits<double>::infinity())},
+                  since_start(now)),
+              members);
+}
+
+void SyncRounds::on_status(const protocol::StageStatus& status, SteadyTime now) {
+  came_to(status.step);
+  const bool known = scheduler_ && status.stage == 0 && status.replica >= 0 &&
+                     status.replica < plan_.replica_count();
+  if (known) scheduler_->began(status.replica, since_start(now));
+}
+
+SyncRounds::Effects SyncRounds::tick(const Members& members, SteadyTime now) {
+  if (!scheduler_ || !scheduler_->timer() || since_start(now) < *scheduler_->timer()) return {};
+  return tell(scheduler_->tick(since_start(now)), members);
+}
+
+std::optional<SteadyTime> SyncRounds::timer() const {
+  if (!scheduler_ || !scheduler_->timer()) return std::nullopt;
+  return SteadyTime(*scheduler_->timer());
+}
+
+std::optional<protocol::SyncGroups> SyncRounds::totals() const {
+  if (granted_ == 0) return std::nullopt;
+  return protocol::SyncGroups{
+      .rounds = granted_,
+      .mean_group_size = static_cast<double>(members_) / static_cast<double>(granted_),
+      .max_staleness = most_stale_};
+}
+
+SyncRounds::Effects SyncRounds::tell(const std::vector<groups::Grant>& grants,
+                                     const Members& members) {
+  Effects effects;
+  for (const groups::Grant& grant : grants) {
+    std::int64_t next = 0;
+    for (const int p : grant.members) next = std::max(next, at(p).step);
+    protocol::Grant message{.round = static_cast<std::int64_t>(grant.round),
+                            .next_step = next,
+                            .members = grant.members,
+                            .weights = grant.weights,
+                            .all = grant.gathers};
+    for (const int p : grant.members) at(p).progress = grant.progress;
+    double slowest = grant.progress;
+    for (const Replica& replica : replicas_) slowest = std::min(slowest, replica.progress);
+    message.staleness = grant.progress - slowest;
+    most_stale_ = std::max(most_stale_, message.staleness);
+    ++granted_;
+    members_ += static_cast<std::int64_t>(grant.members.size());
+    for (const int p : grant.members) {
+      message.step = std::exchange(at(p).step, next);
+      for (const auto& rank : plan_.ranks) {
+        const auto* member = rank.replica == p ? members.by_pod(rank.pod) : nullptr;
+        if (member != nullptr) effects.send.emplace_back(member->member.worker_index, message);
+      }
+    }
+    came_to(next);
+  }
+  const double contraction = scheduler_->contraction().value_or(0);
+  if (contraction > kWorstContraction && contraction != told_contraction_) {
+    effects.warnings.push_back("replicas drift apart: averages leave " +
+                               std::to_string(contraction) + " of their distance in " +
+                               std::to_string(plan_.sync.connect_every) + " steps");
+  }
+  told_contraction_ = contraction;
+  return effects;
+}
+
+}  // namespace weir::coordinator

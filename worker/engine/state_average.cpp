@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/engine/state_average.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "worker/base/check.h"
+
+namespace weir::engine {
+namespace {
+
+constexpr std::size_t kBucket = std::size_t{2} << 20U;  // floats of one all-reduce, 8 MB
+constexpr double kRounding = 1e-6;                      // of a sum of weights
+
+}  // namespace
+
+std::string objection(const Grant& grant, int replica, int replicas) {
+  const auto& members = grant.members;
+  const bool rising = std::ranges::adjacent_find(members, std::greater_equal()) == members.end();
+  if (members.empty() || !rising || members.front() < 0 || members.back() >= replicas) {
+    return "its members are no replicas in rising order";
+  }
+  if (!std::ranges::binary_search(members, replica)) return "this replica is no member";
+  if (grant.weights.size() != members.size()) return "there is not one weight for each member";
+  double sum = 0;
+  for (const double weight : grant.weights) {
+    if (!(weight >= 0)) return "a weight is below 0";
+    sum += weight;
+  }
+  if (!(std::abs(sum - 1) < kRounding)) return "its weights do not sum to 1";
+  if (grant.next_step < grant.step) return "it goes back to a step before";
+  return "";
+}
+
+StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stage,
+                           const Grant& grant)
+    : collective_(collective), grant_(grant) {
+  if (grant.members.size() < 2) return;
+  parts_ = grant.all ? 3 : 1;
+  for (const stage::Parameter& p : stage.parameters()) {
+    const std::vector<std::span<float>> own = {p.value, p.adam_m, p.adam_v};
+    const auto follows = [](std::span<float> before, std::span<float> after) {
+      return before.data() + before.size() == after.data();
+    };
+    const bool joins = !runs_.empty() && follows(runs_.back().scratch, p.gradient) &&
+                       std::ranges::equal(runs_.back().parts, own, follows);
+    if (!joins) {
+      runs_.push_back({.parts = own, .scratch = p.gradient});
+      continue;
+    }
+    const auto longer = [&](std::span<float>& span) {
+      span = {span.data(), span.size() + p.value.size()};
+    };
+    std::ranges::for_each(runs_.back().parts, longer);
+    longer(runs_.back().scratch);
+  }
+}
+
+bool StateAverage::post_next() {
+  if (part_ == parts_) return false;
+  for (const Run& run : runs_) {
+    for (std::size_t first = 0; first < run.scratch.size(); first += kBucket) {
+      const std::size_t count = std::min(kBucket, run.scratch.size() - first);
+      collective_.all_reduce(
+          {.tag = {.step = static_cast<std::uint64_t>(grant_.round), .part = operations_++},
+           .members = grant_.members,
+           .count = count,
+           .in = std::as_bytes(run.parts[part_].subspan(first, count)),
+           .out = std::as_writable_bytes(run.scratch.subspan(first, count)),
+           .combine = transport::mean_of_floats(grant_.weights)});
+    }
+  }
+  return true;
+}
+
+void StateAverage::take() {
+  WEIR_CHECK(part_ < parts_, "a part is under way");
+  for (const Run& run : runs_) std::ranges::copy(run.scratch, run.parts[part_].begin());
+  ++part_;
+}
+
+}  // namespace weir::engine
