@@ -17,6 +17,8 @@ SEQUENCE = 120         # bytes of text a sample; a boundary tensor is 4 x 120 x 
 MODEL = "gpt-tiny"
 LAYERS = ["embed", *(f"block{i}" for i in range(6)), "head"]
 STAGES = 4
+NODES = ("n1", "n2", "n3", "n4")
+PER_NODE = "$(WEIR_NODE_NAME)"
 
 
 def emulated_profile(forward=0.020, backward=0.040):
@@ -93,3 +95,40 @@ def gpt_job(name, steps, *, text=True, args=(), micro_batches=16, **spec):
     }
     body.update(spec)
     return {"apiVersion": "weir.dev/v1alpha1", "kind": "PipelineJob", "metadata": {"name": name}, "spec": body}
+
+
+def replicas_job(name, replicas, steps, *, args=(), times="profile"):
+    """Two stages of `replicas` workers each, one worker of a type a replica; k and the cut stay. times: which of the profiles of
+    replicas_maps the workers take; PER_NODE: each the one of its node."""
+    groups = [group("a100", 1), group("l4", 1)]
+    for entry in groups:
+        [profile] = [e for e in entry["template"]["spec"]["containers"][0]["env"] if e["name"] == "WEIR_EMULATE_PROFILE"]
+        profile["value"] = f"/emulation/{times}.json"
+    body = gpt_job(name, steps, args=args, workerGroups=groups)
+    spec = body["spec"]
+    spec["parallelism"] = {"stages": 2, "dataParallel": replicas}
+    spec["schedule"] = {"k": {"mode": "Fixed", "initial": 1}}
+    # What the planner believes is the same for all nodes: that one is slow shows in its step times only.
+    spec["model"] = {"profile": {"source": "ConfigMap", "configMap": {"name": "emulation"}}}
+    spec["adaptation"]["regroup"] = {"enabled": False}
+    return body
+
+
+def replicas_maps(slow_node, forward, backward):
+    """The config maps of such jobs: `profile`; one for each node, with twice these times on `slow_node`; `fast`, for losses alone."""
+    normal, slow = emulated_profile(forward, backward), emulated_profile(2 * forward, 2 * backward)
+    [emulation, text] = config_maps(normal)
+    emulation["data"]["fast.json"] = json.dumps(emulated_profile(forward / 20, backward / 20))
+    for node in NODES:
+        emulation["data"][f"{node}.json"] = json.dumps(slow if node == slow_node else normal)
+    return [emulation, text]
+
+
+def movable_job(name, cooldown, mode="Auto", **more):
+    """Four workers whose cut is left to the planner, and may change: tier regroup, as well as the order of micro-batches."""
+    adaptation = {"mode": mode, "evaluationIntervalSeconds": 5, "retune": {"cooldownSeconds": 10, "minGainPercent": 3},
+                  "regroup": {"cooldownSeconds": cooldown, "minGainPercent": 10}, "metrics": {"windowSeconds": 10, "staleAfterSeconds": 15}}
+    adaptation.update(more.pop("adaptation", {}))
+    body = gpt_job(name, 100000, text=False, adaptation=adaptation, **more)
+    body["spec"]["parallelism"].pop("stages")
+    return body

@@ -13,7 +13,6 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr int kOutcomeSteps = 10;  // scheduling.md 5.3
 constexpr double kUnchangedRates =
     0.10;  // a link that moved less has not moved (scheduling.md 5.5)
 
@@ -299,7 +298,7 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   pending.text = change.text;
   pending.previous = pass.plan->schedule;
   pending.previous_micro_batches = pass.plan->micro_batches;
-  pending.before_seconds = recent_step_seconds(pass);
+  pending.before_seconds = sampled_step_seconds(pass);
   pending.predicted_gain = decision.gain;
   pending.rates_before = link_rates(pass);
   schedule::Plan plan = *pass.plan;
@@ -338,14 +337,6 @@ bool replan_requested(Pass& pass) {
 
 }  // namespace
 
-// Mean of the last kOutcomeSteps steps as the coordinator timed them; 0 = unknown. Its window is
-// that long (api.md 9), so a window that ends kOutcomeSteps after a change holds only steps after
-// it.
-double recent_step_seconds(const Pass& pass) {
-  if (!pass.snapshot.report || pass.snapshot.report->body.samples_per_second <= 0) return 0;
-  return pass.spec().global_batch / pass.snapshot.report->body.samples_per_second;
-}
-
 std::vector<double> link_rates(const Pass& pass) {
   std::vector<double> rates;
   for (const auto& link : pass.estimates.links) rates.push_back(link.now);
@@ -355,6 +346,7 @@ std::vector<double> link_rates(const Pass& pass) {
 void adapt(Pass& pass) {
   const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
   if (!may_adapt(pass)) return;
+  note_step(pass);
   const auto revision_before = pass.status.plan.revision;
   check_outcome(pass);
   if (pass.status.plan.revision != revision_before || judge_tiers(pass)) return;

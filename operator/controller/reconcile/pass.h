@@ -19,6 +19,7 @@ namespace weir::reconcile {
 
 // A new leader waits before it judges silence: members and reports come again from the coordinator.
 constexpr std::chrono::seconds kNewLeaderWaits{60};
+constexpr int kOutcomeSteps = 10;  // after a change, and before it at most (operator.md 9.6)
 
 struct Pass {
   const Snapshot& snapshot;
@@ -162,7 +163,15 @@ schedule::Plan of_replica(const schedule::Plan& plan, int replica);  // its rank
 std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& of_replica,
                                              const planner::PipelineCosts& costs);
 double sync_tail_seconds(const Pass& pass);  // of a step, after its slowest replica; 0 = unknown
+
+// Step times (step_seconds.cpp), seconds; 0 = unknown. Of the last kOutcomeSteps steps, as the
+// coordinator timed them: a mean that begins kOutcomeSteps after a change holds none before it.
 double recent_step_seconds(const Pass& pass);
+// Of those among them that ran while the link rates were sampled that predictions are made from:
+// on a network that has just changed, older steps ran on another one.
+double sampled_step_seconds(const Pass& pass);
+void note_step(Pass& pass);  // remembers the newest report's step for it
+
 // What a link usually carries: its baseline, or before one is known what the workers' probe found
 // when they started, or the default of an unprobed link.
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);

@@ -82,6 +82,14 @@ struct AdaptationState {
   std::optional<Pending> pending;
   std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here
   Time last_step_time{};
+  // Newest steps of the plan of that revision, as passes saw them reported; oldest first.
+  struct SeenStep {
+    std::int64_t step = 0;
+    double seconds = 0;
+    Time seen{};
+  };
+  std::vector<SeenStep> seen_steps;
+  std::uint32_t seen_steps_revision = 0;
   std::string last_proposal;  // Observe: one event per change of mind, of retune
   std::string last_share_proposal;
   group_policy::State sync;

@@ -11,7 +11,6 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr int kOutcomeSteps = 10;         // operator.md 9.6
 constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
 
 // Links of both plans that were measured before and after; without any, nothing says they changed.
@@ -145,7 +144,7 @@ void propose(Pass& pass, const std::string& name, const std::string& note) {
 
 void after_action(Pass& pass, TierMemory::Pending pending) {
   auto& adaptation = pass.adaptation;
-  pending.before_seconds = recent_step_seconds(pass);
+  pending.before_seconds = sampled_step_seconds(pass);
   pending.links_before = measured_links(pass);
   (pending.tier == schedule::Trigger::kRegroup ? pass.status.regroup_last_change
                                                : pass.status.replace_last_change) = pass.now();

@@ -1,29 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node's port gets slow for good, and no order of micro-batches hides it: layers move to other workers, or the worker to another node."""
 import datetime
+import statistics
 import time
 
 import jobs
 import lab
+import live
 from lab import check
 
 RATE = "5mbit"            # a boundary tensor of 123 kB takes 0.2 s; a stage of two layers 60 ms, of three 90 ms
 SHARE = 0.7               # of the step time before, at most
 COOLDOWN = 90             # seconds of tier regroup: ten slow steps are judged well before its double is over
-NODES = ("n1", "n2", "n3", "n4")
-LONG = {"test_observe_proposes_the_same_and_changes_nothing", "test_a_regroup_that_does_not_help_is_judged_and_not_repeated",
-        "test_replace_moves_the_worker_to_a_free_node_and_resumes"}
+LONG = {"test_a_slow_port_is_left_alone_and_layers_move", "test_observe_proposes_the_same_and_changes_nothing",
+        "test_a_regroup_that_does_not_help_is_judged_and_not_repeated", "test_replace_moves_the_worker_to_a_free_node_and_resumes"}
 CHECKPOINTS = lab.STATE / "checkpoints-regroup"
 
 
-def job(name, mode="Auto", **more):
-    """Four workers, the cut left to the planner; the order of micro-batches may change, too."""
-    adaptation = {"mode": mode, "evaluationIntervalSeconds": 5, "retune": {"cooldownSeconds": 10, "minGainPercent": 3},
-                  "regroup": {"cooldownSeconds": COOLDOWN, "minGainPercent": 10}, "metrics": {"windowSeconds": 10, "staleAfterSeconds": 15}}
-    adaptation.update(more.pop("adaptation", {}))
-    body = jobs.gpt_job(name, 100000, text=False, adaptation=adaptation, **more)
-    body["spec"]["parallelism"].pop("stages")
-    return body
+def job(name, **more):
+    return jobs.movable_job(name, COOLDOWN, **more)
 
 
 def start(namespace, thing):
@@ -32,18 +27,6 @@ def start(namespace, thing):
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", f"ppj/{name}", "--timeout=150s", timeout=160)
     lab.wait_until("link rates in Prometheus", lambda: lab.job(namespace, name)["status"].get("network", {}).get("worstLinks"), 60)
     return name
-
-
-def step_seconds(namespace, name, window=10):
-    """Time of a step by the first stage's counter, over so many seconds."""
-    def step():
-        stages = lab.stage_pods(namespace, lab.job(namespace, name))
-        return max((value for series, _, value in lab.scrape(stages[0][1]) if series == "weir_step"), default=0)
-    first, begin = step(), time.monotonic()
-    time.sleep(window)
-    done = step() - first
-    check(done >= 1, f"no step in {window} s")
-    return (time.monotonic() - begin) / done
 
 
 def shape_a_middle_node(namespace, name):
@@ -62,32 +45,28 @@ def regroups(namespace, name):
 
 
 def remove(namespace, name):
-    lab.clear_links(*NODES)
+    lab.clear_links(*jobs.NODES)
     lab.kubectl("-n", namespace, "delete", "ppj", name, "--wait=false", ok=None)
     lab.wait_until("its pods are gone", lambda: not lab.pods(namespace, f"weir.dev/job-name={name}"), 90)
 
 
 def test_a_slow_port_is_left_alone_and_layers_move(namespace):
     name = start(namespace, job("auto"))
-    stages = len(lab.stage_pods(namespace, lab.job(namespace, name)))
-    uids = {p["metadata"]["uid"] for p in lab.pods(namespace)}
-    node = shape_a_middle_node(namespace, name)
-    time.sleep(5)
-    before = step_seconds(namespace, name)
-    note = lab.wait_until("event PlanRegrouped", lambda: note_of(namespace, "PlanRegrouped", name), 180,
-                          show=lambda: lab.show_condition(lab.job(namespace, name), "Degraded"))
-    check("moved " in note and " MB" in note and "pause " in note and "predicted +" in note, note)
-    document = lab.plan_document(namespace, lab.job(namespace, name))
+    watch = live.Watch(namespace, name)
+    stages, pods = len(watch.stages), live.pods_now(namespace, name)
+    seen = live.take_port(watch, RATE)
+    check("moved " in seen.note and " MB" in seen.note and "pause " in seen.note and "predicted +" in seen.note, seen.note)
+    document = lab.plan_document(namespace, watch.job())
     check(document["state"] == "Move", f"state {document['state']}")
-    check({p["metadata"]["uid"] for p in lab.pods(namespace)} == uids, "a pod was made again")
-    after = step_seconds(namespace, name)
-    check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s ({stages} stages, {note})")
-    outcome = lab.wait_until("event PlanOutcome", lambda: [e["note"] for e in lab.events(namespace, "PlanOutcome", name) if "idle" in e["note"] or "map" in e["note"]
-                                                           or "cut" in e["note"]], 90)
-    tier = lab.job(namespace, name)["status"].get("adaptation", {}).get("regroup", {})
+    check(live.pods_now(namespace, name) == pods, "a pod was made again")
+    before, after = statistics.median(seen.slow), statistics.median(seen.fast)
+    check(after <= SHARE * before, f"a step takes {after:.2f} s, before {before:.2f} s ({stages} stages, {seen.note})")
+    predicted, measured = live.gains(seen.outcome)
+    check(abs(measured - predicted) <= predicted / 3, f"the measured gain is not within a third of the predicted one: {seen.outcome}")
+    tier = watch.job()["status"].get("adaptation", {}).get("regroup", {})
     check(tier.get("lastChangeTime"), f"status.adaptation.regroup: {tier}")
     remove(namespace, name)
-    return f"{node} shaped: {before:.2f} s -> {after:.2f} s; {note}; {outcome[-1]}"
+    return f"{seen.node} shaped: {before:.2f} s -> {after:.2f} s ({len(seen.slow)} slow steps); {seen.note}; {seen.outcome}"
 
 
 def test_observe_proposes_the_same_and_changes_nothing(namespace):
@@ -108,9 +87,9 @@ def test_a_regroup_that_does_not_help_is_judged_and_not_repeated(namespace):
     shape_a_middle_node(namespace, name)
     lab.wait_until("a plan with trigger Regroup", lambda: regroups(namespace, name), 180)
     lab.wait_until("it is applied", lambda: lab.plan_of(lab.job(namespace, name)).get("appliedRevision") == lab.plan_of(lab.job(namespace, name))["revision"], 60)
-    lab.clear_links(*NODES)
+    lab.clear_links(*jobs.NODES)
     shape_a_middle_node(namespace, name)
-    lab.wait_until("event PlanOutcome of the tier", lambda: [e for e in lab.events(namespace, "PlanOutcome", name) if "next not before" in e["note"]], 120)
+    lab.wait_until("event PlanOutcome of the tier", lambda: [e for e in lab.events(namespace, "PlanOutcome", name) if live.OF_A_TIER in e["note"]], 120)
     seconds = lab.wait_until("a doubled cooldown", lambda: lab.job(namespace, name)["status"]["adaptation"]["regroup"].get("cooldownSeconds", 0) >= 2 * COOLDOWN, 30)
     count = len(regroups(namespace, name)) + len(lab.events(namespace, "PlanRolledBack", name))
     changed = datetime.datetime.fromisoformat(lab.job(namespace, name)["status"]["adaptation"]["regroup"]["lastChangeTime"])
@@ -147,10 +126,10 @@ def test_replace_moves_the_worker_to_a_free_node_and_resumes(namespace):
     check(not lab.events(namespace, "ProgressLost", name), "it started again at step 0")
     log = lab.kubectl("-n", namespace, "logs", lab.stage_pods(namespace, lab.job(namespace, name))[0][2]).stdout
     check("checkpoint loaded" in log, "no checkpoint was loaded")
-    after = step_seconds(namespace, name)
+    after = statistics.median(live.Watch(namespace, name).steps("replaced", 5))
     remove(namespace, name)
     return f"{note}; a step takes {after:.2f} s now"
 
 
 def cleanup(_):
-    lab.clear_links(*NODES)
+    lab.clear_links(*jobs.NODES)

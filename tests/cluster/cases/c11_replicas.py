@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two replicas of two stages: one node twice as slow, and another number of replicas while the job runs. Losses are those of one replica."""
-import json
 import time
 
 import jobs
@@ -19,25 +18,10 @@ CHECKPOINTS = lab.STATE / "checkpoints-replicas"
 FORWARD, BACKWARD = 0.010, 0.020   # seconds of two layers; a stage has four
 
 
-def group(name, per_node):
-    """One worker a replica; `per_node`: its node has a profile of its own."""
-    entry = jobs.group(name, 1)
-    if per_node:
-        [profile] = [e for e in entry["template"]["spec"]["containers"][0]["env"] if e["name"] == "WEIR_EMULATE_PROFILE"]
-        profile["value"] = "/emulation/$(WEIR_NODE_NAME).json"
-    return entry
-
-
-def job(name, replicas, steps=STEPS, per_node=False, checkpoints=True, **sync):
-    args = [f"--loss-log=/ckpt/{name}.$(WEIR_POD_NAME).json"]
-    body = jobs.gpt_job(name, steps, args=args, workerGroups=[group("a100", per_node), group("l4", per_node)])
+def job(name, replicas, steps=STEPS, times="profile", checkpoints=True, **sync):
+    body = jobs.replicas_job(name, replicas, steps, args=[f"--loss-log=/ckpt/{name}.$(WEIR_POD_NAME).json"], times=times)
     spec = body["spec"]
-    spec["parallelism"] = {"stages": 2, "dataParallel": replicas}
-    spec["schedule"] = {"k": {"mode": "Fixed", "initial": 1}}
     spec["sync"] = sync
-    # What the planner believes is the same for all nodes: that one is slow shows in its step times only.
-    spec["model"] = {"profile": {"source": "ConfigMap", "configMap": {"name": "emulation"}}}
-    spec["adaptation"]["regroup"] = {"enabled": False}
     if checkpoints:
         spec["checkpoint"] = {"path": f"/ckpt/{name}", "intervalSteps": 5, "graceSeconds": 30}
     spec["worker"]["volumes"].append({"name": "ckpt", "persistentVolumeClaim": {"claimName": "ckpt"}})
@@ -98,22 +82,26 @@ def step_seconds(namespace, name, window):
     return (end - begin) / (last - first)
 
 
-def test_one_replica_is_the_reference(namespace):
+def reference(namespace):
+    """Runs one replica once, for its losses; the first test that needs them waits."""
+    if REFERENCE:
+        return
     lab.shared_claim(namespace, "ckpt", CHECKPOINTS)
-    normal, slow = jobs.emulated_profile(FORWARD, BACKWARD), jobs.emulated_profile(2 * FORWARD, 2 * BACKWARD)
-    [emulation, text] = jobs.config_maps(normal)
-    for node in ("n1", "n2", "n3", "n4"):
-        emulation["data"][f"{node}.json"] = json.dumps(slow if node == SLOW_NODE else normal)
-    lab.apply(emulation, text, namespace=namespace)
-    lab.apply(job("whole", 1, checkpoints=False), namespace=namespace)
+    lab.apply(*jobs.replicas_maps(SLOW_NODE, FORWARD, BACKWARD), namespace=namespace)
+    lab.apply(job("whole", 1, times="fast", checkpoints=False), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Complete", "ppj/whole", "--timeout=240s", timeout=250)
     REFERENCE.update(lab.losses(CHECKPOINTS, "whole"))
     check(len(REFERENCE) == STEPS, f"{len(REFERENCE)} losses were written")
+
+
+def test_one_replica_is_the_reference(namespace):
+    reference(namespace)
     return f"loss {REFERENCE[min(REFERENCE)]} -> {REFERENCE[max(REFERENCE)]}"
 
 
 def test_a_slow_node_gets_fewer_micro_batches(namespace):
-    lab.apply(job("uneven", 2, steps=100000, per_node=True, checkpoints=False), namespace=namespace)
+    reference(namespace)
+    lab.apply(job("uneven", 2, steps=100000, times=jobs.PER_NODE, checkpoints=False), namespace=namespace)
     wait_running(namespace, "uneven", 2)
     begin = lab.plan_of(lab.job(namespace, "uneven")).get("appliedStep", 0)
     check(shares(namespace, "uneven") == [8, 8], f"the first shares are {shares(namespace, 'uneven')}")
@@ -156,7 +144,8 @@ def test_columns_and_status_show_the_replicas(namespace):
 
 
 def test_observe_proposes_the_shares_and_changes_nothing(namespace):
-    body = job("watched", 2, steps=100000, per_node=True, checkpoints=False)
+    reference(namespace)
+    body = job("watched", 2, steps=100000, times=jobs.PER_NODE, checkpoints=False)
     body["spec"]["adaptation"]["mode"] = "Observe"
     lab.apply(body, namespace=namespace)
     wait_running(namespace, "watched", 2)
@@ -171,6 +160,7 @@ def test_observe_proposes_the_shares_and_changes_nothing(namespace):
 
 
 def test_scale_up_and_down_keep_the_losses(namespace):
+    reference(namespace)
     lab.apply(job("scaled", 1), namespace=namespace)
     wait_running(namespace, "scaled", 1)
     wait_step(namespace, "scaled", 12)
@@ -197,6 +187,7 @@ def test_scale_up_and_down_keep_the_losses(namespace):
 
 
 def test_a_member_of_the_second_replica_is_killed(namespace):
+    reference(namespace)
     lab.apply(job("killed", 2), namespace=namespace)
     wait_running(namespace, "killed", 2)
     wait_step(namespace, "killed", 12)

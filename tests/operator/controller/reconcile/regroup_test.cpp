@@ -118,6 +118,27 @@ struct Job {
       world.settle();
     }
   }
+  // Reported as a coordinator does: the rate is the mean of the last ten steps of its plan.
+  void train_with_ten_step_means(int steps) {
+    std::vector<double> seconds;
+    for (int i = 0; i < steps; ++i) {
+      const auto revision = world.job.status.plan.revision;
+      seconds.push_back(step_seconds());
+      if (seconds.size() > 10) seconds.erase(seconds.begin());
+      double sum = 0;
+      for (const double step : seconds) sum += step;
+      world.report->body.members.clear();
+      for (const auto& rank : world.plan()->ranks) {
+        world.report->body.members.push_back({.pod = rank.pod, .step_seconds = seconds.back()});
+      }
+      world.steps(1, seconds.back(), sum / static_cast<double>(seconds.size()));
+      if (world.job.status.plan.revision == revision) continue;
+      seconds.clear();
+      world.coordinator_applies();
+      measure();
+      world.settle();
+    }
+  }
   std::string node_of_stage(int stage) const {
     for (const auto& rank : world.plan()->ranks) {
       if (rank.stage == stage) return rank.node;
@@ -170,6 +191,23 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   EXPECT_THAT(job.world.last_note("PlanOutcome"), HasSubstr("measured +"));
   EXPECT_TRUE(job.world.job.status.regroup_last_change.has_value());
   EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 600);
+}
+
+// It acts a few slow steps after the change; the ten steps before hold mostly fast ones.
+TEST(Regroup, IsJudgedAgainstStepsOfTheNetworkThatItAnswersTo) {
+  Job job;
+  job.train_with_ten_step_means(20);
+  job.shape(job.node_of_stage(1));
+  const double before = job.step_seconds();
+  job.train_with_ten_step_means(10);
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  const double gain = 1 - job.step_seconds() / before;
+  job.train_with_ten_step_means(12);
+
+  const std::string note = job.world.last_note("PlanOutcome");
+  const auto at = note.find("measured +");
+  ASSERT_NE(at, note.npos) << note;
+  EXPECT_NEAR(std::stod(note.substr(at + 10)), 100 * gain, 1) << note;
 }
 
 TEST(Regroup, ComesNotBackToTheNodeWhileNobodyHasSeenItsLinksFast) {

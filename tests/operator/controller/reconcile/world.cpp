@@ -233,7 +233,7 @@ void World::run() {
   }
 }
 
-void World::steps(std::int64_t count, double seconds_each) {
+void World::steps(std::int64_t count, double seconds_each, double mean_seconds) {
   for (std::int64_t i = 0; i < count; ++i) {
     const std::chrono::nanoseconds step(static_cast<std::int64_t>(seconds_each * 1e9));
     now += std::chrono::duration_cast<Time::duration>(step);
@@ -242,7 +242,8 @@ void World::steps(std::int64_t count, double seconds_each) {
     }
     report->body.step += 1;
     report->received = now;
-    report->body.samples_per_second = job.spec.global_batch / seconds_each;
+    report->body.samples_per_second =
+        job.spec.global_batch / (mean_seconds > 0 ? mean_seconds : seconds_each);
     settle();
   }
 }

@@ -56,12 +56,14 @@ class World {
   // Passes until nothing changes; returns how many it took, 0 = no fixed point in `most`.
   int settle(int most = 12);
 
-  void kubelets_run();                                  // every pending pod gets a node and runs
-  void kubelets_end();                                  // every pod that is being deleted goes
-  void workers_register();                              // every running pod registers
-  void coordinator_applies();                           // the newest plan is reported as Applied
-  void run();                                           // all of the above until it trains
-  void steps(std::int64_t count, double seconds_each);  // reports progress, moves the time
+  void kubelets_run();         // every pending pod gets a node and runs
+  void kubelets_end();         // every pod that is being deleted goes
+  void workers_register();     // every running pod registers
+  void coordinator_applies();  // the newest plan is reported as Applied
+  void run();                  // all of the above until it trains
+  // Reports progress and moves the time. mean_seconds: of the newest steps, as reported; 0 = the
+  // same.
+  void steps(std::int64_t count, double seconds_each, double mean_seconds = 0);
   api::Pod& pod(const std::string& name);
   void fail(const std::string& name, int exit_code);
   const schedule::Plan* plan() const;  // of status.plan.revision
