@@ -98,6 +98,9 @@ Status make_clients(RunState& state) {
   options.user_agent = std::string("weir-operator/") + kVersion;
   options.stop = state.requests_stop.get_token();
   options.observe = client_observer(*state.metrics);
+  options.on_date = [&state](const std::string& date, SteadyTime sent, SteadyTime received) {
+    state.clock.saw(date, sent, received);
+  };
   state.client = kube::make_client(*state.api, *state.token, state.clock, options);
   options.request_limit = options.create_limit = kLeaseRequest;
   options.stop = {};  // the lease is given back after all other requests have been stopped

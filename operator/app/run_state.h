@@ -25,6 +25,7 @@
 #include "operator/kube/events.h"
 #include "operator/kube/kube_config.h"
 #include "operator/kube/lease.h"
+#include "operator/kube/server_clock.h"
 #include "operator/metrics/prometheus_source.h"
 #include "worker/base/clock.h"
 #include "worker/http/server.h"
@@ -37,9 +38,10 @@ struct RunState {
   explicit RunState(Options given) : options(std::move(given)) {}
 
   const Options options;
-  SystemClock clock;
-  std::stop_source stop;           // SIGTERM, SIGINT
-  std::stop_source requests_stop;  // ends requests that are under way
+  SystemClock machine_clock;
+  kube::ServerClock clock{machine_clock};  // of the API server, once it has answered
+  std::stop_source stop;                   // SIGTERM, SIGINT
+  std::stop_source requests_stop;          // ends requests that are under way
   std::jthread signals;
   std::atomic<bool> ready{false};  // readiness on, once everything has started
 

@@ -143,6 +143,8 @@ ApiResult<Response> ApiClient::send_once(Request request, http::Deadline deadlin
                      clock_.now() - begin);
   }
   if (!answer) return transport_error(answer.error());
+  if (options_.on_date)
+    options_.on_date(http::header_value(answer->headers, "Date"), begin, clock_.now());
   return *std::move(answer);
 }
 

@@ -89,6 +89,8 @@ struct ClientOptions {
   std::stop_token stop;  // ends every request
   // Called after each request but watches, for metrics; http_status 0 = no answer.
   std::function<void(const char* method, int http_status, std::chrono::nanoseconds)> observe;
+  // Header Date of each answer but watches' (server_clock.h).
+  std::function<void(const std::string& date, SteadyTime sent, SteadyTime received)> on_date;
 };
 // All three must outlive the client.
 std::unique_ptr<Client> make_client(http::Transport& transport, TokenSource& token, Clock& clock,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of tests/faults/run that touch the whole control plane or need a machine of their own: the CRD or a namespace is deleted
 while a job runs, the clock of the leader jumps, a flood of events. They run alone, after the schedules."""
+import calendar
 import subprocess
 import threading
 import time
@@ -145,12 +146,13 @@ time_t time(time_t* out) {
 
 
 def clock(world):
-    """The wall clock of the leader jumps an hour ahead, then two hours back, while a job trains: the lease stays where it is (it is
-    judged by the follower's own monotonic clock), nothing is restarted or made again for it."""
+    """The leader's wall clock is half an hour ahead when it starts, jumps to an hour ahead and then two hours back while a job
+    trains: the lease stays where it is (it is judged by the follower's own monotonic clock), nothing is restarted or made again,
+    no waiting pod is released before its time, and what the leader writes has the time of the API server."""
     with Bench(world, "clock") as bench:
         shim, offset = bench.folder / "clock.so", bench.folder / "offset"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, "-x", "c", "-"], input=CLOCK_SOURCE, text=True, check=True, capture_output=True)
-        offset.write_text("0")
+        offset.write_text("1800")
         jumping = bench.operator(pod="jumping", environment={"LD_PRELOAD": str(shim), "TEST_CLOCK_FILE": str(offset)})
         lab.wait_until("one leads", jumping.leads, 30)
         steady = bench.operator(pod="steady")
@@ -161,12 +163,36 @@ def clock(world):
             offset.write_text(str(seconds))
             said = bench.plane.api("GET", lease)["spec"]["renewTime"]
             lab.wait_until("the lease is renewed", lambda s=said: bench.plane.api("GET", lease)["spec"]["renewTime"] != s, 30)
+            waits(bench, f"late-{step}")
         ended(bench, workers)
         check(jumping.alive() and jumping.leads() and not steady.leads(), "the lease has moved because a clock jumped")
         check(len(workers.seen) == 4 and bench.get_job()["status"].get("restarts", 0) == 0, f"pods ever made: {sorted(workers.seen.values())}")
         bench.check_drift()
-        hour = bench.plane.api("GET", lease)["spec"]["renewTime"]
-        return f"the lease of {time.strftime('%H:%M', time.gmtime())} says {hour[11:16]}"
+        return f"renewed {behind(bench.plane.api('GET', lease)['spec']['renewTime'])} s ago"
+
+
+def behind(text):
+    """Seconds since this time of an object."""
+    return time.time() - calendar.timegm(time.strptime(text[:19], "%Y-%m-%dT%H:%M:%S"))
+
+
+def waits(bench, name):
+    """A job whose pods find no node: they keep waiting, though the leader's own clock says that scheduling.timeoutSeconds (600) are
+    over since the API server made them."""
+    bench.plane.api("POST", f"/apis/weir.dev/v1alpha1/namespaces/{bench.name}/pipelinejobs", fake_workers.job_of(name, 2))
+    pods = lambda: bench.plane.list(f"/api/v1/namespaces/{bench.name}/pods", f"weir.dev/job-name={name}")  # noqa: E731
+    lab.wait_until("its pods are made", lambda: len(pods()) == 2, 30)
+    uids = sorted(pod["metadata"]["uid"] for pod in pods())
+    for note in ("look", "look again"):   # each makes the leader judge the job anew and write what it sees
+        no_node = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": note}
+        for pod in pods():
+            bench.plane.api("PATCH", f"/api/v1/namespaces/{bench.name}/pods/{pod['metadata']['name']}/status", {"status": {"conditions": [no_node]}},
+                            "application/strategic-merge-patch+json")
+        lab.wait_until("the leader tells it", lambda n=note: lab.condition(bench.get_job(name), "PodsScheduled")["message"].endswith(f": {n}"), 30, 0.2,
+                       lambda: bench.show(name))
+    check(bench.condition(name, "PodsScheduled") == "False/Unschedulable", f"{name}: {bench.condition(name, 'PodsScheduled')}")
+    check(sorted(pod["metadata"]["uid"] for pod in pods()) == uids, f"{name}: the pods were made again")
+    check(abs(behind(bench.get_job(name)["status"]["startTime"])) < 60, f"started {bench.get_job(name)['status']['startTime']}, says a wrong clock")
 
 
 def flood(world, changes=1500):

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/kube/server_clock.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "worker/base/log.h"
+
+namespace weir::kube {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr seconds kTold{5};  // a difference that is worth a line
+
+// "Sun, 22 Nov 2026 02:40:23 GMT"
+std::optional<seconds> since_epoch(const std::string& date) {
+  std::tm parts{};
+  const char* end = strptime(date.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  return seconds(timegm(&parts));
+}
+
+}  // namespace
+
+SystemTime ServerClock::system_now() const {
+  const std::lock_guard lock(mutex_);
+  if (!ahead_) return machine_.system_now();
+  return SystemTime(std::chrono::duration_cast<SystemTime::duration>(
+      machine_.now().time_since_epoch() + *ahead_));
+}
+
+// When the server wrote the Date, its clock was in [date, date + 1 s), and ours in [sent,
+// received]. Each answer thus bounds the difference; ours moves no further than it must, so a slow
+// answer moves nothing.
+void ServerClock::saw(const std::string& date, SteadyTime sent, SteadyTime received) {
+  const auto server = since_epoch(date);
+  if (!server) return;
+  const SteadyTime::duration least = *server - received.time_since_epoch();
+  const SteadyTime::duration most = *server + seconds(1) - sent.time_since_epoch();
+  const std::lock_guard lock(mutex_);
+  const SteadyTime::duration before =
+      ahead_.value_or(machine_.system_now().time_since_epoch() - machine_.now().time_since_epoch());
+  ahead_ = std::clamp(before, least, std::max(least, most));
+  const auto moved = std::chrono::duration_cast<seconds>(*ahead_ - before);
+  if (moved >= kTold || moved <= -kTold) {
+    log_warn("kube", "the wall clock differs from the API server's, which counts",
+             {{"seconds", moved.count()}});
+  }
+}
+
+}  // namespace weir::kube
