@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods, Services, ConfigMaps, Nodes, lists and watch lines. Jobs: decode_job.cpp.
+// Pods, Services, ConfigMaps, Nodes, PodGroups, lists and watch lines. Jobs: decode_job.cpp.
 #include "operator/api/decode.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "operator/api/decode_parts.h"
 #include "operator/api/json_read.h"
+#include "operator/api/json_span.h"
 
 namespace weir::api {
 
@@ -31,10 +32,52 @@ ObjectMeta decode_meta(const Field& meta) {
 
 namespace {
 
+// The object with those members that keep(path) wants; path is of one or two keys, the second ""
+// for the whole member. A text that is no object stays as it is: parse_json will say so.
+template <class Keep>
+std::string reduced(std::string_view text, Keep&& keep) {
+  const auto write = [](std::string& out, std::string_view key, std::string_view value) {
+    out += out.size() == 1 ? "" : ",";
+    out.append(key).append(":").append(value);
+  };
+  const auto members = json_members(text);
+  if (!members) return std::string(text);
+  std::string out = "{";
+  for (const auto& [key, value] : *members) {
+    const std::string_view name = json_characters(key);
+    if (!keep(name, "")) continue;
+    const auto inner = json_members(value);
+    if (!inner) {
+      write(out, key, value);
+      continue;
+    }
+    std::string part = "{";
+    for (const auto& [inner_key, inner_value] : *inner) {
+      if (keep(name, json_characters(inner_key))) write(part, inner_key, inner_value);
+    }
+    write(out, key, part + "}");
+  }
+  return out + "}";
+}
+
+// metadata.managedFields are half of an object's bytes.
+bool is_read(std::string_view member, std::string_view inner) {
+  return member != "metadata" || inner != "managedFields";
+}
+bool is_read_of_pod(std::string_view member, std::string_view inner) {
+  if (member != "spec")
+    return (member == "metadata" || member == "status") && is_read(member, inner);
+  return inner.empty() || inner == "nodeName" || inner == "schedulingGates";
+}
+bool is_read_of_any(std::string_view member, std::string_view inner) {
+  return member == "metadata" && is_read(member, inner);
+}
+
 // Runs read(Field) on the parsed text and answers its value, or the first problem it met.
 template <class T, class Read>
-Result<T> decode(const char* kind, std::string_view text, Read&& read) {
-  const auto root = parse_json(text);
+Result<T> decode(const char* kind, std::string_view text, Read&& read,
+                 bool (*keep)(std::string_view, std::string_view) = is_read) {
+  const auto root = parse_json(reduced(text, keep));
   if (!root) return root.error().with(kind);
   std::string problem;
   T value = read(Field(*root, problem));
@@ -96,15 +139,27 @@ Node read_node(const Field& root) {
   return node;
 }
 
+PodGroup read_pod_group(const Field& root) {
+  PodGroup group;
+  group.meta = decode_meta(root["metadata"]);
+  group.phase = root["status"]["phase"].text();
+  for (const Field& item : root["status"]["conditions"].items()) {
+    if (item["type"].text() != "Unschedulable" || item["status"].text() != "True") continue;
+    group.why = item["message"].text();
+  }
+  return group;
+}
+
 }  // namespace
 
 Result<Pod> decode_pod(std::string_view text) {
-  return decode<Pod>("Pod", text, read_pod);
+  return decode<Pod>("Pod", text, read_pod, is_read_of_pod);
 }
 
 Result<Service> decode_service(std::string_view text) {
-  return decode<Service>("Service", text,
-                         [](const Field& root) { return Service{decode_meta(root["metadata"])}; });
+  return decode<Service>(
+      "Service", text, [](const Field& root) { return Service{decode_meta(root["metadata"])}; },
+      is_read_of_any);
 }
 
 Result<ConfigMap> decode_config_map(std::string_view text) {
@@ -117,9 +172,14 @@ Result<Node> decode_node(std::string_view text) {
   return decode<Node>("Node", text, read_node);
 }
 
+Result<PodGroup> decode_pod_group(std::string_view text) {
+  return decode<PodGroup>("PodGroup", text, read_pod_group);
+}
+
 Result<ObjectMeta> decode_object_meta(std::string_view text) {
-  return decode<ObjectMeta>("object", text,
-                            [](const Field& root) { return decode_meta(root["metadata"]); });
+  return decode<ObjectMeta>(
+      "object", text, [](const Field& root) { return decode_meta(root["metadata"]); },
+      is_read_of_any);
 }
 
 Result<PipelineJob> decode_job(std::string_view text) {
@@ -127,30 +187,34 @@ Result<PipelineJob> decode_job(std::string_view text) {
 }
 
 Result<ListPage> decode_list(std::string_view text) {
-  return decode<ListPage>("list", text, [](const Field& root) {
-    ListPage page;
-    page.resource_version = root["metadata"]["resourceVersion"].text();
-    page.continue_token = root["metadata"]["continue"].text();
-    for (const Field& item : root["items"].items()) page.items.push_back(item.json_text());
-    return page;
-  });
+  const std::string_view meta = json_member(text, "metadata");
+  const std::string_view items = json_member(text, "items");
+  const auto elements = json_elements(items.empty() || items == "null" ? "[]" : items);
+  if (!json_members(text) || !elements) return Error{Code::kInvalid, "list: not JSON"};
+  ListPage page;
+  page.resource_version = json_characters(json_member(meta, "resourceVersion"));
+  page.continue_token = json_characters(json_member(meta, "continue"));
+  for (const std::string_view item : *elements) page.items.push_back(reduced(item, is_read));
+  return page;
 }
 
 Result<WatchEvent> decode_watch_event(std::string_view line) {
-  return decode<WatchEvent>("watch event", line, [](const Field& root) {
-    WatchEvent event;
-    event.type = root["type"].text();
-    const Field object = root["object"];
-    if (event.type == "ERROR") {
-      event.error_code = object["code"].integer();
-      event.error_reason = object["reason"].text();
-      event.error_message = object["message"].text();
+  if (!json_members(line)) return Error{Code::kInvalid, "watch event: not JSON"};
+  const std::string_view object = json_member(line, "object");
+  WatchEvent event;
+  event.type = json_characters(json_member(line, "type"));
+  if (event.type == "ERROR") {
+    return decode<WatchEvent>("watch event", object, [&event](const Field& status) {
+      event.error_code = status["code"].integer();
+      event.error_reason = status["reason"].text();
+      event.error_message = status["message"].text();
       return event;
-    }
-    event.resource_version = object["metadata"]["resourceVersion"].text();
-    if (event.type != "BOOKMARK") event.object = object.json_text();
-    return event;
-  });
+    });
+  }
+  event.resource_version =
+      json_characters(json_member(json_member(object, "metadata"), "resourceVersion"));
+  if (event.type != "BOOKMARK") event.object = object;
+  return event;
 }
 
 }  // namespace weir::api

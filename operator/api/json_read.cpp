@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/api/json_span.h"
 #include "worker/base/time_text.h"
 
 namespace weir::api {
@@ -13,16 +14,10 @@ namespace weir::api {
 using nlohmann::json;
 
 Result<json> parse_json(std::string_view text) {
-  bool too_deep = false;
-  const auto keep = [&too_deep](int depth, json::parse_event_t event, json& parsed) {
-    if (std::cmp_greater(depth, kMaxJsonDepth)) too_deep = true;
-    if (too_deep) return false;
-    return event != json::parse_event_t::key || parsed != "managedFields";
-  };
-  json root = json::parse(text, keep, false);
-  if (too_deep) {
+  if (std::cmp_greater(json_depth(text), kMaxJsonDepth)) {
     return Error{Code::kInvalid, "nested deeper than " + std::to_string(kMaxJsonDepth)};
   }
+  json root = json::parse(text, nullptr, false);
   if (root.is_discarded()) return Error{Code::kInvalid, "not JSON"};
   if (!root.is_object()) return Error{Code::kInvalid, "not a JSON object"};
   return root;

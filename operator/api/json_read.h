@@ -19,7 +19,7 @@ namespace weir::api {
 
 constexpr std::size_t kMaxJsonDepth = 64;  // a PodTemplateSpec needs about 15
 
-// Parses, drops metadata.managedFields (half of an object's bytes), refuses deeper nesting.
+// Parses an object; refuses deeper nesting.
 Result<nlohmann::json> parse_json(std::string_view text);
 
 class Field {

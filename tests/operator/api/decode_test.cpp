@@ -204,6 +204,25 @@ TEST(DecodeList, GivesItemsAsTextWithoutManagedFields) {
   EXPECT_EQ(page->items[0], R"({"metadata":{"name":"x"}})");
 }
 
+TEST(DecodeWatchEvent, RefusesAnIncompleteLine) {
+  const std::string line =
+      R"({"type":"ADDED","object":{"metadata":{"name":"p","resourceVersion":"7"}}})";
+  ASSERT_TRUE(decode_watch_event(line).ok());
+  EXPECT_EQ(decode_watch_event(line)->object, R"({"metadata":{"name":"p","resourceVersion":"7"}})");
+  for (std::size_t size = 0; size < line.size(); ++size)
+    EXPECT_FALSE(decode_watch_event(line.substr(0, size)).ok()) << size;
+  EXPECT_FALSE(decode_watch_event(line + "}").ok());
+}
+
+// Nobody may take half of a pod for a whole one.
+TEST(DecodePod, RefusesAnIncompleteObject) {
+  const std::string text =
+      R"({"metadata":{"name":"p"},"spec":{"nodeName":"n","x":[1]},"status":{}})";
+  ASSERT_TRUE(decode_pod(text).ok());
+  for (std::size_t size = 0; size < text.size(); ++size)
+    EXPECT_FALSE(decode_pod(text.substr(0, size)).ok()) << size;
+}
+
 TEST(DecodeWatchEvent, CarriesTheVersionOfBookmarksAndTheCodeOfErrors) {
   const auto bookmark = decode_watch_event(
       R"({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}})");
@@ -225,7 +244,8 @@ TEST(DecodeWatchEvent, CarriesTheObjectOfAChange) {
   ASSERT_TRUE(added.ok());
   EXPECT_EQ(added->type, "ADDED");
   EXPECT_EQ(added->resource_version, "3");
-  EXPECT_EQ(added->object, R"({"metadata":{"name":"p","resourceVersion":"3"}})");
+  EXPECT_EQ(added->object, R"({"metadata": {"name": "p", "resourceVersion": "3"}})")
+      << "as it came";
 }
 
 }  // namespace
