@@ -70,8 +70,10 @@ ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int pag
 }
 
 bool Reflector::take_refusal(const ApiError& error) {
-  if (!options_.optional || error.code != Code::kForbidden) return false;
-  log_info("kube", "not permitted, counts as empty",
+  const bool forbidden = options_.optional && error.code == Code::kForbidden;
+  const bool absent = options_.may_be_absent && error.code == Code::kNotFound;
+  if (!forbidden && !absent) return false;
+  log_info("kube", absent ? "not installed, counts as empty" : "not permitted, counts as empty",
            {{"resource", options_.resource.plural}, {"namespace", options_.namespace_name}});
   sink_.replace({}, "");
   sink_.connected(true);

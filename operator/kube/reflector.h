@@ -33,6 +33,7 @@ struct ReflectorOptions {
   std::string namespace_name;  // "" = all
   std::string label_selector;  // "" = all objects
   bool optional = false;       // may be forbidden: counts as empty then
+  bool may_be_absent = false;  // may not be installed (404): likewise
   std::chrono::seconds forbidden_retry = std::chrono::minutes(5);
   std::uint64_t seed = 1;
   std::chrono::seconds verify_every = kVerifyEvery;
