@@ -7,7 +7,7 @@ namespace weir::reconcile {
 namespace {
 
 const char* const kManagedByUs = "weir.dev/operator";
-constexpr int kStartsPerSecond = 100;  // that are shown, of all jobs together
+constexpr int kStartsPerSecond = 20;  // that are shown, of all jobs together
 
 bool ended(const Pass& pass) {
   return pass.is("Complete", "True") || pass.is("Failed", "True");

@@ -83,7 +83,7 @@ TEST(Writes, ManyJobsShowTheirStartMoreSlowly) {
   world.settle();
   world.jobs = 1000;
   world.kubelets_run();
-  world.now += 9s;
+  world.now += 49s;
   EXPECT_EQ(step(world), 0);
   world.now += 1s;
   EXPECT_EQ(step(world), 1);
