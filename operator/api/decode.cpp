@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods, Services, ConfigMaps, Nodes, lists and watch lines. Jobs: decode_job.cpp.
+// Pods, Services, ConfigMaps, Nodes, PodGroups, lists and watch lines. Jobs: decode_job.cpp.
 #include "operator/api/decode.h"
 
 #include <algorithm>
@@ -139,6 +139,17 @@ Node read_node(const Field& root) {
   return node;
 }
 
+PodGroup read_pod_group(const Field& root) {
+  PodGroup group;
+  group.meta = decode_meta(root["metadata"]);
+  group.phase = root["status"]["phase"].text();
+  for (const Field& item : root["status"]["conditions"].items()) {
+    if (item["type"].text() != "Unschedulable" || item["status"].text() != "True") continue;
+    group.why = item["message"].text();
+  }
+  return group;
+}
+
 }  // namespace
 
 Result<Pod> decode_pod(std::string_view text) {
@@ -159,6 +170,10 @@ Result<ConfigMap> decode_config_map(std::string_view text) {
 
 Result<Node> decode_node(std::string_view text) {
   return decode<Node>("Node", text, read_node);
+}
+
+Result<PodGroup> decode_pod_group(std::string_view text) {
+  return decode<PodGroup>("PodGroup", text, read_pod_group);
 }
 
 Result<ObjectMeta> decode_object_meta(std::string_view text) {

@@ -19,6 +19,7 @@ Result<Pod> decode_pod(std::string_view json);
 Result<Service> decode_service(std::string_view json);
 Result<ConfigMap> decode_config_map(std::string_view json);
 Result<Node> decode_node(std::string_view json);
+Result<PodGroup> decode_pod_group(std::string_view json);
 Result<ObjectMeta> decode_object_meta(std::string_view json);  // of any object
 
 // metav1.List as it comes from LIST: each item as JSON text.

@@ -54,6 +54,14 @@ struct ConfigMap {
   std::map<std::string, std::string> data;
 };
 
+// Of scheduling.volcano.sh/v1beta1.
+struct PodGroup {
+  ObjectMeta meta;
+  std::string
+      phase;        // Pending Inqueue Running Unknown Completed; "": no scheduler has looked at it
+  std::string why;  // message of the condition Unschedulable, while it is True
+};
+
 struct Taint {
   std::string key, value, effect;
 };

@@ -94,6 +94,8 @@ void add_run(CLI::App& app, Options& options) {
   add_duration(app, "--retry-period", options.retry_period, "between two tries for the lease");
   add_duration(app, "--verify-interval", options.verify_interval,
                "how often, +-20 %, a cache is compared with the API server when its watch ends");
+  app.add_flag("--volcano", options.volcano,
+               "watch the PodGroups of Volcano and tell what becomes of them");
   const auto port = CLI::Range(0, 65535);
   app.add_option("--control-port", options.control_port, "of the workers' control API")
       ->check(port)

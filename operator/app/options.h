@@ -26,6 +26,7 @@ struct Options {
   LogFormat log_format = LogFormat::kJson;
   std::chrono::seconds lease_duration{15}, renew_deadline{10}, retry_period{2};
   std::chrono::seconds verify_interval{1800};
+  bool volcano = false;  // PodGroups of Volcano are watched
 
   std::string prometheus_url;  // "" = not configured
   std::chrono::seconds prometheus_scrape_interval{2};

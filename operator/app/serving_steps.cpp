@@ -25,7 +25,7 @@ void on_cache_change(RunState& state, const std::string& key, bool first) {
 Status fill_caches(RunState& state) {
   state.watches =
       std::make_unique<Watches>(*state.client, state.clock, *state.cache, *state.metrics,
-                                state.scopes, state.options.verify_interval);
+                                state.scopes, state.options.verify_interval, state.options.volcano);
   const SteadyTime give_up = state.clock.now() + kSyncLimit;
   while (!state.cache->synced()) {
     if (state.clock.now() > give_up) return Error{Code::kTimeout, "not synced within 2 min"};
@@ -119,7 +119,8 @@ std::vector<RunStep> cache_steps() {
   return {
       {"cache",
        [](RunState& state) -> Status {
-         state.cache = std::make_unique<cache::ObjectCache>(state.clock, state.scopes, true);
+         state.cache = std::make_unique<cache::ObjectCache>(state.clock, state.scopes, true,
+                                                            state.options.volcano);
          state.hub = std::make_unique<control_server::Hub>(state.clock);
          state.cache->on_change(
              [&state](const std::string& key, bool first) { on_cache_change(state, key, first); });

@@ -17,7 +17,7 @@ constexpr std::chrono::seconds kNamespaceRetry{30};
 
 Watches::Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
                  telemetry::Endpoint& metrics, const std::vector<std::string>& scopes,
-                 std::chrono::seconds verify_every)
+                 std::chrono::seconds verify_every, bool volcano)
     : client_(client), clock_(clock), metrics_(metrics), verify_every_(verify_every) {
   for (const std::string& scope : scopes) {
     const auto of_scope = [&](const kube::Resource& resource, const char* selector) {
@@ -31,6 +31,10 @@ Watches::Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
     start(of_scope(kube::pods(), kOfAJob), cache.pods(scope));
     start(of_scope(kube::services(), kOfAJob), cache.services(scope));
     start(of_scope(kube::config_maps(), kOfAJob), cache.config_maps(scope));
+    if (!volcano) continue;
+    auto groups = of_scope(kube::volcano_pod_groups(), kOfAJob);
+    groups.optional = groups.may_be_absent = true;  // Volcano may come later
+    start(std::move(groups), cache.pod_groups(scope));
   }
   start({.resource = kube::nodes(), .optional = true}, cache.nodes_sink());
 }

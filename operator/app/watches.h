@@ -20,7 +20,7 @@ class Watches {
   // scopes: namespaces, {""} = all. All arguments must outlive this.
   Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
           telemetry::Endpoint& metrics, const std::vector<std::string>& scopes,
-          std::chrono::seconds verify_every);
+          std::chrono::seconds verify_every, bool volcano);
   ~Watches();  // stops, joins
 
  private:

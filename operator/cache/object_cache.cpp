@@ -41,8 +41,12 @@ bool reached(const std::string& a, const std::string& b) {
   return a.size() != b.size() ? a.size() > b.size() : a > b;
 }
 
-ObjectCache::ObjectCache(Clock& clock, std::vector<std::string> scopes, bool with_nodes)
-    : clock_(clock), scopes_(std::move(scopes)), with_nodes_(with_nodes) {}
+ObjectCache::ObjectCache(Clock& clock, std::vector<std::string> scopes, bool with_nodes,
+                         bool with_pod_groups)
+    : clock_(clock),
+      scopes_(std::move(scopes)),
+      with_nodes_(with_nodes),
+      with_pod_groups_(with_pod_groups) {}
 
 void ObjectCache::on_change(OnChange listener) {
   listener_ = std::move(listener);
@@ -186,6 +190,9 @@ kube::Sink ObjectCache::services(const std::string& scope) {
 kube::Sink ObjectCache::config_maps(const std::string& scope) {
   return sink(config_maps_, scope, api::decode_config_map, true);
 }
+kube::Sink ObjectCache::pod_groups(const std::string& scope) {
+  return sink(pod_groups_, scope, api::decode_pod_group, true);
+}
 // Nodes wake no job: their conditions change all the time, and pods tell what matters.
 kube::Sink ObjectCache::nodes_sink() {
   return sink(nodes_, "", api::decode_node, false);
@@ -204,6 +211,8 @@ JobView ObjectCache::view(const std::string& key) const {
     }
   }
   view.service = services_.get(key);  // has the job's name
+  view.pod_group = pod_groups_.get(key);
+  view.pod_groups_watched = pod_groups_.version() != "";  // not when there are none to be had
   return view;
 }
 
@@ -212,6 +221,11 @@ std::vector<std::string> ObjectCache::job_keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, job] : jobs_.all()) keys.push_back(key);
   return keys;
+}
+
+std::size_t ObjectCache::job_count() const {
+  const std::lock_guard lock(mutex_);
+  return jobs_.all().size();
 }
 
 std::shared_ptr<const api::Pod> ObjectCache::pod_by_uid(const std::string& uid) const {
@@ -231,7 +245,7 @@ bool ObjectCache::synced() const {
   const std::lock_guard lock(mutex_);
   const auto all = [this](const auto& table) { return table.scopes_listed() >= scopes_.size(); };
   return all(jobs_) && all(pods_) && all(services_) && all(config_maps_) &&
-         (!with_nodes_ || nodes_.scopes_listed() > 0);
+         (!with_nodes_ || nodes_.scopes_listed() > 0) && (!with_pod_groups_ || all(pod_groups_));
 }
 
 bool ObjectCache::stale(std::chrono::seconds limit) const {
@@ -245,6 +259,7 @@ const std::string& ObjectCache::version_of(const std::string& kind) const {
   if (kind == "PipelineJob") return jobs_.version();
   if (kind == "Pod") return pods_.version();
   if (kind == "Service") return services_.version();
+  if (kind == "PodGroup") return pod_groups_.version();
   return config_maps_.version();
 }
 
@@ -253,6 +268,7 @@ void ObjectCache::expect(const std::string& key, const std::string& kind, const 
   static_cast<void>(name);                // the table's version tells it for every object
   if (!digits(resource_version)) return;  // not comparable: fixed names make repeats harmless
   const std::lock_guard lock(mutex_);
+  if (kind == "PodGroup" && pod_groups_.version().empty()) return;  // not watched
   if (reached(version_of(kind), resource_version)) return;
   auto& list = expected_[key];
   std::erase_if(list, [&](const Expectation& old) {

@@ -21,7 +21,9 @@ constexpr std::chrono::minutes kExpectationLimit{5};  // operator.md 3
 class ObjectCache final : public Cache {
  public:
   // scopes: watched namespaces, {""} = all. with_nodes: false without the permission to list them.
-  ObjectCache(Clock& clock, std::vector<std::string> scopes, bool with_nodes);
+  // with_pod_groups: those of Volcano are watched, too.
+  ObjectCache(Clock& clock, std::vector<std::string> scopes, bool with_nodes,
+              bool with_pod_groups = false);
 
   // Called with the job's key when the job or one of its objects changed; first: from the first
   // list (low priority). Set before any sink is used.
@@ -32,10 +34,12 @@ class ObjectCache final : public Cache {
   kube::Sink pods(const std::string& scope);
   kube::Sink services(const std::string& scope);
   kube::Sink config_maps(const std::string& scope);
+  kube::Sink pod_groups(const std::string& scope);
   kube::Sink nodes_sink();
 
   JobView view(const std::string& key) const override;
   std::vector<std::string> job_keys() const override;
+  std::size_t job_count() const override;
   std::shared_ptr<const api::Pod> pod_by_uid(const std::string& uid) const override;
   std::vector<std::shared_ptr<const api::Node>> nodes() const override;
   bool synced() const override;
@@ -62,7 +66,7 @@ class ObjectCache final : public Cache {
 
   Clock& clock_;
   const std::vector<std::string> scopes_;
-  const bool with_nodes_;
+  const bool with_nodes_, with_pod_groups_;
   OnChange listener_;
 
   mutable std::mutex mutex_;  // guards all below
@@ -71,6 +75,7 @@ class ObjectCache final : public Cache {
   Table<api::Service> services_;
   Table<api::ConfigMap> config_maps_;
   Table<api::Node> nodes_;
+  Table<api::PodGroup> pod_groups_;
   std::map<std::string, std::map<std::string, std::string>> pods_of_, maps_of_;  // job: key, ""
   std::map<std::string, std::string> pod_keys_;                                  // by uid
   std::map<std::string, std::vector<Expectation>> expected_;                     // by job key

@@ -24,6 +24,8 @@ struct JobView {
   std::vector<std::shared_ptr<const api::Pod>> pods;  // by label weir.dev/job-name, sorted by name
   std::vector<std::shared_ptr<const api::ConfigMap>> config_maps;  // <job>-control and <job>-plan-N
   std::shared_ptr<const api::Service> service;
+  std::shared_ptr<const api::PodGroup> pod_group;  // of the job's name
+  bool pod_groups_watched = false;                 // false: null means nothing
 };
 
 class Cache {
@@ -31,6 +33,7 @@ class Cache {
   virtual ~Cache() = default;
   virtual JobView view(const std::string& key) const = 0;
   virtual std::vector<std::string> job_keys() const = 0;
+  virtual std::size_t job_count() const = 0;
   virtual std::shared_ptr<const api::Pod> pod_by_uid(const std::string& uid) const = 0;
   virtual std::vector<std::shared_ptr<const api::Node>> nodes() const = 0;
   virtual bool synced() const = 0;  // every resource was listed once

@@ -210,6 +210,11 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   out.template_check = memory.template_check;
   out.profile = memory.profile;
   out.gang = memory.gang;
+  out.gang.watched = view.pod_groups_watched;
+  if (view.pod_group && view.pod_group->meta.owner_uid == job.meta.uid)
+    out.gang.seen = view.pod_group;
+  out.status_written = memory.status_written;
+  out.jobs = static_cast<int>(parts_.cache.job_count());
   out.now = parts_.clock.system_now();
   out.leading_since = options_.leading_since().value_or(out.now);
   return out;
@@ -245,7 +250,7 @@ Executed Controller::pass(const std::string& key) {
         memory_.erase(key);
       }
       if (options_.on_gone) options_.on_gone(key);
-      return {};
+      return executor_.let_go(view);
     }
     if (!parts_.cache.caught_up(key)) {
       Executed behind;

@@ -37,14 +37,23 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each
 }
 
 const char* name_of(const reconcile::Action& action) {
-  static constexpr const char* kNames[] = {"PatchStatus",     "PatchReport",
-                                           "DryRunPods",      "ReadProfile",
-                                           "CreateService",   "ApplyControlConfigMap",
-                                           "ApplyGangObject", "DeleteGangObject",
-                                           "CreatePods",      "OpenGate",
-                                           "DeletePod",       "CreatePlan",
-                                           "DeletePlan",      "EmitEvent",
-                                           "DeleteJob",       "KeepAdaptationState",
+  static constexpr const char* kNames[] = {"PatchStatus",
+                                           "PatchReport",
+                                           "DryRunPods",
+                                           "ReadProfile",
+                                           "CreateService",
+                                           "ApplyControlConfigMap",
+                                           "ApplyGangObject",
+                                           "DeleteGangObject",
+                                           "CreatePods",
+                                           "ClosePodGroup",
+                                           "OpenGate",
+                                           "DeletePod",
+                                           "CreatePlan",
+                                           "DeletePlan",
+                                           "EmitEvent",
+                                           "DeleteJob",
+                                           "KeepAdaptationState",
                                            "RequeueAfter"};
   static_assert(std::size(kNames) == std::variant_size_v<reconcile::Action>);
   return kNames[action.index()];
@@ -83,6 +92,7 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::PatchStatus& ac
       api::encode_status(pass.job, action.status, action.guarded));
   if (!answer) return answer.error();
   remember(pass, "PipelineJob", *answer);
+  pass.memory.status_written = parts_.clock.system_now();
   log_conditions(pass.job, action.status);
   return std::nullopt;
 }

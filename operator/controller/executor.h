@@ -42,6 +42,8 @@ class Executor {
 
   Executed run(const cache::JobView& view, JobMemory& memory,
                const std::vector<reconcile::Action>& actions);
+  // What is to be done for the pods of a job that is gone: Kueue would keep them for ever.
+  Executed let_go(const cache::JobView& view);
 
  private:
   using Error = std::optional<kube::ApiError>;
@@ -56,6 +58,7 @@ class Executor {
   Error carry_out(Pass& pass, const reconcile::ApplyGangObject& action);
   Error carry_out(Pass& pass, const reconcile::DeleteGangObject& action);
   Error carry_out(Pass& pass, const reconcile::CreatePods& action);
+  Error carry_out(Pass& pass, const reconcile::ClosePodGroup& action);
   Error carry_out(Pass& pass, const reconcile::OpenGate& action);
   Error carry_out(Pass& pass, const reconcile::DeletePod& action);
   Error carry_out(Pass& pass, const reconcile::CreatePlan& action);

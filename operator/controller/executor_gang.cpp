@@ -3,6 +3,7 @@
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
 #include "operator/controller/executor_pass.h"
+#include "operator/gang/provider.h"
 #include "operator/kube/status_error.h"
 
 namespace weir::controller {
@@ -39,7 +40,11 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ApplyGangObject
     const auto answer =
         parts_.client.apply(kube::volcano_pod_groups(), pass.job.meta.namespace_name,
                             pass.job.meta.name, "", kOwner, action.object);
-    if (!answer) error = answer.error();
+    if (answer) {
+      remember(pass, "PodGroup", *answer);
+    } else {
+      error = answer.error();
+    }
   }
   if (error && (error->http_status == 404 || error->http_status == 403) &&
       !kube::is_namespace_terminating(*error))
@@ -62,6 +67,33 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeleteGangObjec
   // 403: the provider is not enabled, so nothing of ours is there.
   if (error && error->http_status != 403) return error;
   pass.memory.gang = {true, ""};
+  return std::nullopt;
+}
+
+Executed Executor::let_go(const cache::JobView& view) {
+  const api::Pod* pod = gang::pod_to_close(view.pods);
+  if (pod == nullptr) return {};
+  Executed executed;
+  if (!parts_.may_write()) {
+    executed.requeue = std::chrono::seconds(1);
+    return executed;
+  }
+  const auto answer = parts_.client.merge_patch(kube::pods(), pod->meta.namespace_name,
+                                                pod->meta.name, gang::encode_close());
+  if (!answer && answer.error().http_status != 404) {
+    executed.failed = "ClosePodGroup";
+    executed.error = answer.error();
+  }
+  return executed;
+}
+
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::ClosePodGroup& action) {
+  if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
+  const auto answer = parts_.client.merge_patch(kube::pods(), pass.job.meta.namespace_name,
+                                                action.pod, action.patch);
+  if (!answer && answer.error().http_status == 404) return std::nullopt;  // another, next time
+  if (!answer) return answer.error();
+  remember(pass, "Pod", *answer);
   return std::nullopt;
 }
 

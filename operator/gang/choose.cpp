@@ -59,12 +59,12 @@ Choice choose(const api::PipelineJob& job, const std::string& fixed) {
 }
 
 PodMarks marks(Provider provider, const api::PipelineJob& job, const std::string& group,
-               int workers) {
+               const std::string& pod_group, int workers) {
   switch (provider) {
     case Provider::kNone:
       return {};
     case Provider::kKueue:
-      return kueue_marks(job, workers);
+      return kueue_marks(job, group, pod_group, workers);
     case Provider::kVolcano:
       return volcano_marks(job, group);
   }

@@ -8,6 +8,7 @@ namespace weir::gang {
 
 constexpr auto kQueueLabel = "kueue.x-k8s.io/queue-name";
 
-PodMarks kueue_marks(const api::PipelineJob& job, int workers);
+PodMarks kueue_marks(const api::PipelineJob& job, const std::string& group,
+                     const std::string& pod_group, int workers);
 
 }  // namespace weir::gang

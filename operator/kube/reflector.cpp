@@ -70,13 +70,15 @@ ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int pag
 }
 
 bool Reflector::take_refusal(const ApiError& error) {
-  if (!options_.optional || error.code != Code::kForbidden) return false;
-  if (!state_.version().empty()) {
+  const bool forbidden = options_.optional && error.code == Code::kForbidden;
+  const bool absent = options_.may_be_absent && error.code == Code::kNotFound;
+  if (!forbidden && !absent) return false;
+  if (forbidden && !state_.version().empty()) {
     if (!refused_since_) refused_since_ = clock_.now();
     if (clock_.now() - *refused_since_ < options_.refusal_grace) return false;
   }
   refused_since_.reset();
-  log_info("kube", "not permitted, counts as empty",
+  log_info("kube", absent ? "not installed, counts as empty" : "not permitted, counts as empty",
            {{"resource", options_.resource.plural}, {"namespace", options_.namespace_name}});
   sink_.replace({}, "");
   sink_.connected(true);

@@ -34,6 +34,7 @@ struct ReflectorOptions {
   std::string namespace_name;  // "" = all
   std::string label_selector;  // "" = all objects
   bool optional = false;       // may be forbidden: counts as empty then
+  bool may_be_absent = false;  // may not be installed (404): likewise
   std::chrono::seconds forbidden_retry = std::chrono::minutes(5);
   // What was permitted is believed to be forbidden only after so long: an API server that has just
   // started answers 403 until it has read its roles.

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Builds the programs of a Kubernetes 1.35 cluster from Go modules, once per go.sum, into the user's cache.
-# usage: build.sh      prints the directory of the programs. 15 min on 2 cores the first time (5 GB of Go caches), 0 s after that.
+# usage: build.sh [peer]   prints the directory of the programs. 15 min on 2 cores the first time (5 GB of Go caches), 0 s after
+#                          that. peer: also Kubeflow's training-operator, which the scale suite compares with (1 min)
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 case ${1:-} in -h | --help) usage; exit 0 ;; esac
 
 programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet etcd coredns helm kwok prometheus promtool)
+[ "${1:-}" != peer ] || programs+=(training-operator.v1)
 complete() { for program in "${programs[@]}"; do [ -x "$bin/$program" ] || return 1; done; }
 mkdir -p "$bin"
 exec 9>"$bin/.lock"
@@ -40,6 +42,11 @@ install() { build "$1" env GOBIN="$bin" CGO_ENABLED=0 go install -trimpath -ldfl
 install coredns github.com/coredns/coredns@v1.12.4
 install helm helm.sh/helm/v3/cmd/helm@v3.21.4
 install kwok sigs.k8s.io/kwok/cmd/kwok@v0.7.0
+if [ "${1:-}" = peer ]; then
+  peer=github.com/kubeflow/training-operator
+  install training-operator.v1 $peer/cmd/training-operator.v1@v1.8.1
+  cp -f "$(go list -m -f '{{.Dir}}' $peer@v1.8.1)/manifests/base/crds/kubeflow.org_pytorchjobs.yaml" "$bin/"
+fi
 # Prometheus with Kubernetes service discovery (Debian's build lacks it); its own module, its versions clash with Kubernetes'
 cd prometheus
 for name in prometheus promtool; do

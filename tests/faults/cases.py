@@ -42,10 +42,10 @@ class World:
 class Bench:
     """One namespace with proxy, operators and workers."""
 
-    def __init__(self, world, name, more=()):
+    def __init__(self, world, name, more=(), settings=()):
         self.world, self.plane = world, world.plane
         self.name = "t-" + name.replace("_", "-")
-        self.watched = [self.name, *more]
+        self.watched, self.settings = [self.name, *more], settings   # of the chart
         self.folder = world.folder / "cases" / name
         self.operators, self.pools = [], []
         self.restarts, self.ended = 0, threading.Event()
@@ -56,7 +56,7 @@ class Bench:
             old.unlink()
         for name in self.watched:
             self.plane.namespace(name)
-        self.plane.install_roles(self.name, "watchNamespaces={" + ",".join(self.watched) + "}")
+        self.plane.install_roles(self.name, "watchNamespaces={" + ",".join(self.watched) + "}", *self.settings)
         self.proxy = fault_proxy.FaultProxy(self.folder, self.plane.port, self.plane.ca)
         self.token = self.folder / "token"
         self.token.write_text(self.plane.account_token(self.name))
@@ -65,7 +65,8 @@ class Bench:
     def __exit__(self, kind, error, trace):
         self.ended.set()
         for pool in self.pools:
-            pool.stop()
+            if pool.is_alive():
+                pool.stop()
         for operator in self.operators:
             if operator.alive():
                 operator.kill()
@@ -102,12 +103,13 @@ class Bench:
         leader = self.leader()
         return leader.control if leader else self.operators[-1].control
 
-    def job(self, name="j", **options):
-        self.plane.api("POST", f"/apis/weir.dev/v1alpha1/namespaces/{self.name}/pipelinejobs", fake_workers.job_of(name))
-        workers = fake_workers.Workers(self.plane, self.name, name, self.control_port, **options)
-        pool = fake_workers.Pool([workers])
-        self.pools.append(pool)
-        pool.start()
+    def job(self, name="j", total_steps=60, fail_at=20, start=True, **spec):
+        """Makes a job and plays its pods; start=False: not before its pool (the last of `pools`) is started."""
+        self.plane.api("POST", f"/apis/weir.dev/v1alpha1/namespaces/{self.name}/pipelinejobs", fake_workers.job_of(name, **spec))
+        workers = fake_workers.Workers(self.plane, self.name, name, self.control_port, total_steps=total_steps, fail_at=fail_at)
+        self.pools.append(fake_workers.Pool([workers]))
+        if start:
+            self.pools[-1].start()
         return workers
 
     def run_job(self, name="j", limit=END_LIMIT):

@@ -148,6 +148,10 @@ class Pods:
             return [p for p in self.pods.values() if p["metadata"]["name"].startswith(prefix)]
 
 
+def running(pod):
+    return pod["status"].get("phase") == "Running"
+
+
 def make_nodes(plane, count):
     """Nodes that KWOK looks after; room for everything, so that the scheduler never has to choose hard."""
     def make(index):

@@ -31,8 +31,8 @@ def now():
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def job_of(name, count=4, **spec):
-    return {"apiVersion": "weir.dev/v1alpha1", "kind": "PipelineJob", "metadata": {"name": name},
+def job_of(name, count=4, labels=None, **spec):
+    return {"apiVersion": "weir.dev/v1alpha1", "kind": "PipelineJob", "metadata": {"name": name, "labels": labels or {}},
             "spec": {"worker": {"image": "example.com/worker:1", "args": ["--model=mlp"]}, "workerGroups": [{"name": "g", "count": count}],
                      "batch": {"globalBatchSize": 32, "microBatchSize": 4}, **spec}}
 
@@ -112,11 +112,14 @@ class Workers:
         for pod in pods:
             self.seen[pod["metadata"]["uid"]] = pod["metadata"]["name"]
             if "deletionTimestamp" in pod["metadata"] and pod["spec"].get("nodeName"):
+                if "finalizers" in pod["metadata"] and pod["status"].get("phase") == "Running":
+                    self.end_pod(pod, 143)   # its object stays
+                    continue
                 try:   # the kubelet's last word
                     self.plane.api("DELETE", self.path(pod), {"gracePeriodSeconds": 0, "preconditions": {"uid": pod["metadata"]["uid"]}})
                 except ApiError:
                     pass
-            elif pod["status"].get("phase", "Pending") == "Pending":
+            elif pod["status"].get("phase", "Pending") == "Pending" and not pod["spec"].get("schedulingGates"):
                 self.run_pod(pod)
         running = [p for p in pods if p["status"].get("phase") == "Running" and "deletionTimestamp" not in p["metadata"]]
         if not self.done:

@@ -36,6 +36,9 @@ struct DeleteGangObject {};
 struct CreatePods {
   std::vector<api::PodInput> pods;
 };  // slow start: 1, 2, 4, ... 64
+struct ClosePodGroup {
+  std::string pod, patch;
+};  // this pod tells Kueue that its group is over
 // A gated pod gets its node, as nodeSelector kubernetes.io/hostname: the only tightening that a
 // merge patch can add without repeating the user's affinity.
 struct OpenGate {
@@ -64,7 +67,7 @@ struct RequeueAfter {
 
 using Action = std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, CreateService,
                             ApplyControlConfigMap, ApplyGangObject, DeleteGangObject, CreatePods,
-                            OpenGate, DeletePod, CreatePlan, DeletePlan, EmitEvent, DeleteJob,
-                            KeepAdaptationState, RequeueAfter>;
+                            ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan, EmitEvent,
+                            DeleteJob, KeepAdaptationState, RequeueAfter>;
 
 }  // namespace weir::reconcile

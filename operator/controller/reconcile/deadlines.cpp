@@ -121,22 +121,26 @@ bool hangs(Pass& pass) {
   return true;
 }
 
-bool has_gate(const api::Pod& pod) {
-  return std::any_of(pod.conditions.begin(), pod.conditions.end(), [](const auto& condition) {
-    return condition.type == "PodScheduled" && condition.reason == "SchedulingGated";
-  });
+// Since when the newest pods could have found a node: a job in a queue waits for a quota, and a new
+// leader does not know how long that was.
+Time could_be_scheduled(Pass& pass, Time newest) {
+  auto& state = pass.adaptation;
+  const bool waits = queued(pass).has_value();
+  if (state.queued && !waits) state.let_in = pass.now();
+  state.queued = waits;
+  if (pass.provider == gang::Provider::kNone) return newest;
+  return std::max(newest, state.let_in.value_or(pass.snapshot.leading_since));
 }
 
 // Some pods have found no node in time while training does not run: give back what the others
-// hold. A gated pod waits for a quota, not for a node.
+// hold.
 bool scheduling_timed_out(Pass& pass) {
   const int timeout = pass.spec().scheduling_timeout_seconds;
-  bool gated = false, waiting = false;
+  bool waiting = false;
   Time newest{};
   for (const auto& slot : pass.slots) {
     if (!needed(pass, slot)) continue;  // training does not wait for it
     if (!slot.pod || pod_ended(*slot.pod)) return false;
-    gated = gated || has_gate(*slot.pod);
     waiting = waiting || slot.pod->node.empty();
     newest = std::max(newest, slot.pod->meta.created);
   }
@@ -144,8 +148,9 @@ bool scheduling_timed_out(Pass& pass) {
     pass.status.scheduling_timeouts = 0;
     return false;
   }
-  if (timeout == 0 || gated) return false;
-  const Time limit = newest + seconds(timeout);
+  const Time since = could_be_scheduled(pass, newest);
+  if (timeout == 0 || pass.adaptation.queued) return false;
+  const Time limit = since + seconds(timeout);
   if (pass.now() < limit) {
     pass.wake_at(limit);
     return false;

@@ -69,6 +69,13 @@ struct Pass {
   }
 };
 
+// With many jobs what only informs is written less often: `per_second` times, of all jobs together
+// (api.md 6).
+inline std::chrono::seconds stretched(const Pass& pass, std::chrono::seconds least,
+                                      int per_second) {
+  return std::max(least, std::chrono::seconds(pass.snapshot.jobs / per_second));
+}
+
 // The parts, in the order in which reconcile calls them. A bool result: true = this pass ends here
 // (record, then act).
 void find_sizes(Pass& pass, bool accepted);
@@ -117,6 +124,11 @@ bool remove_all_pods(Pass& pass, const std::string& why);
 // quota.
 void apply_gang(Pass& pass);
 void delete_gang(Pass& pass);
+// These pods are the last of their pod group of Kueue.
+void close_group(Pass& pass);
+// The job has not been let in: pods behind a gate, or a PodGroup that is Pending. No time runs
+// meanwhile. The text says what is known.
+std::optional<std::string> queued(const Pass& pass);
 bool silent(const Pass& pass);                                     // no report for some time
 int registered_workers(const Pass& pass, int replicas = 1 << 30);  // of the first ones
 

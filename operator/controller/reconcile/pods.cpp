@@ -3,6 +3,7 @@
 // (operator.md 5).
 #include <map>
 #include <set>
+#include <string_view>
 
 #include "operator/controller/reconcile/pass.h"
 
@@ -44,18 +45,14 @@ std::map<std::string, Slot> newest_pods(const Pass& pass) {
 }
 
 // A name may be taken by another group: "g" 1 attempt 2 and "g-1" 2 are both "job-g-1-2".
-void skip_taken_names(const Pass& pass, Slot& slot) {
-  const auto taken = [&](const std::string& name) {
-    return std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
-                       [&](const auto& pod) { return pod->meta.name == name; });
-  };
-  while (taken(
+void skip_taken_names(const Pass& pass, const std::set<std::string_view>& taken, Slot& slot) {
+  while (taken.contains(
       api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, slot.next_attempt))) {
     ++slot.next_attempt;
   }
 }
 
-api::PodInput input_of(const Pass& pass, const Slot& slot) {
+api::PodInput input_of(const Pass& pass, const Slot& slot, const std::string& pod_group) {
   const Slot& first = pass.slots.front();
   api::PodInput input;
   input.group = slot.group;
@@ -68,7 +65,7 @@ api::PodInput input_of(const Pass& pass, const Slot& slot) {
   input.control_url = pass.snapshot.control_url;
   input.generation = pass.status.pod_generation;
   for (const auto& avoided : pass.status.avoided_nodes) input.avoided_nodes.push_back(avoided.node);
-  auto marks = gang::marks(pass.provider, pass.job(), slot.group, input.workers);
+  auto marks = gang::marks(pass.provider, pass.job(), slot.group, pod_group, input.workers);
   input.labels = std::move(marks.labels);
   input.annotations = std::move(marks.annotations);
   input.scheduler_name = std::move(marks.scheduler_name);
@@ -149,6 +146,8 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
 void find_slots(Pass& pass) {
   const int replicas = std::max(pass.wanted_replicas, pass.needed_replicas);
   auto found = newest_pods(pass);
+  std::set<std::string_view> taken;
+  for (const auto& pod : pass.snapshot.pods) taken.insert(pod->meta.name);
   int worker = 0;
   for (int replica = 0; replica < replicas; ++replica) {
     for (const auto& group : pass.spec().worker_groups) {
@@ -159,7 +158,7 @@ void find_slots(Pass& pass) {
         slot.index_in_group = index;
         slot.worker_index = worker++;
         slot.replica = replica;
-        skip_taken_names(pass, slot);
+        skip_taken_names(pass, taken, slot);
         pass.slots.push_back(std::move(slot));
       }
     }
@@ -175,6 +174,8 @@ void create_pods(Pass& pass) {
     return;
   }
   const auto earliest = not_before(pass);
+  const std::string pod_group =
+      gang::pod_group_name(pass.job(), pass.snapshot.pods, pass.status.pod_generation);
   CreatePods create;
   for (const auto& slot : pass.slots) {
     if (!wants_pod(pass, slot)) continue;
@@ -183,12 +184,21 @@ void create_pods(Pass& pass) {
       pass.wake_at(*again);
       continue;
     }
+    // Kueue counts a pod that is still ending, and would delete the new one as one too many.
+    if (pass.provider == gang::Provider::kKueue && slot.pod && still_there(pass, *slot.pod)) {
+      if (slot.pod->meta.deleting) {
+        pass.wake_at(*slot.pod->meta.deleting + kGoneAfterGrace);
+      } else {
+        pass.act(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod takes its place"});
+      }
+      continue;
+    }
     const bool first = !slot.pod && slot.next_attempt == 0 && pass.plan == nullptr;
     if (!first && earliest && *earliest > pass.now()) {
       pass.wake_at(*earliest);
       continue;
     }
-    create.pods.push_back(input_of(pass, slot));
+    create.pods.push_back(input_of(pass, slot, pod_group));
   }
   if (!create.pods.empty()) pass.act(std::move(create));
 }

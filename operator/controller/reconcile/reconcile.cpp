@@ -7,26 +7,51 @@ namespace weir::reconcile {
 namespace {
 
 const char* const kManagedByUs = "weir.dev/operator";
+constexpr int kStartsPerSecond = 20;  // that are shown, of all jobs together
 
 bool ended(const Pass& pass) {
   return pass.is("Complete", "True") || pass.is("Failed", "True");
 }
 
+// Nothing else happens, and the change only shows how far the start is.
+bool shows_start(const Pass& pass) {
+  if (!pass.actions.empty()) return false;
+  api::JobStatus shown = pass.job().status;
+  shown.worker_groups = pass.status.worker_groups;
+  shown.workers_summary = pass.status.workers_summary;
+  for (api::Condition& before : shown.conditions) {
+    const bool may_come = before.type == "PodsScheduled";
+    if (!may_come && before.type != "WorkersReady" && before.type != "Ready") continue;
+    const auto* now = api::find_condition(pass.status.conditions, before.type);
+    if (now == nullptr || before.status == "True") continue;
+    if (may_come || now->status != "True") before = *now;
+  }
+  return shown == pass.status;
+}
+
+// A job's pods start one by one within seconds: their counts need not be written one by one.
+std::optional<Time> status_due(const Pass& pass) {
+  const auto& written = pass.snapshot.status_written;
+  if (!written || *written > pass.now() || !shows_start(pass)) return std::nullopt;
+  const Time due = *written + stretched(pass, pass.tunables.start_status, kStartsPerSecond);
+  if (due <= pass.now()) return std::nullopt;
+  return due;
+}
+
 // The status patch, if anything changed; KeepAdaptationState and the one RequeueAfter come last.
 std::vector<Action> finish(Pass& pass) {
   pass.status.observed_generation = pass.job().meta.generation;
-  if (pass.status != pass.job().status) {
-    // A plan's ConfigMap comes before the status that names it; events after the fact they tell.
-    const auto first_event = std::find_if(
-        pass.actions.begin(), pass.actions.end(),
-        [](const Action& action) { return std::holds_alternative<EmitEvent>(action); });
-    std::stable_partition(first_event, pass.actions.end(), [](const Action& action) {
-      return !std::holds_alternative<EmitEvent>(action);
-    });
-    const auto events = std::find_if(
-        pass.actions.begin(), pass.actions.end(),
-        [](const Action& action) { return std::holds_alternative<EmitEvent>(action); });
-    pass.actions.insert(events, PatchStatus{pass.status, pass.guarded});
+  if (const auto due = status_due(pass)) {
+    pass.wake_at(*due);
+  } else if (pass.status != pass.job().status) {
+    // A plan's ConfigMap comes before the status that names it; events after the fact they tell. So
+    // does the report: it would move the version that a guarded patch carries.
+    const auto later =
+        std::stable_partition(pass.actions.begin(), pass.actions.end(), [](const Action& action) {
+          return !std::holds_alternative<EmitEvent>(action) &&
+                 !std::holds_alternative<PatchReport>(action);
+        });
+    pass.actions.insert(later, PatchStatus{pass.status, pass.guarded});
   }
   pass.act(KeepAdaptationState{std::move(pass.adaptation)});
   if (pass.wake) {
@@ -41,6 +66,7 @@ std::vector<Action> clean_up(Pass& pass) {
   const auto provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
   pass.provider = pass.status.gang_provider.empty() ? gang::Provider::kNone : provider;
   delete_gang(pass);
+  close_group(pass);
   const std::string& policy = pass.spec().cleanup_policy;
   for (const auto& pod : pass.snapshot.pods) {
     const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
@@ -155,19 +181,6 @@ void run(Pass& pass, bool accepted) {
 
 }  // namespace
 
-void apply_gang(Pass& pass) {
-  const auto object = gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas);
-  const GangView& gang = pass.snapshot.gang;
-  if (object && (!gang.known || gang.object != *object)) pass.act(ApplyGangObject{*object});
-}
-
-void delete_gang(Pass& pass) {
-  const GangView& gang = pass.snapshot.gang;
-  const bool has_object =
-      gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas).has_value();
-  if (has_object && (!gang.known || !gang.object.empty())) pass.act(DeleteGangObject{});
-}
-
 void refuse_job(Pass& pass, const std::string& reason, const std::string& message) {
   const auto* before = api::find_condition(pass.job().status.conditions, "Accepted");
   if (before == nullptr || before->message != message) {
@@ -178,11 +191,16 @@ void refuse_job(Pass& pass, const std::string& reason, const std::string& messag
 
 std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
                               const Tunables& tunables) {
-  if (!snapshot.job || snapshot.job->meta.deleting) return {};
+  if (!snapshot.job) return {};
   const std::string& manager = snapshot.job->spec.managed_by;
   if (!manager.empty() && manager != kManagedByUs) return {};
 
   Pass pass{snapshot, estimates, tunables, snapshot.job->status};
+  if (snapshot.job->meta.deleting) {
+    pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
+    close_group(pass);  // or its pods would be kept, and the job with them
+    return std::move(pass.actions);
+  }
   pass.adaptation = snapshot.adaptation;
   if (ended(pass)) return clean_up(pass);
   find_plans(pass);
@@ -210,6 +228,8 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   const bool started = std::any_of(pass.slots.begin(), pass.slots.end(),
                                    [](const Slot& slot) { return slot.pod != nullptr; });
   if (!accepted && !started) {
+    // An answer is being fetched: the pass that follows at once tells all.
+    if (!pass.refusal) return std::move(pass.actions);
     view_conditions(pass);
     return finish(pass);
   }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "operator/controller/reconcile/pass.h"
+#include "worker/base/random.h"
 
 namespace weir::reconcile {
 
@@ -75,6 +76,29 @@ void view_sync(const Pass& pass, api::ReportStatus& view) {
   view.sync_max_staleness = "0";
 }
 
+// Every job at its own pace, so that they do not all write at once.
+std::chrono::milliseconds progress_interval(const Pass& pass) {
+  constexpr int kProgressPerSecond = 20;  // of all jobs together, api.md 6
+  constexpr double kJitter = 0.2;
+  const auto least = stretched(pass, pass.tunables.progress_status, kProgressPerSecond);
+  const double drawn = Random(mix_seed(0, pass.job().meta.uid)).uniform();
+  const std::chrono::duration<double> seconds = least * (1 - kJitter + 2 * kJitter * drawn);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
+}
+
+// There is something to write that is not in status yet. Times in status have whole seconds.
+bool has_news(const Pass& pass) {
+  using std::chrono::floor;
+  using std::chrono::seconds;
+  const auto& old = pass.job().report;
+  if (!old.last_report_time ||
+      floor<seconds>(pass.snapshot.report->received) > floor<seconds>(*old.last_report_time)) {
+    return true;
+  }
+  return pass.estimates.freshness == estimator::Freshness::kFresh && old.last_sample_time &&
+         pass.now() >= *old.last_sample_time + pass.tunables.network_status;
+}
+
 }  // namespace
 
 void view_report(Pass& pass) {
@@ -86,8 +110,10 @@ void view_report(Pass& pass) {
                       (suspended == nullptr || suspended->status != "True");
   const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True") || pauses;
   if (!pass.snapshot.report) return;
-  if (old.last_report_time && !network_moved && !ended) {
-    const Time due = *old.last_report_time + pass.tunables.progress_status;
+  const Time next = pass.now() + progress_interval(pass);  // silence is noticed then, too
+  if (!network_moved && !ended) {
+    if (!has_news(pass)) return pass.wake_at(next);
+    const Time due = old.last_report_time.value_or(Time{}) + progress_interval(pass);
     if (pass.now() < due) return pass.wake_at(due);
   }
   const auto& report = pass.snapshot.report->body;
@@ -110,7 +136,7 @@ void view_report(Pass& pass) {
   }
   view.last_step_time = step != old.step || !old.last_step_time ? pass.snapshot.report->received
                                                                 : *old.last_step_time;
-  view.last_report_time = pass.now();
+  view.last_report_time = pass.snapshot.report->received;
   view_sync(pass, view);
   const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
   view.network_state = !fresh ? "Unknown" : pass.is("Degraded", "True") ? "Contended" : "Healthy";
@@ -132,7 +158,7 @@ void view_report(Pass& pass) {
     view.worst_links.push_back(std::move(worst));
   }
   pass.act(PatchReport{std::move(view)});
-  if (!ended) pass.wake_at(pass.now() + pass.tunables.progress_status);
+  if (!ended) pass.wake_at(next);
 }
 
 }  // namespace weir::reconcile

@@ -80,6 +80,8 @@ struct AdaptationState {
     std::vector<double> rates_before;  // mean rate per link, in the order of links
   };
   std::optional<Pending> pending;
+  bool queued = false;          // the job waited for its queue when it was last looked at
+  std::optional<Time> let_in;   // when it was first seen to wait no more
   std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here
   Time last_step_time{};
   // Newest steps of the plan of that revision, as passes saw them reported; oldest first.
@@ -130,6 +132,9 @@ struct Memo {
 struct GangView {
   bool known = false;  // written or deleted by this leader
   std::string object;  // JSON as it was written; "" = deleted
+  // As the API server has it; null means that there is none only if it is watched.
+  bool watched = false;
+  std::shared_ptr<const api::PodGroup> seen;
 };
 
 struct Snapshot {
@@ -149,15 +154,17 @@ struct Snapshot {
   GangView gang;
   std::string ca_bundle;  // what <job>-control must hold now
   Time now{};
-  Time leading_since{};  // a new leader waits before it judges silence
-  Memo* memo = nullptr;  // null: nothing is kept
+  Time leading_since{};                // a new leader waits before it judges silence
+  Memo* memo = nullptr;                // null: nothing is kept
+  std::optional<Time> status_written;  // by this leader; nothing: not yet
+  int jobs = 1;                        // that this operator looks after
 };
 
 struct Tunables {
   std::chrono::seconds scrape_interval{2};
   std::chrono::seconds member_silent{30}, member_lost{90}, node_lost{60};
   std::chrono::seconds restart_backoff{10}, restart_backoff_cap{600}, budget_reset{3600};
-  std::chrono::seconds progress_status{15}, network_status{60};
+  std::chrono::seconds progress_status{15}, network_status{60}, start_status{2};
 };
 
 }  // namespace weir::reconcile

@@ -40,24 +40,13 @@ void view_groups(Pass& pass) {
   }
 }
 
-const api::PodCondition* unscheduled(const Slot& slot) {
-  if (!slot.pod) return nullptr;
-  for (const auto& condition : slot.pod->conditions) {
-    if (condition.type == "PodScheduled" && condition.status == "False") return &condition;
-  }
-  return nullptr;
-}
-
 void view_scheduled(Pass& pass) {
   if (pass.status.scheduling_retry) return;  // says SchedulingTimedOut until pods are made again
   std::string why;
   int missing = 0;
-  bool gated = false;
   for (const auto& slot : pass.slots) {
     if (scheduled(slot)) continue;
     ++missing;
-    const auto* condition = unscheduled(slot);
-    gated = gated || (condition != nullptr && condition->reason == "SchedulingGated");
     if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(*slot.pod);
     if (why == slot.group + ": ") why.clear();
   }
@@ -65,10 +54,11 @@ void view_scheduled(Pass& pass) {
     return pass.set("PodsScheduled", "True", "AllScheduled", "all pods have a node");
   const std::string count =
       std::to_string(missing) + " of " + std::to_string(pass.slots.size()) + " pods have no node";
+  if (const auto queue = queued(pass); queue && pass.provider != gang::Provider::kNone)
+    return pass.set("PodsScheduled", "False", "WaitingForQuota", count + ": " + *queue);
+  const auto& group = pass.snapshot.gang.seen;
+  if (group && !group->why.empty()) why = "PodGroup " + group->meta.name + ": " + group->why;
   if (why.empty()) return pass.set("PodsScheduled", "Unknown", "Unschedulable", count + " yet");
-  if (gated && pass.provider == gang::Provider::kKueue) {
-    return pass.set("PodsScheduled", "False", "WaitingForQuota", count + ": " + why);
-  }
   if (!pass.is("PodsScheduled", "False")) pass.event("Warning", "Unschedulable", why, "Schedule");
   // Volcano holds all pods back until the whole group fits.
   const bool gang =

@@ -69,11 +69,13 @@ bool handle_suspend(Pass& pass) {
   }
   // Once begun, it goes to its end, even if the user changes his mind: half of the pods are gone.
   if (suspending) {
+    close_group(pass);
     if (remove_all_pods(pass, "the job is suspended")) end(pass);
     view(pass);
     return true;
   }
   if (pass.spec().suspend) {
+    close_group(pass);
     remove_all_pods(pass, "the job is suspended");
     delete_gang(pass);
     view(pass);

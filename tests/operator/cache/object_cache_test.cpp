@@ -155,6 +155,37 @@ TEST(ObjectCache, WaitsForItsOwnWrites) {
   EXPECT_TRUE(world.cache.caught_up("a/j"));
 }
 
+TEST(ObjectCache, ShowsPodGroupsOnceTheyAreWatched) {
+  test::JumpClock clock;
+  ObjectCache cache(clock, {""}, false, true);
+  for (const auto& sink :
+       {cache.jobs(""), cache.pods(""), cache.services(""), cache.config_maps("")}) {
+    sink.replace({}, "5");
+  }
+  EXPECT_FALSE(cache.synced());
+  const auto groups = cache.pod_groups("");
+  groups.replace({}, "");  // not installed
+  EXPECT_TRUE(cache.synced());
+  cache.expect("a/j", "PodGroup", "j", "7");
+  EXPECT_TRUE(cache.caught_up("a/j")) << "nobody would tell";
+  EXPECT_FALSE(cache.view("a/j").pod_groups_watched);
+
+  groups.replace({}, "6");
+  cache.expect("a/j", "PodGroup", "j", "7");
+  EXPECT_FALSE(cache.caught_up("a/j"));
+  groups.event(event("ADDED", "7", R"({"metadata": {"name": "j", "namespace": "a",
+    "resourceVersion": "7", "uid": "g", "labels": {"weir.dev/job-name": "j"}},
+    "status": {"phase": "Pending", "conditions": [
+      {"type": "Scheduled", "status": "False", "message": "old"},
+      {"type": "Unschedulable", "status": "True", "message": "queue is full"}]}})"));
+  EXPECT_TRUE(cache.caught_up("a/j"));
+  const JobView view = cache.view("a/j");
+  EXPECT_TRUE(view.pod_groups_watched);
+  ASSERT_NE(view.pod_group, nullptr);
+  EXPECT_EQ(view.pod_group->phase, "Pending");
+  EXPECT_EQ(view.pod_group->why, "queue is full");
+}
+
 TEST(ObjectCache, StopsWaitingAfterFiveMinutes) {
   World world;
   world.cache.expect("a/j", "Pod", "p", "7");

@@ -71,6 +71,7 @@ class FakeCache final : public cache::Cache {
     return found == jobs_.end() ? cache::JobView{} : found->second;
   }
   std::vector<std::string> job_keys() const override { return {"team-a/gpt"}; }
+  std::size_t job_count() const override { return 1; }
   std::shared_ptr<const api::Pod> pod_by_uid(const std::string& uid) const override {
     const std::lock_guard lock(mutex_);
     const auto found = pods_.find(uid);

@@ -141,6 +141,30 @@ TEST(Executor, AGangProviderThatIsNotThereRefusesTheJob) {
   EXPECT_EQ(world.memory.template_check->reason, "GangProviderUnavailable");
 }
 
+TEST(Executor, ClosesAPodGroupOfKueue) {
+  World world;
+  auto pod = std::make_shared<api::Pod>();
+  pod->meta.name = "j-g-0";
+  pod->meta.namespace_name = "a";
+  pod->meta.labels["kueue.x-k8s.io/pod-group-name"] = "j";
+  world.server.put(std::string(kPods) + "j-g-0", R"({"metadata": {"name": "j-g-0"}})");
+  const reconcile::ClosePodGroup close{"j-g-0", R"({"metadata": {"annotations": {"x": "y"}}})"};
+  EXPECT_FALSE(world.run({close}).error.has_value());
+  EXPECT_THAT(world.server.get(std::string(kPods) + "j-g-0"), HasSubstr("annotations"));
+
+  // The job is gone: nobody else would do it.
+  cache::JobView gone;
+  EXPECT_FALSE(world.executor.let_go(gone).error.has_value());
+  EXPECT_EQ(world.server.count("PATCH"), 1);
+  gone.pods = {pod};
+  EXPECT_FALSE(world.executor.let_go(gone).error.has_value());
+  EXPECT_THAT(world.server.get(std::string(kPods) + "j-g-0"), HasSubstr("retriable-in-group"));
+  world.server.remove(std::string(kPods) + "j-g-0");
+  EXPECT_FALSE(world.executor.let_go(gone).error.has_value()) << "gone meanwhile";
+  world.lease_fresh = false;
+  EXPECT_TRUE(world.executor.let_go(gone).requeue.has_value());
+}
+
 TEST(Executor, MakesNoPodsWithAnOldLease) {
   World world;
   world.lease_fresh = false;

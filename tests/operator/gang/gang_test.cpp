@@ -62,15 +62,40 @@ TEST(Marks, OfKueueFormAPodGroup) {
   job.meta.labels = {
       {"kueue.x-k8s.io/queue-name", "q"}, {"kueue.x-k8s.io/priority-class", "high"}, {"team", "x"}};
 
-  const PodMarks got = marks(Provider::kKueue, job, "a", 3);
+  const PodMarks got = marks(Provider::kKueue, job, "a", "gpt", 3);
 
   EXPECT_EQ(got.labels,
             (std::map<std::string, std::string>{{"kueue.x-k8s.io/queue-name", "q"},
                                                 {"kueue.x-k8s.io/priority-class", "high"},
                                                 {"kueue.x-k8s.io/pod-group-name", "gpt"}}));
   EXPECT_EQ(got.annotations.at("kueue.x-k8s.io/pod-group-total-count"), "3");
+  EXPECT_EQ(got.annotations.at("kueue.x-k8s.io/role-hash"), "a");
   EXPECT_TRUE(got.scheduler_name.empty());
   EXPECT_FALSE(encode_object(Provider::kKueue, job, 1).has_value());
+}
+
+std::shared_ptr<api::Pod> pod_in(const std::string& group, const char* retriable = nullptr) {
+  auto pod = std::make_shared<api::Pod>();
+  if (!group.empty()) pod->meta.labels["kueue.x-k8s.io/pod-group-name"] = group;
+  if (retriable != nullptr) pod->meta.annotations["kueue.x-k8s.io/retriable-in-group"] = retriable;
+  return pod;
+}
+
+TEST(PodGroup, OfKueueLivesUntilItIsClosed) {
+  const api::PipelineJob job = plain();
+  EXPECT_EQ(pod_group_name(job, {}, 0), "gpt");
+  EXPECT_EQ(pod_group_name(job, {}, 2), "gpt.2") << "all pods of the first one are gone";
+  const Pods open{pod_in(""), pod_in("gpt"), pod_in("gpt", "true")};
+  EXPECT_EQ(pod_group_name(job, open, 3), "gpt") << "a restart takes the places of those before";
+  EXPECT_EQ(pod_to_close(open), open[1].get());
+  const Pods closed{pod_in("gpt"), pod_in("gpt", "false")};
+  EXPECT_EQ(pod_group_name(job, closed, 1), "gpt.1");
+  EXPECT_EQ(pod_to_close(closed), nullptr);
+  const Pods both{pod_in("gpt"), pod_in("gpt", "false"), pod_in("gpt.1")};
+  EXPECT_EQ(pod_group_name(job, both, 2), "gpt.1");
+  EXPECT_EQ(pod_to_close(both), both[2].get());
+  EXPECT_EQ(json::parse(encode_close())["metadata"]["annotations"],
+            (json{{"kueue.x-k8s.io/retriable-in-group", "false"}}));
 }
 
 TEST(PodGroup, OfVolcanoCountsMembersTasksAndResources) {
@@ -90,7 +115,7 @@ TEST(PodGroup, OfVolcanoCountsMembersTasksAndResources) {
   EXPECT_EQ(spec["priorityClassName"], "high");
   EXPECT_EQ(spec["minResources"],
             (json{{"nvidia.com/gpu", "4"}, {"cpu", "5"}, {"memory", "2147483648"}}));
-  const PodMarks got = marks(Provider::kVolcano, job, "a", 6);
+  const PodMarks got = marks(Provider::kVolcano, job, "a", "", 6);
   EXPECT_EQ(got.annotations.at("scheduling.k8s.io/group-name"), "gpt");
   EXPECT_EQ(got.annotations.at("volcano.sh/task-spec"), "a");
   EXPECT_EQ(got.scheduler_name, "volcano");

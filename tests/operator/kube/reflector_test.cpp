@@ -272,12 +272,14 @@ TEST(Reflector, MissesNothingBetweenTwoWatches) {
 
 // A failed first list of an optional resource is no refusal: the others would wait for it in vain.
 TEST(Reflector, TriesAnOptionalResourceAgainSoonUnlessItIsForbidden) {
-  const auto waits = [](int status) {
+  const auto waits = [](int status, bool may_be_absent = false) {
     test::JumpClock clock;
     test::FakeTransport server;
     TokenSource token("", "", clock);
     const auto client = make_client(server, token, clock, {});
-    const std::string reason = status == 403 ? "Forbidden" : "Conflict";
+    const std::string reason = status == 403   ? "Forbidden"
+                               : status == 404 ? "NotFound"
+                                               : "Conflict";
     server.fail({.match = "GET",
                  .count = 1,
                  .response = http::Response{
@@ -290,7 +292,9 @@ TEST(Reflector, TriesAnOptionalResourceAgainSoonUnlessItIsForbidden) {
       if (!version.empty()) stop.request_stop();
     };
     sink.connected = [](bool) {};
-    Reflector reflector(*client, clock, {.resource = nodes(), .optional = true}, sink);
+    Reflector reflector(*client, clock,
+                        {.resource = nodes(), .optional = true, .may_be_absent = may_be_absent},
+                        sink);
     reflector.run(stop.get_token());
     std::chrono::milliseconds all{0};
     for (const auto wait : clock.slept()) all += wait;
@@ -301,6 +305,9 @@ TEST(Reflector, TriesAnOptionalResourceAgainSoonUnlessItIsForbidden) {
   EXPECT_EQ(waits(409).second, 1);
   EXPECT_EQ(waits(403).first, minutes(5));
   EXPECT_EQ(waits(403).second, 2) << "empty until it is allowed";
+  EXPECT_LE(waits(404).first, milliseconds(1600));
+  EXPECT_EQ(waits(404, true).first, minutes(5));
+  EXPECT_EQ(waits(404, true).second, 2) << "empty until it is installed";
 }
 
 // One of several watched namespaces is deleted, and with it the role that allowed to read it.

@@ -216,6 +216,65 @@ TEST(Scheduling, AGatedPodWaitsForItsQuotaWithoutLimit) {
   EXPECT_EQ(world.condition("PodsScheduled").reason, "WaitingForQuota");
   EXPECT_EQ(world.condition("Ready").reason, "Queued");
   EXPECT_EQ(world.job.status.gang_provider, "Kueue");
+
+  for (auto& pod : world.pods) pod.conditions.clear();  // admitted
+  world.now += 1s;
+  world.settle();
+  world.now += 590s;
+  world.settle();
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 0) << "the time counts from admission";
+  world.now += 10s;
+  world.settle();
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 1);
+}
+
+TEST(Scheduling, ANewLeaderDoesNotKnowHowLongTheJobWasQueued) {
+  World world;
+  world.job.meta.labels["kueue.x-k8s.io/queue-name"] = "q";
+  world.settle();
+  world.now += 24h;
+  world.leading_since = world.now;
+  world.adaptation = {};
+  world.settle();
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 0);
+  world.now += 601s;
+  world.settle();
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 1);
+}
+
+void volcano_says(World& world, const std::string& phase, const std::string& why) {
+  auto group = std::make_shared<api::PodGroup>();
+  group->meta.name = "job";
+  group->phase = phase;
+  group->why = why;
+  world.gang.watched = true;
+  world.gang.seen = group;
+}
+
+TEST(Scheduling, APendingPodGroupOfVolcanoWaitsInItsQueue) {
+  World world;
+  world.job.spec.scheduler_name = "volcano";
+  world.settle();
+  volcano_says(world, "Pending", "queue resource quota insufficient");
+  world.now += 24h;
+  world.settle();
+
+  EXPECT_EQ(world.pods.size(), 4U);
+  EXPECT_EQ(world.condition("PodsScheduled").reason, "WaitingForQuota");
+  EXPECT_THAT(world.condition("PodsScheduled").message,
+              HasSubstr("PodGroup job is Pending: queue resource quota insufficient"));
+  EXPECT_EQ(world.condition("Ready").reason, "Queued");
+
+  volcano_says(world, "Inqueue", "4/4 tasks in gang unschedulable");
+  world.now += 1s;
+  world.settle();
+  EXPECT_EQ(world.condition("PodsScheduled").reason, "WaitingForGang");
+  EXPECT_THAT(world.condition("PodsScheduled").message, HasSubstr("4/4 tasks in gang"));
+  EXPECT_EQ(world.condition("Ready").reason, "Pending");
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 0);
+  world.now += 601s;
+  world.settle();
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 1) << "from the queue on";
 }
 
 }  // namespace

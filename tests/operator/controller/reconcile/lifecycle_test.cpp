@@ -23,6 +23,141 @@ TEST(Lifecycle, ReachesAFixedPointFromNothing) {
   EXPECT_EQ(world.job.status.workers_summary, "0/4");
 }
 
+int patches(const std::vector<Action>& actions) {
+  return static_cast<int>(std::count_if(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<PatchStatus>(action);
+  }));
+}
+
+// Applies one pass; how many status patches it had.
+int step(World& world) {
+  const auto actions = world.pass();
+  for (const auto& action : actions) world.apply(action);
+  return patches(actions);
+}
+
+TEST(Writes, TheFirstPassOnlyAsksForTheDryRun) {
+  World world;
+
+  const auto actions = world.pass();
+
+  ASSERT_EQ(actions.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<DryRunPods>(actions.front()));
+}
+
+// Pods of a job start one by one: what shows it is written every two seconds, not for each.
+TEST(Writes, AStartIsShownNowAndThen) {
+  World world;
+  world.throttles = true;
+  world.settle();
+  int written = 0;
+  for (auto& pod : world.pods) {
+    world.now += 100ms;
+    pod.node = "n";
+    written += step(world);
+    world.now += 100ms;
+    pod.phase = "Running";
+    pod.ready = pod.started = true;
+    written += step(world);
+  }
+  EXPECT_EQ(written, 0);
+  world.now += 1s;
+  const auto wait = world.pass();
+  const auto requeue = std::find_if(wait.begin(), wait.end(), [](const auto& action) {
+    return std::holds_alternative<RequeueAfter>(action);
+  });
+  ASSERT_NE(requeue, wait.end());
+  EXPECT_EQ(std::get<RequeueAfter>(*requeue).delay, 200ms);
+  world.now += 200ms;
+
+  EXPECT_EQ(step(world), 1);
+
+  EXPECT_EQ(world.condition("PodsScheduled").status, "True");
+  EXPECT_EQ(world.condition("WorkersReady").reason, "WaitingForRegistration");
+  EXPECT_EQ(world.job.status.worker_groups.front().ready, 4);
+}
+
+TEST(Writes, ManyJobsShowTheirStartMoreSlowly) {
+  World world;
+  world.throttles = true;
+  world.settle();
+  world.jobs = 1000;
+  world.kubelets_run();
+  world.now += 49s;
+  EXPECT_EQ(step(world), 0);
+  world.now += 1s;
+  EXPECT_EQ(step(world), 1);
+}
+
+TEST(Writes, WhatMattersIsWrittenAtOnce) {
+  World world;
+  world.throttles = true;
+  world.run();
+  EXPECT_EQ(world.condition("Ready").status, "True") << "at the time of the first patch";
+  world.pod("job-gpu-1").phase = "Failed";
+  world.pod("job-gpu-1").exit_code = 1;
+
+  EXPECT_EQ(step(world), 1);
+
+  EXPECT_EQ(world.condition("Ready").status, "False");
+  EXPECT_EQ(world.job.status.restarts, 1);
+}
+
+// The report moves the version that the status patch carries, and would make it fail.
+TEST(Writes, TheStatusComesBeforeTheReport) {
+  World world;
+  world.settle();
+  world.kubelets_run();
+  world.settle();
+  world.workers_register();
+  world.settle();
+  world.coordinator_applies();
+
+  const auto actions = world.pass();
+
+  const auto report = std::find_if(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<PatchReport>(action);
+  });
+  ASSERT_NE(report, actions.end());
+  EXPECT_TRUE(std::any_of(actions.begin(), report, [](const auto& action) {
+    const auto* patch = std::get_if<PatchStatus>(&action);
+    return patch != nullptr && patch->guarded;
+  }));
+}
+
+int reports(const World& world) {
+  const auto actions = world.pass();
+  return static_cast<int>(std::count_if(actions.begin(), actions.end(), [](const auto& action) {
+    return std::holds_alternative<PatchReport>(action);
+  }));
+}
+
+TEST(Writes, AReportIsWrittenOnce) {
+  World world;
+  world.run();
+  world.now += 60s;
+  EXPECT_EQ(reports(world), 0) << "the coordinator has said nothing new";
+  world.steps(1, 1.0);
+
+  EXPECT_EQ(world.job.report.last_report_time, world.report->received);
+  EXPECT_EQ(reports(world), 0);
+}
+
+TEST(Writes, ManyJobsTellTheirProgressMoreSlowly) {
+  for (const int jobs : {1, 1000}) {
+    World world;
+    world.run();
+    world.jobs = jobs;
+    const int least = jobs == 1 ? 12 : 40, most = jobs == 1 ? 18 : 60;  // seconds, +-20 %
+    const auto written = *world.job.report.last_report_time;
+    world.now += std::chrono::seconds(least) - 1s;
+    world.report->received = world.now;
+    EXPECT_EQ(reports(world), 0) << jobs;
+    world.now = written + std::chrono::seconds(most) + 1s;
+    EXPECT_EQ(reports(world), 1) << jobs;
+  }
+}
+
 TEST(Lifecycle, MakesTheFirstPlanOnlyFromACompleteRegister) {
   World world;
   world.settle();

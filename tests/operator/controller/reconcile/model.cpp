@@ -90,6 +90,7 @@ std::vector<Event> random_history(std::uint64_t seed, int length, bool short_wai
 
 Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.graceful = true;
+  world.throttles = seed % 2 == 1;
   world.job.spec.worker_groups[0].count = kWorkers;
   world.job.spec.stages = kWorkers;
   world.job.spec.global_batch = 24;  // six micro-batches: planning is not what is tested here
@@ -124,6 +125,7 @@ api::Pod* Model::newest(int worker) {
 void Model::new_leader() {
   world.adaptation = {};
   world.gang = {};
+  world.status_written.reset();
   world.memo = std::make_shared<Memo>();
   world.template_check.reset();
   world.leading_since = world.now;

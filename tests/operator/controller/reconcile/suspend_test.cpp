@@ -151,6 +151,104 @@ TEST(Gang, TheVolcanoGroupGoesWithThePodsAndComesAgain) {
   EXPECT_EQ(world.gang.object, "");
 }
 
+TEST(Gang, AVolcanoGroupThatSomebodyDeletesIsMadeAgain) {
+  World world;
+  world.job.spec.scheduler_name = "volcano";
+  world.run();
+  world.gang.watched = true;  // and nothing is seen
+
+  const auto actions = world.pass();
+
+  ASSERT_FALSE(actions.empty());
+  EXPECT_TRUE(std::holds_alternative<ApplyGangObject>(actions.front()));
+}
+
+World with_kueue() {
+  World world;
+  world.graceful = true;
+  world.job.meta.labels["kueue.x-k8s.io/queue-name"] = "q";
+  world.run();
+  return world;
+}
+
+std::string group_of(const api::Pod& pod) {
+  return pod.meta.labels.at("kueue.x-k8s.io/pod-group-name");
+}
+
+// Kueue deletes all pods of the group it evicts; it counts those that still end, and would delete
+// new ones beside them.
+TEST(Gang, AfterAnEvictionByKueueNewPodsWaitForTheOldOnesToEnd) {
+  World world = with_kueue();
+  for (auto& pod : world.pods) {
+    pod.meta.deleting = world.now + 120s;
+    pod.meta.deletion_grace_seconds = 120;
+  }
+  world.settle();
+  EXPECT_EQ(world.pods_created, 4);
+  EXPECT_EQ(world.condition("Ready").reason, "Restarting");
+  EXPECT_EQ(world.job.status.restart_budget_used, 0);
+  const Time evicted = world.now;
+  world.now += 45s;  // the delay of a restart is over
+  world.settle();
+  EXPECT_EQ(world.pods_created, 4);
+  for (auto& pod : world.pods) {  // their objects stay
+    pod.phase = "Failed";
+    pod.ended = evicted;
+  }
+  world.settle();
+
+  EXPECT_EQ(world.pods_created, 8);
+  EXPECT_EQ(group_of(world.pods.back()), "job") << "they take the places of those before";
+}
+
+TEST(Gang, ASilentWorkerOfAKueueGroupIsDeletedBeforeItIsMadeAgain) {
+  World world = with_kueue();
+  auto& pod = world.pod("job-gpu-2");
+  pod.ready = false;
+  pod.conditions.push_back({"Ready", "False", "", "", world.now});
+  world.report->body.members.clear();
+  world.now += 100s;
+  world.report->received = world.now;
+  world.settle();
+  EXPECT_EQ(world.pods_created, 4);
+  EXPECT_TRUE(world.pod("job-gpu-2").meta.deleting.has_value());
+  world.kubelets_end();
+  world.now += 11s;
+  world.report->received = world.now;
+  world.settle();
+
+  EXPECT_EQ(world.pods_created, 5);
+}
+
+TEST(Gang, ASuspendedJobGivesUpItsKueueGroupAndTakesANewOne) {
+  World world = with_kueue();
+  world.job.spec.suspend = true;
+  world.settle();
+  EXPECT_EQ(world.pods.front().meta.annotations.at("kueue.x-k8s.io/retriable-in-group"), "false");
+  for (auto& pod : world.pods) pod.phase = "Failed";
+  world.settle();
+  EXPECT_EQ(world.condition("Suspended").status, "True");
+  world.job.spec.suspend = false;
+  world.settle();
+
+  EXPECT_EQ(world.pods_created, 8);
+  EXPECT_EQ(group_of(world.pods.back()), "job.1");
+}
+
+TEST(Gang, AJobThatHasEndedOrIsDeletedGivesUpItsKueueGroup) {
+  World failed = with_kueue();
+  failed.fail("job-gpu-1", 2);  // wrong options
+  failed.settle();
+  EXPECT_EQ(failed.condition("Failed").status, "True");
+  EXPECT_EQ(failed.pods.front().meta.annotations.at("kueue.x-k8s.io/retriable-in-group"), "false");
+
+  World gone = with_kueue();
+  gone.job.meta.deleting = gone.now;
+  const auto actions = gone.pass();
+  ASSERT_EQ(actions.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<ClosePodGroup>(actions.front()));
+}
+
 TEST(Gang, TheProviderStaysForTheJobsLife) {
   World world;
   world.run();

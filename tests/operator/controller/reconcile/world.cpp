@@ -78,6 +78,8 @@ Snapshot World::snapshot() const {
   s.gang = gang;
   s.profile = profile;
   s.memo = memo.get();
+  s.status_written = status_written;
+  s.jobs = jobs;
   s.now = now;
   s.leading_since = leading_since.value_or(now - 1h);
   return s;
@@ -86,7 +88,10 @@ Snapshot World::snapshot() const {
 void World::apply(const Action& action) {
   struct Visitor {
     World& world;
-    void operator()(const PatchStatus& a) const { world.job.status = as_stored(a.status); }
+    void operator()(const PatchStatus& a) const {
+      world.job.status = as_stored(a.status);
+      if (world.throttles) world.status_written = world.now;
+    }
     void operator()(const PatchReport& a) const { world.job.report = a.status; }
     void operator()(const DryRunPods& a) const {
       world.template_check =
@@ -115,8 +120,9 @@ void World::apply(const Action& action) {
         pod.meta.created = world.now;
         cut(pod.meta.created);
         pod.meta.annotations = {{api::kPodGeneration, std::to_string(input.generation)}};
-        pod.meta.labels = {{"weir.dev/worker-index", std::to_string(input.worker_index)},
-                           {"weir.dev/attempt", std::to_string(input.attempt)}};
+        pod.meta.labels = input.labels;
+        pod.meta.labels["weir.dev/worker-index"] = std::to_string(input.worker_index);
+        pod.meta.labels["weir.dev/attempt"] = std::to_string(input.attempt);
         pod.phase = "Pending";
         pod.gates = input.gates;
         if (!pod.gates.empty()) {
@@ -125,6 +131,9 @@ void World::apply(const Action& action) {
         }
         world.pods.push_back(pod);
       }
+    }
+    void operator()(const ClosePodGroup& a) const {
+      world.pod(a.pod).meta.annotations["kueue.x-k8s.io/retriable-in-group"] = "false";
     }
     void operator()(const OpenGate& a) const {
       auto& pod = world.pod(a.pod);

@@ -49,6 +49,9 @@ class World {
   bool graceful = false;  // deleted pods stay until kubelets_end()
   std::int64_t last_checkpoint = -1;
   int requeues_in_pass = 0;
+  bool throttles = false;  // this leader remembers when it wrote the status last
+  std::optional<Time> status_written;
+  int jobs = 1;
 
   Snapshot snapshot() const;
   std::vector<Action> pass() const { return reconcile(snapshot(), estimates, tunables); }
