@@ -126,6 +126,10 @@ void add_place(CLI::App& app, Options& o, Raw& raw) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
       ->group(group);
+  app.add_flag("--probe-links", o.probe_links,
+               "time the link from each worker to the next one before the first plan; of worker 0")
+      ->envname("WEIR_PROBE_LINKS")
+      ->group(group);
   const auto port = [&](const std::string& name, int& value, const std::string& help) {
     app.add_option(name, value, help + "; 0 = any free one")
         ->check(CLI::Range(0, kMostPorts))

@@ -68,6 +68,9 @@ struct Options {
   // Of the first plan's profile; the operator sets both (api.md 3, model.profile).
   std::string profile_source = "Measure";
   int profile_rounds = 5;
+  // Off by default: one short probe a link is coarse, and where all links are alike its noise would
+  // choose the order of the stages.
+  bool probe_links = false;
 
   bool standalone() const { return control_url.empty(); }
   bool plans_itself() const { return standalone() && plan_file.empty(); }

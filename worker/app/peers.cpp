@@ -298,7 +298,7 @@ Outcome run_coordinator(State& state) {
       .total_steps = o.steps,
       .measure = o.measures(),
       .measure_rounds = o.profile_rounds,
-      .probe = !o.standalone(),
+      .probe = o.probe_links && !o.standalone(),
       .checkpoints = checkpoint_policy(state),
       .dead_after = o.dead_after};
   auto started = coordinator::start_coordinator(
