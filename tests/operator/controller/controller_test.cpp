@@ -109,7 +109,7 @@ TEST(Controller, WritesNothingWhenNothingChanges) {
 TEST(Controller, RefusesWhatIsNotBuiltWithTheFieldInTheCondition) {
   World world;
   json spec = json::parse(kSpec);
-  spec["spec"]["network"]["transport"] = "NCCL";
+  spec["spec"]["placement"]["mode"] = "Solver";
   world.server.put(kJob, spec.dump());
 
   world.settle();

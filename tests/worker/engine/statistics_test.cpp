@@ -59,7 +59,8 @@ TEST(Recorder, SortsIdleTimeByCause) {
 TEST(Recorder, CountsSamplesOnTheFirstStageOnly) {
   Recorder recorder;
 
-  recorder.step_done({.step = 4, .next_step = 5, .first_stage = false, .loss = 2.5, .samples = 8}, 16);
+  recorder.step_done({.step = 4, .next_step = 5, .first_stage = false, .loss = 2.5, .samples = 8},
+                     16);
 
   EXPECT_EQ(recorder.read().samples, 0);
   EXPECT_EQ(recorder.read().step, 5);

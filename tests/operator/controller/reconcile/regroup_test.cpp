@@ -132,6 +132,7 @@ struct Job {
         world.report->body.members.push_back({.pod = rank.pod, .step_seconds = seconds.back()});
       }
       world.steps(1, seconds.back(), sum / static_cast<double>(seconds.size()));
+      measure();
       if (world.job.status.plan.revision == revision) continue;
       seconds.clear();
       world.coordinator_applies();
@@ -196,10 +197,14 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
 // It acts a few slow steps after the change; the ten steps before hold mostly fast ones.
 TEST(Regroup, IsJudgedAgainstStepsOfTheNetworkThatItAnswersTo) {
   Job job;
+  auto& adaptation = job.world.job.spec.adaptation;
+  adaptation.retune.enabled = adaptation.regroup.enabled = false;
   job.train_with_ten_step_means(20);
   job.shape(job.node_of_stage(1));
   const double before = job.step_seconds();
-  job.train_with_ten_step_means(10);
+  job.train_with_ten_step_means(3);  // as long as the samples take that the prediction is made from
+  adaptation.regroup.enabled = true;
+  job.train_with_ten_step_means(7);
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
   const double gain = 1 - job.step_seconds() / before;
   job.train_with_ten_step_means(12);
