@@ -10,6 +10,8 @@ namespace {
 constexpr double kSlowShare = 0.8;            // scheduling.md 5.5: preempted below it
 constexpr std::chrono::hours kRemembered{1};  // as long as a baseline looks back, operator.md 9.1
 constexpr std::size_t kMostNodes = 64;        // pairs to infer: 4096
+// Links share a port; one that is slower than the port's fastest by more has another reason.
+constexpr double kShared = 4;
 
 double share_of(const SeenLink& link) {
   return link.usual > 0 ? std::min(1.0, link.rate / link.usual) : 1.0;
@@ -37,8 +39,9 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
     if (link.from != link.to && share_of(link) < kSlowShare) unexplained.push_back(&link);
   }
   const auto explains = [&](const std::string& node, const SeenLink& link) {
-    return (link.from == node && best.at({node, true}) < kSlowShare) ||
-           (link.to == node && best.at({node, false}) < kSlowShare);
+    if (link.from != node && link.to != node) return false;
+    const double most = best.at({node, link.from == node});
+    return most < kSlowShare && most <= kShared * share_of(link);
   };
   std::map<std::string, PortShare> slow;
   while (!unexplained.empty()) {
@@ -64,8 +67,8 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
       }
     }
     std::erase_if(unexplained, [&](const SeenLink* link) {
-      return (slow.contains(link->from) && slow[link->from].out < 1) ||
-             (slow.contains(link->to) && slow[link->to].in < 1);
+      return (slow.contains(link->from) && explains(link->from, *link)) ||
+             (slow.contains(link->to) && explains(link->to, *link));
     });
   }
   return slow;

@@ -22,8 +22,8 @@ struct PortShare {
 };
 
 // Nodes whose ports explain the slow links: those first that explain most; a node whose port has a
-// link at its usual rate in that direction explains nothing there. Two nodes that explain the same
-// equally well are both named: a plan must not count on either.
+// link at its usual rate, or one four times as fast, in that direction does not explain it. Two
+// nodes that explain the same equally well are both named: a plan must not count on either.
 std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen);
 
 // Newer measurements over older ones; forgets those of more than an hour ago.
