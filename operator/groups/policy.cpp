@@ -11,6 +11,7 @@
 #include "operator/groups/shares.h"
 #include "operator/groups/step_times.h"
 #include "worker/base/check.h"
+#include "worker/base/gain.h"
 
 namespace weir::group_policy {
 namespace {
@@ -148,6 +149,18 @@ Candidate costed(const Input& input, Intervals window, std::vector<int> shares) 
   candidate.saved = candidate.now - mean_slowest(input, window, candidate.shares);
   return candidate;
 }
+// Of a step now: the slowest replica's own time, or what the job measures, with its sync.
+double step_now(const Input& input, const Candidate& candidate) {
+  return std::max(input.step_seconds, candidate.now);
+}
+double gain_of(const Input& input, const Candidate& candidate) {
+  const double now = step_now(input, candidate);
+  return throughput_gain(now, now - candidate.saved);
+}
+// 0 = unknown
+double predicted_step(const Input& input, const Candidate& candidate) {
+  return input.step_seconds > 0 ? step_now(input, candidate) - candidate.saved : 0;
+}
 
 SharesInput shares_input(const Input& input, std::vector<double> seconds) {
   return {.seconds = std::move(seconds),
@@ -191,11 +204,10 @@ bool undo(const Input& input, Decision& decision) {
   const Intervals window = newest(input.replicas.intervals, 1);
   if (window.empty() || even(input.shares)) return false;
   Candidate candidate = costed(input, window, even_shares(input.shares));
-  const double step = std::max(input.step_seconds, candidate.now);
   decision.shares = candidate.shares;
   decision.undoes = true;
-  decision.gain = std::max(0.0, candidate.saved / step);
-  decision.step_seconds = input.step_seconds > 0 ? step - candidate.saved : 0;
+  decision.gain = std::max(0.0, gain_of(input, candidate));
+  decision.step_seconds = predicted_step(input, candidate);
   decision.reason = "shares " + joined(input.shares) + " -> " + joined(candidate.shares) +
                     ": uneven ones have cost more than they saved, predicted +" +
                     percent(decision.gain);
@@ -204,9 +216,8 @@ bool undo(const Input& input, Decision& decision) {
 
 // Why the tier does not take these shares; "" = it does.
 std::string objection(const Input& input, const State& state, const Candidate& candidate) {
-  const double step = std::max(input.step_seconds, candidate.now);
-  const double gain = step / (step - candidate.saved) - 1;
-  if (gain < std::max(input.retune.min_gain, 1e-9)) return "less than retune.minGainPercent";
+  if (gain_of(input, candidate) < std::max(input.retune.min_gain, 1e-9))
+    return "less than retune.minGainPercent";
   if (candidate.back) return "";  // what undoes a change is never kept out
   const auto quarantined = state.quarantine.find(candidate.shares);
   if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
@@ -238,10 +249,9 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
        {uneven_candidate(input, window),
         even_candidate(input, newest(input.replicas.intervals, kPartialSteps))}) {
     if (!candidate || candidate->shares == input.shares) continue;
-    const double step = std::max(input.step_seconds, candidate->now);
+    const double gain = gain_of(input, *candidate);
     decision.reason = candidate->why + ": shares " + joined(input.shares) + " -> " +
-                      joined(candidate->shares) + ", predicted +" +
-                      percent(candidate->saved / step);
+                      joined(candidate->shares) + ", predicted +" + percent(gain);
     const std::string why_not = objection(input, state, *candidate);
     if (!why_not.empty()) {
       decision.reason += ", " + why_not;
@@ -253,8 +263,8 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
     }
     decision.shares = candidate->shares;
     decision.undoes = candidate->back;
-    decision.gain = candidate->saved / step;
-    decision.step_seconds = input.step_seconds > 0 ? step - candidate->saved : 0;
+    decision.gain = gain;
+    decision.step_seconds = predicted_step(input, *candidate);
     if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;
     return true;
   }
@@ -287,8 +297,8 @@ void leave_exact(const Input& input, const State& state, Decision& decision) {
       decision.shares = even_shares(input.shares);
       decision.reason += ", shares " + joined(input.shares) + " -> " + joined(*decision.shares);
     }
-    decision.gain = 1 - 1 / (1 + gain);
-    decision.step_seconds = input.step_seconds * (1 - decision.gain);
+    decision.gain = gain;
+    decision.step_seconds = input.step_seconds / (1 + gain);
     decision.reason += ", groups of up to " +
                        std::to_string(decision.policy->groups.group_size_max) + ", staleness " +
                        number(decision.policy->groups.max_staleness, 0);

@@ -80,10 +80,10 @@ struct Decision {
   bool by_spec = false;       // the user asked for it: no cooldown, no outcome check, Manual
   bool propose_only = false;  // adaptation.mode is not Auto: event PlanProposed, no plan
   bool undoes = false;        // shares go back towards even ones: not to be taken back in turn
-  double gain = 0;            // predicted, fraction of the step time; 0 with by_spec
+  double gain = 0;            // predicted, fraction of throughput; 0 with by_spec
   double step_seconds = 0;    // predicted; 0 = unknown
   // For the event and the log, always set: "replica 1 takes 2.000 s, median of the others 1.000 s
-  // for 16 steps: shares 32,32 -> 44,20, predicted +32.9 %", or why nothing changes.
+  // for 16 steps: shares 32,32 -> 44,20, predicted +48.9 %", or why nothing changes.
   std::string reason;
 };
 struct Decided {

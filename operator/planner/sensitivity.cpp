@@ -5,6 +5,7 @@
 #include <set>
 
 #include "operator/planner/describe.h"
+#include "worker/base/gain.h"
 
 namespace weir::planner {
 namespace {
@@ -31,7 +32,7 @@ Winner best_at(const Setting& setting, const Layout& chosen, const std::vector<L
   const double now = simulated_step(setting, chosen, boundary, share);
   Winner best;
   for (const Layout& other : others) {
-    const double gain = 1 - simulated_step(setting, other, boundary, share) / now;
+    const double gain = throughput_gain(now, simulated_step(setting, other, boundary, share));
     if (gain > best.gain + 1e-12) best = {gain, &other};
   }
   return best;

@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "operator/tuner/tune.h"
+#include "worker/base/gain.h"
 
 namespace weir::tuner {
 namespace {
 
 constexpr double kSlower = 0.03;                // rolled back beyond it
 constexpr std::int64_t kQuarantineSteps = 100;  // scheduling.md 5.3
-constexpr double kMissedPart = 1.0 / 3;         // of the predicted gain
+constexpr double kMissedPart = 1.0 / 3;         // of the time that was to be saved
 constexpr std::chrono::seconds kMostCooldown{3600};
 
 }  // namespace
@@ -18,7 +19,7 @@ Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int6
              const Settings& settings, const State& state) {
   Judged result{.verdict = Verdict::kKeep, .measured_gain = 0, .state = state};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return result;
-  result.measured_gain = 1 - outcome.after_seconds / outcome.before_seconds;
+  result.measured_gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
   // With other rates, the plan before would have another time by now too.
   if (!outcome.rates_unchanged) return result;
 
@@ -29,7 +30,7 @@ Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int6
     result.state.last_change_step = step;  // the way back is a change too
     result.state.wins_in_row = 0;
     result.state.wanted.clear();
-  } else if (result.measured_gain < outcome.predicted_gain * kMissedPart) {
+  } else if (saved_part(result.measured_gain) < saved_part(outcome.predicted_gain) * kMissedPart) {
     result.verdict = Verdict::kMissed;
   }
   if (result.verdict == Verdict::kKeep) {

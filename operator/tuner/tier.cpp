@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "operator/tuner/cost.h"
+#include "worker/base/gain.h"
 
 namespace weir::tuner {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 constexpr int kWinsNeeded = 2;                  // operator.md 9.4
 constexpr double kSlower = 0.03;                // rolled back beyond it, operator.md 9.6
 constexpr std::int64_t kQuarantineSteps = 100;  // likewise
-constexpr double kMissedPart = 1.0 / 3;         // of the predicted gain
+constexpr double kMissedPart = 1.0 / 3;         // of the time that was to be saved
 constexpr std::chrono::seconds kMostCooldown{3600};
 
 template <class... Numbers>
@@ -71,9 +72,9 @@ Weighed weigh(const Offer& offer, const Moment& moment, const TierSettings& sett
     result.reason = "the time of a step is not known";
     return result;
   }
-  result.gain = 1 - offer.seconds / offer.current_seconds;
+  result.gain = throughput_gain(offer.current_seconds, offer.seconds);
   result.enough = result.gain >= settings.min_gain;
-  result.reason = text("%.3f s -> %.3f s predicted (%.1f %% less), ", offer.current_seconds,
+  result.reason = text("%.3f s -> %.3f s predicted (%+.1f %%), ", offer.current_seconds,
                        offer.seconds, 100 * result.gain);
   if (!result.enough) {
     nothing_offered(state);
@@ -111,13 +112,13 @@ TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t 
                  const TierSettings& settings, const TierState& state) {
   TierJudged result{.verdict = Verdict::kKeep, .measured_gain = 0, .state = state};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return result;
-  result.measured_gain = 1 - outcome.after_seconds / outcome.before_seconds;
+  result.measured_gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
   const std::chrono::seconds cooldown = std::max(settings.cooldown, state.cooldown);
   const bool slower = outcome.after_seconds > outcome.before_seconds * (1 + kSlower);
   if (slower && outcome.rates_unchanged) {
     result.verdict = Verdict::kRollBack;
     result.state.quarantine[offer] = step + kQuarantineSteps;
-  } else if (result.measured_gain < outcome.predicted_gain * kMissedPart) {
+  } else if (saved_part(result.measured_gain) < saved_part(outcome.predicted_gain) * kMissedPart) {
     result.verdict = Verdict::kMissed;
   }
   result.state.cooldown = result.verdict == Verdict::kKeep

@@ -14,7 +14,7 @@
 namespace weir::tuner {
 
 struct TierSettings {
-  double min_gain = 0.10;  // least part of the step time that is saved
+  double min_gain = 0.10;  // minGainPercent, of throughput
   std::chrono::seconds cooldown{600};
   int min_steps_between = 8;  // of two changes, of any tier
 };
@@ -44,7 +44,7 @@ struct Moment {
 struct Weighed {
   bool act = false;
   bool enough = false;  // it gains what is asked for and is not kept out; it may have to wait
-  double gain = 0;      // part of the current step
+  double gain = 0;      // of throughput
   std::string reason;   // why (not), with numbers
   TierState state;      // an action counts as done
 };
@@ -58,10 +58,10 @@ Weighed weigh(const Offer& offer, const Moment& moment, const TierSettings& sett
 void nothing_offered(TierState& state);
 
 // After 10 steps: slower by > 3 % at unchanged rates is rolled back and kept out for 100 steps;
-// less than a third of the prediction is kept. Both double the cooldown, a hit halves it.
+// a third of the time to be saved, at most, is kept. Both double the cooldown, a hit halves it.
 struct TierJudged {
   Verdict verdict = Verdict::kKeep;
-  double measured_gain = 0;
+  double measured_gain = 0;  // of throughput
   TierState state;
 };
 TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t step,

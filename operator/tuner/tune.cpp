@@ -9,6 +9,7 @@
 #include "operator/tuner/candidates.h"
 #include "operator/tuner/cost.h"
 #include "operator/tuner/escalation.h"
+#include "worker/base/gain.h"
 #include "worker/base/units.h"
 
 namespace weir::tuner {
@@ -248,17 +249,20 @@ void change_to(const Costed& plan, const Input& input, Decision& decision, State
 void decide(const Input& input, const LinkView& view, Decision& decision, State& state) {
   const double current = decision.current_seconds;
   const auto all = [](const Costed&) { return true; };
+  const auto gain_of = [&](const Costed& plan) {
+    return current > 0 ? throughput_gain(current, plan.seconds) : 0;
+  };
   // A change of size must gain more: where it does not, the best of the current size may.
   const auto worth_it = [&](const Costed& plan) {
     return !same_order(plan.schedule, input.current) &&
-           plan.seconds * (1 + least_gain(input, plan.schedule)) < current;
+           gain_of(plan) > least_gain(input, plan.schedule);
   };
   const Costed* winner = best_of(decision.candidates, worth_it);
   const Costed& best = winner != nullptr ? *winner : *best_of(decision.candidates, all);
-  decision.gain = current > 0 ? 1 - best.seconds / current : 0;
+  decision.gain = gain_of(best);
   const std::string now = describe(input.current) + ": " + seconds(current) + " predicted";
   const std::string instead =
-      best.text + " would take " + seconds(best.seconds) + " (" + percent(decision.gain) + " less)";
+      best.text + " would take " + seconds(best.seconds) + text(" (%+.1f %%)", 100 * decision.gain);
   if (winner == nullptr) {
     state.wins_in_row = 0;
     state.wanted.clear();

@@ -19,7 +19,7 @@ namespace weir::tuner {
 using SystemTime = std::chrono::system_clock::time_point;
 
 struct Settings {
-  double min_gain = 0.03;  // retune.minGainPercent
+  double min_gain = 0.03;  // retune.minGainPercent, of throughput
   // When the micro-batch size changes; never below min_gain. 5 % lost 3.6 % against the best fixed
   // plan under bursts, 3 % 1 to 2.7 % (tests/bench/run reaction), and a miss is rolled back.
   double min_gain_size = 0.03;
@@ -116,8 +116,8 @@ struct Escalation {
 };
 
 struct Decision {
-  std::optional<Costed> change;  // set: switch to it
-  double gain = 0;  // of the best over the current plan, as a fraction of the current step time
+  std::optional<Costed> change;    // set: switch to it
+  double gain = 0;                 // of the best over the current plan, as a fraction of throughput
   double current_seconds = 0;      // predicted for the current plan
   std::string reason;              // why (not), with numbers, for logs and events
   std::vector<Costed> candidates;  // best first; empty when nothing was costed
@@ -153,7 +153,7 @@ struct Outcome {
 enum class Verdict : unsigned char { kKeep, kMissed, kRollBack };
 struct Judged {
   Verdict verdict = Verdict::kKeep;
-  double measured_gain = 0;  // 1 - after / before
+  double measured_gain = 0;  // of throughput
   State state;
 };
 Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int64_t step,

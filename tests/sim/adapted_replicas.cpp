@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "worker/base/gain.h"
 #include "worker/base/units.h"
 
 namespace weir::sim {
@@ -134,11 +135,11 @@ void AdaptedReplicas::judge() {
   const double after =
       std::accumulate(recent_.begin(), recent_.end(), 0.0) / static_cast<double>(recent_.size());
   if (pending.seconds_before <= 0) return;
-  const double gain = 1 - after / pending.seconds_before;
-  options_.retune_cooldown = gain < pending.gain / 3
+  const double saved = 1 - after / pending.seconds_before;
+  options_.retune_cooldown = saved < saved_part(pending.gain) / 3
                                  ? std::min(3600.0, 2 * options_.retune_cooldown)
                                  : std::max(60.0, options_.retune_cooldown / 2);
-  if (gain >= -kSlower) return;
+  if (saved >= -kSlower) return;
   const std::int64_t step = counters_.replicas.begin()->second.steps;
   rolled_back_shares(memory_, pending.after, step);
   input_.shares = pending.before;

@@ -19,7 +19,7 @@ Judged judged(double before, double after, double predicted, bool unchanged = tr
 TEST(Outcome, AGainAsPredictedIsKept) {
   const Judged result = judged(1.5, 1.2, 0.22);
   EXPECT_EQ(result.verdict, Verdict::kKeep);
-  EXPECT_NEAR(result.measured_gain, 0.2, 1e-9);
+  EXPECT_NEAR(result.measured_gain, 0.25, 1e-9);
   EXPECT_EQ(result.state.cooldown, 60s);
   EXPECT_THAT(result.state.quarantine, IsEmpty());
 }
@@ -50,7 +50,7 @@ TEST(Outcome, LessThanAThirdIsMissedAndDoublesTheCooldown) {
 TEST(Outcome, WithOtherRatesNothingIsJudged) {
   const Judged result = judged(1.0, 1.5, 0.2, false);
   EXPECT_EQ(result.verdict, Verdict::kKeep);
-  EXPECT_NEAR(result.measured_gain, -0.5, 1e-9);
+  EXPECT_NEAR(result.measured_gain, -1.0 / 3, 1e-9);
   EXPECT_EQ(result.state.cooldown, 0s);
 }
 

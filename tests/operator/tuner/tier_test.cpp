@@ -30,18 +30,30 @@ TEST(Tier, ActsAtTheSecondEvaluationAndRemembersWhen) {
   EXPECT_THAT(first.reason, HasSubstr("seen once"));
   const auto second = weigh(offer(), moment(), {}, first.state);
   EXPECT_TRUE(second.act) << second.reason;
-  EXPECT_DOUBLE_EQ(second.gain, 0.5);
+  EXPECT_DOUBLE_EQ(second.gain, 1);
   EXPECT_EQ(second.state.last_change, kNow);
   EXPECT_EQ(second.state.wins_in_row, 0);
 }
 
 TEST(Tier, AnEvaluationWithoutEnoughGainBreaksTheRow) {
   Offer small = offer();
-  small.seconds = 1.81;
+  small.seconds = 1.83;
   const auto weighed = weigh(small, moment(), {}, seen_once());
   EXPECT_FALSE(weighed.enough);
   EXPECT_EQ(weighed.state.wins_in_row, 0);
   EXPECT_THAT(weighed.reason, HasSubstr("below the least gain of 10.0 %"));
+}
+
+// What is compared with the least gain is what the reason shows: throughput, not time saved.
+TEST(Tier, TheGainThatItShowsIsTheOneThatItCompares) {
+  Offer close = offer();
+  close.seconds = 1.8;  // 10 % less time, 11.1 % more throughput
+  const auto enough = weigh(close, moment(), {.min_gain = 0.105}, seen_once());
+  EXPECT_TRUE(enough.enough) << enough.reason;
+  EXPECT_THAT(enough.reason, HasSubstr("(+11.1 %)"));
+  const auto weighed = weigh(close, moment(), {.min_gain = 0.112}, seen_once());
+  EXPECT_FALSE(weighed.enough);
+  EXPECT_THAT(weighed.reason, HasSubstr("(+11.1 %), below the least gain of 11.2 %"));
 }
 
 TEST(Tier, WaitsForEachOfItsRules) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/tuner/tune.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -94,7 +95,7 @@ TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
   const Costed& change = *second.decision.change;
   EXPECT_GE(change.schedule.k, 2);
   EXPECT_NEAR(change.seconds / second.decision.current_seconds, 0.78, 0.015);
-  EXPECT_NEAR(second.decision.gain, 0.22, 0.015);
+  EXPECT_NEAR(second.decision.gain, 1 / 0.78 - 1, 0.025);
   EXPECT_THAT(schedule::broken_rules(change.schedule, 4, 16), IsEmpty());
   EXPECT_EQ(change.text, describe(change.schedule));
   EXPECT_THAT(second.decision.reason,
@@ -236,6 +237,21 @@ TEST(Tuner, TheLeastGainIsTheUsers) {
   input.settings.min_gain = 0.08;
   EXPECT_FALSE(evaluate(input, 2).decision.change.has_value());
   EXPECT_GT(evaluate(input).decision.gain, 0.03);
+}
+
+// What is compared with the least gain is what is shown: throughput, not time saved.
+TEST(Tuner, TheGainThatItShowsIsTheOneThatItCompares) {
+  Input input = quiet_demo();
+  for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.0018);
+  const Tuned tuned = evaluate(input);
+  const auto best = std::ranges::find(tuned.decision.candidates, tuned.state.wanted, &Costed::text);
+  ASSERT_NE(best, tuned.decision.candidates.end()) << tuned.decision.reason;
+  const double gain = tuned.decision.current_seconds / best->seconds - 1;
+  EXPECT_DOUBLE_EQ(tuned.decision.gain, gain);
+  for (const double margin : {-0.001, 0.001}) {  // saved time is less than both
+    input.settings.min_gain = gain + margin;
+    EXPECT_EQ(evaluate(input, 2).decision.change.has_value(), margin < 0) << gain;
+  }
 }
 
 TEST(Tuner, WaitsEightStepsAfterAChange) {

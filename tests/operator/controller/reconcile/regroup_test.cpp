@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/operator/controller/reconcile/world.h"
+#include "worker/base/gain.h"
 #include "worker/base/random.h"
 
 namespace weir::reconcile::test {
@@ -206,7 +207,7 @@ TEST(Regroup, IsJudgedAgainstStepsOfTheNetworkThatItAnswersTo) {
   adaptation.regroup.enabled = true;
   job.train_with_ten_step_means(7);
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
-  const double gain = 1 - job.step_seconds() / before;
+  const double gain = throughput_gain(before, job.step_seconds());
   job.train_with_ten_step_means(12);
 
   const std::string note = job.world.last_note("PlanOutcome");

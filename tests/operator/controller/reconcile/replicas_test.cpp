@@ -83,7 +83,7 @@ TEST(Rebalance, AReplicaThatStaysSlowGetsFewerMicroBatches) {
   EXPECT_LE(after, 0.76 * 0.12 * 9) << "1.33 x the speed of equal shares";
   slow.train(world, 12);
   EXPECT_EQ(world.event_count("PlanOutcome"), 1);
-  EXPECT_THAT(world.last_note("PlanOutcome"), HasSubstr("measured +33.3 %"));
+  EXPECT_THAT(world.last_note("PlanOutcome"), HasSubstr("measured +50.0 %"));
   slow.train(world, 20);
   EXPECT_NE(world.condition("Degraded").reason, "Straggler") << "all end together now";
 }
