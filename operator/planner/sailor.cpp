@@ -7,13 +7,17 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <numeric>
 
 #include "operator/planner/sailor_costs.h"
+#include "operator/planner/sailor_tables.h"
 
 namespace weir::planner {
 namespace {
 
 using Index = std::size_t;
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
 
 // A partial plan: stages from one boundary to the end of the model.
 struct Partial {
@@ -31,6 +35,15 @@ bool dominates(const Partial& a, const Partial& b) {
 
 constexpr int kMostLayers = 512;         // tables hold every range of layers
 constexpr Index kMostSlots = 8'000'000;  // 24 bytes each, twice
+
+double step_of(const SailorPlan& best) {
+  return best.seconds > 0 ? best.seconds : kNone;
+}
+
+// What the layers in front of a partial plan take at least.
+struct Rest {
+  double sum = 0, straggler = 0;
+};
 
 // Partial plans with the same first layer, front option and devices used; none dominates another.
 using Front = std::vector<std::int32_t>;
@@ -55,65 +68,11 @@ struct Rooms {
   Level level, next;
 };
 
-// What does not depend on the count of replicas, for one micro-batch size.
-struct Tables {
-  struct Range {
-    double seconds = 0, static_bytes = 0, activation_bytes = 0;
-  };
-
-  Tables(const SailorProblem& problem, const SailorCosts& costs, int size)
-      : micro_batch(size), layers(costs.layers()) {
-    for (Index device = 0; device < problem.devices.size(); ++device) {
-      for (const auto& [key, times] : problem.devices[device].times.entries) {
-        const SailorOption option{static_cast<int>(device), key.second};
-        if (key.first == size && sailor_known(problem, option)) options.push_back(option);
-      }
-    }
-    const auto side = static_cast<Index>(layers) + 1;
-    ranges.resize(options.size() * side * side);
-    transfers.resize(options.size() * options.size() * side);
-    for (int i = 0; i <= layers; ++i) {
-      fastest.push_back(options.empty() ? 0 : costs.fastest(options, size, i));
-    }
-    for (Index o = 0; o < options.size(); ++o) {
-      whole.push_back(costs.least_whole(options, o, size));
-      for (int first = 0; first < layers; ++first) {
-        for (int end = first + 1; end <= layers; ++end) {
-          ranges[range(o, first, end)] = {costs.stage(options[o], size, first, end),
-                                          costs.static_bytes(options[o], first, end),
-                                          costs.activation_bytes(options[o], size, first, end)};
-        }
-      }
-      for (Index to = 0; to < options.size(); ++to) {
-        for (int layer = 1; layer < layers; ++layer) {
-          transfers[(o * options.size() + to) * side + static_cast<Index>(layer)] =
-              costs.transfer(options[o], options[to], layer, size);
-        }
-      }
-    }
-  }
-
-  Index range(Index option, int first, int end) const {
-    const auto side = static_cast<Index>(layers) + 1;
-    return (option * side + static_cast<Index>(first)) * side + static_cast<Index>(end);
-  }
-  double transfer(Index from, Index to, int layer) const {
-    return transfers[(from * options.size() + to) * (static_cast<Index>(layers) + 1) +
-                     static_cast<Index>(layer)];
-  }
-
-  int micro_batch, layers;
-  std::vector<SailorOption> options;
-  std::vector<Range> ranges;      // by option, first and end
-  std::vector<double> transfers;  // by options of both sides and layer
-  std::vector<double> fastest;    // of the layers before
-  std::vector<double> whole;      // by option: SailorCosts::least_whole
-};
-
 // The search for one micro-batch size and one count of replicas.
 class Search {
  public:
-  Search(const SailorProblem& problem, const SailorCosts& costs, const Tables& tables, int replicas)
+  Search(const SailorProblem& problem, const SailorCosts& costs, const SailorTables& tables,
+         int replicas)
       : problem_(problem),
         costs_(costs),
         tables_(tables),
@@ -135,17 +94,31 @@ class Search {
   // No plan of this shape is faster.
   double lower_bound() const {
     const double rate = rate_of(units_);
-    if (!(rate > 0)) return std::numeric_limits<double>::infinity();
+    if (!(rate > 0)) return kNone;
     const double fastest = tables_.fastest.back();
     return fastest + (micro_batches_ - 1) * std::max(1 / rate, fastest / tables_.layers);
   }
 
-  // Improves `best`; false: more than most_steps, or too many combinations of devices.
-  bool run(Rooms& rooms, SailorPlan& best, std::int64_t& steps) {
+  Index states() const { return states_; }
+
+  // The same, dearer and closer; infinite: no plan is faster than `below`.
+  double close_bound(double below) {
+    if (slots() > kMostSlots) return lower_bound();
+    fill_rests(below);
+    const Rest& whole = rests_[rest_at(tables_.layers, 0)];
+    return whole.sum + (micro_batches_ - 1) * whole.straggler;
+  }
+
+  // Improves `best`; false: more than most_steps, or too many combinations of devices. kGreedy
+  // keeps one partial plan of a kind, which is quick and mostly good.
+  enum class Effort : unsigned char { kGreedy, kExact };
+  bool run(Rooms& rooms, Effort effort, SailorPlan& best, std::int64_t& steps) {
     if (slots() > kMostSlots) return false;
     best_ = &best;
+    greedy_ = effort == Effort::kGreedy;
+    arena_.clear();
     fill_syncs();
-    fill_rates();
+    fill_rests(step_of(best));
     rooms.level.clear(slots());
     start(rooms.level);
     for (int behind = 0; behind + 1 < tables_.layers; ++behind) {
@@ -188,18 +161,42 @@ class Search {
     return rate;
   }
 
-  void fill_rates() {
-    rates_.clear();
-    for (Index used = 0; used < states_; ++used) {
-      std::vector<int> left = units_;
-      Index rest = used;
-      for (int& units : left) {
-        const Index all = static_cast<Index>(units) + 1;
-        units -= static_cast<int>(rest % all);
-        rest /= all;
+  Index rest_at(int end, Index used) const { return static_cast<Index>(end) * states_ + used; }
+
+  // By layers from the first on and devices used behind them: the least sum and the least straggler
+  // of their stages, each by itself, to the best neighbours. Stages longer than the best plan
+  // allows are left out; of the memory of stages behind one counts.
+  void fill_rests(double below) {
+    rests_.assign(rest_at(tables_.layers + 1, 0), {kNone, kNone});
+    std::fill_n(rests_.begin(), states_, Rest{0, 0});
+    const double longest = below / micro_batches_;
+    for (Index o = 0; o < tables_.options.size(); ++o) {
+      takes_.emplace_back();
+      for (Index used = 0, with = 0; used < states_; with = ++used) {
+        if (take(o, with)) takes_.back().push_back(static_cast<std::uint32_t>(used));
       }
-      rates_.push_back(rate_of(left));
     }
+    for (int end = 1; end <= tables_.layers; ++end) {
+      for (Index o = 0; o < tables_.options.size(); ++o) {
+        const Index step = stride_[o] * static_cast<Index>(tables_.options[o].degree);
+        for (int first = end - 1; first >= 0; --first) {
+          if (!fits(o, first, end, end < tables_.layers ? 2 : 1)) break;
+          const double seconds = tables_.ranges[tables_.range(o, first, end)].seconds;
+          if (seconds > longest) break;
+          const double in = tables_.in(o, first);
+          const double straggler = seconds + in + tables_.out(o, end), sum = seconds + 2 * in;
+          if (straggler > longest) continue;
+          const Rest* before = &rests_[rest_at(first, step)];
+          Rest* here = &rests_[rest_at(end, 0)];
+          for (const std::uint32_t used : takes_[o]) {
+            here[used].sum = std::min(here[used].sum, before[used].sum + sum);
+            here[used].straggler =
+                std::min(here[used].straggler, std::max(before[used].straggler, straggler));
+          }
+        }
+      }
+    }
+    takes_.clear();
   }
 
   void fill_syncs() {
@@ -215,7 +212,7 @@ class Search {
   }
 
   bool fits(Index option, int first, int end, int stages) const {
-    const Tables::Range& it = tables_.ranges[tables_.range(option, first, end)];
+    const SailorTables::Range& it = tables_.ranges[tables_.range(option, first, end)];
     const SailorOption& on = tables_.options[option];
     return it.static_bytes + it.activation_bytes * stages <=
            problem_.devices[static_cast<Index>(on.device)].memory_bytes;
@@ -277,21 +274,17 @@ class Search {
 
   // So is every longer front stage, however the rest runs.
   bool too_long(const Partial& partial) const {
-    return best_->seconds > 0 &&
-           partial.sum + tables_.fastest[static_cast<Index>(partial.first)] +
-                   (micro_batches_ - 1) * std::max(partial.straggler, partial.front) +
-                   partial.sync >=
-               best_->seconds;
+    return partial.sum + tables_.fastest[static_cast<Index>(partial.first)] +
+               (micro_batches_ - 1) * std::max(partial.straggler, partial.front) + partial.sync >=
+           step_of(*best_);
   }
 
-  // Nothing that starts with these stages is better than the best plan known. What is left of the
-  // model takes its fastest options, and the straggler that the units left allow.
-  bool hopeless(const Partial& partial, Index used) const {
-    if (best_->seconds == 0) return false;
-    const double rest = tables_.fastest[static_cast<Index>(partial.first)];
-    double straggler = std::max(partial.straggler, partial.front);
-    if (rest > 0) straggler = std::max(straggler, rest / tables_.fastest.back() / rates_[used]);
-    return partial.sum + rest + (micro_batches_ - 1) * straggler + partial.sync >= best_->seconds;
+  // Nothing that ends with these stages is faster.
+  double least_step(const Partial& partial, Index used) const {
+    const Rest& rest = rests_[rest_at(partial.first, used)];
+    const double in = tables_.in(static_cast<Index>(partial.option), partial.first);
+    const double straggler = std::max({partial.straggler, partial.front + in, rest.straggler});
+    return partial.sum + 2 * in + rest.sum + (micro_batches_ - 1) * straggler + partial.sync;
   }
 
   bool keep(Level& level, Index slot, const Partial& partial) {
@@ -299,13 +292,16 @@ class Search {
       finish(partial);
       return false;
     }
-    if (hopeless(partial, slot % states_)) return false;
+    const double least = least_step(partial, slot % states_);
+    if (least >= step_of(*best_)) return false;
     Front& front = level.at(slot);
     for (const std::int32_t other : front) {
-      if (dominates(arena_[static_cast<Index>(other)], partial)) return false;
+      const Partial& known = arena_[static_cast<Index>(other)];
+      if (dominates(known, partial)) return false;
+      if (greedy_ && least_step(known, slot % states_) <= least) return false;
     }
     std::erase_if(front, [&](std::int32_t other) {
-      return dominates(partial, arena_[static_cast<Index>(other)]);
+      return greedy_ || dominates(partial, arena_[static_cast<Index>(other)]);
     });
     front.push_back(static_cast<std::int32_t>(arena_.size()));
     arena_.push_back(partial);
@@ -323,20 +319,22 @@ class Search {
       if (at->rest < 0) break;
     }
     plan.seconds = costs_.seconds(plan);  // one stage pays its update, too
-    if (best_->seconds == 0 || plan.seconds < best_->seconds) *best_ = plan;
+    if (plan.seconds < step_of(*best_)) *best_ = plan;
   }
 
   const SailorProblem& problem_;
   const SailorCosts& costs_;
-  const Tables& tables_;
+  const SailorTables& tables_;
   const int replicas_, micro_batches_;
   std::vector<int> units_;  // devices of each kind, in units of D
   std::vector<Index> stride_;
   Index states_ = 1;
-  std::vector<double> syncs_;  // by range
-  std::vector<double> rates_;  // by units used: rate_of those left
+  std::vector<double> syncs_;                      // by range
+  std::vector<Rest> rests_;                        // by layers left and units used
+  std::vector<std::vector<std::uint32_t>> takes_;  // by option: units used that leave enough for it
   std::vector<Partial> arena_;
   SailorPlan* best_ = nullptr;
+  bool greedy_ = false;
 };
 
 }  // namespace
@@ -357,8 +355,12 @@ Result<SailorPlan> plan_sailor(const SailorProblem& problem) {
 
   // Of the counts of replicas with equal micro-batches the smallest: it leaves the most devices to
   // each.
-  std::vector<std::pair<double, Search>> searches;
-  std::deque<Tables> tables;  // searches refer to them
+  struct Waiting {
+    double bound;
+    Search search;
+  };
+  std::vector<Waiting> searches;
+  std::deque<SailorTables> tables;  // searches refer to them
   for (const int size : sizes) {
     tables.emplace_back(problem, costs, size);
     int known = std::numeric_limits<int>::max();
@@ -368,21 +370,30 @@ Result<SailorPlan> plan_sailor(const SailorProblem& problem) {
       known = micro_batches;
       Search search(problem, costs, tables.back(), replicas);
       const double bound = search.lower_bound();
-      if (std::isfinite(bound)) searches.emplace_back(bound, std::move(search));
+      if (std::isfinite(bound)) searches.push_back({bound, std::move(search)});
     }
   }
-  std::vector<Index> order;
-  for (Index i = 0; i < searches.size(); ++i) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](Index a, Index b) { return searches[a].first < searches[b].first; });
   SailorPlan best;
   std::int64_t steps = 0;
   bool finished = true;
   Rooms rooms;
+  // The small ones first: quick plans by them spare the large ones most of their work.
+  std::vector<Index> order(searches.size());
+  std::iota(order.begin(), order.end(), Index{0});
+  std::ranges::stable_sort(order, {}, [&](Index i) { return searches[i].search.states(); });
   for (const Index i : order) {
-    if (best.seconds > 0 && searches[i].first >= best.seconds) break;
-    Search search = searches[i].second;  // its memory goes with it
-    finished &= search.run(rooms, best, steps);
+    Waiting& it = searches[i];
+    if (it.bound >= step_of(best)) continue;
+    Search search = it.search;  // its memory goes with it
+    it.bound = search.close_bound(step_of(best));
+    if (it.bound < step_of(best)) search.run(rooms, Search::Effort::kGreedy, best, steps);
+  }
+  std::ranges::stable_sort(order, {}, [&](Index i) { return searches[i].bound; });
+  for (const Index i : order) {
+    const Waiting& it = searches[i];
+    if (it.bound >= step_of(best)) break;
+    Search search = it.search;
+    finished &= search.run(rooms, Search::Effort::kExact, best, steps);
     if (steps > problem.most_steps) break;
   }
   best.finished = finished;
