@@ -178,7 +178,7 @@ def one_job_with_kills(namespace, name, rng, kills, steps):
         lab.apply(job(name, steps), namespace=namespace)
         time.sleep(rng.uniform(0, 4))
         kill("at the start")
-        lab.wait_until(f"{name} trains", lambda: lab.reported_step(namespace, name) >= 3, END_LIMIT, show=lambda: lab.show_condition(lab.job(namespace, name), "Ready"))
+        lab.wait_until(f"{name} has a checkpoint", lambda: lab.reported_step(namespace, name) >= 15, END_LIMIT, show=lambda: lab.show_condition(lab.job(namespace, name), "Ready"))
         if kills > 1:
             lab.signal_container(a_worker(namespace, name), "KILL")
             time.sleep(rng.uniform(0, 3))
