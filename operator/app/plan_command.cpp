@@ -22,8 +22,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUsualMicroBatches = 16;            // planner.md 9.1
-constexpr std::int64_t kToolEvents = 20'000'000;  // about half a second of simulation
+constexpr int kUsualMicroBatches = 16;                 // planner.md 9.1
+constexpr std::int64_t kToolEvents = 20'000'000;       // about half a second of simulation
+constexpr std::int64_t kToolPlacements = 100'000'000;  // about 3 s of scores
 
 // Set by the handler: the only state that a signal may touch.
 std::atomic<bool> interrupted{false};
@@ -156,6 +157,7 @@ int plan_command(const PlanOptions& options, std::istream& in, std::ostream& out
   limits.memory_bytes = static_cast<std::int64_t>(options.max_memory);
   limits.threads = options.threads;
   limits.simulated_events = kToolEvents;
+  limits.placement_work = kToolPlacements;
   limits.stop = [&] {
     return interrupted.load() || (options.time_limit > 0 && seconds() > options.time_limit);
   };

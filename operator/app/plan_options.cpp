@@ -65,7 +65,8 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
   app.add_option("--max-memory", options.max_memory, "bytes for ideals")
       ->check(CLI::Range(1e6, 1e12))
       ->capture_default_str();
-  app.add_option("--time-limit", options.time_limit, "seconds; then the best plan so far")
+  app.add_option("--time-limit", options.time_limit,
+                 "seconds; then the best plan so far; none: ends after a fixed count of steps")
       ->check(CLI::Range(0.001, 1e6));
   app.add_option("--threads", options.threads,
                  "threads that try micro-batch sizes (none given: --global-batch) side by side")

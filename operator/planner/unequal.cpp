@@ -13,10 +13,9 @@ namespace {
 using Index = std::size_t;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kSecond = 1e-9;                        // of a nanosecond
-constexpr Index kFew = 200;                             // ideals of the first upper bound
-constexpr Index kMostAtOnce = 3000;                     // ideals of one search
-constexpr std::int64_t kWorkBetweenStops = 20'000'000;  // takings looked at, about 20 ms
+constexpr double kSecond = 1e-9;                       // of a nanosecond
+constexpr Index kAtOnce[] = {60, 200, 800, 3000};      // ideals of one search after another
+constexpr std::int64_t kWorkBetweenStops = 2'000'000;  // about 10 ms
 
 // Indices of `most` ideals with the smallest cuts, evenly spread over the work; both ends.
 std::vector<Index> thinned(const Ideals& ideals, Index most) {
@@ -82,25 +81,31 @@ class Search {
         transfers_(transfers),
         below_(below),
         keys_(states.takings.size()),
-        reached_(ideals.count() * keys_) {
+        reached_(ideals.count() * keys_),
+        open_(ideals.count(), 0) {
     reached_[0].value = 0;
+    open_[0] = 1;
   }
 
-  // The best plan below the threshold; one without stages if there is none.
-  UnequalPlan run(const std::function<bool()>& stop) {
-    bool stopped = false;
+  // The best plan below the threshold; one without stages if there is none. Ends unproved beyond
+  // `most` takings looked at, or when told to stop.
+  UnequalPlan run(std::int64_t most, const std::function<bool()>& stop) {
+    bool over = false;
     std::int64_t next_stop = kWorkBetweenStops;
-    for (Index j = 1; j < ideals_.count() && !stopped; ++j) {
-      for (Index i = 0; i < j; ++i) {
-        if (open(i) && ideals_.subset(i, j)) extend(i, j);
+    for (Index j = 1; j < ideals_.count() && !over; ++j) {
+      for (Index i = 0; i < j && !over; ++i) {
+        if (open_[i] == 0 || !ideals_.subset(i, j)) continue;
+        extend(i, j);
+        over = work_ > most;
+        if (work_ < next_stop || !stop) continue;
+        next_stop = work_ + kWorkBetweenStops;
+        over |= stop();
       }
-      if (work_ < next_stop || !stop) continue;
-      next_stop = work_ + kWorkBetweenStops;
-      stopped = stop();
+      open_[j] = open(j) ? 1 : 0;
     }
     UnequalPlan plan = traced();
     plan.pairs = pairs_;
-    plan.proved = !stopped;
+    plan.proved = !over;
     return plan;
   }
 
@@ -189,6 +194,7 @@ class Search {
   double below_;
   const Index keys_;
   std::vector<Reached> reached_;  // [ideal][state]
+  std::vector<char> open_;        // by ideal that is complete: open() then
   std::int64_t pairs_ = 0, work_ = 0;
 };
 
@@ -252,25 +258,29 @@ DeviceStates states_of_servers(int servers, int devices_each, double inside, dou
 }
 
 UnequalPlan plan_unequal(const Dag& dag, const Ideals& ideals, const DeviceStates& states,
-                         bool transfers, const std::function<bool()>& stop) {
+                         bool transfers, const std::function<bool()>& stop,
+                         std::int64_t most_work) {
   WEIR_CHECK(ideals.count() >= 2 && !states.takings.front().empty(), "a model and a device");
   const std::vector<double> rates = rates_of(dag, states);
   UnequalPlan best;
   best.value = kInfinity;
   std::int64_t pairs = 0;
   bool proved = false;
-  // Few ideals for a first bound, then all, or as many as one search can take. A stop is heard once
-  // there is a plan.
-  for (const Index most : {kFew, kMostAtOnce}) {
+  // Few ideals for a first bound, then all, or as many as one search can take. A stop and the limit
+  // of work hold once there is a plan.
+  for (const Index most : kAtOnce) {
     const std::vector<Index> kept = thinned(ideals, most);
     const bool nothing = best.stages.empty();
+    const std::int64_t work = nothing ? std::numeric_limits<std::int64_t>::max() : most_work;
     UnequalPlan found = Search(ideals_at(ideals, kept), states, rates, transfers, best.value)
-                            .run(nothing ? std::function<bool()>() : stop);
+                            .run(work, nothing ? std::function<bool()>() : stop);
     pairs += found.pairs;
     proved = found.proved && ideals.complete && kept.size() == ideals.count();
-    if (found.stages.empty()) continue;
-    for (Index& end : found.ends) end = kept[end];
-    best = std::move(found);
+    if (!found.stages.empty()) {
+      for (Index& end : found.ends) end = kept[end];
+      best = std::move(found);
+    }
+    if (kept.size() == ideals.count()) break;  // larger ones would look at the same
   }
   best.pairs = pairs;
   best.proved = proved;

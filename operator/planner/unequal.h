@@ -45,8 +45,11 @@ struct UnequalPlan {
   std::int64_t pairs = 0;
 };
 
-// transfers: boundaries count. `stop` is asked every few milliseconds; may be empty.
+// transfers: boundaries count. `stop` is asked every few milliseconds; may be empty. most_work:
+// takings that each of four searches may look at, about 5 ns each (but the first, over few ideals,
+// ends by itself); over it the plan is not proved.
 UnequalPlan plan_unequal(const Dag& dag, const Ideals& ideals, const DeviceStates& states,
-                         bool transfers, const std::function<bool()>& stop);
+                         bool transfers, const std::function<bool()>& stop,
+                         std::int64_t most_work = 250'000'000);
 
 }  // namespace weir::planner
