@@ -2,7 +2,7 @@
 // How long the operator decides about a job of many ranks, by its own metric weir_planner_seconds:
 // the controller on an API server in memory, with members and link rates as workers and Prometheus
 // give them. First plan; all planned again after links changed and a worker was replaced; k alone
-// after a link slowed down; another cut looked for when no order hides a link. Every kind of
+// after all links slowed down; another cut looked for when no order hides a link. Every kind of
 // decision on its own: median and worst.
 //   replan_bench [--rounds=N] [--ranks=N] [--replicas=N] [--stages=N] [--micro-batches=N]
 #include <algorithm>
@@ -37,21 +37,34 @@ constexpr auto kJob = "/apis/weir.dev/v1alpha1/namespaces/a/pipelinejobs/j";
 constexpr auto kPods = "/api/v1/namespaces/a/pods/";
 constexpr auto kPlans = "/api/v1/namespaces/a/configmaps/j-plan-";
 constexpr int kLayers = 96, kRanksPerServer = 4;
-constexpr int kNever = 100'000'000;  // seconds: all pods seem to be as old as the server
+constexpr int kNever = 100'000'000;     // seconds: all pods seem to be as old as the server
+constexpr double kBoundaryBytes = 3e6;  // mean, of a micro-batch
 constexpr double kUsual = 1.25e9, kLocal = 12e9;     // bytes per second between servers, inside one
 constexpr double kMostOfAll = 0.2, kMostOfK = 0.01;  // seconds; planner.md 3, Re-planning
 
-// Layers of unlike cost; one class of devices is twice as slow.
-std::string profile_json() {
+constexpr std::pair<const char*, double> kClasses[] = {{"fast", 1}, {"slow", 2}};
+constexpr double kBusy = 3;  // forward and backward of a layer, over forward
+
+// Forward of a micro-batch on a fast device, of layers of unlike cost; seconds.
+std::vector<double> layer_seconds() {
   Random random(7);
+  std::vector<double> seconds;
+  for (int i = 0; i < kLayers; ++i) seconds.push_back(0.001 + 0.003 * random.uniform());
+  return seconds;
+}
+
+// One class of devices is twice as slow.
+std::string profile_json() {
+  Random random(8);
   json nodes = json::array();
+  const std::vector<double> seconds = layer_seconds();
   for (int i = 0; i < kLayers; ++i) {
-    const double forward = 0.001 + 0.003 * random.uniform();
+    const double forward = seconds[static_cast<std::size_t>(i)];
     json times;
-    for (const auto& [name, factor] : {std::pair("fast", 1.0), std::pair("slow", 2.0)}) {
+    for (const auto& [name, factor] : kClasses) {
       times[name] = json::array({{{"samples", 2},
                                   {"forward", factor * forward},
-                                  {"backward", 2 * factor * forward},
+                                  {"backward", (kBusy - 1) * factor * forward},
                                   {"update", 0.0002 * factor}}});
     }
     nodes.push_back({{"id", "layer" + std::to_string(i)},
@@ -136,29 +149,33 @@ class Job {
   void change_links(Random& random, double least) {
     for (double& share : share_) share = least + (1 - least) * random.uniform();
     slow_ = {};
+    slow_rate_ = 0;
     measure_links(random);
   }
 
-  // One link of the plan carries a micro-batch in this part of a mean stage's time, all others are
-  // as usual. Below 0.9 more in flight hides that, above no order does.
+  // Every link of the plan takes this part of the slowest stage's time for a micro-batch. Below 0.9
+  // more in flight hides that.
+  void slow_links(Random& random, double part) {
+    free_links(random);
+    slow_rate_ = kBoundaryBytes / (part * slowest_stage());
+    measure_links(random);
+  }
+  // Only one does, between servers: above 0.9 no order hides it, another cut may.
   void slow_link(Random& random, double part) {
-    constexpr double kWork = 1.08, kBytes = 3e6;  // seconds of all layers, of a boundary
-    share_.assign(share_.size(), 1.0);
-    std::vector<std::pair<std::string, std::string>> links;
+    free_links(random);
     for (const auto& rank : plan_.ranks) {
       for (const auto& next : plan_.ranks) {
         if (next.replica != rank.replica || next.stage != rank.stage + 1) continue;
-        if (next.node != rank.node) links.emplace_back(rank.node, next.node);
+        if (next.node != rank.node) slow_ = {rank.node, next.node};
       }
     }
-    if (links.empty()) return;  // all on one server
-    slow_ = links[random.below(links.size())];
-    slow_share_ = kBytes / (part * kWork / stages()) / kUsual;
+    slow_rate_ = kBoundaryBytes / (part * slowest_stage());
     measure_links(random);
   }
   void free_links(Random& random) {
     share_.assign(share_.size(), 1.0);
     slow_ = {};
+    slow_rate_ = 0;
     measure_links(random);
   }
 
@@ -193,6 +210,7 @@ class Job {
             value("weir_planner_seconds_count" + labels)};
   }
   int stages() const { return plan_.stage_count(); }
+  int k() const { return plan_.schedule.k; }
 
  private:
   void relist() {
@@ -292,9 +310,27 @@ class Job {
     controller_.queue().add("a/j");
   }
 
+  // Of a micro-batch.
+  double stage_seconds(const schedule::RankPlace& rank) const {
+    const schedule::LayerRange& range = plan_.stages[static_cast<std::size_t>(rank.stage)];
+    double sum = 0;
+    for (int i = range.first; i <= range.last; ++i) sum += layers_[static_cast<std::size_t>(i)];
+    const auto member = std::ranges::find(members_->body.members, rank.pod, &protocol::Member::pod);
+    const bool fast = member->ranks.front().device == kClasses[0].first;
+    return kBusy * sum * kClasses[fast ? 0 : 1].second;
+  }
+
+  double slowest_stage() const {
+    double slowest = 0;
+    for (const auto& rank : plan_.ranks) slowest = std::max(slowest, stage_seconds(rank));
+    return slowest;
+  }
+
   double rate(const std::string& from, const std::string& to) const {
+    const bool slow =
+        slow_.first.empty() || slow_ == std::pair(from, to) || slow_ == std::pair(to, from);
+    if (slow_rate_ > 0 && slow) return slow_rate_;
     if (from == to) return kLocal;
-    if (slow_ == std::pair(from, to) || slow_ == std::pair(to, from)) return kUsual * slow_share_;
     const auto share = [&](const std::string& name) {
       return share_[static_cast<std::size_t>(std::stoi(name.substr(6)))];
     };
@@ -324,6 +360,7 @@ class Job {
   }
 
   const int batch_, servers_;
+  const std::vector<double> layers_ = layer_seconds();
   const std::string profile_ = profile_json();
   test::MovedClock clock_;
   test::FakeTransport server_;
@@ -338,8 +375,8 @@ class Job {
   std::int64_t wanted_ = 1;  // revision
   estimator::Estimates estimates_;
   std::vector<double> share_;                 // by server
-  std::pair<std::string, std::string> slow_;  // the link that has less than its servers
-  double slow_share_ = 1;
+  std::pair<std::string, std::string> slow_;  // the link that has slow_rate_; empty: all
+  double slow_rate_ = 0;                      // bytes per second; 0: none has
   controller::Controller controller_{
       {*client_, cache_, events_, clock_, [] { return true; },
        [] { return std::string("https://op:8443"); }, [] { return std::string("CA"); }},
@@ -411,8 +448,10 @@ int run(const Options& options) {
     job.lose_worker(random);
     if (!job.train()) return 1;
     all.look();
-    job.slow_link(random, 0.75);
+    const int k = job.k();
+    job.slow_links(random, 0.85);
     ticks(retuned);
+    std::printf("round %d: k %d -> %d\n", i, k, job.k());
     job.slow_link(random, 2);
     ticks(cut);
   }
