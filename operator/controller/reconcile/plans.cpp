@@ -4,6 +4,7 @@
 #include <set>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/plan_view.h"
 #include "operator/controller/reconcile/ports.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/model/profile_json.h"
@@ -109,11 +110,16 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   return plan;
 }
 
-// A restart without a checkpoint loses what was trained.
+// A restart without a checkpoint loses what was trained. A new coordinator reports step 0, so what
+// was trained is what status has kept of the former one: its last report, or when none came to be
+// written, the step at which the plan was applied.
 void tell_lost_progress(Pass& pass) {
   if (pass.snapshot.members->body.last_checkpoint_step > 0) return;
-  const std::int64_t lost =
-      std::max(pass.job().report.step, pass.snapshot.report ? pass.snapshot.report->body.step : 0);
+  const auto& plan = pass.status.plan;
+  // The loss was told when that plan was made, and nothing was trained since.
+  if (plan.trigger == "Restart" && plan.applied_revision != plan.revision) return;
+  const std::int64_t reported = pass.snapshot.report ? pass.snapshot.report->body.step : 0;
+  const std::int64_t lost = std::max({pass.job().report.step, reported, plan.applied_step});
   if (lost == 0) return;
   pass.event("Warning", "ProgressLost",
              "no checkpoint: training starts again at step 0 of " + std::to_string(lost) +
@@ -293,6 +299,7 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   // (failures.cpp compares them).
   const auto& restart = pass.status.last_restart_time;
   status.time = restart ? std::max(pass.now(), *restart + std::chrono::seconds(1)) : pass.now();
+  show_plan(pass, plan);
   pass.guarded = true;
   if (trigger != Trigger::kInitial && trigger != Trigger::kRestart) {
     for (auto& limit : pass.status.memory_limits) limit.plan_changed = true;

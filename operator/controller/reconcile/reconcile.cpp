@@ -7,7 +7,7 @@ namespace weir::reconcile {
 namespace {
 
 const char* const kManagedByUs = "weir.dev/operator";
-constexpr int kStartsPerSecond = 20;  // that are shown, of all jobs together
+constexpr int kStartsPerSecond = 10;  // that are shown, of all jobs together
 
 bool ended(const Pass& pass) {
   return pass.is("Complete", "True") || pass.is("Failed", "True");
@@ -61,6 +61,17 @@ std::vector<Action> finish(Pass& pass) {
   return std::move(pass.actions);
 }
 
+// Workers end by themselves after the last step. One that is deleted before that takes its last log
+// lines with it, so those of a complete job get some time.
+bool may_still_talk(Pass& pass) {
+  constexpr std::chrono::seconds kLastWords{10};
+  if (!pass.is("Complete", "True") || !pass.status.completion_time) return false;
+  const Time end = *pass.status.completion_time + kLastWords;
+  if (pass.now() >= end) return false;
+  pass.wake_at(end);
+  return true;
+}
+
 // After the end: pods by policy, the gang's object, then the job itself by TTL.
 std::vector<Action> clean_up(Pass& pass) {
   const auto provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
@@ -70,7 +81,7 @@ std::vector<Action> clean_up(Pass& pass) {
   const std::string& policy = pass.spec().cleanup_policy;
   for (const auto& pod : pass.snapshot.pods) {
     const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
-    if (wanted && !pod->meta.deleting)
+    if (wanted && !pod->meta.deleting && !may_still_talk(pass))
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
   }
   if (pass.spec().ttl_seconds_after_finished && pass.status.completion_time) {

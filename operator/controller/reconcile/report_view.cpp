@@ -99,6 +99,13 @@ bool has_news(const Pass& pass) {
          pass.now() >= *old.last_sample_time + pass.tunables.network_status;
 }
 
+// A restart is recorded and its plan is not made: nothing trains; a new coordinator says step 0.
+bool between_runs(const Pass& pass) {
+  const auto& last = pass.status.last_restart_time;
+  const auto& plan = pass.status.plan;
+  return last && (!plan.time || *plan.time <= *last);
+}
+
 }  // namespace
 
 void view_report(Pass& pass) {
@@ -109,9 +116,10 @@ void view_report(Pass& pass) {
   const bool pauses = pass.is("Suspended", "True") &&  // the last word of this run
                       (suspended == nullptr || suspended->status != "True");
   const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True") || pauses;
+  const bool restarts = pass.status.restarts != pass.job().status.restarts;  // likewise
   if (!pass.snapshot.report) return;
   const Time next = pass.now() + progress_interval(pass);  // silence is noticed then, too
-  if (!network_moved && !ended) {
+  if (!network_moved && !ended && !restarts) {
     if (!has_news(pass)) return pass.wake_at(next);
     const Time due = old.last_report_time.value_or(Time{}) + progress_interval(pass);
     if (pass.now() < due) return pass.wake_at(due);
@@ -120,8 +128,9 @@ void view_report(Pass& pass) {
   api::ReportStatus view;
   view.has_progress = true;
   // A coordinator ends well after the last step only; its last report may not have come.
-  const std::int64_t step =
-      pass.is("Complete", "True") ? std::max(report.step, report.total_steps) : report.step;
+  std::int64_t step = report.step;
+  if (pass.is("Complete", "True")) step = std::max(step, report.total_steps);
+  if (between_runs(pass)) step = std::max(step, old.step);  // ProgressLost tells it
   view.step = step;
   view.total_steps = report.total_steps;
   view.percentage = report.total_steps > 0 ? static_cast<int>(100 * step / report.total_steps) : 0;

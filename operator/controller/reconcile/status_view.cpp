@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/plan_view.h"
 
 namespace weir::reconcile {
 namespace {
@@ -138,8 +139,8 @@ int mean_share(const schedule::Plan& plan) {
 }
 
 // One entry for a stage of all replicas; group and node are those of replica 0.
-api::StageStatus stage_view(const Pass& pass, const schedule::RankPlace& rank) {
-  const auto& plan = *pass.plan;
+api::StageStatus stage_view(const Pass& pass, const schedule::Plan& plan,
+                            const schedule::RankPlace& rank) {
   const auto s = static_cast<std::size_t>(rank.stage);
   std::string group;
   for (const auto& slot : pass.slots) {
@@ -160,17 +161,8 @@ void view_plan(Pass& pass) {
     pass.set("ReplanInProgress", "Unknown", "Initial", "no plan yet");
     return;
   }
-  if (pass.plan != nullptr) {
-    const auto& plan = *pass.plan;
-    status.k = plan.schedule.k;
-    status.micro_batch_size = plan.schedule.micro_batch_size;
-    status.micro_batches = mean_share(plan);
-    status.stage_count = plan.stage_count();
-    status.stages.clear();
-    for (const auto& rank : plan.ranks) {
-      if (rank.replica == 0) status.stages.push_back(stage_view(pass, rank));
-    }
-  }
+  const bool made_now = status.revision != pass.job().status.plan.revision;  // shown already
+  if (pass.plan != nullptr && !made_now) show_plan(pass, *pass.plan);
   if (status.applied_revision == status.revision) {
     pass.set("ReplanInProgress", "False", "Applied",
              "revision " + std::to_string(status.revision) + " is applied");
@@ -211,6 +203,18 @@ void view_ready(Pass& pass) {
 }
 
 }  // namespace
+
+void show_plan(Pass& pass, const schedule::Plan& plan) {
+  auto& status = pass.status.plan;
+  status.k = plan.schedule.k;
+  status.micro_batch_size = plan.schedule.micro_batch_size;
+  status.micro_batches = mean_share(plan);
+  status.stage_count = plan.stage_count();
+  status.stages.clear();
+  for (const auto& rank : plan.ranks) {
+    if (rank.replica == 0) status.stages.push_back(stage_view(pass, plan, rank));
+  }
+}
 
 // Silence alone kills nothing: Unknown after member_silent (operator.md 6).
 bool silent(const Pass& pass) {

@@ -259,6 +259,61 @@ TEST(Failures, AWorkerThatEndsWellTooEarlyIsAFailure) {
   EXPECT_EQ(world.pods_created, 5);
 }
 
+// The former coordinator's report is gone, and the new one says step 0.
+void another_coordinator_reports(World& world) {
+  world.settle();
+  world.kubelets_run();
+  world.now += 60s;
+  world.report->body = {};
+  world.report->received = world.now;
+  world.settle();
+}
+
+TEST(Failures, ALostCoordinatorTellsWhatWasLost) {
+  World world = training();
+  world.fail("job-gpu-0", 137);
+  another_coordinator_reports(world);
+  EXPECT_EQ(world.job.report.step, 3);
+  world.workers_register();
+  world.settle();
+
+  EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRestart);
+  EXPECT_EQ(world.event_count("ProgressLost"), 1);
+  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("step 0 of 3 completed"));
+}
+
+TEST(Failures, WithoutAnyReportTheStepOfThePlanIsWhatWasLost) {
+  World world = training();
+  world.job.status.plan.applied_step = 40;
+  world.job.report = {};
+  world.report.reset();
+  world.fail("job-gpu-0", 137);
+  world.settle();
+  world.now += 60s;  // it is not known to have stepped: the new pod comes after 10 s
+  world.run();
+
+  EXPECT_EQ(world.event_count("ProgressLost"), 1);
+  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("step 0 of 40 completed"));
+}
+
+TEST(Failures, WhatIsLostIsToldOnce) {
+  World world = training();
+  world.fail("job-gpu-0", 137);
+  another_coordinator_reports(world);
+  world.workers_register();
+  world.settle();
+  world.now += 60s;
+  world.fail("job-gpu-1", 137);
+  another_coordinator_reports(world);  // the new pod comes 10 s after the restart
+  world.kubelets_run();
+  world.workers_register();
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 2);
+  EXPECT_EQ(world.plan()->revision, 3U);
+  EXPECT_EQ(world.event_count("ProgressLost"), 1);
+}
+
 TEST(Failures, AKeptCheckpointIsNoLostProgress) {
   World world = training();
   world.last_checkpoint = 2;

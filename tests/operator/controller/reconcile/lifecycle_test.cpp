@@ -83,7 +83,7 @@ TEST(Writes, ManyJobsShowTheirStartMoreSlowly) {
   world.settle();
   world.jobs = 1000;
   world.kubelets_run();
-  world.now += 49s;
+  world.now += 99s;
   EXPECT_EQ(step(world), 0);
   world.now += 1s;
   EXPECT_EQ(step(world), 1);
@@ -123,6 +123,38 @@ TEST(Writes, TheStatusComesBeforeTheReport) {
     const auto* patch = std::get_if<PatchStatus>(&action);
     return patch != nullptr && patch->guarded;
   }));
+}
+
+TEST(Writes, TheWholePlanIsShownWithItsRevision) {
+  World world;
+  world.settle();
+  world.kubelets_run();
+  world.settle();
+  world.workers_register();
+
+  EXPECT_EQ(step(world), 1);
+
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+  EXPECT_EQ(world.job.status.plan.k, 1);
+  EXPECT_EQ(world.job.status.plan.stages.size(), 4U);
+  EXPECT_EQ(step(world), 0);
+}
+
+// That pods are made, how far the start is, the plan, and that it runs.
+TEST(Writes, AStartCostsFourStatusPatches) {
+  World world;
+  world.throttles = true;
+  int written = step(world) + step(world) + step(world);
+  world.kubelets_run();
+  world.now += 2s;
+  written += step(world) + step(world);
+  world.workers_register();
+  written += step(world) + step(world);
+  world.coordinator_applies();
+  written += step(world) + step(world);
+
+  EXPECT_EQ(written, 4);
+  EXPECT_EQ(world.condition("Ready").status, "True");
 }
 
 int reports(const World& world) {
@@ -200,11 +232,38 @@ TEST(Lifecycle, CompletesWhenTheCoordinatorEndsWithZeroAndThenOnlyCleansUp) {
 
   EXPECT_EQ(world.condition("Complete").status, "True");
   EXPECT_EQ(world.condition("Ready").reason, "Complete");
-  EXPECT_EQ(world.pods.size(), 1U);  // cleanupPolicy Running keeps the ended pod
   for (const auto& action : world.pass()) {
     EXPECT_TRUE(std::holds_alternative<DeletePod>(action) ||
                 std::holds_alternative<RequeueAfter>(action));
   }
+}
+
+TEST(Lifecycle, WorkersOfACompleteJobHaveTimeForTheirLastLogLines) {
+  World world;
+  world.run();
+  world.fail("job-gpu-0", 0);
+  world.settle();
+  EXPECT_EQ(world.pods_deleted, 0);
+  world.fail("job-gpu-1", 0);
+  world.now += 9s;
+  world.settle();
+  EXPECT_EQ(world.pods_deleted, 0);
+  EXPECT_EQ(world.requeues_in_pass, 1);
+  world.now += 1s;
+  world.settle();
+
+  EXPECT_EQ(world.pods_deleted, 2);
+  EXPECT_EQ(world.pods.size(), 2U);  // cleanupPolicy Running keeps the ended pods
+}
+
+TEST(Lifecycle, PodsOfAFailedJobGoAtOnce) {
+  World world;
+  world.run();
+  world.fail("job-gpu-1", 2);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Failed").status, "True");
+  EXPECT_EQ(world.pods.size(), 1U);
 }
 
 TEST(Lifecycle, WorkersThatEndBeforeTheCoordinatorStillCount) {

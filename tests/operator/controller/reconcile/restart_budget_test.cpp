@@ -95,16 +95,7 @@ TEST(RestartBudget, ADeletedPodDoesNotUseTheBudget) {
   EXPECT_EQ(world.pods.size(), 4U);
 }
 
-TEST(RestartBudget, ADrainedWorkerDoesNotUseTheBudget) {
-  World world = training();
-  world.fail("job-gpu-1", 143);
-  world.settle();
-
-  EXPECT_EQ(world.job.status.restarts, 1);
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-}
-
-TEST(RestartBudget, EndWhenTheBudgetIsUsedUp) {
+TEST(RestartBudget, EndsTheJobWhenItIsUsedUp) {
   World world = training([](api::JobSpec& spec) { spec.max_restarts = 1; });
   world.fail("job-gpu-2", 1);
   world.run();

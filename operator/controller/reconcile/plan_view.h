@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// A plan as status shows it. Private to this room.
+#pragma once
+
+#include "operator/controller/reconcile/pass.h"
+
+namespace weir::reconcile {
+
+// k, batches and stages of this plan into status.plan; not its revision.
+void show_plan(Pass& pass, const schedule::Plan& plan);
+
+}  // namespace weir::reconcile
