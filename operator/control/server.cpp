@@ -92,7 +92,7 @@ class Server final : public ControlServer {
   void tick(const std::stop_token& stop) {
     while (clock_.sleep_until(clock_.now() + kTick, stop)) {
       hub_.expire_polls();
-      http_->set_max_connections(2 * cache_.job_keys().size() + kSpareConnections);
+      http_->set_max_connections(2 * cache_.job_count() + kSpareConnections);
     }
   }
 

@@ -185,7 +185,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
     if (!is_plan_of(*map, job)) continue;
     const auto known = memory.plans.find(map->meta.uid);
     if (known != memory.plans.end()) {
-      plans.insert(*known);
+      plans.insert(memory.plans.extract(known));
     } else if (auto plan = protocol::decode_plan(map->data.at("plan.json"))) {
       plans.emplace(map->meta.uid, *std::move(plan));
     } else {

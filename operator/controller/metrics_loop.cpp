@@ -9,7 +9,8 @@
 namespace weir::controller {
 namespace {
 
-constexpr std::chrono::seconds kLongestSleep{5};  // the smallest evaluationIntervalSeconds
+constexpr std::chrono::seconds kLongestSleep{5};   // the smallest evaluationIntervalSeconds
+constexpr std::chrono::seconds kShortestSleep{1};  // jobs due within it are asked for together
 
 bool has_ended(const api::PipelineJob& job) {
   return std::ranges::any_of(job.status.conditions, [](const api::Condition& condition) {
@@ -35,8 +36,9 @@ MetricsLoop::MetricsLoop(Fetch fetch, bool configured, cache::Cache& cache, Cloc
 
 void MetricsLoop::run(std::stop_token stop) {
   while (!stop.stop_requested()) {
-    const SteadyTime next = std::min(tick(stop), clock_.now() + kLongestSleep);
-    if (!clock_.sleep_until(next, stop)) return;
+    const SteadyTime next = tick(stop), now = clock_.now();
+    if (!clock_.sleep_until(std::clamp(next, now + kShortestSleep, now + kLongestSleep), stop))
+      return;
   }
 }
 
@@ -86,6 +88,7 @@ void MetricsLoop::measure_replicas_of(const api::PipelineJob& job, Job& state) c
 
 SteadyTime MetricsLoop::tick(std::stop_token stop) {
   SteadyTime next = SteadyTime::max();
+  if (!configured_) return next;  // nothing to ask, and nobody to wake for it
   const auto queries = due_queries(clock_.now(), next);
   if (!queries.empty()) {
     const auto answers = fetch_(queries, stop);

@@ -177,10 +177,14 @@ TEST(MetricsLoop, ForgetsAJobThatIsGone) {
   EXPECT_TRUE(world.loop.estimates("a/j", "u1").links.empty());
 }
 
-TEST(MetricsLoop, SaysWhenNothingIsConfigured) {
+TEST(MetricsLoop, SaysWhenNothingIsConfiguredAndWakesNobodyForIt) {
   test::JumpClock clock;
   cache::ObjectCache cache(clock, {""}, false);
-  const MetricsLoop loop({}, false, cache, clock, [](const std::string&) {});
+  cache.jobs("").replace({job("j", "u", "Initial", 1)}, "1");
+  MetricsLoop loop({}, false, cache, clock,
+                   [](const std::string& key) { ADD_FAILURE() << key << " is woken"; });
+
+  loop.tick({});
 
   EXPECT_EQ(loop.estimates("a/j", "u").freshness, Freshness::kNotConfigured);
 }
