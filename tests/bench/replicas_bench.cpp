@@ -21,6 +21,7 @@ namespace weir::bench {
 namespace {
 
 constexpr int kWarmUp = 3;
+constexpr const char* kDrift = "replicas drift apart";  // a contraction above 0.5 in the log
 
 struct Setting {
   int replicas = 4, stages = 2, share = 16, steps = 20;
@@ -35,6 +36,7 @@ struct Outcome {
   double throughput = 0;  // micro-batches of all replicas a second
   std::vector<std::string> losses;
   std::vector<LossCurve> curves;  // of each replica
+  int drifts = 0;                 // windows of B steps with a contraction above 0.5
 };
 
 std::optional<Outcome> run(const Setting& setting, test::PlanText plan, int steps) {
@@ -46,6 +48,10 @@ std::optional<Outcome> run(const Setting& setting, test::PlanText plan, int step
     if (workers[i].wait(std::chrono::minutes(10)) != 0) return std::nullopt;
   }
   Outcome outcome{.losses = test::losses(workers.steps(setting.stages - 1))};
+  const std::string log = workers[0].errors();
+  for (std::size_t at = log.find(kDrift); at != log.npos; at = log.find(kDrift, at + 1)) {
+    ++outcome.drifts;
+  }
   for (int r = 0; r < setting.replicas; ++r) {
     LossCurve curve;
     double time = 0, warm = 0;
@@ -129,9 +135,11 @@ int average(const Setting& setting, const std::vector<int>& equal, const Outcome
     if (!outcome) return std::fputs("the workers did not finish\n", stderr), 1;
     const double time = std::min(end_of(exact), end_of(*outcome));
     std::printf(
-        "  %s: %.1f micro-batches a second, %.2fx exact; after %.1f s loss %.4f, exact %.4f\n",
+        "  %s: %.1f micro-batches a second, %.2fx exact; after %.1f s loss %.4f, exact %.4f; "
+        "%d windows with a contraction above 0.5\n",
         rule.name, outcome->throughput, outcome->throughput / exact.throughput, time,
-        loss_at(*outcome, time), loss_at(exact, time));
+        loss_at(*outcome, time), loss_at(exact, time), outcome->drifts);
+    std::fflush(stdout);
   }
   return 0;
 }

@@ -13,6 +13,7 @@
 #include "worker/app/profile.h"
 #include "worker/base/digest.h"
 #include "worker/base/log.h"
+#include "worker/base/units.h"
 #include "worker/coordinator/operator_line.h"
 #include "worker/http/beast_transport.h"
 #include "worker/protocol/codec.h"
@@ -98,7 +99,7 @@ class EngineTarget final : public control::PlanTarget {
   void go(std::uint32_t revision) override { point_.go(revision); }
   void abort(std::uint32_t revision) override { point_.abort(revision); }
   void finished() override { point_.finished(); }
-  void save(std::int64_t step) override { point_.save(step); }
+  void save(const protocol::Save& save) override { point_.save(save.step, save.replicas); }
   void saved(std::int64_t step, const std::string& error, bool leave) override {
     point_.saved(step, error, leave);
   }
@@ -109,7 +110,8 @@ class EngineTarget final : public control::PlanTarget {
                   .members = grant.members,
                   .weights = grant.weights,
                   .all = grant.all,
-                  .staleness = grant.staleness});
+                  .staleness = grant.staleness,
+                  .deadline = from_seconds(grant.deadline_seconds)});
   }
   void peer_lost(int replica, int stage, const std::string& reason) override {
     point_.peer_lost("replica " + std::to_string(replica) + " stage " + std::to_string(stage) +

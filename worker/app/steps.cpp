@@ -223,6 +223,11 @@ Outcome make_engine(State& state) {
                                                   .step_seconds = seconds,
                                                   .sync_bytes_per_second = bytes_per_second});
           },
+      .round_failed =
+          [&state](int replica, std::int64_t round, int missing, const std::string& reason) {
+            state.agent->send(protocol::RoundFailed{
+                .replica = replica, .round = round, .missing = missing, .reason = reason});
+          },
       .moved =
           [&state](std::uint32_t revision, std::int64_t bytes) {
             if (state.agent) {

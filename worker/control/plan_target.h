@@ -49,8 +49,9 @@ class PlanTarget {
   }
   // All ranks of the plan have done their last step: an idle rank ends too.
   virtual void finished() {}
-  // Save the state after `step` completed steps; answered by SAVED, which whoever writes it sends.
-  virtual void save(std::int64_t step) { static_cast<void>(step); }
+  // Save the state after `save.step` completed steps; answered by SAVED, which whoever writes it
+  // sends.
+  virtual void save(const protocol::Save& save) { static_cast<void>(save); }
   // The checkpoint of that step is complete, or why not; leave: a rank that waits for it may end.
   virtual void saved(std::int64_t step, const std::string& error, bool leave) {
     static_cast<void>(step), static_cast<void>(error), static_cast<void>(leave);

@@ -35,7 +35,7 @@ bool RankSession::on_message(const protocol::Message& message) {
   } else if (std::holds_alternative<protocol::Leave>(message)) {
     target_.finished();
   } else if (const auto* save = std::get_if<protocol::Save>(&message)) {
-    target_.save(save->step);
+    target_.save(*save);
   } else if (const auto* saved = std::get_if<protocol::Saved>(&message)) {
     target_.saved(saved->step, saved->error, saved->leave);
   } else if (const auto* grant = std::get_if<protocol::Grant>(&message)) {

@@ -137,6 +137,8 @@ class JobCoordinator final : public Coordinator {
       rounds_.on_status(*status, clock_.now());
     } else if (const auto* done = std::get_if<protocol::SyncReady>(&message)) {
       return act(rounds_.on_ready(*index, *done, members_, clock_.now()));
+    } else if (const auto* failed = std::get_if<protocol::RoundFailed>(&message)) {
+      return act(rounds_.on_failed(*index, *failed, members_, clock_.now()));
     } else if (const auto* measured = std::get_if<protocol::Measured>(&message)) {
       startup_.measured(*index, *measured);
     } else if (const auto* probed = std::get_if<protocol::Probed>(&message)) {
@@ -236,6 +238,11 @@ class JobCoordinator final : public Coordinator {
     for (const auto& note : effects.notes) log_info(kComponent, note);
     send(effects.send);
     rounds_.follow(switch_.training());
+    if (switch_.lost() != lost_) {
+      lost_ = switch_.lost();
+      reporter_.forget_rates();
+      act(rounds_.without(lost_, members_, clock_.now()));
+    }
     for (const auto& finished : effects.finished) {
       const bool good = finished.outcome == protocol::Outcome::kApplied;
       log(good ? LogLevel::kInfo : LogLevel::kWarn, kComponent, "plan switch",
@@ -258,7 +265,7 @@ class JobCoordinator final : public Coordinator {
   }
 
   SaveRounds::Training training() const {
-    return {switch_.training(), switch_.incarnation(), rounds_.reached()};
+    return {switch_.training(), switch_.incarnation(), rounds_.reached(), switch_.lost()};
   }
 
   void act(const SaveRounds::Effects& effects) {
@@ -298,7 +305,8 @@ class JobCoordinator final : public Coordinator {
 
   void send_report() {
     next_report_ = clock_.now() + options_.report_interval;
-    auto report = reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_);
+    auto report = reporter_.make(switch_.plan(), switch_.incarnation(), members_, last_switch_,
+                                 switch_.lost());
     report.last_checkpoint_step = saves_.newest();
     report.sync = rounds_.totals();
     source_->report(std::move(report));
@@ -317,12 +325,14 @@ class JobCoordinator final : public Coordinator {
     std::exchange(finishing_, nullptr)->set_value();
   }
 
-  // When all ranks of the plan have done their last step, members without a rank may end too.
+  // When all ranks of the plan have done their last step, members without a rank may end too; and
+  // those of replicas that the others went on without.
   void tell_idle() {
     const auto* plan = switch_.plan();
     if (plan == nullptr) return;
     std::set<std::string> training;
     for (const auto& rank : plan->ranks) {
+      if (switch_.lost().contains(rank.replica)) continue;
       const auto* member = members_.by_pod(rank.pod);
       if (member == nullptr || !member->finished) return;
       training.insert(rank.pod);
@@ -345,6 +355,7 @@ class JobCoordinator final : public Coordinator {
   SyncRounds rounds_;
   Reporter reporter_;
   std::optional<protocol::LastSwitch> last_switch_;
+  std::set<int> lost_;  // replicas that rounds_ knows of
   SteadyTime next_report_{};
   bool registered_ = false, stopping_ = false;
   std::shared_ptr<std::promise<void>> finishing_;

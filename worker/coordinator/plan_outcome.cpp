@@ -141,7 +141,42 @@ void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effect
       effects);
   phase_ = Phase::kIdle;
   attempt_.reset();
-  if (next_) begin(*std::exchange(next_, std::nullopt), false, members, now, effects);
+  if (next_) {
+    begin(*std::exchange(next_, std::nullopt), false, members, now, effects);
+  } else if (!lost_.empty()) {
+    rejoin(members, now, effects);
+  }
+}
+
+// Between COMMIT and GO of a new generation all are needed, and so at the last step, where all end
+// with one model.
+bool PlanSwitch::lose_replica(int except, const schedule::RankPlace* rank,
+                              const protocol::PeerLost& lost, const Members& members,
+                              Effects& effects) {
+  const bool survivable = rank != nullptr && base_ && !broken_ && phase_ != Phase::kLoading &&
+                          schedule::averages(*base_);
+  if (!survivable) return false;
+  std::set<int> gone = lost_;
+  gone.insert(rank->replica);
+  std::int64_t highest = 0;
+  for (const schedule::RankPlace& other : base_->ranks) {
+    const auto* member = members.by_pod(other.pod);
+    if (member != nullptr) highest = std::max(highest, member->step);
+  }
+  const bool nobody = gone.size() == base_->micro_batches.size() || highest >= total_steps_;
+  if (nobody) return false;
+  const int replica = rank->replica;
+  if (!lost_.insert(replica).second) return true;
+  effects.notes.push_back("plan " + std::to_string(base_->revision) + " goes on without replica " +
+                          std::to_string(replica) + ": " + lost.reason);
+  for (const schedule::RankPlace& other : base_->ranks) {
+    const auto* member = other.replica == replica ? members.by_pod(other.pod) : nullptr;
+    if (member == nullptr) continue;
+    const int index = member->member.worker_index;
+    if (member->connected() && index != except) effects.send.emplace_back(index, lost);
+    if (phase_ == Phase::kApplying) attempt_->waiting.erase(index);
+  }
+  return true;
 }
 
 Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members& members,
@@ -160,12 +195,13 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
   if (phase_ == Phase::kIdle || committed) {
     const bool source = phase_ == Phase::kLoading && holder(state) != nullptr;
     if (source || (of_base != nullptr && (committed || !broken_))) {
-      generation_lost(index, lost, members, now, effects);
+      replica_lost(index, of_base, lost, members, now, effects);
     }
     return effects;
   }
-  if (of_base != nullptr && !broken_) {
+  if (of_base != nullptr && !broken_ && !lose_replica(index, of_base, lost, members, effects)) {
     broken_ = true;
+    lost_.clear();
     to_ranks(*base_, lost, members, effects, index);
   }
   if (phase_ != Phase::kPreparing || rank_of(&attempt_->plan, state) == nullptr) return effects;
@@ -181,7 +217,8 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
 
 void PlanSwitch::on_peer_lost(int index, const protocol::PeerLost& lost, const Members& members,
                               SteadyTime now, Effects& effects) {
-  if (rank_of(base(), members.find(index)) == nullptr) return;
+  const auto* of_base = rank_of(base(), members.find(index));
+  if (of_base == nullptr) return;
   switch (phase_) {
     case Phase::kLoading:
       // Before its READY_STATE a rank can only mean the generation that is being left.
@@ -192,13 +229,16 @@ void PlanSwitch::on_peer_lost(int index, const protocol::PeerLost& lost, const M
       if (broken_) return;
       [[fallthrough]];
     case Phase::kApplying:
-      generation_lost(index, lost, members, now, effects);
+      replica_lost(index, of_base, lost, members, now, effects);
       return;
     case Phase::kGathering:
     case Phase::kPreparing:
-      if (broken_) return;
-      broken_ = true;
-      to_ranks(*base_, lost, members, effects, index);
+      if (broken_ || lost_.contains(of_base->replica)) return;
+      if (!lose_replica(index, of_base, lost, members, effects)) {
+        broken_ = true;
+        lost_.clear();
+        to_ranks(*base_, lost, members, effects, index);
+      }
       if (phase_ == Phase::kPreparing) {
         give_up(protocol::Outcome::kAborted, lost.reason, members, now, effects);
       }
@@ -220,7 +260,20 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
   }
   phase_ = Phase::kIdle;
   attempt_.reset();
-  if (broken_ && base_) rejoin(members, now, effects);
+  if (base_ && (broken_ || !lost_.empty())) rejoin(members, now, effects);
+}
+
+// After COMMIT, or while no plan changes.
+void PlanSwitch::replica_lost(int except, const schedule::RankPlace* rank,
+                              const protocol::PeerLost& lost, const Members& members,
+                              SteadyTime now, Effects& effects) {
+  if (!lose_replica(except, rank, lost, members, effects)) {
+    generation_lost(except, lost, members, now, effects);
+  } else if (phase_ == Phase::kIdle) {
+    rejoin(members, now, effects);
+  } else if (attempt_->waiting.empty()) {
+    applied(members, now, effects);
+  }
 }
 
 void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, const Members& members,
@@ -239,6 +292,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
     if (!attempt_->rejoin) report(protocol::Outcome::kAborted, lost.reason, effects);
   }
   broken_ = true;
+  lost_.clear();
   attempt_.reset();
   if (next_) {
     begin(*std::exchange(next_, std::nullopt), false, members, now, effects);

@@ -27,8 +27,8 @@ std::string PlanSwitch::find_holders(const Members& members) {
     const schedule::LayerRange layers = base_->stages[static_cast<std::size_t>(rank.stage)];
     held.resize(std::max(held.size(), static_cast<std::size_t>(layers.last) + 1));
     const MemberState* const member = members.by_pod(rank.pod);
-    const bool live =
-        member != nullptr && member->connected() && member->member.pod_uid == rank.pod_uid;
+    const bool live = member != nullptr && member->connected() &&
+                      member->member.pod_uid == rank.pod_uid && !lost_.contains(rank.replica);
     if (!live) {
       missing += (missing.empty() ? "" : ", ") + rank.pod;
       continue;

@@ -112,7 +112,10 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   attempt_->plan = *std::move(filled);
   attempt_->incarnation = next_incarnation(members);
   attempt_->new_generation =
-      broken_ || control::starts_generation(base(), attempt_->plan, attempt_->incarnation);
+      broken_ || !lost_.empty() ||
+      control::starts_generation(base(), attempt_->plan, attempt_->incarnation);
+  // The replicas that train hold all there is, whatever the plan knows of it.
+  if (!lost_.empty()) attempt_->plan.state = schedule::StateMove::kMove;
   const auto unmovable = find_holders(members);
   if (!unmovable.empty()) {
     give_up(protocol::Outcome::kRefused, unmovable, members, now, effects);
@@ -142,7 +145,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
 int PlanSwitch::next_incarnation(const Members& members) const {
   const auto& plan = attempt_->plan;
   int highest = last_prepared_.first == plan.revision ? last_prepared_.second : -1;
-  bool state_elsewhere = broken_ && base_;
+  bool state_elsewhere = base_ && (broken_ || !lost_.empty());
   for (const auto* state : states_of(plan, members)) {
     if (!base_ && state->revision != 0) state_elsewhere = true;
     if (state->revision == plan.revision) highest = std::max(highest, state->incarnation);
@@ -244,6 +247,7 @@ void PlanSwitch::go(SteadyTime now, Effects& effects) {
   attempt.deadline = now + kLoadTime;
   attempt.pause_seconds = std::chrono::duration<double>(now - attempt.committed_at).count();
   broken_ = false;
+  lost_.clear();
   scattered_ = false;
   apart_ = schedule::averages(attempt.plan);
   effects.notes.push_back("GO of plan " + std::to_string(attempt.plan.revision) + " after " +

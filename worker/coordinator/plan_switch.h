@@ -56,6 +56,10 @@ class PlanSwitch {
   bool broken() const { return broken_; }
   // The plan of the generation that trains now; null while there is none.
   const schedule::Plan* training() const { return base_ && !broken_ ? &*base_ : nullptr; }
+  // Replicas of that plan that have lost a rank: those that average go on without them, until all
+  // pods are there again; then, or with the next plan, a new generation takes its state from those
+  // that train.
+  const std::set<int>& lost() const { return lost_; }
   // The newest checkpoint, -1: none. What a plan loads is decided when it is prepared.
   // True: another one than before.
   bool set_checkpoint(std::int64_t step) { return std::exchange(checkpoint_step_, step) != step; }
@@ -113,6 +117,12 @@ class PlanSwitch {
   // Ends the attempt before COMMIT: ABORT to its ranks, then the old plan or its rejoin.
   void give_up(protocol::Outcome outcome, const std::string& reason, const Members& members,
                SteadyTime now, Effects& effects);
+  // Replicas that average go on without that of `rank`: its other ranks learn it, but `except`.
+  // False: nobody can, the generation is gone.
+  bool lose_replica(int except, const schedule::RankPlace* rank, const protocol::PeerLost& lost,
+                    const Members& members, Effects& effects);
+  void replica_lost(int except, const schedule::RankPlace* rank, const protocol::PeerLost& lost,
+                    const Members& members, SteadyTime now, Effects& effects);
   // The generation is gone: tells its ranks (but `except`), then rejoins when all are there.
   void generation_lost(int except, const protocol::PeerLost& lost, const Members& members,
                        SteadyTime now, Effects& effects);
@@ -140,6 +150,7 @@ class PlanSwitch {
   int base_incarnation_ = 0;
   std::pair<std::uint32_t, int> last_prepared_{0, 0};  // revision, incarnation of the last PREPARE
   bool broken_ = false;                                // base_ is no live generation
+  std::set<int> lost_;                                 // replicas of base_, while it lives
   bool apart_ = false;      // replicas may hold models of their own: they average in groups
   bool scattered_ = false;  // a move has begun and not ended: what ranks hold is no whole model
   int failed_rejoins_ = 0;

@@ -57,7 +57,8 @@ void Reporter::on_status(int index, const protocol::StageStatus& status) {
 }
 
 protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, const Members& members,
-                                const std::optional<protocol::LastSwitch>& last_switch) {
+                                const std::optional<protocol::LastSwitch>& last_switch,
+                                const std::set<int>& lost) {
   protocol::Report report{.job_uid = job_uid_,
                           .sequence = ++sequence_,
                           .plan_revision = plan != nullptr ? plan->revision : 0,
@@ -71,7 +72,7 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
     report.members.push_back(describe(state, plan));
     const bool trains =
         plan != nullptr && std::ranges::any_of(plan->ranks, [&](const schedule::RankPlace& rank) {
-          return rank.pod == state.member.pod;
+          return rank.pod == state.member.pod && !lost.contains(rank.replica);
         });
     // Loaded a checkpoint and has not done a step since: perhaps there is none to do.
     if (trains && state.revision == plan->revision) lowest = std::min(lowest, state.step);

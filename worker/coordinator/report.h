@@ -23,9 +23,10 @@ class Reporter {
   void on_status(int index, const protocol::StageStatus& status);
   void forget_rates() { recent_.clear(); }  // a new plan: older steps tell nothing about it
 
-  // plan: the one that trains, null before the first.
+  // plan: the one that trains, null before the first. lost: its replicas that do not.
   protocol::Report make(const schedule::Plan* plan, int incarnation, const Members& members,
-                        const std::optional<protocol::LastSwitch>& last_switch);
+                        const std::optional<protocol::LastSwitch>& last_switch,
+                        const std::set<int>& lost = {});
 
  private:
   struct Sample {

@@ -13,10 +13,13 @@ namespace {
 constexpr std::int64_t kMostAhead = 1024;  // steps of 1 ms and a second of delay
 constexpr int kMostFailures = 3;           // in a row; then the disk is no passing trouble
 
-std::vector<const MemberState*> ranks_of(const schedule::Plan& plan, const Members& members) {
+// Those that train.
+std::vector<const MemberState*> ranks_of(const SaveRounds::Training& training,
+                                         const Members& members) {
   std::vector<const MemberState*> result;
-  for (const auto& rank : plan.ranks) {
-    if (const auto* member = members.by_pod(rank.pod)) result.push_back(member);
+  for (const auto& rank : training.plan->ranks) {
+    const auto* member = training.lost.contains(rank.replica) ? nullptr : members.by_pod(rank.pod);
+    if (member != nullptr) result.push_back(member);
   }
   return result;
 }
@@ -47,12 +50,17 @@ SaveRounds::Effects SaveRounds::advance(const Training& training, const Members&
   }
   if (!next_) next_ = now + policy_.period;
   std::int64_t highest = std::max(reached_, training.reached);
-  for (const auto* rank : ranks_of(*training.plan, members)) {
-    highest = std::max(highest, rank->step);
+  for (const auto* rank : ranks_of(training, members)) highest = std::max(highest, rank->step);
+  if (round_ && !round_->committing && round_->lost != training.lost) {
+    // Layers that a replica was to save which is gone: the others save them, at a later step.
+    effects.notes.push_back("save of step " + std::to_string(round_->step) +
+                            " given up: a replica is gone");
+    open(std::min(std::max(highest, round_->step) + ahead_, total_steps_), training, members,
+         effects);
   }
   serve_leavers(training, members, highest, effects);
   if (round_) return effects;
-  if (const auto step = due(highest, now)) open(*step, *training.plan, members, effects);
+  if (const auto step = due(highest, now)) open(*step, training, members, effects);
   return effects;
 }
 
@@ -79,20 +87,24 @@ void SaveRounds::serve_leavers(const Training& training, const Members& members,
     // A round of what it has left behind, or one whose end is near: the next one.
     if (round_ && (round_->committing || round_->step < member.step)) continue;
     const std::int64_t soonest = std::min(highest + ahead_, total_steps_);
-    if (!round_ || round_->step > soonest) open(soonest, *training.plan, members, effects);
+    if (!round_ || round_->step > soonest) open(soonest, training, members, effects);
     round_->leavers.insert(member.session);
   }
 }
 
-void SaveRounds::open(std::int64_t step, const schedule::Plan& plan, const Members& members,
+void SaveRounds::open(std::int64_t step, const Training& training, const Members& members,
                       Effects& effects) {
   std::set<control::SessionId> leavers;
   if (round_) leavers = std::move(round_->leavers);
-  round_ = Round{.step = step, .leavers = std::move(leavers)};
+  round_ = Round{.step = step, .lost = training.lost, .leavers = std::move(leavers)};
   last_step_ = step;
-  for (const auto* rank : ranks_of(plan, members)) {
+  protocol::Save save{.step = step, .replicas = {}};
+  for (int r = 0; !training.lost.empty() && r < training.plan->replica_count(); ++r) {
+    if (!training.lost.contains(r)) save.replicas.push_back(r);
+  }
+  for (const auto* rank : ranks_of(training, members)) {
     round_->waiting.insert(rank->member.worker_index);
-    effects.send.emplace_back(rank->member.worker_index, protocol::Save{step});
+    effects.send.emplace_back(rank->member.worker_index, save);
   }
 }
 
@@ -110,7 +122,7 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
                             std::to_string(saved.at));
     const bool urgent = !round_->leavers.empty();
     if (urgent) {
-      open(std::min(reached_ + ahead_, total_steps_), *training.plan, members, effects);
+      open(std::min(reached_ + ahead_, total_steps_), training, members, effects);
     } else {
       round_.reset();
     }

@@ -34,6 +34,7 @@ class SaveRounds {
     const schedule::Plan* plan = nullptr;
     int incarnation = 0;
     std::int64_t reached = 0;  // by a rank that has not said so yet (sync_rounds.h)
+    std::set<int> lost = {};   // replicas: the others save all layers
   };
 
   // After any change and on each tick.
@@ -50,6 +51,7 @@ class SaveRounds {
  private:
   struct Round {
     std::int64_t step = 0, samples = 0;
+    std::set<int> lost;  // replicas that are not asked
     std::set<int> waiting;
     std::map<std::string, protocol::SavedFile> files;  // by name: layers in order
     std::set<control::SessionId> leavers;              // may end when it is over
@@ -58,8 +60,7 @@ class SaveRounds {
   };
 
   std::optional<std::int64_t> due(std::int64_t highest, SteadyTime now) const;
-  void open(std::int64_t step, const schedule::Plan& plan, const Members& members,
-            Effects& effects);
+  void open(std::int64_t step, const Training& training, const Members& members, Effects& effects);
   void serve_leavers(const Training& training, const Members& members, std::int64_t highest,
                      Effects& effects);
   void close(const std::string& error, const Members& members, SteadyTime now, Effects& effects);

@@ -12,6 +12,8 @@ namespace {
 constexpr std::uint64_t kSeed = 1;          // of the vectors that measure contraction
 constexpr double kWorstContraction = 0.5;   // over connectEvery steps, scheduling.md 7.3
 constexpr double kLongestSeconds = 86'400;  // of a step; what a message may claim
+constexpr double kLeastDeadline = 10;       // seconds, and so many median steps: 7.4
+constexpr double kDeadlineSteps = 5;
 
 groups::Config config_of(const schedule::Plan& plan) {
   const schedule::SyncPolicy& sync = plan.sync;
@@ -58,6 +60,7 @@ void SyncRounds::begin(const schedule::Plan& plan) {
   replicas_.assign(plan.micro_batches.size(), {});
   granted_ = members_ = 0;
   told_contraction_ = most_stale_ = 0;
+  told_failure_ = 0;
 }
 
 void SyncRounds::gather_at(std::int64_t step) {
@@ -74,16 +77,50 @@ double SyncRounds::share_ratio(int replica) const {
   return plan_.micro_batches[static_cast<std::size_t>(replica)] * plan_.replica_count() / total;
 }
 
+bool SyncRounds::runs(int index, int replica, int stage, const Members& members) const {
+  const auto* member = members.find(index);
+  return member != nullptr && std::ranges::any_of(plan_.ranks, [&](const auto& rank) {
+           return rank.replica == replica && (stage < 0 || rank.stage == stage) &&
+                  rank.pod == member->member.pod;
+         });
+}
+
+SyncRounds::Effects SyncRounds::on_failed(int index, const protocol::RoundFailed& failed,
+                                          const Members& members, SteadyTime now) {
+  if (!scheduler_ || !runs(index, failed.replica, -1, members) || failed.round < 1) return {};
+  const bool plausible = failed.missing >= -1 && failed.missing < plan_.replica_count() &&
+                         failed.missing != failed.replica;
+  const int missing = plausible ? failed.missing : -1;
+  Effects effects =
+      tell(scheduler_->failed(static_cast<std::uint64_t>(failed.round), missing, since_start(now)),
+           members);
+  if (failed.round > told_failure_) {
+    told_failure_ = failed.round;
+    effects.warnings.push_back("round " + std::to_string(failed.round) +
+                               " came to nothing: replica " + std::to_string(failed.replica) +
+                               " misses " + std::to_string(missing) + ": " + failed.reason);
+  }
+  return effects;
+}
+
+SyncRounds::Effects SyncRounds::without(const std::set<int>& replicas, const Members& members,
+                                        SteadyTime now) {
+  Effects effects;
+  if (!scheduler_) return effects;
+  for (const int p : replicas) {
+    if (p >= plan_.replica_count() || std::exchange(at(p).gone, true)) continue;
+    Effects more = tell(scheduler_->died(p, since_start(now)), members);
+    effects.send.insert(effects.send.end(), more.send.begin(), more.send.end());
+    effects.warnings.insert(effects.warnings.end(), more.warnings.begin(), more.warnings.end());
+  }
+  return effects;
+}
+
 SyncRounds::Effects SyncRounds::on_ready(int index, const protocol::SyncReady& ready,
                                          const Members& members, SteadyTime now) {
   if (!scheduler_) return {};
-  const auto* member = members.find(index);
-  const bool its_own = member != nullptr && std::ranges::any_of(plan_.ranks, [&](const auto& rank) {
-                         return rank.replica == ready.replica &&
-                                rank.stage == plan_.stage_count() - 1 &&
-                                rank.pod == member->member.pod;
-                       });
-  if (!its_own || ready.step <= at(ready.replica).step) return {};
+  const bool its_own = runs(index, ready.replica, plan_.stage_count() - 1, members);
+  if (!its_own || at(ready.replica).gone || ready.step <= at(ready.replica).step) return {};
   came_to(ready.step - 1);
   Replica& replica = at(ready.replica);
   replica.step = ready.step;
@@ -139,10 +176,14 @@ SyncRounds::Effects SyncRounds::tell(const std::vector<groups::Grant>& grants,
                             .next_step = next,
                             .members = grant.members,
                             .weights = grant.weights,
-                            .all = grant.gathers};
+                            .all = grant.gathers,
+                            .deadline_seconds = std::max(
+                                kLeastDeadline, kDeadlineSteps * scheduler_->median_seconds())};
     for (const int p : grant.members) at(p).progress = grant.progress;
     double slowest = grant.progress;
-    for (const Replica& replica : replicas_) slowest = std::min(slowest, replica.progress);
+    for (int p = 0; p < plan_.replica_count(); ++p) {
+      if (scheduler_->living(p)) slowest = std::min(slowest, at(p).progress);
+    }
     message.staleness = grant.progress - slowest;
     most_stale_ = std::max(most_stale_, message.staleness);
     ++granted_;

@@ -7,6 +7,10 @@
 // within a few steps of each other and end together; a slow one does fewer of the steps, never the
 // same twice. At a step that gather_at() has named all replicas meet: nobody goes beyond it before
 // one average of everybody's whole state. There a checkpoint can be taken, a plan be changed.
+//
+// A member that does not come within the grant's deadline: the others go on without that average
+// and say ROUND_FAILED. It is left out until it says SYNC_READY again. A replica of which a rank is
+// gone is left out until the next generation.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +48,10 @@ class SyncRounds {
   Effects on_ready(int index, const protocol::SyncReady& ready, const Members& members,
                    SteadyTime now);
   void on_status(const protocol::StageStatus& status, SteadyTime now);
+  Effects on_failed(int index, const protocol::RoundFailed& failed, const Members& members,
+                    SteadyTime now);
+  // Those replicas do not train any more; they are only ever more in one generation.
+  Effects without(const std::set<int>& replicas, const Members& members, SteadyTime now);
   Effects tick(const Members& members, SteadyTime now);
   std::optional<SteadyTime> timer() const;  // when tick() is due at the latest
 
@@ -56,10 +64,13 @@ class SyncRounds {
     std::int64_t step = 0;   // of its last SYNC_READY or GRANT
     std::int64_t local = 0;  // steps that it has done itself
     double progress = 0;     // its clock
+    bool gone = false;
   };
 
   void begin(const schedule::Plan& plan);
   void came_to(std::int64_t step);
+  // Is this worker the rank of that replica and stage (-1: of any)?
+  bool runs(int index, int replica, int stage, const Members& members) const;
   double share_ratio(int replica) const;  // m_p / M
   Effects tell(const std::vector<groups::Grant>& grants, const Members& members);
   Replica& at(int replica) { return replicas_[static_cast<std::size_t>(replica)]; }
@@ -74,6 +85,7 @@ class SyncRounds {
   std::int64_t reached_ = 0;         // highest step that a rank has begun to stand at
   double told_contraction_ = 0;
   std::int64_t granted_ = 0, members_ = 0;  // groups, and their members in all
+  std::int64_t told_failure_ = 0;           // the last failed round that was told
   double most_stale_ = 0;
 };
 

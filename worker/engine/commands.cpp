@@ -102,6 +102,10 @@ void Engine::on_commit(CommitCommand command) {
                    std::to_string(step_));
     return;
   }
+  const bool moves = next->plan.state == schedule::StateMove::kMove;
+  if (trains && !in_band && moves && holder_of(next->plan, settings_.identity) == nullptr) {
+    lost_ = "the other replicas went on without this one";  // it never comes to their boundary
+  }
   if (pending_) pending_->commit.answer("another COMMIT came");
   pending_ = Pending{std::move(command), in_band};
 }

@@ -89,7 +89,8 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
     drain(std::max<std::chrono::nanoseconds>(left, kLeaveDrain), stop);
     return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
   }
-  const bool idle = !generation_ || !generation_->placed;
+  // Without a stage, or left behind by the other replicas.
+  const bool idle = !generation_ || !generation_->placed || generation_->broken;
   if (others_finished_ && idle) return Ending{Why::kFinished, "all steps are done by others"};
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
   if (pending_) return std::nullopt;
@@ -126,6 +127,18 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .next_epoch = [this] { return wanted_epoch(); },
                         .ready_to_average = [this](double seconds) { say_ready(seconds); },
                         .granted = [&](SteadyTime until) { return granted(until, stop); },
+                        .round_failed =
+                            [this](const Grant& grant, int missing, const std::string& reason) {
+                              log_warn(kRoom, "went on without an average",
+                                       {{"round", grant.round},
+                                        {"step", grant.next_step},
+                                        {"missing", missing},
+                                        {"reason", reason}});
+                              const int replica = generation_->place.replica;
+                              if (hooks_.round_failed) {
+                                hooks_.round_failed(replica, grant.round, missing, reason);
+                              }
+                            },
                         .go_on =
                             [this] {
                               take_commands();

@@ -142,6 +142,7 @@ class Engine {
 
   struct Saving {
     std::optional<std::int64_t> ordered;  // the step to be saved
+    std::vector<int> replicas;            // that share its layers; empty: all of the plan
     std::int64_t copied = -1;             // the last one that was
     bool released = false;                // a rank that leaves may end
     bool last_done = false;               // the last step's checkpoint is complete

@@ -79,6 +79,10 @@ struct Hooks {
   // with Partial are refused.
   std::function<void(int replica, std::int64_t step, double seconds, double bytes_per_second)>
       sync_ready = nullptr;
+  // Partial: this rank of that replica keeps its model and goes on without the average of that
+  // round; `missing` did not come, -1: not known.
+  std::function<void(int replica, std::int64_t round, int missing, const std::string& reason)>
+      round_failed = nullptr;
   // So many bytes came from other ranks for that plan; before its COMMIT is answered.
   std::function<void(std::uint32_t revision, std::int64_t bytes)> moved;
 };

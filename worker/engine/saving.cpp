@@ -2,8 +2,10 @@
 // Checkpoints in the engine: copies between two steps, waits for a save where a step must not begin
 // before it (the last one, a rank that leaves), fills a new stage. Who saves which step is decided
 // elsewhere.
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "worker/base/log.h"
 #include "worker/engine/engine.h"
@@ -31,6 +33,7 @@ void Engine::on_save(const SaveCommand& command) {
     return;
   }
   saving_.ordered = command.step;
+  saving_.replicas = command.replicas;
   save_if_due();
 }
 
@@ -38,11 +41,17 @@ void Engine::save_if_due() {
   if (saving_.ordered != step_) return;
   saving_.ordered.reset();
   saving_.copied = step_;
-  const auto replicas = static_cast<int>(generation_->current.plan.micro_batches.size());
-  const int replica = generation_->place.replica;
+  std::vector<int> replicas = saving_.replicas;
+  if (replicas.empty()) {
+    replicas.resize(generation_->current.plan.micro_batches.size());
+    std::iota(replicas.begin(), replicas.end(), 0);
+  }
+  const auto part = [&](int layer) {  // equal in all replicas
+    return replicas[static_cast<std::size_t>(layer) % replicas.size()];
+  };
   const SteadyTime start = parts_.clock.now();
   parts_.save(*generation_->stage, step_,
-              [&](int layer) { return layer % replicas == replica; });  // equal in all replicas
+              [&](int layer) { return part(layer) == generation_->place.replica; });
   log_debug(kRoom, "state copied",
             {{"step", step_},
              {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});

@@ -12,6 +12,8 @@ namespace {
 
 constexpr std::size_t kBucket = std::size_t{2} << 20U;  // floats of one all-reduce, 8 MB
 constexpr double kRounding = 1e-6;                      // of a sum of weights
+// Rounds and exact steps are counted apart and share one collective: no tag comes twice.
+constexpr std::uint64_t kRounds = std::uint64_t{1} << 63U;
 
 }  // namespace
 
@@ -62,16 +64,23 @@ bool StateAverage::post_next() {
   for (const Run& run : runs_) {
     for (std::size_t first = 0; first < run.scratch.size(); first += kBucket) {
       const std::size_t count = std::min(kBucket, run.scratch.size() - first);
-      collective_.all_reduce(
-          {.tag = {.step = static_cast<std::uint64_t>(grant_.round), .part = operations_++},
-           .members = grant_.members,
-           .count = count,
-           .in = std::as_bytes(run.parts[part_].subspan(first, count)),
-           .out = std::as_writable_bytes(run.scratch.subspan(first, count)),
-           .combine = transport::mean_of_floats(grant_.weights)});
+      collective_.all_reduce({.tag = {.step = tag(), .part = operations_++},
+                              .members = grant_.members,
+                              .count = count,
+                              .in = std::as_bytes(run.parts[part_].subspan(first, count)),
+                              .out = std::as_writable_bytes(run.scratch.subspan(first, count)),
+                              .combine = transport::mean_of_floats(grant_.weights)});
     }
   }
   return true;
+}
+
+std::uint64_t StateAverage::tag() const {
+  return kRounds | static_cast<std::uint64_t>(grant_.round);
+}
+
+Result<int> StateAverage::abandon() {
+  return collective_.abandon(tag());
 }
 
 void StateAverage::take() {

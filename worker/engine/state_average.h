@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/base/result.h"
 #include "worker/engine/switch_point.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
@@ -29,6 +30,9 @@ class StateAverage {
   // is called.
   bool post_next();
   void take();
+  // Gives the round up: members hold their own values, but for parts that were taken. The replica
+  // that did not come, -1: not known. Errors: the collective is over.
+  Result<int> abandon();
 
  private:
   // Neighbours in memory, of several parameters.
@@ -36,6 +40,8 @@ class StateAverage {
     std::vector<std::span<float>> parts;  // value, first and second moment
     std::span<float> scratch;             // as long as each of them
   };
+
+  std::uint64_t tag() const;
 
   transport::Collective& collective_;
   const Grant& grant_;

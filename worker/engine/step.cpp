@@ -237,18 +237,50 @@ class Runner {
     const std::string wrong = objection(grant_, order_.replica, order_.plan.replica_count());
     if (!wrong.empty()) return Error{Code::kInvalid, "GRANT: " + wrong};
     WEIR_TRY([[maybe_unused]] const Unit updated, parts_.ports.synchronize());
-    StateAverage average(*parts_.replicas, parts_.stage, grant_);
-    while (average.post_next()) {
-      WEIR_TRY([[maybe_unused]] const Unit moved, wait_for_collective(since));
-      average.take();
-    }
+    WEIR_TRY(const bool met, meet());
     const nanoseconds took = parts_.clock.now() - since;
     idle_ += took;
     sync_wait_ += took;
     parts_.recorder.idle(IdleCause::kSync, took);
-    parts_.recorder.averaged(parts_.replicas->counters(), took, grant_.members.size(),
+    parts_.recorder.averaged(parts_.replicas->counters(), took, met ? grant_.members.size() : 1,
                              grant_.staleness);
     return Unit{};
+  }
+
+  // False: a member did not come, and this rank keeps its model. The other ranks of this replica
+  // may have theirs averaged; all go on at the same step. Where all have to be equal that is an
+  // error.
+  Result<bool> meet() {
+    const SteadyTime since = parts_.clock.now();
+    const nanoseconds patience =
+        grant_.deadline.count() > 0 ? grant_.deadline : parts_.progress_deadline;
+    StateAverage average(*parts_.replicas, parts_.stage, grant_);
+    while (average.post_next()) {
+      for (bool done = false; !done;) {
+        const Result<bool> waited = parts_.replicas->wait(parts_.clock.now() + kSlice, stop_);
+        const bool late = waited && !*waited && parts_.clock.now() - since >= patience;
+        if (!waited || late) {
+          const Error error =
+              waited ? Error{Code::kTimeout, "not all members came in time"} : waited.error();
+          return give_up(average, error);
+        }
+        done = *waited;
+        if (!done) {
+          WEIR_TRY([[maybe_unused]] const Unit looked,
+                   look_around(since, "nothing from the other replicas"));
+        }
+      }
+      average.take();
+    }
+    return true;
+  }
+
+  Result<bool> give_up(StateAverage& average, const Error& error) {
+    if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
+    if (grant_.all) return error;
+    WEIR_TRY(const int missing, average.abandon());
+    parts_.round_failed(grant_, missing, error.message);
+    return false;
   }
 
   bool clips() const { return order_.grad_clip > 0; }

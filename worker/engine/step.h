@@ -44,6 +44,9 @@ struct StepParts {
   // The coordinator's answer for this step, waited for until then; nothing: not yet. kCancelled: it
   // is not waited for any more.
   std::function<Result<std::optional<Grant>>(SteadyTime until)> granted;
+  // That round came to nothing here: the rank keeps its model and goes on at the grant's next step.
+  // missing: the replica that did not come, -1: not known.
+  std::function<void(const Grant& grant, int missing, const std::string& reason)> round_failed;
   // Asked between ops and about 50 times a second while waiting: takes commands; false ends the
   // step (kCancelled).
   std::function<bool()> go_on;
@@ -59,8 +62,9 @@ struct StepOrder {
 };
 
 // Runs the step to its end, or fails: kUnavailable (generation broken), kTimeout (no message for
-// progress_deadline), kInternal (no device memory), kCancelled (stop or go_on). After a failure the
-// stage holds a part of the step's gradients: it must be reset.
+// progress_deadline), kInternal (no device memory), kCancelled (stop or go_on). A group that loses
+// a member fails no step, but where all have to meet. After a failure the stage holds a part of the
+// step's gradients: it must be reset.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
 
 // Waits until `ports` brings something; kTimeout after progress_deadline since `since`,

@@ -36,9 +36,9 @@ void SwitchPoint::finished() {
   static_cast<void>(commands_.try_push(FinishedCommand{}));
 }
 
-void SwitchPoint::save(std::int64_t step) {
+void SwitchPoint::save(std::int64_t step, std::vector<int> replicas) {
   // Without room no SAVED is answered: the coordinator's next one comes.
-  static_cast<void>(commands_.try_push(SaveCommand{step}));
+  static_cast<void>(commands_.try_push(SaveCommand{step, std::move(replicas)}));
 }
 
 void SwitchPoint::saved(std::int64_t step, std::string error, bool leave) {

@@ -44,6 +44,7 @@ struct PeerLostCommand {
 struct FinishedCommand {};
 struct SaveCommand {
   std::int64_t step = 0;
+  std::vector<int> replicas;  // that share the layers; empty: all
 };
 struct SavedCommand {
   std::int64_t step = 0;
@@ -59,6 +60,7 @@ struct Grant {
   std::vector<double> weights;
   bool all = false;  // of all replicas and all of the state: equal in all bits afterwards
   double staleness = 0;
+  std::chrono::nanoseconds deadline{0};  // for its members to come; 0: the progress deadline
 };
 using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand,
                              PeerLostCommand, FinishedCommand, SaveCommand, SavedCommand, Grant>;
@@ -72,7 +74,9 @@ class SwitchPoint {
   void abort(std::uint32_t revision);
   void peer_lost(std::string reason);  // the coordinator says that the generation is broken
   void finished();                     // the ranks of the plan have done their last step
-  void save(std::int64_t step);        // the state after so many steps, once this rank has it
+  // The state after so many steps, once this rank has it; its part of the layers, as those replicas
+  // share them (empty: all of the plan).
+  void save(std::int64_t step, std::vector<int> replicas = {});
   // The checkpoint of that step is complete, or has failed; leave: who waits for it to leave, may.
   void saved(std::int64_t step, std::string error, bool leave);
 

@@ -56,25 +56,12 @@ std::vector<Grant> GroupScheduler::arrived(const Arrival& arrival, Time now) {
   return decide(now);
 }
 
-std::vector<Grant> GroupScheduler::failed(const Arrival& member, std::uint64_t round, int missing,
-                                          Time now) {
-  Replica& known = at(member.replica);
-  if (known.grant && known.grant->round != round) return {};       // told before
-  if (!known.grant && ready_.contains(member.replica)) return {};  // likewise
-  // The others of that round will give up too, any moment now.
-  for (int q = 0; q < count(); ++q) {
-    if (living(q) && at(q).grant && at(q).grant->round == round) {
-      at(q).started = now - from_seconds(at(q).seconds * time_factor(q));
-    }
-  }
-  known.grant.reset();
-  take(member, now);
-  // Who has another grant by now, or none because it gave up too, is alive.
-  if (missing >= 0 && missing < count() && living(missing) && at(missing).grant &&
-      at(missing).grant->round == round && missing != member.replica) {
-    return died(missing, now);
-  }
-  return decide(now);
+std::vector<Grant> GroupScheduler::failed(std::uint64_t round, int missing, Time now) {
+  graph_.reset();
+  // Who has arrived since, or has another grant by now, is alive.
+  const bool suspect = missing >= 0 && missing < count() && living(missing) && at(missing).grant &&
+                       at(missing).grant->round == round;
+  return suspect ? died(missing, now) : decide(now);
 }
 
 std::vector<Grant> GroupScheduler::died(int replica, Time now) {

@@ -61,9 +61,10 @@ class GroupScheduler {
 
   // A repetition of a granted step grants nothing: granted() has the answer.
   std::vector<Grant> arrived(const Arrival& arrival, Time now);
-  // A member gave up on its round and kept its model from before it; missing (-1: unknown) did not
-  // come and counts as dead until it arrives again.
-  std::vector<Grant> failed(const Arrival& member, std::uint64_t round, int missing, Time now);
+  // A member of that round goes on without its average; missing (-1: unknown) did not come and
+  // counts as dead until it arrives again. Who has averaged is not known: nothing counts as
+  // connected, which is safe. Clocks stay as granted.
+  std::vector<Grant> failed(std::uint64_t round, int missing, Time now);
   std::vector<Grant> died(int replica, Time now);
   void joined(int replica, double progress);  // with the model and progress of a living one
   void began(int replica, Time now);          // its round is over, its next step has begun
@@ -78,6 +79,7 @@ class GroupScheduler {
   void reconfigure(Config config, double time_ratio);
 
   bool living(int replica) const { return graph_.living(replica); }
+  double median_seconds() const;  // of a step, without waiting for others; 0 = unknown
   std::uint64_t round() const { return round_; }
   // Factor by which disagreement shrank in the last whole window of B steps of the fastest; above
   // 0.5 is an alarm. Unknown before the first window.
@@ -118,7 +120,6 @@ class GroupScheduler {
   double mean_share() const;              // M
   double share_ratio(int replica) const;  // m_p / M
   double time_factor(int replica) const;  // (m_p + S - 1) / (M + S - 1)
-  double median_seconds() const;
   // Least progress of the living that are not ready; infinite: there is none.
   double slowest_elsewhere(const Ready& ready) const;
 

@@ -260,6 +260,7 @@ void fields(Io& io, T& file) {
 template <class Io, Is<Save> T>
 void fields(Io& io, T& save) {
   io.required("step", save.step);
+  io("replicas", save.replicas);
 }
 template <class Io, Is<Saved> T>
 void fields(Io& io, T& saved) {
@@ -296,16 +297,24 @@ void fields(Io& io, T& grant) {
   io.required("weights", grant.weights);
   io("all", grant.all);
   io("staleness", grant.staleness);
+  io("deadlineSeconds", grant.deadline_seconds);
+}
+template <class Io, Is<RoundFailed> T>
+void fields(Io& io, T& failed) {
+  io.required("replica", failed.replica);
+  io.required("round", failed.round);
+  io("missing", failed.missing);
+  io("reason", failed.reason);
 }
 
 namespace {
 
 // In the order of the variant's alternatives.
-constexpr const char* kTypes[] = {"HELLO",   "MEASURE",    "MEASURED", "PROBE",  "PROBED",
-                                  "PREPARE", "READY",      "REJECT",   "COMMIT", "READY_STATE",
-                                  "GO",      "ABORT",      "APPLIED",  "STATUS", "PEER_LOST",
-                                  "LEAVE",   "HEARTBEAT",  "SAVE",     "SAVED",  "BAD_CHECKPOINT",
-                                  "MOVED",   "SYNC_READY", "GRANT"};
+constexpr const char* kTypes[] = {
+    "HELLO",   "MEASURE",        "MEASURED",  "PROBE",       "PROBED",    "PREPARE",
+    "READY",   "REJECT",         "COMMIT",    "READY_STATE", "GO",        "ABORT",
+    "APPLIED", "STATUS",         "PEER_LOST", "LEAVE",       "HEARTBEAT", "SAVE",
+    "SAVED",   "BAD_CHECKPOINT", "MOVED",     "SYNC_READY",  "GRANT",     "ROUND_FAILED"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

@@ -196,6 +196,7 @@ struct SavedFile {  // of one layer
 };
 struct Save {  // the state after `step` completed steps
   std::int64_t step = 0;
+  std::vector<int> replicas;  // that share the layers among them; empty: all of the plan
 };
 // From a rank: its files lie on disk, or why not. From the coordinator: the checkpoint is complete,
 // or has failed.
@@ -233,10 +234,19 @@ struct Grant {
   std::vector<double> weights;  // of each member; sum 1
   bool all = false;             // everybody's state becomes one, the optimizer's too
   double staleness = 0;         // of the receiver's replica: progress ahead of the slowest
+  double deadline_seconds = 0;  // for a member to come; then the others give the round up
+};
+// From each rank that has given a round up: it keeps its model and goes on at next_step.
+struct RoundFailed {
+  int replica = 0;
+  std::int64_t round = 0;
+  int missing = -1;  // the replica that did not come; -1: not known
+  std::string reason;
 };
 
-using Message = std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject,
-                             Commit, ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave,
-                             Heartbeat, Save, Saved, BadCheckpoint, Moved, SyncReady, Grant>;
+using Message =
+    std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject, Commit,
+                 ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave, Heartbeat, Save,
+                 Saved, BadCheckpoint, Moved, SyncReady, Grant, RoundFailed>;
 
 }  // namespace weir::protocol

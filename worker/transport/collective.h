@@ -4,12 +4,14 @@
 // other; a thread of its own moves the bytes and adds, so that the caller may compute meanwhile.
 //
 // Rules: every member of an operation calls it, with the same members, tag and sizes, and in the
-// same order as the other operations that any two of them share; so no tag is ever searched for. A
-// replica that is in none of them is not waited for. The memory that a call names must live until
-// wait() has said that all is done, or the object is gone.
+// same order as the other operations that any two of them share; operations of one step follow each
+// other with rising parts, and no step comes twice. A replica that is in none of them is not waited
+// for. The memory that a call names must live until wait() has said that all is done, abandon() has
+// returned, or the object is gone.
 //
-// Any failure (a lost replica, an unequal tag or size) ends all operations at all members: nobody
-// hangs. Whoever ends its Collective breaks those of its peers, if they still want something.
+// An unequal tag or size ends all operations at all members. A lost replica fails those operations
+// that need it; its peers may abandon() them and go on among themselves. Nobody hangs: whoever
+// abandons a step or ends its Collective fails those of its peers that still want something.
 #pragma once
 
 #include <chrono>
@@ -84,10 +86,16 @@ class Collective {
   // Neither blocks; one thread calls them and wait().
   virtual void all_reduce(AllReduce operation) = 0;
   virtual void all_gather(AllGather operation) = 0;
-  // True: all operations so far are complete. False: deadline, or stop. Errors, for ever after:
-  // kUnavailable "replica 1 at ...: closed by the peer", kConflict (tags or sizes differ).
+  // True: all operations so far are complete. False: deadline, or stop. kUnavailable "replica 1 at
+  // ...: closed by the peer": those under way will never be, abandon() them. For ever after:
+  // kConflict (tags or sizes differ), kUnavailable after abort().
   virtual Result<bool> wait(std::chrono::steady_clock::time_point deadline,
                             std::stop_token stop) = 0;
+
+  // Gives up what is not complete of the operations of that step; the last one that was begun.
+  // Returns the replica that was waited for in vain, -1: none in particular. Waits for a moment
+  // only; that thread. Errors: those for ever of wait().
+  virtual Result<int> abandon(std::uint64_t step) = 0;
 
   // Any thread.
   virtual void abort(const std::string& reason) noexcept = 0;

@@ -41,7 +41,7 @@ class RecordingTarget final : public control::PlanTarget {
   void peer_lost(int, int stage, const std::string&) override {
     note("lost stage " + std::to_string(stage));
   }
-  void save(std::int64_t step) override { note("save " + std::to_string(step)); }
+  void save(const protocol::Save& save) override { note("save " + std::to_string(save.step)); }
   void saved(std::int64_t step, const std::string&, bool leave) override {
     note("saved " + std::to_string(step) + (leave ? " leave" : ""));
   }

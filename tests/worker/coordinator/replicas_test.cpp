@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plan changes of a job with two replicas of two stages: workers 0, 1 and 2, 3.
+#include <set>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"
@@ -88,27 +91,133 @@ TEST(PlanSwitchOfReplicas, LoadsTheCheckpointWhenReplicasStandAtDifferentSteps) 
   EXPECT_EQ(again.plan.micro_batches, (std::vector<int>{4, 4}));
 }
 
-// Each has a model of its own: they go on at the step of the fastest.
+Ranks of_pods(const std::vector<schedule::LayerHolder>& holders) {
+  Ranks list;
+  for (const auto& holder : holders) list.push_back(holder.pod.back() - '0');
+  return list;
+}
+
+// The others go on; all meet them again, as soon as all pods are there, with their state.
+TEST(PlanSwitchOfReplicas, GoOnWithoutAReplicaWhenTheyAverage) {
+  Job job(schedule::SyncMode::kPartial);
+  job.switcher.set_checkpoint(3);
+  job.lose(1);
+
+  EXPECT_EQ(job.receivers<protocol::PeerLost>(), Ranks{0}) << "the other rank of that replica";
+  EXPECT_EQ(job.switcher.lost(), std::set<int>{0});
+  ASSERT_NE(job.switcher.training(), nullptr);
+  EXPECT_TRUE(job.receivers<protocol::Prepare>().empty());
+  for (const int rank : {2, 3}) job.finish_step(rank, 1, 9);
+  job.forget();
+
+  job.come(1);
+  const auto again = job.last<protocol::Prepare>();
+  EXPECT_EQ(job.receivers<protocol::Prepare>(), (Ranks{0, 1, 2, 3}));
+  EXPECT_EQ(again.incarnation, 1);
+  EXPECT_EQ(again.plan.state, schedule::StateMove::kMove);
+  EXPECT_EQ(of_pods(again.plan.holders), (Ranks{2, 3})) << "those that train";
+  job.all_ready(1, 1, 4);
+  EXPECT_EQ(job.last<protocol::Commit>().at_step, 11);
+  EXPECT_EQ(job.receivers<protocol::Commit>(), (Ranks{0, 1, 2, 3}));
+  job.all_loaded(1, 4);
+  EXPECT_TRUE(job.switcher.lost().empty());
+  job.all_finish_step(1, 12, 4);
+  EXPECT_EQ(job.switcher.training()->revision, 1U);
+  EXPECT_TRUE(job.finished.empty() || job.finished.back().outcome == protocol::Outcome::kApplied);
+}
+
+// What the operator knows is that a pod was lost: its plan says Checkpoint.
+TEST(PlanSwitchOfReplicas, TakeTheStateFromThoseThatTrainWhateverTheNextPlanSays) {
+  for (const auto trigger : {Trigger::kRestart, Trigger::kManual}) {
+    Job one(schedule::SyncMode::kPartial);
+    one.lose(3);
+    one.come(3, 0, 0, 0, "another uid");
+    auto next = replicated(2, trigger, {4, 4});  // Exact
+    next.state = schedule::StateMove::kCheckpoint;
+    one.offer(next);
+    const auto prepared = one.last<protocol::Prepare>();
+    EXPECT_EQ(prepared.plan.revision, 2U);
+    EXPECT_EQ(prepared.plan.state, schedule::StateMove::kMove);
+    EXPECT_EQ(of_pods(prepared.plan.holders), (Ranks{0, 1}));
+    one.all_ready(2, prepared.incarnation, 4);
+    EXPECT_EQ(one.receivers<protocol::Commit>(), (Ranks{0, 1, 2, 3})) << "a new generation";
+  }
+}
+
+TEST(PlanSwitchOfReplicas, BreakWhenTheLastReplicaIsLost) {
+  Job job(schedule::SyncMode::kPartial);
+  job.switcher.set_checkpoint(3);
+  job.lose(1);
+  job.forget();
+  job.lose(2);
+  EXPECT_EQ(job.switcher.training(), nullptr);
+  EXPECT_TRUE(job.switcher.lost().empty());
+  job.come(1);
+  job.come(2);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint);
+}
+
+// Nothing is lost but a connection, and by that of one after the other: both hold their models.
 TEST(PlanSwitchOfReplicas, KeepsWhatReplicasHoldThatAverage) {
   Job job(schedule::SyncMode::kPartial);
   job.switcher.set_checkpoint(3);
   job.finish_step(0, 1, 9);
   job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
+  job.say(3, protocol::PeerLost{.replica = 1, .stage = 1, .revision = 1, .reason = "closed"});
 
+  job.pass(2s);
   EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kKeep);
-  job.all_ready(1, 1, 4);
+  EXPECT_EQ(job.last<protocol::Prepare>().incarnation, 2);
+  job.all_ready(1, 2, 4);
   EXPECT_EQ(job.last<protocol::Commit>().at_step, 9);
 }
 
-TEST(PlanSwitchOfReplicas, LoadsTheCheckpointForAnExactPlanAfterAverages) {
+TEST(PlanSwitchOfReplicas, ALossWhileTheOthersJoinAgainBreaksNothingBeforeCommit) {
+  Job job(schedule::SyncMode::kPartial);
+  job.lose(1);
+  job.come(1);
+  ASSERT_EQ(job.receivers<protocol::Prepare>().size(), 4U);
+  job.lose(1);
+  EXPECT_EQ(job.receivers<protocol::Abort>().size(), 3U) << "nobody waits for its answer";
+  ASSERT_NE(job.switcher.training(), nullptr);
+  job.forget();
+  job.come(1);
+  job.pass(2s);
+  EXPECT_EQ(job.receivers<protocol::Prepare>().size(), 4U);
+}
+
+TEST(PlanSwitchOfReplicas, ALossBetweenCommitAndGoLoadsTheCheckpoint) {
   Job job(schedule::SyncMode::kPartial);
   job.switcher.set_checkpoint(3);
-  job.say(1, protocol::PeerLost{.replica = 0, .stage = 1, .revision = 1, .reason = "closed"});
-  auto exact = replicated(2, Trigger::kManual, {4, 4});
-  job.offer(exact);
-
-  EXPECT_EQ(job.last<protocol::Prepare>().plan.revision, 2U);
+  job.lose(1);
+  job.come(1);
+  job.all_ready(1, 1, 4);
+  ASSERT_FALSE(job.receivers<protocol::Commit>().empty());
+  job.lose(3);
+  EXPECT_EQ(job.switcher.training(), nullptr);
+  job.come(3);
+  job.pass(2s);
   EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kCheckpoint);
+}
+
+TEST(PlanSwitchOfReplicas, ALossWhileAPlanIsTakenUpInBandIsNoneOfTheOthers) {
+  Job job(schedule::SyncMode::kPartial);
+  auto shares = replicated(2, Trigger::kRetune, {6, 2});
+  shares.sync.mode = schedule::SyncMode::kPartial;
+  job.offer(shares);
+  job.all_ready(2, 0, 4);
+  ASSERT_EQ(job.receivers<protocol::Commit>(), (Ranks{0, 2}));
+  for (const int rank : {0, 1}) job.finish_step(rank, 2, 8);
+  EXPECT_TRUE(job.finished.empty());
+  job.lose(2);
+  ASSERT_EQ(job.finished.size(), 1U);
+  EXPECT_EQ(job.finished[0].outcome, protocol::Outcome::kApplied);
+  EXPECT_EQ(job.switcher.lost(), std::set<int>{1});
+  job.forget();
+  job.come(2);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.revision, 2U);
+  EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kMove);
 }
 
 // A change of mode that some have taken up and others not: the others have not met.

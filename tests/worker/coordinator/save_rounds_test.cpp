@@ -327,5 +327,34 @@ TEST(SaveRounds, DoNothingWithoutAFolder) {
   EXPECT_EQ(off.newest(), -1);
 }
 
+// Three replicas of one stage: 2 is gone, the others save its part too.
+TEST(SaveRounds, AskTheOthersForTheLayersOfAReplicaThatIsGone) {
+  schedule::Plan three = plan(1, schedule::Trigger::kInitial, 1);
+  three.micro_batches = {4, 4, 4};
+  three.ranks.clear();
+  for (int r = 0; r < 3; ++r) {
+    three.ranks.push_back({.pod = "pod-" + std::to_string(r), .replica = r});
+  }
+  Rounds rounds({.interval_steps = 10}, three);
+  ASSERT_EQ(rounds.ordered(), Steps{10});
+  auto training = rounds.training();
+  training.lost = {2};
+
+  rounds.take(rounds.saves.advance(training, rounds.members, rounds.now));
+  ASSERT_EQ(rounds.sent.size(), 2U);
+  const auto save = std::get<protocol::Save>(rounds.sent[0].second);
+  EXPECT_EQ(save.step, 11) << "not that of the first order, of which an answer may be under way";
+  EXPECT_THAT(save.replicas, ElementsAre(0, 1));
+
+  for (const int r : {0, 1}) {
+    protocol::Saved saved{.step = 11, .files = {Rounds::file(r)}};
+    if (r == 0) saved.files.push_back(Rounds::file(2));
+    rounds.take(rounds.saves.on_saved(r, saved, training, rounds.members, rounds.now));
+  }
+  ASSERT_EQ(rounds.commits.size(), 1U);
+  EXPECT_EQ(rounds.commits[0].files.size(), 3U);
+  EXPECT_THAT(rounds.warnings, IsEmpty());
+}
+
 }  // namespace
 }  // namespace weir::coordinator::test

@@ -243,6 +243,93 @@ TEST(SyncRounds, KeepTheirClocksThroughAPlanOfTheSameGeneration) {
   EXPECT_EQ(job.newest.at(0).round, 2);
 }
 
+TEST(SyncRounds, GiveMembersADeadlineThatFollowsTheStep) {
+  Job job(2);
+  for (int r = 0; r < 2; ++r) job.ready(r, 1);
+  EXPECT_DOUBLE_EQ(job.newest.at(0).deadline_seconds, 10);
+  for (int r = 0; r < 2; ++r) job.goes_on(r);
+  for (std::int64_t step = 2; step <= 12; ++step) {
+    for (int r = 0; r < 2; ++r) job.ready(r, step, 6);
+  }
+  EXPECT_NEAR(job.newest.at(0).deadline_seconds, 30, 0.1);
+}
+
+TEST(SyncRounds, LeaveOutAMemberThatDidNotComeUntilItIsReadyAgain) {
+  Job job(3);
+  for (int r = 0; r < 3; ++r) job.ready(r, 1);
+  const std::int64_t round = job.newest.at(0).round;
+  for (const int rank : {0, 1, 2}) {  // each rank says so; 3 has averaged
+    job.take(job.rounds.on_failed(
+        rank, {.replica = rank / 2, .round = round, .missing = 2, .reason = "closed"}, job.members,
+        job.now));
+  }
+  EXPECT_THAT(job.warnings, SizeIs(1));
+  for (const int r : {0, 1}) job.goes_on(r);
+  job.told();
+
+  for (const int r : {0, 1}) job.ready(r, 2);
+  EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1));
+  EXPECT_GT(job.newest.at(0).round, round);
+  for (const int r : {0, 1}) job.goes_on(r);
+
+  job.ready(2, 2);
+  job.ready(0, 3);
+  EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 2));
+}
+
+TEST(SyncRounds, IgnoreFailuresThatStrangersTellOrThatCannotBe) {
+  Job job(2);
+  for (int r = 0; r < 2; ++r) job.ready(r, 1);
+  const std::int64_t round = job.newest.at(0).round;
+  for (const protocol::RoundFailed& failed :
+       {protocol::RoundFailed{.replica = 1, .round = round, .missing = 0, .reason = ""},
+        protocol::RoundFailed{.replica = 7, .round = round, .missing = 1, .reason = ""},
+        protocol::RoundFailed{.replica = 0, .round = -1, .missing = 1, .reason = ""}}) {
+    job.take(job.rounds.on_failed(0, failed, job.members, job.now));
+  }
+  EXPECT_THAT(job.warnings, IsEmpty());
+  for (const int missing : {-5, 0, 2}) {  // itself, or nobody
+    job.take(job.rounds.on_failed(
+        0, {.replica = 0, .round = round, .missing = missing, .reason = ""}, job.members, job.now));
+  }
+  for (int r = 0; r < 2; ++r) job.goes_on(r);
+  for (int r = 0; r < 2; ++r) job.ready(r, 2);
+  EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1));
+}
+
+TEST(SyncRounds, GoOnWithoutAReplicaThatHasLostARank) {
+  Job job(3);
+  for (int r = 0; r < 3; ++r) job.ready(r, 1);
+  for (int r = 0; r < 3; ++r) job.goes_on(r);
+  job.told();
+  job.rounds.gather_at(2);
+  for (const int r : {0, 1}) job.ready(r, 2);
+  EXPECT_THAT(job.told(), IsEmpty());
+
+  job.take(job.rounds.without({2}, job.members, job.now));  // who waited for it need not
+  EXPECT_THAT(job.told(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1));
+
+  job.ready(2, 2);  // of its last stage, which does not know it yet
+  for (const int r : {0, 1}) job.goes_on(r);
+  job.rounds.gather_at(3);
+  for (const int r : {0, 1}) job.ready(r, 3);
+  EXPECT_TRUE(job.newest.at(0).all) << "those who are left meet";
+  EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1));
+
+  job.rounds.follow(nullptr);
+  job.rounds.follow(&job.in_force);  // the next generation has all of them
+  for (int r = 0; r < 3; ++r) job.ready(r, 1);
+  EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1, 2));
+}
+
+TEST(SyncRounds, OneReplicaAloneTrainsOn) {
+  Job job(2);
+  job.take(job.rounds.without({0}, job.members, job.now));
+  job.ready(1, 1);
+  EXPECT_THAT(job.newest.at(1).members, ElementsAre(1));
+}
+
 // Random speeds, one replica slow: nobody stands still for ever, steps only grow, weights sum to 1,
 // rounds grow, nobody is in two groups at once, all end together at the last step.
 TEST(SyncRounds, BringReplicasOfAnySpeedToTheEndTogether) {

@@ -29,6 +29,22 @@ class Rounds {
   void on_ready(int replica, std::int64_t step) {
     const std::lock_guard lock(mutex_);
     ready_[replica] = step;
+    grant_all();
+  }
+  // One replica less comes; who waits for it waits for nobody.
+  void lose_one() {
+    const std::lock_guard lock(mutex_);
+    --wanted_;
+    --replicas_;
+    if (!ready_.empty() && ready_.size() >= wanted_) grant_all();
+  }
+  std::set<std::vector<int>> groups() {
+    const std::lock_guard lock(mutex_);
+    return groups_;
+  }
+
+ private:
+  void grant_all() {
     std::int64_t next = 0;
     for (const auto& [r, at] : ready_) next = std::max(next, at);
     const bool all = next >= all_at_;
@@ -45,14 +61,10 @@ class Rounds {
     groups_.insert(grant.members);
     ready_.clear();
   }
-  std::set<std::vector<int>> groups() {
-    const std::lock_guard lock(mutex_);
-    return groups_;
-  }
 
- private:
-  const int replicas_, stages_;
-  const std::size_t wanted_;
+  int replicas_;
+  const int stages_;
+  std::size_t wanted_;
   const std::int64_t all_at_;
   std::mutex mutex_;  // guards all below
   Group* group_ = nullptr;
@@ -159,6 +171,32 @@ TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   group.engine(0).leave(std::chrono::seconds(25));
   EXPECT_THAT(group.finish(), Each(Why::kLeft));
+}
+
+// It leaves in the middle of a round, or while the others wait for it: they finish all steps.
+TEST(Averages, GoOnWithoutAReplicaThatLeaves) {
+  for (const int stages : {1, 2}) {
+    constexpr std::int64_t kSteps = 400;
+    Rounds rounds(3, stages, 3, kSteps);
+    Group group(
+        "mlp", 3 * stages, kSteps, 0, nullptr,
+        [&](int replica, std::int64_t step, double, double) { rounds.on_ready(replica, step); });
+    rounds.attach(group);
+    ASSERT_EQ(group.start(averaging(stages, group.layers(), {2, 2, 2})), "");
+    ASSERT_TRUE(group.reaches(0, 20));
+    for (int rank = 2 * stages; rank < 3 * stages; ++rank) {
+      group.engine(rank).leave(std::chrono::seconds(0));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    rounds.lose_one();
+
+    const auto endings = group.finish();
+    for (int rank = 0; rank < 2 * stages; ++rank) {
+      EXPECT_EQ(endings[static_cast<std::size_t>(rank)], Why::kFinished) << rank;
+      EXPECT_EQ(group.records(rank).back().next_step, kSteps);
+      EXPECT_TRUE(group.lost(rank).empty());
+    }
+  }
 }
 
 TEST(Averages, RefuseAGrantThatCannotBe) {

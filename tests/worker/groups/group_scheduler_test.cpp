@@ -215,18 +215,23 @@ TEST(GroupScheduler, ASlowLinkAveragesOnlyEveryFifthStep) {
   EXPECT_THAT(scheduler.arrived(arrival(1, 2), 6s), SizeIs(1));
 }
 
-TEST(GroupScheduler, FailedMembersAreGroupedAgainWithoutTheMissing) {
+TEST(GroupScheduler, MembersOfAFailedRoundGoOnWithoutTheMissing) {
   auto scheduler = running(config(3));
   for (int p = 0; p < 3; ++p) static_cast<void>(scheduler.arrived(arrival(p, 2), 2s));
   const auto round = scheduler.granted(0, 2)->round;
-  EXPECT_THAT(scheduler.failed(arrival(0, 2), round, 2, 12s), IsEmpty());
+  EXPECT_THAT(scheduler.failed(round, 2, 12s), IsEmpty());
+  EXPECT_THAT(scheduler.failed(round, 2, 12s), IsEmpty()) << "each member tells it";
   EXPECT_FALSE(scheduler.living(2));
-  // Told twice is told once.
-  EXPECT_THAT(scheduler.failed(arrival(0, 2), round, 2, 12s), IsEmpty());
-  const auto grants = scheduler.failed(arrival(1, 2), round, 2, 12s);
+  for (const int p : {0, 1}) scheduler.began(p, 12s);
+  EXPECT_THAT(scheduler.arrived(arrival(0, 3), 13s), IsEmpty());
+  const auto grants = scheduler.arrived(arrival(1, 3), 13s);
   ASSERT_THAT(grants, SizeIs(1));
   EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
   EXPECT_GT(grants[0].round, round);
+
+  // It was only late.
+  static_cast<void>(scheduler.arrived(arrival(2, 3), 13s));
+  EXPECT_TRUE(scheduler.living(2));
 }
 
 TEST(GroupScheduler, AMissingMemberThatGoesOnIsAlive) {
@@ -234,12 +239,24 @@ TEST(GroupScheduler, AMissingMemberThatGoesOnIsAlive) {
   for (int p = 0; p < 2; ++p) static_cast<void>(scheduler.arrived(arrival(p, 2), 2s));
   const auto round = scheduler.granted(0, 2)->round;
   EXPECT_THAT(scheduler.arrived(arrival(1, 3), 3s), SizeIs(1));  // finished that round
-  scheduler.began(1, 11s);
-  EXPECT_THAT(scheduler.failed(arrival(0, 2), round, 1, 12s), IsEmpty());
+  EXPECT_THAT(scheduler.failed(round, 1, 12s), IsEmpty());
   EXPECT_TRUE(scheduler.living(1));
-  const auto grants = scheduler.arrived(arrival(1, 4), 12s);
-  ASSERT_THAT(grants, SizeIs(1));
-  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+}
+
+// After a failed round nobody knows who is equal to whom: B steps later all must have met.
+TEST(GroupScheduler, AFailedRoundConnectsNobody) {
+  Config two = config(2);
+  two.settings.connect_every = 2;
+  auto scheduler = running(two);
+  for (int p = 0; p < 2; ++p) static_cast<void>(scheduler.arrived(arrival(p, 2), 2s));
+  static_cast<void>(scheduler.failed(scheduler.granted(0, 2)->round, -1, 3s));
+  for (std::int64_t step = 3; step <= 4; ++step) {
+    static_cast<void>(scheduler.arrived(arrival(0, step), std::chrono::seconds(3 * step)));
+    static_cast<void>(scheduler.tick(std::chrono::seconds(3 * step + 2)));
+  }
+  EXPECT_THAT(scheduler.arrived(arrival(0, 5), 20s), IsEmpty());
+  EXPECT_THAT(scheduler.tick(60s), IsEmpty()) << "held until the other one comes";
+  EXPECT_THAT(scheduler.arrived(arrival(1, 3), 61s), SizeIs(1));
 }
 
 TEST(GroupScheduler, DeathLetsTheOthersGo) {

@@ -240,12 +240,11 @@ void World::give_up(std::uint64_t number, int missing) {
     if (replica.open_round != number) continue;
     replica.open_round = 0;
     if (replica.state != State::kInRound) continue;
-    replica.state = State::kWaiting;
-    const Arrival arrival = arrival_of(p);
-    at(0.01 * random_.uniform(), [this, p, number, missing, arrival, life = replica.life] {
+    replica.progress = round.grant.progress;
+    begin_step(p);
+    at(0.01 * random_.uniform(), [this, p, number, missing, life = replica.life] {
       if (replicas_[static_cast<std::size_t>(p)].life != life) return;
-      believed_[static_cast<std::size_t>(p)] = arrival.progress;
-      take(scheduler_->failed(arrival, number, missing, now()));
+      take(scheduler_->failed(number, missing, now()));
     });
   }
 }

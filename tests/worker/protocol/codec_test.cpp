@@ -284,7 +284,8 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
       PeerLost{0, 1, 7, "closed"},
       Leave{"finished"},
       SyncReady{2, 45, 0.5, 1e9},
-      Grant{9, 45, 47, {0, 2, 3}, {1.0 / 3, 1.0 / 3, 1.0 / 3}, true, 1.25},
+      Grant{9, 45, 47, {0, 2, 3}, {1.0 / 3, 1.0 / 3, 1.0 / 3}, true, 1.25, 12.5},
+      RoundFailed{2, 9, 1, "replica 1: closed by the peer"},
       Heartbeat{}};
   for (const auto& message : all) {
     const std::string json = encode(message);

@@ -16,6 +16,7 @@ constexpr std::uint8_t kVersion = 1;
 constexpr std::size_t kChecked = kGroupHeaderBytes - sizeof(std::uint32_t);
 // Then others have their turn.
 constexpr std::size_t kBudget = std::size_t{4} << 20U;
+constexpr std::size_t kSink = std::size_t{64} << 10U;  // of one read of what is forgotten
 
 }  // namespace
 
@@ -24,7 +25,7 @@ std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& fr
   store<std::uint32_t>(out, 0, kMagic);
   store<std::uint8_t>(out, 4, kVersion);
   store<std::uint8_t>(out, 5, static_cast<std::uint8_t>(frame.phase));
-  store<std::uint32_t>(out, 8, frame.sequence);
+  store<std::uint32_t>(out, 8, frame.session);
   store<std::uint32_t>(out, 12, frame.tag.part);
   store<std::uint64_t>(out, 16, frame.tag.step);
   store<std::uint64_t>(out, 24, frame.length);
@@ -43,9 +44,9 @@ Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes) {
     return invalid("wrong checksum");
   }
   const auto phase = load<std::uint8_t>(bytes, 5);
-  if (phase > static_cast<std::uint8_t>(GroupPhase::kResult)) return invalid("unknown phase");
+  if (phase > static_cast<std::uint8_t>(GroupPhase::kGivenUp)) return invalid("unknown phase");
   GroupFrame frame{.phase = static_cast<GroupPhase>(phase),
-                   .sequence = load<std::uint32_t>(bytes, 8),
+                   .session = load<std::uint32_t>(bytes, 8),
                    .tag = {load<std::uint64_t>(bytes, 16), load<std::uint32_t>(bytes, 12)},
                    .length = load<std::uint64_t>(bytes, 24)};
   if (frame.length > kMaxMessageBytes) return invalid("impossible length");
@@ -54,8 +55,22 @@ Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes) {
 
 void GroupPeer::push(const GroupFrame& frame, std::span<const std::byte> payload,
                      std::function<void()> written) {
-  outgoing_.push_back(
-      {.header = encode_group_frame(frame), .payload = payload, .written = std::move(written)});
+  outgoing_.push_back({.header = encode_group_frame(frame),
+                       .payload = payload,
+                       .step = frame.tag.step,
+                       .written = std::move(written),
+                       .own = {}});
+}
+
+void GroupPeer::drop(std::uint64_t step) {
+  std::erase_if(outgoing_, [&](const Outgoing& one) { return one.step == step && one.sent == 0; });
+  if (!outgoing_.empty() && outgoing_.front().step == step) {
+    Outgoing& begun = outgoing_.front();
+    begun.own.assign(begun.payload.begin(), begun.payload.end());
+    begun.payload = begun.own;
+    begun.written = [] {};
+  }
+  if (frame_ && frame_->tag.step == step) target_ = {.to = {}, .nowhere = true};
 }
 
 Status GroupPeer::write() {
@@ -86,14 +101,14 @@ Status GroupPeer::write() {
 // True: the payload can be read.
 Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
   WEIR_TRY(const GroupFrame frame, decode_group_frame(header_));
-  WEIR_TRY(const std::optional<std::span<std::byte>> target, hooks.begin(frame));
+  WEIR_TRY(const std::optional<Place> target, hooks.begin(frame));
   if (!target) {
     stalled_ = true;
     return false;
   }
-  if (target->size() != frame.length) {
+  if (!target->nowhere && target->to.size() != frame.length) {
     return Error{Code::kConflict, "sends " + std::to_string(frame.length) + " bytes where " +
-                                      std::to_string(target->size()) + " are due"};
+                                      std::to_string(target->to.size()) + " are due"};
   }
   frame_ = frame;
   target_ = *target;
@@ -103,19 +118,26 @@ Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
 }
 
 Status GroupPeer::read(const Hooks& hooks) {
+  std::vector<std::byte> sink;
   for (std::size_t budget = kBudget;;) {
     if (!frame_ && header_filled_ == kGroupHeaderBytes) {
       WEIR_TRY(const bool begun, begin_frame(hooks));
       if (!begun) return Unit{};
     }
-    if (frame_ && filled_ == target_.size()) {
+    if (frame_ && filled_ == frame_->length) {
       const GroupFrame frame = *frame_;
       frame_.reset();
-      hooks.complete(frame);
+      if (!target_.nowhere) hooks.complete(frame);
       continue;
     }
     if (budget == 0) return Unit{};
-    const auto to = frame_ ? target_.subspan(filled_) : std::span(header_).subspan(header_filled_);
+    auto to = std::span(header_).subspan(header_filled_);
+    if (frame_ && target_.nowhere) {
+      sink.resize(std::min<std::size_t>(kSink, frame_->length - filled_));
+      to = sink;
+    } else if (frame_) {
+      to = target_.to.subspan(filled_);
+    }
     const Result<std::size_t> count = socket_.read(to);
     if (!count) {
       if (frame_ || header_filled_ > 0) return count.error();

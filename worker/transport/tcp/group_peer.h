@@ -3,7 +3,7 @@
 // copied, frames into memory that the owner names. Never blocks. The collective's thread only.
 //
 // Frame: 36 bytes of header, little-endian, then the payload: u32 magic, u8 version, u8 phase,
-// u16 zero, u32 sequence, u32 part, u64 step, u64 length, u32 crc32c of the 32 bytes before.
+// u16 zero, u32 session, u32 part, u64 step, u64 length, u32 crc32c of the 32 bytes before.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "worker/base/result.h"
 #include "worker/transport/collective.h"
@@ -25,11 +26,12 @@ constexpr std::size_t kGroupHeaderBytes = 36;
 enum class GroupPhase : std::uint8_t {
   kContribution,  // to be combined, or a block for everybody
   kResult,        // of the segment that the sender combines
+  kGivenUp,       // no payload: the sender does no more of this session
 };
 
 struct GroupFrame {
   GroupPhase phase = GroupPhase::kContribution;
-  std::uint32_t sequence = 0;  // of the operation, counted by these two replicas
+  std::uint32_t session = 0;  // group_sessions.h
   CollectiveTag tag;
   std::uint64_t length = 0;
   bool operator==(const GroupFrame&) const = default;
@@ -40,10 +42,15 @@ Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes);
 
 class GroupPeer {
  public:
+  // Where a payload goes.
+  struct Place {
+    std::span<std::byte> to;
+    bool nowhere = false;  // it is read and forgotten
+  };
   struct Hooks {
-    // Where the payload goes; nothing: not yet, ask again after retry(). An error is final.
-    std::function<Result<std::optional<std::span<std::byte>>>(const GroupFrame&)> begin;
-    std::function<void(const GroupFrame&)> complete;
+    // Nothing: not yet, ask again after retry(). An error is final.
+    std::function<Result<std::optional<Place>>(const GroupFrame&)> begin;
+    std::function<void(const GroupFrame&)> complete;  // of one that went somewhere
   };
 
   GroupPeer(int replica, std::string name, int descriptor)
@@ -64,6 +71,9 @@ class GroupPeer {
   }
   bool closed() const { return closed_; }  // by the peer, between two frames
   void retry() { stalled_ = false; }
+  // Frames of that step touch nobody's memory any more: what has not begun to go out never does,
+  // what is coming in goes nowhere.
+  void drop(std::uint64_t step);
 
   Status write();
   Status read(const Hooks& hooks);
@@ -73,8 +83,10 @@ class GroupPeer {
   struct Outgoing {
     std::array<std::byte, kGroupHeaderBytes> header{};
     std::span<const std::byte> payload;
+    std::uint64_t step = 0;
     std::size_t sent = 0;
     std::function<void()> written;
+    std::vector<std::byte> own;  // the payload, when its owner has dropped it
   };
 
   Result<bool> begin_frame(const Hooks& hooks);
@@ -86,7 +98,7 @@ class GroupPeer {
   std::array<std::byte, kGroupHeaderBytes> header_{};
   std::size_t header_filled_ = 0;
   std::optional<GroupFrame> frame_;  // its payload is being read
-  std::span<std::byte> target_;
+  Place target_;
   std::size_t filled_ = 0;
   bool stalled_ = false;  // a header is there, but nobody wants the payload yet
   bool closed_ = false;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "worker/base/check.h"
+#include "worker/transport/tcp/group_operation.h"
 
 namespace weir::transport::tcp {
 namespace {
@@ -34,51 +35,17 @@ void keep_alive(int descriptor) {
 
 }  // namespace
 
-struct ReplicaGroup::Operation {
-  CollectiveTag tag;
-  std::vector<int> members;
-  std::size_t self = 0;  // index of this replica in members
-  std::optional<AllReduce> reduce;
-  std::optional<AllGather> gather;
-
-  std::vector<std::uint32_t> sequence;         // by member
-  std::vector<std::vector<std::byte>> inputs;  // by member: its part of the segment of this one
-  std::vector<int> frames_due;                 // by member
-  std::size_t contributions_due = 0, results_due = 0, unwritten = 0;
-  std::size_t members_begun = 0;  // others whose first frame has come
-  std::optional<Time> all_begun;
-  Time begun;
-
-  std::size_t first_of(std::size_t member) const {  // element of a segment's begin
-    return reduce->count * member / members.size();
-  }
-  std::size_t count_of(std::size_t member) const { return first_of(member + 1) - first_of(member); }
-  std::span<const std::byte> in(std::size_t member) const {
-    if (reduce->count == 0) return {};
-    const std::size_t size = reduce->in.size() / reduce->count;
-    return reduce->in.subspan(first_of(member) * size, count_of(member) * size);
-  }
-  std::span<std::byte> out(std::size_t member) const {
-    if (reduce->count == 0) return {};
-    const std::size_t size = reduce->out.size() / reduce->count;
-    return reduce->out.subspan(first_of(member) * size, count_of(member) * size);
-  }
-  std::size_t index_of(int replica) const {
-    return static_cast<std::size_t>(std::ranges::find(members, replica) - members.begin());
-  }
-  bool has(int replica) const { return index_of(replica) < members.size(); }
-  bool complete() const { return contributions_due == 0 && results_due == 0 && unwritten == 0; }
-};
-
 ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others)
     : replica_(replica), event_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   WEIR_CHECK(event_ >= 0, "an event descriptor");
   for (Connected& one : others) {
     keep_alive(one.descriptor);
-    peers_.push_back(std::make_unique<GroupPeer>(one.replica, std::move(one.name), one.descriptor));
+    peers_.push_back(
+        {.link = std::make_unique<GroupPeer>(one.replica, std::move(one.name), one.descriptor),
+         .sessions = {},
+         .given_up = {},
+         .lost = {}});
   }
-  begun_with_.assign(peers_.size(), 0);
-  events_.assign(peers_.size(), 0);
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -86,7 +53,7 @@ ReplicaGroup::~ReplicaGroup() {
   thread_.request_stop();
   wake();
   thread_.join();
-  for (const auto& peer : peers_) peer->shut();
+  for (const Peer& peer : peers_) peer.link->shut();
   ::close(event_);
 }
 
@@ -133,8 +100,9 @@ void ReplicaGroup::post(Pointer operation) {
 Result<bool> ReplicaGroup::wait(Time deadline, std::stop_token stop) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, std::move(stop), deadline,
-                      [this] { return error_ || complete_ == calls_; });
+                      [this] { return error_ || missing_ || complete_ == calls_; });
   if (error_) return *error_;
+  if (missing_) return *missing_;
   return complete_ == calls_;
 }
 
@@ -156,31 +124,32 @@ void ReplicaGroup::fail(const Error& error) {
   changed_.notify_all();
 }
 
-// Until the end of this object, or a failure. Then nothing of the callers' memory is touched any
-// more, and the peers see the connections end.
+// Until the end of this object, or a failure that abandon() cannot mend. Then nothing of the
+// callers' memory is touched any more, and the peers see the connections end.
 void ReplicaGroup::run(const std::stop_token& stop) {
   while (!stop.stop_requested() && take_posted()) {
+    drop_abandoned();
     if (finish_complete()) continue;
-    Status state = none_missing();
-    if (state) {
-      await_events();
-      state = serve();
-    }
+    look_for_missing();
+    await_events();
+    const Status state = serve();
     if (!state) {
       fail(state.error());
       break;
     }
   }
-  for (const auto& peer : peers_) peer->shut();
+  for (const Peer& peer : peers_) peer.link->shut();
 }
 
 void ReplicaGroup::await_events() {
   std::vector<pollfd> polled = {{.fd = event_, .events = POLLIN, .revents = 0}};
   int limit = kPollMilliseconds;
-  for (const auto& peer : peers_) {
-    const int asked = (peer->wants_to_read() ? POLLIN : 0) | (peer->wants_to_write() ? POLLOUT : 0);
-    if (peer->has_news()) limit = 0;
-    polled.push_back({.fd = asked != 0 ? peer->descriptor() : -1,  // poll() passes over -1
+  for (const Peer& peer : peers_) {
+    const GroupPeer& link = *peer.link;
+    int asked = (link.wants_to_read() ? POLLIN : 0) | (link.wants_to_write() ? POLLOUT : 0);
+    if (peer.lost) asked = 0;
+    if (asked != 0 && link.has_news()) limit = 0;
+    polled.push_back({.fd = asked != 0 ? link.descriptor() : -1,  // poll() passes over -1
                       .events = static_cast<short>(asked),
                       .revents = 0});
   }
@@ -188,24 +157,26 @@ void ReplicaGroup::await_events() {
   std::uint64_t count = 0;
   if (any && polled[0].revents != 0) static_cast<void>(!::read(event_, &count, sizeof count));
   for (std::size_t i = 0; i < peers_.size(); ++i) {
-    events_[i] = any ? polled[i + 1].revents : short{0};
+    peers_[i].events = any ? polled[i + 1].revents : short{0};
   }
 }
 
 Status ReplicaGroup::serve() {
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    GroupPeer& peer = *peers_[i];
+  for (Peer& peer : peers_) {
+    if (peer.lost) continue;
+    GroupPeer& link = *peer.link;
     const GroupPeer::Hooks hooks{
-        .begin = [this, i](const GroupFrame& frame) { return place_of(i, frame); },
-        .complete = [this, i](const GroupFrame& frame) { arrived(i, frame); }};
-    const bool readable = (events_[i] & ~POLLOUT) != 0 || peer.has_news();
-    if (readable && peer.wants_to_read()) {
-      const Status read = peer.read(hooks);
-      if (!read) return read.error().with(peer.name());
-    }
-    if (!peer.wants_to_write()) continue;
-    const Status written = peer.write();
-    if (!written) return written.error().with(peer.name());
+        .begin = [this, &peer](const GroupFrame& frame) { return place_of(peer, frame); },
+        .complete = [this, &peer](const GroupFrame& frame) { arrived(peer, frame); }};
+    const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
+    Status state = Unit{};
+    if (readable && link.wants_to_read()) state = link.read(hooks);
+    if (state && link.wants_to_write()) state = link.write();
+    if (state) continue;
+    const Error error = state.error().with(link.name());
+    if (error.code != Code::kUnavailable) return error;
+    peer.lost = error;
+    link.shut();
   }
   return Unit{};
 }
@@ -227,11 +198,12 @@ bool ReplicaGroup::take_posted() {
 void ReplicaGroup::begin(const Pointer& operation) {
   active_.push_back(operation);
   operation->begun = steady_clock::now();
-  operation->sequence.assign(operation->members.size(), 0);
-  for (std::size_t i = 0; i < peers_.size(); ++i) {
-    if (!operation->has(peers_[i]->replica())) continue;
-    operation->sequence[operation->index_of(peers_[i]->replica())] = begun_with_[i]++;
-    peers_[i]->retry();
+  operation->session.assign(operation->members.size(), 0);
+  for (Peer& peer : peers_) {
+    if (!operation->has(peer.link->replica())) continue;
+    operation->session[operation->index_of(peer.link->replica())] =
+        peer.sessions.begin(operation->tag);
+    peer.link->retry();
   }
   const std::size_t others = operation->members.size() - 1;
   operation->contributions_due = others;
@@ -266,43 +238,47 @@ void ReplicaGroup::begin_gather(const Pointer& operation) {
 
 void ReplicaGroup::send(const Pointer& operation, std::size_t member, GroupPhase phase,
                         std::span<const std::byte> bytes) {
-  GroupPeer* const peer = peer_of(operation->members[member]);
+  Peer* const peer = peer_of(operation->members[member]);
   WEIR_CHECK(peer != nullptr, "a member of an operation is a replica of this group");
   ++operation->unwritten;
-  peer->push({.phase = phase,
-              .sequence = operation->sequence[member],
-              .tag = operation->tag,
-              .length = bytes.size()},
-             bytes, [operation] { --operation->unwritten; });
+  peer->link->push({.phase = phase,
+                    .session = operation->session[member],
+                    .tag = operation->tag,
+                    .length = bytes.size()},
+                   bytes, [operation] { --operation->unwritten; });
   const std::lock_guard lock(mutex_);
   counters_.bytes_sent += static_cast<std::int64_t>(bytes.size());
 }
 
-GroupPeer* ReplicaGroup::peer_of(int replica) {
-  for (const auto& peer : peers_) {
-    if (peer->replica() == replica) return peer.get();
-  }
-  return nullptr;
+ReplicaGroup::Peer* ReplicaGroup::peer_of(int replica) {
+  const auto found =
+      std::ranges::find(peers_, replica, [](const Peer& peer) { return peer.link->replica(); });
+  return found == peers_.end() ? nullptr : &*found;
 }
 
-ReplicaGroup::Pointer ReplicaGroup::active_with(int replica, std::uint32_t sequence) const {
+ReplicaGroup::Pointer ReplicaGroup::active_with(int replica, const GroupFrame& frame) const {
   for (const Pointer& operation : active_) {
     const std::size_t member = operation->index_of(replica);
-    if (member < operation->members.size() && operation->sequence[member] == sequence) {
+    if (member < operation->members.size() && operation->session[member] == frame.session &&
+        operation->tag.part == frame.tag.part) {
       return operation;
     }
   }
   return nullptr;
 }
 
-Result<std::optional<std::span<std::byte>>> ReplicaGroup::place_of(std::size_t peer,
-                                                                   const GroupFrame& frame) {
-  const int replica = peers_[peer]->replica();
-  const Pointer operation = active_with(replica, frame.sequence);
-  if (!operation) {
-    if (frame.sequence >= begun_with_[peer]) return std::optional<std::span<std::byte>>();
-    return Error{Code::kInvalid, "a frame of an operation that is over"};
-  }
+Result<std::optional<GroupPeer::Place>> ReplicaGroup::place_of(Peer& peer,
+                                                               const GroupFrame& frame) {
+  constexpr auto kNotYet = std::optional<GroupPeer::Place>();
+  const GroupPeer::Place nowhere{.to = {}, .nowhere = true};
+  const bool gives_up = frame.phase == GroupPhase::kGivenUp;
+  const auto fate = peer.sessions.fate(frame.session, gives_up ? 0 : frame.tag.part);
+  if (fate == GroupSessions::Fate::kLater) return kNotYet;
+  if (gives_up) peer.given_up = frame.session;
+  if (gives_up || fate == GroupSessions::Fate::kDropped) return std::optional(nowhere);
+  const int replica = peer.link->replica();
+  const Pointer operation = active_with(replica, frame);
+  if (!operation) return Error{Code::kInvalid, "a frame of an operation that is over"};
   if (frame.tag != operation->tag) {
     const auto text = [](const CollectiveTag& tag) {
       return "step " + std::to_string(tag.step) + " part " + std::to_string(tag.part);
@@ -313,18 +289,19 @@ Result<std::optional<std::span<std::byte>>> ReplicaGroup::place_of(std::size_t p
   const std::size_t member = operation->index_of(replica);
   if (frame.phase == GroupPhase::kResult) {
     if (!operation->reduce) return Error{Code::kInvalid, "a result where a block is due"};
-    return std::optional(operation->out(member));
+    return std::optional(GroupPeer::Place{.to = operation->out(member)});
   }
   if (++operation->members_begun + 1 == operation->members.size()) {
     operation->all_begun = steady_clock::now();
   }
-  if (operation->gather) return std::optional(std::span((*operation->gather->blocks)[member]));
-  return std::optional(std::span(operation->inputs[member]));
+  auto& block =
+      operation->gather ? (*operation->gather->blocks)[member] : operation->inputs[member];
+  return std::optional(GroupPeer::Place{.to = block});
 }
 
-void ReplicaGroup::arrived(std::size_t peer, const GroupFrame& frame) {
-  const int replica = peers_[peer]->replica();
-  const Pointer operation = active_with(replica, frame.sequence);
+void ReplicaGroup::arrived(const Peer& peer, const GroupFrame& frame) {
+  const int replica = peer.link->replica();
+  const Pointer operation = active_with(replica, frame);
   WEIR_CHECK(operation != nullptr, "an operation lasts until its frames are there");
   --operation->frames_due[operation->index_of(replica)];
   if (frame.phase == GroupPhase::kResult) {
@@ -367,19 +344,6 @@ bool ReplicaGroup::finish_complete() {
   }
   changed_.notify_all();
   return true;
-}
-
-Status ReplicaGroup::none_missing() const {
-  for (const auto& peer : peers_) {
-    if (!peer->closed()) continue;
-    for (const Pointer& operation : active_) {
-      const std::size_t member = operation->index_of(peer->replica());
-      if (member < operation->members.size() && operation->frames_due[member] > 0) {
-        return Error{Code::kUnavailable, peer->name() + ": closed by the peer"};
-      }
-    }
-  }
-  return Unit{};
 }
 
 }  // namespace weir::transport::tcp

@@ -7,7 +7,7 @@ namespace weir::transport::tcp {
 namespace {
 
 constexpr GroupFrame kFrame{.phase = GroupPhase::kResult,
-                            .sequence = 0xFFFFFFFF,
+                            .session = 0xFFFFFFFF,
                             .tag = {.step = 1ULL << 60U, .part = 7},
                             .length = 12345};
 

@@ -5,6 +5,8 @@
 
 #include <future>
 #include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -241,6 +243,139 @@ TEST(ReplicaGroup, FailsWhenAMemberIsGoneAndOnlyThen) {
   const Result<bool> done = replicas[0].wait(soon(), {});
   ASSERT_FALSE(done);
   EXPECT_THAT(done.error().message, HasSubstr("replica 2"));
+}
+
+void expect_failure(Collective& member, const std::string& why) {
+  const Result<bool> done = member.wait(soon(), {});
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().code, Code::kUnavailable);
+  EXPECT_THAT(done.error().message, HasSubstr(why));
+}
+
+// The replica that did not come.
+int give_up(Collective& member, std::uint64_t step) {
+  const Result<int> missing = member.abandon(step);
+  EXPECT_TRUE(missing) << missing.error().message;
+  return missing ? *missing : -7;
+}
+
+// Megabytes, so that frames are half written and half read when it ends.
+TEST(ReplicaGroup, GoesOnAmongThoseWhoGiveUpTheStepOfALostMember) {
+  Replicas replicas(3);
+  std::vector<std::unique_ptr<Part>> parts;
+  for (const int r : {0, 1}) {
+    for (int i = 0; i < 6; ++i) {  // more than begin at once
+      parts.push_back(std::make_unique<Part>(1'000'003, r));
+      auto operation = parts.back()->operation(1, all(3));
+      operation.tag.part = static_cast<std::uint32_t>(i);
+      replicas[r].all_reduce(std::move(operation));
+    }
+  }
+  replicas.members[2].reset();
+  for (const int r : {0, 1}) {
+    const Result<bool> done = replicas[r].wait(soon(), {});
+    ASSERT_FALSE(done);
+    EXPECT_EQ(done.error().code, Code::kUnavailable);
+    const int missing = give_up(replicas[r], 1);
+    EXPECT_TRUE(missing == 2 || r == 1) << missing;
+  }
+  parts.clear();  // nobody touches their memory any more
+
+  for (std::uint64_t step = 2; step < 5; ++step) {
+    Part zero(50'000, 0), one(50'000, 1);
+    replicas[0].all_reduce(zero.operation(step, {0, 1}));
+    replicas[1].all_reduce(one.operation(step, {0, 1}));
+    expect_done(replicas[0]);
+    expect_done(replicas[1]);
+    EXPECT_EQ(zero.out, Part::sum({&zero, &one}));
+    EXPECT_EQ(one.out, zero.out);
+  }
+}
+
+// One runs out of patience: the others do not wait any longer, nor does the late one.
+TEST(ReplicaGroup, FailsAtAllMembersAtOnceWhenOneGivesUp) {
+  Replicas replicas(3);
+  Part zero(300'000, 0), one(300'000, 1), two(300'000, 2);
+  replicas[0].all_reduce(zero.operation(1, all(3)));
+  replicas[1].all_reduce(one.operation(1, all(3)));
+  EXPECT_GT(give_up(replicas[0], 1), 0) << "1 may not have come either";
+  expect_failure(replicas[1], "gave this operation up");
+  EXPECT_EQ(give_up(replicas[1], 1), 2);
+
+  replicas[2].all_reduce(two.operation(1, all(3)));
+  expect_failure(replicas[2], "gave this operation up");
+  ASSERT_TRUE(replicas[2].abandon(1));
+
+  Part again_0(10, 0), again_1(10, 1), again_2(10, 2);
+  replicas[0].all_reduce(again_0.operation(2, all(3)));
+  replicas[1].all_reduce(again_1.operation(2, all(3)));
+  replicas[2].all_reduce(again_2.operation(2, all(3)));
+  for (int r = 0; r < 3; ++r) expect_done(replicas[r]);
+  EXPECT_EQ(again_2.out, Part::sum({&again_0, &again_1, &again_2}));
+}
+
+// Random groups, random impatience: whatever each has of a step when it gives it up, later steps
+// are whole.
+TEST(ReplicaGroup, AnswersRightAfterAnyStepsThatAnyMembersGaveUp) {
+  constexpr int kReplicas = 4;
+  constexpr std::uint64_t kSteps = 150;
+  Replicas replicas(kReplicas);
+  Random random(7);
+  std::vector<std::vector<int>> groups;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    std::vector<int> members;
+    for (int r = 0; r < kReplicas; ++r) {
+      if (random.uniform() < 0.7) members.push_back(r);
+    }
+    groups.push_back(members.size() > 1 && step % 10 != 9 ? members : all(kReplicas));
+  }
+  const auto size = [](std::uint64_t step) -> std::size_t { return 1000 + 37'000 * (step % 5); };
+  std::vector<std::vector<std::vector<float>>> sums(
+      kReplicas, std::vector<std::vector<float>>(kSteps));  // of those that were not given up
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < kReplicas; ++r) {
+    threads.emplace_back([&, r] {
+      Random own(static_cast<std::uint64_t>(r) + 1);
+      for (std::uint64_t step = 0; step < kSteps; ++step) {
+        if (std::ranges::count(groups[step], r) == 0) continue;
+        const bool patient = step % 10 == 9;
+        if (own.uniform() < 0.3 && !patient) std::this_thread::sleep_for(2ms);
+        Part first(size(step), r), second(size(step), r);
+        for (Part* const part : {&first, &second}) {
+          auto operation = part->operation(step, groups[step]);
+          operation.tag.part = part == &second ? 1 : 0;
+          replicas[r].all_reduce(std::move(operation));
+        }
+        const Result<bool> done = replicas[r].wait(soon(patient ? 30s : 1ms), {});
+        ASSERT_TRUE(done || done.error().code == Code::kUnavailable) << done.error().message;
+        if (done && *done) {
+          ASSERT_EQ(first.out, second.out);
+          sums[static_cast<std::size_t>(r)][step] = first.out;
+        } else {
+          ASSERT_FALSE(patient) << "replica " << r << " step " << step;
+          ASSERT_TRUE(replicas[r].abandon(step));
+        }
+      }
+    });
+  }
+  threads.clear();
+  int whole = 0, given_up = 0;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    std::vector<std::unique_ptr<Part>> parts;
+    std::vector<Part*> pointers;
+    for (const int r : groups[step]) {
+      parts.push_back(std::make_unique<Part>(size(step), r));
+      pointers.push_back(parts.back().get());
+    }
+    const std::vector<float> expected = Part::sum(pointers);
+    for (const int r : groups[step]) {
+      const auto& sum = sums[static_cast<std::size_t>(r)][step];
+      sum.empty() ? ++given_up : ++whole;
+      ASSERT_TRUE(sum.empty() || sum == expected) << "replica " << r << " step " << step;
+    }
+  }
+  EXPECT_GE(whole, 60);  // the patient ones at least
+  EXPECT_GT(given_up, 0);
 }
 
 TEST(ReplicaGroup, RefusesMembersThatMeanAnotherStepOrSize) {

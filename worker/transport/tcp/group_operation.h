@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation of a ReplicaGroup, from its call until it is complete or dropped. Its thread only.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "worker/transport/collective.h"
+#include "worker/transport/tcp/replica_group.h"
+
+namespace weir::transport::tcp {
+
+struct ReplicaGroup::Operation {
+  CollectiveTag tag;
+  std::vector<int> members;
+  std::size_t self = 0;  // index of this replica in members
+  std::optional<AllReduce> reduce;
+  std::optional<AllGather> gather;
+
+  std::vector<std::uint32_t> session;          // by member
+  std::vector<std::vector<std::byte>> inputs;  // by member: its part of the segment of this one
+  std::vector<int> frames_due;                 // by member
+  std::size_t contributions_due = 0, results_due = 0, unwritten = 0;
+  std::size_t members_begun = 0;  // others whose first frame has come
+  std::optional<Time> all_begun;
+  Time begun;
+
+  std::size_t first_of(std::size_t member) const {  // element of a segment's begin
+    return reduce->count * member / members.size();
+  }
+  std::size_t count_of(std::size_t member) const { return first_of(member + 1) - first_of(member); }
+  std::span<const std::byte> in(std::size_t member) const {
+    if (reduce->count == 0) return {};
+    const std::size_t size = reduce->in.size() / reduce->count;
+    return reduce->in.subspan(first_of(member) * size, count_of(member) * size);
+  }
+  std::span<std::byte> out(std::size_t member) const {
+    if (reduce->count == 0) return {};
+    const std::size_t size = reduce->out.size() / reduce->count;
+    return reduce->out.subspan(first_of(member) * size, count_of(member) * size);
+  }
+  std::size_t index_of(int replica) const {
+    return static_cast<std::size_t>(std::ranges::find(members, replica) - members.begin());
+  }
+  bool has(int replica) const { return index_of(replica) < members.size(); }
+  bool complete() const { return contributions_due == 0 && results_due == 0 && unwritten == 0; }
+};
+
+}  // namespace weir::transport::tcp
