@@ -187,7 +187,7 @@ TEST_F(Checkpoints, OfAWorkerThatLeavesAloneLoseNoStep) {
 }
 
 TEST_F(Checkpoints, TakeSurvivorsBackWhenAWorkerIsKilled) {
-  constexpr int kSteps = 200;
+  constexpr int kSteps = 1000;
   const auto expected = losses_alone(run_of(kSteps), kMicroBatches);
   for (const int killed : {1, 0}) {  // a stage in the middle, then the coordinator
     const TempDir folder;
@@ -195,6 +195,7 @@ TEST_F(Checkpoints, TakeSurvivorsBackWhenAWorkerIsKilled) {
                     with(run_of(kSteps), {"--checkpoint-dir=" + folder.path().string(),
                                           "--checkpoint-interval=5"}));
     ASSERT_TRUE(workers.reaches(2, 30)) << workers[0].errors();
+    ASSERT_TRUE(workers[0].says("is complete")) << workers[0].errors();  // disks may be slow
 
     workers[killed].signal(SIGKILL);
     ASSERT_EQ(workers[killed].wait(), 128 + SIGKILL);
