@@ -38,10 +38,8 @@ std::string reason_to_wait(const Offer& offer, const Moment& moment, const TierS
                 settings.min_steps_between);
   }
   const std::chrono::seconds cooldown = cooldown_of(settings, state);
-  if (state.last_change && moment.now - *state.last_change < cooldown) {
-    const auto since =
-        std::chrono::duration_cast<std::chrono::seconds>(moment.now - *state.last_change);
-    return text("cooldown: %ld of %ld s", static_cast<long>(since.count()),
+  if (const auto left = cooldown_left(moment.now, settings, state); left.count() > 0) {
+    return text("cooldown: %ld of %ld s", static_cast<long>((cooldown - left).count()),
                 static_cast<long>(cooldown.count()));
   }
   // In the time of one cooldown it must save what it costs; one that is asked for has the setting's
@@ -101,6 +99,13 @@ Weighed weigh(const Offer& offer, const Moment& moment, const TierSettings& sett
   nothing_offered(state);
   state.last_change = moment.now;
   return result;
+}
+
+std::chrono::seconds cooldown_left(SystemTime now, const TierSettings& settings,
+                                   const TierState& state) {
+  if (!state.last_change) return std::chrono::seconds(0);
+  const auto end = *state.last_change + cooldown_of(settings, state);
+  return std::max(std::chrono::seconds(0), std::chrono::ceil<std::chrono::seconds>(end - now));
 }
 
 void nothing_offered(TierState& state) {

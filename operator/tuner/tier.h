@@ -54,6 +54,9 @@ struct Weighed {
 // (ski rental).
 Weighed weigh(const Offer& offer, const Moment& moment, const TierSettings& settings,
               const TierState& state);
+// Until the cooldown is over; zero when it is.
+std::chrono::seconds cooldown_left(SystemTime now, const TierSettings& settings,
+                                   const TierState& state);
 // Nothing is on offer: "in a row" is over.
 void nothing_offered(TierState& state);
 

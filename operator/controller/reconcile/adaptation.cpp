@@ -224,13 +224,14 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   return input;
 }
 
-// Judges the last change once it has run for long enough.
+// Judges the last change once it has run for long enough. Whether the network is the one of before
+// must be known: steps that another network made slow are no reason to go back.
 void check_outcome(Pass& pass) {
   auto& pending = pass.adaptation.pending;
   if (!pending || pending->revision != pass.plan->revision || !pass.snapshot.report) return;
   if (pending->applied_step < 0) pending->applied_step = pass.status.plan.applied_step;
   const auto step = pass.snapshot.report->body.step;
-  if (step < pending->applied_step + kOutcomeSteps) return;
+  if (step < pending->applied_step + kOutcomeSteps || !network_known(pass)) return;
   tuner::Outcome outcome;
   outcome.before_seconds = pending->before_seconds;
   outcome.after_seconds = recent_step_seconds(pass);
@@ -318,7 +319,8 @@ void apply(Pass& pass, const tuner::Decision& decision) {
 bool may_adapt(const Pass& pass) {
   const bool settled =
       pass.refused || pass.status.plan.applied_revision == pass.status.plan.revision;
-  return pass.plan != nullptr && pass.snapshot.report && settled &&
+  // A pod that is made again has not failed, but the plan in force is not there.
+  return pass.plan != nullptr && pass.plan_lives && pass.snapshot.report && settled &&
          pass.snapshot.report->body.plan_revision == pass.plan->revision && pass.failures.empty() &&
          pass.now() - pass.snapshot.report->received <= pass.tunables.member_silent &&
          !pass.job().meta.annotations.contains("weir.dev/freeze-plan");
@@ -362,8 +364,8 @@ void adapt(Pass& pass) {
   const bool memory_short = tuner::memory_is_short(free_memory(pass));
   // A new rank map is judged before anything else changes what a step takes.
   if (pass.adaptation.tiers.pending && !memory_short) return;
-  if (retunes && rebalance(pass, asked)) return;
-  const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
+  const bool fresh = network_known(pass);
+  if (fresh && retunes && rebalance(pass, asked)) return;
   // The guard of memory needs no network.
   if (!fresh && !memory_short) return;
 

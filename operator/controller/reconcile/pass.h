@@ -188,6 +188,10 @@ void note_step(Pass& pass);  // remembers the newest report's step for it
 // when they started, or the default of an unprobed link.
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
 std::vector<double> link_rates(const Pass& pass);
+// Without it no tier changes the plan (operator.md 9.2).
+inline bool network_known(const Pass& pass) {
+  return pass.estimates.freshness == estimator::Freshness::kFresh;
+}
 
 std::string shares_text(const std::vector<int>& shares);  // "32,32"
 std::string percent(double fraction);                     // "11.2"

@@ -185,34 +185,6 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
   return text;
 }
 
-// What a plan would cost and bring; nothing when it is the one in force.
-std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
-                                       const planner::Cluster& cluster, const tuner::Input& input,
-                                       schedule::Plan plan) {
-  RegroupCandidate candidate;
-  candidate.plan = std::move(plan);
-  limit_caps(pass, candidate.plan);
-  candidate.plan.sync = pass.plan->sync;
-  const schedule::Plan& to = candidate.plan;
-  if (to.stages == pass.plan->stages && places_of(to) == places_of(*pass.plan)) {
-    return std::nullopt;  // only the order differs: retune's business
-  }
-  const auto seconds =
-      tuner::predicted_step(input_for(pass, model, cluster, to, input), pass.adaptation.tuner);
-  if (!seconds) return std::nullopt;
-  const Transfer transfer = transfer_of(*pass.plan, to, model, cluster);
-  const double pause = pass.adaptation.tiers.pause_seconds;
-  candidate.moved_bytes = transfer.bytes;
-  candidate.move_seconds = transfer.seconds;
-  candidate.what = difference(*pass.plan, to);
-  candidate.offer = {.text = name_of(to),
-                     .current_seconds = 0,
-                     .seconds = *seconds,
-                     .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
-  candidate.plan.predicted_step_seconds = *seconds;
-  return candidate;
-}
-
 // The planner searches cuts with one link for all devices of a kind: the best one, then the one
 // that the best placement got. A slow port among equal devices therefore hides the cut that uses
 // all others: with the best link more stages look better, with the slow one fewer. So: without the
@@ -236,6 +208,35 @@ std::vector<planner::Cluster> without_slow_ports(const Pass& pass, planner::Clus
 }
 
 }  // namespace
+
+bool same_ranks(const schedule::Plan& a, const schedule::Plan& b) {
+  return a.stages == b.stages && places_of(a) == places_of(b);
+}
+
+std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
+                                       const planner::Cluster& cluster, const tuner::Input& input,
+                                       schedule::Plan plan) {
+  RegroupCandidate candidate;
+  candidate.plan = std::move(plan);
+  limit_caps(pass, candidate.plan);
+  candidate.plan.sync = pass.plan->sync;
+  const schedule::Plan& to = candidate.plan;
+  if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: retune's business
+  const auto seconds =
+      tuner::predicted_step(input_for(pass, model, cluster, to, input), pass.adaptation.tuner);
+  if (!seconds) return std::nullopt;
+  const Transfer transfer = transfer_of(*pass.plan, to, model, cluster);
+  const double pause = pass.adaptation.tiers.pause_seconds;
+  candidate.moved_bytes = transfer.bytes;
+  candidate.move_seconds = transfer.seconds;
+  candidate.what = difference(*pass.plan, to);
+  candidate.offer = {.text = name_of(to),
+                     .current_seconds = 0,
+                     .seconds = *seconds,
+                     .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
+  candidate.plan.predicted_step_seconds = *seconds;
+  return candidate;
+}
 
 std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
                                                 const tuner::Input& input, double current_seconds) {
@@ -278,6 +279,7 @@ bool regroup(Pass& pass, double current_seconds, bool asked) {
     propose(pass, candidate.offer.text, note);
     return true;
   }
+  remember_way_back(pass, candidate);
   TierMemory::Pending pending;
   pending.tier = schedule::Trigger::kRegroup;
   pending.previous = *pass.plan;

@@ -53,7 +53,19 @@ struct TierMemory {
     std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
     std::vector<SeenLink> links_before;
     bool rolls_back = false;  // is itself a way back: judged, not taken back again
+    bool returns = false;     // tries the plan that was left
   };
+  // The plan that regrouping left (way_back.cpp).
+  struct Left {
+    schedule::Plan plan;
+    std::vector<SeenLink> links;  // of it, while it was in force; only what is usual counts
+    double slower_seconds = 0;    // a step with it, when it was left, than without; < 0: unknown
+    double lost_seconds = 0;      // since then or the last try, had its links become free at once
+    double price_seconds = 0;     // of the next try, in vain
+    std::int64_t step = 0;        // until which lost_seconds counts
+  };
+  std::optional<Left> left;
+  bool sought_left = false;  // among the plans, after a change of leader
   std::optional<Pending> pending;
   std::optional<RegroupCandidate> candidate;  // costed last, for the plan of that revision
   std::uint32_t candidate_revision = 0;

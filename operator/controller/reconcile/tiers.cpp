@@ -12,6 +12,7 @@ namespace weir::reconcile {
 namespace {
 
 constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
+constexpr int kSearchesAhead = 2;         // evaluations that an offer must win, tuner/tier.cpp
 
 // Links of both plans that were measured before and after; without any, nothing says they changed.
 bool links_unchanged(const std::vector<SeenLink>& before, const std::vector<SeenLink>& after) {
@@ -68,11 +69,25 @@ void tell_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::T
                  number(outcome.before_seconds, 2) + " s -> " + number(outcome.after_seconds, 2) +
                  " s; next not before " + std::to_string(judged.state.cooldown.count()) + " s",
              "Adapt");
-  if (judged.verdict == tuner::Verdict::kMissed) {
+  if (judged.verdict == tuner::Verdict::kMissed && !pending.returns) {
     pass.set("Degraded", "True", "PredictedGainMissed",
              "measured gain " + percent(judged.measured_gain) + " %, predicted " +
                  percent(pending.predicted_gain) + " %");
   }
+}
+
+// Neither tier may act for so long that looking for something to do can wait: a search of the
+// planner is the dearest part of an evaluation.
+bool rests(const Pass& pass) {
+  const auto& adaptation = pass.spec().adaptation;
+  const auto moment = moment_of(pass);
+  const std::chrono::seconds ahead(kSearchesAhead * adaptation.evaluation_interval_seconds);
+  const auto resting = [&](const api::TierSpec& tier, const tuner::TierState& state) {
+    return !tier.enabled ||
+           tuner::cooldown_left(moment.now, tier_settings(tier, false), state) > ahead;
+  };
+  return resting(adaptation.regroup, pass.adaptation.tiers.regroup) &&
+         resting(adaptation.replace, pass.adaptation.tiers.replace);
 }
 
 // Back to the rank map and cut before, once.
@@ -177,18 +192,22 @@ bool judge_tiers(Pass& pass) {
   }
   if (tiers.pending->applied_step < 0) tell_applied(pass, *tiers.pending);
   const auto step = pass.snapshot.report->body.step;
-  if (step < tiers.pending->applied_step + kOutcomeSteps) return false;
+  if (step < tiers.pending->applied_step + kOutcomeSteps || !network_known(pass)) return false;
   const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
   const tuner::Outcome outcome{
       .before_seconds = pending.before_seconds,
       .after_seconds = recent_step_seconds(pass),
       .predicted_gain = pending.predicted_gain,
-      .rates_unchanged = pending.tier == schedule::Trigger::kRegroup &&
-                         links_unchanged(pending.links_before, measured_links(pass))};
+      // A try is for what it shows, whatever other links do.
+      .rates_unchanged =
+          pending.returns || (pending.tier == schedule::Trigger::kRegroup &&
+                              links_unchanged(pending.links_before, measured_links(pass)))};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return false;
-  const auto judged =
+  auto judged =
       tuner::judge(outcome, pending.offer, step, tier_settings(spec_of(pass, pending.tier), false),
                    state_of(tiers, pending.tier));
+  // What is only tried breaks no promise of the tier.
+  if (pending.returns) judged.state = state_of(tiers, pending.tier);
   state_of(tiers, pending.tier) = judged.state;
   record_cooldowns(pass);
   tell_outcome(pass, pending, judged, outcome, step);
@@ -207,10 +226,12 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   };
   resume(tiers.regroup, pass.status.regroup_last_change, pass.status.regroup_cooldown_seconds);
   resume(tiers.replace, pass.status.replace_last_change, pass.status.replace_cooldown_seconds);
+  if (try_way_back(pass, model, input, decision.current_seconds)) return;
   // Nothing is wrong that another order could not repair; or such an order is about to be taken.
   const bool bound = !decision.escalation.link_bound.empty();
   const bool retunes = pass.adaptation.tuner.wins_in_row > 0 && adaptation.retune.enabled;
-  if (!asked && ((!bound && decision.escalation.loss_seconds <= 0) || (retunes && !bound))) {
+  const bool wrong = bound || decision.escalation.loss_seconds > 0;
+  if (!asked && (!wrong || (retunes && !bound) || rests(pass))) {
     tuner::nothing_offered(tiers.regroup);
     tuner::nothing_offered(tiers.replace);
     tiers.candidate.reset();
@@ -238,6 +259,7 @@ void forget_ranks(Pass& pass) {
   TierMemory tiers = std::move(pass.adaptation.tiers);
   if (tiers.pending && tiers.pending->revision != 0) tiers.pending.reset();
   tiers.candidate.reset();
+  tiers.left.reset();
   tiers.last_proposal.clear();
   for (tuner::TierState* state : {&tiers.regroup, &tiers.replace}) {
     state->quarantine.clear();

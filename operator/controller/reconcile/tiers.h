@@ -27,8 +27,19 @@ void forget_ranks(Pass& pass);
 // the one in force. Seconds of a step by the simulator over the sampled rates.
 std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
                                                 const tuner::Input& input, double current_seconds);
+bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);  // and the same cut
+// What a plan would cost and bring on these links; nothing when its ranks and cut are those of the
+// plan in force, or a link is unknown.
+std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
+                                       const planner::Cluster& cluster, const tuner::Input& input,
+                                       schedule::Plan plan);
 // Weighs the candidate and takes or proposes it. True: it gains enough, even if it must wait.
 bool regroup(Pass& pass, double current_seconds, bool asked);
+// way_back.cpp. Before a regrouping is taken; and at each evaluation after it, true: it is tried
+// whether the plan that was left is faster again.
+void remember_way_back(Pass& pass, const RegroupCandidate& taken);
+bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                  double current_seconds);
 // replace.cpp.
 // Leaves the slow node alone when no regrouping is `enough`. True: it acted.
 bool consider_replacing(Pass& pass, const tuner::Input& input, double current_seconds, bool asked);

@@ -35,6 +35,17 @@ TEST(Tier, ActsAtTheSecondEvaluationAndRemembersWhen) {
   EXPECT_EQ(second.state.wins_in_row, 0);
 }
 
+TEST(Tier, SaysHowLongItsCooldownLasts) {
+  TierState state;
+  EXPECT_EQ(cooldown_left(kNow, {}, state), 0s);
+  state.last_change = kNow - 400s;
+  EXPECT_EQ(cooldown_left(kNow, {}, state), 200s);
+  state.cooldown = 1200s;
+  EXPECT_EQ(cooldown_left(kNow, {}, state), 800s);
+  EXPECT_EQ(cooldown_left(kNow + 900s, {}, state), 0s);
+  EXPECT_EQ(cooldown_left(kNow, {.cooldown = 0s}, state), 0s) << "asked for: never wait";
+}
+
 TEST(Tier, AnEvaluationWithoutEnoughGainBreaksTheRow) {
   Offer small = offer();
   small.seconds = 1.83;

@@ -99,6 +99,35 @@ TEST(Adaptation, ChangesNothingWhenTheNetworkIsUnknown) {
   }
 }
 
+// Whether steps are slower for the plan or for the network cannot be told.
+TEST(Adaptation, JudgesNoChangeWhileTheNetworkIsUnknown) {
+  World world = preempted_after_peace();
+  world.steps(16, 1.75);
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  world.coordinator_applies();
+  world.estimates.freshness = estimator::Freshness::kQueryFailed;
+  world.steps(30, 2.5);
+  EXPECT_EQ(world.job.status.plan.revision, 2);
+  EXPECT_EQ(world.event_count("PlanOutcome"), 0);
+
+  world.estimates.freshness = estimator::Freshness::kFresh;
+  world.steps(1, 2.5);
+  EXPECT_EQ(world.event_count("PlanRolledBack"), 1);
+}
+
+// The pod that takes its place has not failed, and is not the one of the plan.
+TEST(Adaptation, ChangesNothingWhileAWorkerIsMadeAgain) {
+  World world = preempted_after_peace();
+  world.fail("job-gpu-2", 1);
+  world.settle();
+  ASSERT_EQ(world.job.status.restarts, 1);
+  ASSERT_EQ(world.pod("job-gpu-2-1").phase, "Pending");
+  world.steps(20, 1.75);
+
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+  EXPECT_EQ(world.event_count("PlanRetuned"), 0);
+}
+
 // Each worker has so much of its memory free.
 void set_free_memory(World& world, const std::string& pod, std::int64_t percent) {
   for (auto& member : world.report->body.members) {

@@ -100,6 +100,15 @@ TEST(Rebalance, WhatWasMeasuredUnderAnotherPlanSaysNothing) {
   EXPECT_EQ(world.event_count("Straggler"), 0);
 }
 
+// Step times of replicas are fresh for a minute; the last query of the network failed.
+TEST(Rebalance, WaitsWhileTheNetworkIsUnknown) {
+  World world = two_replicas();
+  world.estimates.freshness = estimator::Freshness::kQueryFailed;
+  Speeds{0.06, 0.12}.train(world, 40);
+
+  EXPECT_EQ(world.job.status.plan.revision, 1);
+}
+
 TEST(Rebalance, ObserveOnlyProposes) {
   World world = two_replicas();
   world.job.spec.adaptation.mode = "Observe";
