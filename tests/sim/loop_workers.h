@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers and coordinator of one job in virtual time, as the operator sees them: they join, take
+// plans (refuse, switch in band, move or load state with a pause, break off), train, and count what
+// Prometheus would scrape. A step takes what the simulator of schedules says for the ports and
+// devices of that moment. Messages between ranks are tests/worker/coordinator's business.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/estimator/replica_model.h"
+#include "tests/sim/agenda.h"
+#include "tests/sim/hazards.h"
+#include "worker/base/random.h"
+#include "worker/groups/group_scheduler.h"
+#include "worker/protocol/messages.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::sim {
+
+struct JobShape {
+  int replicas = 1;
+  int workers = 4;        // of one replica
+  int layers = 8;         // equal ones
+  int micro_batches = 8;  // of one replica, of `micro_batch_size` samples
+  int micro_batch_size = 4;
+  double port_rate = 1.2e7;       // bytes per second, free
+  std::int64_t memory_bytes = 0;  // of a device; 0: not limited
+};
+constexpr std::int64_t kOutputBytes = 30'720;      // of a layer, per sample
+constexpr std::int64_t kStashBytes = 1'000'000;    // likewise
+constexpr std::int64_t kParameterBytes = 200'000;  // of a layer
+
+struct Process {
+  std::string pod, uid, node;
+  int worker = 0;
+};
+
+class SimulatedWorkers {
+ public:
+  SimulatedWorkers(Agenda& agenda, const Hazards& hazards, JobShape shape, std::uint64_t seed);
+
+  // `told`: a switch has ended, or the members are others.
+  void on_news(std::function<void()> told) { told_ = std::move(told); }
+
+  void join(const Process& process);
+  // By nature, or because the operator wanted it: that decides who pays for steps that are lost.
+  void end(const std::string& uid, bool by_nature);
+  void offer(const schedule::Plan& plan);  // nothing happens without a coordinator
+
+  bool has_coordinator() const { return processes_.contains(0); }
+  bool trains() const { return training_; }
+  protocol::Register registration() const;
+  protocol::Report report() const;
+  // Samples trained; less what the operator's own changes made them lose.
+  double work() const { return work_; }
+  std::int64_t step() const { return step_; }
+  const schedule::Plan* plan() const { return plan_ ? &*plan_ : nullptr; }
+  double last_trained() const { return last_trained_; }             // time
+  const std::vector<std::string>& wrong() const { return wrong_; }  // broken invariants
+
+  // Counters since the start.
+  struct LinkCounter {
+    double bytes = 0, busy = 0;
+  };
+  struct LinkName {
+    estimator::LinkKey link;
+    std::string from, to;
+    auto operator<=>(const LinkName&) const = default;
+  };
+  struct OpCounter {
+    double count = 0, forward = 0, backward = 0;  // seconds
+  };
+  const std::map<LinkName, LinkCounter>& links() const { return links_; }
+  const std::map<std::pair<std::string, int>, OpCounter>& ops() const { return ops_; }
+  const std::map<int, estimator::ReplicaCounter>& replicas() const { return replica_counters_; }
+
+ private:
+  enum class State : unsigned char { kStopped, kRuns, kReady, kMixes };
+  struct Replica {
+    State state = State::kStopped;
+    std::int64_t steps = 0;
+    double progress = 0, seconds = 0, began = -1;
+  };
+
+  // Plans.
+  void begin(const schedule::Plan& plan);
+  void prepared(const schedule::Plan& plan);
+  bool live(const schedule::RankPlace& rank) const;
+  void at_boundary();
+  void load(schedule::Plan plan);
+  void loaded(const schedule::Plan& plan, double pause, std::int64_t moved = 0);
+  void load_checkpoint(const schedule::Plan& plan, double after, double pause);
+  void take_checkpoint_step();
+  void break_generation();
+  void finish(std::uint32_t revision, protocol::Outcome outcome, const std::string& reason,
+              double pause = 0, std::int64_t moved = 0);
+  // Training.
+  void later(double seconds, void (SimulatedWorkers::*what)());
+  void go_on();
+  void begin_step();
+  void end_step();
+  void begin_partial();
+  void begin_replica(int p);
+  void end_replica(int p);
+  void take(const std::vector<groups::Grant>& grants);
+  void check(const groups::Grant& grant);
+  void count_step(int p, double seconds);
+  double newest_step(const std::string& uid) const;
+  void add_work(int micro_batches);
+  double step_seconds(int p);
+  double port(const std::string& node) const;
+  double slow(const std::string& node) const;
+  double sync_seconds(const std::vector<int>& replicas) const;
+  double sync_share(int p) const;
+  double forward_seconds(const schedule::RankPlace& rank) const;  // of a micro-batch
+  const schedule::RankPlace& rank(int replica, int stage) const;
+  int global_batch() const {
+    return shape_.replicas * shape_.micro_batches * shape_.micro_batch_size;
+  }
+
+  Agenda& agenda_;
+  const Hazards& hazards_;
+  const JobShape shape_;
+  const std::uint64_t seed_;
+  Random random_;
+  std::function<void()> told_ = [] {};
+
+  std::map<int, Process> processes_;
+  std::optional<schedule::Plan> plan_;       // of the ranks' generation
+  std::optional<schedule::Plan> committed_;  // taken at the next boundary
+  std::optional<schedule::Plan> next_;       // came while one was under way
+  bool training_ = false, broken_ = true, loading_ = false, excused_ = false;
+  std::uint32_t highest_ = 0, applied_ = 0;  // that this coordinator has seen, and brought in force
+  std::optional<protocol::LastSwitch> last_switch_;
+  std::uint64_t life_ = 0;  // events of an older one are void
+  std::map<std::pair<int, int>, schedule::RankPlace> places_;
+
+  std::int64_t step_ = 0, checkpoint_ = -1;
+  double work_ = 0, rest_ = 0;  // samples; micro-batches of a step that is not whole (Partial)
+  double last_trained_ = 0, step_began_ = 0;
+  double usual_rate_ = 0;       // samples per second of the last step
+  std::deque<double> recent_;   // seconds of the last steps
+  std::vector<double> newest_;  // of each replica's last step, its waiting included
+  std::vector<Replica> replicas_;
+  std::vector<groups::GroupScheduler> groups_;  // one while Partial
+  std::uint64_t round_ = 0;
+  std::map<std::vector<double>, double> known_;  // step times of this plan
+
+  std::map<LinkName, LinkCounter> links_;
+  std::map<std::pair<std::string, int>, OpCounter> ops_;
+  std::map<int, estimator::ReplicaCounter> replica_counters_;
+  std::vector<std::string> wrong_;
+};
+
+// weir.dev/profile/v1 of such a job.
+std::string profile_json(const JobShape& shape);
+
+}  // namespace weir::sim

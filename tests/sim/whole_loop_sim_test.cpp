@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole loop over seeded hazards: preempted ports, slow devices, deaths, blind spells, new
+// leaders. Invariants in each pass, and throughput against doing nothing over any 1,000 steps. 20
+// seeds in four parts, WEIR_FULL=1: 200. A failure prints its seed; WEIR_SEED=<seed> runs that one
+// alone and prints what the operator did, WEIR_SEEDS=<first>-<last> these.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/sim/whole_loop.h"
+
+namespace weir::sim {
+namespace {
+
+constexpr double kWindow = 1000;  // steps of the job that does nothing
+constexpr double kLeast = 0.97;   // throughput over them
+
+constexpr std::uint64_t kParts = 4;
+
+struct Seeds {
+  std::uint64_t first = 1, last = 0;
+  bool alone = false;
+};
+Seeds seeds_of(std::uint64_t part) {
+  if (const char* one = std::getenv("WEIR_SEED"); one != nullptr) {
+    const std::uint64_t seed = std::strtoull(one, nullptr, 10);
+    return part == 0 ? Seeds{seed, seed, true} : Seeds{};
+  }
+  if (const char* some = std::getenv("WEIR_SEEDS"); some != nullptr) {
+    char* rest = nullptr;
+    const std::uint64_t first = std::strtoull(some, &rest, 10);
+    return part == 0 ? Seeds{first, std::strtoull(rest + 1, nullptr, 10)} : Seeds{};
+  }
+  const char* value = std::getenv("WEIR_FULL");
+  std::uint64_t all = value != nullptr && std::string(value) == "1" ? 200 : 20;
+#ifdef WEIR_SANITIZED  // ten times slower
+  all = 4;
+#endif
+  return {part * all / kParts + 1, (part + 1) * all / kParts};
+}
+
+struct Compared {
+  double worst = 10, worst_from = 0, worst_to = 0;  // seconds
+  double all = 0;
+};
+Compared compare(const std::vector<double>& with, const std::vector<double>& without,
+                 double samples) {
+  Compared result;
+  result.all = with.back() / without.back();
+  for (std::size_t i = 0, j = 0; i < without.size(); ++i) {
+    while (j < without.size() && without[j] - without[i] < samples) ++j;
+    if (j == without.size()) break;
+    const double ratio = (with[j] - with[i]) / (without[j] - without[i]);
+    if (ratio >= result.worst) continue;
+    result.worst = ratio;
+    result.worst_from = WholeLoop::kSampled * static_cast<double>(i + 1);
+    result.worst_to = WholeLoop::kSampled * static_cast<double>(j + 1);
+  }
+  return result;
+}
+
+struct Sum {
+  double throughput = 0, worst = 10;
+  int runs = 0, retunes = 0, regroups = 0, partial = 0, replaced = 0;
+};
+
+// Adds a seed to the sum; prints what happened where that is wanted.
+void run_seed(std::uint64_t seed, bool tells_all, Sum& sum) {
+  const LoopCase one = random_case(seed);
+  WholeLoop nothing(one, "Off", seed), adapted(one, "Auto", seed);
+  nothing.run();
+  adapted.run();
+  const double batch = one.shape.replicas * one.shape.micro_batches * one.shape.micro_batch_size;
+  const Compared ratio = compare(adapted.work(), nothing.work(), kWindow * batch);
+  if (tells_all) {
+    std::printf("without:\n%s\nwith:\n%s", nothing.history().c_str(), adapted.history().c_str());
+  }
+  std::printf("seed %llu, %d replicas: x%.3f, at least x%.3f (%.0f to %.0f s)\n",
+              static_cast<unsigned long long>(seed), one.shape.replicas, ratio.all, ratio.worst,
+              ratio.worst_from, ratio.worst_to);
+  for (const WholeLoop* loop : {&nothing, &adapted}) {
+    for (const auto& what : loop->wrong()) {
+      ADD_FAILURE() << "seed " << seed << (loop == &nothing ? ", without, " : ", with, ") << what;
+    }
+  }
+  // A replaced worker comes to a node that nobody has measured: tier replace has no such bound.
+  const bool bounded = adapted.replaced() == 0;
+  if (bounded) {
+    EXPECT_GE(ratio.worst, kLeast)
+        << "seed " << seed << ", from " << ratio.worst_from << " to " << ratio.worst_to << " s";
+  }
+  ++sum.runs;
+  sum.throughput += ratio.all;
+  if (bounded) sum.worst = std::min(sum.worst, ratio.worst);
+  sum.retunes += adapted.changes(schedule::Trigger::kRetune);
+  sum.regroups += adapted.changes(schedule::Trigger::kRegroup);
+  sum.replaced += adapted.replaced();
+  sum.partial += adapted.partial_plans() > 0 ? 1 : 0;
+}
+
+class WholeLoopSeeds : public ::testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(WholeLoopSeeds, KeepTheirInvariantsAndAreNoWorseThanNothing) {
+  const Seeds seeds = seeds_of(GetParam());
+  if (seeds.last < seeds.first) GTEST_SKIP() << "WEIR_SEED or WEIR_SEEDS: all in the first part";
+  Sum sum;
+  for (std::uint64_t seed = seeds.first; seed <= seeds.last; ++seed) {
+    run_seed(seed, seeds.alone, sum);
+  }
+  const double runs = sum.runs;
+  std::printf(
+      "throughput x%.3f of doing nothing, over any 1000 steps at least x%.3f; a run has %.1f "
+      "retunes, %.1f regroups, %.2f replaced workers; %d of %.0f were Partial\n",
+      sum.throughput / runs, sum.worst, sum.retunes / runs, sum.regroups / runs,
+      sum.replaced / runs, sum.partial, runs);
+  EXPECT_FALSE(HasFailure()) << "repeat one with WEIR_SEED=<seed>";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, WholeLoopSeeds, ::testing::Range<std::uint64_t>(0, kParts));
+
+}  // namespace
+}  // namespace weir::sim
