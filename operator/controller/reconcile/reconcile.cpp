@@ -38,9 +38,25 @@ std::optional<Time> status_due(const Pass& pass) {
   return due;
 }
 
+// Who waits for the end reads the last step and loss then. So the last report is written first, and
+// alone: it moves the version that the status patch carries. The pass after it writes the end.
+bool report_comes_first(Pass& pass) {
+  if (!ended(pass)) return false;  // of a job that had ended already only clean_up is asked
+  const auto report = std::ranges::find_if(pass.actions, [](const Action& action) {
+    return std::holds_alternative<PatchReport>(action);
+  });
+  if (report == pass.actions.end()) return false;
+  Action only = std::move(*report);
+  pass.actions.clear();
+  pass.act(std::move(only));
+  pass.act(RequeueAfter{std::chrono::milliseconds(1)});
+  return true;
+}
+
 // The status patch, if anything changed; KeepAdaptationState and the one RequeueAfter come last.
 std::vector<Action> finish(Pass& pass) {
   pass.status.observed_generation = pass.job().meta.generation;
+  if (report_comes_first(pass)) return std::move(pass.actions);
   if (const auto due = status_due(pass)) {
     pass.wake_at(*due);
   } else if (pass.status != pass.job().status) {

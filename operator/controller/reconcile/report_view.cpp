@@ -130,7 +130,8 @@ void view_report(Pass& pass) {
   // A coordinator ends well after the last step only; its last report may not have come.
   std::int64_t step = report.step;
   if (pass.is("Complete", "True")) step = std::max(step, report.total_steps);
-  if (between_runs(pass)) step = std::max(step, old.step);  // ProgressLost tells it
+  if (ended && old.step == step && !has_news(pass)) return;  // written in the pass before
+  if (between_runs(pass)) step = std::max(step, old.step);   // ProgressLost tells it
   view.step = step;
   view.total_steps = report.total_steps;
   view.percentage = report.total_steps > 0 ? static_cast<int>(100 * step / report.total_steps) : 0;

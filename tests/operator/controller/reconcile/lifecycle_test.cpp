@@ -125,6 +125,31 @@ TEST(Writes, TheStatusComesBeforeTheReport) {
   }));
 }
 
+// Who waits for Complete reads the last step then.
+TEST(Writes, TheLastReportComesBeforeTheEnd) {
+  World world;
+  world.run();
+  world.steps(world.report->body.total_steps - world.report->body.step - 1, 1.0);
+  world.report->body.step += 1;
+  world.now += 1s;
+  world.report->received = world.now;
+  world.fail("job-gpu-0", 0);
+  const auto writes_status = [](const Action& action) {
+    return std::holds_alternative<PatchStatus>(action);
+  };
+
+  const auto first = world.pass();
+  EXPECT_TRUE(std::ranges::none_of(first, writes_status));
+  for (const auto& action : first) world.apply(action);
+  EXPECT_EQ(world.job.report.step, world.report->body.total_steps);
+  const auto second = world.pass();
+  EXPECT_TRUE(std::ranges::any_of(second, writes_status));
+  EXPECT_TRUE(std::ranges::none_of(
+      second, [](const Action& action) { return std::holds_alternative<PatchReport>(action); }));
+  for (const auto& action : second) world.apply(action);
+  EXPECT_EQ(world.condition("Complete").status, "True");
+}
+
 TEST(Writes, TheWholePlanIsShownWithItsRevision) {
   World world;
   world.settle();
