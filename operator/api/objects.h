@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -74,5 +75,8 @@ struct Node {
   bool ready = true;
   std::optional<Time> not_ready_since;
 };
+
+// All nodes, by name. Shared between passes: hundreds of nodes, and each job looks for a few.
+using NodeTable = std::map<std::string, std::shared_ptr<const Node>>;
 
 }  // namespace weir::api

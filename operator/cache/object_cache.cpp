@@ -77,6 +77,7 @@ void ObjectCache::index([[maybe_unused]] const T* before, [[maybe_unused]] const
   if constexpr (std::is_same_v<T, api::PipelineJob>) {
     if (now == nullptr) expected_.erase(object_key);
   }
+  if constexpr (std::is_same_v<T, api::Node>) node_table_.reset();
   if constexpr (std::is_same_v<T, api::Pod>) {
     if (before != nullptr) pod_keys_.erase(before->meta.uid);
     if (now != nullptr) pod_keys_[now->meta.uid] = object_key;
@@ -234,11 +235,15 @@ std::shared_ptr<const api::Pod> ObjectCache::pod_by_uid(const std::string& uid) 
   return found == pod_keys_.end() ? nullptr : pods_.get(found->second);
 }
 
-std::vector<std::shared_ptr<const api::Node>> ObjectCache::nodes() const {
+std::shared_ptr<const api::NodeTable> ObjectCache::nodes() const {
   const std::lock_guard lock(mutex_);
-  std::vector<std::shared_ptr<const api::Node>> all;
-  for (const auto& [name, node] : nodes_.all()) all.push_back(node);
-  return all;
+  if (!node_table_) {
+    auto table = std::make_shared<api::NodeTable>();
+    for (const auto& [key, node] : nodes_.all())
+      table->emplace_hint(table->end(), node->meta.name, node);
+    node_table_ = std::move(table);
+  }
+  return node_table_;
 }
 
 bool ObjectCache::synced() const {

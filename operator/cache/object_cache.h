@@ -41,7 +41,7 @@ class ObjectCache final : public Cache {
   std::vector<std::string> job_keys() const override;
   std::size_t job_count() const override;
   std::shared_ptr<const api::Pod> pod_by_uid(const std::string& uid) const override;
-  std::vector<std::shared_ptr<const api::Node>> nodes() const override;
+  std::shared_ptr<const api::NodeTable> nodes() const override;
   bool synced() const override;
   bool stale(std::chrono::seconds limit) const override;
   void expect(const std::string& key, const std::string& kind, const std::string& name,
@@ -76,6 +76,8 @@ class ObjectCache final : public Cache {
   Table<api::ConfigMap> config_maps_;
   Table<api::Node> nodes_;
   Table<api::PodGroup> pod_groups_;
+  mutable std::shared_ptr<const api::NodeTable>
+      node_table_;  // of nodes_; null = made when asked for
   std::map<std::string, std::map<std::string, std::string>> pods_of_, maps_of_;  // job: key, ""
   std::map<std::string, std::string> pod_keys_;                                  // by uid
   std::map<std::string, std::vector<Expectation>> expected_;                     // by job key

@@ -35,7 +35,7 @@ class Cache {
   virtual std::vector<std::string> job_keys() const = 0;
   virtual std::size_t job_count() const = 0;
   virtual std::shared_ptr<const api::Pod> pod_by_uid(const std::string& uid) const = 0;
-  virtual std::vector<std::shared_ptr<const api::Node>> nodes() const = 0;
+  virtual std::shared_ptr<const api::NodeTable> nodes() const = 0;  // never null
   virtual bool synced() const = 0;  // every resource was listed once
   virtual bool stale(
       std::chrono::seconds limit) const = 0;  // some watch has been broken for longer

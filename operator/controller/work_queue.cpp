@@ -49,7 +49,12 @@ void WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay
     if (down_) return;
     const SteadyTime at = clock_.now() + std::chrono::duration_cast<SteadyTime::duration>(delay);
     const auto [place, fresh] = later_.try_emplace(key, at);
-    if (!fresh) place->second = std::min(place->second, at);
+    if (!fresh) {
+      if (place->second <= at) return;
+      due_.erase({place->second, key});
+      place->second = at;
+    }
+    if (due_.emplace(at, key).first != due_.begin()) return;  // somebody waits for an earlier one
   }
   changed_.notify_one();
 }
@@ -81,13 +86,10 @@ int WorkQueue::failures(const std::string& key) const {
 int WorkQueue::move_due_locked() {
   const SteadyTime now = clock_.now();
   int added = 0;
-  for (auto entry = later_.begin(); entry != later_.end();) {
-    if (entry->second > now) {
-      ++entry;
-      continue;
-    }
-    added += add_locked(entry->first, false) ? 1 : 0;
-    entry = later_.erase(entry);
+  while (!due_.empty() && due_.begin()->first <= now) {
+    const std::string key = std::move(due_.extract(due_.begin()).value().second);
+    later_.erase(key);
+    added += add_locked(key, false) ? 1 : 0;
   }
   return added;
 }
@@ -131,9 +133,11 @@ std::optional<std::string> WorkQueue::get(std::stop_token stop) {
       return key;
     }
     SteadyTime next = clock_.now() + kIdleWait;
-    for (const auto& [key, at] : later_) next = std::min(next, at);
-    changed_.wait_until(lock, stop, next,
-                        [this] { return down_ || !ready_.empty() || !ready_low_.empty(); });
+    if (!due_.empty()) next = std::min(next, due_.begin()->first);
+    changed_.wait_until(lock, stop, next, [this, next] {
+      const bool sooner = !due_.empty() && due_.begin()->first < next;
+      return down_ || sooner || !ready_.empty() || !ready_low_.empty();
+    });
   }
   return std::nullopt;
 }

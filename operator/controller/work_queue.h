@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -66,6 +67,7 @@ class WorkQueue {
   std::map<std::string, SteadyTime> dirty_;       // since when they wait
   std::map<std::string, SteadyTime> processing_;  // since when they are worked on
   std::map<std::string, SteadyTime> later_;
+  std::set<std::pair<SteadyTime, std::string>> due_;  // the same, by time
   std::map<std::string, int> failures_;
   bool down_ = false;
 };

@@ -265,12 +265,12 @@ bool handle_failures(Pass& pass) {
     pass.failures.push_back(std::move(*failure));
   }
   const Failure* first = nullptr;
-  std::optional<Time> oldest;
+  Time oldest = Time::max();
   Time episode_end = pass.now();
   for (const auto& failure : pass.failures) {
     if (failure.recorded) continue;
     const Time time = failure.time.value_or(pass.now());
-    oldest = oldest ? std::min(*oldest, time) : time;
+    oldest = std::min(oldest, time);
     episode_end = std::max(episode_end, time);  // the kubelet's clock may be ahead of ours
     const auto key = [&](const Failure& f) {
       return std::tuple(f.cause == Cause::kPeerLost, f.time.value_or(pass.now()), weight(f.cause));
@@ -279,8 +279,8 @@ bool handle_failures(Pass& pass) {
   }
   if (first == nullptr) return false;
   // Code 80 is part of the failure of another worker, which may show later.
-  if (first->cause == Cause::kPeerLost && pass.now() < *oldest + kEpisode) {
-    pass.wake_at(*oldest + kEpisode);
+  if (first->cause == Cause::kPeerLost && pass.now() < oldest + kEpisode) {
+    pass.wake_at(oldest + kEpisode);
     return false;
   }
   record_failure(pass, *first, pass.spec().restart_scope, episode_end);

@@ -54,14 +54,14 @@ bool take(Candidate& candidate, const api::Resources& requests) {
 // that run have already.
 Nodes candidates(const Pass& pass) {
   Nodes nodes;
-  for (const auto& node : pass.snapshot.nodes) {
+  for (const auto& [name, node] : *pass.snapshot.nodes) {
     if (!node->ready || !node->schedulable || label(*node, kHostname).empty()) continue;
     Candidate candidate{node.get(), {}};
     for (const auto& [resource, text] : node->allocatable) {
       if (const auto value = api::read_quantity(text)) candidate.free[resource] = *value;
     }
     for (const auto& slot : pass.slots) {
-      if (!slot.pod || gated(slot) || slot.pod->node != node->meta.name) continue;
+      if (!slot.pod || gated(slot) || slot.pod->node != name) continue;
       take(candidate, api::requests_of(group_of(pass, slot)).value_or(api::Resources{}));
     }
     nodes.push_back(std::move(candidate));
@@ -145,7 +145,7 @@ void open_gates(Pass& pass) {
   if (found.empty()) {
     pass.set("PodsScheduled", "False", "Unschedulable",
              "placement.mode Pinned: no set of nodes has room for all workers, of " +
-                 std::to_string(pass.snapshot.nodes.size()) + " nodes");
+                 std::to_string(pass.snapshot.nodes->size()) + " nodes");
     return pass.wake_at(pass.now() + kLookAgain);
   }
   const auto index = static_cast<std::size_t>(pass.status.scheduling_timeouts) % found.size();

@@ -114,10 +114,8 @@ int generation_of(const api::Pod& pod) {
 }
 
 const api::Node* node_of(const Pass& pass, const std::string& name) {
-  for (const auto& node : pass.snapshot.nodes) {
-    if (node->meta.name == name) return node.get();
-  }
-  return nullptr;
+  const auto found = pass.snapshot.nodes->find(name);
+  return found == pass.snapshot.nodes->end() ? nullptr : found->second.get();
 }
 
 bool still_there(const Pass& pass, const api::Pod& pod) {
@@ -133,8 +131,8 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
   for (const auto& pod : pass.snapshot.pods) {
     if (!still_there(pass, *pod)) continue;
     none = false;
-    if (pod->meta.deleting) {
-      pass.wake_at(*pod->meta.deleting + kGoneAfterGrace);
+    if (const auto& deleting = pod->meta.deleting) {
+      pass.wake_at(*deleting + kGoneAfterGrace);
     } else {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, why});
     }
@@ -170,7 +168,7 @@ void create_pods(Pass& pass) {
   // names and devices.
   for (const auto& pod : pass.snapshot.pods) {
     if (!replaced_by_restart(pass, *pod) || !still_there(pass, *pod)) continue;
-    if (pod->meta.deleting) pass.wake_at(*pod->meta.deleting + kGoneAfterGrace);
+    if (const auto& deleting = pod->meta.deleting) pass.wake_at(*deleting + kGoneAfterGrace);
     return;
   }
   const auto earliest = not_before(pass);
@@ -186,8 +184,8 @@ void create_pods(Pass& pass) {
     }
     // Kueue counts a pod that is still ending, and would delete the new one as one too many.
     if (pass.provider == gang::Provider::kKueue && slot.pod && still_there(pass, *slot.pod)) {
-      if (slot.pod->meta.deleting) {
-        pass.wake_at(*slot.pod->meta.deleting + kGoneAfterGrace);
+      if (const auto& deleting = slot.pod->meta.deleting) {
+        pass.wake_at(*deleting + kGoneAfterGrace);
       } else {
         pass.act(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod takes its place"});
       }

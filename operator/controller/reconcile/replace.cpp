@@ -33,11 +33,12 @@ bool free_node_exists(const Pass& pass) {
     if (slot.pod) taken.insert(slot.pod->node);
   }
   for (const auto& avoided : pass.status.avoided_nodes) taken.insert(avoided.node);
-  return std::ranges::any_of(pass.snapshot.nodes, [&](const auto& node) {
+  return std::ranges::any_of(*pass.snapshot.nodes, [&](const auto& each) {
+    const auto& [name, node] = each;
     const bool closed = std::ranges::any_of(node->taints, [](const api::Taint& taint) {
       return taint.effect == "NoSchedule" || taint.effect == "NoExecute";
     });
-    return node->ready && node->schedulable && !closed && !taken.contains(node->meta.name);
+    return node->ready && node->schedulable && !closed && !taken.contains(name);
   });
 }
 

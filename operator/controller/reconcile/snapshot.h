@@ -159,7 +159,7 @@ struct Snapshot {
   std::string control_url;
   std::optional<MembersView> members;  // from the control API
   std::optional<ReportView> report;
-  std::vector<std::shared_ptr<const api::Node>> nodes;
+  std::shared_ptr<const api::NodeTable> nodes = std::make_shared<const api::NodeTable>();
   AdaptationState adaptation;
   std::optional<TemplateCheck> template_check;
   std::optional<ProfileView> profile;  // only with source ConfigMap

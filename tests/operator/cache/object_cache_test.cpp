@@ -220,6 +220,22 @@ TEST(ObjectCache, IsStaleWhenAWatchHasBeenBrokenForLong) {
   EXPECT_FALSE(world.cache.stale(minutes(2)));
 }
 
+TEST(ObjectCache, SharesOneTableOfNodesUntilOneChanges) {
+  World world;
+  EXPECT_TRUE(world.cache.nodes()->empty());
+  world.cache.nodes_sink().replace(
+      {object("n2", "1", "u2", "", ""), object("n1", "1", "u1", "", "")}, "1");
+  const auto table = world.cache.nodes();
+  EXPECT_EQ(table->at("n1")->meta.uid, "u1");
+  EXPECT_EQ(world.cache.nodes(), table);
+
+  world.cache.nodes_sink().event(event("DELETED", "2", object("n1", "2", "u1", "", "")));
+
+  EXPECT_EQ(table->size(), 2U);
+  EXPECT_EQ(world.cache.nodes()->size(), 1U);
+  EXPECT_TRUE(world.cache.nodes()->contains("n2"));
+}
+
 TEST(ObjectCache, SkipsAnObjectThatItCannotRead) {
   World world;
 

@@ -77,7 +77,9 @@ class FakeCache final : public cache::Cache {
     const auto found = pods_.find(uid);
     return found == pods_.end() ? nullptr : found->second;
   }
-  std::vector<std::shared_ptr<const api::Node>> nodes() const override { return {}; }
+  std::shared_ptr<const api::NodeTable> nodes() const override {
+    return std::make_shared<const api::NodeTable>();
+  }
   bool synced() const override {
     const std::lock_guard lock(mutex_);
     return synced_;

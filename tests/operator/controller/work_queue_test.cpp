@@ -66,6 +66,22 @@ TEST(WorkQueue, KeepsTheEarliestOfTwoTimes) {
   EXPECT_FALSE(w.queue.try_get().has_value());
 }
 
+TEST(WorkQueue, HandsOutWhatIsDueInTheOrderOfItsTime) {
+  World w;
+  w.queue.add_after("c", seconds(3));
+  w.queue.add_after("a", seconds(9));
+  w.queue.add_after("b", seconds(2));
+  w.queue.add_after("a", seconds(1));
+  w.clock.advance(seconds(5));
+
+  for (const char* key : {"a", "b", "c"}) {
+    EXPECT_EQ(w.queue.try_get(), key);
+    w.queue.done(key);
+  }
+  w.clock.advance(seconds(5));
+  EXPECT_FALSE(w.queue.try_get().has_value());
+}
+
 TEST(WorkQueue, DoublesTheBackOffUpToItsCapAndForgets) {
   World w;
   milliseconds waited{0};

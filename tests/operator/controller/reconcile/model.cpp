@@ -315,10 +315,7 @@ void Model::check(const std::vector<Action>& actions) const {
 // True when something was done.
 bool Model::one_pass() {
   Snapshot snapshot = world.snapshot();
-  if (shuffles) {
-    shuffle(snapshot.pods, random_);
-    shuffle(snapshot.nodes, random_);
-  }
+  if (shuffles) shuffle(snapshot.pods, random_);
   const auto actions = reconcile(snapshot, world.estimates, world.tunables);
   check(actions);
   const bool dies = crashes && random_.below(3) == 0;

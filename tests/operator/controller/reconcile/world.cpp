@@ -64,7 +64,9 @@ Snapshot World::snapshot() const {
   Snapshot s;
   s.job = std::make_shared<const api::PipelineJob>(job);
   for (const auto& p : pods) s.pods.push_back(std::make_shared<const api::Pod>(p));
-  for (const auto& n : nodes) s.nodes.push_back(std::make_shared<const api::Node>(n));
+  auto table = std::make_shared<api::NodeTable>();
+  for (const auto& n : nodes) (*table)[n.meta.name] = std::make_shared<const api::Node>(n);
+  s.nodes = std::move(table);
   s.plans = plans;
   s.service_exists = service;
   s.service_owner_uid = service ? job.meta.uid : "";
