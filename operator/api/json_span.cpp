@@ -15,9 +15,11 @@ std::size_t skip_space(std::string_view text, std::size_t at) {
 
 // From the opening quote to behind the closing one.
 std::size_t skip_string(std::string_view text, std::size_t at) {
-  for (++at; at < text.size(); ++at) {
-    if (text[at] == '"') return at + 1;
-    if (text[at] == '\\') ++at;
+  for (std::size_t quote = text.find('"', at + 1); quote != kNone;
+       quote = text.find('"', quote + 1)) {
+    std::size_t escapes = 0;  // an odd number of them escapes the quote
+    while (text[quote - 1 - escapes] == '\\') ++escapes;
+    if (escapes % 2 == 0) return quote + 1;
   }
   return kNone;
 }
