@@ -164,7 +164,8 @@ TEST(Controller, StopsItsThreads) {
   world.server.put(kJob, kSpec);
   world.relist();
 
-  EXPECT_TRUE(world.controller.stop(world.clock.now() + std::chrono::hours(1)));
+  // The clock jumps at each sleep while the threads work in real time: no deadline of it is fair.
+  EXPECT_TRUE(world.controller.stop(SteadyTime::max()));
 }
 
 TEST(PlannedKind, TellsTheTunersWorkFromThePlanners) {
