@@ -110,24 +110,6 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   return plan;
 }
 
-// A restart without a checkpoint loses what was trained. A new coordinator reports step 0, so what
-// was trained is what status has kept of the former one: its last report, or when none came to be
-// written, the step at which the plan was applied.
-void tell_lost_progress(Pass& pass) {
-  if (pass.snapshot.members->body.last_checkpoint_step > 0) return;
-  const auto& plan = pass.status.plan;
-  // The loss was told when that plan was made, and nothing was trained since.
-  if (plan.trigger == "Restart" && plan.applied_revision != plan.revision) return;
-  const std::int64_t reported = pass.snapshot.report ? pass.snapshot.report->body.step : 0;
-  const std::int64_t lost = std::max({pass.job().report.step, reported, plan.applied_step});
-  if (lost == 0) return;
-  pass.event("Warning", "ProgressLost",
-             "no checkpoint: training starts again at step 0 of " + std::to_string(lost) +
-                 " completed ones" +
-                 (pass.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
-             "Restart");
-}
-
 // A profile of thousands of layers takes longer to read than to plan with.
 Result<planner::Model> decoded(const std::string& text, Memo* memo) {
   if (memo == nullptr) return planner::decode_profile(text);
@@ -155,8 +137,6 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   if (trigger == Trigger::kResize && !move_refused(pass)) plan.state = schedule::StateMove::kMove;
   plan.sync = first_sync(pass.spec(), plan.replica_count());
   limit_caps(pass, plan);
-  if (trigger != Trigger::kInitial && plan.state == schedule::StateMove::kCheckpoint)
-    tell_lost_progress(pass);
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
 

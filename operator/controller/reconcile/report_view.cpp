@@ -99,10 +99,14 @@ bool has_news(const Pass& pass) {
          pass.now() >= *old.last_sample_time + pass.tunables.network_status;
 }
 
-// A restart is recorded and its plan is not made: nothing trains; a new coordinator says step 0.
+// A restart is recorded and its plan is not in force: a new coordinator says step 0.
 bool between_runs(const Pass& pass) {
   const auto& last = pass.status.last_restart_time;
   const auto& plan = pass.status.plan;
+  if (plan.trigger == schedule::name(schedule::Trigger::kRestart) &&
+      plan.applied_revision != plan.revision) {
+    return true;
+  }
   return last && (!plan.time || *plan.time <= *last);
 }
 

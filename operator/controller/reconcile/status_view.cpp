@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What users see: conditions, counts and progress (api.md 6).
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
@@ -103,6 +104,20 @@ void view_workers(Pass& pass) {
   pass.set("WorkersReady", "True", "AllReady", "all workers run the current plan");
 }
 
+// A plan that begins at step 0 where steps were complete found neither a checkpoint nor a replica
+// to go on from. A new coordinator reports step 0 before that, so what was trained is what status
+// has kept: the last report before the restart, or when none came to be written, the step at which
+// the former plan was applied.
+void tell_lost_progress(Pass& pass, std::int64_t begins_at) {
+  const std::int64_t lost = std::max(pass.job().report.step, pass.status.plan.applied_step);
+  if (begins_at > 0 || lost == 0) return;
+  pass.event("Warning", "ProgressLost",
+             "no checkpoint: training starts again at step 0 of " + std::to_string(lost) +
+                 " completed ones" +
+                 (pass.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
+             "Restart");
+}
+
 // Takes lastSwitch into status: which plan is in force.
 void view_switch(Pass& pass) {
   if (!pass.snapshot.report || !pass.snapshot.report->body.last_switch) return;
@@ -110,6 +125,7 @@ void view_switch(Pass& pass) {
   auto& plan = pass.status.plan;
   if (last.revision != plan.revision || plan.applied_revision == plan.revision) return;
   if (last.outcome == protocol::Outcome::kApplied) {
+    tell_lost_progress(pass, last.step);
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
     pass.guarded = true;

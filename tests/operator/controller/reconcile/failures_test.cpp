@@ -276,6 +276,13 @@ TEST(Failures, ALostCoordinatorTellsWhatWasLost) {
   EXPECT_EQ(world.job.report.step, 3);
   world.workers_register();
   world.settle();
+  world.now += 60s;
+  world.report->received = world.now;
+  world.settle();
+  EXPECT_EQ(world.job.report.step, 3) << "the new plan is not applied";
+  EXPECT_EQ(world.event_count("ProgressLost"), 0);
+  world.coordinator_applies();
+  world.settle();
 
   EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRestart);
   EXPECT_EQ(world.event_count("ProgressLost"), 1);
@@ -308,10 +315,32 @@ TEST(Failures, WhatIsLostIsToldOnce) {
   world.kubelets_run();
   world.workers_register();
   world.settle();
+  world.coordinator_applies();
+  world.settle();
 
   EXPECT_EQ(world.job.status.restarts, 2);
   EXPECT_EQ(world.plan()->revision, 3U);
   EXPECT_EQ(world.event_count("ProgressLost"), 1);
+}
+
+// sync.mode Partial: the replicas that are left train on, and who was lost joins them.
+TEST(Failures, WhoJoinsARunThatGoesOnLosesNothing) {
+  World world = training();
+  world.fail("job-gpu-1", 137);
+  world.settle();
+  world.now += 60s;
+  world.settle();
+  world.kubelets_run();
+  world.workers_register();
+  world.settle();
+  ASSERT_EQ(world.plan()->trigger, schedule::Trigger::kRestart);
+  world.report->body.step = 9;
+  world.report->body.last_switch =
+      protocol::LastSwitch{world.plans.back().revision, protocol::Outcome::kApplied, 9, 0, ""};
+  world.settle();
+
+  EXPECT_EQ(world.job.status.plan.applied_step, 9);
+  EXPECT_EQ(world.event_count("ProgressLost"), 0);
 }
 
 TEST(Failures, AKeptCheckpointIsNoLostProgress) {

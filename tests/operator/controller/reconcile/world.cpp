@@ -227,9 +227,17 @@ void World::coordinator_applies() {
   if (!report) report = ReportView{};
   report->received = now;
   report->body.total_steps = 1000;
-  report->body.plan_revision = plans.back().revision;
-  report->body.last_switch = protocol::LastSwitch{
-      plans.back().revision, protocol::Outcome::kApplied, report->body.step, 0, ""};
+  const auto& plan = plans.back();
+  std::int64_t begins = report->body.step;
+  const bool told = report->body.last_switch && report->body.last_switch->revision == plan.revision;
+  if (!told && plan.trigger != schedule::Trigger::kInitial &&
+      plan.state == schedule::StateMove::kCheckpoint) {
+    begins = std::max<std::int64_t>(last_checkpoint, 0);
+    report->body.step = begins + 1;  // Applied is said after the first step with a plan
+  }
+  report->body.plan_revision = plan.revision;
+  report->body.last_switch =
+      protocol::LastSwitch{plan.revision, protocol::Outcome::kApplied, begins, 0, ""};
 }
 
 void World::run() {
