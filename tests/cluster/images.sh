@@ -4,13 +4,14 @@
 #   base        debian:bookworm-slim from debootstrap (no registry is asked), and a build image with the Dockerfiles' packages
 #   tools       pause, prometheus, iperf3: small, from scratch
 #   product     weir-operator (< 20 MB) and weir-worker (< 60 MB) by the project's own Dockerfiles
-# usage: images.sh [base|tools|product]...     prints the paths of the tars; nothing is built twice for the same sources
+#   gpu         weir-worker for GPUs by the same Dockerfile; not exported, only started: without a GPU it says so and ends
+# usage: images.sh [base|tools|product|gpu]...     prints the paths of the tars; nothing is built twice for the same sources
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 images=$cache/images
 log=$images/build.log
-max_operator=20000000 max_worker=60000000 # bytes; what the README promises
+max_operator=20000000 max_worker=60000000 max_gpu=850000000 # bytes; what the README promises
 
 # an own storage, so that the user's images are left alone and our base does not shadow a pulled one
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
@@ -131,9 +132,29 @@ product_tar() { # PROGRAM FOLDER MAX-BYTES SOURCES...
   echo "$tar"
 }
 
+# CUDA is that of tests/setup, so that nothing is fetched again
+gpu_image() {
+  local build cuda name=localhost/weir-worker-cuda:test container out size code=0
+  command -v buildah >/dev/null || "$here/setup.sh" >/dev/null
+  build=$(build_image)
+  cuda=$("$root/tests/setup" cuda | tail -n 1)
+  mkdir -p "$cache/ccache"
+  step "image weir-worker for GPUs" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --build-arg DEVICE=cuda \
+    --volume "$cache/ccache:/root/.cache/ccache:rw" --volume "$cuda:/opt/cuda:ro" -f "$root/worker/Dockerfile" -t "$name" "$root"
+  container=$(b from --pull-never "$name")
+  size=$(du -sb "$(b mount "$container")" | cut -f1)
+  out=$(b run "$container" -- /weir-worker --log-format=text 2>&1 | grep -vE '^(subprocess exited|Error: exit status)'; exit "${PIPESTATUS[0]}") || code=$?
+  b rm "$container" >/dev/null; b rmi "$name" >/dev/null
+  say "image weir-worker for GPUs: $((size / 1000000)) MB; exit code $code: $out"
+  [ "$size" -lt "$max_gpu" ] || die "the image for GPUs has $size bytes, the limit is $max_gpu"
+  [ -e /dev/nvidia0 ] || { [ "$code" -eq 2 ] && grep -q 'no CUDA device' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ]; } \
+    || die "without a GPU the worker ended with $code and said: $out"
+  echo "PASS gpu image"
+}
+
 wanted=("$@"); [ $# -gt 0 ] || wanted=(tools product)
 for group in "${wanted[@]}"; do
-  case $group in -h | --help) usage; exit 0 ;; base | tools | product) ;; *) usage; exit 2 ;; esac
+  case $group in -h | --help) usage; exit 0 ;; base | tools | product | gpu) ;; *) usage; exit 2 ;; esac
 done
 need_root
 mkdir -p "$images"
@@ -143,6 +164,7 @@ for group in "${wanted[@]}"; do
   case $group in
     base) build_image >/dev/null ;;
     tools) pause_tar; prometheus_tar; iperf3_tar ;;
+    gpu) gpu_image ;;
     product)
       product_tar weir-operator operator $max_operator operator worker
       product_tar weir-worker worker $max_worker worker ;;
