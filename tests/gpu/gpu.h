@@ -18,9 +18,6 @@ class OnGpu : public testing::Test {
     auto opened = device::open_device("cuda");
     if (!opened) GTEST_SKIP() << opened.error().message;
     device_ = *std::move(opened);
-    auto kernels = stage::ops::make_kernels(*device_);
-    ASSERT_TRUE(kernels) << kernels.error().message;
-    kernels_ = *std::move(kernels);
   }
 
   template <class T>
@@ -39,7 +36,6 @@ class OnGpu : public testing::Test {
   }
 
   std::unique_ptr<device::Device> device_;
-  std::unique_ptr<stage::ops::Kernels> kernels_;
 };
 
 }  // namespace weir::test

@@ -12,15 +12,17 @@
 namespace weir::test {
 namespace {
 
-class GpuMemory : public testing::TestWithParam<std::tuple<const char*, const char*, int>> {};
+class GpuMemory
+    : public testing::TestWithParam<std::tuple<const char*, const char*, int, stage::Precision>> {};
 
 TEST_P(GpuMemory, PeakIsThatOfTheFormula) {
-  const auto [place, name, in_flight] = GetParam();
+  const auto [place, name, in_flight, precision] = GetParam();
   auto opened = device::open_device(place);
   if (!opened) GTEST_SKIP() << opened.error().message;
   device::Device& device = **opened;
   stage::ModelOptions options;
   options.name = name;
+  options.precision = precision;
   options.sequence = 128;
   const stage::Model model = model_of(options);
   constexpr int kSamples = 2;
@@ -43,17 +45,18 @@ TEST_P(GpuMemory, PeakIsThatOfTheFormula) {
   EXPECT_NEAR(measured / formula, 1, 0.05) << measured << " bytes, formula " << formula;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuMemory,
-                         testing::Combine(testing::Values("cpu", "cuda"),
-                                          testing::Values("mlp", "gpt-tiny", "gpt-mini"),
-                                          testing::Values(1, 4)),
-                         [](const auto& tested) {
-                           std::string name = std::string(std::get<0>(tested.param)) + "_" +
-                                              std::get<1>(tested.param) + "_" +
-                                              std::to_string(std::get<2>(tested.param));
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, GpuMemory,
+    testing::Combine(testing::Values("cpu", "cuda"), testing::Values("mlp", "gpt-tiny", "gpt-mini"),
+                     testing::Values(1, 4),
+                     testing::Values(stage::Precision::kFp32, stage::Precision::kBf16)),
+    [](const auto& tested) {
+      std::string name = std::string(std::get<0>(tested.param)) + "_" + std::get<1>(tested.param) +
+                         "_" + std::to_string(std::get<2>(tested.param));
+      if (std::get<3>(tested.param) == stage::Precision::kBf16) name += "bf16";
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 }  // namespace
 }  // namespace weir::test

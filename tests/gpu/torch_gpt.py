@@ -3,7 +3,7 @@
 """The GPT of worker/stage/models/gpt.cpp in PyTorch, for tests/gpu/report: same sizes, batch and precision; prints one JSON line
 with the median seconds of a step. Ends with 77 where there is no PyTorch with CUDA.
 
-usage: torch_gpt.py LAYERS CHANNELS HEADS SEQUENCE VOCABULARY MICRO_BATCHES MICRO_BATCH_SIZE STEPS eager|compiled float32|bfloat16
+usage: torch_gpt.py LAYERS CHANNELS HEADS SEQUENCE VOCABULARY MICRO_BATCHES MICRO_BATCH_SIZE STEPS eager|compiled fp32|bf16
 """
 import json
 import statistics
@@ -63,7 +63,7 @@ def main():
         torch.cuda.synchronize()
         begin = time.perf_counter()
         for part in ids:
-            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bfloat16"):
+            with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16"):
                 loss = run(part[:, :-1], part[:, 1:])
             (loss / micro_batches).backward()
         optimizer.step()

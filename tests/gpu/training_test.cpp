@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tests/gpu/gpu.h"
+#include "tests/worker/stage/stage_testing.h"
 #include "worker/data/dataset.h"
 #include "worker/stage/stage.h"
 
@@ -13,12 +14,14 @@ namespace {
 
 constexpr int kSteps = 50, kMicroBatches = 2, kSamples = 2, kSequence = 40;
 
-class GpuTraining : public OnGpu, public testing::WithParamInterface<const char*> {
+class GpuTraining : public OnGpu, public testing::WithParamInterface<TestedModel> {
  protected:
   // Stages of one or of two parts, driven in this thread.
-  static std::vector<double> losses_of(const std::string& name, device::Device& device, int parts) {
+  static std::vector<double> losses_of(const TestedModel& tested, device::Device& device,
+                                       int parts) {
     stage::ModelOptions options;
-    options.name = name;
+    options.name = tested.name;
+    options.precision = tested.precision;
     options.sequence = kSequence;
     options.learning_rate = 3e-3;
     const auto model = stage::describe_model(options);
@@ -79,10 +82,7 @@ TEST_P(GpuTraining, GivesTheSameBitsAgainAndInTwoStages) {
   EXPECT_EQ(losses_of(GetParam(), *device_, 2), first);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuTraining, testing::Values("mlp", "gpt-tiny"),
-                         [](const auto& parameter) {
-                           return std::string(parameter.param) == "mlp" ? "Mlp" : "GptTiny";
-                         });
+INSTANTIATE_TEST_SUITE_P(Models, GpuTraining, testing::ValuesIn(tested_models()), tested_name);
 
 }  // namespace
 }  // namespace weir::test

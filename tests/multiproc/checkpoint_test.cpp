@@ -30,9 +30,10 @@ std::vector<std::string> with(std::vector<std::string> words,
   return words;
 }
 
-std::vector<std::string> run_of(int steps, const std::string& model = "mlp") {
-  return {"--model=" + model, "--seq=8", "--vocab=32", "--lr=0.01",
-          "--steps=" + std::to_string(steps)};
+std::vector<std::string> run_of(int steps, const std::string& model = "mlp",
+                                const std::string& precision = "fp32") {
+  return {"--model=" + model,         "--seq=8",   "--vocab=32",
+          "--precision=" + precision, "--lr=0.01", "--steps=" + std::to_string(steps)};
 }
 
 PlanText restart_plan(int revision, int stages) {
@@ -99,20 +100,20 @@ class Checkpoints : public testing::Test {
   std::string said_;  // by the last worker alone
 };
 
-class Resumed : public testing::TestWithParam<std::tuple<std::string, int, int>> {};
+class Resumed : public testing::TestWithParam<std::tuple<std::string, int, int, std::string>> {};
 
 TEST_P(Resumed, InAnotherCutGivesTheLossesOfOneRun) {
-  const auto& [model, stages, stages_after] = GetParam();
+  const auto& [model, stages, stages_after, precision] = GetParam();
   const TempDir folder;
   const std::string where = "--checkpoint-dir=" + folder.path().string();
-  const auto expected = losses_alone(run_of(20, model), kMicroBatches);
+  const auto expected = losses_alone(run_of(20, model, precision), kMicroBatches);
   ASSERT_EQ(expected.size(), 20U);
 
   Workers first({.stages = stages, .micro_batches = kMicroBatches},
-                with(run_of(10, model), {where}));
+                with(run_of(10, model, precision), {where}));
   ASSERT_THAT(first.wait_all(), Each(0)) << first[0].errors();
   EXPECT_EQ(step_folders(folder), std::vector<std::string>{"step-0000000010"});
-  Workers second(restart_plan(2, stages_after), with(run_of(20, model), {where}));
+  Workers second(restart_plan(2, stages_after), with(run_of(20, model, precision), {where}));
   ASSERT_THAT(second.wait_all(), Each(0)) << second[0].errors();
 
   std::vector<std::string> all = losses(first.steps(stages - 1));
@@ -124,13 +125,16 @@ TEST_P(Resumed, InAnotherCutGivesTheLossesOfOneRun) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Resumed,
-                         testing::Values(std::tuple("mlp", 2, 3), std::tuple("mlp", 3, 1),
-                                         std::tuple("gpt-tiny", 3, 2),
-                                         std::tuple("gpt-tiny", 1, 4)),
+                         testing::Values(std::tuple("mlp", 2, 3, "fp32"),
+                                         std::tuple("mlp", 3, 1, "fp32"),
+                                         std::tuple("gpt-tiny", 3, 2, "fp32"),
+                                         std::tuple("gpt-tiny", 1, 4, "fp32"),
+                                         std::tuple("gpt-tiny", 3, 2, "bf16")),
                          [](const auto& instance) {
                            std::string name = std::get<0>(instance.param) == "mlp" ? "Mlp" : "Gpt";
                            return name + std::to_string(std::get<1>(instance.param)) + "To" +
-                                  std::to_string(std::get<2>(instance.param)) + "Stages";
+                                  std::to_string(std::get<2>(instance.param)) + "Stages" +
+                                  (std::get<3>(instance.param) == "bf16" ? "InBf16" : "");
                          });
 
 TEST_F(Checkpoints, OfASuspendedJobHoldTheStepAtWhichAllRanksStood) {

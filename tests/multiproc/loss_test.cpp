@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss of a pipeline of real processes is, bit for bit, that of one process: for every
-// schedule, every number of stages, both models.
+// schedule, every number of stages, both models, in both precisions.
 #include <string>
 #include <tuple>
 #include <vector>
@@ -17,12 +17,13 @@ using testing::Each;
 
 constexpr int kMicroBatches = 5;  // ragged for k = 2 and 3
 
-class SameLoss : public testing::TestWithParam<std::tuple<std::string, int>> {};
+class SameLoss : public testing::TestWithParam<std::tuple<std::string, int, std::string>> {};
 
 TEST_P(SameLoss, AsOneProcessWithEverySchedule) {
-  const auto& [model, stages] = GetParam();
-  const std::vector<std::string> common = {"--model=" + model, "--seq=8", "--vocab=32", "--steps=4",
-                                           "--lr=0.01"};
+  const auto& [model, stages, precision] = GetParam();
+  const std::vector<std::string> common = {"--model=" + model, "--seq=8",
+                                           "--vocab=32",       "--steps=4",
+                                           "--lr=0.01",        "--precision=" + precision};
   const std::vector<PlanText> plans = {{.type = "OneFOneB"},
                                        {.type = "GPipe"},
                                        {.type = "KFKB", .dispatch = "Strict", .k = 2},
@@ -44,13 +45,19 @@ TEST_P(SameLoss, AsOneProcessWithEverySchedule) {
   }
 }
 
+std::string same_loss_name(
+    const testing::TestParamInfo<std::tuple<std::string, int, std::string>>& instance) {
+  const auto& [model, stages, precision] = instance.param;
+  return (model == "mlp" ? "Mlp" : "Gpt") + std::to_string(stages) + "Stages";
+}
 INSTANTIATE_TEST_SUITE_P(Models, SameLoss,
                          testing::Combine(testing::Values("mlp", "gpt-tiny"),
-                                          testing::Values(2, 3, 4)),
-                         [](const auto& instance) {
-                           std::string name = std::get<0>(instance.param) == "mlp" ? "Mlp" : "Gpt";
-                           return name + std::to_string(std::get<1>(instance.param)) + "Stages";
-                         });
+                                          testing::Values(2, 3, 4), testing::Values("fp32")),
+                         same_loss_name);
+INSTANTIATE_TEST_SUITE_P(InBf16, SameLoss,
+                         testing::Combine(testing::Values("gpt-tiny"), testing::Values(2, 4),
+                                          testing::Values("bf16")),
+                         same_loss_name);
 
 TEST(SameLoss, FromATextFile) {
   const TempDir folder;

@@ -25,13 +25,13 @@ constexpr const char* kDefaultDevice = "cpu";
 struct Raw {
   Options options;
   std::string pace_rate, pace_other_rate, pace_link;
-  std::string log_level = "info", log_format = "json";
+  std::string log_level = "info", log_format = "json", precision = "fp32";
   double checkpoint_minutes = 10;
   double grace = 25, startup = 900, connect = 300, rejoin = 900, progress = 1800;
   int dead_after = 30, control_port = -1, data_port = -1, metrics_port = -1;
 };
 
-void add_training(CLI::App& app, Options& o) {
+void add_training(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Training";
   app.add_option("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...")
       ->capture_default_str()
@@ -51,6 +51,12 @@ void add_training(CLI::App& app, Options& o) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", o.model.seed, "of initial values and data")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--precision", raw.precision,
+                 "of activations and weights, also between workers: fp32 or bf16; parameters, "
+                 "their gradients and Adam's moments stay fp32")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str()
       ->group(group);
   app.add_option("--lr", o.model.learning_rate, "learning rate of AdamW")
@@ -342,6 +348,7 @@ Result<Options> complete(Raw raw) {
   o.control_port = port_of(raw.control_port);
   o.data_port = port_of(raw.data_port);
   o.metrics_port = port_of(raw.metrics_port);
+  o.model.precision = raw.precision == "bf16" ? stage::Precision::kBf16 : stage::Precision::kFp32;
   o.model.total_steps = o.steps;
   return std::move(o);
 }
@@ -366,7 +373,7 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   Raw raw;
   CLI::App app("Trains one pipeline stage of a PipelineJob, or a whole model alone.",
                "weir-worker");
-  add_training(app, raw.options);
+  add_training(app, raw.options, raw);
   add_place(app, raw.options, raw);
   add_identity(app, raw.options);
   add_emulation(app, raw.options, raw);

@@ -25,8 +25,9 @@ Timings emulated_times(const stage::Model& model, const EmulationProfile& emulat
 
 std::string profile_json(const stage::Model& model, const std::string& device_class,
                          const Timings& times) {
-  protocol::Profile profile{
-      .model = model.options.name, .digest = model.digest, .state_factor = stage::kStateFactor};
+  protocol::Profile profile{.model = model.options.name,
+                            .digest = model.digest,
+                            .state_factor = stage::state_factor(model.options.precision)};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const stage::LayerInfo& info = model.layers[i];
     protocol::ProfileLayer layer{.id = info.id,

@@ -18,7 +18,8 @@ std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& p
   if (own == nullptr || own->layers == plan.stages[static_cast<std::size_t>(place.stage)]) return 0;
   std::int64_t bytes = 0;
   for (int i = own->layers.first; i <= own->layers.last; ++i) {
-    bytes += model.layers[static_cast<std::size_t>(i)].parameter_bytes * stage::kStateFactor;
+    bytes += stage::state_bytes(model.options.precision,
+                                model.layers[static_cast<std::size_t>(i)].parameter_bytes);
   }
   return bytes;
 }
@@ -50,7 +51,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
   for (int i = range.first; i <= range.last; ++i) {
     const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
     memory.stash_bytes += layer.stash_bytes_per_sample * samples;
-    memory.static_bytes += layer.parameter_bytes * stage::kStateFactor;
+    memory.static_bytes += stage::state_bytes(model.options.precision, layer.parameter_bytes);
     transient = std::max(transient, layer.transient_bytes_per_sample * samples);
   }
   memory.static_bytes += transient;

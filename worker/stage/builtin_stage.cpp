@@ -49,7 +49,10 @@ class BuiltinStage final : public Stage {
     losses_.clear();
     hook_ = nullptr;
     rounded_ = false;
-    for (auto& layer : parameters_) layer.zero_gradients(*ops_);
+    for (auto& layer : parameters_) {
+      layer.zero_gradients(*ops_);
+      layer.refresh(*ops_);
+    }
   }
 
   void optimizer_step() override {
@@ -240,10 +243,11 @@ Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, i
   for (std::size_t i = 0; i < layers.size(); ++i) {
     WEIR_TRY(LayerParameters made,
              LayerParameters::make(layers[i]->parameters(), first_layer + static_cast<int>(i),
-                                   model.options.seed, device));
+                                   model.options, device));
     parameters.push_back(std::move(made));
   }
-  WEIR_TRY(std::unique_ptr<ops::Kernels> kernels, ops::make_kernels(device));
+  WEIR_TRY(std::unique_ptr<ops::Kernels> kernels,
+           ops::make_kernels(device, model.options.precision));
   return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(
       model.options, std::move(layers), std::move(parameters), device, std::move(kernels)));
 }

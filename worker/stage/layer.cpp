@@ -11,9 +11,9 @@ Error no_memory(const device::Device& device, std::size_t bytes) {
                                std::to_string(device.memory_bytes()) + " in use"};
 }
 
-Result<device::Buffer> allocate_floats(device::Device& device, int samples,
-                                       std::int64_t floats_per_sample) {
-  const auto bytes = static_cast<std::size_t>(samples * floats_per_sample) * sizeof(float);
+Result<device::Buffer> allocate_values(device::Device& device, int samples,
+                                       std::int64_t values_per_sample, std::int64_t value_bytes) {
+  const auto bytes = static_cast<std::size_t>(samples * values_per_sample * value_bytes);
   device::Buffer buffer = device.allocate(bytes);
   if (!buffer) return no_memory(device, bytes);
   return buffer;

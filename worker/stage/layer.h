@@ -31,11 +31,11 @@ struct ParameterSpec {
   }
 };
 
-// Values and gradients in the order of parameters().
+// Values, in the model's precision, and gradients in the order of parameters().
 struct Pass {
   device::Device& device;
   ops::Kernels& ops;  // of that device
-  const std::vector<float*>& value;
+  const std::vector<ops::Element*>& value;
   const std::vector<float*>& gradient;  // backward adds
   int samples = 0;
   Tokens tokens;         // forward only, in the memory of `device`: the first layer reads inputs,
@@ -77,9 +77,9 @@ using Layers = std::vector<std::unique_ptr<Layer>>;
 
 // kInternal: what was asked for, what is in use.
 Error no_memory(const device::Device& device, std::size_t bytes);
-// samples x floats_per_sample floats, not initialised.
-Result<device::Buffer> allocate_floats(device::Device& device, int samples,
-                                       std::int64_t floats_per_sample);
+// samples x values_per_sample numbers of value_bytes each, not initialised.
+Result<device::Buffer> allocate_values(device::Device& device, int samples,
+                                       std::int64_t values_per_sample, std::int64_t value_bytes);
 
 // The sum of all parameters' counts, in bytes of float32.
 std::int64_t parameter_bytes(const std::vector<ParameterSpec>& parameters);

@@ -10,6 +10,7 @@
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
 #include "worker/base/random.h"
+#include "worker/stage/ops/kernels.h"
 
 namespace weir::stage {
 namespace {
@@ -22,13 +23,16 @@ nanoseconds median(std::vector<nanoseconds> times) {
   return *middle;
 }
 
-Result<device::Buffer> random_floats(device::Device& device, std::int64_t bytes, Random& random) {
+// bytes of numbers of the precision.
+Result<device::Buffer> random_values(device::Device& device, std::int64_t bytes,
+                                     Precision precision, Random& random) {
   if (bytes == 0) return device::Buffer();
   device::Buffer buffer = device.allocate_staging(static_cast<std::size_t>(bytes));
   if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
-  for (std::int64_t i = 0; i < bytes / std::int64_t{sizeof(float)}; ++i) {
-    buffer.as<float>()[i] = static_cast<float>(2 * random.uniform() - 1);
-  }
+  std::vector<float> values(static_cast<std::size_t>(bytes / element_bytes(precision)));
+  for (auto& value : values) value = static_cast<float>(2 * random.uniform() - 1);
+  ops::make_host_kernels(precision)->round_values(values.size(), values.data(),
+                                                  buffer.as<ops::Element>());
   return device.upload(std::move(buffer));
 }
 
@@ -42,8 +46,10 @@ Result<Scratch> make_scratch(const Model& model, const Stage& stage, int samples
                              device::Device& device) {
   Random random(1);  // any data will do; the same in every run
   Scratch scratch;
-  WEIR_TRY(scratch.input, random_floats(device, stage.input_bytes(samples), random));
-  WEIR_TRY(scratch.output_gradient, random_floats(device, stage.output_bytes(samples), random));
+  const Precision precision = model.options.precision;
+  WEIR_TRY(scratch.input, random_values(device, stage.input_bytes(samples), precision, random));
+  WEIR_TRY(scratch.output_gradient,
+           random_values(device, stage.output_bytes(samples), precision, random));
   scratch.tokens.resize(static_cast<std::size_t>(samples) *
                         static_cast<std::size_t>(model.options.sequence));
   for (auto& token : scratch.tokens) {

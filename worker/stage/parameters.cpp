@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory layout: all sums, all values, all gradients, all first moments, all second moments.
+// Memory layout: all sums, all values, all gradients, all first moments, all second moments, and in
+// bf16 all rounded values.
 #include "worker/stage/parameters.h"
 
 #include <algorithm>
@@ -26,26 +27,37 @@ void set_initial(const ParameterSpec& spec, std::uint64_t seed, float* value) {
 }  // namespace
 
 Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& specs, int layer,
-                                              std::uint64_t seed, device::Device& device) {
+                                              const ModelOptions& options, device::Device& device) {
   LayerParameters made;
   made.layer_ = layer;
+  made.precision_ = options.precision;
   made.specs_ = specs;
   for (const auto& spec : specs) made.count_ += spec.count();
-  const auto bytes = static_cast<std::size_t>(kStateFactor * made.count_) * sizeof(float);
+  const auto bytes = static_cast<std::size_t>(
+      state_bytes(options.precision, made.count_ * std::int64_t{sizeof(float)}));
   made.memory_ = device.allocate_shared(bytes);
   if (!made.memory_) return no_memory(device, bytes);
 
   auto* value = made.memory_.as<float>();
-  std::fill_n(value, kStateFactor * made.count_, 0.0F);  // 0.0 has the same bits, all zero
+  std::fill_n(made.memory_.data(), bytes, std::byte{0});  // 0.0 has the same bits, all zero
   value += kSums * made.count_;
-  const std::uint64_t layer_seed = mix_seed(seed, static_cast<std::uint64_t>(layer));
+  const int before = options.precision == Precision::kBf16 ? kStateFactor : kSums;
+  std::byte* element = made.memory_.data() + before * made.count_ * std::int64_t{sizeof(float)};
+  const std::uint64_t layer_seed = mix_seed(options.seed, static_cast<std::uint64_t>(layer));
   for (const auto& spec : specs) {
     set_initial(spec, mix_seed(layer_seed, spec.name), value);
     made.values_.push_back(value);
     made.gradients_.push_back(value + made.count_);
+    made.elements_.push_back(reinterpret_cast<ops::Element*>(element));
     value += spec.count();
+    element += spec.count() * element_bytes(options.precision);
   }
   return made;
+}
+
+void LayerParameters::refresh(ops::Kernels& ops) {
+  if (precision_ == Precision::kFp32 || values_.empty()) return;
+  ops.round_values(static_cast<std::size_t>(count_), values_.front(), elements_.front());
 }
 
 void LayerParameters::zero_gradients(ops::Kernels& ops) {

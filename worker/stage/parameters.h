@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of one layer: the sums of the gradients, value, gradient and Adam's two moments in
-// one allocation, in the order of the layer's specifications. Initial values depend on (seed,
-// layer, name) only.
+// one allocation, in the order of the layer's specifications; in bf16 also the rounded values that
+// the layer computes with. Initial values depend on (seed, layer, name) only.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,13 @@ namespace weir::stage {
 
 class LayerParameters {
  public:
-  // kStateFactor x parameter_bytes of memory that the host reaches, too.
+  // state_bytes() of memory that the host reaches, too. Seed and precision are those of `options`.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
-                                      std::uint64_t seed, device::Device& device);
+                                      const ModelOptions& options, device::Device& device);
 
-  const std::vector<float*>& values() const { return values_; }
+  // What the layer computes with; holds the values since the last refresh().
+  const std::vector<ops::Element*>& values() const { return elements_; }
+  void refresh(ops::Kernels& ops);
   const std::vector<float*>& gradients() const { return gradients_; }
   void zero_gradients(ops::Kernels& ops);  // and their sums
   // Adds the gradient, that of one micro-batch, to the sums and zeroes it (ops/exact_sum.h).
@@ -37,10 +39,12 @@ class LayerParameters {
   LayerParameters() = default;
 
   int layer_ = 0;
+  Precision precision_ = Precision::kFp32;
   std::int64_t count_ = 0;  // of all parameters together
   device::Buffer memory_;
   std::vector<ParameterSpec> specs_;
   std::vector<float*> values_, gradients_;
+  std::vector<ops::Element*> elements_;  // in float32 the values themselves
 };
 
 // The constants of AdamW for a step (0, 1, ...): warm-up is linear from rate / warmup_steps, then

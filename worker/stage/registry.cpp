@@ -73,6 +73,7 @@ std::string digest_of(const ModelOptions& options, const Layers& layers) {
        << " beta " << options.beta1 << ' ' << options.beta2 << " epsilon " << options.epsilon
        << " decay " << options.weight_decay << " warmup " << options.warmup_steps << ' '
        << options.schedule;
+  if (options.precision == Precision::kBf16) text << " precision bf16";
   if (options.schedule == "cosine") text << ' ' << options.total_steps;
   for (const auto& layer : layers) {
     text << '\n' << layer->info().id << ' ' << layer->info().kind;

@@ -13,6 +13,7 @@
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
+#include "worker/stage/precision.h"
 
 namespace weir::stage {
 
@@ -22,6 +23,7 @@ struct ModelOptions {
   int sequence = 128;      // T: tokens per sample
   int vocabulary = 256;    // V
   std::uint64_t seed = 1;  // initial values depend on (seed, layer, parameter name) only
+  Precision precision = Precision::kFp32;
   // AdamW
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   int warmup_steps = 0;
@@ -31,9 +33,9 @@ struct ModelOptions {
 
 // Facts of one layer, for the profile and the planner; bytes.
 struct LayerInfo {
-  std::string id, description;  // "block0", "transformer block"
-  std::string kind;             // layers of equal kind take equal time
-  std::int64_t parameter_bytes = 0;
+  std::string id, description;       // "block0", "transformer block"
+  std::string kind;                  // layers of equal kind take equal time
+  std::int64_t parameter_bytes = 0;  // in float32, whatever the precision
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t stash_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0;
@@ -55,9 +57,15 @@ struct Tokens {
   int samples = 0;
 };
 
-// Bytes that a stage holds per byte of its parameters: value, gradient and two moments in float,
-// the gradient's sum in double.
+// Bytes that a stage holds per byte of its parameters (of float32): value, gradient and two moments
+// in float, the gradient's sum in double; in bf16 the rounded copy that the products read, too.
 inline constexpr int kStateFactor = 6;
+inline constexpr double state_factor(Precision precision) {
+  return precision == Precision::kBf16 ? kStateFactor + 0.5 : kStateFactor;
+}
+inline constexpr std::int64_t state_bytes(Precision precision, std::int64_t parameter_bytes) {
+  return kStateFactor * parameter_bytes + (precision == Precision::kBf16 ? parameter_bytes / 2 : 0);
+}
 
 struct Parameter {
   int layer = 0;
@@ -76,7 +84,8 @@ class Stage {
  public:
   virtual ~Stage() = default;
 
-  // input: output of the stage before, (samples, T, C) floats, empty on the first stage. Returns
+  // input: output of the stage before, (samples, T, C) numbers of the model's precision, empty on
+  // the first stage. Returns
   // the output for the next one; the last stage returns an empty Buffer and keeps the loss. Keeps
   // what backward(micro_batch) needs. kInternal when the device has no memory left (exit code 81),
   // kInvalid for a token outside the vocabulary; no other errors.
@@ -90,7 +99,8 @@ class Stage {
   virtual Result<device::Buffer> backward(int micro_batch,
                                           const device::Buffer& output_gradient) = 0;
 
-  // Zeroes gradients and the loss sum. step_samples: of all replicas.
+  // Zeroes gradients and the loss sum; values that others have written (a checkpoint, another rank)
+  // count from here on. step_samples: of all replicas.
   virtual void begin_step(std::int64_t step, int step_samples) = 0;
   virtual void optimizer_step() = 0;  // AdamW with the step's learning rate
   virtual double loss()

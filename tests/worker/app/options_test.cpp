@@ -51,6 +51,12 @@ TEST(Options, HaveDefaultsForAWorkerAlone) {
   EXPECT_FALSE(options.control_port || options.data_port || options.metrics_port);
 }
 
+TEST(Options, TakeThePrecision) {
+  EXPECT_EQ(options_of({}).model.precision, stage::Precision::kFp32);
+  EXPECT_EQ(options_of({"--precision=bf16"}).model.precision, stage::Precision::kBf16);
+  EXPECT_THAT(refusal_of({"--precision=fp8"}), HasSubstr("--precision"));
+}
+
 TEST(Options, TakeTheProfileSettingsOfTheOperator) {
   const Variable url("WEIR_CONTROL_URL", "https://weir.weir-system.svc:8443");
   const Variable folder("WEIR_CONTROL_DIR", "/var/run/weir");

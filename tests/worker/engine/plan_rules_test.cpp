@@ -46,6 +46,13 @@ std::string reasons_of(const schedule::Plan& plan, const Identity& identity,
   return text;
 }
 
+TEST(PlanRules, CountTheStateOfTheModelsPrecision) {
+  stage::Model model = four_layers();
+  const std::int64_t wide = stage_memory(two_stages(), 0, model).static_bytes;
+  model.options.precision = stage::Precision::kBf16;
+  EXPECT_EQ(stage_memory(two_stages(), 0, model).static_bytes - wide, 2 * 1000 / 2);
+}
+
 TEST(PlanRules, FindThePlaceByUidBeforeTheName) {
   EXPECT_EQ(place_of(two_stages(), {.pod = "b", .pod_uid = "u-b"})->stage, 1);
   EXPECT_EQ(place_of(two_stages(), {.pod = "b"})->stage, 1);

@@ -11,8 +11,8 @@ namespace {
 using namespace std::chrono_literals;
 
 TEST(Measure, TimesEveryLayerAtEverySampleCount) {
-  for (const char* name : {"mlp", "gpt-tiny"}) {
-    const Model model = test::model_of(test::small_options(name));
+  for (const auto& [name, precision] : test::tested_models()) {
+    const Model model = test::model_of(test::small_options(name, precision));
     const auto device = device::make_host_device();
     const auto timings = measure(model, *device, {1, 3}, 2, {});
 

@@ -6,20 +6,25 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/stage/stage_testing.h"
+#include "worker/stage/ops/bf16.h"
 
 namespace weir::stage {
 namespace {
 
 LayerParameters made(const std::vector<ParameterSpec>& specs, int layer, std::uint64_t seed,
-                     device::Device& device) {
-  auto result = LayerParameters::make(specs, layer, seed, device);
+                     device::Device& device, Precision precision = Precision::kFp32) {
+  ModelOptions options;
+  options.seed = seed;
+  options.precision = precision;
+  auto result = LayerParameters::make(specs, layer, options, device);
   EXPECT_TRUE(result.ok());
   return *std::move(result);
 }
 
 std::vector<float> values_of(const LayerParameters& parameters, std::size_t index,
                              std::size_t count) {
-  return {parameters.values()[index], parameters.values()[index] + count};
+  const auto* values = ops::as<float>(parameters.values()[index]);
+  return {values, values + count};
 }
 
 TEST(Parameters, StartFromSeedLayerAndNameOnly) {
@@ -48,12 +53,32 @@ TEST(Parameters, HaveTheMeanAndDeviationOfTheirSpecification) {
 TEST(Parameters, DecayMatricesButNotVectors) {
   const auto device = device::make_host_device();
   auto parameters = made({{"w", {1, 2}, 1, 0}, {"b", {2}, 1, 0}}, 0, 1, *device);
-  const auto kernels = ops::make_host_kernels();
+  const auto kernels = ops::make_host_kernels(Precision::kFp32);
   parameters.zero_gradients(*kernels);
   parameters.update(*kernels, {0.1F, 0.9F, 0.9F, 1e-8F, 0.5F, 0.1F, 0.1F});
 
-  EXPECT_FLOAT_EQ(parameters.values()[0][0], 0.95F);
-  EXPECT_EQ(parameters.values()[1][0], 1);
+  EXPECT_FLOAT_EQ(values_of(parameters, 0, 1)[0], 0.95F);
+  EXPECT_EQ(values_of(parameters, 1, 1)[0], 1);
+}
+
+TEST(Parameters, InBf16AreRoundedWhenTheyAreRefreshedAndStartAsInFloat) {
+  const auto device = device::make_host_device();
+  const std::vector<ParameterSpec> specs = {{"w", {2, 3}, 1, 0.5F}, {"b", {3}, 2, 0.5F}};
+  auto parameters = made(specs, 0, 1, *device, Precision::kBf16);
+  const auto kernels = ops::make_host_kernels(Precision::kBf16);
+  std::vector<Parameter> list;
+  parameters.append_to(list);
+  EXPECT_EQ(values_of(made(specs, 0, 1, *device), 0, 6),
+            std::vector<float>(list[0].value.begin(), list[0].value.end()));
+
+  list[1].value[2] = 1 + 0x1p-7F + 0x1p-20F;  // as a checkpoint would
+  parameters.refresh(*kernels);
+
+  EXPECT_EQ(ops::as<ops::Bf16>(parameters.values()[1])[2].bits, 0x3f81);
+  for (std::size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(ops::as<ops::Bf16>(parameters.values()[0])[i].bits,
+              ops::rounded<ops::Bf16>(list[0].value[i]).bits);
+  }
 }
 
 TEST(Parameters, ListTheirFourParts) {
@@ -67,7 +92,7 @@ TEST(Parameters, ListTheirFourParts) {
   EXPECT_EQ(list[0].name, "w");
   EXPECT_EQ(list[0].shape, (std::vector<std::int64_t>{2, 3}));
   EXPECT_EQ(list[0].value.size(), 6U);
-  EXPECT_EQ(list[1].value.data(), parameters.values()[1]);
+  EXPECT_EQ(list[1].value.data(), ops::as<float>(parameters.values()[1]));
   EXPECT_EQ(list[1].gradient.data(), parameters.gradients()[1]);
   EXPECT_EQ(list[1].adam_v.data() + 2, list[0].value.data() + 4 * 8);
   EXPECT_EQ(parameters.gradient().data(), list[0].gradient.data());

@@ -51,6 +51,12 @@ TEST(Registry, GptSizesHaveTheirPublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(parameters_of("gpt-1.3b") - 50304 * 2048), 1.31e9, 2e7);
 }
 
+TEST(Registry, TellsThePrecisionsApart) {
+  const Model wide = test::model_of(test::small_options("gpt-tiny"));
+  const Model narrow = test::model_of(test::small_options("gpt-tiny", Precision::kBf16));
+  EXPECT_NE(wide.digest, narrow.digest);
+}
+
 TEST(Registry, GivesEqualLayersOneKind) {
   const Model model = test::model_of(test::small_options("gpt-tiny"));
   std::set<std::string> kinds, ids;

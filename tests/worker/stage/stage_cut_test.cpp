@@ -70,16 +70,18 @@ class Chain {
   std::vector<std::unique_ptr<Stage>> stages_;
 };
 
-class StageCut : public ::testing::TestWithParam<std::string> {};
+class StageCut : public ::testing::TestWithParam<test::TestedModel> {
+ protected:
+  const Model model_ = test::model_of(test::small_options(GetParam().name, GetParam().precision));
+};
 
 TEST_P(StageCut, GivesTheBitsOfTheWholeModelAtEveryLayerAndInEveryOrder) {
-  const Model model = test::model_of(test::small_options(GetParam()));
-  const int last = test::last_layer(model);
-  const Trained whole = Chain(model, {{0, last}}).train(1);
+  const int last = test::last_layer(model_);
+  const Trained whole = Chain(model_, {{0, last}}).train(1);
 
   for (int cut = 0; cut < last; ++cut) {
     for (const int in_flight : {2, 4}) {
-      const Trained parts = Chain(model, {{0, cut}, {cut + 1, last}}).train(in_flight);
+      const Trained parts = Chain(model_, {{0, cut}, {cut + 1, last}}).train(in_flight);
       EXPECT_EQ(parts.losses, whole.losses) << "cut after " << cut << ", in flight " << in_flight;
       EXPECT_TRUE(parts.parameters == whole.parameters)
           << "cut after " << cut << ", in flight " << in_flight;
@@ -88,19 +90,18 @@ TEST_P(StageCut, GivesTheBitsOfTheWholeModelAtEveryLayerAndInEveryOrder) {
 }
 
 TEST_P(StageCut, GivesTheSameBitsWithOneStageForEachLayer) {
-  const Model model = test::model_of(test::small_options(GetParam()));
-  const int last = test::last_layer(model);
+  const int last = test::last_layer(model_);
   std::vector<std::pair<int, int>> single;
   for (int i = 0; i <= last; ++i) single.emplace_back(i, i);
-  const Trained whole = Chain(model, {{0, last}}).train(2);
-  const Trained parts = Chain(model, single).train(4);
+  const Trained whole = Chain(model_, {{0, last}}).train(2);
+  const Trained parts = Chain(model_, single).train(4);
 
   EXPECT_EQ(parts.losses, whole.losses);
   EXPECT_TRUE(parts.parameters == whole.parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::Values("mlp", "gpt-tiny"),
-                         test::model_test_name);
+INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::ValuesIn(test::tested_models()),
+                         test::tested_name);
 
 }  // namespace
 }  // namespace weir::stage

@@ -11,21 +11,35 @@ namespace {
 
 using device::Buffer;
 
-constexpr int kParts = kStateFactor;
-
 struct MemoryCase {
   std::string model;
   int sequence, samples;
+  Precision precision = Precision::kFp32;
 };
 
 class LayerMemory : public ::testing::TestWithParam<MemoryCase> {
  protected:
   static Model model() {
-    ModelOptions options = test::small_options(GetParam().model);
+    ModelOptions options = test::small_options(GetParam().model, GetParam().precision);
     options.sequence = GetParam().sequence;
     return test::model_of(options);
   }
 };
+
+TEST(StateBytes, AreThoseOfEachParameter) {
+  EXPECT_EQ(state_bytes(Precision::kFp32, 4 * 100), (8 + 4 + 4 + 8) * 100);
+  EXPECT_EQ(state_bytes(Precision::kBf16, 4 * 100), (2 + 8 + 4 + 4 + 8) * 100);
+  EXPECT_EQ(state_factor(Precision::kBf16) * 400, 2600);
+}
+
+TEST(Bf16Memory, HalvesWhatTravelsBetweenStages) {
+  const Model wide = test::model_of(test::small_options("gpt-tiny"));
+  const Model narrow = test::model_of(test::small_options("gpt-tiny", Precision::kBf16));
+  for (std::size_t i = 0; i < wide.layers.size(); ++i) {
+    EXPECT_EQ(2 * narrow.layers[i].output_bytes_per_sample, wide.layers[i].output_bytes_per_sample);
+    EXPECT_EQ(narrow.layers[i].parameter_bytes, wide.layers[i].parameter_bytes);
+  }
+}
 
 // One layer alone: parameters, then input, stash (which holds the input), output, transient.
 TEST_P(LayerMemory, IsWhatEachLayerTakesAlone) {
@@ -36,7 +50,7 @@ TEST_P(LayerMemory, IsWhatEachLayerTakesAlone) {
     const LayerInfo& info = model.layers[static_cast<std::size_t>(i)];
     const auto device = device::make_host_device();
     const auto stage = test::stage_of(model, i, i, *device);
-    const std::int64_t fixed = kParts * info.parameter_bytes;
+    const std::int64_t fixed = state_bytes(GetParam().precision, info.parameter_bytes);
     EXPECT_EQ(device->bytes_in_use(), fixed) << info.id;
 
     Buffer input;
@@ -75,7 +89,7 @@ TEST_P(LayerMemory, OfAStageIsTheSumOverLayersAndMicroBatches) {
   std::int64_t stash = 0, parameters = 0, widest = 0, transient = 0;
   for (const auto& info : model.layers) {
     stash += samples * info.stash_bytes_per_sample;
-    parameters += kParts * info.parameter_bytes;
+    parameters += state_bytes(GetParam().precision, info.parameter_bytes);
     widest = std::max(widest, samples * info.output_bytes_per_sample);
     transient = std::max(transient, samples * info.transient_bytes_per_sample);
   }
@@ -94,9 +108,12 @@ TEST_P(LayerMemory, OfAStageIsTheSumOverLayersAndMicroBatches) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LayerMemory,
                          ::testing::Values(MemoryCase{"mlp", 5, 2}, MemoryCase{"gpt-tiny", 5, 2},
-                                           MemoryCase{"gpt-tiny", 1, 3}),
+                                           MemoryCase{"gpt-tiny", 1, 3},
+                                           MemoryCase{"mlp", 5, 2, Precision::kBf16},
+                                           MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16}),
                          [](const auto& tested) {
-                           return (tested.param.model == "mlp" ? "Mlp" : "GptTiny") +
+                           return test::tested_name(
+                                      {{tested.param.model, tested.param.precision}, 0}) +
                                   std::to_string(tested.param.sequence);
                          });
 

@@ -61,6 +61,32 @@ TEST_P(WholeModel, HasTheGradientOfItsLossInEveryParameter) {
   }
 }
 
+// Against the gradient that the test above has checked: of each parameter, the distance is a few
+// roundings of 2^-9; in the MLP more, because some ReLUs fall to the other side of 0.
+TEST_P(WholeModel, InBf16HasTheGradientOfFloatButForRounding) {
+  const Model narrow = test::model_of(test::small_options(GetParam(), Precision::kBf16));
+  const auto other = test::stage_of(narrow, 0, test::last_layer(narrow), *device_);
+  for (Stage* stage : {stage_.get(), other.get()}) {
+    stage->begin_step(0, 2);
+    test::forward(*stage, 0, Buffer(), batch_.tokens());
+    test::backward(*stage, 0, Buffer());
+    stage->finish_gradients();
+  }
+  EXPECT_NEAR(other->loss() / stage_->loss(), 1, 2e-3);
+  const std::vector<Parameter> exact = stage_->parameters(), rounded = other->parameters();
+  for (std::size_t p = 0; p < exact.size(); ++p) {
+    double distance = 0, square = 0;
+    for (std::size_t i = 0; i < exact[p].gradient.size(); ++i) {
+      const double g = exact[p].gradient[i], difference = rounded[p].gradient[i] - g;
+      distance += difference * difference;
+      square += g * g;
+    }
+    EXPECT_LT(std::sqrt(distance / square), GetParam() == "mlp" ? 0.15 : 0.03)
+        << exact[p].layer << ' ' << exact[p].name;
+    EXPECT_GT(distance, 0) << exact[p].layer << ' ' << exact[p].name;
+  }
+}
+
 TEST_P(WholeModel, StartsNearTheLossOfGuessing) {
   EXPECT_NEAR(loss(), std::log(13), GetParam() == "mlp" ? 1.5 : 0.3);
 }
@@ -131,6 +157,8 @@ TEST_F(OneStage, TellsTheSizesOfItsMessages) {
   EXPECT_EQ(stage(0, 3)->output_bytes(2), 2 * 4 * 128 * 4);
   EXPECT_EQ(stage(4, 7)->input_bytes(2), 2 * 4 * 128 * 4);
   EXPECT_EQ(stage(4, 7)->output_bytes(2), 0);
+  const Model narrow = test::model_of(test::small_options("mlp", Precision::kBf16));
+  EXPECT_EQ(test::stage_of(narrow, 0, 3, *device_)->output_bytes(2), 2 * 4 * 128 * 2);
 }
 
 TEST_F(OneStage, ForgetsAnAbandonedStep) {

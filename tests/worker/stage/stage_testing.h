@@ -15,9 +15,27 @@
 
 namespace weir::test {
 
-inline stage::ModelOptions small_options(const std::string& name) {
+// What tests of whole models run with.
+struct TestedModel {
+  std::string name;
+  stage::Precision precision = stage::Precision::kFp32;
+};
+inline std::vector<TestedModel> tested_models() {
+  return {{"mlp"},
+          {"gpt-tiny"},
+          {"mlp", stage::Precision::kBf16},
+          {"gpt-tiny", stage::Precision::kBf16}};
+}
+inline std::string tested_name(const ::testing::TestParamInfo<TestedModel>& tested) {
+  return std::string(tested.param.name == "mlp" ? "Mlp" : "GptTiny") +
+         (tested.param.precision == stage::Precision::kBf16 ? "InBf16" : "");
+}
+
+inline stage::ModelOptions small_options(const std::string& name,
+                                         stage::Precision precision = stage::Precision::kFp32) {
   stage::ModelOptions options;
   options.name = name;
+  options.precision = precision;
   options.sequence = 4;
   options.vocabulary = 13;
   options.learning_rate = 1e-2;

@@ -11,7 +11,8 @@ Layers build_gpt(GptSize size, const ModelOptions& options) {
                        .vocabulary = options.vocabulary,
                        .channels = size.channels,
                        .heads = size.heads,
-                       .blocks = size.blocks};
+                       .blocks = size.blocks,
+                       .element = element_bytes(options.precision)};
   Layers layers;
   layers.push_back(make_gpt_embed(shape));
   for (int i = 0; i < size.blocks; ++i) layers.push_back(make_gpt_block(shape, i));

@@ -2,7 +2,8 @@
 // One transformer block, (B,T,C) -> (B,T,C):
 //   qkv = ln1(x) Wqkv + b;  y = attention(qkv);  x2 = x + y Wproj + b
 //   f = ln2(x2) Wfc + b;    out = x2 + gelu(f) Wout + b
-// Kept for backward, in floats a token: x C, qkv 3C, y C, x2 C, f 4C, statistics 4, log sums H.
+// Kept for backward, numbers a token: x C, qkv 3C, y C, x2 C, f 4C, and in float32 whatever the
+// precision statistics 4, log sums H.
 // What is cheap (norms, GELU) is computed again.
 #include <cmath>
 #include <utility>
@@ -30,6 +31,9 @@ enum Weight : unsigned char {  // index in parameters()
 
 enum Kept : unsigned char { kInput, kQkv, kAttended, kMiddle, kExpanded, kStatistics, kLogSums };
 
+constexpr std::int64_t kFloat = sizeof(float);
+using ops::Element;
+
 class GptBlock final : public Layer {
  public:
   GptBlock(const GptShape& shape, int index) : shape_(shape) {
@@ -54,9 +58,9 @@ class GptBlock final : public Layer {
              .description = "transformer block",
              .kind = "gpt-block",
              .parameter_bytes = parameter_bytes(parameters_),
-             .output_bytes_per_sample = 4 * t * c,
-             .stash_bytes_per_sample = 4 * t * (10 * c + 4 + shape.heads),
-             .transient_bytes_per_sample = 4 * (5 * t * c + scratch())};
+             .output_bytes_per_sample = shape.element * t * c,
+             .stash_bytes_per_sample = t * (shape.element * 10 * c + kFloat * (4 + shape.heads)),
+             .transient_bytes_per_sample = shape.element * 5 * t * c + kFloat * scratch()};
   }
 
   const LayerInfo& info() const override { return info_; }
@@ -69,8 +73,8 @@ class GptBlock final : public Layer {
     WEIR_TRY(const device::Buffer wide, tokens(pass, 4 * c));
     WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
     WEIR_TRY(device::Buffer output, tokens(pass, c));
-    attention_part(pass, stash, wide.as<float>(), scratch_memory.as<float>());
-    mlp_part(pass, stash, wide.as<float>(), output.as<float>());
+    attention_part(pass, stash, wide.as<Element>(), scratch_memory.as<float>());
+    mlp_part(pass, stash, wide.as<Element>(), output.as<Element>());
     return Forward{.output = std::move(output), .stash = std::move(stash)};
   }
 
@@ -81,16 +85,17 @@ class GptBlock final : public Layer {
     WEIR_TRY(const device::Buffer wide, tokens(pass, 4 * c));
     WEIR_TRY(const device::Buffer narrow, tokens(pass, c));
     WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
-    const Work work{wide.as<float>(), narrow.as<float>(), scratch_memory.as<float>(),
-                    dx.as<float>()};
-    mlp_backward(pass, stash, output_gradient.as<float>(), work);
+    const Work work{wide.as<Element>(), narrow.as<Element>(), dx.as<Element>(),
+                    scratch_memory.as<float>()};
+    mlp_backward(pass, stash, output_gradient.as<Element>(), work);
     attention_part_backward(pass, stash, work);
     return dx;
   }
 
  private:
   struct Work {
-    float *wide, *narrow, *scratch, *dx;  // (R,4C) (R,C) - (R,C)
+    Element *wide, *narrow, *dx;  // (R,4C) (R,C) (R,C)
+    float* scratch;
   };
 
   std::int64_t scratch() const {
@@ -99,31 +104,38 @@ class GptBlock final : public Layer {
   // The attention works on one sample at a time; the others' share is never touched, but keeps the
   // transient memory proportional to samples, as the profile describes it.
   Result<device::Buffer> scratch_for(const Pass& pass) const {
-    return allocate_floats(pass.device, pass.samples, scratch());
+    return allocate_values(pass.device, pass.samples, scratch(), kFloat);
   }
   ops::AttentionShape attention(int samples) const {
     return {samples, shape_.sequence, shape_.channels, shape_.heads};
   }
   int rows(const Pass& pass) const { return pass.samples * shape_.sequence; }
   ops::LayerNormShape norm(const Pass& pass) const { return {rows(pass), shape_.channels}; }
-  Result<device::Buffer> tokens(const Pass& pass, int floats_per_token) const {
-    return allocate_floats(pass.device, pass.samples,
-                           std::int64_t{shape_.sequence} * floats_per_token);
+  Result<device::Buffer> tokens(const Pass& pass, int values, std::int64_t value_bytes) const {
+    return allocate_values(pass.device, pass.samples, std::int64_t{shape_.sequence} * values,
+                           value_bytes);
+  }
+  Result<device::Buffer> tokens(const Pass& pass, int values) const {
+    return tokens(pass, values, shape_.element);
   }
 
   Result<Stash> make_stash(const Pass& pass, const device::Buffer& input) const {
     const int c = shape_.channels;
     Stash stash{{input}};
-    for (const int floats : {3 * c, c, c, 4 * c, 4, shape_.heads}) {
-      WEIR_TRY(device::Buffer buffer, tokens(pass, floats));
+    for (const int values : {3 * c, c, c, 4 * c}) {
+      WEIR_TRY(device::Buffer buffer, tokens(pass, values));
+      stash.buffers.push_back(std::move(buffer));
+    }
+    for (const int floats : {4, shape_.heads}) {
+      WEIR_TRY(device::Buffer buffer, tokens(pass, floats, kFloat));
       stash.buffers.push_back(std::move(buffer));
     }
     return stash;
   }
 
-  void attention_part(const Pass& pass, const Stash& stash, float* wide, float* scratch) const;
-  void mlp_part(const Pass& pass, const Stash& stash, float* wide, float* output) const;
-  void mlp_backward(const Pass& pass, const Stash& stash, const float* dout,
+  void attention_part(const Pass& pass, const Stash& stash, Element* wide, float* scratch) const;
+  void mlp_part(const Pass& pass, const Stash& stash, Element* wide, Element* output) const;
+  void mlp_backward(const Pass& pass, const Stash& stash, const Element* dout,
                     const Work& work) const;
   void attention_part_backward(const Pass& pass, const Stash& stash, const Work& work) const;
 
@@ -132,35 +144,39 @@ class GptBlock final : public Layer {
   std::vector<ParameterSpec> parameters_;
 };
 
-float* kept(const Stash& stash, Kept what) {
+Element* kept(const Stash& stash, Kept what) {
+  return stash.buffers[what].as<Element>();
+}
+float* kept_floats(const Stash& stash, Kept what) {
   return stash.buffers[what].as<float>();
 }
 
-void GptBlock::attention_part(const Pass& pass, const Stash& stash, float* wide,
+void GptBlock::attention_part(const Pass& pass, const Stash& stash, Element* wide,
                               float* scratch) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto& w = pass.value;
-  const float* x = kept(stash, kInput);
-  float* qkv = kept(stash, kQkv);
-  float* attended = kept(stash, kAttended);
+  const Element* x = kept(stash, kInput);
+  Element* qkv = kept(stash, kQkv);
+  Element* attended = kept(stash, kAttended);
   pass.ops.layernorm_forward(norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
-                             kept(stash, kStatistics));
+                             kept_floats(stash, kStatistics));
   pass.ops.linear_forward({r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv);
-  pass.ops.attention_forward(attention(pass.samples), qkv, attended, kept(stash, kLogSums),
+  pass.ops.attention_forward(attention(pass.samples), qkv, attended, kept_floats(stash, kLogSums),
                              scratch);
   pass.ops.linear_forward({r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x,
                           kept(stash, kMiddle));
 }
 
-void GptBlock::mlp_part(const Pass& pass, const Stash& stash, float* wide, float* output) const {
+void GptBlock::mlp_part(const Pass& pass, const Stash& stash, Element* wide,
+                        Element* output) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto& w = pass.value;
-  const float* middle = kept(stash, kMiddle);
-  float* expanded = kept(stash, kExpanded);
+  const Element* middle = kept(stash, kMiddle);
+  Element* expanded = kept(stash, kExpanded);
   pass.ops.layernorm_forward(norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
-                             kept(stash, kStatistics) + 2 * std::ptrdiff_t{r});
+                             kept_floats(stash, kStatistics) + 2 * std::ptrdiff_t{r});
   pass.ops.linear_forward({r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded);
   pass.ops.gelu_forward(static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c), expanded,
                         wide);
@@ -169,16 +185,16 @@ void GptBlock::mlp_part(const Pass& pass, const Stash& stash, float* wide, float
 }
 
 // Leaves the gradient of x2 in work.dx.
-void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const float* dout,
+void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const Element* dout,
                             const Work& work) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto wide_count = static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c);
   const auto& w = pass.value;
   const auto& dw = pass.gradient;
-  const float* middle = kept(stash, kMiddle);
-  const float* expanded = kept(stash, kExpanded);
-  const float* statistics = kept(stash, kStatistics) + 2 * std::ptrdiff_t{r};
+  const Element* middle = kept(stash, kMiddle);
+  const Element* expanded = kept(stash, kExpanded);
+  const float* statistics = kept_floats(stash, kStatistics) + 2 * std::ptrdiff_t{r};
   pass.ops.gelu_forward(wide_count, expanded, work.wide);
   pass.ops.linear_backward_parameters({r, 4 * c, c}, work.wide, dout, dw[kContractWeight],
                                       dw[kContractBias]);
@@ -200,14 +216,14 @@ void GptBlock::attention_part_backward(const Pass& pass, const Stash& stash,
   const int r = rows(pass);
   const auto& w = pass.value;
   const auto& dw = pass.gradient;
-  const float* x = kept(stash, kInput);
-  const float* attended = kept(stash, kAttended);
-  const float* statistics = kept(stash, kStatistics);
+  const Element* x = kept(stash, kInput);
+  const Element* attended = kept(stash, kAttended);
+  const float* statistics = kept_floats(stash, kStatistics);
   pass.ops.linear_backward_parameters({r, c, c}, attended, work.dx, dw[kProjectWeight],
                                       dw[kProjectBias]);
   pass.ops.linear_backward_input({r, c, c}, work.dx, w[kProjectWeight], work.narrow);
   pass.ops.attention_backward(attention(pass.samples), kept(stash, kQkv), attended,
-                              kept(stash, kLogSums), work.narrow, work.wide, work.scratch);
+                              kept_floats(stash, kLogSums), work.narrow, work.wide, work.scratch);
   pass.ops.layernorm_apply(norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow);
   pass.ops.linear_backward_parameters({r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight],
                                       dw[kQkvBias]);

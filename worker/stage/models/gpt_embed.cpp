@@ -17,7 +17,7 @@ class GptEmbed final : public Layer {
              .description = "token and position embedding",
              .kind = "gpt-embed",
              .parameter_bytes = parameter_bytes(parameters_),
-             .output_bytes_per_sample = std::int64_t{4} * shape.sequence * row,
+             .output_bytes_per_sample = shape.element * shape.sequence * row,
              .stash_bytes_per_sample = 4 * std::int64_t{shape.sequence},
              .transient_bytes_per_sample = 0};
   }
@@ -30,21 +30,22 @@ class GptEmbed final : public Layer {
     const auto& inputs = pass.tokens.inputs;
     WEIR_CHECK(inputs.size() == static_cast<std::size_t>(pass.samples * shape_.sequence),
                "one input token for each position");
-    WEIR_TRY(device::Buffer tokens, allocate_floats(pass.device, pass.samples, shape_.sequence));
+    WEIR_TRY(device::Buffer tokens,
+             allocate_values(pass.device, pass.samples, shape_.sequence, sizeof(std::int32_t)));
     WEIR_TRY(device::Buffer output,
-             allocate_floats(pass.device, pass.samples,
-                             std::int64_t{shape_.sequence} * shape_.channels));
+             allocate_values(pass.device, pass.samples,
+                             std::int64_t{shape_.sequence} * shape_.channels, shape_.element));
     pass.ops.copy(tokens.data(), inputs.data(), inputs.size_bytes());
     pass.ops.embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
-                               pass.value[0], pass.value[1], output.as<float>());
+                               pass.value[0], pass.value[1], output.as<ops::Element>());
     return Forward{.output = std::move(output), .stash = {{std::move(tokens)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                   const device::Buffer& output_gradient) const override {
-    pass.ops.embedding_backward({pass.samples, shape_.sequence, shape_.channels},
-                                stash.buffers[0].as<std::int32_t>(), output_gradient.as<float>(),
-                                pass.gradient[0], pass.gradient[1]);
+    pass.ops.embedding_backward(
+        {pass.samples, shape_.sequence, shape_.channels}, stash.buffers[0].as<std::int32_t>(),
+        output_gradient.as<ops::Element>(), pass.gradient[0], pass.gradient[1]);
     return device::Buffer();
   }
 

@@ -25,58 +25,58 @@ class GptHead final : public Layer {
              .kind = "gpt-head",
              .parameter_bytes = parameter_bytes(parameters_),
              .output_bytes_per_sample = 0,
-             .stash_bytes_per_sample = 4 * t * (c + 2 + v),
-             .transient_bytes_per_sample = 4 * t * c};
+             .stash_bytes_per_sample = t * (shape.element * (c + v) + 4 * 2),
+             .transient_bytes_per_sample = shape.element * t * c};
   }
 
   const LayerInfo& info() const override { return info_; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
   std::int64_t input_bytes_per_sample() const override {
-    return std::int64_t{4} * shape_.sequence * shape_.channels;
+    return shape_.element * shape_.sequence * shape_.channels;
   }
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     const int r = pass.samples * shape_.sequence;
     const auto& targets = pass.tokens.targets;
     WEIR_CHECK(targets.size() == static_cast<std::size_t>(r), "one target for each position");
-    WEIR_TRY(device::Buffer statistics, tokens(pass, 2));
-    WEIR_TRY(device::Buffer logits, tokens(pass, shape_.vocabulary));
-    WEIR_TRY(const device::Buffer normed, tokens(pass, shape_.channels));
+    WEIR_TRY(device::Buffer statistics, tokens(pass, 2, sizeof(float)));
+    WEIR_TRY(device::Buffer logits, tokens(pass, shape_.vocabulary, shape_.element));
+    WEIR_TRY(const device::Buffer normed, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
-    pass.ops.layernorm_forward({r, shape_.channels}, input.as<float>(), w[kNormWeight],
-                               w[kNormBias], normed.as<float>(), statistics.as<float>());
-    pass.ops.linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<float>(),
-                            w[kHeadWeight], nullptr, nullptr, logits.as<float>());
+    pass.ops.layernorm_forward({r, shape_.channels}, input.as<ops::Element>(), w[kNormWeight],
+                               w[kNormBias], normed.as<ops::Element>(), statistics.as<float>());
+    pass.ops.linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<ops::Element>(),
+                            w[kHeadWeight], nullptr, nullptr, logits.as<ops::Element>());
     const double loss = pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
-                                              logits.as<float>());
+                                              logits.as<ops::Element>());
     return Forward{.stash = {{input, std::move(statistics), std::move(logits)}}, .loss_sum = loss};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                   const device::Buffer&) const override {
     const int r = pass.samples * shape_.sequence;
-    WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels));
-    WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels));
+    WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels, shape_.element));
+    WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
-    const auto* x = stash.buffers[kInput].as<float>();
+    const auto* x = stash.buffers[kInput].as<ops::Element>();
     const auto* statistics = stash.buffers[kStatistics].as<float>();
-    const auto* dlogits = stash.buffers[kLogitGradient].as<float>();
+    const auto* dlogits = stash.buffers[kLogitGradient].as<ops::Element>();
     const ops::LinearShape linear{r, shape_.channels, shape_.vocabulary};
     pass.ops.layernorm_apply({r, shape_.channels}, x, statistics, w[kNormWeight], w[kNormBias],
-                             narrow.as<float>());
-    pass.ops.linear_backward_parameters(linear, narrow.as<float>(), dlogits,
+                             narrow.as<ops::Element>());
+    pass.ops.linear_backward_parameters(linear, narrow.as<ops::Element>(), dlogits,
                                         pass.gradient[kHeadWeight], nullptr);
-    pass.ops.linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<float>());
+    pass.ops.linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<ops::Element>());
     pass.ops.layernorm_backward({r, shape_.channels}, x, statistics, w[kNormWeight],
-                                narrow.as<float>(), nullptr, dx.as<float>(),
+                                narrow.as<ops::Element>(), nullptr, dx.as<ops::Element>(),
                                 pass.gradient[kNormWeight], pass.gradient[kNormBias]);
     return dx;
   }
 
  private:
-  Result<device::Buffer> tokens(const Pass& pass, int floats_per_token) const {
-    return allocate_floats(pass.device, pass.samples,
-                           std::int64_t{shape_.sequence} * floats_per_token);
+  Result<device::Buffer> tokens(const Pass& pass, int values, std::int64_t value_bytes) const {
+    return allocate_values(pass.device, pass.samples, std::int64_t{shape_.sequence} * values,
+                           value_bytes);
   }
 
   GptShape shape_;

@@ -2,6 +2,7 @@
 // The three kinds of layers that gpt.cpp puts together.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "worker/stage/layer.h"
@@ -10,6 +11,7 @@ namespace weir::stage {
 
 struct GptShape {
   int sequence, vocabulary, channels, heads, blocks;  // T, V, C, H, L
+  std::int64_t element;                               // bytes of an activation: E
 };
 
 std::unique_ptr<Layer> make_gpt_embed(const GptShape& shape);

@@ -15,43 +15,52 @@ namespace {
 constexpr int kContext = 8, kEmbedding = 16, kHiddenLayers = 6;
 constexpr int kWidth = kContext * kEmbedding;  // H
 
+constexpr std::int64_t kTokenBytes = sizeof(std::int32_t);
+
+// Of a sample with so many activations a token.
+std::int64_t token_bytes(const ModelOptions& options, int values) {
+  return element_bytes(options.precision) * options.sequence * values;
+}
+
 // What the three layers share.
 class MlpLayer : public Layer {
  public:
   const LayerInfo& info() const override { return info_; }
   const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
-  std::int64_t input_bytes_per_sample() const override {
-    return std::int64_t{4} * sequence_ * kWidth;
-  }
+  std::int64_t input_bytes_per_sample() const override { return element_ * sequence_ * kWidth; }
 
  protected:
-  MlpLayer(int sequence, LayerInfo info, std::vector<ParameterSpec> parameters)
-      : sequence_(sequence), info_(std::move(info)), parameters_(std::move(parameters)) {
+  MlpLayer(const ModelOptions& options, LayerInfo info, std::vector<ParameterSpec> parameters)
+      : sequence_(options.sequence),
+        element_(element_bytes(options.precision)),
+        info_(std::move(info)),
+        parameters_(std::move(parameters)) {
     info_.parameter_bytes = parameter_bytes(parameters_);
   }
   int rows(const Pass& pass) const { return pass.samples * sequence_; }
-  Result<device::Buffer> tokens(const Pass& pass, int floats_per_token) const {
-    return allocate_floats(pass.device, pass.samples, std::int64_t{sequence_} * floats_per_token);
+  Result<device::Buffer> tokens(const Pass& pass, int values) const {
+    return allocate_values(pass.device, pass.samples, std::int64_t{sequence_} * values, element_);
   }
 
   int sequence_;
 
  private:
+  std::int64_t element_;  // bytes of an activation
   LayerInfo info_;
   std::vector<ParameterSpec> parameters_;
 };
 
 class MlpEmbed final : public MlpLayer {
  public:
-  MlpEmbed(int sequence, int vocabulary)
-      : MlpLayer(sequence,
+  explicit MlpEmbed(const ModelOptions& options)
+      : MlpLayer(options,
                  {.id = "embed",
                   .description = "embeddings of the last 8 tokens",
                   .kind = "mlp-embed",
-                  .output_bytes_per_sample = std::int64_t{4} * sequence * kWidth,
-                  .stash_bytes_per_sample = std::int64_t{4} * sequence},
-                 {{"token.weight", {vocabulary + 1, kEmbedding}, 0, 1.0F}}),
-        vocabulary_(vocabulary) {}
+                  .output_bytes_per_sample = token_bytes(options, kWidth),
+                  .stash_bytes_per_sample = kTokenBytes * options.sequence},
+                 {{"token.weight", {options.vocabulary + 1, kEmbedding}, 0, 1.0F}}),
+        vocabulary_(options.vocabulary) {}
 
   std::int64_t input_bytes_per_sample() const override { return 0; }
 
@@ -59,18 +68,19 @@ class MlpEmbed final : public MlpLayer {
     const auto& inputs = pass.tokens.inputs;
     WEIR_CHECK(inputs.size() == static_cast<std::size_t>(rows(pass)),
                "one input token for each position");
-    WEIR_TRY(device::Buffer kept, tokens(pass, 1));
+    WEIR_TRY(device::Buffer kept,
+             allocate_values(pass.device, pass.samples, sequence_, kTokenBytes));
     WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
     pass.ops.copy(kept.data(), inputs.data(), inputs.size_bytes());
     pass.ops.context_embedding_forward(shape(pass), inputs.data(), pass.value[0],
-                                       output.as<float>());
+                                       output.as<ops::Element>());
     return Forward{.output = std::move(output), .stash = {{std::move(kept)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                   const device::Buffer& output_gradient) const override {
     pass.ops.context_embedding_backward(shape(pass), stash.buffers[0].as<std::int32_t>(),
-                                        output_gradient.as<float>(), pass.gradient[0]);
+                                        output_gradient.as<ops::Element>(), pass.gradient[0]);
     return device::Buffer();
   }
 
@@ -84,23 +94,23 @@ class MlpEmbed final : public MlpLayer {
 // y = relu(z), z = x W + b. Keeps x and z.
 class MlpHidden final : public MlpLayer {
  public:
-  MlpHidden(int sequence, int index)
-      : MlpLayer(sequence,
+  MlpHidden(const ModelOptions& options, int index)
+      : MlpLayer(options,
                  {.id = "hidden" + std::to_string(index),
                   .description = "hidden layer with ReLU",
                   .kind = "mlp-hidden",
-                  .output_bytes_per_sample = std::int64_t{4} * sequence * kWidth,
-                  .stash_bytes_per_sample = std::int64_t{8} * sequence * kWidth,
-                  .transient_bytes_per_sample = std::int64_t{4} * sequence * kWidth},
+                  .output_bytes_per_sample = token_bytes(options, kWidth),
+                  .stash_bytes_per_sample = token_bytes(options, 2 * kWidth),
+                  .transient_bytes_per_sample = token_bytes(options, kWidth)},
                  // Keeps the variance through ReLU (He et al., 2015).
                  {{"weight", {kWidth, kWidth}, 0, std::sqrt(2.0F / kWidth)}, {"bias", {kWidth}}}) {}
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     WEIR_TRY(device::Buffer z, tokens(pass, kWidth));
     WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
-    pass.ops.linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
-                            z.as<float>());
-    pass.ops.relu_forward(count(pass), z.as<float>(), output.as<float>());
+    pass.ops.linear_forward(shape(pass), input.as<ops::Element>(), pass.value[0], pass.value[1],
+                            nullptr, z.as<ops::Element>());
+    pass.ops.relu_forward(count(pass), z.as<ops::Element>(), output.as<ops::Element>());
     return Forward{.output = std::move(output), .stash = {{input, std::move(z)}}};
   }
 
@@ -108,11 +118,12 @@ class MlpHidden final : public MlpLayer {
                                   const device::Buffer& output_gradient) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     WEIR_TRY(const device::Buffer dz, tokens(pass, kWidth));
-    pass.ops.relu_backward(count(pass), stash.buffers[1].as<float>(), output_gradient.as<float>(),
-                           dz.as<float>());
-    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dz.as<float>(),
-                                        pass.gradient[0], pass.gradient[1]);
-    pass.ops.linear_backward_input(shape(pass), dz.as<float>(), pass.value[0], dx.as<float>());
+    pass.ops.relu_backward(count(pass), stash.buffers[1].as<ops::Element>(),
+                           output_gradient.as<ops::Element>(), dz.as<ops::Element>());
+    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<ops::Element>(),
+                                        dz.as<ops::Element>(), pass.gradient[0], pass.gradient[1]);
+    pass.ops.linear_backward_input(shape(pass), dz.as<ops::Element>(), pass.value[0],
+                                   dx.as<ops::Element>());
     return dx;
   }
 
@@ -125,36 +136,36 @@ class MlpHidden final : public MlpLayer {
 
 class MlpHead final : public MlpLayer {
  public:
-  MlpHead(int sequence, int vocabulary)
-      : MlpLayer(sequence,
+  explicit MlpHead(const ModelOptions& options)
+      : MlpLayer(options,
                  {.id = "head",
                   .description = "projection to the vocabulary and loss",
                   .kind = "mlp-head",
                   .output_bytes_per_sample = 0,
-                  .stash_bytes_per_sample = std::int64_t{4} * sequence * (kWidth + vocabulary)},
-                 {{"weight", {vocabulary, kWidth}, 0, std::sqrt(1.0F / kWidth)},
-                  {"bias", {vocabulary}}}),
-        vocabulary_(vocabulary) {}
+                  .stash_bytes_per_sample = token_bytes(options, kWidth + options.vocabulary)},
+                 {{"weight", {options.vocabulary, kWidth}, 0, std::sqrt(1.0F / kWidth)},
+                  {"bias", {options.vocabulary}}}),
+        vocabulary_(options.vocabulary) {}
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     const auto& targets = pass.tokens.targets;
     WEIR_CHECK(targets.size() == static_cast<std::size_t>(rows(pass)),
                "one target for each position");
     WEIR_TRY(device::Buffer logits, tokens(pass, vocabulary_));
-    pass.ops.linear_forward(shape(pass), input.as<float>(), pass.value[0], pass.value[1], nullptr,
-                            logits.as<float>());
+    pass.ops.linear_forward(shape(pass), input.as<ops::Element>(), pass.value[0], pass.value[1],
+                            nullptr, logits.as<ops::Element>());
     const double loss = pass.ops.softmax_loss(rows(pass), vocabulary_, targets.data(),
-                                              pass.loss_scale, logits.as<float>());
+                                              pass.loss_scale, logits.as<ops::Element>());
     return Forward{.stash = {{input, std::move(logits)}}, .loss_sum = loss};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                   const device::Buffer&) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
-    const auto* dlogits = stash.buffers[1].as<float>();
-    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<float>(), dlogits,
+    const auto* dlogits = stash.buffers[1].as<ops::Element>();
+    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<ops::Element>(), dlogits,
                                         pass.gradient[0], pass.gradient[1]);
-    pass.ops.linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<float>());
+    pass.ops.linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<ops::Element>());
     return dx;
   }
 
@@ -167,11 +178,11 @@ class MlpHead final : public MlpLayer {
 
 Layers build_mlp(const ModelOptions& options) {
   Layers layers;
-  layers.push_back(std::make_unique<MlpEmbed>(options.sequence, options.vocabulary));
+  layers.push_back(std::make_unique<MlpEmbed>(options));
   for (int i = 0; i < kHiddenLayers; ++i) {
-    layers.push_back(std::make_unique<MlpHidden>(options.sequence, i));
+    layers.push_back(std::make_unique<MlpHidden>(options, i));
   }
-  layers.push_back(std::make_unique<MlpHead>(options.sequence, options.vocabulary));
+  layers.push_back(std::make_unique<MlpHead>(options));
   return layers;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of tables. Tokens are int32, already checked against the vocabulary.
+// Rows of tables. Tokens are int32, already checked against the vocabulary. Forward is for float
+// and Bf16: only the rows that occur are read.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,9 @@ struct EmbeddingShape {
 };
 
 // y (B,T,C) = token_table (V,C)[token] + position_table (T,C)[t].
-void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const float* token_table,
-                       const float* position_table, float* y);
+template <class T>
+void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const T* token_table,
+                       const T* position_table, T* y);
 // Adds dy to the rows of both gradients, in the order of (b, t).
 void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
                         float* dtoken_table, float* dposition_table);
@@ -22,8 +24,9 @@ void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const 
 struct ContextShape {
   int samples, sequence, channels, context, padding_row;
 };
-void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const float* table,
-                               float* y);
+template <class T>
+void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const T* table,
+                               T* y);
 void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
                                 float* dtable);
 

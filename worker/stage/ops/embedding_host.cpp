@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "worker/stage/ops/bf16.h"
 #include "worker/stage/ops/embedding.h"
 
 namespace weir::stage::ops {
@@ -30,16 +31,24 @@ void for_each_place(const ContextShape& shape, const std::int32_t* tokens, Visit
 
 }  // namespace
 
-void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const float* token_table,
-                       const float* position_table, float* y) {
+template <class T>
+void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const T* token_table,
+                       const T* position_table, T* y) {
   const Index channels = shape.channels;
   for (Index b = 0; b < shape.samples; ++b) {
     for (Index t = 0; t < shape.sequence; ++t, ++tokens, y += channels) {
-      std::copy_n(token_table + *tokens * channels, channels, y);
-      add_row(channels, position_table + t * channels, y);
+      const T* token = token_table + *tokens * channels;
+      const T* position = position_table + t * channels;
+      for (Index c = 0; c < channels; ++c) {
+        y[c] = rounded<T>(widened(token[c]) + widened(position[c]));
+      }
     }
   }
 }
+template void embedding_forward(EmbeddingShape, const std::int32_t*, const float*, const float*,
+                                float*);
+template void embedding_forward(EmbeddingShape, const std::int32_t*, const Bf16*, const Bf16*,
+                                Bf16*);
 
 void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
                         float* dtoken_table, float* dposition_table) {
@@ -52,13 +61,16 @@ void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const 
   }
 }
 
-void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const float* table,
-                               float* y) {
+template <class T>
+void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const T* table,
+                               T* y) {
   const Index channels = shape.channels;
   for_each_place(shape, tokens, [&](Index row, Index offset) {
     std::copy_n(table + row * channels, channels, y + offset);
   });
 }
+template void context_embedding_forward(ContextShape, const std::int32_t*, const float*, float*);
+template void context_embedding_forward(ContextShape, const std::int32_t*, const Bf16*, Bf16*);
 
 void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
                                 float* dtable) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention in tiles of 32 queries and 32 keys (Dao, "FlashAttention-2", 2023, algorithms 1
-// and 2): memory grows with T. Float32 without tensor cores. A block of 128 threads works on one
+// and 2): memory grows with T. Float32 without tensor cores, also in bf16. A block of 128 threads works on one
 // tile row (forward, dQ) or tile column (dK, dV) of one sample and head, so no two blocks add to
 // the same place. Thread 4r + q has row r and every fourth key or channel from q.
 #include <cfloat>
 
+#include "worker/stage/ops/cuda/element.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -41,17 +42,18 @@ struct Head {
 };
 
 // tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0.
-template <class At>
-__device__ void load_tile(const Head& head, const float* from, int first, At at, float* tile) {
+template <class T, class At>
+__device__ void load_tile(const Head& head, const T* from, int first, At at, float* tile) {
   for (int i = threadIdx.x; i < kTile * head.size; i += kThreads) {
     const int row = i / head.size, c = i % head.size;
-    tile[i] = first + row < head.shape.sequence ? from[at(first + row) + c] : 0;
+    tile[i] = first + row < head.shape.sequence ? wide(from[at(first + row) + c]) : 0;
   }
 }
 
-__device__ float dot(int size, const float* a, const float* b) {
+template <class T>
+__device__ float dot(int size, const T* a, const T* b) {
   float sum = 0;
-  for (int c = 0; c < size; ++c) sum += a[c] * b[c];
+  for (int c = 0; c < size; ++c) sum += wide(a[c]) * wide(b[c]);
   return sum;
 }
 __device__ float row_max(float value) {
@@ -66,8 +68,9 @@ __device__ bool visible(const Head& head, int query, int key) {
   return key <= query && key < head.shape.sequence;
 }
 
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    forward_kernel(AttentionShape shape, const float* qkv, float* y, float* log_sums) {
+    forward_kernel(AttentionShape shape, const T* qkv, T* y, float* log_sums) {
   extern __shared__ float memory[];
   const Head head(shape);
   float *q_tile = memory, *k_tile = q_tile + kTile * head.size,
@@ -117,14 +120,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kMostOwn; ++i) {
     const int c = lane + i * kPerRow;
-    if (c < head.size) y[head.out(query) + c] = acc[i] / sum;
+    if (c < head.size) y[head.out(query) + c] = narrow<T>(acc[i] / sum);
   }
   if (lane == 0) log_sums[head.statistic(query)] = top + logf(sum);
 }
 
 // row_dots = y . dy of each query.
-__global__ void row_dots_kernel(AttentionShape shape, const float* y, const float* dy,
-                                float* row_dots) {
+template <class T>
+__global__ void row_dots_kernel(AttentionShape shape, const T* y, const T* dy, float* row_dots) {
   const Head head(shape);
   const int t = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   if (t >= shape.sequence) return;
@@ -164,9 +167,10 @@ __device__ void probabilities(const Head& head, const Tiles& tiles, int queries,
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    query_gradient_kernel(AttentionShape shape, const float* qkv, const float* log_sums,
-                          const float* row_dots, const float* dy, float* dqkv) {
+    query_gradient_kernel(AttentionShape shape, const T* qkv, const float* log_sums,
+                          const float* row_dots, const T* dy, T* dqkv) {
   extern __shared__ float memory[];
   const Head head(shape);
   const Tiles tiles(memory, head.size);
@@ -197,13 +201,14 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < kMostOwn; ++i) {
     const int c = lane + i * kPerRow;
-    if (c < head.size) dqkv[head.qkv(first + row, 0) + c] = acc[i];
+    if (c < head.size) dqkv[head.qkv(first + row, 0) + c] = narrow<T>(acc[i]);
   }
 }
 
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    key_gradient_kernel(AttentionShape shape, const float* qkv, const float* log_sums,
-                        const float* row_dots, const float* dy, float* dqkv) {
+    key_gradient_kernel(AttentionShape shape, const T* qkv, const float* log_sums,
+                        const float* row_dots, const T* dy, T* dqkv) {
   extern __shared__ float memory[];
   const Head head(shape);
   const Tiles tiles(memory, head.size);
@@ -237,8 +242,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kMostOwn; ++i) {
     const int c = lane + i * kPerRow;
     if (c >= head.size) break;
-    dqkv[head.qkv(first + row, 1) + c] = dk[i];
-    dqkv[head.qkv(first + row, 2) + c] = dv[i];
+    dqkv[head.qkv(first + row, 1) + c] = narrow<T>(dk[i]);
+    dqkv[head.qkv(first + row, 2) + c] = narrow<T>(dv[i]);
   }
 }
 
@@ -257,24 +262,34 @@ std::size_t shared_bytes(Kernel kernel, std::size_t floats) {
 
 }  // namespace
 
-void attention_forward(cudaStream_t stream, AttentionShape shape, const float* qkv, float* y,
+template <class T>
+void attention_forward(cudaStream_t stream, AttentionShape shape, const T* qkv, T* y,
                        float* log_sums) {
   const std::size_t size = shape.channels / shape.heads;
-  const std::size_t bytes = shared_bytes(forward_kernel, 3 * kTile * size + kTile * kScoreStride);
-  forward_kernel<<<tiles_of(shape), kThreads, bytes, stream>>>(shape, qkv, y, log_sums);
+  const auto kernel = forward_kernel<T>;
+  const std::size_t bytes = shared_bytes(kernel, 3 * kTile * size + kTile * kScoreStride);
+  kernel<<<tiles_of(shape), kThreads, bytes, stream>>>(shape, qkv, y, log_sums);
 }
 
-void attention_backward(cudaStream_t stream, AttentionShape shape, const float* qkv, const float* y,
-                        const float* log_sums, const float* dy, float* dqkv, float* row_dots) {
+template <class T>
+void attention_backward(cudaStream_t stream, AttentionShape shape, const T* qkv, const T* y,
+                        const float* log_sums, const T* dy, T* dqkv, float* row_dots) {
   const std::size_t size = shape.channels / shape.heads;
   const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
   const dim3 rows((static_cast<unsigned>(shape.sequence) + kThreads - 1) / kThreads,
                   static_cast<unsigned>(shape.samples * shape.heads));
   row_dots_kernel<<<rows, kThreads, 0, stream>>>(shape, y, dy, row_dots);
-  query_gradient_kernel<<<tiles_of(shape), kThreads, shared_bytes(query_gradient_kernel, floats),
-                          stream>>>(shape, qkv, log_sums, row_dots, dy, dqkv);
-  key_gradient_kernel<<<tiles_of(shape), kThreads, shared_bytes(key_gradient_kernel, floats),
-                        stream>>>(shape, qkv, log_sums, row_dots, dy, dqkv);
+  for (const auto kernel : {query_gradient_kernel<T>, key_gradient_kernel<T>}) {
+    const std::size_t bytes = shared_bytes(kernel, floats);
+    kernel<<<tiles_of(shape), kThreads, bytes, stream>>>(shape, qkv, log_sums, row_dots, dy, dqkv);
+  }
 }
+
+template void attention_forward(cudaStream_t, AttentionShape, const float*, float*, float*);
+template void attention_forward(cudaStream_t, AttentionShape, const Bf16*, Bf16*, float*);
+template void attention_backward(cudaStream_t, AttentionShape, const float*, const float*,
+                                 const float*, const float*, float*, float*);
+template void attention_backward(cudaStream_t, AttentionShape, const Bf16*, const Bf16*,
+                                 const float*, const Bf16*, Bf16*, float*);
 
 }  // namespace weir::stage::ops::cuda

@@ -3,6 +3,7 @@
 // status().
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "worker/base/check.h"
@@ -14,6 +15,8 @@
 namespace weir::stage::ops {
 namespace {
 
+// T: what an Element is.
+template <class T>
 class CudaKernels final : public Kernels {
  public:
   CudaKernels(device::CudaDevice& device, std::unique_ptr<cuda::Gemm> gemm)
@@ -27,91 +30,128 @@ class CudaKernels final : public Kernels {
   }
 
   // Row-major (R,O) is column-major (O,R): y^T = w x^T, with w stored (O,I) = column-major (I,O).
-  void linear_forward(LinearShape s, const float* x, const float* weight, const float* bias,
-                      const float* residual, float* y) override {
-    const bool fill = bias != nullptr || residual != nullptr;
-    if (fill) cuda::fill_rows(stream_, s.rows, s.outputs, bias, residual, y);
-    gemm_->run({s.outputs, s.rows, s.inputs, true, false, s.inputs, s.inputs, s.outputs,
-                fill ? 1.0F : 0.0F},
-               weight, x, y);
+  void linear_forward(LinearShape s, const Element* x, const Element* weight, const Element* bias,
+                      const Element* residual, Element* y) override {
+    gemm_->run({.m = s.outputs,
+                .n = s.rows,
+                .k = s.inputs,
+                .transpose_a = true,
+                .transpose_b = false,
+                .lda = s.inputs,
+                .ldb = s.inputs,
+                .ldd = s.outputs,
+                .beta = residual != nullptr ? 1.0F : 0.0F,
+                .adds_bias = bias != nullptr,
+                .inputs = kPrecision,
+                .output = kPrecision},
+               {.a = weight, .b = x, .c = residual, .bias = bias, .d = y});
   }
-  void linear_backward_parameters(LinearShape s, const float* x, const float* dy, float* dweight,
-                                  float* dbias) override {
-    gemm_->run({s.inputs, s.outputs, s.rows, false, true, s.inputs, s.outputs, s.inputs, 1.0F}, x,
-               dy, dweight);
-    if (dbias != nullptr) cuda::add_column_sums(stream_, s.rows, s.outputs, dy, dbias);
+  void linear_backward_parameters(LinearShape s, const Element* x, const Element* dy,
+                                  float* dweight, float* dbias) override {
+    gemm_->run({.m = s.inputs,
+                .n = s.outputs,
+                .k = s.rows,
+                .transpose_a = false,
+                .transpose_b = true,
+                .lda = s.inputs,
+                .ldb = s.outputs,
+                .ldd = s.inputs,
+                .beta = 1,
+                .adds_bias = false,
+                .inputs = kPrecision,
+                .output = Precision::kFp32},
+               {.a = x, .b = dy, .c = dweight, .bias = nullptr, .d = dweight});
+    if (dbias != nullptr) cuda::add_column_sums(stream_, s.rows, s.outputs, as<T>(dy), dbias);
   }
-  void linear_backward_input(LinearShape s, const float* dy, const float* weight,
-                             float* dx) override {
-    gemm_->run({s.inputs, s.rows, s.outputs, false, false, s.inputs, s.outputs, s.inputs, 0.0F},
-               weight, dy, dx);
+  void linear_backward_input(LinearShape s, const Element* dy, const Element* weight,
+                             Element* dx) override {
+    gemm_->run({.m = s.inputs,
+                .n = s.rows,
+                .k = s.outputs,
+                .transpose_a = false,
+                .transpose_b = false,
+                .lda = s.inputs,
+                .ldb = s.outputs,
+                .ldd = s.inputs,
+                .beta = 0,
+                .adds_bias = false,
+                .inputs = kPrecision,
+                .output = kPrecision},
+               {.a = weight, .b = dy, .c = nullptr, .bias = nullptr, .d = dx});
   }
 
-  void layernorm_forward(LayerNormShape shape, const float* x, const float* gamma,
-                         const float* beta, float* y, float* statistics) override {
-    cuda::layernorm_forward(stream_, shape, x, gamma, beta, y, statistics);
+  void layernorm_forward(LayerNormShape shape, const Element* x, const Element* gamma,
+                         const Element* beta, Element* y, float* statistics) override {
+    cuda::layernorm_forward(stream_, shape, as<T>(x), as<T>(gamma), as<T>(beta), as<T>(y),
+                            statistics);
   }
-  void layernorm_apply(LayerNormShape shape, const float* x, const float* statistics,
-                       const float* gamma, const float* beta, float* y) override {
-    cuda::layernorm_apply(stream_, shape, x, statistics, gamma, beta, y);
+  void layernorm_apply(LayerNormShape shape, const Element* x, const float* statistics,
+                       const Element* gamma, const Element* beta, Element* y) override {
+    cuda::layernorm_apply(stream_, shape, as<T>(x), statistics, as<T>(gamma), as<T>(beta),
+                          as<T>(y));
   }
-  void layernorm_backward(LayerNormShape shape, const float* x, const float* statistics,
-                          const float* gamma, const float* dy, const float* residual, float* dx,
-                          float* dgamma, float* dbeta) override {
-    cuda::layernorm_backward(stream_, shape, x, statistics, gamma, dy, residual, dx, dgamma, dbeta);
+  void layernorm_backward(LayerNormShape shape, const Element* x, const float* statistics,
+                          const Element* gamma, const Element* dy, const Element* residual,
+                          Element* dx, float* dgamma, float* dbeta) override {
+    cuda::layernorm_backward(stream_, shape, as<T>(x), statistics, as<T>(gamma), as<T>(dy),
+                             as<T>(residual), as<T>(dx), dgamma, dbeta);
   }
 
-  void attention_forward(AttentionShape shape, const float* qkv, float* y, float* log_sums,
+  void attention_forward(AttentionShape shape, const Element* qkv, Element* y, float* log_sums,
                          float*) override {
-    cuda::attention_forward(stream_, shape, qkv, y, log_sums);
+    cuda::attention_forward(stream_, shape, as<T>(qkv), as<T>(y), log_sums);
   }
-  void attention_backward(AttentionShape shape, const float* qkv, const float* y,
-                          const float* log_sums, const float* dy, float* dqkv, float*) override {
+  void attention_backward(AttentionShape shape, const Element* qkv, const Element* y,
+                          const float* log_sums, const Element* dy, Element* dqkv,
+                          float*) override {
     auto* row_dots = static_cast<float*>(
         scratch(static_cast<std::size_t>(shape.samples) * static_cast<std::size_t>(shape.heads) *
                 static_cast<std::size_t>(shape.sequence) * sizeof(float)));
     if (row_dots == nullptr) return;
-    cuda::attention_backward(stream_, shape, qkv, y, log_sums, dy, dqkv, row_dots);
+    cuda::attention_backward(stream_, shape, as<T>(qkv), as<T>(y), log_sums, as<T>(dy), as<T>(dqkv),
+                             row_dots);
   }
 
-  void gelu_forward(std::size_t count, const float* x, float* y) override {
-    cuda::gelu_forward(stream_, count, x, y);
+  void gelu_forward(std::size_t count, const Element* x, Element* y) override {
+    cuda::gelu_forward(stream_, count, as<T>(x), as<T>(y));
   }
-  void gelu_backward(std::size_t count, const float* x, const float* dy, float* dx) override {
-    cuda::gelu_backward(stream_, count, x, dy, dx);
+  void gelu_backward(std::size_t count, const Element* x, const Element* dy, Element* dx) override {
+    cuda::gelu_backward(stream_, count, as<T>(x), as<T>(dy), as<T>(dx));
   }
-  void relu_forward(std::size_t count, const float* x, float* y) override {
-    cuda::relu_forward(stream_, count, x, y);
+  void relu_forward(std::size_t count, const Element* x, Element* y) override {
+    cuda::relu_forward(stream_, count, as<T>(x), as<T>(y));
   }
-  void relu_backward(std::size_t count, const float* x, const float* dy, float* dx) override {
-    cuda::relu_backward(stream_, count, x, dy, dx);
+  void relu_backward(std::size_t count, const Element* x, const Element* dy, Element* dx) override {
+    cuda::relu_backward(stream_, count, as<T>(x), as<T>(dy), as<T>(dx));
   }
 
-  void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const float* token_table,
-                         const float* position_table, float* y) override {
-    cuda::embedding_forward(stream_, shape, tokens, token_table, position_table, y);
+  void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens,
+                         const Element* token_table, const Element* position_table,
+                         Element* y) override {
+    cuda::embedding_forward(stream_, shape, tokens, as<T>(token_table), as<T>(position_table),
+                            as<T>(y));
   }
-  void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
+  void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const Element* dy,
                           float* dtoken_table, float* dposition_table) override {
-    cuda::embedding_backward(stream_, shape, tokens, dy, dtoken_table, dposition_table);
+    cuda::embedding_backward(stream_, shape, tokens, as<T>(dy), dtoken_table, dposition_table);
   }
-  void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const float* table,
-                                 float* y) override {
-    cuda::context_embedding_forward(stream_, shape, tokens, table, y);
+  void context_embedding_forward(ContextShape shape, const std::int32_t* tokens,
+                                 const Element* table, Element* y) override {
+    cuda::context_embedding_forward(stream_, shape, tokens, as<T>(table), as<T>(y));
   }
-  void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
+  void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const Element* dy,
                                   float* dtable) override {
-    cuda::context_embedding_backward(stream_, shape, tokens, dy, dtable);
+    cuda::context_embedding_backward(stream_, shape, tokens, as<T>(dy), dtable);
   }
 
   double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
-                      float* logits) override {
+                      Element* logits) override {
     constexpr double kFailed = std::numeric_limits<double>::quiet_NaN();
     auto* losses =
         static_cast<double*>(scratch((static_cast<std::size_t>(rows) + 1) * sizeof(double)));
     if (losses == nullptr) return kFailed;
     double* total = losses + rows;
-    cuda::softmax_loss(stream_, rows, vocabulary, targets, scale, logits, losses, total);
+    cuda::softmax_loss(stream_, rows, vocabulary, targets, scale, as<T>(logits), losses, total);
     double result = kFailed;
     cudaMemcpyAsync(&result, total, sizeof result, cudaMemcpyDeviceToHost, stream_);
     return device_.synchronize() && gemm_->failure().empty() ? result : kFailed;
@@ -128,6 +168,10 @@ class CudaKernels final : public Kernels {
     cuda::round_sums(stream_, count, sums, values);
   }
 
+  void round_values(std::size_t count, const float* from, Element* to) override {
+    cuda::round_values(stream_, count, from, as<T>(to));
+  }
+
   Status status() const override {
     if (!gemm_->failure().empty()) return Error{Code::kInternal, gemm_->failure()};
     if (out_of_memory_) {
@@ -139,6 +183,9 @@ class CudaKernels final : public Kernels {
   }
 
  private:
+  static constexpr Precision kPrecision =
+      std::is_same_v<T, Bf16> ? Precision::kBf16 : Precision::kFp32;
+
   // Grows as needed; one user at a time, because all ops share the stream.
   void* scratch(std::size_t bytes) {
     if (scratch_.size() < bytes) scratch_ = device_.allocate(bytes);
@@ -155,11 +202,16 @@ class CudaKernels final : public Kernels {
 
 }  // namespace
 
-Result<std::unique_ptr<Kernels>> make_cuda_kernels(device::Device& device) {
+Result<std::unique_ptr<Kernels>> make_cuda_kernels(device::Device& device, Precision precision) {
   auto* cuda_device = dynamic_cast<device::CudaDevice*>(&device);
   WEIR_CHECK(cuda_device != nullptr, "CUDA kernels run on a CUDA device");
   WEIR_TRY(std::unique_ptr<cuda::Gemm> gemm, cuda::Gemm::make(*cuda_device));
-  return std::unique_ptr<Kernels>(std::make_unique<CudaKernels>(*cuda_device, std::move(gemm)));
+  if (precision == Precision::kBf16) {
+    return std::unique_ptr<Kernels>(
+        std::make_unique<CudaKernels<Bf16>>(*cuda_device, std::move(gemm)));
+  }
+  return std::unique_ptr<Kernels>(
+      std::make_unique<CudaKernels<float>>(*cuda_device, std::move(gemm)));
 }
 
 }  // namespace weir::stage::ops

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread per element, in a grid-stride loop.
+#include "worker/stage/ops/cuda/element.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -29,33 +30,43 @@ void launch(cudaStream_t stream, std::size_t count, F f) {
 constexpr float kRoot = 0.7978845608F;  // sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
 
+template <class T>
 struct Gelu {
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
   __device__ void operator()(std::size_t i) const {
-    const float v = x[i];
-    y[i] = 0.5F * v * (1 + tanhf(kRoot * (v + kCubic * v * v * v)));
+    const float v = wide(x[i]);
+    y[i] = narrow<T>(0.5F * v * (1 + tanhf(kRoot * (v + kCubic * v * v * v))));
   }
 };
+template <class T>
 struct GeluBackward {
-  const float *x, *dy;
-  float* dx;
+  const T *x, *dy;
+  T* dx;
   __device__ void operator()(std::size_t i) const {
-    const float v = x[i];
+    const float v = wide(x[i]);
     const float t = tanhf(kRoot * (v + kCubic * v * v * v));
     const float slope = kRoot * (1 + 3 * kCubic * v * v);
-    dx[i] = dy[i] * (0.5F * (1 + t) + 0.5F * v * (1 - t * t) * slope);
+    dx[i] = narrow<T>(wide(dy[i]) * (0.5F * (1 + t) + 0.5F * v * (1 - t * t) * slope));
   }
 };
+template <class T>
 struct Relu {
-  const float* x;
-  float* y;
-  __device__ void operator()(std::size_t i) const { y[i] = x[i] > 0 ? x[i] : 0; }
+  const T* x;
+  T* y;
+  __device__ void operator()(std::size_t i) const { y[i] = wide(x[i]) > 0 ? x[i] : T{}; }
 };
+template <class T>
 struct ReluBackward {
-  const float *x, *dy;
-  float* dx;
-  __device__ void operator()(std::size_t i) const { dx[i] = x[i] > 0 ? dy[i] : 0; }
+  const T *x, *dy;
+  T* dx;
+  __device__ void operator()(std::size_t i) const { dx[i] = wide(x[i]) > 0 ? dy[i] : T{}; }
+};
+template <class T>
+struct RoundValues {
+  const float* from;
+  T* to;
+  __device__ void operator()(std::size_t i) const { to[i] = narrow<T>(from[i]); }
 };
 struct AdamW {
   AdamWStep s;
@@ -83,30 +94,27 @@ struct RoundSums {
   float* values;
   __device__ void operator()(std::size_t i) const { values[i] = __double2float_rn(sums[i]); }
 };
-struct FillRows {
-  std::size_t columns;
-  const float *bias, *residual;
-  float* y;
-  __device__ void operator()(std::size_t i) const {
-    y[i] = (residual != nullptr ? residual[i] : 0) + (bias != nullptr ? bias[i % columns] : 0);
-  }
-};
-
 }  // namespace
 
-void gelu_forward(cudaStream_t stream, std::size_t count, const float* x, float* y) {
-  launch(stream, count, Gelu{x, y});
+template <class T>
+void gelu_forward(cudaStream_t stream, std::size_t count, const T* x, T* y) {
+  launch(stream, count, Gelu<T>{x, y});
 }
-void gelu_backward(cudaStream_t stream, std::size_t count, const float* x, const float* dy,
-                   float* dx) {
-  launch(stream, count, GeluBackward{x, dy, dx});
+template <class T>
+void gelu_backward(cudaStream_t stream, std::size_t count, const T* x, const T* dy, T* dx) {
+  launch(stream, count, GeluBackward<T>{x, dy, dx});
 }
-void relu_forward(cudaStream_t stream, std::size_t count, const float* x, float* y) {
-  launch(stream, count, Relu{x, y});
+template <class T>
+void relu_forward(cudaStream_t stream, std::size_t count, const T* x, T* y) {
+  launch(stream, count, Relu<T>{x, y});
 }
-void relu_backward(cudaStream_t stream, std::size_t count, const float* x, const float* dy,
-                   float* dx) {
-  launch(stream, count, ReluBackward{x, dy, dx});
+template <class T>
+void relu_backward(cudaStream_t stream, std::size_t count, const T* x, const T* dy, T* dx) {
+  launch(stream, count, ReluBackward<T>{x, dy, dx});
+}
+template <class T>
+void round_values(cudaStream_t stream, std::size_t count, const float* from, T* to) {
+  launch(stream, count, RoundValues<T>{from, to});
 }
 void adamw(cudaStream_t stream, const AdamWStep& step, std::size_t count, const float* gradient,
            float* value, float* m, float* v) {
@@ -118,10 +126,16 @@ void add_exactly(cudaStream_t stream, std::size_t count, float* terms, double* s
 void round_sums(cudaStream_t stream, std::size_t count, const double* sums, float* values) {
   launch(stream, count, RoundSums{sums, values});
 }
-void fill_rows(cudaStream_t stream, int rows, int columns, const float* bias, const float* residual,
-               float* y) {
-  const auto width = static_cast<std::size_t>(columns);
-  launch(stream, static_cast<std::size_t>(rows) * width, FillRows{width, bias, residual, y});
-}
+
+template void gelu_forward(cudaStream_t, std::size_t, const float*, float*);
+template void gelu_backward(cudaStream_t, std::size_t, const float*, const float*, float*);
+template void relu_forward(cudaStream_t, std::size_t, const float*, float*);
+template void relu_backward(cudaStream_t, std::size_t, const float*, const float*, float*);
+template void round_values(cudaStream_t, std::size_t, const float*, float*);
+template void gelu_forward(cudaStream_t, std::size_t, const Bf16*, Bf16*);
+template void gelu_backward(cudaStream_t, std::size_t, const Bf16*, const Bf16*, Bf16*);
+template void relu_forward(cudaStream_t, std::size_t, const Bf16*, Bf16*);
+template void relu_backward(cudaStream_t, std::size_t, const Bf16*, const Bf16*, Bf16*);
+template void round_values(cudaStream_t, std::size_t, const float*, Bf16*);
 
 }  // namespace weir::stage::ops::cuda

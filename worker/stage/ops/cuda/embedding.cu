@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of tables. Backward without atomics: the block of a row's first place adds all places of
 // that row in rising order, so the sum has one order.
+#include "worker/stage/ops/cuda/element.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -8,25 +9,26 @@ namespace {
 
 constexpr int kThreads = 128;
 
+template <class T>
 __global__ void embedding_forward_kernel(EmbeddingShape shape, const std::int32_t* tokens,
-                                         const float* token_table, const float* position_table,
-                                         float* y) {
+                                         const T* token_table, const T* position_table, T* y) {
   const std::size_t place = blockIdx.x;
   const std::size_t channels = shape.channels;
   const std::size_t token = tokens[place], position = place % shape.sequence;
   for (std::size_t c = threadIdx.x; c < channels; c += blockDim.x) {
-    y[place * channels + c] =
-        token_table[token * channels + c] + position_table[position * channels + c];
+    y[place * channels + c] = narrow<T>(wide(token_table[token * channels + c]) +
+                                        wide(position_table[position * channels + c]));
   }
 }
 
-__global__ void position_gradient_kernel(EmbeddingShape shape, const float* dy, float* dposition) {
+template <class T>
+__global__ void position_gradient_kernel(EmbeddingShape shape, const T* dy, float* dposition) {
   const std::size_t position = blockIdx.x;
   const std::size_t channels = shape.channels;
   for (std::size_t c = threadIdx.x; c < channels; c += blockDim.x) {
     float sum = dposition[position * channels + c];
     for (int b = 0; b < shape.samples; ++b) {
-      sum += dy[(std::size_t(b) * shape.sequence + position) * channels + c];
+      sum += wide(dy[(std::size_t(b) * shape.sequence + position) * channels + c]);
     }
     dposition[position * channels + c] = sum;
   }
@@ -47,8 +49,8 @@ struct ContextRows {
   }
 };
 
-template <class Rows>
-__global__ void row_gradient_kernel(Rows rows, int places, int channels, const float* dy,
+template <class Rows, class T>
+__global__ void row_gradient_kernel(Rows rows, int places, int channels, const T* dy,
                                     float* dtable) {
   const int place = static_cast<int>(blockIdx.x);
   const int row = rows(place);
@@ -58,14 +60,14 @@ __global__ void row_gradient_kernel(Rows rows, int places, int channels, const f
   for (int c = threadIdx.x; c < channels; c += blockDim.x) {
     float sum = dtable[std::size_t(row) * channels + c];
     for (int i = place; i < places; ++i) {
-      if (rows(i) == row) sum += dy[std::size_t(i) * channels + c];
+      if (rows(i) == row) sum += wide(dy[std::size_t(i) * channels + c]);
     }
     dtable[std::size_t(row) * channels + c] = sum;
   }
 }
 
-__global__ void context_forward_kernel(ContextRows rows, int channels, const float* table,
-                                       float* y) {
+template <class T>
+__global__ void context_forward_kernel(ContextRows rows, int channels, const T* table, T* y) {
   const std::size_t place = blockIdx.x;
   const std::size_t row = rows(static_cast<int>(place));
   for (int c = threadIdx.x; c < channels; c += blockDim.x) {
@@ -75,15 +77,17 @@ __global__ void context_forward_kernel(ContextRows rows, int channels, const flo
 
 }  // namespace
 
+template <class T>
 void embedding_forward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
-                       const float* token_table, const float* position_table, float* y) {
+                       const T* token_table, const T* position_table, T* y) {
   const auto places = static_cast<unsigned>(shape.samples * shape.sequence);
   embedding_forward_kernel<<<places, kThreads, 0, stream>>>(shape, tokens, token_table,
                                                             position_table, y);
 }
 
+template <class T>
 void embedding_backward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
-                        const float* dy, float* dtoken_table, float* dposition_table) {
+                        const T* dy, float* dtoken_table, float* dposition_table) {
   const int places = shape.samples * shape.sequence;
   row_gradient_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
       TokenRows{tokens}, places, shape.channels, dy, dtoken_table);
@@ -91,18 +95,37 @@ void embedding_backward(cudaStream_t stream, EmbeddingShape shape, const std::in
       shape, dy, dposition_table);
 }
 
+template <class T>
 void context_embedding_forward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
-                               const float* table, float* y) {
+                               const T* table, T* y) {
   const int places = shape.samples * shape.sequence * shape.context;
   context_forward_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
       ContextRows{shape, tokens}, shape.channels, table, y);
 }
 
+template <class T>
 void context_embedding_backward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
-                                const float* dy, float* dtable) {
+                                const T* dy, float* dtable) {
   const int places = shape.samples * shape.sequence * shape.context;
   row_gradient_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
       ContextRows{shape, tokens}, places, shape.channels, dy, dtable);
 }
+
+template void embedding_forward(cudaStream_t, EmbeddingShape, const std::int32_t*, const float*,
+                                const float*, float*);
+template void embedding_backward(cudaStream_t, EmbeddingShape, const std::int32_t*, const float*,
+                                 float*, float*);
+template void context_embedding_forward(cudaStream_t, ContextShape, const std::int32_t*,
+                                        const float*, float*);
+template void context_embedding_backward(cudaStream_t, ContextShape, const std::int32_t*,
+                                         const float*, float*);
+template void embedding_forward(cudaStream_t, EmbeddingShape, const std::int32_t*, const Bf16*,
+                                const Bf16*, Bf16*);
+template void embedding_backward(cudaStream_t, EmbeddingShape, const std::int32_t*, const Bf16*,
+                                 float*, float*);
+template void context_embedding_forward(cudaStream_t, ContextShape, const std::int32_t*,
+                                        const Bf16*, Bf16*);
+template void context_embedding_backward(cudaStream_t, ContextShape, const std::int32_t*,
+                                         const Bf16*, float*);
 
 }  // namespace weir::stage::ops::cuda

@@ -12,59 +12,92 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
 
+cudaDataType_t type_of(Precision precision) {
+  return precision == Precision::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// Of all operands, as far as it decides which algorithms may run: vector loads take 16 bytes.
+std::uint32_t alignment_of(const Operands& operands) {
+  constexpr std::uintptr_t kWidest = 16;
+  std::uintptr_t bits = kWidest;
+  for (const void* one :
+       {operands.a, operands.b, operands.c, operands.bias, static_cast<const void*>(operands.d)}) {
+    bits |= reinterpret_cast<std::uintptr_t>(one);
+  }
+  return static_cast<std::uint32_t>(bits & -bits);  // the lowest bit set
+}
+
 // Descriptors of one shape with the algorithm chosen for it.
 class Plan {
  public:
   explicit Plan(const Product& p) {
     cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    set_transpose(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a);
-    set_transpose(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b);
-    layout(&a_, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda);
-    layout(&b_, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb);
-    layout(&c_, p.m, p.n, p.ldc);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE,
+        p.adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+    layout(&a_, p.inputs, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda);
+    layout(&b_, p.inputs, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb);
+    layout(&d_, p.output, p.m, p.n, p.ldd);
   }
   ~Plan() {
     cublasLtMatrixLayoutDestroy(a_);
     cublasLtMatrixLayoutDestroy(b_);
-    cublasLtMatrixLayoutDestroy(c_);
+    cublasLtMatrixLayoutDestroy(d_);
     cublasLtMatmulDescDestroy(operation_);
   }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  cublasStatus_t choose(cublasLtHandle_t handle) {
+  cublasStatus_t choose(cublasLtHandle_t handle, std::uint32_t alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     cublasLtMatmulPreferenceCreate(&preference);
     const std::size_t workspace = kWorkspaceBytes;
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &workspace, sizeof workspace);
+    for (const auto which :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      cublasLtMatmulPreferenceSetAttribute(preference, which, &alignment, sizeof alignment);
+    }
     int found = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, a_, b_, c_, c_,
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, a_, b_, d_, d_,
                                                                  preference, 1, &chosen_, &found);
     cublasLtMatmulPreferenceDestroy(preference);
     return status == CUBLAS_STATUS_SUCCESS && found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
   }
-  cublasStatus_t run(cublasLtHandle_t handle, float beta, const float* a, const float* b, float* c,
-                     void* workspace, cudaStream_t stream) const {
+  void set_bias(const void* bias) { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+  cublasStatus_t run(cublasLtHandle_t handle, float beta, const Operands& o, void* workspace,
+                     cudaStream_t stream) const {
     const float alpha = 1;
-    return cublasLtMatmul(handle, operation_, &alpha, a, a_, b, b_, &beta, c, c_, c, c_,
+    const void* c = beta == 0 ? o.d : o.c;
+    return cublasLtMatmul(handle, operation_, &alpha, o.a, a_, o.b, b_, &beta, c, d_, o.d, d_,
                           &chosen_.algo, workspace, kWorkspaceBytes, stream);
   }
 
  private:
-  void set_transpose(cublasLtMatmulDescAttributes_t which, bool transpose) {
-    const cublasOperation_t value = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t which, Value value) {
     cublasLtMatmulDescSetAttribute(operation_, which, &value, sizeof value);
   }
-  static void layout(cublasLtMatrixLayout_t* made, int rows, int columns, int leading) {
-    cublasLtMatrixLayoutCreate(made, CUDA_R_32F, static_cast<std::uint64_t>(rows),
+  static void layout(cublasLtMatrixLayout_t* made, Precision precision, int rows, int columns,
+                     int leading) {
+    cublasLtMatrixLayoutCreate(made, type_of(precision), static_cast<std::uint64_t>(rows),
                                static_cast<std::uint64_t>(columns), leading);
   }
 
   cublasLtMatmulDesc_t operation_ = nullptr;
-  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
   cublasLtMatmulHeuristicResult_t chosen_{};
 };
+
+// What an algorithm depends on.
+using Key = std::tuple<int, int, int, bool, bool, int, int, int, float, bool, Precision, Precision,
+                       std::uint32_t>;
+Key key_of(const Product& p, std::uint32_t alignment) {
+  return {p.m,   p.n,    p.k,         p.transpose_a, p.transpose_b, p.lda,    p.ldb,
+          p.ldd, p.beta, p.adds_bias, p.inputs,      p.output,      alignment};
+}
 
 class LtGemm final : public Gemm {
  public:
@@ -77,16 +110,16 @@ class LtGemm final : public Gemm {
   LtGemm(const LtGemm&) = delete;
   LtGemm& operator=(const LtGemm&) = delete;
 
-  void run(const Product& product, const float* a, const float* b, float* c) override {
+  void run(const Product& product, const Operands& operands) override {
     if (!failure_.empty()) return;
-    auto found = plans_.find(product);
-    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
-    if (found == plans_.end()) {
-      found = plans_.emplace(product, std::make_unique<Plan>(product)).first;
-      status = found->second->choose(handle_);
-    }
+    const std::uint32_t alignment = alignment_of(operands);
+    std::unique_ptr<Plan>& plan = plans_[key_of(product, alignment)];
+    const bool is_new = plan == nullptr;
+    if (is_new) plan = std::make_unique<Plan>(product);
+    if (product.adds_bias) plan->set_bias(operands.bias);
+    cublasStatus_t status = is_new ? plan->choose(handle_, alignment) : CUBLAS_STATUS_SUCCESS;
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = found->second->run(handle_, product.beta, a, b, c, workspace_.data(), stream_);
+      status = plan->run(handle_, product.beta, operands, workspace_.data(), stream_);
     }
     if (status == CUBLAS_STATUS_SUCCESS) return;
     failure_ = "cuBLASLt: " + std::string(cublasLtGetStatusString(status)) + " for a product " +
@@ -99,18 +132,11 @@ class LtGemm final : public Gemm {
   const cublasLtHandle_t handle_;
   const device::Buffer workspace_;
   const cudaStream_t stream_;
-  std::map<Product, std::unique_ptr<Plan>> plans_;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
   std::string failure_;
 };
 
 }  // namespace
-
-bool Product::operator<(const Product& other) const {
-  const auto key = [](const Product& p) {
-    return std::tuple(p.m, p.n, p.k, p.transpose_a, p.transpose_b, p.lda, p.ldb, p.ldc, p.beta);
-  };
-  return key(*this) < key(other);
-}
 
 Result<std::unique_ptr<Gemm>> Gemm::make(device::CudaDevice& device) {
   cublasLtHandle_t handle = nullptr;

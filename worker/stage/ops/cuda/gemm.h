@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by cuBLASLt, float32 without TF32. The algorithm is chosen once per shape and
-// kept, with a workspace of fixed size, so that a shape's sums have one order within a process.
+// Matrix products by cuBLASLt: float32 without TF32, or bf16 with sums in float32. The algorithm is
+// chosen once per shape and kept, with a workspace of fixed size, so that a shape's sums have one
+// order within a process.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +9,26 @@
 
 #include "worker/base/result.h"
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/stage/precision.h"
 
 namespace weir::stage::ops::cuda {
 
-// C (m,n) = op(A) op(B) + beta C, all column-major as in BLAS; beta is 0 or 1.
+// D (m,n) = op(A) op(B) + beta C + bias, all column-major as in BLAS; beta is 0 or 1. The bias has
+// an element for each row of D. Rounded once, when D is stored.
 struct Product {
   int m, n, k;
   bool transpose_a, transpose_b;
-  int lda, ldb, ldc;
+  int lda, ldb, ldd;  // C is laid out as D
   float beta;
-  bool operator<(const Product& other) const;
+  bool adds_bias;
+  Precision inputs, output;  // of A and B; of C, D and the bias
+};
+
+struct Operands {  // device memory
+  const void *a, *b;
+  const void* c;     // not read when beta is 0
+  const void* bias;  // not read unless the product adds it
+  void* d;           // may be c
 };
 
 class Gemm {
@@ -25,7 +36,7 @@ class Gemm {
   static Result<std::unique_ptr<Gemm>> make(device::CudaDevice& device);
   virtual ~Gemm() = default;
   // Enqueues. A failure is kept: the first one's text, empty when all is well.
-  virtual void run(const Product& product, const float* a, const float* b, float* c) = 0;
+  virtual void run(const Product& product, const Operands& operands) = 0;
   virtual const std::string& failure() const = 0;
 };
 

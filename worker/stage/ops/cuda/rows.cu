@@ -3,6 +3,7 @@
 // Every sum is a fixed tree: lanes in strides, then a butterfly.
 #include <cfloat>
 
+#include "worker/stage/ops/cuda/element.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -21,24 +22,26 @@ __device__ T warp_sum(T value) {
   }
   return value;
 }
-__global__ void layernorm_forward_kernel(LayerNormShape shape, const float* x, const float* gamma,
-                                         const float* beta, float* y, float* statistics) {
+
+template <class T>
+__global__ void layernorm_forward_kernel(LayerNormShape shape, const T* x, const T* gamma,
+                                         const T* beta, T* y, float* statistics) {
   const std::size_t row = std::size_t{blockIdx.x} * kWarpsPerBlock + threadIdx.y;
   if (row >= static_cast<std::size_t>(shape.rows)) return;
   const int channels = shape.channels;
-  const float* from = x + row * channels;
-  float* to = y + row * channels;
+  const T* from = x + row * channels;
+  T* to = y + row * channels;
   float sum = 0;
-  for (int c = threadIdx.x; c < channels; c += kWarp) sum += from[c];
+  for (int c = threadIdx.x; c < channels; c += kWarp) sum += wide(from[c]);
   const float mean = warp_sum(sum) / channels;
   float squares = 0;
   for (int c = threadIdx.x; c < channels; c += kWarp) {
-    const float distance = from[c] - mean;
+    const float distance = wide(from[c]) - mean;
     squares += distance * distance;
   }
   const float rstd = 1.0F / sqrtf(warp_sum(squares) / channels + kEpsilon);
   for (int c = threadIdx.x; c < channels; c += kWarp) {
-    to[c] = (from[c] - mean) * rstd * gamma[c] + beta[c];
+    to[c] = narrow<T>((wide(from[c]) - mean) * rstd * wide(gamma[c]) + wide(beta[c]));
   }
   if (threadIdx.x == 0) {
     statistics[2 * row] = mean;
@@ -46,21 +49,21 @@ __global__ void layernorm_forward_kernel(LayerNormShape shape, const float* x, c
   }
 }
 
-__global__ void layernorm_apply_kernel(LayerNormShape shape, const float* x,
-                                       const float* statistics, const float* gamma,
-                                       const float* beta, float* y) {
+template <class T>
+__global__ void layernorm_apply_kernel(LayerNormShape shape, const T* x, const float* statistics,
+                                       const T* gamma, const T* beta, T* y) {
   const std::size_t row = blockIdx.x;
   const float mean = statistics[2 * row], rstd = statistics[2 * row + 1];
   for (int c = threadIdx.x; c < shape.channels; c += blockDim.x) {
     const std::size_t i = row * shape.channels + c;
-    y[i] = (x[i] - mean) * rstd * gamma[c] + beta[c];
+    y[i] = narrow<T>((wide(x[i]) - mean) * rstd * wide(gamma[c]) + wide(beta[c]));
   }
 }
 
 // With g = dy gamma and h = (x - mean) rstd:  dx = residual + rstd (g - mean(g) - h mean(g h)).
-__global__ void layernorm_input_kernel(LayerNormShape shape, const float* x,
-                                       const float* statistics, const float* gamma, const float* dy,
-                                       const float* residual, float* dx) {
+template <class T>
+__global__ void layernorm_input_kernel(LayerNormShape shape, const T* x, const float* statistics,
+                                       const T* gamma, const T* dy, const T* residual, T* dx) {
   const std::size_t row = std::size_t{blockIdx.x} * kWarpsPerBlock + threadIdx.y;
   if (row >= static_cast<std::size_t>(shape.rows)) return;
   const int channels = shape.channels;
@@ -68,15 +71,15 @@ __global__ void layernorm_input_kernel(LayerNormShape shape, const float* x,
   const float mean = statistics[2 * row], rstd = statistics[2 * row + 1];
   float sum_g = 0, sum_gh = 0;
   for (int c = threadIdx.x; c < channels; c += kWarp) {
-    const float g = dy[begin + c] * gamma[c];
+    const float g = wide(dy[begin + c]) * wide(gamma[c]);
     sum_g += g;
-    sum_gh += g * ((x[begin + c] - mean) * rstd);
+    sum_gh += g * ((wide(x[begin + c]) - mean) * rstd);
   }
   const float mean_g = warp_sum(sum_g) / channels, mean_gh = warp_sum(sum_gh) / channels;
   for (int c = threadIdx.x; c < channels; c += kWarp) {
-    const float h = (x[begin + c] - mean) * rstd;
-    const float gradient = rstd * (dy[begin + c] * gamma[c] - mean_g - h * mean_gh);
-    dx[begin + c] = (residual != nullptr ? residual[begin + c] : 0) + gradient;
+    const float h = (wide(x[begin + c]) - mean) * rstd;
+    const float gradient = rstd * (wide(dy[begin + c]) * wide(gamma[c]) - mean_g - h * mean_gh);
+    dx[begin + c] = narrow<T>((residual != nullptr ? wide(residual[begin + c]) : 0) + gradient);
   }
 }
 
@@ -99,23 +102,25 @@ __device__ void add_columns(int rows, int columns, float* sums, Term term) {
   __syncthreads();  // `partial` is used again
 }
 
-__global__ void column_sums_kernel(int rows, int columns, const float* x, float* sums) {
+template <class T>
+__global__ void column_sums_kernel(int rows, int columns, const T* x, float* sums) {
   add_columns(rows, columns, sums, [=](int row, int column) {
-    return x[static_cast<std::size_t>(row) * columns + column];
+    return wide(x[static_cast<std::size_t>(row) * columns + column]);
   });
 }
 
-__global__ void layernorm_parameters_kernel(LayerNormShape shape, const float* x,
-                                            const float* statistics, const float* dy, float* dgamma,
+template <class T>
+__global__ void layernorm_parameters_kernel(LayerNormShape shape, const T* x,
+                                            const float* statistics, const T* dy, float* dgamma,
                                             float* dbeta) {
   const int channels = shape.channels;
   add_columns(shape.rows, channels, dgamma, [=](int row, int column) {
     const std::size_t i = static_cast<std::size_t>(row) * channels + column;
     const std::size_t r = row;
-    return dy[i] * ((x[i] - statistics[2 * r]) * statistics[2 * r + 1]);
+    return wide(dy[i]) * ((wide(x[i]) - statistics[2 * r]) * statistics[2 * r + 1]);
   });
   add_columns(shape.rows, channels, dbeta, [=](int row, int column) {
-    return dy[static_cast<std::size_t>(row) * channels + column];
+    return wide(dy[static_cast<std::size_t>(row) * channels + column]);
   });
 }
 
@@ -134,26 +139,23 @@ __device__ T block_reduce(T value, T* shared, Combine combine) {
   return result;
 }
 
+template <class T>
 __global__ void softmax_loss_kernel(int vocabulary, const std::int32_t* targets, float scale,
-                                    float* logits, double* row_losses) {
+                                    T* logits, double* row_losses) {
   __shared__ float shared[kLossThreads];
-  float* row = logits + std::size_t{blockIdx.x} * vocabulary;
+  T* row = logits + std::size_t{blockIdx.x} * vocabulary;
   const int target = targets[blockIdx.x];
   float most = -FLT_MAX;
-  for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) most = fmaxf(most, row[v]);
+  for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) most = fmaxf(most, wide(row[v]));
   const float top = block_reduce(most, shared, [](float a, float b) { return fmaxf(a, b); });
-  const float target_logit = row[target] - top;
-  __syncthreads();  // everyone has read the target's logit
+  const float target_logit = wide(row[target]) - top;
   float own = 0;
-  for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) {
-    const float e = expf(row[v] - top);
-    row[v] = e;
-    own += e;
-  }
+  for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) own += expf(wide(row[v]) - top);
+  // When it is known, everyone has read the target's logit.
   const float sum = block_reduce(own, shared, [](float a, float b) { return a + b; });
   const float factor = scale / sum;
   for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) {
-    row[v] = row[v] * factor - (v == target ? scale : 0);
+    row[v] = narrow<T>(expf(wide(row[v]) - top) * factor - (v == target ? scale : 0));
   }
   if (threadIdx.x == 0) row_losses[blockIdx.x] = log(double{sum}) - target_logit;
 }
@@ -176,36 +178,60 @@ const dim3 kWarps{kWarp, kWarpsPerBlock};
 
 }  // namespace
 
-void add_column_sums(cudaStream_t stream, int rows, int columns, const float* x, float* sums) {
+template <class T>
+void add_column_sums(cudaStream_t stream, int rows, int columns, const T* x, float* sums) {
   column_sums_kernel<<<column_blocks(columns), kWarps, 0, stream>>>(rows, columns, x, sums);
 }
 
-void layernorm_forward(cudaStream_t stream, LayerNormShape shape, const float* x,
-                       const float* gamma, const float* beta, float* y, float* statistics) {
+template <class T>
+void layernorm_forward(cudaStream_t stream, LayerNormShape shape, const T* x, const T* gamma,
+                       const T* beta, T* y, float* statistics) {
   layernorm_forward_kernel<<<warp_blocks(shape.rows), kWarps, 0, stream>>>(shape, x, gamma, beta, y,
                                                                            statistics);
 }
 
-void layernorm_apply(cudaStream_t stream, LayerNormShape shape, const float* x,
-                     const float* statistics, const float* gamma, const float* beta, float* y) {
+template <class T>
+void layernorm_apply(cudaStream_t stream, LayerNormShape shape, const T* x, const float* statistics,
+                     const T* gamma, const T* beta, T* y) {
   layernorm_apply_kernel<<<static_cast<unsigned>(shape.rows), kWarp * kWarpsPerBlock, 0, stream>>>(
       shape, x, statistics, gamma, beta, y);
 }
 
-void layernorm_backward(cudaStream_t stream, LayerNormShape shape, const float* x,
-                        const float* statistics, const float* gamma, const float* dy,
-                        const float* residual, float* dx, float* dgamma, float* dbeta) {
+template <class T>
+void layernorm_backward(cudaStream_t stream, LayerNormShape shape, const T* x,
+                        const float* statistics, const T* gamma, const T* dy, const T* residual,
+                        T* dx, float* dgamma, float* dbeta) {
   layernorm_parameters_kernel<<<column_blocks(shape.channels), kWarps, 0, stream>>>(
       shape, x, statistics, dy, dgamma, dbeta);
   layernorm_input_kernel<<<warp_blocks(shape.rows), kWarps, 0, stream>>>(shape, x, statistics,
                                                                          gamma, dy, residual, dx);
 }
 
+template <class T>
 void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int32_t* targets,
-                  float scale, float* logits, double* row_losses, double* total) {
+                  float scale, T* logits, double* row_losses, double* total) {
   softmax_loss_kernel<<<static_cast<unsigned>(rows), kLossThreads, 0, stream>>>(
       vocabulary, targets, scale, logits, row_losses);
   sum_kernel<<<1, kLossThreads, 0, stream>>>(rows, row_losses, total);
 }
+
+template void add_column_sums(cudaStream_t, int, int, const float*, float*);
+template void layernorm_forward(cudaStream_t, LayerNormShape, const float*, const float*,
+                                const float*, float*, float*);
+template void layernorm_apply(cudaStream_t, LayerNormShape, const float*, const float*,
+                              const float*, const float*, float*);
+template void layernorm_backward(cudaStream_t, LayerNormShape, const float*, const float*,
+                                 const float*, const float*, const float*, float*, float*, float*);
+template void softmax_loss(cudaStream_t, int, int, const std::int32_t*, float, float*, double*,
+                           double*);
+template void add_column_sums(cudaStream_t, int, int, const Bf16*, float*);
+template void layernorm_forward(cudaStream_t, LayerNormShape, const Bf16*, const Bf16*,
+                                const Bf16*, Bf16*, float*);
+template void layernorm_apply(cudaStream_t, LayerNormShape, const Bf16*, const float*,
+                              const Bf16*, const Bf16*, Bf16*);
+template void layernorm_backward(cudaStream_t, LayerNormShape, const Bf16*, const float*,
+                                 const Bf16*, const Bf16*, const Bf16*, Bf16*, float*, float*);
+template void softmax_loss(cudaStream_t, int, int, const std::int32_t*, float, Bf16*, double*,
+                           double*);
 
 }  // namespace weir::stage::ops::cuda

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/app/profile.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/protocol/profile_writer.h"
+
+namespace weir::app {
+namespace {
+
+protocol::Profile profile_of(stage::Precision precision) {
+  const auto model = stage::describe_model(
+      {.name = "gpt-tiny", .sequence = 4, .vocabulary = 13, .precision = precision});
+  EXPECT_TRUE(model);
+  const protocol::Measured measured =
+      measure_profile(*model, "cpu", "cpu", nullptr, {.samples = {1, 2}, .rounds = 1}, {});
+  EXPECT_EQ(measured.error, "");
+  const auto profile = protocol::decode_profile(measured.profile_json);
+  EXPECT_TRUE(profile) << profile.error().message;
+  return *profile;
+}
+
+TEST(MeasuredProfile, HasWhatBf16Takes) {
+  const protocol::Profile wide = profile_of(stage::Precision::kFp32);
+  const protocol::Profile narrow = profile_of(stage::Precision::kBf16);
+
+  EXPECT_EQ(wide.state_factor, 6);
+  EXPECT_EQ(narrow.state_factor, 6.5);
+  ASSERT_EQ(narrow.layers.size(), wide.layers.size());
+  for (std::size_t i = 0; i < wide.layers.size(); ++i) {
+    EXPECT_EQ(narrow.layers[i].parameter_bytes, wide.layers[i].parameter_bytes);
+    EXPECT_EQ(2 * narrow.layers[i].output_bytes_per_sample, wide.layers[i].output_bytes_per_sample);
+    EXPECT_LE(narrow.layers[i].stash_bytes_per_sample, wide.layers[i].stash_bytes_per_sample);
+    EXPECT_EQ(narrow.layers[i].times.at("cpu").size(), 2U);
+  }
+}
+
+}  // namespace
+}  // namespace weir::app

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/worker/stage/ops/op_cases.h"
+
+#include <cmath>
+#include <utility>
+
+#include "worker/base/random.h"
+
+namespace weir::test {
+namespace {
+
+using namespace stage::ops;
+
+// Builds the list; its random numbers go on from case to case.
+class Cases {
+ public:
+  std::vector<OpCase> take() { return std::move(list_); }
+
+  void linear(LinearShape s) {
+    const std::size_t rows = size(s.rows), in = size(s.inputs), out = size(s.outputs);
+    const std::string shape = std::to_string(s.rows) + "x" + std::to_string(s.inputs);
+    add("LinearForward" + shape,
+        {elements(rows * in), elements(out * in), elements(out), elements(rows * out),
+         elements(rows * out)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.linear_forward(s, m.element(0), m.element(1), m.element(2), m.element(3), m.element(4));
+        });
+    add("LinearForwardInPlace" + shape,
+        {elements(rows * in), elements(out * in), elements(out), elements(rows * out)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.linear_forward(s, m.element(0), m.element(1), m.element(2), m.element(3), m.element(3));
+        });
+    add("LinearForwardWithoutBias" + shape,
+        {elements(rows * in), elements(out * in), elements(rows * out)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.linear_forward(s, m.element(0), m.element(1), nullptr, nullptr, m.element(2));
+        });
+    add("LinearParameters" + shape,
+        {elements(rows * in), elements(rows * out), floats(out * in), floats(out)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.linear_backward_parameters(s, m.element(0), m.element(1), m.floats(2), m.floats(3));
+        });
+    add("LinearInput" + shape, {elements(rows * out), elements(out * in), elements(rows * in)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.linear_backward_input(s, m.element(0), m.element(1), m.element(2));
+        });
+  }
+
+  void layernorm(LayerNormShape s) {
+    const std::size_t rows = size(s.rows), c = size(s.channels);
+    const std::string shape = std::to_string(s.rows) + "x" + std::to_string(s.channels);
+    add("LayerNorm" + shape,
+        {elements(rows * c), elements(c), elements(c), elements(rows * c), floats(2 * rows),
+         elements(rows * c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.layernorm_forward(s, m.element(0), m.element(1), m.element(2), m.element(3),
+                              m.floats(4));
+          k.layernorm_apply(s, m.element(0), m.floats(4), m.element(1), m.element(2), m.element(5));
+        });
+    add("LayerNormBackward" + shape,
+        {elements(rows * c), elements(c), elements(c), elements(rows * c), floats(2 * rows),
+         elements(rows * c), elements(rows * c), floats(c), floats(c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.layernorm_forward(s, m.element(0), m.element(1), m.element(2), m.element(3),
+                              m.floats(4));
+          k.layernorm_backward(s, m.element(0), m.floats(4), m.element(1), m.element(5),
+                               m.element(6), m.element(6), m.floats(7), m.floats(8));
+        });
+  }
+
+  void attention(AttentionShape s) {
+    const std::size_t rows = size(s.samples) * size(s.sequence), c = size(s.channels);
+    const std::string shape = std::to_string(s.sequence) + "x" + std::to_string(s.channels);
+    add("AttentionForward" + shape,
+        {elements(rows * 3 * c), elements(rows * c), floats(rows * size(s.heads))},
+        [s](Kernels& k, const OpMemory& m) {
+          k.attention_forward(s, m.element(0), m.element(1), m.floats(2), m.scratch);
+        });
+    list_.back().scratch = attention_scratch_floats(s);
+    add("AttentionBackward" + shape,
+        {elements(rows * 3 * c), elements(rows * c), floats(rows * size(s.heads)),
+         elements(rows * c), elements(rows * 3 * c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.attention_backward(s, m.element(0), m.element(1), m.floats(2), m.element(3),
+                               m.element(4), m.scratch);
+        });
+    list_.back().scratch = attention_scratch_floats(s);
+  }
+
+  void activations(std::size_t count) {
+    const auto arrays = [&] {
+      return std::vector<OpArray>{elements(count, 4), elements(count), elements(count),
+                                  elements(count)};
+    };
+    add("Gelu" + std::to_string(count), arrays(), [count](Kernels& k, const OpMemory& m) {
+      k.gelu_forward(count, m.element(0), m.element(2));
+      k.gelu_backward(count, m.element(0), m.element(1), m.element(3));
+    });
+    add("Relu" + std::to_string(count), arrays(), [count](Kernels& k, const OpMemory& m) {
+      k.relu_forward(count, m.element(0), m.element(2));
+      k.relu_backward(count, m.element(0), m.element(1), m.element(3));
+    });
+    add("RoundValues" + std::to_string(count), {floats(count), elements(count)},
+        [count](Kernels& k, const OpMemory& m) {
+          k.round_values(count, m.floats(0), m.element(1));
+        });
+  }
+
+  void embedding(EmbeddingShape s) {
+    constexpr int kVocabulary = 11;  // few, so that tokens repeat
+    const std::size_t places = size(s.samples) * size(s.sequence), c = size(s.channels);
+    const std::string shape = std::to_string(s.sequence) + "x" + std::to_string(s.channels);
+    add("Embedding" + shape,
+        {elements(kVocabulary * c), elements(size(s.sequence) * c), elements(places * c),
+         elements(places * c), floats(kVocabulary * c), floats(size(s.sequence) * c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.embedding_forward(s, m.tokens, m.element(0), m.element(1), m.element(2));
+          k.embedding_backward(s, m.tokens, m.element(3), m.floats(4), m.floats(5));
+        });
+    list_.back().tokens = tokens(places, kVocabulary);
+    const ContextShape context{s.samples, s.sequence, s.channels, 3, kVocabulary};
+    add("ContextEmbedding" + shape,
+        {elements((kVocabulary + 1) * c), elements(3 * places * c), elements(3 * places * c),
+         floats((kVocabulary + 1) * c)},
+        [context](Kernels& k, const OpMemory& m) {
+          k.context_embedding_forward(context, m.tokens, m.element(0), m.element(1));
+          k.context_embedding_backward(context, m.tokens, m.element(2), m.floats(3));
+        });
+    list_.back().tokens = tokens(places, kVocabulary);
+  }
+
+  void softmax_loss(int vocabulary) {
+    constexpr int kRows = 50;
+    constexpr float kScale = 0.25F;
+    add("SoftmaxLoss" + std::to_string(vocabulary), {elements(kRows * size(vocabulary), 5)},
+        [vocabulary](Kernels& k, const OpMemory& m) {
+          *m.result = k.softmax_loss(kRows, vocabulary, m.tokens, kScale, m.element(0));
+        });
+    list_.back().tokens = tokens(kRows, vocabulary);
+  }
+
+  void adamw(std::size_t count) {
+    std::vector<OpArray> arrays = {floats(count), floats(count), floats(count), floats(count)};
+    for (float& value : arrays[3].values) value = std::abs(value);  // the second moment
+    add("AdamW" + std::to_string(count), std::move(arrays), [count](Kernels& k, const OpMemory& m) {
+      k.adamw({.rate = 1e-2F,
+               .beta1 = 0.9F,
+               .beta2 = 0.95F,
+               .epsilon = 1e-8F,
+               .weight_decay = 0.1F,
+               .correction1 = 0.1F,
+               .correction2 = 0.05F},
+              count, m.floats(0), m.floats(1), m.floats(2), m.floats(3));
+    });
+  }
+
+ private:
+  static std::size_t size(int extent) { return static_cast<std::size_t>(extent); }
+
+  void add(std::string name, std::vector<OpArray> arrays,
+           std::function<void(Kernels&, const OpMemory&)> calls) {
+    list_.push_back(
+        {.name = std::move(name), .arrays = std::move(arrays), .calls = std::move(calls)});
+  }
+  std::vector<float> random(std::size_t count, float scale) {
+    std::vector<float> values(count);
+    for (float& value : values) value = scale * static_cast<float>(2 * random_.uniform() - 1);
+    return values;
+  }
+  OpArray elements(std::size_t count, float scale = 1) { return {random(count, scale), true}; }
+  OpArray floats(std::size_t count) { return {random(count, 1), false}; }
+  std::vector<std::int32_t> tokens(std::size_t count, int below) {
+    std::vector<std::int32_t> values(count);
+    for (auto& value : values) {
+      value = static_cast<std::int32_t>(random_.below(static_cast<std::uint64_t>(below)));
+    }
+    return values;
+  }
+
+  Random random_{17};
+  std::vector<OpCase> list_;
+};
+
+}  // namespace
+
+std::vector<OpCase> op_cases() {
+  Cases cases;
+  for (const LinearShape s : {LinearShape{64, 64, 192}, {7, 33, 50}, {256, 768, 128}}) {
+    cases.linear(s);
+  }
+  for (const LayerNormShape s : {LayerNormShape{64, 128}, {5, 33}, {100, 768}}) {
+    cases.layernorm(s);
+  }
+  for (const AttentionShape s : {AttentionShape{2, 64, 64, 4}, {1, 37, 48, 3}, {2, 100, 256, 2}}) {
+    cases.attention(s);
+  }
+  for (const std::size_t count : {1, 1023, 100'000}) cases.activations(count);
+  for (const EmbeddingShape s : {EmbeddingShape{2, 16, 32}, {3, 7, 5}, {4, 64, 256}}) {
+    cases.embedding(s);
+  }
+  for (const int vocabulary : {2, 33, 1000}) cases.softmax_loss(vocabulary);
+  cases.adamw(5003);
+  return cases.take();
+}
+
+}  // namespace weir::test
