@@ -85,10 +85,7 @@ TEST_P(E9, Learning) {
   const GroupRun groups = mean_run(one, Sync::kGroups, seeds, true);
   std::printf("%-8s consensus error: SDPipe %.5f, ours %.5f; loss %.3f, %.3f\n", one.name,
               sdpipe.consensus_error, groups.consensus_error, sdpipe.loss, groups.loss);
-  // A third is the target; over six seeds slow spells miss it, of replicas (0.44) and links (0.40).
-  const bool spells = one.kind == Uneven::kChanging || one.kind == Uneven::kSlowSync;
-  const double part = full() && spells ? 0.5 : 1.0 / 3;
-  EXPECT_LE(groups.consensus_error, part * sdpipe.consensus_error);
+  EXPECT_LE(groups.consensus_error, sdpipe.consensus_error / 3);
   if (!full()) return;
   // After as many units of time: the steps gained must not be paid for in loss.
   const GroupRun exact = mean_run(one, Sync::kAllReduce, seeds, true);

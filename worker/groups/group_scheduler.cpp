@@ -21,6 +21,9 @@ namespace {
 constexpr double kSlowLink = 0.5;    // of the median bandwidth
 constexpr double kForgetting = 0.5;  // EWMA of T_p
 constexpr int kLeastAlone = 2;       // own steps of a replica with a slow link: max(2, B/2)
+// Windows that a step without an average adds, and the most: a replica drifts with each of them.
+// Chosen in the simulation of E9.
+constexpr double kPatience = 0.5, kMostPatience = 2;
 
 // The upper median: with two replicas the faster link is the usual one.
 double upper_median(std::vector<double> values) {
@@ -197,14 +200,21 @@ void GroupScheduler::drop_stale(Ready& ready) const {
   });
 }
 
-// Gate 3: true, and the timer is set, while it is worth waiting for others to arrive.
+// Gate 3: true, and the timer is set, while it is worth waiting for others to arrive: somebody is
+// expected within the window, which is longer for few and for who has not averaged for some steps.
 bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   if (static_cast<int>(ready.size()) == living_count()) return false;
   Time first = Time::max();
-  for (const auto& [p, arrival] : ready) first = std::min(first, arrival);
+  std::int64_t alone = 0;  // steps since the last average of one of them, before this one
+  for (const auto& [p, arrival] : ready) {
+    first = std::min(first, arrival);
+    alone = std::max(alone, at(p).steps - at(p).last_mix - 1);
+  }
   const bool few = static_cast<int>(ready.size()) < config_.settings.group_size_min;
   const double median = median_seconds();
-  const double window = (few ? 2 : 1) * config_.settings.grace_window_percent / 100.0 * median;
+  const double patience = 1 + std::min(kMostPatience, kPatience * static_cast<double>(alone));
+  const double window =
+      (few ? 2 : 1) * patience * config_.settings.grace_window_percent / 100.0 * median;
   const Time limit = first + from_seconds(window);
   if (now >= limit) return false;
 
@@ -219,7 +229,7 @@ bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
     }
     next = std::min(next.value_or(due), due);
   }
-  if (!next || (!few && *next > limit)) return false;
+  if (!next || *next > limit) return false;
   timer_ = limit;
   return true;
 }

@@ -89,6 +89,30 @@ TEST(GroupScheduler, DoesNotWaitForOneWhoIsExpectedLater) {
   EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), SizeIs(1));
 }
 
+TEST(GroupScheduler, OneAloneDoesNotWaitForNobody) {
+  auto scheduler = running(config(2));
+  scheduler.began(1, 1900ms);  // due at 2.9 s, the double window ends at 2.3 s
+  const auto grants = scheduler.arrived(arrival(0, 2), 2s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0));
+}
+
+// Half a window more with each step, three at most.
+TEST(GroupScheduler, WhoHasNotAveragedForStepsWaitsLonger) {
+  auto scheduler = running(config(2));
+  const auto alone = {300ms, 450ms, 600ms, 750ms, 900ms, 900ms};
+  std::int64_t step = 2;
+  for (const milliseconds window : alone) {
+    const Time now = std::chrono::seconds(step);
+    scheduler.began(1, now + window - 1001ms);  // due just inside the window
+    EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty());
+    EXPECT_EQ(scheduler.timer(), now + window) << "step " << step;
+    EXPECT_THAT(scheduler.tick(now + window), SizeIs(1)) << "it is late";
+    scheduler.began(0, now + window);
+    ++step;
+  }
+}
+
 TEST(GroupScheduler, GathersAllTheLivingOnce) {
   auto scheduler = running(config(3, 2));
   EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
