@@ -47,8 +47,17 @@ void SwitchPoint::saved(std::int64_t step, std::string error, bool leave) {
 }
 
 void SwitchPoint::grant(Grant grant) {
-  // Without room the step waits for it until the progress deadline: the others find out.
-  static_cast<void>(commands_.try_push(std::move(grant)));
+  // Its members wait for this rank: one without room is kept. Rounds only grow, the last one
+  // counts.
+  if (commands_.try_push(grant)) return;
+  const std::lock_guard lock(kept_mutex_);
+  kept_grant_ = std::move(grant);
+}
+
+std::optional<Command> SwitchPoint::kept() {
+  const std::lock_guard lock(kept_mutex_);
+  if (!kept_grant_) return std::nullopt;
+  return *std::exchange(kept_grant_, std::nullopt);
 }
 
 bool SwitchPoint::push_interrupting(Command command) {
@@ -60,11 +69,13 @@ bool SwitchPoint::push_interrupting(Command command) {
 }
 
 std::optional<Command> SwitchPoint::take() {
-  return taken(commands_.try_pop());
+  std::optional<Command> command = taken(commands_.try_pop());
+  return command ? std::move(command) : kept();
 }
 
 std::optional<Command> SwitchPoint::wait(std::chrono::steady_clock::time_point deadline,
                                          std::stop_token stop) {
+  if (std::optional<Command> command = take()) return command;
   return taken(commands_.pop(deadline, std::move(stop)));
 }
 

@@ -80,7 +80,7 @@ class SwitchPoint {
   // The checkpoint of that step is complete, or has failed; leave: who waits for it to leave, may.
   void saved(std::int64_t step, std::string error, bool leave);
 
-  void grant(Grant grant);
+  void grant(Grant grant);  // the last one never finds no room
 
   // Ends the connecting under way, if any.
   void interrupt_connecting();
@@ -96,12 +96,15 @@ class SwitchPoint {
   static constexpr std::size_t kMostCommands = 64;  // a coordinator has one switch at a time
 
   std::optional<Command> taken(std::optional<Command> command);
+  std::optional<Command> kept();
   bool push_interrupting(Command command);
 
   BoundedQueue<Command> commands_{kMostCommands};
   std::mutex connecting_mutex_;  // guards the two below
   std::stop_source connecting_{std::nostopstate};
-  int interrupting_ = 0;  // prepares and aborts that wait in commands_
+  int interrupting_ = 0;             // prepares and aborts that wait in commands_
+  std::mutex kept_mutex_;            // guards kept_grant_
+  std::optional<Grant> kept_grant_;  // came when commands_ was full
 };
 
 }  // namespace weir::engine
