@@ -31,6 +31,7 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--emulate-profile=/no/such/profile"}, "/no/such/profile"},
       {{"--emulate-profile=" + no_profile}, "apiVersion"},
       {{"--emulate-device=A100"}, "--emulate-device"},
+      {{"--emulate-slowness=/no/such/trace"}, "--emulate-slowness"},
       {{"--pace-rate=40"}, "--pace-rate"},
       {{"--pace-rate=40Mbit", "--pace-link=1-3"}, "--pace-link"},
       {{"--pace-link=0-1"}, "--pace-rate"},

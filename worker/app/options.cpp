@@ -178,6 +178,11 @@ void add_emulation(CLI::App& app, Options& o, Raw& raw) {
   app.add_option("--emulate-device", o.emulate_device, "device class of that profile")
       ->envname("WEIR_EMULATE_DEVICE")
       ->group(group);
+  app.add_option(
+         "--emulate-slowness", o.emulate_slowness,
+         "file of 'step factor' or '1.5s factor' lines: from then on ops take so many times "
+         "as long")
+      ->group(group);
   app.add_option("--emulate-send-window", o.emulate_send_window,
                  "sends hold up compute while more than this many are on their way")
       ->check(CLI::Range(0, 65535))
@@ -331,6 +336,9 @@ Result<Options> complete(Raw raw) {
   }
   if (!o.emulate_device.empty() && o.emulate_profile.empty()) {
     return invalid("--emulate-device: needs --emulate-profile");
+  }
+  if (!o.emulate_slowness.empty() && o.emulate_profile.empty()) {
+    return invalid("--emulate-slowness: needs --emulate-profile");
   }
   const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
                                                   {"info", LogLevel::kInfo},

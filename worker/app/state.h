@@ -15,6 +15,7 @@
 #include "worker/app/emulation.h"
 #include "worker/app/options.h"
 #include "worker/app/report.h"
+#include "worker/app/slowness.h"
 #include "worker/base/clock.h"
 #include "worker/control/agent.h"
 #include "worker/coordinator/coordinator.h"
@@ -59,6 +60,7 @@ struct State {
   std::optional<stage::Model> model;
   std::unique_ptr<data::Dataset> dataset;
   std::optional<EmulationProfile> emulation;
+  std::optional<Slowness> slowness;  // of emulated compute
   std::shared_ptr<stage::Lateness> lateness;
   std::unique_ptr<LossLog> loss_log;
   std::unique_ptr<telemetry::Endpoint> endpoint;

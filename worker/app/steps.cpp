@@ -58,6 +58,11 @@ Outcome load_model(State& state) {
       EmulationProfile::read(o.emulate_profile, *state.model, o.emulate_device);
   if (!profile) return configuration(profile.error().with("--emulate-profile"));
   state.emulation = *std::move(profile);
+  if (!o.emulate_slowness.empty()) {
+    Result<Slowness> slowness = Slowness::read(o.emulate_slowness);
+    if (!slowness) return configuration(slowness.error().with("--emulate-slowness"));
+    state.slowness = *std::move(slowness);
+  }
   state.lateness = std::make_shared<stage::Lateness>();
   state.device = device::make_host_device(state.emulation->device_class());
   log_warn(kRoom, "compute is emulated: every op takes at least its time in the profile",
@@ -119,7 +124,13 @@ Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int l
   WEIR_TRY(std::unique_ptr<stage::Stage> made,
            stage::make_stage(*state.model, first, last, *state.device));
   if (!state.emulation) return made;
-  return stage::emulate(std::move(made), state.emulation->stage(first, last), state.lateness);
+  stage::EmulatedTimes times = state.emulation->stage(first, last);
+  if (state.slowness) {
+    times.slowness = [slowness = *state.slowness](std::int64_t step, auto since_start) {
+      return slowness.factor(step, since_start);
+    };
+  }
+  return stage::emulate(std::move(made), std::move(times), state.lateness);
 }
 
 Result<std::unique_ptr<transport::Communicator>> connect_links(

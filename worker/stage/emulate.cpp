@@ -9,6 +9,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
+#include "worker/base/units.h"
 #include "worker/stage/stage.h"
 
 namespace weir::stage {
@@ -42,23 +43,24 @@ class EmulatedStage final : public Stage {
     const SteadyTime start = clock_.now();
     samples_ = tokens.samples;
     auto result = inner_->forward(micro_batch, input, tokens);
-    wait_until(start + times_.forward(samples_));
+    wait_until(start + slowed(times_.forward(samples_), start));
     return result;
   }
   // Micro-batches of a step have equal sizes, so the last forward's tells this one's.
   Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
     const SteadyTime start = clock_.now();
     auto result = inner_->backward(micro_batch, output_gradient);
-    wait_until(start + times_.backward(samples_));
+    wait_until(start + slowed(times_.backward(samples_), start));
     return result;
   }
   void begin_step(std::int64_t step, int step_samples) override {
+    if (++steps_ == 1) first_begin_ = clock_.now();
     inner_->begin_step(step, step_samples);
   }
   void optimizer_step() override {
     const SteadyTime start = clock_.now();
     inner_->optimizer_step();
-    if (times_.update > nanoseconds(0)) wait_until(start + times_.update);
+    if (times_.update > nanoseconds(0)) wait_until(start + slowed(times_.update, start));
   }
   double loss() const override { return inner_->loss(); }
   std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
@@ -75,6 +77,11 @@ class EmulatedStage final : public Stage {
   double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
 
  private:
+  nanoseconds slowed(nanoseconds time, SteadyTime start) const {
+    if (!times_.slowness) return time;
+    return from_seconds(times_.slowness(steps_, start - first_begin_) * to_seconds(time));
+  }
+
   void wait_until(SteadyTime deadline) {
     if (clock_.now() >= deadline) {
       ++lateness_->overruns;
@@ -93,6 +100,8 @@ class EmulatedStage final : public Stage {
   EmulatedTimes times_;
   std::shared_ptr<Lateness> lateness_;
   int samples_ = 1;
+  std::int64_t steps_ = 0;  // begun
+  SteadyTime first_begin_{};
 };
 
 }  // namespace

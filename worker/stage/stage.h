@@ -136,6 +136,9 @@ Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, i
 struct EmulatedTimes {
   std::function<std::chrono::nanoseconds(int samples)> forward, backward;
   std::chrono::nanoseconds update{0};
+  // So many times as long takes an op that begins now: in the n-th step of this stage, from 1, so
+  // long after its first step began. Empty: never longer.
+  std::function<double(std::int64_t n, std::chrono::nanoseconds since_start)> slowness = {};
 };
 struct Lateness {  // of wake-ups against deadlines, and ops whose real work took longer than the
                    // profile

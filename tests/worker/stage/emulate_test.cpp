@@ -15,10 +15,12 @@ using SteadyClock = std::chrono::steady_clock;
 
 class Emulated : public ::testing::Test {
  protected:
-  std::unique_ptr<Stage> emulated(nanoseconds forward, nanoseconds backward, nanoseconds update) {
+  std::unique_ptr<Stage> emulated(nanoseconds forward, nanoseconds backward, nanoseconds update,
+                                  std::function<double(std::int64_t, nanoseconds)> slowness = {}) {
     EmulatedTimes times{.forward = [=](int samples) { return samples * forward; },
                         .backward = [=](int samples) { return samples * backward; },
-                        .update = update};
+                        .update = update,
+                        .slowness = std::move(slowness)};
     return emulate(test::stage_of(model_, 0, 7, *device_), std::move(times), lateness_);
   }
 
@@ -43,6 +45,29 @@ TEST_F(Emulated, TakesAtLeastTheTimeOfTheProfile) {
   EXPECT_GE(forward_end - start, 8ms);
   EXPECT_GE(backward_end - forward_end, 12ms);
   EXPECT_GE(end - backward_end, 10ms);
+}
+
+TEST_F(Emulated, TakesLongerWhileItIsSlow) {
+  std::vector<nanoseconds> asked;  // times since the first step
+  const auto stage = emulated(2ms, 1ms, 1ms, [&](std::int64_t step, nanoseconds since_start) {
+    asked.push_back(since_start);
+    return step == 2 ? 10.0 : 1.0;
+  });
+  std::vector<nanoseconds> took;
+  for (int step = 0; step < 2; ++step) {
+    stage->begin_step(step, 2);
+    const auto start = SteadyClock::now();
+    test::forward(*stage, 0, Buffer(), batch_.tokens());
+    test::backward(*stage, 0, Buffer());
+    stage->optimizer_step();
+    took.push_back(SteadyClock::now() - start);
+  }
+
+  EXPECT_GE(took[0], 7ms);
+  EXPECT_GE(took[1], 70ms);
+  ASSERT_EQ(asked.size(), 6U);
+  EXPECT_GE(asked[3], took[0]);
+  EXPECT_LT(asked[0], took[0]);
 }
 
 TEST_F(Emulated, CountsEachOpAsLateOrOverrun) {
