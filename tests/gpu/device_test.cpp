@@ -31,7 +31,7 @@ TEST_F(GpuDevice, SharedMemoryIsSeenByHostAndOps) {
   const device::Buffer buffer = device_->allocate_shared(64 * sizeof(float));
   ASSERT_TRUE(buffer);
   for (int i = 0; i < 64; ++i) buffer.as<float>()[i] = 1;
-  auto kernels = stage::ops::make_kernels(*device_, stage::Precision::kFp32);
+  auto kernels = kernels_of(*device_, stage::Precision::kFp32);
   ASSERT_TRUE(kernels) << kernels.error().message;
   (*kernels)->zero(buffer.as<float>(), 32);
   ASSERT_TRUE(device_->synchronize());

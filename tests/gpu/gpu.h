@@ -12,10 +12,15 @@
 
 namespace weir::test {
 
+// CUDA's first device, or an emulated one where the tests are built without CUDA.
+Result<std::unique_ptr<device::Device>> open_gpu();
+Result<std::unique_ptr<stage::ops::Kernels>> kernels_of(device::Device& device,
+                                                        stage::Precision precision);
+
 class OnGpu : public testing::Test {
  protected:
   void SetUp() override {
-    auto opened = device::open_device("cuda");
+    auto opened = open_gpu();
     if (!opened) GTEST_SKIP() << opened.error().message;
     device_ = *std::move(opened);
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention in tiles of 32 queries and 32 keys (Dao, "FlashAttention-2", 2023, algorithms 1
-// and 2): memory grows with T. Float32 without tensor cores, also in bf16. A block of 128 threads works on one
-// tile row (forward, dQ) or tile column (dK, dV) of one sample and head, so no two blocks add to
-// the same place. Thread 4r + q has row r and every fourth key or channel from q.
+// and 2): memory grows with T. Float32 without tensor cores, also in bf16. A block of 128 threads
+// works on one tile row (forward, dQ) or tile column (dK, dV) of one sample and head, so no two
+// blocks add to the same place. Thread 4r + q has row r and every fourth key or channel from q.
 #include <cfloat>
 
-#include "worker/stage/ops/cuda/element.h"
+#include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -71,7 +71,7 @@ __device__ bool visible(const Head& head, int query, int key) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionShape shape, const T* qkv, T* y, float* log_sums) {
-  extern __shared__ float memory[];
+  float* memory = dynamic_shared();
   const Head head(shape);
   float *q_tile = memory, *k_tile = q_tile + kTile * head.size,
         *v_tile = k_tile + kTile * head.size, *scores = v_tile + kTile * head.size;
@@ -171,7 +171,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     query_gradient_kernel(AttentionShape shape, const T* qkv, const float* log_sums,
                           const float* row_dots, const T* dy, T* dqkv) {
-  extern __shared__ float memory[];
+  float* memory = dynamic_shared();
   const Head head(shape);
   const Tiles tiles(memory, head.size);
   const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
@@ -209,7 +209,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(AttentionShape shape, const T* qkv, const float* log_sums,
                         const float* row_dots, const T* dy, T* dqkv) {
-  extern __shared__ float memory[];
+  float* memory = dynamic_shared();
   const Head head(shape);
   const Tiles tiles(memory, head.size);
   const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
@@ -268,7 +268,7 @@ void attention_forward(cudaStream_t stream, AttentionShape shape, const T* qkv, 
   const std::size_t size = shape.channels / shape.heads;
   const auto kernel = forward_kernel<T>;
   const std::size_t bytes = shared_bytes(kernel, 3 * kTile * size + kTile * kScoreStride);
-  kernel<<<tiles_of(shape), kThreads, bytes, stream>>>(shape, qkv, y, log_sums);
+  start({stream, tiles_of(shape), kThreads, bytes}, kernel, shape, qkv, y, log_sums);
 }
 
 template <class T>
@@ -278,10 +278,11 @@ void attention_backward(cudaStream_t stream, AttentionShape shape, const T* qkv,
   const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
   const dim3 rows((static_cast<unsigned>(shape.sequence) + kThreads - 1) / kThreads,
                   static_cast<unsigned>(shape.samples * shape.heads));
-  row_dots_kernel<<<rows, kThreads, 0, stream>>>(shape, y, dy, row_dots);
+  start({stream, rows, kThreads}, row_dots_kernel<T>, shape, y, dy, row_dots);
   for (const auto kernel : {query_gradient_kernel<T>, key_gradient_kernel<T>}) {
     const std::size_t bytes = shared_bytes(kernel, floats);
-    kernel<<<tiles_of(shape), kThreads, bytes, stream>>>(shape, qkv, log_sums, row_dots, dy, dqkv);
+    start({stream, tiles_of(shape), kThreads, bytes}, kernel, shape, qkv, log_sums, row_dots, dy,
+          dqkv);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread per element, in a grid-stride loop.
-#include "worker/stage/ops/cuda/element.h"
+#include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -24,7 +24,7 @@ __global__ void for_each(std::size_t count, F f) {
 
 template <class F>
 void launch(cudaStream_t stream, std::size_t count, F f) {
-  if (count > 0) for_each<<<blocks_for(count), kThreads, 0, stream>>>(count, f);
+  if (count > 0) start({stream, blocks_for(count), kThreads}, for_each<F>, count, f);
 }
 
 constexpr float kRoot = 0.7978845608F;  // sqrt(2 / pi)

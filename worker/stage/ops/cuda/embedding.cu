@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of tables. Backward without atomics: the block of a row's first place adds all places of
 // that row in rising order, so the sum has one order.
-#include "worker/stage/ops/cuda/element.h"
+#include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -81,34 +81,34 @@ template <class T>
 void embedding_forward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
                        const T* token_table, const T* position_table, T* y) {
   const auto places = static_cast<unsigned>(shape.samples * shape.sequence);
-  embedding_forward_kernel<<<places, kThreads, 0, stream>>>(shape, tokens, token_table,
-                                                            position_table, y);
+  start({stream, places, kThreads}, embedding_forward_kernel<T>, shape, tokens, token_table,
+        position_table, y);
 }
 
 template <class T>
 void embedding_backward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
                         const T* dy, float* dtoken_table, float* dposition_table) {
   const int places = shape.samples * shape.sequence;
-  row_gradient_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
-      TokenRows{tokens}, places, shape.channels, dy, dtoken_table);
-  position_gradient_kernel<<<static_cast<unsigned>(shape.sequence), kThreads, 0, stream>>>(
-      shape, dy, dposition_table);
+  start({stream, static_cast<unsigned>(places), kThreads}, row_gradient_kernel<TokenRows, T>,
+        TokenRows{tokens}, places, shape.channels, dy, dtoken_table);
+  start({stream, static_cast<unsigned>(shape.sequence), kThreads}, position_gradient_kernel<T>,
+        shape, dy, dposition_table);
 }
 
 template <class T>
 void context_embedding_forward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
                                const T* table, T* y) {
   const int places = shape.samples * shape.sequence * shape.context;
-  context_forward_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
-      ContextRows{shape, tokens}, shape.channels, table, y);
+  start({stream, static_cast<unsigned>(places), kThreads}, context_forward_kernel<T>,
+        ContextRows{shape, tokens}, shape.channels, table, y);
 }
 
 template <class T>
 void context_embedding_backward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
                                 const T* dy, float* dtable) {
   const int places = shape.samples * shape.sequence * shape.context;
-  row_gradient_kernel<<<static_cast<unsigned>(places), kThreads, 0, stream>>>(
-      ContextRows{shape, tokens}, places, shape.channels, dy, dtable);
+  start({stream, static_cast<unsigned>(places), kThreads}, row_gradient_kernel<ContextRows, T>,
+        ContextRows{shape, tokens}, places, shape.channels, dy, dtable);
 }
 
 template void embedding_forward(cudaStream_t, EmbeddingShape, const std::int32_t*, const float*,

@@ -3,7 +3,7 @@
 // Every sum is a fixed tree: lanes in strides, then a butterfly.
 #include <cfloat>
 
-#include "worker/stage/ops/cuda/element.h"
+#include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::stage::ops::cuda {
@@ -86,7 +86,7 @@ __global__ void layernorm_input_kernel(LayerNormShape shape, const T* x, const f
 // A block of 32 x 8 threads adds 32 columns; thread row j takes the rows j, j+8, ...
 template <class Term>
 __device__ void add_columns(int rows, int columns, float* sums, Term term) {
-  __shared__ float partial[kWarpsPerBlock][kWarp];
+  static __shared__ float partial[kWarpsPerBlock][kWarp];
   const int column = blockIdx.x * kWarp + threadIdx.x;
   float sum = 0;
   if (column < columns) {
@@ -142,7 +142,7 @@ __device__ T block_reduce(T value, T* shared, Combine combine) {
 template <class T>
 __global__ void softmax_loss_kernel(int vocabulary, const std::int32_t* targets, float scale,
                                     T* logits, double* row_losses) {
-  __shared__ float shared[kLossThreads];
+  static __shared__ float shared[kLossThreads];
   T* row = logits + std::size_t{blockIdx.x} * vocabulary;
   const int target = targets[blockIdx.x];
   float most = -FLT_MAX;
@@ -161,7 +161,7 @@ __global__ void softmax_loss_kernel(int vocabulary, const std::int32_t* targets,
 }
 
 __global__ void sum_kernel(int count, const double* values, double* total) {
-  __shared__ double shared[kLossThreads];
+  static __shared__ double shared[kLossThreads];
   double own = 0;
   for (int i = threadIdx.x; i < count; i += blockDim.x) own += values[i];
   const double sum = block_reduce(own, shared, [](double a, double b) { return a + b; });
@@ -180,39 +180,39 @@ const dim3 kWarps{kWarp, kWarpsPerBlock};
 
 template <class T>
 void add_column_sums(cudaStream_t stream, int rows, int columns, const T* x, float* sums) {
-  column_sums_kernel<<<column_blocks(columns), kWarps, 0, stream>>>(rows, columns, x, sums);
+  start({stream, column_blocks(columns), kWarps}, column_sums_kernel<T>, rows, columns, x, sums);
 }
 
 template <class T>
 void layernorm_forward(cudaStream_t stream, LayerNormShape shape, const T* x, const T* gamma,
                        const T* beta, T* y, float* statistics) {
-  layernorm_forward_kernel<<<warp_blocks(shape.rows), kWarps, 0, stream>>>(shape, x, gamma, beta, y,
-                                                                           statistics);
+  start({stream, warp_blocks(shape.rows), kWarps}, layernorm_forward_kernel<T>, shape, x, gamma,
+        beta, y, statistics);
 }
 
 template <class T>
 void layernorm_apply(cudaStream_t stream, LayerNormShape shape, const T* x, const float* statistics,
                      const T* gamma, const T* beta, T* y) {
-  layernorm_apply_kernel<<<static_cast<unsigned>(shape.rows), kWarp * kWarpsPerBlock, 0, stream>>>(
-      shape, x, statistics, gamma, beta, y);
+  start({stream, static_cast<unsigned>(shape.rows), kWarp * kWarpsPerBlock},
+        layernorm_apply_kernel<T>, shape, x, statistics, gamma, beta, y);
 }
 
 template <class T>
 void layernorm_backward(cudaStream_t stream, LayerNormShape shape, const T* x,
                         const float* statistics, const T* gamma, const T* dy, const T* residual,
                         T* dx, float* dgamma, float* dbeta) {
-  layernorm_parameters_kernel<<<column_blocks(shape.channels), kWarps, 0, stream>>>(
-      shape, x, statistics, dy, dgamma, dbeta);
-  layernorm_input_kernel<<<warp_blocks(shape.rows), kWarps, 0, stream>>>(shape, x, statistics,
-                                                                         gamma, dy, residual, dx);
+  start({stream, column_blocks(shape.channels), kWarps}, layernorm_parameters_kernel<T>, shape, x,
+        statistics, dy, dgamma, dbeta);
+  start({stream, warp_blocks(shape.rows), kWarps}, layernorm_input_kernel<T>, shape, x, statistics,
+        gamma, dy, residual, dx);
 }
 
 template <class T>
 void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int32_t* targets,
                   float scale, T* logits, double* row_losses, double* total) {
-  softmax_loss_kernel<<<static_cast<unsigned>(rows), kLossThreads, 0, stream>>>(
-      vocabulary, targets, scale, logits, row_losses);
-  sum_kernel<<<1, kLossThreads, 0, stream>>>(rows, row_losses, total);
+  start({stream, static_cast<unsigned>(rows), kLossThreads}, softmax_loss_kernel<T>, vocabulary,
+        targets, scale, logits, row_losses);
+  start({stream, 1, kLossThreads}, sum_kernel, rows, row_losses, total);
 }
 
 template void add_column_sums(cudaStream_t, int, int, const float*, float*);
@@ -225,10 +225,10 @@ template void layernorm_backward(cudaStream_t, LayerNormShape, const float*, con
 template void softmax_loss(cudaStream_t, int, int, const std::int32_t*, float, float*, double*,
                            double*);
 template void add_column_sums(cudaStream_t, int, int, const Bf16*, float*);
-template void layernorm_forward(cudaStream_t, LayerNormShape, const Bf16*, const Bf16*,
-                                const Bf16*, Bf16*, float*);
-template void layernorm_apply(cudaStream_t, LayerNormShape, const Bf16*, const float*,
-                              const Bf16*, const Bf16*, Bf16*);
+template void layernorm_forward(cudaStream_t, LayerNormShape, const Bf16*, const Bf16*, const Bf16*,
+                                Bf16*, float*);
+template void layernorm_apply(cudaStream_t, LayerNormShape, const Bf16*, const float*, const Bf16*,
+                              const Bf16*, Bf16*);
 template void layernorm_backward(cudaStream_t, LayerNormShape, const Bf16*, const float*,
                                  const Bf16*, const Bf16*, const Bf16*, Bf16*, float*, float*);
 template void softmax_loss(cudaStream_t, int, int, const std::int32_t*, float, Bf16*, double*,

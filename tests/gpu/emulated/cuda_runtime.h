@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// As much of CUDA's header as the worker's kernels use, for a host compiler: kernels run on the
+// host, block after block, the threads of a block as coroutines that switch at barriers and warp
+// exchanges. Shows wrong indices, races within a block that barriers should forbid only by chance,
+// and nothing of speed. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <math.h>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __shared__
+#define __launch_bounds__(threads)
+
+struct dim3 {
+  dim3(unsigned x_count = 1, unsigned y_count = 1, unsigned z_count = 1)
+      : x(x_count), y(y_count), z(z_count) {}
+  unsigned x, y, z;
+};
+inline dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1 };
+enum cudaMemcpyKind { cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+
+namespace weir::emulated {
+
+// Runs `thread` for each thread of each block; threadIdx and the others are set in it. Remembers an
+// error when the launch is not legal on compute capability 8.0, or when a barrier waits for threads
+// that never come.
+void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<void()>& thread);
+cudaError_t last_error();
+void wait_for_block();
+void wait_for_warp();
+int any_of_block(int value);
+// The value that lane (own ^ offset) has given.
+std::uint64_t exchange(std::uint64_t value, int offset);
+
+}  // namespace weir::emulated
+
+template <class... P, std::size_t... I>
+void call_with(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
+  kernel(*static_cast<P*>(arguments[I])...);
+}
+template <class... P>
+cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared, cudaStream_t) {
+  weir::emulated::run_grid(grid, block, shared,
+                           [&] { call_with(kernel, arguments, std::index_sequence_for<P...>()); });
+  return weir::emulated::last_error();
+}
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
+  return cudaSuccess;
+}
+inline cudaError_t cudaPeekAtLastError() {
+  return weir::emulated::last_error();
+}
+inline const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "the launch is not legal, or a barrier never ends";
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+inline void __syncthreads() {
+  weir::emulated::wait_for_block();
+}
+inline int __syncthreads_or(int value) {
+  return weir::emulated::any_of_block(value);
+}
+inline void __syncwarp() {
+  weir::emulated::wait_for_warp();
+}
+template <class T>
+T __shfl_xor_sync(unsigned /*lanes*/, T value, int offset) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = weir::emulated::exchange(bits, offset);
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline float rsqrtf(float value) {
+  return 1 / sqrtf(value);
+}
+inline double __dadd_rn(double a, double b) {
+  return a + b;
+}
+inline float __double2float_rn(double value) {
+  return static_cast<float>(value);
+}
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The threads of a block as coroutines on stacks of their own, resumed in turn. A barrier counts
+// who has come; threads that have ended are not waited for, as on a GPU since Volta.
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <ucontext.h>
+#include <vector>
+
+#include <cuda_runtime.h>
+
+namespace weir::stage::ops::cuda {
+
+constexpr std::size_t kMostShared = 163 * 1024;  // of a block on compute capability 8.0
+// Named by dynamic_shared().
+extern float dynamic_memory[];
+float dynamic_memory[kMostShared / sizeof(float)];
+
+}  // namespace weir::stage::ops::cuda
+
+namespace weir::emulated {
+namespace {
+
+constexpr unsigned kWarp = 32, kMostThreads = 1024, kMostRows = 65535;
+constexpr std::size_t kStack = 64 * 1024;
+
+struct Barrier {
+  unsigned members = 0, arrived = 0, generation = 0;
+
+  void release_if_complete() {
+    if (arrived < members || members == 0) return;
+    arrived = 0;
+    ++generation;
+  }
+};
+
+struct Thread {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStack]};
+  bool done = false;
+};
+
+// One block; there is one at a time.
+struct Block {
+  ucontext_t scheduler;
+  std::vector<Thread> threads;
+  unsigned size = 0, current = 0, finished = 0;
+  Barrier all;
+  std::vector<Barrier> warps;
+  std::vector<std::uint64_t> exchanged;  // by thread
+  int any = 0;
+  const std::function<void()>* body = nullptr;
+
+  Barrier& warp() { return warps[current / kWarp]; }
+};
+Block block_now;
+cudaError_t error_now = cudaSuccess;
+
+void thread_main() {
+  (*block_now.body)();
+  Block& b = block_now;
+  b.threads[b.current].done = true;
+  ++b.finished;
+  for (Barrier* barrier : {&b.all, &b.warp()}) {
+    --barrier->members;
+    barrier->release_if_complete();
+  }
+  swapcontext(&b.threads[b.current].context, &b.scheduler);
+}
+
+void wait_for(Barrier& barrier) {
+  Block& b = block_now;
+  const unsigned generation = barrier.generation;
+  ++barrier.arrived;
+  barrier.release_if_complete();
+  while (barrier.generation == generation) {
+    swapcontext(&b.threads[b.current].context, &b.scheduler);
+  }
+}
+
+void prepare(Block& b, unsigned size) {
+  if (b.threads.size() < size) b.threads.resize(size);
+  b.size = size;
+  b.finished = 0;
+  b.any = 0;
+  b.all = {.members = size};
+  b.warps.assign((size + kWarp - 1) / kWarp, {});
+  b.exchanged.assign(size, 0);
+  for (unsigned i = 0; i < size; ++i) {
+    ++b.warps[i / kWarp].members;
+    Thread& thread = b.threads[i];
+    thread.done = false;
+    getcontext(&thread.context);
+    thread.context.uc_stack = {.ss_sp = thread.stack.get(), .ss_flags = 0, .ss_size = kStack};
+    thread.context.uc_link = nullptr;
+    makecontext(&thread.context, thread_main, 0);
+  }
+}
+
+// Whatever changes when somebody gets on.
+unsigned progress(const Block& b) {
+  unsigned sum = b.finished + b.all.generation;
+  for (const Barrier& warp : b.warps) sum += warp.generation;
+  return sum;
+}
+
+bool run_block(Block& b) {
+  while (b.finished < b.size) {
+    const unsigned before = progress(b);
+    for (unsigned i = 0; i < b.size; ++i) {
+      if (b.threads[i].done) continue;
+      b.current = i;
+      threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y);
+      swapcontext(&b.scheduler, &b.threads[i].context);
+    }
+    if (progress(b) == before) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<void()>& thread) {
+  using stage::ops::cuda::dynamic_memory;
+  const unsigned size = block.x * block.y * block.z;
+  if (grid.x == 0 || grid.y == 0 || grid.y > kMostRows || size == 0 || size > kMostThreads ||
+      shared > stage::ops::cuda::kMostShared) {
+    error_now = cudaErrorInvalidValue;
+    return;
+  }
+  gridDim = grid;
+  blockDim = block;
+  block_now.body = &thread;
+  for (unsigned y = 0; y < grid.y; ++y) {
+    for (unsigned x = 0; x < grid.x; ++x) {
+      blockIdx = dim3(x, y, 0);
+      // NaN: what nobody has written shows.
+      std::memset(static_cast<void*>(dynamic_memory), 0xff, shared);
+      prepare(block_now, size);
+      if (!run_block(block_now)) {
+        error_now = cudaErrorInvalidValue;
+        return;
+      }
+    }
+  }
+}
+
+cudaError_t last_error() {
+  return error_now;
+}
+void wait_for_block() {
+  wait_for(block_now.all);
+}
+void wait_for_warp() {
+  wait_for(block_now.warp());
+}
+
+int any_of_block(int value) {
+  block_now.any |= value;
+  wait_for_block();
+  const int any = block_now.any;
+  wait_for_block();  // all have read it
+  block_now.any = 0;
+  wait_for_block();  // before the next one's values
+  return any;
+}
+
+std::uint64_t exchange(std::uint64_t value, int offset) {
+  const unsigned own = block_now.current;
+  block_now.exchanged[own] = value;
+  wait_for_warp();
+  const unsigned other = own ^ static_cast<unsigned>(offset);
+  const std::uint64_t found = block_now.exchanged[other];
+  wait_for_warp();  // all have read theirs
+  return found;
+}
+
+}  // namespace weir::emulated

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the .cu files share: loads and stores (what bf16.h says, on the device), starting a kernel,
+// its dynamic shared memory. No <<< >>>, so that a host compiler can read these files and a test
+// can run their kernels without a GPU (tests/gpu/emulated).
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include "worker/stage/ops/bf16.h"
+
+namespace weir::stage::ops::cuda {
+
+__device__ inline float wide(float value) {
+  return value;
+}
+__device__ inline float wide(Bf16 value) {
+  return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+}
+
+template <class T>
+__device__ T narrow(float value);
+template <>
+__device__ inline float narrow<float>(float value) {
+  return value;
+}
+template <>
+__device__ inline Bf16 narrow<Bf16>(float value) {
+  return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+}
+
+// As many bytes as the launch asked for.
+__device__ inline float* dynamic_shared() {
+  extern __shared__ float dynamic_memory[];
+  return dynamic_memory;
+}
+
+struct Launch {
+  cudaStream_t stream;
+  dim3 grid, block;
+  std::size_t shared = 0;  // bytes
+};
+
+// Enqueues it; a failure shows in cudaPeekAtLastError().
+template <class... Parameters>
+void start(const Launch& launch, void (*kernel)(Parameters...),
+           std::common_type_t<Parameters>... arguments) {
+  void* pointers[] = {&arguments...};
+  cudaLaunchKernel(kernel, launch.grid, launch.block, pointers, launch.shared, launch.stream);
+}
+
+}  // namespace weir::stage::ops::cuda
