@@ -18,8 +18,8 @@ void WorkQueue::add(const std::string& key, bool low_priority) {
   {
     const std::lock_guard lock(mutex_);
     fresh = add_locked(key, low_priority);
+    if (fresh) wake_one_locked();
   }
-  changed_.notify_one();
   tell_added(fresh ? 1 : 0);
 }
 
@@ -54,9 +54,9 @@ void WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay
       due_.erase({place->second, key});
       place->second = at;
     }
-    if (due_.emplace(at, key).first != due_.begin()) return;  // somebody waits for an earlier one
+    if (due_.emplace(at, key).first != due_.begin()) return;  // an earlier one is watched
   }
-  changed_.notify_one();
+  earlier_.notify_one();
 }
 
 void WorkQueue::add_rate_limited(const std::string& key) {
@@ -94,6 +94,15 @@ int WorkQueue::move_due_locked() {
   return added;
 }
 
+bool WorkQueue::has_ready_locked() const {
+  return !ready_.empty() || !ready_low_.empty();
+}
+
+// Whoever takes a key wakes the next one if there is more to do, so one is enough.
+void WorkQueue::wake_one_locked() {
+  (idle_ > 0 ? changed_ : earlier_).notify_one();
+}
+
 std::optional<std::string> WorkQueue::take_locked(int& added, std::chrono::nanoseconds& waited) {
   if (down_) return std::nullopt;
   added += move_due_locked();
@@ -127,17 +136,26 @@ std::optional<std::string> WorkQueue::get(std::stop_token stop) {
     int added = 0;
     std::chrono::nanoseconds waited{0};
     if (auto key = take_locked(added, waited)) {
+      if (has_ready_locked() || !watched_) wake_one_locked();
       lock.unlock();
       tell_added(added);
       if (hooks_.waited) hooks_.waited(waited);
       return key;
     }
+    if (watched_) {
+      ++idle_;
+      changed_.wait(lock, stop, [this] { return down_ || !watched_ || has_ready_locked(); });
+      --idle_;
+      continue;
+    }
+    watched_ = true;
     SteadyTime next = clock_.now() + kIdleWait;
     if (!due_.empty()) next = std::min(next, due_.begin()->first);
-    changed_.wait_until(lock, stop, next, [this, next] {
+    earlier_.wait_until(lock, stop, next, [this, next] {
       const bool sooner = !due_.empty() && due_.begin()->first < next;
-      return down_ || sooner || !ready_.empty() || !ready_low_.empty();
+      return down_ || sooner || has_ready_locked();
     });
+    watched_ = false;
   }
   return std::nullopt;
 }
@@ -151,9 +169,11 @@ void WorkQueue::done(const std::string& key) {
       worked = clock_.now() - begun->second;
       processing_.erase(begun);
     }
-    if (dirty_.contains(key)) ready_.push_back(key);
+    if (dirty_.contains(key)) {
+      ready_.push_back(key);
+      wake_one_locked();
+    }
   }
-  changed_.notify_one();
   if (hooks_.worked) hooks_.worked(worked);
 }
 
@@ -174,6 +194,7 @@ void WorkQueue::shut_down() {
     down_ = true;
   }
   changed_.notify_all();
+  earlier_.notify_all();
 }
 
 std::size_t WorkQueue::depth() const {

@@ -56,13 +56,19 @@ class WorkQueue {
   bool add_locked(const std::string& key, bool low_priority);  // true: it was not there yet
   int move_due_locked();                                       // answers how many keys it added
   std::optional<std::string> take_locked(int& added, std::chrono::nanoseconds& waited);
+  bool has_ready_locked() const;
+  void wake_one_locked();
 
   void tell_added(int count) const;
 
   Clock& clock_;
   const QueueHooks hooks_;
   mutable std::mutex mutex_;  // guards all below
-  std::condition_variable_any changed_;
+  // One idle thread watches the clock and waits on earlier_; the others sleep until there is a key,
+  // or the watch to take over: a due time wakes one thread, not all.
+  std::condition_variable_any earlier_, changed_;
+  bool watched_ = false;
+  int idle_ = 0;  // threads that wait on changed_
   std::deque<std::string> ready_, ready_low_;
   std::map<std::string, SteadyTime> dirty_;       // since when they wait
   std::map<std::string, SteadyTime> processing_;  // since when they are worked on

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/controller/work_queue.h"
 
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/jump_clock.h"
@@ -10,6 +15,23 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+// Real time, and how often it was asked for.
+class CountingClock final : public Clock {
+ public:
+  SteadyTime now() const override {
+    ++asked;
+    return clock_.now();
+  }
+  SystemTime system_now() const override { return clock_.system_now(); }
+  bool sleep_until(SteadyTime deadline, std::stop_token stop) override {
+    return clock_.sleep_until(deadline, stop);
+  }
+  mutable std::atomic<int> asked{0};
+
+ private:
+  SystemClock clock_;
+};
 
 struct World {
   test::JumpClock clock;
@@ -103,6 +125,32 @@ TEST(WorkQueue, DoublesTheBackOffUpToItsCapAndForgets) {
   w.queue.add_rate_limited("a");
   w.clock.advance(milliseconds(5));
   EXPECT_EQ(w.queue.try_get(), "a");
+}
+
+TEST(WorkQueue, ADueTimeWakesOneThreadAndNoKeyIsForgotten) {
+  constexpr int kKeys = 40;
+  CountingClock clock;
+  WorkQueue queue(clock);
+  std::atomic<int> handed{0};
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&](const std::stop_token& stop) {
+      while (const auto key = queue.get(stop)) {
+        ++handed;
+        queue.done(*key);
+      }
+    });
+  }
+  for (int i = 0; i < kKeys; ++i)
+    queue.add_after("later" + std::to_string(i), milliseconds(5 * i + 5));
+  for (int i = 0; i < kKeys; ++i) queue.add("now" + std::to_string(i));
+  while (handed < 2 * kKeys) std::this_thread::sleep_for(milliseconds(1));
+  queue.shut_down();
+  threads.clear();
+
+  EXPECT_EQ(handed, 2 * kKeys);
+  // About five for a key; thirteen when all threads wake.
+  EXPECT_LT(clock.asked, 8 * 2 * kKeys);
 }
 
 TEST(WorkQueue, HandsOutNothingAfterShutDown) {
