@@ -19,7 +19,7 @@ void on_cache_change(RunState& state, const std::string& key, bool first) {
   } else if (state.cache->synced()) {
     state.hub->forget(key);
   }
-  if (state.controller) state.controller->queue().add(key, first);
+  if (state.controller) state.controller->queue().add_gathering(key, first);
 }
 
 Status fill_caches(RunState& state) {

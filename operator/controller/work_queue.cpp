@@ -10,6 +10,7 @@ constexpr std::chrono::milliseconds kBackOff{5};
 constexpr std::chrono::seconds kBackOffCap{300};
 constexpr int kMaxDoublings = 16;  // 5 ms x 2^16 is above the cap
 constexpr std::chrono::seconds kIdleWait{1};
+constexpr std::chrono::milliseconds kGather{100};
 
 }  // namespace
 
@@ -21,6 +22,21 @@ void WorkQueue::add(const std::string& key, bool low_priority) {
     if (fresh) wake_one_locked();
   }
   tell_added(fresh ? 1 : 0);
+}
+
+void WorkQueue::add_gathering(const std::string& key, bool low_priority) {
+  std::chrono::nanoseconds left{0};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto rested = rested_.find(key);
+    if (processing_.contains(key)) {
+      left = kGather;
+    } else if (rested != rested_.end()) {
+      left = rested->second + kGather - clock_.now();
+    }
+  }
+  if (left.count() > 0) return add_after(key, left);
+  add(key, low_priority);
 }
 
 void WorkQueue::tell_added(int count) const {
@@ -48,13 +64,14 @@ void WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay
     const std::lock_guard lock(mutex_);
     if (down_) return;
     const SteadyTime at = clock_.now() + std::chrono::duration_cast<SteadyTime::duration>(delay);
-    const auto [place, fresh] = later_.try_emplace(key, at);
+    const auto [known, fresh] = later_.try_emplace(key, at);
     if (!fresh) {
-      if (place->second <= at) return;
-      due_.erase({place->second, key});
-      place->second = at;
+      if (known->second <= at) return;
+      due_.erase({known->second, key});
+      known->second = at;
     }
-    if (due_.emplace(at, key).first != due_.begin()) return;  // an earlier one is watched
+    const auto place = due_.emplace(at, key).first;
+    if (place != due_.begin()) return;  // an earlier one is watched
   }
   earlier_.notify_one();
 }
@@ -165,16 +182,27 @@ void WorkQueue::done(const std::string& key) {
   {
     const std::lock_guard lock(mutex_);
     const auto begun = processing_.find(key);
+    const SteadyTime now = clock_.now();
     if (begun != processing_.end()) {
-      worked = clock_.now() - begun->second;
+      worked = now - begun->second;
       processing_.erase(begun);
     }
+    rest_locked(key, now);
     if (dirty_.contains(key)) {
       ready_.push_back(key);
       wake_one_locked();
     }
   }
   if (hooks_.worked) hooks_.worked(worked);
+}
+
+void WorkQueue::rest_locked(const std::string& key, SteadyTime now) {
+  rested_[key] = now;
+  rested_order_.emplace_back(now, key);
+  for (; rested_order_.front().first + kGather <= now; rested_order_.pop_front()) {
+    const auto old = rested_.find(rested_order_.front().second);
+    if (old != rested_.end() && old->second == rested_order_.front().first) rested_.erase(old);
+  }
 }
 
 Unfinished WorkQueue::unfinished() const {

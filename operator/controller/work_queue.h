@@ -36,6 +36,9 @@ class WorkQueue {
       : clock_(clock), hooks_(std::move(hooks)) {}
 
   void add(const std::string& key, bool low_priority = false);
+  // As add, but a key that is worked on, or was a moment ago, waits 0.1 s for what else comes: the
+  // pods of a job change in bursts. A change after a pause is not delayed.
+  void add_gathering(const std::string& key, bool low_priority = false);
   // Keeps the earliest time if the key waits already.
   void add_after(const std::string& key, std::chrono::nanoseconds delay);
   void add_rate_limited(const std::string& key);
@@ -56,6 +59,7 @@ class WorkQueue {
   bool add_locked(const std::string& key, bool low_priority);  // true: it was not there yet
   int move_due_locked();                                       // answers how many keys it added
   std::optional<std::string> take_locked(int& added, std::chrono::nanoseconds& waited);
+  void rest_locked(const std::string& key, SteadyTime now);
   bool has_ready_locked() const;
   void wake_one_locked();
 
@@ -74,6 +78,8 @@ class WorkQueue {
   std::map<std::string, SteadyTime> processing_;  // since when they are worked on
   std::map<std::string, SteadyTime> later_;
   std::set<std::pair<SteadyTime, std::string>> due_;  // the same, by time
+  std::map<std::string, SteadyTime> rested_;          // since when: those of the last moment
+  std::deque<std::pair<SteadyTime, std::string>> rested_order_;
   std::map<std::string, int> failures_;
   bool down_ = false;
 };
