@@ -63,7 +63,7 @@ def test_workers_probe_the_link_before_the_first_plan(namespace):
         lab.script("shape.sh", node, "rate", f"{rate}mbit")
     lab.apply(*jobs.config_maps(wide_profile(), text=False), wide_job(), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/wide", "--timeout=120s", timeout=130)
-    lines = [json.loads(line) for line in lab.kubectl("-n", namespace, "logs", "wide-a100-0").stdout.splitlines() if "link to a neighbour" in line]
+    lines = [json.loads(line) for line in lab.kubectl("-n", namespace, "logs", "wide-a100-0").splitlines() if "link to a neighbour" in line]
     check(len(lines) == 1, f"the worker said of its link: {lines}")
     megabits = float(lines[0]["bytes_per_second"]) * 8e-6
     check(0.7 * found[rate] < megabits < 1.1 * found[rate], f"{megabits:.1f} Mbit/s, iperf3 {found[rate]:.1f}")

@@ -124,7 +124,7 @@ def test_replace_moves_the_worker_to_a_free_node_and_resumes(namespace):
     lab.wait_until("training again", lambda: lab.plan_of(lab.job(namespace, name)).get("trigger") == "Restart"
                    and lab.condition(lab.job(namespace, name), "Ready")["reason"] == "Running", 180)
     check(not lab.events(namespace, "ProgressLost", name), "it started again at step 0")
-    log = lab.kubectl("-n", namespace, "logs", lab.stage_pods(namespace, lab.job(namespace, name))[0][2]).stdout
+    log = lab.kubectl("-n", namespace, "logs", lab.stage_pods(namespace, lab.job(namespace, name))[0][2])
     check("checkpoint loaded" in log, "no checkpoint was loaded")
     after = statistics.median(live.Watch(namespace, name).steps("replaced", 5))
     remove(namespace, name)
