@@ -237,6 +237,7 @@ TEST(SyncRounds, KeepTheirClocksThroughAPlanOfTheSameGeneration) {
   uneven.micro_batches = {6, 2};
   job.rounds.follow(&uneven);
 
+  job.now += 1s;
   for (int r = 0; r < 2; ++r) job.ready(r, 2);
 
   EXPECT_THAT(job.newest.at(0).weights, ElementsAre(0.75, 0.25));
@@ -267,13 +268,16 @@ TEST(SyncRounds, LeaveOutAMemberThatDidNotComeUntilItIsReadyAgain) {
   for (const int r : {0, 1}) job.goes_on(r);
   job.told();
 
+  job.now += 1s;
   for (const int r : {0, 1}) job.ready(r, 2);
   EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1));
   EXPECT_GT(job.newest.at(0).round, round);
   for (const int r : {0, 1}) job.goes_on(r);
 
+  job.now += 1s;
   job.ready(2, 2);
   job.ready(0, 3);
+  job.pass(1s);  // 1 does not come in the window
   EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 2));
 }
 
@@ -293,6 +297,7 @@ TEST(SyncRounds, IgnoreFailuresThatStrangersTellOrThatCannotBe) {
         0, {.replica = 0, .round = round, .missing = missing, .reason = ""}, job.members, job.now));
   }
   for (int r = 0; r < 2; ++r) job.goes_on(r);
+  job.now += 1s;
   for (int r = 0; r < 2; ++r) job.ready(r, 2);
   EXPECT_THAT(job.newest.at(0).members, ElementsAre(0, 1));
 }
