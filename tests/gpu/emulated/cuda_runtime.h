@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // As much of CUDA's header as the worker's kernels use, for a host compiler: kernels run on the
 // host, block after block, the threads of a block as coroutines that switch at barriers and warp
-// exchanges. Shows wrong indices, races within a block that barriers should forbid only by chance,
-// and nothing of speed. One thread at a time.
+// exchanges. Shows wrong indices and most missing barriers of a block (its warps run in a random
+// order), nothing of speed or of other blocks. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,7 @@
 #define __device__
 #define __shared__
 #define __launch_bounds__(threads)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 
 struct dim3 {
   dim3(unsigned x_count = 1, unsigned y_count = 1, unsigned z_count = 1)
@@ -23,6 +24,10 @@ struct dim3 {
   unsigned x, y, z;
 };
 inline dim3 gridDim, blockDim, blockIdx, threadIdx;
+
+struct uint4 {
+  unsigned x, y, z, w;
+};
 
 struct CUstream_st;
 using cudaStream_t = CUstream_st*;
@@ -37,9 +42,11 @@ namespace weir::emulated {
 // that never come.
 void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<void()>& thread);
 cudaError_t last_error();
+void fail();  // sets it
 void wait_for_block();
 void wait_for_warp();
 int any_of_block(int value);
+int lane();  // of the warp
 // The value that lane (own ^ offset) has given.
 std::uint64_t exchange(std::uint64_t value, int offset);
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads of a block as coroutines on stacks of their own, resumed in turn. A barrier counts
+// The threads of a block as coroutines on stacks of their own, resumed by chance. A barrier counts
 // who has come; threads that have ended are not waited for, as on a GPU since Volta.
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <ucontext.h>
 #include <vector>
 
@@ -14,7 +16,7 @@ namespace weir::stage::ops::cuda {
 constexpr std::size_t kMostShared = 163 * 1024;  // of a block on compute capability 8.0
 // Named by dynamic_shared().
 extern float dynamic_memory[];
-float dynamic_memory[kMostShared / sizeof(float)];
+alignas(128) float dynamic_memory[kMostShared / sizeof(float)];
 
 }  // namespace weir::stage::ops::cuda
 
@@ -22,7 +24,7 @@ namespace weir::emulated {
 namespace {
 
 constexpr unsigned kWarp = 32, kMostThreads = 1024, kMostRows = 65535;
-constexpr std::size_t kStack = 64 * 1024;
+constexpr std::size_t kStack = 128 * 1024;
 
 struct Barrier {
   unsigned members = 0, arrived = 0, generation = 0;
@@ -104,14 +106,33 @@ unsigned progress(const Block& b) {
   return sum;
 }
 
+void resume(Block& b, unsigned thread) {
+  if (b.threads[thread].done) return;
+  b.current = thread;
+  threadIdx =
+      dim3(thread % blockDim.x, thread / blockDim.x % blockDim.y, thread / blockDim.x / blockDim.y);
+  swapcontext(&b.scheduler, &b.threads[thread].context);
+}
+
+// Warps in any order, each for as long as chance lets it before the next one's turn, its lanes
+// forwards or backwards: a barrier that is missing lets one read what another has yet to write.
 bool run_block(Block& b) {
+  static std::minstd_rand random(1);  // the same in every run
+  constexpr std::array<unsigned, 4> kTurns = {1, 2, 8, 1000};
+  std::vector<unsigned> order(b.warps.size());
+  std::iota(order.begin(), order.end(), 0U);
   while (b.finished < b.size) {
     const unsigned before = progress(b);
-    for (unsigned i = 0; i < b.size; ++i) {
-      if (b.threads[i].done) continue;
-      b.current = i;
-      threadIdx = dim3(i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y);
-      swapcontext(&b.scheduler, &b.threads[i].context);
+    std::shuffle(order.begin(), order.end(), random);
+    for (const unsigned warp : order) {
+      const unsigned first = warp * kWarp, count = std::min(kWarp, b.size - first);
+      const bool backwards = random() % 2 == 0;
+      unsigned reached = progress(b) + 1;  // differs
+      for (unsigned turns = kTurns[random() % kTurns.size()]; turns > 0; --turns) {
+        if (progress(b) == reached) break;  // waits for another warp
+        reached = progress(b);
+        for (unsigned i = 0; i < count; ++i) resume(b, first + (backwards ? count - 1 - i : i));
+      }
     }
     if (progress(b) == before) return false;
   }
@@ -148,11 +169,18 @@ void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<voi
 cudaError_t last_error() {
   return error_now;
 }
+void fail() {
+  error_now = cudaErrorInvalidValue;
+}
 void wait_for_block() {
   wait_for(block_now.all);
 }
 void wait_for_warp() {
   wait_for(block_now.warp());
+}
+
+int lane() {
+  return static_cast<int>(block_now.current % kWarp);
 }
 
 int any_of_block(int value) {

@@ -191,7 +191,12 @@ std::vector<OpCase> op_cases() {
   for (const LayerNormShape s : {LayerNormShape{64, 128}, {5, 33}, {100, 768}}) {
     cases.layernorm(s);
   }
-  for (const AttentionShape s : {AttentionShape{2, 64, 64, 4}, {1, 37, 48, 3}, {2, 100, 256, 2}}) {
+  // Heads of 16, 16, 128, 20 and 64 channels.
+  for (const AttentionShape s : {AttentionShape{2, 64, 64, 4},
+                                 {1, 37, 48, 3},
+                                 {2, 100, 256, 2},
+                                 {1, 70, 60, 3},
+                                 {1, 150, 64, 1}}) {
     cases.attention(s);
   }
   for (const std::size_t count : {1, 1023, 100'000}) cases.activations(count);

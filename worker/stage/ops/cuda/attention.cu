@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention in tiles of 32 queries and 32 keys (Dao, "FlashAttention-2", 2023, algorithms 1
-// and 2): memory grows with T. Float32 without tensor cores, also in bf16. A block of 128 threads
-// works on one tile row (forward, dQ) or tile column (dK, dV) of one sample and head, so no two
-// blocks add to the same place. Thread 4r + q has row r and every fourth key or channel from q.
+// and 2): memory grows with T. Float32 without tensor cores, and bf16 where attention_tensor.cu
+// does not take the head's size. A block of 128 threads works on one tile row (forward, dQ) or tile
+// column (dK, dV) of one sample and head, so no two blocks add to the same place. Thread 4r + q has
+// row r and every fourth key or channel from q.
 #include <cfloat>
+#include <type_traits>
 
+#include "worker/stage/ops/cuda/attention_head.h"
 #include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
@@ -16,30 +19,6 @@ constexpr int kMostSize = 128;                 // C/H
 constexpr int kMostOwn = kMostSize / kPerRow;  // channels of one thread
 constexpr int kScoreStride = kTile + 1;        // no bank conflicts down a column
 constexpr unsigned kAllLanes = 0xffffffffU;
-
-struct Head {
-  AttentionShape shape;
-  int size, b, h;
-  float scale;
-
-  __device__ explicit Head(AttentionShape of)
-      : shape(of),
-        size(of.channels / of.heads),
-        b(static_cast<int>(blockIdx.y) / of.heads),
-        h(static_cast<int>(blockIdx.y) % of.heads),
-        scale(rsqrtf(static_cast<float>(of.channels / of.heads))) {}
-  // part 0, 1, 2: Q, K, V in (B,T,3C)
-  __device__ std::size_t qkv(int t, int part) const {
-    const std::size_t row = std::size_t(b) * shape.sequence + t;
-    return (row * 3 + part) * shape.channels + std::size_t(h) * size;
-  }
-  __device__ std::size_t out(int t) const {
-    return (std::size_t(b) * shape.sequence + t) * shape.channels + std::size_t(h) * size;
-  }
-  __device__ std::size_t statistic(int t) const {
-    return std::size_t(blockIdx.y) * shape.sequence + t;
-  }
-};
 
 // tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0.
 template <class T, class At>
@@ -64,10 +43,6 @@ __device__ float row_sum(float value) {
   value += __shfl_xor_sync(kAllLanes, value, 1);
   return value + __shfl_xor_sync(kAllLanes, value, 2);
 }
-__device__ bool visible(const Head& head, int query, int key) {
-  return key <= query && key < head.shape.sequence;
-}
-
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     forward_kernel(AttentionShape shape, const T* qkv, T* y, float* log_sums) {
@@ -90,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
     float* own = scores + row * kScoreStride;
     for (int j = lane; j < kTile; j += kPerRow) {
       const float s =
-          visible(head, query, keys + j)
+          head.visible(query, keys + j)
               ? head.scale * dot(head.size, q_tile + row * head.size, k_tile + j * head.size)
               : -FLT_MAX;
       own[j] = s;
@@ -100,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
     const float shrink = expf(top - new_top);
     float part = 0;
     for (int j = lane; j < kTile; j += kPerRow) {
-      const float p = visible(head, query, keys + j) ? expf(own[j] - new_top) : 0;
+      const float p = head.visible(query, keys + j) ? expf(own[j] - new_top) : 0;
       own[j] = p;
       part += p;
     }
@@ -156,7 +131,7 @@ __device__ void probabilities(const Head& head, const Tiles& tiles, int queries,
   const float row_dot = inside ? row_dots[head.statistic(query)] : 0;
   for (int j = lane; j < kTile; j += kPerRow) {
     float p = 0, ds = 0;
-    if (inside && visible(head, query, keys + j)) {
+    if (inside && head.visible(query, keys + j)) {
       const float* k = tiles.k + j * head.size;
       p = expf(head.scale * dot(head.size, tiles.q + row * head.size, k) - log_sum);
       const float dp = dot(head.size, tiles.dy + row * head.size, tiles.v + j * head.size);
@@ -251,38 +226,38 @@ dim3 tiles_of(AttentionShape shape) {
   return {static_cast<unsigned>((shape.sequence + kTile - 1) / kTile),
           static_cast<unsigned>(shape.samples * shape.heads)};
 }
-// Beyond 48 KiB a kernel has to ask for its shared memory once.
-template <class Kernel>
-std::size_t shared_bytes(Kernel kernel, std::size_t floats) {
-  const std::size_t bytes = floats * sizeof(float);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                       static_cast<int>(bytes));
-  return bytes;
-}
 
 }  // namespace
 
 template <class T>
 void attention_forward(cudaStream_t stream, AttentionShape shape, const T* qkv, T* y,
                        float* log_sums) {
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (tensor_cores_take(shape)) return tensor_forward(stream, shape, qkv, y, log_sums);
+  }
   const std::size_t size = shape.channels / shape.heads;
   const auto kernel = forward_kernel<T>;
-  const std::size_t bytes = shared_bytes(kernel, 3 * kTile * size + kTile * kScoreStride);
-  start({stream, tiles_of(shape), kThreads, bytes}, kernel, shape, qkv, y, log_sums);
+  const std::size_t floats = 3 * kTile * size + kTile * kScoreStride;
+  start({stream, tiles_of(shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
+        shape, qkv, y, log_sums);
 }
 
 template <class T>
 void attention_backward(cudaStream_t stream, AttentionShape shape, const T* qkv, const T* y,
                         const float* log_sums, const T* dy, T* dqkv, float* row_dots) {
-  const std::size_t size = shape.channels / shape.heads;
-  const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
   const dim3 rows((static_cast<unsigned>(shape.sequence) + kThreads - 1) / kThreads,
                   static_cast<unsigned>(shape.samples * shape.heads));
   start({stream, rows, kThreads}, row_dots_kernel<T>, shape, y, dy, row_dots);
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (tensor_cores_take(shape)) {
+      return tensor_gradients(stream, shape, qkv, log_sums, row_dots, dy, dqkv);
+    }
+  }
+  const std::size_t size = shape.channels / shape.heads;
+  const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
   for (const auto kernel : {query_gradient_kernel<T>, key_gradient_kernel<T>}) {
-    const std::size_t bytes = shared_bytes(kernel, floats);
-    start({stream, tiles_of(shape), kThreads, bytes}, kernel, shape, qkv, log_sums, row_dots, dy,
-          dqkv);
+    start({stream, tiles_of(shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
+          shape, qkv, log_sums, row_dots, dy, dqkv);
   }
 }
 

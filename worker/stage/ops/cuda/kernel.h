@@ -32,9 +32,9 @@ __device__ inline Bf16 narrow<Bf16>(float value) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
-// As many bytes as the launch asked for.
+// As many bytes as the launch asked for; aligned as tensor cores want it.
 __device__ inline float* dynamic_shared() {
-  extern __shared__ float dynamic_memory[];
+  extern __shared__ __align__(128) float dynamic_memory[];
   return dynamic_memory;
 }
 
