@@ -16,6 +16,14 @@ bool sh(const std::string& command) {
   return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
 }
 
+std::string rate(double bytes_per_second) {
+  char numbers[128];
+  const auto bits = static_cast<long long>(8 * bytes_per_second * kWireBytes);
+  std::snprintf(numbers, sizeof numbers, "rate %lld ceil %lld burst %d cburst %d quantum 15000",
+                bits, bits, kBurst, kBurst);
+  return numbers;
+}
+
 }  // namespace
 
 std::string Namespaces::name(int index) const {
@@ -80,6 +88,14 @@ std::vector<test::Host> Namespaces::hosts() const {
   return list;
 }
 
+bool Namespaces::limit_port(int index, double bytes_per_second) const {
+  const std::string tc = "ip netns exec " + name(index) + " tc ";
+  const std::string all = "class replace dev eth0 parent 1: classid 1:99 htb ";
+  return sh(tc + all + rate(bytes_per_second)) ||
+         (sh(tc + "qdisc replace dev eth0 root handle 1: htb default 99") &&
+          sh(tc + all + rate(bytes_per_second)));
+}
+
 bool Namespaces::limit(const std::vector<double>& seconds, double bytes) const {
   bool good = true;
   for (int from = 0; from < count_; ++from) {
@@ -90,12 +106,9 @@ bool Namespaces::limit(const std::vector<double>& seconds, double bytes) const {
       if (to < 0 || to >= count_) continue;
       const double time = seconds[static_cast<std::size_t>(std::min(from, to))];
       if (time <= 0) continue;
-      char numbers[128];
-      const auto bits = static_cast<long long>(8 * bytes * kWireBytes / time);
-      std::snprintf(numbers, sizeof numbers, "rate %lld ceil %lld burst %d cburst %d quantum 15000",
-                    bits, bits, kBurst, kBurst);
       const std::string id = "1:" + std::to_string(to + 1);
-      good = good && sh(tc + "class add dev eth0 parent 1: classid " + id + " htb " + numbers) &&
+      good = good &&
+             sh(tc + "class add dev eth0 parent 1: classid " + id + " htb " + rate(bytes / time)) &&
              sh(tc + "filter add dev eth0 parent 1: protocol ip u32 match ip dst " + address(to) +
                 "/32 flowid " + id);
     }

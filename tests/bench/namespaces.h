@@ -26,6 +26,8 @@ class Namespaces {
   // Seconds that `bytes` of payload take over link i (between i and i+1), either way; 0 = as fast
   // as it goes. False when the kernel refuses.
   bool limit(const std::vector<double>& seconds, double bytes) const;
+  // All that worker `index` sends, payload; again at any time: from then on. Without limit() above.
+  bool limit_port(int index, double bytes_per_second) const;
 
  private:
   Namespaces(int slot, int count) : slot_(slot), count_(count) {}

@@ -42,7 +42,7 @@ SlowReplica::SlowReplica(int replicas, int stages, int times_slower, double op_s
       times_slower_(times_slower) {}
 
 std::vector<std::string> SlowReplica::common(int steps) const {
-  return {"--model=mlp", "--seq=16", "--vocab=32", "--emulate-profile=" + profile_,
+  return {"--model=mlp", "--seq=4", "--vocab=32", "--emulate-profile=" + profile_,
           "--steps=" + std::to_string(steps)};
 }
 

@@ -48,10 +48,10 @@ bool poll(Condition condition, steady_clock::duration limit = kPatience) {
 }  // namespace
 
 Process::Process(const std::vector<std::string>& arguments, const std::string& error_file,
-                 const std::vector<std::string>& prefix)
+                 const Host& host)
     : error_file_(error_file) {
-  std::vector<std::string> words = prefix;
-  words.emplace_back(WEIR_WORKER);
+  std::vector<std::string> words = host.prefix;
+  words.push_back(host.program);
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -184,7 +184,7 @@ std::unique_ptr<Process> Workers::start(int index, const std::vector<std::string
   words.insert(words.end(), extra.begin(), extra.end());
   const std::string errors =
       "errors-" + std::to_string(index) + "-" + std::to_string(starts_++) + ".log";
-  return std::make_unique<Process>(words, (folder_.path() / errors).string(), host(index).prefix);
+  return std::make_unique<Process>(words, (folder_.path() / errors).string(), host(index));
 }
 
 void Workers::restart(int index, const std::vector<std::string>& extra) {

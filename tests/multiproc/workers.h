@@ -18,12 +18,18 @@ namespace weir::test {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // a machine full of other work
 
+// Where a worker runs, and what.
+struct Host {
+  std::vector<std::string> prefix = {};  // of its command line: {"ip", "netns", "exec", "a"}
+  std::string address = "127.0.0.1";
+  std::string program = WEIR_WORKER;
+};
+
 // One process; its standard error lies in a file.
 class Process {
  public:
-  // prefix: words before the program, for example {"ip", "netns", "exec", "a"}.
   Process(const std::vector<std::string>& arguments, const std::string& error_file,
-          const std::vector<std::string>& prefix = {});
+          const Host& host = {});
   ~Process();  // kills it
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
@@ -40,12 +46,6 @@ class Process {
   pid_t pid_ = -1;
   std::optional<int> status_;
   std::string error_file_;
-};
-
-// Where a worker runs.
-struct Host {
-  std::vector<std::string> prefix;  // of its command line
-  std::string address = "127.0.0.1";
 };
 
 struct LoggedStep {
