@@ -204,18 +204,12 @@ void GroupScheduler::drop_stale(Ready& ready) const {
 // expected within the window, which is longer for few and for who has not averaged for some steps.
 bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   if (static_cast<int>(ready.size()) == living_count()) return false;
-  Time first = Time::max();
-  std::int64_t alone = 0;  // steps since the last average of one of them, before this one
-  for (const auto& [p, arrival] : ready) {
-    first = std::min(first, arrival);
-    alone = std::max(alone, at(p).steps - at(p).last_mix - 1);
-  }
   const bool few = static_cast<int>(ready.size()) < config_.settings.group_size_min;
   const double median = median_seconds();
-  const double patience = 1 + std::min(kMostPatience, kPatience * static_cast<double>(alone));
-  const double window =
-      (few ? 2 : 1) * patience * config_.settings.grace_window_percent / 100.0 * median;
-  const Time limit = first + from_seconds(window);
+  Time limit = Time::max();
+  for (const auto& [p, arrival] : ready) {
+    limit = std::min(limit, arrival + from_seconds((few ? 2 : 1) * window_of(p, median)));
+  }
   if (now >= limit) return false;
 
   std::optional<Time> next;  // the earliest arrival to be expected
@@ -232,6 +226,16 @@ bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   if (!next || *next > limit) return false;
   timer_ = limit;
   return true;
+}
+
+// How long one waits: a part of its own step, so that a slow one, who meets the others seldom,
+// waits for them rather than they for it; longer with each step without an average.
+double GroupScheduler::window_of(int replica, double median) const {
+  const Replica& self = at(replica);
+  const auto alone = static_cast<double>(self.steps - self.last_mix - 1);
+  const double seconds = std::max(median, self.seconds * time_factor(replica));
+  return (1 + std::min(kMostPatience, kPatience * alone)) * config_.settings.grace_window_percent /
+         100.0 * seconds;
 }
 
 // Gate 4: dealt like cards, so that each group mixes components that have nothing in common yet.

@@ -105,6 +105,7 @@ class GroupScheduler {
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
   bool wait_for_company(const Ready& ready, Time now);
+  double window_of(int replica, double median) const;  // seconds
   std::vector<std::vector<int>> split(const Ready& ready, bool connect) const;
   void commit(const std::vector<std::vector<int>>& groups, bool connect,
               std::vector<Grant>& grants);

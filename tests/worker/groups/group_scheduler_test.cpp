@@ -97,6 +97,19 @@ TEST(GroupScheduler, OneAloneDoesNotWaitForNobody) {
   EXPECT_THAT(grants[0].members, ElementsAre(0));
 }
 
+// It meets the others seldom; its window costs it as large a part of its step as theirs costs them.
+TEST(GroupScheduler, ASlowOneWaitsAPartOfItsOwnStep) {
+  auto scheduler = running(config(3));
+  for (const int p : {1, 2}) scheduler.began(p, 4500ms);  // due at 5.5 s
+  Arrival slow = arrival(0, 2);
+  slow.step_seconds = 7;  // T_0 = (1 + 7) / 2
+  EXPECT_THAT(scheduler.arrived(slow, 5s), IsEmpty());
+  EXPECT_EQ(scheduler.timer(), Time(6200ms)) << "alone: twice 15 % of 4 s";
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 5500ms), IsEmpty());
+  EXPECT_EQ(scheduler.timer(), Time(5600ms)) << "two: 15 % of 4 s";
+  EXPECT_THAT(scheduler.arrived(arrival(2, 2), 5510ms), SizeIs(1));
+}
+
 // Half a window more with each step, three at most.
 TEST(GroupScheduler, WhoHasNotAveragedForStepsWaitsLonger) {
   auto scheduler = running(config(2));
