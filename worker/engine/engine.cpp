@@ -10,6 +10,7 @@
 #include "worker/base/log.h"
 #include "worker/base/units.h"
 #include "worker/engine/generation.h"
+#include "worker/engine/state_average.h"
 #include "worker/engine/state_move.h"
 #include "worker/engine/step.h"
 
@@ -177,11 +178,13 @@ void Engine::say_ready(double seconds) {
   // Of what little is averaged the rate says more about the moment than about the link.
   constexpr std::int64_t kTellingBytes = std::int64_t{1} << 20U;
   const transport::CollectiveCounters now = generation_->replicas->counters();
+  if (now.operations > seen_operations_) ++averages_;  // the step before had company
+  seen_operations_ = now.operations;
   const std::int64_t bytes = now.bytes_sent - told_.bytes_sent;
-  const double busy = to_seconds(now.busy - told_.busy);
   double rate = 0;
-  if (bytes >= kTellingBytes && busy > 0) {
-    rate = static_cast<double>(bytes) / busy;
+  if (bytes >= kTellingBytes) {
+    rate = telling_rate(bytes, to_seconds(now.busy - told_.busy), averages_);
+    averages_ = 0;
     told_ = now;
   }
   hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, rate);

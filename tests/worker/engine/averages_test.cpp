@@ -220,5 +220,15 @@ TEST(Averages, RefuseAGrantThatCannotBe) {
   EXPECT_NE(changed([](Grant& g) { g.next_step = 3; }), "");
 }
 
+// On a fast network the times of averages are noise: 1 and 5 ms are as good as each other, 200 ms
+// are not as good as 40 (scheduling.md 7.3, gate 0: half of the median).
+TEST(TellingRate, TellsNoNoise) {
+  constexpr std::int64_t kBytes = 330'000;
+  EXPECT_GT(telling_rate(kBytes, 0.005, 1), 0.5 * telling_rate(kBytes, 0.001, 1));
+  EXPECT_GT(telling_rate(4 * kBytes, 4 * 0.005, 4), 0.5 * telling_rate(4 * kBytes, 4 * 0.001, 4));
+  EXPECT_LT(telling_rate(kBytes, 0.200, 1), 0.5 * telling_rate(kBytes, 0.040, 1));
+  EXPECT_GT(telling_rate(kBytes, 0, 0), 0);
+}
+
 }  // namespace
 }  // namespace weir::engine
