@@ -28,11 +28,12 @@ void WorkQueue::add_gathering(const std::string& key, bool low_priority) {
   std::chrono::nanoseconds left{0};
   {
     const std::lock_guard lock(mutex_);
-    const auto rested = rested_.find(key);
+    const auto rested = std::find_if(rested_.rbegin(), rested_.rend(),
+                                     [&](const auto& entry) { return entry.second == key; });
     if (processing_.contains(key)) {
       left = kGather;
-    } else if (rested != rested_.end()) {
-      left = rested->second + kGather - clock_.now();
+    } else if (rested != rested_.rend()) {
+      left = rested->first + kGather - clock_.now();
     }
   }
   if (left.count() > 0) return add_after(key, left);
@@ -187,22 +188,14 @@ void WorkQueue::done(const std::string& key) {
       worked = now - begun->second;
       processing_.erase(begun);
     }
-    rest_locked(key, now);
+    rested_.emplace_back(now, key);
+    while (rested_.front().first + kGather <= now) rested_.pop_front();
     if (dirty_.contains(key)) {
       ready_.push_back(key);
       wake_one_locked();
     }
   }
   if (hooks_.worked) hooks_.worked(worked);
-}
-
-void WorkQueue::rest_locked(const std::string& key, SteadyTime now) {
-  rested_[key] = now;
-  rested_order_.emplace_back(now, key);
-  for (; rested_order_.front().first + kGather <= now; rested_order_.pop_front()) {
-    const auto old = rested_.find(rested_order_.front().second);
-    if (old != rested_.end() && old->second == rested_order_.front().first) rested_.erase(old);
-  }
 }
 
 Unfinished WorkQueue::unfinished() const {

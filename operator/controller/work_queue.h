@@ -59,7 +59,6 @@ class WorkQueue {
   bool add_locked(const std::string& key, bool low_priority);  // true: it was not there yet
   int move_due_locked();                                       // answers how many keys it added
   std::optional<std::string> take_locked(int& added, std::chrono::nanoseconds& waited);
-  void rest_locked(const std::string& key, SteadyTime now);
   bool has_ready_locked() const;
   void wake_one_locked();
 
@@ -77,9 +76,8 @@ class WorkQueue {
   std::map<std::string, SteadyTime> dirty_;       // since when they wait
   std::map<std::string, SteadyTime> processing_;  // since when they are worked on
   std::map<std::string, SteadyTime> later_;
-  std::set<std::pair<SteadyTime, std::string>> due_;  // the same, by time
-  std::map<std::string, SteadyTime> rested_;          // since when: those of the last moment
-  std::deque<std::pair<SteadyTime, std::string>> rested_order_;
+  std::set<std::pair<SteadyTime, std::string>> due_;       // the same, by time
+  std::deque<std::pair<SteadyTime, std::string>> rested_;  // keys done in the last moment, by time
   std::map<std::string, int> failures_;
   bool down_ = false;
 };
