@@ -146,6 +146,15 @@ Result<std::unique_ptr<transport::Communicator>> connect_links(
   return links;
 }
 
+Result<std::unique_ptr<transport::Collective>> connect_replicas(
+    State& state, const transport::GroupGeneration& generation,
+    std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
+  WEIR_TRY(std::unique_ptr<transport::Collective> replicas,
+           state.transport->connect_group(generation, deadline, stop));
+  if (!state.nccl) return replicas;
+  return state.nccl->connect_group(generation, std::move(replicas), deadline, stop);
+}
+
 void on_step(State& state, const engine::StepRecord& record) {
   if (state.loss_log) state.loss_log->write(record, state.options.emulated());
   if (state.agent) {
@@ -215,7 +224,7 @@ Outcome make_engine(State& state) {
       .connect_group =
           [&state](const transport::GroupGeneration& generation, auto deadline,
                    std::stop_token stop) {
-            return state.transport->connect_group(generation, deadline, std::move(stop));
+            return connect_replicas(state, generation, deadline, stop);
           },
       .lateness = state.lateness,
       .state = state.transport ? &state.transport->state() : nullptr};

@@ -98,7 +98,8 @@ void ReplicaSync::layer_is_summed(std::size_t index) {
                             .count = count,
                             .in = std::as_bytes(layer.sums.subspan(first, count)),
                             .out = std::as_writable_bytes(layer.gradient.subspan(first, count)),
-                            .combine = transport::sum_doubles_to_floats()});
+                            .combine = transport::sum_doubles_to_floats(),
+                            .on_device = true});
   }
 }
 

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -61,6 +62,16 @@ struct AllReduce {
   std::span<const std::byte> in;
   std::span<std::byte> out;  // all members get the same bits; no part of `in`
   Combine combine;
+  // combine is sum_doubles_to_floats(), and a device reaches both memories (allocate_shared): it
+  // may do the work. Equal at all members.
+  bool on_device = false;
+
+  // An all-reduce is cut into one segment per member: member i combines segment i of all. In
+  // elements.
+  std::size_t segment_begin(std::size_t member) const { return count * member / members.size(); }
+  std::size_t segment_count(std::size_t member) const {
+    return segment_begin(member + 1) - segment_begin(member);
+  }
 };
 
 struct AllGather {
@@ -69,6 +80,9 @@ struct AllGather {
   std::vector<std::byte> own;
   std::vector<std::size_t> sizes;                               // of each member's block
   std::shared_ptr<std::vector<std::vector<std::byte>>> blocks;  // filled, in the order of members
+  // Called on the collective's thread when `blocks` are filled; short. May be empty.
+  std::function<void()> done = nullptr;
+  bool counted = true;  // in counters(); false: a part of another operation
 };
 
 struct CollectiveCounters {
@@ -100,6 +114,9 @@ class Collective {
   // Any thread.
   virtual void abort(const std::string& reason) noexcept = 0;
   virtual CollectiveCounters counters() const = 0;
+  // Why an operation of all replicas can never be complete again: one is gone, or an error for
+  // ever.
+  virtual std::optional<Error> trouble() const = 0;
 };
 
 // Element types that are reduced.

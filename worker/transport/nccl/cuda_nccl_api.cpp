@@ -9,9 +9,12 @@
 #include <cstring>
 #include <deque>
 #include <nccl.h>
+#include <thread>
 #include <utility>
 
 #include <cuda_runtime.h>
+
+#include "worker/transport/nccl/segment_sum.h"
 
 namespace weir::transport::nccl {
 namespace {
@@ -19,9 +22,8 @@ namespace {
 static_assert(kUniqueIdBytes == NCCL_UNIQUE_ID_BYTES);
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0));
 
-// Of the GPU's multiprocessors, for each link that is sending or receiving: a network link is fast
-// enough with few, and compute keeps the rest.
-constexpr int kMostBlocks = 4;
+// Of what still runs on a stream when its communicator is aborted: its memory is free afterwards.
+constexpr auto kDrainLimit = std::chrono::seconds(2);
 
 Error cuda_failure(const char* what, cudaError_t error) {
   return {Code::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
@@ -91,17 +93,22 @@ class CudaMark final : public Mark {
   const Status recorded_;
 };
 
-class CudaNcclLink final : public NcclLink {
+class CudaNcclComm final : public NcclComm {
  public:
-  CudaNcclLink(int device, int peer, cudaStream_t stream, ncclComm_t comm,
+  CudaNcclComm(int device, cudaStream_t stream, ncclComm_t comm,
                std::unique_ptr<const std::string> name)
-      : device_(device), peer_(peer), stream_(stream), name_(std::move(name)), comm_(comm) {}
-  ~CudaNcclLink() override {
+      : device_(device), stream_(stream), name_(std::move(name)), comm_(comm) {}
+  ~CudaNcclComm() override {
     cudaSetDevice(device_);
+    const auto limit = std::chrono::steady_clock::now() + kDrainLimit;
+    while (cudaStreamQuery(stream_) == cudaErrorNotReady &&
+           std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     cudaStreamDestroy(stream_);
   }
-  CudaNcclLink(const CudaNcclLink&) = delete;
-  CudaNcclLink& operator=(const CudaNcclLink&) = delete;
+  CudaNcclComm(const CudaNcclComm&) = delete;
+  CudaNcclComm& operator=(const CudaNcclComm&) = delete;
 
   Result<bool> ready() override {
     ncclComm_t comm = comm_;
@@ -113,13 +120,25 @@ class CudaNcclLink final : public NcclLink {
     if (state != ncclSuccess) return nccl_failure("the communicator", state, comm);
     return true;
   }
-  Status send(const std::byte* data, std::size_t bytes) override {
+  Status exchange(std::span<const Transfer> transfers) override {
     WEIR_TRY([[maybe_unused]] const Unit begun, begin());
-    return enqueued("send", ncclSend(data, bytes, ncclInt8, peer_, comm_, stream_));
+    ncclResult_t result = ncclGroupStart();
+    for (const Transfer& one : transfers) {
+      if (result != ncclSuccess && result != ncclInProgress) break;
+      result = one.from != nullptr
+                   ? ncclSend(one.from, one.bytes, ncclInt8, one.rank, comm_, stream_)
+                   : ncclRecv(one.to, one.bytes, ncclInt8, one.rank, comm_, stream_);
+    }
+    const ncclResult_t ended = ncclGroupEnd();
+    const bool failed = result != ncclSuccess && result != ncclInProgress;
+    return enqueued("send and receive", failed ? result : ended);
   }
-  Status receive(std::byte* data, std::size_t bytes) override {
+  Status sum(const SegmentSum& segment) override {
     WEIR_TRY([[maybe_unused]] const Unit begun, begin());
-    return enqueued("receive", ncclRecv(data, bytes, ncclInt8, peer_, comm_, stream_));
+    sum_in_order(stream_, segment.inputs.data(), segment.inputs.size(), segment.count, segment.out);
+    const cudaError_t error = cudaPeekAtLastError();
+    if (error != cudaSuccess) return cuda_failure("adding gradients", error);
+    return settle();
   }
   Result<std::optional<Timing>> take_finished() override {
     cudaSetDevice(device_);
@@ -167,7 +186,7 @@ class CudaNcclLink final : public NcclLink {
     return operations_.back().end.record(stream_);
   }
 
-  const int device_, peer_;
+  const int device_;
   const cudaStream_t stream_;
   const std::unique_ptr<const std::string> name_;
   std::atomic<ncclComm_t> comm_;
@@ -205,35 +224,35 @@ class CudaNcclApi final : public NcclApi {
     std::memcpy(bytes.data(), &id, sizeof id);
     return bytes;
   }
-  Result<std::unique_ptr<NcclLink>> open(const UniqueId& bytes, int rank,
-                                         const std::string& name) override {
+  Result<std::unique_ptr<NcclComm>> open(const CommOrder& order) override {
     cudaSetDevice(device_);
     cudaStream_t stream = nullptr;
     const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return cuda_failure("creating a stream", error);
     ncclUniqueId id;
-    std::memcpy(&id, bytes.data(), sizeof id);
+    std::memcpy(&id, order.id.data(), sizeof id);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     config.minCTAs = 1;
-    config.maxCTAs = kMostBlocks;
-    auto kept_name = std::make_unique<const std::string>(name);  // for as long as NCCL may print it
+    config.maxCTAs = order.most_blocks;
+    auto kept_name =
+        std::make_unique<const std::string>(order.name);  // for as long as NCCL may print it
     config.commName = kept_name->c_str();
     ncclComm_t comm = nullptr;
-    const ncclResult_t result = ncclCommInitRankConfig(&comm, 2, id, rank, &config);
+    const ncclResult_t result = ncclCommInitRankConfig(&comm, order.ranks, id, order.rank, &config);
     if (result != ncclSuccess && result != ncclInProgress) {
       cudaStreamDestroy(stream);
       return nccl_failure("making a communicator", result, nullptr);
     }
-    return std::unique_ptr<NcclLink>(
-        std::make_unique<CudaNcclLink>(device_, 1 - rank, stream, comm, std::move(kept_name)));
+    return std::unique_ptr<NcclComm>(
+        std::make_unique<CudaNcclComm>(device_, stream, comm, std::move(kept_name)));
   }
   // In a group all abort flags are set before anything is freed.
-  void abort(std::span<NcclLink* const> links) noexcept override {
+  void abort(std::span<NcclComm* const> comms) noexcept override {
     cudaSetDevice(device_);
     ncclGroupStart();
-    for (NcclLink* link : links) {
-      ncclComm_t comm = static_cast<CudaNcclLink*>(link)->release();
+    for (NcclComm* one : comms) {
+      ncclComm_t comm = static_cast<CudaNcclComm*>(one)->release();
       if (comm != nullptr) ncclCommAbort(comm);
     }
     ncclGroupEnd();

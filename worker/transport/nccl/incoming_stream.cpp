@@ -112,10 +112,10 @@ Result<bool> IncomingStream::launch() {
   for (std::uint64_t i = completed_; i < announced_; ++i) {
     Slot& next = slot(i);
     if (next.launched) continue;
-    const Result<bool> ready = end_.link->ready();
+    const Result<bool> ready = end_.comm->ready();
     if (!ready) return end_.broken(ready.error());
     if (!*ready) return true;
-    const Status posted = end_.link->receive(next.buffer.data(), next.bytes);
+    const Status posted = end_.comm->receive(next.buffer.data(), next.bytes);
     if (!posted) return end_.broken(posted.error());
     next.launched = true;
   }
@@ -127,7 +127,7 @@ Status IncomingStream::take_finished() {
     Slot& next = slot(i);
     if (!next.launched) break;
     if (next.finished) continue;
-    const Result<std::optional<Timing>> finished = end_.link->take_finished();
+    const Result<std::optional<Timing>> finished = end_.comm->take_finished();
     if (!finished) return end_.broken(finished.error());
     if (!finished->has_value()) break;
     next.finished = true;

@@ -12,6 +12,8 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr std::size_t kWarmBytes = 4;
 constexpr int kSender = 0, kReceiver = 1;  // ranks of a link's communicator
+constexpr int kMostBlocks =
+    4;  // a network link is fast enough with few, and compute keeps the rest
 
 }  // namespace
 
@@ -50,9 +52,9 @@ Result<LinksUp> Introduction::run(Time deadline, const std::stop_token& stop) {
   };
   const Status done = all();
   if (done) return std::move(up_);
-  std::vector<NcclLink*> links;
-  for (const auto& end : up_.ends) links.push_back(end->link.get());
-  api_.abort(links);
+  std::vector<NcclComm*> comms;
+  for (const auto& end : up_.ends) comms.push_back(end->comm.get());
+  api_.abort(comms);
   up_.side->abort(done.error().message);
   return done.error();
 }
@@ -106,7 +108,10 @@ Status Introduction::open() {
                             std::to_string(generation_.incarnation) + "/" +
                             std::to_string(boundary) + "-" + std::to_string(boundary + 1) +
                             (link.port.channel == Channel::kForward ? "f" : "b");
-    auto opened = api_.open(link.id, link.port.sending ? kSender : kReceiver, tag);
+    auto opened = api_.open({.id = link.id,
+                             .rank = link.port.sending ? kSender : kReceiver,
+                             .most_blocks = kMostBlocks,
+                             .name = tag});
     if (!opened) return opened.error().with(link.name);
     up_.ends.push_back(std::make_unique<LinkEnd>(link.port, link.name, *std::move(opened)));
   }
@@ -117,7 +122,7 @@ Status Introduction::open() {
 Result<bool> Introduction::all_ready() {
   for (std::size_t i = 0; i < up_.ends.size(); ++i) {
     if (finished_[i]) continue;
-    const Result<bool> ready = up_.ends[i]->link->ready();
+    const Result<bool> ready = up_.ends[i]->comm->ready();
     if (!ready) return up_.ends[i]->broken(ready.error());
     finished_[i] = *ready;
   }
@@ -129,8 +134,8 @@ Status Introduction::warm() {
     const device::Buffer memory = device_.allocate(kWarmBytes);
     if (!memory) return Error{Code::kInternal, "no device memory for the first message"};
     warm_memory_.push_back(memory);
-    const Status begun = end->port.sending ? end->link->send(memory.data(), kWarmBytes)
-                                           : end->link->receive(memory.data(), kWarmBytes);
+    const Status begun = end->port.sending ? end->comm->send(memory.data(), kWarmBytes)
+                                           : end->comm->receive(memory.data(), kWarmBytes);
     if (!begun) return end->broken(begun.error());
   }
   finished_.assign(planned_.size(), false);
@@ -140,7 +145,7 @@ Status Introduction::warm() {
 Result<bool> Introduction::all_warm() {
   for (std::size_t i = 0; i < up_.ends.size(); ++i) {
     if (finished_[i]) continue;
-    const Result<std::optional<Timing>> finished = up_.ends[i]->link->take_finished();
+    const Result<std::optional<Timing>> finished = up_.ends[i]->comm->take_finished();
     if (!finished) return up_.ends[i]->broken(finished.error());
     finished_[i] = finished->has_value();
   }

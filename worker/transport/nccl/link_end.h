@@ -2,52 +2,21 @@
 // What both ends of a link have in common: its communicator, its names, what the watchdog sees.
 #pragma once
 
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "worker/base/result.h"
 #include "worker/transport/communicator.h"
-#include "worker/transport/nccl/nccl_api.h"
+#include "worker/transport/nccl/watched.h"
 
 namespace weir::transport::nccl {
 
-// How long a message may take once both ends have begun it.
-struct Limits {
-  std::chrono::nanoseconds transfer{std::chrono::seconds(60)};
-  double least_bytes_per_second = 1e6;  // and so much more for its bytes: a slow WAN
-  std::chrono::nanoseconds watch_interval{std::chrono::seconds(1)};
-};
-
-struct LinkEnd {
-  using Time = std::chrono::steady_clock::time_point;
-
-  LinkEnd(const Port& of, std::string its_name, std::unique_ptr<NcclLink> its_link)
-      : port(of), name(std::move(its_name)), link(std::move(its_link)) {}
+struct LinkEnd : Watched {
+  LinkEnd(const Port& of, std::string its_name, std::unique_ptr<NcclComm> its_comm)
+      : Watched(std::move(its_name), std::move(its_comm)), port(of) {}
 
   const Port port;
-  const std::string name;  // "stage 1 at 10.0.0.7:7071, link 0-1 fwd"
-  const std::unique_ptr<NcclLink> link;
 
-  // When the message under way must have arrived; 0: there is none. Written by the driver.
-  std::atomic<Time::rep> due{0};
-
-  void begin_message(Time now, std::uint64_t bytes, const Limits& limits) {
-    const std::chrono::duration<double> moving(static_cast<double>(bytes) /
-                                               limits.least_bytes_per_second);
-    const Time end =
-        now + limits.transfer + std::chrono::duration_cast<std::chrono::nanoseconds>(moving);
-    due = end.time_since_epoch().count();
-  }
-  void end_message() { due = 0; }
-  bool overdue(Time now) const {
-    const Time::rep end = due;
-    return end != 0 && now.time_since_epoch().count() > end;
-  }
-  Error broken(const Error& error) const { return error.with(name); }
   Error left_early() const { return {Code::kUnavailable, name + ": left, but messages are due"}; }
   Error wrong(const std::string& what) const { return {Code::kInvalid, name + ": " + what}; }
 };

@@ -41,20 +41,54 @@ class Mark {
   virtual Result<bool> done() = 0;  // kInternal: an op failed
 };
 
-// A communicator of two ranks with a stream of its own; operations run one after the other. One
-// thread, but ready() and NcclApi::abort() from any.
-class NcclLink {
- public:
-  virtual ~NcclLink() = default;  // after abort()
+// Device memory to another rank, or from it.
+struct Transfer {
+  int rank = 0;
+  const std::byte* from = nullptr;  // one of both
+  std::byte* to = nullptr;
+  std::size_t bytes = 0;
+};
 
-  // True: send() or receive() may be called. False: not yet, it is being made or is still busy with
-  // the call before. kUnavailable: broken, for ever.
+// out[i] = the float next to the sum over the ranks, in their order, of their i-th double.
+struct SegmentSum {
+  std::span<const double* const> inputs;  // by rank; at most kMostRanks
+  std::size_t count = 0;
+  float* out = nullptr;
+};
+constexpr std::size_t kMostRanks = 256;
+
+// A communicator with a stream of its own; operations run one after the other. One thread, but
+// ready() and NcclApi::abort() from any.
+class NcclComm {
+ public:
+  virtual ~NcclComm() = default;  // after abort()
+
+  // True: an operation may be enqueued. False: not yet, it is being made or is still busy with the
+  // exchange before. kUnavailable: broken, for ever.
   virtual Result<bool> ready() = 0;
-  // To, and from, the one other rank. Enqueued only; the memory must stay until it is finished.
-  virtual Status send(const std::byte* data, std::size_t bytes) = 0;
-  virtual Status receive(std::byte* data, std::size_t bytes) = 0;
+  // Operations: enqueued only; their memory must stay until they have finished. Transfers of one
+  // exchange run all at once; in each other rank's exchange are their other halves.
+  virtual Status exchange(std::span<const Transfer> transfers) = 0;
+  virtual Status sum(const SegmentSum& segment) = 0;
   // The oldest operation that has not been taken, once it has finished.
   virtual Result<std::optional<Timing>> take_finished() = 0;
+
+  // On a link: rank 0 sends to rank 1.
+  Status send(const std::byte* data, std::size_t bytes) {
+    const Transfer one{.rank = 1, .from = data, .bytes = bytes};
+    return exchange({&one, 1});
+  }
+  Status receive(std::byte* data, std::size_t bytes) {
+    const Transfer one{.rank = 0, .to = data, .bytes = bytes};
+    return exchange({&one, 1});
+  }
+};
+
+struct CommOrder {
+  UniqueId id{};
+  int rank = 0, ranks = 2;
+  int most_blocks = 4;  // of the GPU's multiprocessors, while an exchange runs
+  std::string name;     // for NCCL's messages
 };
 
 class NcclApi {
@@ -64,12 +98,11 @@ class NcclApi {
   virtual Facts facts() = 0;
   virtual std::unique_ptr<Mark> mark() = 0;  // by the thread that enqueues ops
   virtual Result<UniqueId> make_id() = 0;
-  // Begins to make a communicator of ranks 0 and 1 with the same id; `name` is for NCCL's messages.
-  virtual Result<std::unique_ptr<NcclLink>> open(const UniqueId& id, int rank,
-                                                 const std::string& name) = 0;
+  // Begins to make the communicator of all ranks with the same id.
+  virtual Result<std::unique_ptr<NcclComm>> open(const CommOrder& order) = 0;
   // Ends all of them together, as freeing one while another runs can deadlock; what runs or hangs
   // on them ends with an error. Any thread, also while another one is within a call.
-  virtual void abort(std::span<NcclLink* const> links) noexcept = 0;
+  virtual void abort(std::span<NcclComm* const> comms) noexcept = 0;
 };
 
 }  // namespace weir::transport::nccl

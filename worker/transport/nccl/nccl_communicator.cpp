@@ -45,7 +45,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, con
       side_(std::move(up.side)),
       early_(std::move(up.early)),
       completions_(kMostCompletions) {
-  std::vector<LinkEnd*> watched;
+  std::vector<Watched*> watched;
   for (const auto& end : ends_) {
     const std::size_t channel = index_of(end->port.channel);
     if (end->port.sending) {
@@ -57,15 +57,16 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, con
   }
   watchdog_.emplace(
       *api_, std::move(watched), limits_,
-      Watchdog::Hooks{.peer_left = [this](const Port& port) { return side_->peer_left(port); },
-                      .failed = [this](const Port& port,
-                                       const std::string& reason) { note_failure(port, reason); },
-                      .ends =
-                          [this] {
-                            // The goodbye, before the links go: a peer that has it does not take
-                            // the end of its link for a failure.
-                            if (!failed_) side_.reset();
-                          }});
+      Watchdog::Hooks{
+          .may_end = [this](std::size_t i) { return side_->peer_left(ends_[i]->port); },
+          .failed = [this](std::size_t i,
+                           const std::string& reason) { note_failure(ends_[i]->port, reason); },
+          .ends =
+              [this] {
+                // The goodbye, before the links go: a peer that has it does not take
+                // the end of its link for a failure.
+                if (!failed_) side_.reset();
+              }});
   driver_ = std::jthread([this](const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), "weir-nccl");
     drive(stop);

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "worker/base/log.h"
+#include "worker/transport/nccl/group_introduction.h"
 #include "worker/transport/nccl/introduction.h"
+#include "worker/transport/nccl/nccl_collective.h"
 #include "worker/transport/nccl/nccl_communicator.h"
 #include "worker/transport/nccl/start_checks.h"
 
@@ -27,6 +29,24 @@ Result<std::unique_ptr<Communicator>> NcclTransport::connect(
   log_info("transport", "NCCL links", {{"links", up.ends.size()}, {"link_seconds", took.count()}});
   return std::unique_ptr<Communicator>(
       std::make_unique<nccl::NcclCommunicator>(api_, std::move(up), limits_));
+}
+
+Result<std::unique_ptr<Collective>> NcclTransport::connect_group(
+    const GroupGeneration& generation, std::unique_ptr<Collective> tcp,
+    std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
+  if (generation.others.size() >= nccl::kMostRanks) {
+    log_warn("transport", "too many replicas for one communicator: sums go by TCP",
+             {{"replicas", generation.others.size() + 1}, {"most", nccl::kMostRanks}});
+    return tcp;
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  nccl::GroupIntroduction introduction(*api_, device_, generation, std::move(tcp));
+  WEIR_TRY(nccl::GroupUp up, introduction.run(deadline, stop));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  log_info("transport", "NCCL between replicas",
+           {{"replicas", up.replicas.size()}, {"group_seconds", took.count()}});
+  return std::unique_ptr<Collective>(
+      std::make_unique<nccl::NcclCollective>(api_, device_, std::move(up), limits_));
 }
 
 }  // namespace weir::transport

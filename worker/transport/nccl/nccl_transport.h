@@ -9,9 +9,10 @@
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
+#include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
-#include "worker/transport/nccl/link_end.h"
 #include "worker/transport/nccl/nccl_api.h"
+#include "worker/transport/nccl/watched.h"
 
 namespace weir::transport {
 
@@ -29,6 +30,11 @@ class NcclTransport {
                                                 std::unique_ptr<Communicator> tcp,
                                                 std::chrono::steady_clock::time_point deadline,
                                                 const std::stop_token& stop);
+  // Likewise for the replicas of a stage, over `tcp`, the collective of that generation.
+  Result<std::unique_ptr<Collective>> connect_group(const GroupGeneration& generation,
+                                                    std::unique_ptr<Collective> tcp,
+                                                    std::chrono::steady_clock::time_point deadline,
+                                                    const std::stop_token& stop);
 
  private:
   NcclTransport(std::shared_ptr<nccl::NcclApi> api, device::Device& device,

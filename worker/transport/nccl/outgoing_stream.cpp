@@ -114,10 +114,10 @@ void OutgoingStream::send_parts(const Message& message) {
 Result<bool> OutgoingStream::launch() {
   for (Message& message : in_flight_) {
     if (message.launched) continue;
-    const Result<bool> ready = end_.link->ready();
+    const Result<bool> ready = end_.comm->ready();
     if (!ready) return end_.broken(ready.error());
     if (!*ready) return true;
-    const Status sent = end_.link->send(message.buffer.data(), message.bytes);
+    const Status sent = end_.comm->send(message.buffer.data(), message.bytes);
     if (!sent) return end_.broken(sent.error());
     message.launched = true;
   }
@@ -128,7 +128,7 @@ Status OutgoingStream::take_finished() {
   for (Message& message : in_flight_) {
     if (!message.launched) break;
     if (message.finished) continue;
-    const Result<std::optional<Timing>> finished = end_.link->take_finished();
+    const Result<std::optional<Timing>> finished = end_.comm->take_finished();
     if (!finished) return end_.broken(finished.error());
     if (!finished->has_value()) break;
     message.finished = true;

@@ -17,8 +17,8 @@ constexpr auto kUseSlice = std::chrono::milliseconds(5);
 
 }  // namespace
 
-Watchdog::Watchdog(NcclApi& api, std::vector<LinkEnd*> links, const Limits& limits, Hooks hooks)
-    : api_(api), links_(std::move(links)), limits_(limits), hooks_(std::move(hooks)) {
+Watchdog::Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits, Hooks hooks)
+    : api_(api), watched_(std::move(watched)), limits_(limits), hooks_(std::move(hooks)) {
   thread_ = std::jthread([this] {
     pthread_setname_np(pthread_self(), "weir-nccl-watch");
     run();
@@ -34,8 +34,8 @@ void Watchdog::run() {
   while (!wakes_.pop(steady_clock::now() + limits_.watch_interval, {})) {
     const std::optional<Finding> finding = look(steady_clock::now());
     if (!finding) continue;
-    log_error("transport", "NCCL: a link is broken", {{"reason", finding->reason}});
-    hooks_.failed(finding->port, finding->reason);
+    log_error("transport", "NCCL: a communicator is broken", {{"reason", finding->reason}});
+    hooks_.failed(finding->index, finding->reason);
     break;
   }
   hooks_.ends();
@@ -45,17 +45,16 @@ void Watchdog::run() {
 std::optional<Watchdog::Finding> Watchdog::look(Time now) {
   const Time::rep since = in_since_;
   const bool stuck = since != 0 && now - Time(Time::duration(since)) > limits_.transfer;
-  for (LinkEnd* end : links_) {
-    const Result<bool> ready = end->link->ready();
-    if (!ready && !hooks_.peer_left(end->port)) {
-      return Finding{end->port, end->broken(ready.error()).message};
-    }
-    if (end->overdue(now)) {
-      return Finding{end->port, end->name + ": a message has not arrived within its time limit"};
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& one = *watched_[i];
+    const Result<bool> ready = one.comm->ready();
+    if (!ready && !hooks_.may_end(i)) return Finding{i, one.broken(ready.error()).message};
+    if (one.overdue(now)) {
+      return Finding{i, one.name + ": a message has not arrived within its time limit"};
     }
   }
-  if (stuck && !links_.empty()) {
-    return Finding{links_.front()->port, links_.front()->name + ": a call of NCCL does not return"};
+  if (stuck && !watched_.empty()) {
+    return Finding{0, watched_.front()->name + ": a call of NCCL does not return"};
   }
   return std::nullopt;
 }
@@ -67,9 +66,9 @@ void Watchdog::abort_all() {
       steady_clock::now() + std::min<std::chrono::nanoseconds>(kUseLimit, limits_.transfer);
   std::unique_lock lock(use_mutex_, std::defer_lock);
   while (!lock.try_lock() && steady_clock::now() < limit) std::this_thread::sleep_for(kUseSlice);
-  std::vector<NcclLink*> links;
-  for (LinkEnd* end : links_) links.push_back(end->link.get());
-  api_.abort(links);
+  std::vector<NcclComm*> comms;
+  for (const Watched* one : watched_) comms.push_back(one->comm.get());
+  api_.abort(comms);
 }
 
 }  // namespace weir::transport::nccl

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -15,19 +16,20 @@
 
 #include "worker/base/bounded_queue.h"
 #include "worker/base/result.h"
-#include "worker/transport/nccl/link_end.h"
+#include "worker/transport/nccl/watched.h"
 
 namespace weir::transport::nccl {
 
 class Watchdog {
  public:
   struct Hooks {
-    std::function<bool(const Port&)> peer_left;            // its end of a link may go
-    std::function<void(const Port&, std::string)> failed;  // it has found something
+    // By index in `watched`.
+    std::function<bool(std::size_t)> may_end;              // its other end has left, or will
+    std::function<void(std::size_t, std::string)> failed;  // it has found something
     std::function<void()> ends;  // just before it aborts; it looks no more
   };
 
-  Watchdog(NcclApi& api, std::vector<LinkEnd*> links, const Limits& limits, Hooks hooks);
+  Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits, Hooks hooks);
   ~Watchdog() { end(); }
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -50,9 +52,9 @@ class Watchdog {
   };
 
  private:
-  using Time = LinkEnd::Time;
+  using Time = Watched::Time;
   struct Finding {
-    Port port;
+    std::size_t index = 0;
     std::string reason;
   };
 
@@ -62,7 +64,7 @@ class Watchdog {
   void driver_in() { in_since_ = std::chrono::steady_clock::now().time_since_epoch().count(); }
 
   NcclApi& api_;
-  const std::vector<LinkEnd*> links_;
+  const std::vector<Watched*> watched_;
   const Limits& limits_;
   const Hooks hooks_;
   BoundedQueue<Unit> wakes_{1};

@@ -29,19 +29,17 @@ struct ReplicaGroup::Operation {
   std::optional<Time> all_begun;
   Time begun;
 
-  std::size_t first_of(std::size_t member) const {  // element of a segment's begin
-    return reduce->count * member / members.size();
-  }
-  std::size_t count_of(std::size_t member) const { return first_of(member + 1) - first_of(member); }
   std::span<const std::byte> in(std::size_t member) const {
     if (reduce->count == 0) return {};
     const std::size_t size = reduce->in.size() / reduce->count;
-    return reduce->in.subspan(first_of(member) * size, count_of(member) * size);
+    return reduce->in.subspan(reduce->segment_begin(member) * size,
+                              reduce->segment_count(member) * size);
   }
   std::span<std::byte> out(std::size_t member) const {
     if (reduce->count == 0) return {};
     const std::size_t size = reduce->out.size() / reduce->count;
-    return reduce->out.subspan(first_of(member) * size, count_of(member) * size);
+    return reduce->out.subspan(reduce->segment_begin(member) * size,
+                               reduce->segment_count(member) * size);
   }
   std::size_t index_of(int replica) const {
     return static_cast<std::size_t>(std::ranges::find(members, replica) - members.begin());

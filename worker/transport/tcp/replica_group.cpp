@@ -116,6 +116,11 @@ CollectiveCounters ReplicaGroup::counters() const {
   return counters_;
 }
 
+std::optional<Error> ReplicaGroup::trouble() const {
+  const std::lock_guard lock(mutex_);
+  return error_ ? error_ : missing_ ? missing_ : gone_;
+}
+
 void ReplicaGroup::fail(const Error& error) {
   {
     const std::lock_guard lock(mutex_);
@@ -172,13 +177,20 @@ Status ReplicaGroup::serve() {
     Status state = Unit{};
     if (readable && link.wants_to_read()) state = link.read(hooks);
     if (state && link.wants_to_write()) state = link.write();
+    if (link.closed()) note_gone({Code::kUnavailable, link.name() + ": closed by the peer"});
     if (state) continue;
     const Error error = state.error().with(link.name());
     if (error.code != Code::kUnavailable) return error;
     peer.lost = error;
+    note_gone(error);
     link.shut();
   }
   return Unit{};
+}
+
+void ReplicaGroup::note_gone(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!gone_) gone_ = error;
 }
 
 bool ReplicaGroup::take_posted() {
@@ -246,6 +258,7 @@ void ReplicaGroup::send(const Pointer& operation, std::size_t member, GroupPhase
                     .tag = operation->tag,
                     .length = bytes.size()},
                    bytes, [operation] { --operation->unwritten; });
+  if (operation->gather && !operation->gather->counted) return;
   const std::lock_guard lock(mutex_);
   counters_.bytes_sent += static_cast<std::int64_t>(bytes.size());
 }
@@ -318,7 +331,7 @@ void ReplicaGroup::combine(const Pointer& operation) {
     inputs.push_back(m == op.self ? op.in(m).data() : op.inputs[m].data());
   }
   const auto out = op.out(op.self);
-  if (!out.empty()) op.reduce->combine(inputs, op.count_of(op.self), out.data());
+  if (!out.empty()) op.reduce->combine(inputs, op.reduce->segment_count(op.self), out.data());
   op.inputs.clear();
   for (std::size_t m = 0; m < op.members.size(); ++m) {
     if (m != op.self) send(operation, m, GroupPhase::kResult, out);
@@ -333,6 +346,8 @@ bool ReplicaGroup::finish_complete() {
     const Time now = steady_clock::now();
     const Time since = std::max(operation->all_begun.value_or(now), last_end_);
     last_end_ = now;
+    if (operation->gather && operation->gather->done) operation->gather->done();
+    if (operation->gather && !operation->gather->counted) continue;
     const std::lock_guard lock(mutex_);
     ++counters_.operations;
     counters_.busy += now - since;

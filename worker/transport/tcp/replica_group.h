@@ -44,6 +44,7 @@ class ReplicaGroup final : public Collective {
   Result<int> abandon(std::uint64_t step) override;
   void abort(const std::string& reason) noexcept override;
   CollectiveCounters counters() const override;
+  std::optional<Error> trouble() const override;
 
  private:
   struct Operation;
@@ -75,6 +76,7 @@ class ReplicaGroup final : public Collective {
   std::optional<Error> missing_for(const Operation& operation);
   void drop_abandoned();
   int awaited_by(const Operation& operation);  // a replica; -1: none in particular
+  void note_gone(const Error& error);
   void fail(const Error& error);
   void wake() noexcept;
   Peer* peer_of(int replica);
@@ -92,6 +94,7 @@ class ReplicaGroup final : public Collective {
   std::uint64_t calls_ = 0, complete_ = 0;  // without those that were abandoned
   std::optional<Error> error_;              // the end of this object
   std::optional<Error> missing_;            // what is active can never be complete
+  std::optional<Error> gone_;               // the first replica that has left or was lost
   std::optional<std::uint64_t> abandoned_;  // a step, until the thread has dropped it
   int awaited_ = -1;                        // its answer
   CollectiveCounters counters_;

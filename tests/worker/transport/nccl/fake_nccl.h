@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL as the room sees it, within one process: ranks that share a FakeWorld find each other by
-// unique id, and a send and a receive that are both enqueued copy the bytes. Misbehaves on request.
+// unique id, and a send and a receive that both run copy the bytes. Misbehaves on request.
 #pragma once
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,22 +22,64 @@
 namespace weir::transport::test {
 
 struct FakeWorld {
-  struct Operation {
-    const std::byte* from = nullptr;
-    std::byte* to = nullptr;
-    std::size_t bytes = 0;
+  struct Move {
+    nccl::Transfer transfer;
+    bool done = false;
+  };
+  struct Operation {  // an exchange, or a sum when there are no moves
+    std::vector<Move> moves;
+    std::function<void()> sum;
     bool never = false;
     bool done = false;
   };
-  struct Pair {  // both ends of one communicator
-    std::array<bool, 2> open{};
-    std::array<std::vector<Operation>, 2> operations;  // [0] sends, [1] receives
-    std::array<bool, 2> gone{};
+  struct Rank {
+    bool open = false, gone = false;
+    std::vector<Operation> operations;  // of its stream: each begins when those before are done
+    std::size_t running = 0;
+  };
+  struct Comm {
+    std::vector<Rank> ranks;
+
+    bool complete() const { return std::ranges::all_of(ranks, &Rank::open); }
+    Operation* head(std::size_t rank) {
+      Rank& one = ranks[rank];
+      const bool runs = one.running < one.operations.size() && !one.gone;
+      return runs && !one.operations[one.running].never ? &one.operations[one.running] : nullptr;
+    }
+    // As NCCL: a send meets the receive of its bytes when both exchanges run; other bytes hang.
+    bool carry(Move& send, std::size_t from) {
+      Operation* const theirs = head(static_cast<std::size_t>(send.transfer.rank));
+      if (theirs == nullptr) return false;
+      for (Move& receive : theirs->moves) {
+        if (receive.done || receive.transfer.to == nullptr) continue;
+        if (receive.transfer.rank != static_cast<int>(from)) continue;
+        if (receive.transfer.bytes != send.transfer.bytes) return false;
+        std::memcpy(receive.transfer.to, send.transfer.from, send.transfer.bytes);
+        return send.done = receive.done = true;
+      }
+      return false;
+    }
+    void run() {
+      for (bool more = true; more;) {
+        more = false;
+        for (std::size_t r = 0; r < ranks.size(); ++r) {
+          Operation* const operation = head(r);
+          if (operation == nullptr) continue;
+          for (Move& move : operation->moves) {
+            if (!move.done && move.transfer.from != nullptr) more |= carry(move, r);
+          }
+          if (!std::ranges::all_of(operation->moves, &Move::done)) continue;
+          if (operation->sum) operation->sum();
+          operation->done = more = true;
+          ++ranks[r].running;
+        }
+      }
+    }
   };
   std::mutex mutex;
   std::condition_variable changed;
   int ids = 0;
-  std::map<int, Pair> pairs;
+  std::map<int, Comm> comms;
 };
 
 // What one rank's NCCL does wrong; set before or while it runs.
@@ -47,7 +88,7 @@ struct Faults {
   std::atomic<bool> init_fails = false;   // ready() is an error at once
   std::atomic<bool> async_error = false;  // ready() is an error from now on
   std::atomic<bool> silent = false;       // operations are enqueued and never run
-  std::atomic<bool> blocks = false;       // send() and receive() return when they are aborted
+  std::atomic<bool> blocks = false;       // exchange() returns when it is aborted
   std::atomic<bool> no_id = false;
 };
 
@@ -66,7 +107,7 @@ class FakeNccl final : public nccl::NcclApi {
   void set_facts(const nccl::Facts& facts) { facts_ = facts; }
   Faults& faults() { return *faults_; }
   int opened() const { return opened_; }
-  int aborted() const { return aborted_; }  // links, in all calls
+  int aborted() const { return aborted_; }  // communicators, in all calls
   int abort_calls() const { return abort_calls_; }
   std::atomic<bool>& computing() { return *computing_; }  // marks are not done while it is true
   void set_rate(double bytes_per_second) { rate_ = bytes_per_second; }
@@ -80,24 +121,23 @@ class FakeNccl final : public nccl::NcclApi {
     std::memcpy(id.data(), &number, sizeof number);
     return id;
   }
-  Result<std::unique_ptr<nccl::NcclLink>> open(const nccl::UniqueId& id, int rank,
-                                               const std::string&) override {
+  Result<std::unique_ptr<nccl::NcclComm>> open(const nccl::CommOrder& order) override {
     int number = 0;
-    std::memcpy(&number, id.data(), sizeof number);
+    std::memcpy(&number, order.id.data(), sizeof number);
     const std::lock_guard lock(world_->mutex);
-    FakeWorld::Pair& pair = world_->pairs[number];
-    if (pair.open[static_cast<std::size_t>(rank)]) {
-      return Error{Code::kInternal, "NCCL: a unique id was used twice"};
-    }
-    pair.open[static_cast<std::size_t>(rank)] = true;
+    FakeWorld::Comm& comm = world_->comms[number];
+    comm.ranks.resize(static_cast<std::size_t>(order.ranks));
+    FakeWorld::Rank& own = comm.ranks[static_cast<std::size_t>(order.rank)];
+    if (own.open) return Error{Code::kInternal, "NCCL: a unique id was used twice"};
+    own.open = true;
     ++opened_;
-    return std::unique_ptr<nccl::NcclLink>(
-        std::make_unique<FakeLink>(world_, pair, rank, faults_, rate_));
+    return std::unique_ptr<nccl::NcclComm>(
+        std::make_unique<FakeComm>(world_, comm, order.rank, faults_, rate_));
   }
-  void abort(std::span<nccl::NcclLink* const> links) noexcept override {
+  void abort(std::span<nccl::NcclComm* const> comms) noexcept override {
     ++abort_calls_;
-    for (nccl::NcclLink* link : links) {
-      if (static_cast<FakeLink*>(link)->go()) ++aborted_;
+    for (nccl::NcclComm* comm : comms) {
+      if (static_cast<FakeComm*>(comm)->go()) ++aborted_;
     }
   }
 
@@ -112,35 +152,48 @@ class FakeNccl final : public nccl::NcclApi {
     std::shared_ptr<std::atomic<bool>> computing_;
   };
 
-  class FakeLink final : public nccl::NcclLink {
+  class FakeComm final : public nccl::NcclComm {
    public:
-    FakeLink(std::shared_ptr<FakeWorld> world, FakeWorld::Pair& pair, int rank,
+    FakeComm(std::shared_ptr<FakeWorld> world, FakeWorld::Comm& comm, int rank,
              std::shared_ptr<Faults> faults, double rate)
         : world_(std::move(world)),
-          pair_(pair),
-          rank_(static_cast<std::size_t>(rank)),
+          comm_(comm),
+          own_(comm.ranks[static_cast<std::size_t>(rank)]),
           faults_(std::move(faults)),
           rate_(rate) {}
 
     Result<bool> ready() override {
       const std::lock_guard lock(world_->mutex);
-      if (pair_.gone[rank_]) return Error{Code::kUnavailable, "NCCL: aborted"};
+      if (own_.gone) return Error{Code::kUnavailable, "NCCL: aborted"};
       if (faults_->init_fails) return Error{Code::kUnavailable, "NCCL: unhandled system error"};
       if (faults_->async_error) return Error{Code::kUnavailable, "NCCL: remote process exited"};
-      return !faults_->init_hangs && pair_.open[0] && pair_.open[1];
+      return !faults_->init_hangs && comm_.complete();
     }
-    Status send(const std::byte* data, std::size_t bytes) override {
-      return enqueue({.from = data, .bytes = bytes});
+    Status exchange(std::span<const nccl::Transfer> transfers) override {
+      FakeWorld::Operation operation;
+      for (const nccl::Transfer& one : transfers) operation.moves.push_back({.transfer = one});
+      return enqueue(std::move(operation));
     }
-    Status receive(std::byte* data, std::size_t bytes) override {
-      return enqueue({.to = data, .bytes = bytes});
+    Status sum(const nccl::SegmentSum& segment) override {
+      FakeWorld::Operation operation;
+      operation.sum = [inputs = std::vector(segment.inputs.begin(), segment.inputs.end()),
+                       count = segment.count, out = segment.out] {
+        for (std::size_t i = 0; i < count; ++i) {
+          double total = inputs[0][i];
+          for (std::size_t r = 1; r < inputs.size(); ++r) total += inputs[r][i];
+          out[i] = static_cast<float>(total);
+        }
+      };
+      return enqueue(std::move(operation));
     }
     Result<std::optional<nccl::Timing>> take_finished() override {
       const std::lock_guard lock(world_->mutex);
-      if (pair_.gone[rank_]) return Error{Code::kUnavailable, "NCCL: aborted"};
-      const auto& own = pair_.operations[rank_];
-      if (taken_ >= own.size() || !own[taken_].done) return std::optional<nccl::Timing>();
-      const auto bytes = static_cast<double>(own[taken_++].bytes);
+      if (own_.gone) return Error{Code::kUnavailable, "NCCL: aborted"};
+      if (taken_ >= own_.running) return std::optional<nccl::Timing>();
+      double bytes = 0;
+      for (const auto& move : own_.operations[taken_++].moves) {
+        bytes += static_cast<double>(move.transfer.bytes);
+      }
       return std::optional(nccl::Timing{
           .gap = std::chrono::seconds(1),
           .duration = std::chrono::nanoseconds(static_cast<std::int64_t>(bytes / rate_ * 1e9))});
@@ -148,32 +201,25 @@ class FakeNccl final : public nccl::NcclApi {
     bool go() {
       const std::lock_guard lock(world_->mutex);
       world_->changed.notify_all();
-      return !std::exchange(pair_.gone[rank_], true);
+      return !std::exchange(own_.gone, true);
     }
 
    private:
     Status enqueue(FakeWorld::Operation operation) {
       std::unique_lock lock(world_->mutex);
       if (faults_->blocks) {
-        world_->changed.wait(lock, [this] { return pair_.gone[rank_]; });
+        world_->changed.wait(lock, [this] { return own_.gone; });
       }
-      if (pair_.gone[rank_]) return Error{Code::kUnavailable, "NCCL: aborted"};
+      if (own_.gone) return Error{Code::kUnavailable, "NCCL: aborted"};
       operation.never = faults_->silent;
-      pair_.operations[rank_].push_back(operation);
-      const std::size_t next = pair_.operations[rank_].size() - 1;
-      if (pair_.operations[1 - rank_].size() <= next || pair_.gone[1 - rank_]) return Unit{};
-      FakeWorld::Operation& send = pair_.operations[0][next];
-      FakeWorld::Operation& receive = pair_.operations[1][next];
-      if (send.never || receive.never) return Unit{};
-      if (send.bytes != receive.bytes) return Unit{};  // NCCL would hang as well
-      std::memcpy(receive.to, send.from, send.bytes);
-      send.done = receive.done = true;
+      own_.operations.push_back(std::move(operation));
+      comm_.run();
       return Unit{};
     }
 
     std::shared_ptr<FakeWorld> world_;
-    FakeWorld::Pair& pair_;
-    const std::size_t rank_;
+    FakeWorld::Comm& comm_;
+    FakeWorld::Rank& own_;
     std::shared_ptr<Faults> faults_;
     const double rate_;
     std::size_t taken_ = 0;

@@ -31,8 +31,8 @@ struct NcclRank {
   std::unique_ptr<TcpTransport> tcp = make_transport();
   std::unique_ptr<NcclTransport> links;
 
-  NcclRank(const std::shared_ptr<FakeWorld>& world, int stage, const nccl::Limits& limits)
-      : api(std::make_shared<FakeNccl>(world, "GPU-" + std::to_string(stage))) {
+  NcclRank(const std::shared_ptr<FakeWorld>& world, int number, const nccl::Limits& limits)
+      : api(std::make_shared<FakeNccl>(world, "GPU-" + std::to_string(number))) {
     links = *NcclTransport::make(api, *device, limits);
   }
 

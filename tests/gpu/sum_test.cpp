@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel that adds the replicas' gradients against the host's addition: the same bits, as sums
+// over NCCL and over TCP must not differ.
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "tests/gpu/gpu.h"
+#include "worker/base/random.h"
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/transport/collective.h"
+#include "worker/transport/nccl/segment_sum.h"
+
+namespace weir::test {
+namespace {
+
+class SegmentSums : public OnGpu {};
+
+TEST_F(SegmentSums, AreTheBitsOfTheHost) {
+  auto* const stream = dynamic_cast<device::CudaDevice&>(*device_).stream();
+  for (const std::size_t ranks : {2UL, 3UL, 8UL, 256UL}) {
+    for (const std::size_t count : {1UL, 255UL, 257UL, 70'001UL}) {
+      if (ranks * count > 1'000'000) continue;
+      const device::Buffer inputs = device_->allocate_shared(ranks * count * sizeof(double));
+      const device::Buffer sums = device_->allocate_shared(count * sizeof(float));
+      Random random(ranks * count);
+      std::vector<const double*> doubles;
+      std::vector<const std::byte*> bytes;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        double* const own = inputs.as<double>() + r * count;
+        for (std::size_t i = 0; i < count; ++i) {
+          own[i] = (random.uniform() - 0.5) * (i % 3 == r % 3 ? 1e17 : 1);
+        }
+        doubles.push_back(own);
+        bytes.push_back(reinterpret_cast<const std::byte*>(own));
+      }
+      std::vector<float> expected(count);
+      transport::sum_doubles_to_floats()(bytes, count,
+                                         reinterpret_cast<std::byte*>(expected.data()));
+
+      transport::nccl::sum_in_order(stream, doubles.data(), ranks, count, sums.as<float>());
+      ASSERT_EQ(cudaPeekAtLastError(), cudaSuccess);
+      ASSERT_TRUE(device_->synchronize());
+
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), sums.as<float>()))
+          << ranks << " replicas, " << count << " values";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weir::test

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Collective of the NCCL transport: sums that a device may do (AllReduce::on_device) go by NCCL
+// and are added on the GPU, bit-equal to those over TCP; all else by the TCP collective of the same
+// generation. A driver thread tells the others when this rank's part of a sum is computed, and
+// launches it when all have said so; a watchdog thread aborts.
+//
+// Beside the rules of Collective: an operation by TCP behind sums begins when they have finished,
+// so that whoever has its result knows that all have the sums. A sum by NCCL cannot be given up
+// alone: abandon() while one is under way ends the object.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "worker/base/bounded_queue.h"
+#include "worker/transport/nccl/group_introduction.h"
+#include "worker/transport/nccl/sum_stream.h"
+#include "worker/transport/nccl/watchdog.h"
+
+namespace weir::transport::nccl {
+
+class NcclCollective final : public Collective {
+ public:
+  using Time = Watched::Time;
+
+  // The device outlives it.
+  NcclCollective(std::shared_ptr<NcclApi> api, device::Device& device, GroupUp up,
+                 const Limits& limits);
+  ~NcclCollective() override;
+  NcclCollective(const NcclCollective&) = delete;
+  NcclCollective& operator=(const NcclCollective&) = delete;
+
+  void all_reduce(AllReduce operation) override;
+  void all_gather(AllGather operation) override;
+  Result<bool> wait(Time deadline, std::stop_token stop) override;
+  Result<int> abandon(std::uint64_t step) override;
+  void abort(const std::string& reason) noexcept override;
+  CollectiveCounters counters() const override;
+  std::optional<Error> trouble() const override;
+
+ private:
+  // What was called and has not begun.
+  struct Call {
+    std::optional<AllReduce> reduce;
+    std::optional<AllGather> gather;
+    // A sum by NCCL, if there is a mark: of its tensor, and of the memory's last use.
+    std::unique_ptr<Mark> computed;
+    device::Buffer scratch;
+  };
+  // A sum for which this rank is ready.
+  struct Announced {
+    AllReduce sum;
+    device::Buffer scratch;
+    std::shared_ptr<std::vector<std::vector<std::byte>>> counts;  // what the others sum
+  };
+
+  void post(Call call);
+  void drive(const std::stop_token& stop);
+  Result<bool> work();
+  Result<bool> begin_calls();
+  void announce(Call call);
+  Status take_announced();
+  void note_done(std::size_t calls);
+  void note_failure(const Error& error);
+  void fail(const Error& error);
+  void part_from_others();
+
+  const std::shared_ptr<NcclApi> api_;
+  device::Device& device_;
+  const Limits limits_;
+  std::unique_ptr<Collective> tcp_;
+  const std::unique_ptr<Watched> comm_;
+  const std::vector<int> replicas_;
+  const std::size_t rank_;
+  // Caller's thread.
+  std::optional<CollectiveTag> open_sum_;  // the last call, if it is a sum by NCCL
+  device::Buffer scratch_;                 // of all sums: they follow each other on one stream
+
+  // Driver thread.
+  SumStream sums_;
+  std::deque<Call> waiting_;
+  std::deque<Announced> announced_;
+  std::size_t taken_ = 0, finished_ = 0;  // sums
+
+  std::atomic<std::size_t> ready_ = 0;  // sums that all have announced
+  BoundedQueue<Unit> wakes_{1};         // of the driver
+
+  mutable std::mutex mutex_;  // guards all below
+  std::condition_variable_any changed_;
+  std::vector<Call> inbox_;
+  std::size_t calls_ = 0, done_ = 0;  // done: finished by NCCL, or handed to TCP
+  std::size_t sums_called_ = 0, sums_done_ = 0;
+  std::optional<Error> error_;  // the end of this object
+
+  std::optional<Watchdog> watchdog_;
+  std::jthread driver_;  // last: it uses all above
+};
+
+}  // namespace weir::transport::nccl

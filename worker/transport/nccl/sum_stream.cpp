@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/transport/nccl/sum_stream.h"
+
+#include <utility>
+#include <vector>
+
+namespace weir::transport::nccl {
+
+std::size_t SumStream::scratch_bytes(const AllReduce& sum, std::size_t rank) {
+  return (sum.members.size() - 1) * sum.segment_count(rank) * sizeof(double);
+}
+
+void SumStream::post(AllReduce sum, device::Buffer scratch) {
+  sums_.push_back({.order = std::move(sum), .scratch = std::move(scratch)});
+}
+
+Result<bool> SumStream::progress(Time now) {
+  WEIR_TRY(const bool launching, launch());
+  if (!sums_.empty() && group_.due == 0) {
+    group_.begin_message(now, sums_.front().order.in.size(), limits_);
+  }
+  WEIR_TRY([[maybe_unused]] const Unit taken, take_finished(now));
+  return launching || !sums_.empty();
+}
+
+// In order; true: the communicator is still busy with the launch before.
+Result<bool> SumStream::launch() {
+  for (Sum& sum : sums_) {
+    while (sum.phase != Phase::kLaunched) {
+      const Result<bool> ready = group_.comm->ready();
+      if (!ready) return group_.broken(ready.error());
+      if (!*ready) return true;
+      const bool first = sum.phase == Phase::kContributions;
+      const Status launched = first ? contribute(sum) : combine(sum);
+      if (!launched) return group_.broken(launched.error());
+      sum.phase = first ? Phase::kResults : Phase::kLaunched;
+    }
+  }
+  return false;
+}
+
+const std::byte* SumStream::input(const Sum& sum, std::size_t rank) const {
+  if (rank == rank_) return sum.order.in.data() + sum.order.segment_begin(rank_) * sizeof(double);
+  const std::size_t place = rank < rank_ ? rank : rank - 1;
+  return sum.scratch.data() + place * own_count(sum) * sizeof(double);
+}
+
+Status SumStream::contribute(const Sum& sum) {
+  std::vector<Transfer> transfers;
+  std::size_t sent = 0;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    if (r == rank_) continue;
+    const int rank = static_cast<int>(r);
+    const std::size_t theirs = sum.order.segment_count(r) * sizeof(double);
+    const std::size_t own = own_count(sum) * sizeof(double);
+    if (theirs > 0) {
+      transfers.push_back(
+          {.rank = rank,
+           .from = sum.order.in.data() + sum.order.segment_begin(r) * sizeof(double),
+           .bytes = theirs});
+    }
+    if (own > 0) {
+      transfers.push_back(
+          {.rank = rank, .to = const_cast<std::byte*>(input(sum, r)), .bytes = own});
+    }
+    sent += theirs;
+  }
+  {
+    const std::lock_guard lock(counters_mutex_);
+    counters_.bytes_sent += static_cast<std::int64_t>(sent);
+  }
+  return group_.comm->exchange(transfers);
+}
+
+Status SumStream::combine(const Sum& sum) {
+  const std::size_t own = own_count(sum);
+  std::byte* const result = sum.order.out.data() + sum.order.segment_begin(rank_) * sizeof(float);
+  std::vector<const double*> inputs;
+  std::vector<Transfer> transfers;
+  std::size_t sent = 0;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    inputs.push_back(reinterpret_cast<const double*>(input(sum, r)));
+    if (r == rank_) continue;
+    const int rank = static_cast<int>(r);
+    const std::size_t theirs = sum.order.segment_count(r) * sizeof(float);
+    if (own > 0) {
+      transfers.push_back({.rank = rank, .from = result, .bytes = own * sizeof(float)});
+      sent += own * sizeof(float);
+    }
+    if (theirs > 0) {
+      transfers.push_back({.rank = rank,
+                           .to = sum.order.out.data() + sum.order.segment_begin(r) * sizeof(float),
+                           .bytes = theirs});
+    }
+  }
+  {
+    const std::lock_guard lock(counters_mutex_);
+    counters_.bytes_sent += static_cast<std::int64_t>(sent);
+  }
+  if (own > 0) {
+    WEIR_TRY([[maybe_unused]] const Unit added,
+             group_.comm->sum(
+                 {.inputs = inputs, .count = own, .out = reinterpret_cast<float*>(result)}));
+  }
+  return group_.comm->exchange(transfers);
+}
+
+Status SumStream::take_finished(Time now) {
+  while (!sums_.empty() && sums_.front().phase != Phase::kContributions) {
+    Sum& sum = sums_.front();
+    const bool adds = own_count(sum) > 0;
+    const std::size_t operations = sum.phase == Phase::kResults ? 1 : adds ? 3 : 2;
+    if (sum.operations_done == operations) return Unit{};  // of what is launched
+    const Result<std::optional<Timing>> timing = group_.comm->take_finished();
+    if (!timing) return group_.broken(timing.error());
+    if (!timing->has_value()) return Unit{};
+    const bool moved = !(adds && sum.operations_done == 1);
+    ++sum.operations_done;
+    const bool all = sum.phase == Phase::kLaunched && sum.operations_done == operations;
+    {
+      const std::lock_guard lock(counters_mutex_);
+      if (moved) counters_.busy += (*timing)->duration;
+      if (all) ++counters_.operations;
+    }
+    if (!all) continue;
+    ++finished_;
+    sums_.pop_front();
+    if (sums_.empty()) {
+      group_.end_message();
+    } else {
+      group_.begin_message(now, sums_.front().order.in.size(), limits_);
+    }
+  }
+  return Unit{};
+}
+
+CollectiveCounters SumStream::counters() const {
+  const std::lock_guard lock(counters_mutex_);
+  return counters_;
+}
+
+}  // namespace weir::transport::nccl
