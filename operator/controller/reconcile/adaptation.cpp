@@ -358,13 +358,18 @@ void adapt(Pass& pass) {
 
   const auto& last = pass.adaptation.last_evaluation;
   const bool asked = replan_requested(pass);
-  if (last && pass.now() < *last + interval && !asked) return pass.wake_at(*last + interval);
+  const bool fresh = network_known(pass);
+  // Each tick of the metrics wakes the job, so nothing is asked for here but the rest of an interval
+  // that a tick came too early for. Without metrics there is only the guard of memory, and the next
+  // pass for the job's progress is soon enough for it: thousands of idle jobs cost nothing.
+  if (last && pass.now() < *last + interval && !asked) {
+    if (fresh) pass.wake_at(*last + interval);
+    return;
+  }
   pass.adaptation.last_evaluation = pass.now();
-  pass.wake_at(pass.now() + interval);
   const bool memory_short = tuner::memory_is_short(free_memory(pass));
   // A new rank map is judged before anything else changes what a step takes.
   if (pass.adaptation.tiers.pending && !memory_short) return;
-  const bool fresh = network_known(pass);
   if (fresh && retunes && rebalance(pass, asked)) return;
   // The guard of memory needs no network.
   if (!fresh && !memory_short) return;

@@ -115,6 +115,32 @@ TEST(Adaptation, JudgesNoChangeWhileTheNetworkIsUnknown) {
   EXPECT_EQ(world.event_count("PlanRolledBack"), 1);
 }
 
+// How long the next pass sleeps.
+std::chrono::milliseconds sleep_of(World& world) {
+  for (const Action& action : world.pass()) {
+    if (const auto* requeue = std::get_if<RequeueAfter>(&action)) return requeue->delay;
+  }
+  return std::chrono::milliseconds::max();
+}
+
+// The metrics wake the job at each of their ticks: a tick that came early asks for the rest of the
+// interval. An operator without metrics must not look at each idle job every five seconds.
+TEST(Adaptation, NoIdleJobIsLookedAtForAnEvaluationThatCannotBe) {
+  World world = running();
+  world.links(kFast, kFast);
+  world.steps(20, 1.15);
+  world.settle();
+  world.adaptation.last_evaluation = world.now - std::chrono::milliseconds(4900);
+  EXPECT_EQ(sleep_of(world), std::chrono::milliseconds(100));
+
+  world.estimates = {};
+  world.estimates.freshness = estimator::Freshness::kNotConfigured;
+  world.adaptation.last_evaluation = world.now - std::chrono::seconds(6);
+  World off = world;
+  off.job.spec.adaptation.mode = "Off";
+  EXPECT_EQ(sleep_of(world), sleep_of(off));
+}
+
 // The pod that takes its place has not failed, and is not the one of the plan.
 TEST(Adaptation, ChangesNothingWhileAWorkerIsMadeAgain) {
   World world = preempted_after_peace();
