@@ -2,13 +2,8 @@
 // Pods, Services, ConfigMaps, Nodes, PodGroups, lists and watch lines. Jobs: decode_job.cpp.
 #include "operator/api/decode.h"
 
-#include <algorithm>
-
-#include <nlohmann/json.hpp>
-
 #include "operator/api/decode_parts.h"
 #include "operator/api/json_read.h"
-#include "operator/api/json_span.h"
 
 namespace weir::api {
 
@@ -32,56 +27,14 @@ ObjectMeta decode_meta(const Field& meta) {
 
 namespace {
 
-// The object with those members that keep(path) wants; path is of one or two keys, the second ""
-// for the whole member. A text that is no object stays as it is: parse_json will say so.
-template <class Keep>
-std::string reduced(std::string_view text, Keep&& keep) {
-  const auto write = [](std::string& out, std::string_view key, std::string_view value) {
-    out += out.size() == 1 ? "" : ",";
-    out.append(key).append(":").append(value);
-  };
-  const auto members = json_members(text);
-  if (!members) return std::string(text);
-  std::string out = "{";
-  for (const auto& [key, value] : *members) {
-    const std::string_view name = json_characters(key);
-    if (!keep(name, "")) continue;
-    const auto inner = json_members(value);
-    if (!inner) {
-      write(out, key, value);
-      continue;
-    }
-    std::string part = "{";
-    for (const auto& [inner_key, inner_value] : *inner) {
-      if (keep(name, json_characters(inner_key))) write(part, inner_key, inner_value);
-    }
-    write(out, key, part + "}");
-  }
-  return out + "}";
-}
-
-// metadata.managedFields are half of an object's bytes.
-bool is_read(std::string_view member, std::string_view inner) {
-  return member != "metadata" || inner != "managedFields";
-}
-bool is_read_of_pod(std::string_view member, std::string_view inner) {
-  if (member != "spec")
-    return (member == "metadata" || member == "status") && is_read(member, inner);
-  return inner.empty() || inner == "nodeName" || inner == "schedulingGates";
-}
-bool is_read_of_any(std::string_view member, std::string_view inner) {
-  return member == "metadata" && is_read(member, inner);
-}
-
 // Runs read(Field) on the parsed text and answers its value, or the first problem it met.
 template <class T, class Read>
-Result<T> decode(const char* kind, std::string_view text, Read&& read,
-                 bool (*keep)(std::string_view, std::string_view) = is_read) {
-  const auto root = parse_json(reduced(text, keep));
-  if (!root) return root.error().with(kind);
-  std::string problem;
-  T value = read(Field(*root, problem));
-  if (!problem.empty()) return Error{Code::kInvalid, std::string(kind) + ": " + problem};
+Result<T> decode(const char* kind, std::string_view text, Read&& read) {
+  JsonDocument document;
+  if (const auto parsed = document.parse(text); !parsed) return parsed.error().with(kind);
+  T value = read(document.root());
+  if (!document.problem().empty())
+    return Error{Code::kInvalid, std::string(kind) + ": " + document.problem()};
   return value;
 }
 
@@ -153,13 +106,12 @@ PodGroup read_pod_group(const Field& root) {
 }  // namespace
 
 Result<Pod> decode_pod(std::string_view text) {
-  return decode<Pod>("Pod", text, read_pod, is_read_of_pod);
+  return decode<Pod>("Pod", text, read_pod);
 }
 
 Result<Service> decode_service(std::string_view text) {
-  return decode<Service>(
-      "Service", text, [](const Field& root) { return Service{decode_meta(root["metadata"])}; },
-      is_read_of_any);
+  return decode<Service>("Service", text,
+                         [](const Field& root) { return Service{decode_meta(root["metadata"])}; });
 }
 
 Result<ConfigMap> decode_config_map(std::string_view text) {
@@ -177,43 +129,83 @@ Result<PodGroup> decode_pod_group(std::string_view text) {
 }
 
 Result<ObjectMeta> decode_object_meta(std::string_view text) {
-  return decode<ObjectMeta>(
-      "object", text, [](const Field& root) { return decode_meta(root["metadata"]); },
-      is_read_of_any);
+  return decode<ObjectMeta>("object", text,
+                            [](const Field& root) { return decode_meta(root["metadata"]); });
 }
 
 Result<PipelineJob> decode_job(std::string_view text) {
   return decode<PipelineJob>("PipelineJob", text, read_job);
 }
 
+namespace {
+
+// managedFields are half of an object's bytes, and a list is held as a whole.
+Result<std::string> without_managed_fields(std::string_view object) {
+  WEIR_TRY(const std::string_view meta, json_member(object, "metadata"));
+  if (meta.empty()) return std::string(object);
+  WEIR_TRY(const std::string_view fields, json_member(meta, "managedFields"));
+  if (fields.empty()) return std::string(object);
+  const auto at = static_cast<std::size_t>(fields.data() - object.data());
+  std::string out(object.substr(0, at));
+  return out.append("null").append(object.substr(at + fields.size()));
+}
+
+Status read_page(std::string_view text, ListPage& page) {
+  std::string_view meta, items;
+  WEIR_TRY([[maybe_unused]] const Unit whole,
+           each_member(text, [&](std::string_view key, std::string_view value) {
+             if (key == "metadata") meta = value;
+             if (key == "items" && value != "null") items = value;
+           }));
+  if (!meta.empty()) {
+    WEIR_TRY(page, decode<ListPage>("metadata", meta, [](const Field& root) {
+               return ListPage{root["resourceVersion"].text(), root["continue"].text(), {}};
+             }));
+  }
+  if (items.empty()) return Unit{};
+  WEIR_TRY(const auto elements, json_elements(items));
+  for (const std::string_view item : elements) {
+    WEIR_TRY(page.items.emplace_back(), without_managed_fields(item));
+  }
+  return Unit{};
+}
+
+Status read_event(std::string_view line, WatchEvent& event) {
+  std::string_view object;
+  WEIR_TRY([[maybe_unused]] const Unit whole,
+           each_member(line, [&](std::string_view key, std::string_view value) {
+             if (key == "object") object = value;
+             if (key == "type" && value.size() > 2) event.type = value.substr(1, value.size() - 2);
+           }));
+  if (event.type == "ERROR") {
+    WEIR_TRY(event, decode<WatchEvent>("object", object, [](const Field& status) {
+               return WatchEvent{"ERROR",
+                                 "",
+                                 "",
+                                 status["code"].integer(),
+                                 status["reason"].text(),
+                                 status["message"].text()};
+             }));
+    return Unit{};
+  }
+  WEIR_TRY(const std::string_view meta, json_member(object, "metadata"));
+  WEIR_TRY(const std::string_view version, json_member(meta, "resourceVersion"));
+  if (version.size() > 2) event.resource_version = version.substr(1, version.size() - 2);
+  if (event.type != "BOOKMARK") event.object = object;
+  return Unit{};
+}
+
+}  // namespace
+
 Result<ListPage> decode_list(std::string_view text) {
-  const std::string_view meta = json_member(text, "metadata");
-  const std::string_view items = json_member(text, "items");
-  const auto elements = json_elements(items.empty() || items == "null" ? "[]" : items);
-  if (!json_members(text) || !elements) return Error{Code::kInvalid, "list: not JSON"};
   ListPage page;
-  page.resource_version = json_characters(json_member(meta, "resourceVersion"));
-  page.continue_token = json_characters(json_member(meta, "continue"));
-  for (const std::string_view item : *elements) page.items.push_back(reduced(item, is_read));
+  if (const auto read = read_page(text, page); !read) return read.error().with("list");
   return page;
 }
 
 Result<WatchEvent> decode_watch_event(std::string_view line) {
-  if (!json_members(line)) return Error{Code::kInvalid, "watch event: not JSON"};
-  const std::string_view object = json_member(line, "object");
   WatchEvent event;
-  event.type = json_characters(json_member(line, "type"));
-  if (event.type == "ERROR") {
-    return decode<WatchEvent>("watch event", object, [&event](const Field& status) {
-      event.error_code = status["code"].integer();
-      event.error_reason = status["reason"].text();
-      event.error_message = status["message"].text();
-      return event;
-    });
-  }
-  event.resource_version =
-      json_characters(json_member(json_member(object, "metadata"), "resourceVersion"));
-  if (event.type != "BOOKMARK") event.object = object;
+  if (const auto read = read_event(line, event); !read) return read.error().with("watch event");
   return event;
 }
 

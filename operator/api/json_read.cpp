@@ -1,75 +1,190 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/json_read.h"
 
-#include <limits>
+#include <algorithm>
+#include <ranges>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
-#include "operator/api/json_span.h"
 #include "worker/base/time_text.h"
 
 namespace weir::api {
+namespace {
 
-using nlohmann::json;
+namespace dom = simdjson::dom;
+namespace ondemand = simdjson::ondemand;
 
-Result<json> parse_json(std::string_view text) {
-  if (std::cmp_greater(json_depth(text), kMaxJsonDepth)) {
-    return Error{Code::kInvalid, "nested deeper than " + std::to_string(kMaxJsonDepth)};
+constexpr std::size_t kKeptCapacity = std::size_t{1} << 20;  // bytes of text
+
+// Each thread keeps one parser with its buffers from one document to the next.
+std::unique_ptr<dom::parser>& spare_parser() {
+  thread_local std::unique_ptr<dom::parser> spare;
+  return spare;
+}
+
+Error broken(simdjson::error_code error) {
+  if (error == simdjson::DEPTH_ERROR)
+    return {Code::kInvalid, "nested deeper than " + std::to_string(kMaxJsonDepth)};
+  if (error == simdjson::INCORRECT_TYPE) return {Code::kInvalid, "not a JSON object"};
+  return {Code::kInvalid, "not JSON"};
+}
+
+// The text of a value as it came.
+simdjson::error_code text_of(ondemand::value value, std::string_view& out) {
+  ondemand::json_type type{};
+  if (const auto error = value.type().get(type)) return error;
+  if (type == ondemand::json_type::object) {
+    ondemand::object object;
+    if (const auto error = value.get_object().get(object)) return error;
+    return object.raw_json().get(out);
   }
-  json root = json::parse(text, nullptr, false);
-  if (root.is_discarded()) return Error{Code::kInvalid, "not JSON"};
-  if (!root.is_object()) return Error{Code::kInvalid, "not a JSON object"};
-  return root;
+  if (type == ondemand::json_type::array) {
+    ondemand::array array;
+    if (const auto error = value.get_array().get(array)) return error;
+    return array.raw_json().get(out);
+  }
+  out = value.raw_json_token();  // up to what follows
+  out = out.substr(0, out.find_last_not_of(" \t\r\n") + 1);
+  return simdjson::SUCCESS;
 }
 
-std::string dump_json(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+// A text with the parser on it: what simdjson finds in its padded copy lies at the same place in
+// the text itself.
+class Scan {
+ public:
+  explicit Scan(std::string_view text) : text_(text), copy_(text) {}
+
+  simdjson::error_code start() { return parser_.iterate(copy_).get(document_); }
+  ondemand::document& document() { return document_; }
+  simdjson::error_code place(ondemand::value value, std::string_view& out) const {
+    if (const auto error = text_of(value, out)) return error;
+    out = text_.substr(static_cast<std::size_t>(out.data() - copy_.data()), out.size());
+    return simdjson::SUCCESS;
+  }
+  simdjson::error_code end() {
+    const bool nothing_left = document_.current_location().error() == simdjson::OUT_OF_BOUNDS;
+    return nothing_left ? simdjson::SUCCESS : simdjson::TRAILING_CONTENT;
+  }
+
+ private:
+  std::string_view text_;
+  simdjson::padded_string copy_;
+  ondemand::parser parser_;
+  ondemand::document document_;
+};
+
+simdjson::error_code walk_object(Scan& scan, const EachMember& each) {
+  ondemand::object object;
+  if (const auto error = scan.start()) return error;
+  if (const auto error = scan.document().get_object().get(object)) return error;
+  for (auto member : object) {
+    ondemand::field field;
+    if (const auto error = std::move(member).get(field)) return error;
+    std::string_view key, value;
+    if (const auto error = field.unescaped_key().get(key)) return error;
+    if (const auto error = scan.place(field.value(), value)) return error;
+    each(key, value);
+  }
+  return scan.end();
 }
 
-Field::Field(const json& root, std::string& problem) : Field(&root, "", &problem) {}
-Field::Field(const json* value, std::string path, std::string* problem)
-    : value_(value != nullptr && value->is_null() ? nullptr : value),
-      path_(std::move(path)),
-      problem_(problem) {}
+simdjson::error_code find_member(Scan& scan, std::string_view key, std::string_view& out) {
+  ondemand::object object;
+  ondemand::value value;
+  if (const auto error = scan.start()) return error;
+  if (const auto error = scan.document().get_object().get(object)) return error;
+  const auto error = object.find_field_unordered(key).get(value);
+  if (error == simdjson::NO_SUCH_FIELD) return simdjson::SUCCESS;
+  return error ? error : scan.place(value, out);
+}
+
+simdjson::error_code walk_list(Scan& scan, std::vector<std::string_view>& out) {
+  ondemand::array array;
+  if (const auto error = scan.start()) return error;
+  if (const auto error = scan.document().get_array().get(array)) return error;
+  for (auto item : array) {
+    ondemand::value value;
+    if (const auto error = std::move(item).get(value)) return error;
+    std::string_view text;
+    if (const auto error = scan.place(value, text)) return error;
+    out.push_back(text);
+  }
+  return scan.end();
+}
+
+}  // namespace
+
+JsonDocument::JsonDocument() : parser_(std::move(spare_parser())) {
+  if (!parser_) parser_ = std::make_unique<dom::parser>();
+}
+
+JsonDocument::~JsonDocument() {
+  if (parser_->capacity() <= kKeptCapacity) spare_parser() = std::move(parser_);
+}
+
+Status JsonDocument::parse(std::string_view text) {
+  const std::size_t capacity = std::max(text.size(), parser_->capacity());
+  if (capacity != parser_->capacity()) {
+    if (const auto error = parser_->allocate(capacity, kMaxJsonDepth)) return broken(error);
+  }
+  if (const auto error = parser_->parse(text.data(), text.size()).get(root_)) return broken(error);
+  if (!root_.is_object()) return broken(simdjson::INCORRECT_TYPE);
+  return Unit{};
+}
+
+Field JsonDocument::root() {
+  return {this, -1, root_};
+}
+
+int JsonDocument::step(int parent, int item, std::string_view key) {
+  steps_.push_back({parent, item, key});
+  return static_cast<int>(steps_.size()) - 1;
+}
+
+std::string JsonDocument::path(int step) const {
+  if (step < 0) return "";
+  const Step& last = steps_[static_cast<std::size_t>(step)];
+  std::string text = path(last.parent);
+  if (last.item >= 0) return text + "[" + std::to_string(last.item) + "]";
+  return text.empty() ? std::string(last.key) : text + "." + std::string(last.key);
+}
+
+Field::Field(JsonDocument* document, int step, dom::element value) : Field(document, step) {
+  if (!value.is_null()) value_ = value;
+}
 
 void Field::wrong(const char* wanted) const {
-  if (problem_->empty()) *problem_ = path_ + ": not " + wanted;
+  if (document_->problem_.empty()) document_->problem_ = document_->path(step_) + ": not " + wanted;
 }
 
-Field Field::operator[](const char* key) const {
-  std::string path = path_.empty() ? key : path_ + "." + key;
-  if (value_ == nullptr) return {nullptr, std::move(path), problem_};
-  if (!value_->is_object()) {
+Field Field::operator[](std::string_view key) const {
+  const int step = document_->step(step_, -1, key);
+  if (!value_) return {document_, step};
+  dom::object object;
+  if (value_->get(object) != simdjson::SUCCESS) {
     wrong("an object");
-    return {nullptr, std::move(path), problem_};
+    return {document_, step};
   }
-  const auto found = value_->find(key);
-  return {found == value_->end() ? nullptr : &*found, std::move(path), problem_};
-}
-
-bool Field::is_object() const {
-  return value_ != nullptr && value_->is_object();
+  dom::element found;
+  if (object.at_key(key).get(found) != simdjson::SUCCESS) return {document_, step};
+  return {document_, step, found};
 }
 
 std::string Field::text(std::string_view fallback) const {
-  if (value_ == nullptr) return std::string(fallback);
-  if (const auto* text = value_->get_ptr<const std::string*>()) return *text;
+  if (!value_) return std::string(fallback);
+  std::string_view text;
+  if (value_->get(text) == simdjson::SUCCESS) return std::string(text);
   wrong("a string");
   return std::string(fallback);
 }
 
 std::string Field::quantity() const {
-  return value_ != nullptr && value_->is_number() ? value_->dump() : text();
+  return value_ && value_->is_number() ? simdjson::to_string(*value_) : text();
 }
 
 std::optional<std::int64_t> Field::maybe_integer64() const {
-  if (value_ == nullptr) return std::nullopt;
-  if (value_->is_number_integer() &&
-      !(value_->is_number_unsigned() &&
-        std::cmp_greater(value_->get<std::uint64_t>(), std::numeric_limits<std::int64_t>::max()))) {
-    return value_->get<std::int64_t>();
-  }
+  if (!value_) return std::nullopt;
+  std::int64_t number = 0;
+  if (value_->get(number) == simdjson::SUCCESS) return number;
   wrong("a 64-bit integer");
   return std::nullopt;
 }
@@ -90,14 +205,15 @@ std::int64_t Field::integer64(std::int64_t fallback) const {
 }
 
 bool Field::boolean(bool fallback) const {
-  if (value_ == nullptr) return fallback;
-  if (value_->is_boolean()) return value_->get<bool>();
+  if (!value_) return fallback;
+  bool value = false;
+  if (value_->get(value) == simdjson::SUCCESS) return value;
   wrong("true or false");
   return fallback;
 }
 
 std::optional<Time> Field::time() const {
-  if (value_ == nullptr) return std::nullopt;
+  if (!value_) return std::nullopt;
   const auto parsed = parse_rfc3339(text());
   if (!parsed) wrong("a time (RFC 3339)");
   return parsed;
@@ -105,14 +221,16 @@ std::optional<Time> Field::time() const {
 
 std::vector<Field> Field::items() const {
   std::vector<Field> all;
-  if (value_ == nullptr) return all;
-  if (!value_->is_array()) {
+  if (!value_) return all;
+  dom::array array;
+  if (value_->get(array) != simdjson::SUCCESS) {
     wrong("a list");
     return all;
   }
-  all.reserve(value_->size());
-  for (const json& item : *value_) {
-    all.push_back({&item, path_ + "[" + std::to_string(all.size()) + "]", problem_});
+  all.reserve(array.size());
+  for (const dom::element item : array) {
+    const int step = document_->step(step_, static_cast<int>(all.size()), "");
+    all.push_back({document_, step, item});
   }
   return all;
 }
@@ -131,19 +249,40 @@ std::vector<int> Field::integers() const {
 
 std::map<std::string, std::string> Field::text_map() const {
   std::map<std::string, std::string> all;
-  if (value_ == nullptr) return all;
-  if (!value_->is_object()) {
+  if (!value_) return all;
+  dom::object object;
+  if (value_->get(object) != simdjson::SUCCESS) {
     wrong("an object");
     return all;
   }
-  for (const auto& [key, item] : value_->items()) {
-    all.emplace(key, Field(&item, path_ + "." + key, problem_).text());
+  for (const auto& [key, item] : object) {
+    all.emplace(key, Field(document_, document_->step(step_, -1, key), item).text());
   }
   return all;
 }
 
 std::string Field::json_text() const {
-  return value_ == nullptr ? "" : dump_json(*value_);
+  return value_ ? simdjson::minify(*value_) : "";
+}
+
+Status each_member(std::string_view object, const EachMember& each) {
+  Scan scan(object);
+  if (const auto error = walk_object(scan, each)) return broken(error);
+  return Unit{};
+}
+
+Result<std::string_view> json_member(std::string_view object, std::string_view key) {
+  Scan scan(object);
+  std::string_view found;
+  if (const auto error = find_member(scan, key, found)) return broken(error);
+  return found;
+}
+
+Result<std::vector<std::string_view>> json_elements(std::string_view list) {
+  Scan scan(list);
+  std::vector<std::string_view> all;
+  if (const auto error = walk_list(scan, all)) return broken(error);
+  return all;
 }
 
 }  // namespace weir::api

@@ -8,7 +8,7 @@
 
 #include "operator/api/encode.h"
 #include "operator/api/encode_parts.h"
-#include "operator/api/json_read.h"
+#include "operator/api/json_write.h"
 #include "worker/base/digest.h"
 
 namespace weir::api {

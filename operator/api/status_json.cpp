@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/encode.h"
-#include "operator/api/json_read.h"
+#include "operator/api/json_write.h"
 #include "worker/base/time_text.h"
 
 namespace weir::api {

