@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/parsers.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
+#include "operator/api/decode.h"
 #include "operator/planner/model/cluster_json.h"
 #include "operator/planner/model/graph_text.h"
 #include "operator/planner/model/profile_json.h"
@@ -36,6 +38,25 @@ bool accepted(const Result<planner::Model>& model) {
   return true;
 }
 
+// An object that the API server sent is read as each kind: what is no pod is an error, no crash.
+bool accepted_object(std::string_view object) {
+  accepted(api::decode_job(object));
+  accepted(api::decode_config_map(object));
+  accepted(api::decode_node(object));
+  return accepted(api::decode_pod(object));
+}
+
+bool accepted_line(std::string_view line) {
+  const auto event = api::decode_watch_event(line);
+  return accepted(event) && accepted_object(event->object);
+}
+
+bool accepted_list(std::string_view text) {
+  const auto page = api::decode_list(text);
+  if (!accepted(page)) return false;
+  return std::ranges::all_of(page->items, accepted_object);
+}
+
 }  // namespace
 
 bool feed(Parser parser, std::string_view text) {
@@ -54,6 +75,10 @@ bool feed(Parser parser, std::string_view text) {
       return accepted(planner::decode_sailor_sizes(text, "OPT-350", "fuzz"));
     case Parser::kSailorNetwork:
       return accepted(planner::decode_sailor_network(text, "fuzz"));
+    case Parser::kWatchLine:
+      return accepted_line(text);
+    case Parser::kList:
+      return accepted_list(text);
   }
   return false;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points for fuzzing the planner's parsers: any bytes are a struct or an error of one line.
-// The ordinary test run feeds them damaged copies of the corpus; built with clang, libFuzzer does.
+// Entry points for fuzzing the planner's parsers and those of the API server's answers: any bytes
+// are a struct or an error of one line. The ordinary test run feeds them damaged copies of the
+// corpus; built with clang, libFuzzer does.
 #pragma once
 
 #include <array>
@@ -15,11 +16,13 @@ enum class Parser : unsigned char {
   kShortCluster,
   kSailorTimes,
   kSailorSizes,
-  kSailorNetwork
+  kSailorNetwork,
+  kWatchLine,
+  kList
 };
-constexpr std::array kParsers{Parser::kGraph,        Parser::kProfile,     Parser::kCluster,
-                              Parser::kShortCluster, Parser::kSailorTimes, Parser::kSailorSizes,
-                              Parser::kSailorNetwork};
+constexpr std::array kParsers{Parser::kGraph,         Parser::kProfile,     Parser::kCluster,
+                              Parser::kShortCluster,  Parser::kSailorTimes, Parser::kSailorSizes,
+                              Parser::kSailorNetwork, Parser::kWatchLine,   Parser::kList};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

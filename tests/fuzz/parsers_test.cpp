@@ -35,6 +35,8 @@ constexpr Seed kSeeds[] = {
     {Parser::kSailorTimes, "fuzz/corpus/sailor_times.json"},
     {Parser::kSailorSizes, "fuzz/corpus/sailor_sizes.json"},
     {Parser::kSailorNetwork, "fuzz/corpus/sailor_network.json"},
+    {Parser::kWatchLine, "fuzz/corpus/watch_event.json"},
+    {Parser::kList, "fuzz/corpus/list.json"},
 };
 
 // Pieces that parsers treat in a special way.
