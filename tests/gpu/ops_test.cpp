@@ -85,6 +85,36 @@ TEST_P(Twins, GiveWhatTheHostGives) {
   }
 }
 
+// Arrays within a buffer need not begin where the widest loads may.
+class Unaligned : public OnGpu, public testing::WithParamInterface<Precision> {};
+
+TEST_P(Unaligned, ActivationsAreTheSame) {
+  constexpr std::size_t kCount = 300;
+  auto kernels = kernels_of(*device_, GetParam());
+  ASSERT_TRUE(kernels) << kernels.error().message;
+  OpArray array{.values = std::vector<float>(kCount + 1), .elements = true};
+  for (std::size_t i = 0; i <= kCount; ++i) array.values[i] = 0.02F * static_cast<float>(i) - 3;
+  const auto bytes = bytes_of(array, GetParam());
+  const std::size_t element = bytes.size() / (kCount + 1);
+  const device::Buffer x = to_device(bytes), y = to_device(bytes), aligned = to_device(bytes);
+  const auto at = [](const device::Buffer& buffer, std::size_t offset) {
+    return reinterpret_cast<Element*>(buffer.as<std::byte>() + offset);
+  };
+
+  (*kernels)->gelu_forward(kCount, at(x, element), at(y, element));
+  (*kernels)->gelu_forward(kCount + 1, at(x, 0), at(aligned, 0));
+
+  const auto one = device_->download(y), other = device_->download(aligned);
+  ASSERT_TRUE(one && other);
+  EXPECT_EQ(std::memcmp(one->data() + element, other->data() + element, kCount * element), 0);
+  EXPECT_EQ(std::memcmp(one->data(), bytes.data(), element), 0) << "what lies before";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, Unaligned, testing::Values(Precision::kFp32, Precision::kBf16),
+                         [](const auto& tested) {
+                           return tested.param == Precision::kBf16 ? "Bf16" : "Fp32";
+                         });
+
 INSTANTIATE_TEST_SUITE_P(Ops, Twins,
                          testing::Combine(testing::ValuesIn(op_cases()),
                                           testing::Values(Precision::kFp32, Precision::kBf16)),

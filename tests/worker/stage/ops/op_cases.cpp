@@ -185,10 +185,11 @@ class Cases {
 
 std::vector<OpCase> op_cases() {
   Cases cases;
-  for (const LinearShape s : {LinearShape{64, 64, 192}, {7, 33, 50}, {256, 768, 128}}) {
+  for (const LinearShape s :
+       {LinearShape{64, 64, 192}, {7, 33, 50}, {256, 768, 128}, {300, 8, 40}}) {
     cases.linear(s);
   }
-  for (const LayerNormShape s : {LayerNormShape{64, 128}, {5, 33}, {100, 768}}) {
+  for (const LayerNormShape s : {LayerNormShape{64, 128}, {5, 33}, {100, 768}, {300, 40}}) {
     cases.layernorm(s);
   }
   // Heads of 16, 16, 128, 20 and 64 channels.
@@ -200,7 +201,8 @@ std::vector<OpCase> op_cases() {
     cases.attention(s);
   }
   for (const std::size_t count : {1, 1023, 100'000}) cases.activations(count);
-  for (const EmbeddingShape s : {EmbeddingShape{2, 16, 32}, {3, 7, 5}, {4, 64, 256}}) {
+  for (const EmbeddingShape s :
+       {EmbeddingShape{2, 16, 32}, {3, 7, 5}, {4, 64, 256}, {2, 75, 1100}}) {
     cases.embedding(s);
   }
   for (const int vocabulary : {2, 33, 1000}) cases.softmax_loss(vocabulary);

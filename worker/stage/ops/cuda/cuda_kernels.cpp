@@ -61,7 +61,10 @@ class CudaKernels final : public Kernels {
                 .inputs = kPrecision,
                 .output = Precision::kFp32},
                {.a = x, .b = dy, .c = dweight, .bias = nullptr, .d = dweight});
-    if (dbias != nullptr) cuda::add_column_sums(stream_, s.rows, s.outputs, as<T>(dy), dbias);
+    if (dbias == nullptr) return;
+    auto* slices = scratch<float>(cuda::column_sum_floats(s.rows, s.outputs));
+    if (slices == nullptr) return;
+    cuda::add_column_sums(stream_, s.rows, s.outputs, as<T>(dy), slices, dbias);
   }
   void linear_backward_input(LinearShape s, const Element* dy, const Element* weight,
                              Element* dx) override {
@@ -93,8 +96,10 @@ class CudaKernels final : public Kernels {
   void layernorm_backward(LayerNormShape shape, const Element* x, const float* statistics,
                           const Element* gamma, const Element* dy, const Element* residual,
                           Element* dx, float* dgamma, float* dbeta) override {
+    auto* slices = scratch<float>(2 * cuda::column_sum_floats(shape.rows, shape.channels));
+    if (slices == nullptr) return;
     cuda::layernorm_backward(stream_, shape, as<T>(x), statistics, as<T>(gamma), as<T>(dy),
-                             as<T>(residual), as<T>(dx), dgamma, dbeta);
+                             as<T>(residual), as<T>(dx), slices, dgamma, dbeta);
   }
 
   void attention_forward(AttentionShape shape, const Element* qkv, Element* y, float* log_sums,
@@ -104,9 +109,9 @@ class CudaKernels final : public Kernels {
   void attention_backward(AttentionShape shape, const Element* qkv, const Element* y,
                           const float* log_sums, const Element* dy, Element* dqkv,
                           float*) override {
-    auto* row_dots = static_cast<float*>(
-        scratch(static_cast<std::size_t>(shape.samples) * static_cast<std::size_t>(shape.heads) *
-                static_cast<std::size_t>(shape.sequence) * sizeof(float)));
+    auto* row_dots = scratch<float>(static_cast<std::size_t>(shape.samples) *
+                                    static_cast<std::size_t>(shape.heads) *
+                                    static_cast<std::size_t>(shape.sequence));
     if (row_dots == nullptr) return;
     cuda::attention_backward(stream_, shape, as<T>(qkv), as<T>(y), log_sums, as<T>(dy), as<T>(dqkv),
                              row_dots);
@@ -147,8 +152,7 @@ class CudaKernels final : public Kernels {
   double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
                       Element* logits) override {
     constexpr double kFailed = std::numeric_limits<double>::quiet_NaN();
-    auto* losses =
-        static_cast<double*>(scratch((static_cast<std::size_t>(rows) + 1) * sizeof(double)));
+    auto* losses = scratch<double>(static_cast<std::size_t>(rows) + 1);
     if (losses == nullptr) return kFailed;
     double* total = losses + rows;
     cuda::softmax_loss(stream_, rows, vocabulary, targets, scale, as<T>(logits), losses, total);
@@ -187,10 +191,11 @@ class CudaKernels final : public Kernels {
       std::is_same_v<T, Bf16> ? Precision::kBf16 : Precision::kFp32;
 
   // Grows as needed; one user at a time, because all ops share the stream.
-  void* scratch(std::size_t bytes) {
-    if (scratch_.size() < bytes) scratch_ = device_.allocate(bytes);
+  template <class Value>
+  Value* scratch(std::size_t count) {
+    if (scratch_.size() < count * sizeof(Value)) scratch_ = device_.allocate(count * sizeof(Value));
     out_of_memory_ = out_of_memory_ || !scratch_;
-    return scratch_.data();
+    return scratch_.as<Value>();
   }
 
   device::CudaDevice& device_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread per element, in a grid-stride loop.
+// Grid-stride loops. Activations are narrow and their operations cheap, so a thread takes as many
+// of them as one load brings; AdamW and the exact sums are wide enough by the element.
 #include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
@@ -27,46 +28,68 @@ void launch(cudaStream_t stream, std::size_t count, F f) {
   if (count > 0) start({stream, blocks_for(count), kThreads}, for_each<F>, count, f);
 }
 
+constexpr std::size_t kWidestElement = sizeof(float);
+
+// to[i] = f(from[i]...) in packs of kWidth, and what is left by the element.
+template <int kWidth, class F, class To, class... From>
+__global__ void map_kernel(std::size_t count, F f, To* to, const From*... from) {
+  const std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x, packs = count / kWidth;
+  for (std::size_t i = first; i < packs; i += stride) {
+    const auto apply = [&](const Pack<From, kWidth>&... in) {
+      Pack<To, kWidth> out;
+      for (int e = 0; e < kWidth; ++e) out.of[e] = f(in.of[e]...);
+      store(to + i * kWidth, out);
+    };
+    apply(load<kWidth>(from + i * kWidth)...);
+  }
+  for (std::size_t i = packs * kWidth + first; i < count; i += stride) to[i] = f(from[i]...);
+}
+
+template <class F, class To, class... From>
+void map(cudaStream_t stream, std::size_t count, F f, To* to, const From*... from) {
+  constexpr bool kNarrow = sizeof(To) < kWidestElement && (... && (sizeof(From) < kWidestElement));
+  constexpr int kWidth = kWidestPack / (kNarrow ? sizeof(To) : kWidestElement);
+  if (count == 0) return;
+  if (aligned(to, from...)) {
+    start({stream, blocks_for(count / kWidth + 1), kThreads}, map_kernel<kWidth, F, To, From...>,
+          count, f, to, from...);
+  } else {
+    start({stream, blocks_for(count), kThreads}, map_kernel<1, F, To, From...>, count, f, to,
+          from...);
+  }
+}
+
 constexpr float kRoot = 0.7978845608F;  // sqrt(2 / pi)
 constexpr float kCubic = 0.044715F;
 
 template <class T>
 struct Gelu {
-  const T* x;
-  T* y;
-  __device__ void operator()(std::size_t i) const {
-    const float v = wide(x[i]);
-    y[i] = narrow<T>(0.5F * v * (1 + tanhf(kRoot * (v + kCubic * v * v * v))));
+  __device__ T operator()(T x) const {
+    const float v = wide(x);
+    return narrow<T>(0.5F * v * (1 + tanhf(kRoot * (v + kCubic * v * v * v))));
   }
 };
 template <class T>
 struct GeluBackward {
-  const T *x, *dy;
-  T* dx;
-  __device__ void operator()(std::size_t i) const {
-    const float v = wide(x[i]);
+  __device__ T operator()(T x, T dy) const {
+    const float v = wide(x);
     const float t = tanhf(kRoot * (v + kCubic * v * v * v));
     const float slope = kRoot * (1 + 3 * kCubic * v * v);
-    dx[i] = narrow<T>(wide(dy[i]) * (0.5F * (1 + t) + 0.5F * v * (1 - t * t) * slope));
+    return narrow<T>(wide(dy) * (0.5F * (1 + t) + 0.5F * v * (1 - t * t) * slope));
   }
 };
 template <class T>
 struct Relu {
-  const T* x;
-  T* y;
-  __device__ void operator()(std::size_t i) const { y[i] = wide(x[i]) > 0 ? x[i] : T{}; }
+  __device__ T operator()(T x) const { return wide(x) > 0 ? x : T{}; }
 };
 template <class T>
 struct ReluBackward {
-  const T *x, *dy;
-  T* dx;
-  __device__ void operator()(std::size_t i) const { dx[i] = wide(x[i]) > 0 ? dy[i] : T{}; }
+  __device__ T operator()(T x, T dy) const { return wide(x) > 0 ? dy : T{}; }
 };
 template <class T>
-struct RoundValues {
-  const float* from;
-  T* to;
-  __device__ void operator()(std::size_t i) const { to[i] = narrow<T>(from[i]); }
+struct RoundValue {
+  __device__ T operator()(float value) const { return narrow<T>(value); }
 };
 struct AdamW {
   AdamWStep s;
@@ -98,23 +121,23 @@ struct RoundSums {
 
 template <class T>
 void gelu_forward(cudaStream_t stream, std::size_t count, const T* x, T* y) {
-  launch(stream, count, Gelu<T>{x, y});
+  map(stream, count, Gelu<T>{}, y, x);
 }
 template <class T>
 void gelu_backward(cudaStream_t stream, std::size_t count, const T* x, const T* dy, T* dx) {
-  launch(stream, count, GeluBackward<T>{x, dy, dx});
+  map(stream, count, GeluBackward<T>{}, dx, x, dy);
 }
 template <class T>
 void relu_forward(cudaStream_t stream, std::size_t count, const T* x, T* y) {
-  launch(stream, count, Relu<T>{x, y});
+  map(stream, count, Relu<T>{}, y, x);
 }
 template <class T>
 void relu_backward(cudaStream_t stream, std::size_t count, const T* x, const T* dy, T* dx) {
-  launch(stream, count, ReluBackward<T>{x, dy, dx});
+  map(stream, count, ReluBackward<T>{}, dx, x, dy);
 }
 template <class T>
 void round_values(cudaStream_t stream, std::size_t count, const float* from, T* to) {
-  launch(stream, count, RoundValues<T>{from, to});
+  map(stream, count, RoundValue<T>{}, to, from);
 }
 void adamw(cudaStream_t stream, const AdamWStep& step, std::size_t count, const float* gradient,
            float* value, float* m, float* v) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of tables. Backward without atomics: the block of a row's first place adds all places of
-// that row in rising order, so the sum has one order.
+// that row in rising order, so the sum has one order. It looks at as many places at a time as it
+// has threads, and most of those chunks hold none of its row.
 #include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
@@ -52,17 +53,34 @@ struct ContextRows {
 template <class Rows, class T>
 __global__ void row_gradient_kernel(Rows rows, int places, int channels, const T* dy,
                                     float* dtable) {
-  const int place = static_cast<int>(blockIdx.x);
+  constexpr int kOwn = 8;  // channels that a thread adds up at once
+  static __shared__ bool is_here[kThreads];
+  const int place = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int row = rows(place);
   int earlier = 0;
-  for (int i = threadIdx.x; i < place; i += blockDim.x) earlier |= rows(i) == row;
+  for (int i = thread; i < place; i += kThreads) earlier |= rows(i) == row;
   if (__syncthreads_or(earlier) != 0) return;
-  for (int c = threadIdx.x; c < channels; c += blockDim.x) {
-    float sum = dtable[std::size_t(row) * channels + c];
-    for (int i = place; i < places; ++i) {
-      if (rows(i) == row) sum += wide(dy[std::size_t(i) * channels + c]);
+  for (int first = 0; first < channels; first += kOwn * kThreads) {
+    float sums[kOwn] = {};
+    for (int chunk = place; chunk < places; chunk += kThreads) {
+      const bool mine = chunk + thread < places && rows(chunk + thread) == row;
+      is_here[thread] = mine;
+      if (__syncthreads_or(mine ? 1 : 0) != 0) {
+        for (int i = 0; i < kThreads && chunk + i < places; ++i) {
+          if (!is_here[i]) continue;
+          const T* from = dy + static_cast<std::size_t>(chunk + i) * channels;
+          for (int own = 0; own < kOwn; ++own) {
+            const int c = first + own * kThreads + thread;
+            if (c < channels) sums[own] += wide(from[c]);
+          }
+        }
+        __syncthreads();  // `is_here` is used again
+      }
     }
-    dtable[std::size_t(row) * channels + c] = sum;
+    for (int own = 0; own < kOwn; ++own) {
+      const int c = first + own * kThreads + thread;
+      if (c < channels) dtable[static_cast<std::size_t>(row) * channels + c] += sums[own];
+    }
   }
 }
 

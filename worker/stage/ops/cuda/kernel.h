@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 
 #include <cuda_bf16.h>
@@ -30,6 +31,26 @@ __device__ inline float narrow<float>(float value) {
 template <>
 __device__ inline Bf16 narrow<Bf16>(float value) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
+}
+
+// Values that one thread loads or stores at once. 16 bytes are the widest there is.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth) Pack {
+  T of[kWidth];
+};
+template <int kWidth, class T>
+__device__ Pack<T, kWidth> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(from);
+}
+template <int kWidth, class T>
+__device__ void store(T* to, const Pack<T, kWidth>& pack) {
+  *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
+}
+constexpr std::size_t kWidestPack = 16;  // bytes
+// Arrays that may be read in the widest packs.
+template <class... T>
+bool aligned(const T*... arrays) {
+  return (... && (reinterpret_cast<std::uintptr_t>(arrays) % kWidestPack == 0));
 }
 
 // As many bytes as the launch asked for; aligned as tensor cores want it.

@@ -35,19 +35,23 @@ void add_exactly(cudaStream_t stream, std::size_t count, float* terms, double* s
 void round_sums(cudaStream_t stream, std::size_t count, const double* sums, float* values);
 
 // rows.cu
+// Scratch of a sum over columns.
+std::size_t column_sum_floats(int rows, int columns);
 // sums (columns) += the sum of each column of x (rows, columns).
 template <class T>
-void add_column_sums(cudaStream_t stream, int rows, int columns, const T* x, float* sums);
+void add_column_sums(cudaStream_t stream, int rows, int columns, const T* x, float* scratch,
+                     float* sums);
 template <class T>
 void layernorm_forward(cudaStream_t stream, LayerNormShape shape, const T* x, const T* gamma,
                        const T* beta, T* y, float* statistics);
 template <class T>
 void layernorm_apply(cudaStream_t stream, LayerNormShape shape, const T* x, const float* statistics,
                      const T* gamma, const T* beta, T* y);
+// scratch: that of two sums over columns.
 template <class T>
 void layernorm_backward(cudaStream_t stream, LayerNormShape shape, const T* x,
                         const float* statistics, const T* gamma, const T* dy, const T* residual,
-                        T* dx, float* dgamma, float* dbeta);
+                        T* dx, float* scratch, float* dgamma, float* dbeta);
 // row_losses (rows) and their sum in *total.
 template <class T>
 void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int32_t* targets,

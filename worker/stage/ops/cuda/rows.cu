@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with sums along rows (one warp or block a row) or columns (one block for 32 columns).
-// Every sum is a fixed tree: lanes in strides, then a butterfly.
+// Operations with sums along rows (one warp or block a row) or columns (one block for 32 columns of
+// a slice of rows). Every sum is a fixed tree: lanes in strides, then a butterfly; slices in rising
+// order.
 #include <cfloat>
 
 #include "worker/stage/ops/cuda/kernel.h"
@@ -12,6 +13,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr int kWarpsPerBlock = 8;
+constexpr int kSliceRows = 128;
 constexpr int kLossThreads = 256;
 constexpr float kEpsilon = 1e-5F;
 
@@ -23,25 +25,37 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-template <class T>
+template <int kWidth, class T>
 __global__ void layernorm_forward_kernel(LayerNormShape shape, const T* x, const T* gamma,
                                          const T* beta, T* y, float* statistics) {
   const std::size_t row = std::size_t{blockIdx.x} * kWarpsPerBlock + threadIdx.y;
   if (row >= static_cast<std::size_t>(shape.rows)) return;
-  const int channels = shape.channels;
+  const int channels = shape.channels, first = static_cast<int>(threadIdx.x) * kWidth;
   const T* from = x + row * channels;
   T* to = y + row * channels;
   float sum = 0;
-  for (int c = threadIdx.x; c < channels; c += kWarp) sum += wide(from[c]);
+  for (int c = first; c < channels; c += kWarp * kWidth) {
+    const auto in = load<kWidth>(from + c);
+    for (int e = 0; e < kWidth; ++e) sum += wide(in.of[e]);
+  }
   const float mean = warp_sum(sum) / channels;
   float squares = 0;
-  for (int c = threadIdx.x; c < channels; c += kWarp) {
-    const float distance = wide(from[c]) - mean;
-    squares += distance * distance;
+  for (int c = first; c < channels; c += kWarp * kWidth) {
+    const auto in = load<kWidth>(from + c);
+    for (int e = 0; e < kWidth; ++e) {
+      const float distance = wide(in.of[e]) - mean;
+      squares += distance * distance;
+    }
   }
   const float rstd = 1.0F / sqrtf(warp_sum(squares) / channels + kEpsilon);
-  for (int c = threadIdx.x; c < channels; c += kWarp) {
-    to[c] = narrow<T>((wide(from[c]) - mean) * rstd * wide(gamma[c]) + wide(beta[c]));
+  for (int c = first; c < channels; c += kWarp * kWidth) {
+    const auto in = load<kWidth>(from + c), scale = load<kWidth>(gamma + c);
+    const auto shift = load<kWidth>(beta + c);
+    Pack<T, kWidth> out;
+    for (int e = 0; e < kWidth; ++e) {
+      out.of[e] = narrow<T>((wide(in.of[e]) - mean) * rstd * wide(scale.of[e]) + wide(shift.of[e]));
+    }
+    store(to + c, out);
   }
   if (threadIdx.x == 0) {
     statistics[2 * row] = mean;
@@ -49,62 +63,97 @@ __global__ void layernorm_forward_kernel(LayerNormShape shape, const T* x, const
   }
 }
 
-template <class T>
+template <int kWidth, class T>
 __global__ void layernorm_apply_kernel(LayerNormShape shape, const T* x, const float* statistics,
                                        const T* gamma, const T* beta, T* y) {
-  const std::size_t row = blockIdx.x;
+  const std::size_t row = std::size_t{blockIdx.x} * kWarpsPerBlock + threadIdx.y;
+  if (row >= static_cast<std::size_t>(shape.rows)) return;
+  const int channels = shape.channels, first = static_cast<int>(threadIdx.x) * kWidth;
   const float mean = statistics[2 * row], rstd = statistics[2 * row + 1];
-  for (int c = threadIdx.x; c < shape.channels; c += blockDim.x) {
-    const std::size_t i = row * shape.channels + c;
-    y[i] = narrow<T>((wide(x[i]) - mean) * rstd * wide(gamma[c]) + wide(beta[c]));
+  for (int c = first; c < channels; c += kWarp * kWidth) {
+    const auto in = load<kWidth>(x + row * channels + c), scale = load<kWidth>(gamma + c);
+    const auto shift = load<kWidth>(beta + c);
+    Pack<T, kWidth> out;
+    for (int e = 0; e < kWidth; ++e) {
+      out.of[e] = narrow<T>((wide(in.of[e]) - mean) * rstd * wide(scale.of[e]) + wide(shift.of[e]));
+    }
+    store(y + row * channels + c, out);
   }
 }
 
 // With g = dy gamma and h = (x - mean) rstd:  dx = residual + rstd (g - mean(g) - h mean(g h)).
-template <class T>
+template <int kWidth, class T>
 __global__ void layernorm_input_kernel(LayerNormShape shape, const T* x, const float* statistics,
                                        const T* gamma, const T* dy, const T* residual, T* dx) {
   const std::size_t row = std::size_t{blockIdx.x} * kWarpsPerBlock + threadIdx.y;
   if (row >= static_cast<std::size_t>(shape.rows)) return;
-  const int channels = shape.channels;
+  const int channels = shape.channels, first = static_cast<int>(threadIdx.x) * kWidth;
   const std::size_t begin = row * channels;
   const float mean = statistics[2 * row], rstd = statistics[2 * row + 1];
   float sum_g = 0, sum_gh = 0;
-  for (int c = threadIdx.x; c < channels; c += kWarp) {
-    const float g = wide(dy[begin + c]) * wide(gamma[c]);
-    sum_g += g;
-    sum_gh += g * ((wide(x[begin + c]) - mean) * rstd);
+  for (int c = first; c < channels; c += kWarp * kWidth) {
+    const auto in = load<kWidth>(x + begin + c), up = load<kWidth>(dy + begin + c);
+    const auto scale = load<kWidth>(gamma + c);
+    for (int e = 0; e < kWidth; ++e) {
+      const float g = wide(up.of[e]) * wide(scale.of[e]);
+      sum_g += g;
+      sum_gh += g * ((wide(in.of[e]) - mean) * rstd);
+    }
   }
   const float mean_g = warp_sum(sum_g) / channels, mean_gh = warp_sum(sum_gh) / channels;
-  for (int c = threadIdx.x; c < channels; c += kWarp) {
-    const float h = (wide(x[begin + c]) - mean) * rstd;
-    const float gradient = rstd * (wide(dy[begin + c]) * wide(gamma[c]) - mean_g - h * mean_gh);
-    dx[begin + c] = narrow<T>((residual != nullptr ? wide(residual[begin + c]) : 0) + gradient);
+  for (int c = first; c < channels; c += kWarp * kWidth) {
+    const auto in = load<kWidth>(x + begin + c), up = load<kWidth>(dy + begin + c);
+    const auto scale = load<kWidth>(gamma + c);
+    Pack<T, kWidth> past{}, out;
+    if (residual != nullptr) past = load<kWidth>(residual + begin + c);
+    for (int e = 0; e < kWidth; ++e) {
+      const float h = (wide(in.of[e]) - mean) * rstd;
+      out.of[e] = narrow<T>(wide(past.of[e]) +
+                            rstd * (wide(up.of[e]) * wide(scale.of[e]) - mean_g - h * mean_gh));
+    }
+    store(dx + begin + c, out);
   }
 }
 
-// A block of 32 x 8 threads adds 32 columns; thread row j takes the rows j, j+8, ...
+// A block of 32 x 8 threads adds 32 columns of a slice of rows; thread row j takes the rows j, j+8,
+// ... of the slice. partial: (slices, columns).
 template <class Term>
-__device__ void add_columns(int rows, int columns, float* sums, Term term) {
-  static __shared__ float partial[kWarpsPerBlock][kWarp];
-  const int column = blockIdx.x * kWarp + threadIdx.x;
+__device__ void add_slice(int rows, int columns, float* partial, Term term) {
+  static __shared__ float by_thread_row[kWarpsPerBlock][kWarp];
+  const int column = static_cast<int>(blockIdx.x * kWarp + threadIdx.x);
+  const int begin = static_cast<int>(blockIdx.y) * kSliceRows;
+  const int end = rows - begin < kSliceRows ? rows : begin + kSliceRows;
   float sum = 0;
   if (column < columns) {
-    for (int row = threadIdx.y; row < rows; row += kWarpsPerBlock) sum += term(row, column);
+#pragma unroll 4
+    for (int row = begin + static_cast<int>(threadIdx.y); row < end; row += kWarpsPerBlock) {
+      sum += term(row, column);
+    }
   }
-  partial[threadIdx.y][threadIdx.x] = sum;
+  by_thread_row[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y == 0 && column < columns) {
     float total = 0;
-    for (int j = 0; j < kWarpsPerBlock; ++j) total += partial[j][threadIdx.x];
-    sums[column] += total;
+    for (int j = 0; j < kWarpsPerBlock; ++j) total += by_thread_row[j][threadIdx.x];
+    partial[std::size_t{blockIdx.y} * columns + column] = total;
   }
-  __syncthreads();  // `partial` is used again
+  __syncthreads();  // `by_thread_row` is used again
+}
+
+__global__ void add_slices_kernel(int slices, int columns, const float* partial, float* sums) {
+  const int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  if (column >= columns) return;
+  float total = 0;
+#pragma unroll 8
+  for (int slice = 0; slice < slices; ++slice) {
+    total += partial[static_cast<std::size_t>(slice) * columns + column];
+  }
+  sums[column] += total;
 }
 
 template <class T>
-__global__ void column_sums_kernel(int rows, int columns, const T* x, float* sums) {
-  add_columns(rows, columns, sums, [=](int row, int column) {
+__global__ void column_sums_kernel(int rows, int columns, const T* x, float* partial) {
+  add_slice(rows, columns, partial, [=](int row, int column) {
     return wide(x[static_cast<std::size_t>(row) * columns + column]);
   });
 }
@@ -114,12 +163,12 @@ __global__ void layernorm_parameters_kernel(LayerNormShape shape, const T* x,
                                             const float* statistics, const T* dy, float* dgamma,
                                             float* dbeta) {
   const int channels = shape.channels;
-  add_columns(shape.rows, channels, dgamma, [=](int row, int column) {
+  add_slice(shape.rows, channels, dgamma, [=](int row, int column) {
     const std::size_t i = static_cast<std::size_t>(row) * channels + column;
     const std::size_t r = row;
     return wide(dy[i]) * ((wide(x[i]) - statistics[2 * r]) * statistics[2 * r + 1]);
   });
-  add_columns(shape.rows, channels, dbeta, [=](int row, int column) {
+  add_slice(shape.rows, channels, dbeta, [=](int row, int column) {
     return wide(dy[static_cast<std::size_t>(row) * channels + column]);
   });
 }
@@ -174,37 +223,71 @@ unsigned warp_blocks(int rows) {
 unsigned column_blocks(int columns) {
   return static_cast<unsigned>((columns + kWarp - 1) / kWarp);
 }
+int slices_of(int rows) {
+  return (rows + kSliceRows - 1) / kSliceRows;
+}
+dim3 slice_blocks(int rows, int columns) {
+  return {column_blocks(columns), static_cast<unsigned>(slices_of(rows))};
+}
+void add_slices(cudaStream_t stream, int rows, int columns, const float* partial, float* sums) {
+  start({stream, column_blocks(columns), kWarp}, add_slices_kernel, slices_of(rows), columns,
+        partial, sums);
+}
 const dim3 kWarps{kWarp, kWarpsPerBlock};
+
+template <class T>
+constexpr int kWidest = kWidestPack / sizeof(T);
+// The rows of all arrays begin where the widest packs may.
+template <class T, class... Arrays>
+bool in_packs(LayerNormShape shape, const Arrays*... arrays) {
+  return shape.channels % kWidest<T> == 0 && aligned(arrays...);
+}
 
 }  // namespace
 
+std::size_t column_sum_floats(int rows, int columns) {
+  return static_cast<std::size_t>(slices_of(rows)) * static_cast<std::size_t>(columns);
+}
+
 template <class T>
-void add_column_sums(cudaStream_t stream, int rows, int columns, const T* x, float* sums) {
-  start({stream, column_blocks(columns), kWarps}, column_sums_kernel<T>, rows, columns, x, sums);
+void add_column_sums(cudaStream_t stream, int rows, int columns, const T* x, float* scratch,
+                     float* sums) {
+  start({stream, slice_blocks(rows, columns), kWarps}, column_sums_kernel<T>, rows, columns, x,
+        scratch);
+  add_slices(stream, rows, columns, scratch, sums);
 }
 
 template <class T>
 void layernorm_forward(cudaStream_t stream, LayerNormShape shape, const T* x, const T* gamma,
                        const T* beta, T* y, float* statistics) {
-  start({stream, warp_blocks(shape.rows), kWarps}, layernorm_forward_kernel<T>, shape, x, gamma,
-        beta, y, statistics);
+  const auto kernel = in_packs<T>(shape, x, gamma, beta, y)
+                          ? layernorm_forward_kernel<kWidest<T>, T>
+                          : layernorm_forward_kernel<1, T>;
+  start({stream, warp_blocks(shape.rows), kWarps}, kernel, shape, x, gamma, beta, y, statistics);
 }
 
 template <class T>
 void layernorm_apply(cudaStream_t stream, LayerNormShape shape, const T* x, const float* statistics,
                      const T* gamma, const T* beta, T* y) {
-  start({stream, static_cast<unsigned>(shape.rows), kWarp * kWarpsPerBlock},
-        layernorm_apply_kernel<T>, shape, x, statistics, gamma, beta, y);
+  const auto kernel = in_packs<T>(shape, x, gamma, beta, y) ? layernorm_apply_kernel<kWidest<T>, T>
+                                                            : layernorm_apply_kernel<1, T>;
+  start({stream, warp_blocks(shape.rows), kWarps}, kernel, shape, x, statistics, gamma, beta, y);
 }
 
 template <class T>
 void layernorm_backward(cudaStream_t stream, LayerNormShape shape, const T* x,
                         const float* statistics, const T* gamma, const T* dy, const T* residual,
-                        T* dx, float* dgamma, float* dbeta) {
-  start({stream, column_blocks(shape.channels), kWarps}, layernorm_parameters_kernel<T>, shape, x,
-        statistics, dy, dgamma, dbeta);
-  start({stream, warp_blocks(shape.rows), kWarps}, layernorm_input_kernel<T>, shape, x, statistics,
-        gamma, dy, residual, dx);
+                        T* dx, float* scratch, float* dgamma, float* dbeta) {
+  float* slices_of_beta = scratch + column_sum_floats(shape.rows, shape.channels);
+  start({stream, slice_blocks(shape.rows, shape.channels), kWarps}, layernorm_parameters_kernel<T>,
+        shape, x, statistics, dy, scratch, slices_of_beta);
+  add_slices(stream, shape.rows, shape.channels, scratch, dgamma);
+  add_slices(stream, shape.rows, shape.channels, slices_of_beta, dbeta);
+  const auto kernel = in_packs<T>(shape, x, gamma, dy, residual, dx)
+                          ? layernorm_input_kernel<kWidest<T>, T>
+                          : layernorm_input_kernel<1, T>;
+  start({stream, warp_blocks(shape.rows), kWarps}, kernel, shape, x, statistics, gamma, dy,
+        residual, dx);
 }
 
 template <class T>
@@ -215,22 +298,24 @@ void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int3
   start({stream, 1, kLossThreads}, sum_kernel, rows, row_losses, total);
 }
 
-template void add_column_sums(cudaStream_t, int, int, const float*, float*);
+template void add_column_sums(cudaStream_t, int, int, const float*, float*, float*);
 template void layernorm_forward(cudaStream_t, LayerNormShape, const float*, const float*,
                                 const float*, float*, float*);
 template void layernorm_apply(cudaStream_t, LayerNormShape, const float*, const float*,
                               const float*, const float*, float*);
 template void layernorm_backward(cudaStream_t, LayerNormShape, const float*, const float*,
-                                 const float*, const float*, const float*, float*, float*, float*);
+                                 const float*, const float*, const float*, float*, float*, float*,
+                                 float*);
 template void softmax_loss(cudaStream_t, int, int, const std::int32_t*, float, float*, double*,
                            double*);
-template void add_column_sums(cudaStream_t, int, int, const Bf16*, float*);
+template void add_column_sums(cudaStream_t, int, int, const Bf16*, float*, float*);
 template void layernorm_forward(cudaStream_t, LayerNormShape, const Bf16*, const Bf16*, const Bf16*,
                                 Bf16*, float*);
 template void layernorm_apply(cudaStream_t, LayerNormShape, const Bf16*, const float*, const Bf16*,
                               const Bf16*, Bf16*);
 template void layernorm_backward(cudaStream_t, LayerNormShape, const Bf16*, const float*,
-                                 const Bf16*, const Bf16*, const Bf16*, Bf16*, float*, float*);
+                                 const Bf16*, const Bf16*, const Bf16*, Bf16*, float*, float*,
+                                 float*);
 template void softmax_loss(cudaStream_t, int, int, const std::int32_t*, float, Bf16*, double*,
                            double*);
 
