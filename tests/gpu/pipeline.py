@@ -31,6 +31,9 @@ class Run:
     def step_seconds(self, skip=3):
         return statistics.median(self.times[skip:])
 
+    def lines(self, key):
+        return [line for log in self.logs for line in log if key in line]
+
     def logged(self, key):
         return next((line[key] for log in self.logs for line in log if key in line), None)
 
@@ -43,13 +46,14 @@ def parsed(line):
         return None
 
 
-def plan(stages, layers, micro_batches, micro_batch_size, revision=1, k=1):
+def plan(stages, layers, micro_batches, micro_batch_size, revision=1, k=1, replicas=1):
+    share = micro_batches // replicas
     ranges = [[layers * s // stages, layers * (s + 1) // stages - 1] for s in range(stages)]
     return {
         "apiVersion": "weir.dev/plan/v1", "revision": revision, "parent": revision - 1,
-        "trigger": "Initial" if revision == 1 else "Retune", "state": "Keep", "microBatches": [micro_batches],
+        "trigger": "Initial" if revision == 1 else "Retune", "state": "Keep", "microBatches": [share] * replicas,
         "schedule": {"type": "KFKB" if k > 1 else "OneFOneB", "dispatch": "Strict", "k": k, "microBatchSize": micro_batch_size,
-                     "caps": [min(micro_batches, k * (stages - s)) for s in range(stages)]},
+                     "caps": [min(share, k * (stages - s)) for s in range(stages)]},
         "stages": [{"index": s, "layers": ranges[s]} for s in range(stages)]}
 
 
@@ -64,8 +68,8 @@ def until(found, seconds):
 
 
 def train(worker, arguments, plans=(), limit=300, environment=None, every=20):
-    """One worker without plans, else one per stage of plans[0]; later plans come `every` steps apart. environment: of worker i."""
-    count = len(plans[0]["stages"]) if plans else 1
+    """One worker without plans, else one per stage and replica of plans[0]; later plans come `every` steps apart. environment: of worker i."""
+    count = len(plans[0]["stages"]) * len(plans[0]["microBatches"]) if plans else 1
     with tempfile.TemporaryDirectory(prefix="weir-gpu-") as name:
         folder = pathlib.Path(name)
         processes = []

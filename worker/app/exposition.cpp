@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/exposition.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <utility>
@@ -151,15 +152,16 @@ void add_sync(Builder& out, const Statistics& s) {
   }
 }
 
+Labels labels_of(const transport::LinkReport& link) {
+  return {{"replica", std::to_string(link.replica)},
+          {"link", link_name(link.boundary)},
+          {"dir", direction_name(link.channel)},
+          {"from_node", link.from_node},
+          {"to_node", link.to_node}};
+}
+
 void add_links(Builder& out, const std::vector<transport::LinkReport>& links) {
   if (links.empty()) return;
-  const auto labels_of = [](const transport::LinkReport& link) {
-    return Labels{{"replica", std::to_string(link.replica)},
-                  {"link", link_name(link.boundary)},
-                  {"dir", direction_name(link.channel)},
-                  {"from_node", link.from_node},
-                  {"to_node", link.to_node}};
-  };
   const auto each = [&](const char* name, const char* help, Type type, auto value_of) {
     out.begin(name, help, type);
     for (const transport::LinkReport& link : links) {
@@ -177,6 +179,34 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links) {
        [](const Counters& c) { return transfer_histogram(c); });
   each("weir_link_rtt_seconds", "smallest recent round trip; 0 = unknown", Type::kGauge,
        [](const Counters& c) { return c.rtt_seconds; });
+}
+
+// Of links that go by NCCL, where it tells. What waits for the receiver's memory is a late peer,
+// what waits for the own GPU is neither of both.
+void add_nccl_times(Builder& out, const std::vector<transport::LinkReport>& links) {
+  const auto told = [](const transport::LinkReport& link) {
+    return link.counters.nccl.has_value();
+  };
+  if (!std::ranges::any_of(links, told)) return;
+  out.begin(
+      "weir_link_nccl_seconds_total",
+      "time of the sender's NCCL: on the network, else waiting for the peer, else for its GPU; "
+      "its kernels by the GPU's clock and by CUDA events",
+      Type::kCounter);
+  for (const transport::LinkReport& link : links) {
+    if (!told(link)) continue;
+    const transport::TransferTimes& times = *link.counters.nccl;
+    const std::pair<const char*, std::chrono::nanoseconds> states[] = {{"network", times.network},
+                                                                       {"peer", times.peer},
+                                                                       {"gpu", times.gpu},
+                                                                       {"kernel", times.kernel},
+                                                                       {"events", times.events}};
+    for (const auto& [state, time] : states) {
+      Labels labels = labels_of(link);
+      labels.emplace_back("state", state);
+      out.add(to_seconds(time), std::move(labels));
+    }
+  }
 }
 
 void add_emulation(Builder& out, const Statistics& s) {
@@ -210,6 +240,7 @@ std::vector<Family> worker_families(const WorkerLabels& labels, const Statistics
               static_cast<double>(memory_free), {{"stage", std::to_string(statistics.stage)}});
   }
   add_links(out, links);
+  add_nccl_times(out, links);
   if (labels.emulated) add_emulation(out, statistics);
   return out.take();
 }

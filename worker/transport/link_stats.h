@@ -7,12 +7,26 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace weir::transport {
 
 // Upper bounds 100 us x 2^i, as weir_link_transfer_seconds; the last bucket is +Inf.
 constexpr std::size_t kTransferBuckets = 17;
+
+// How NCCL spent the time of messages at one end, by its own account (transport/nccl): at each
+// moment the first that holds. All 0 but for kernel and events where both GPUs are reached without
+// a network.
+struct TransferTimes {
+  std::chrono::nanoseconds network{0};  // a piece of a message was on its way
+  std::chrono::nanoseconds peer{0};     // one waited for memory of the receiver
+  std::chrono::nanoseconds gpu{0};      // one waited for this end's GPU
+  std::int64_t bytes = 0;               // given to the network
+  // As a cross-check, the time of NCCL's kernels: by the GPU's clock, and by CUDA events around
+  // them.
+  std::chrono::nanoseconds kernel{0}, events{0};
+};
 
 struct LinkCounters {
   std::int64_t bytes = 0;            // payload of the transfers that busy is about
@@ -25,6 +39,7 @@ struct LinkCounters {
   double transfer_seconds_sum = 0;
   double rtt_seconds =
       0;  // smallest of the last 16 small round trips (credit/ack/ping), 0 = unknown
+  std::optional<TransferTimes> nccl;  // of the sender; nothing: not by NCCL, or it does not tell
 };
 
 // One acknowledged transfer. Without counted bytes (it came in one piece) it is only a transfer.

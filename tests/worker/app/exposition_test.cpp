@@ -132,6 +132,27 @@ TEST(Exposition, NamesLinksByTheirBoundary) {
   EXPECT_EQ(histogram.counts.back(), 1U);
 }
 
+TEST(Exposition, DividesTheTimeOfALinkByNcclsAccountWhereThereIsOne) {
+  auto links = one_link();
+  EXPECT_EQ(find(worker_families(kLabels, of_stage(0), links), "weir_link_nccl_seconds_total"),
+            nullptr);
+  links[0].counters.nccl = transport::TransferTimes{
+      .network = 400ms, .peer = 30ms, .gpu = 2ms, .kernel = 500ms, .events = 510ms};
+
+  const auto families = worker_families(kLabels, of_stage(0), links);
+
+  std::map<std::string, double> by_state;
+  for (const auto& sample : find(families, "weir_link_nccl_seconds_total")->samples) {
+    auto labels = labels_of(sample);
+    EXPECT_EQ(labels["link"], "1-2");
+    by_state[labels["state"]] = sample.value;
+  }
+  EXPECT_EQ(
+      by_state,
+      (std::map<std::string, double>{
+          {"network", 0.4}, {"peer", 0.03}, {"gpu", 0.002}, {"kernel", 0.5}, {"events", 0.51}}));
+}
+
 TEST(Exposition, TellsFreeMemoryOfTheDeviceWhereItIsKnown) {
   EXPECT_EQ(find(worker_families(kLabels, of_stage(1), {}), "weir_gpu_free_bytes"), nullptr);
 

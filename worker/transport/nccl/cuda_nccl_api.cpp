@@ -14,6 +14,7 @@
 
 #include <cuda_runtime.h>
 
+#include "worker/transport/nccl/profiler_plugin.h"
 #include "worker/transport/nccl/segment_sum.h"
 
 namespace weir::transport::nccl {
@@ -96,8 +97,12 @@ class CudaMark final : public Mark {
 class CudaNcclComm final : public NcclComm {
  public:
   CudaNcclComm(int device, cudaStream_t stream, ncclComm_t comm,
-               std::unique_ptr<const std::string> name)
-      : device_(device), stream_(stream), name_(std::move(name)), comm_(comm) {}
+               std::unique_ptr<const std::string> name, std::shared_ptr<CommProfile> profile)
+      : device_(device),
+        stream_(stream),
+        name_(std::move(name)),
+        profile_(std::move(profile)),
+        comm_(comm) {}
   ~CudaNcclComm() override {
     cudaSetDevice(device_);
     const auto limit = std::chrono::steady_clock::now() + kDrainLimit;
@@ -135,6 +140,7 @@ class CudaNcclComm final : public NcclComm {
   }
   Status sum(const SegmentSum& segment) override {
     WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    operations_.back().transfers = false;
     sum_in_order(stream_, segment.inputs.data(), segment.inputs.size(), segment.count, segment.out);
     const cudaError_t error = cudaPeekAtLastError();
     if (error != cudaSuccess) return cuda_failure("adding gradients", error);
@@ -153,8 +159,17 @@ class CudaNcclComm final : public NcclComm {
       WEIR_TRY(timing.gap, Event::between(*before_, oldest.start));
     }
     before_ = std::move(oldest.end);
+    if (oldest.transfers) event_time_ += timing.duration.count();
     operations_.pop_front();
     return std::optional(timing);
+  }
+
+  std::optional<CommTimes> times() const override {
+    if (!profile_) return std::nullopt;
+    const auto now = std::chrono::steady_clock::now();
+    CommTimes times{.sent = profile_->sent(now), .received = profile_->received(now)};
+    times.sent.events = times.received.events = std::chrono::nanoseconds(event_time_);
+    return times;
   }
 
   // For NcclApi::abort(); the communicator once, then null.
@@ -164,6 +179,7 @@ class CudaNcclComm final : public NcclComm {
   struct Operation {
     Event start{cudaEventDefault}, end{cudaEventDefault};
     bool enqueued = false;  // all of it: its end is recorded
+    bool transfers = true;  // no sum
   };
 
   Status begin() {
@@ -189,7 +205,9 @@ class CudaNcclComm final : public NcclComm {
   const int device_;
   const cudaStream_t stream_;
   const std::unique_ptr<const std::string> name_;
+  const std::shared_ptr<CommProfile> profile_;  // null: the user has chosen another profiler
   std::atomic<ncclComm_t> comm_;
+  std::atomic<std::chrono::nanoseconds::rep> event_time_ = 0;
   std::deque<Operation> operations_;  // only the newest may not be enqueued
   std::optional<Event> before_;       // the end of the last one that was taken
 };
@@ -197,7 +215,7 @@ class CudaNcclComm final : public NcclComm {
 class CudaNcclApi final : public NcclApi {
  public:
   explicit CudaNcclApi(const device::CudaDevice& device)
-      : device_(device.index()), compute_(device.stream()) {}
+      : device_(device.index()), compute_(device.stream()), profiles_(choose_own_profiler()) {}
 
   Facts facts() override {
     Facts facts{.runtime = CUDART_VERSION};
@@ -238,14 +256,15 @@ class CudaNcclApi final : public NcclApi {
     auto kept_name =
         std::make_unique<const std::string>(order.name);  // for as long as NCCL may print it
     config.commName = kept_name->c_str();
+    std::shared_ptr<CommProfile> profile = profiles_ ? profile_of(order.name) : nullptr;
     ncclComm_t comm = nullptr;
     const ncclResult_t result = ncclCommInitRankConfig(&comm, order.ranks, id, order.rank, &config);
     if (result != ncclSuccess && result != ncclInProgress) {
       cudaStreamDestroy(stream);
       return nccl_failure("making a communicator", result, nullptr);
     }
-    return std::unique_ptr<NcclComm>(
-        std::make_unique<CudaNcclComm>(device_, stream, comm, std::move(kept_name)));
+    return std::unique_ptr<NcclComm>(std::make_unique<CudaNcclComm>(
+        device_, stream, comm, std::move(kept_name), std::move(profile)));
   }
   // In a group all abort flags are set before anything is freed.
   void abort(std::span<NcclComm* const> comms) noexcept override {
@@ -272,6 +291,7 @@ class CudaNcclApi final : public NcclApi {
 
   const int device_;
   const cudaStream_t compute_;
+  const bool profiles_;  // NCCL's profiler is ours
 };
 
 }  // namespace

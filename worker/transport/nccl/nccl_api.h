@@ -12,6 +12,7 @@
 #include <string>
 
 #include "worker/base/result.h"
+#include "worker/transport/link_stats.h"
 
 namespace weir::transport::nccl {
 
@@ -57,8 +58,12 @@ struct SegmentSum {
 };
 constexpr std::size_t kMostRanks = 256;
 
+struct CommTimes {
+  TransferTimes sent, received;
+};
+
 // A communicator with a stream of its own; operations run one after the other. One thread, but
-// ready() and NcclApi::abort() from any.
+// ready(), times() and NcclApi::abort() from any.
 class NcclComm {
  public:
   virtual ~NcclComm() = default;  // after abort()
@@ -72,6 +77,8 @@ class NcclComm {
   virtual Status sum(const SegmentSum& segment) = 0;
   // The oldest operation that has not been taken, once it has finished.
   virtual Result<std::optional<Timing>> take_finished() = 0;
+  // What NCCL tells of its transfers; nothing when it does not. Any thread.
+  virtual std::optional<CommTimes> times() const = 0;
 
   // On a link: rank 0 sends to rank 1.
   Status send(const std::byte* data, std::size_t bytes) {

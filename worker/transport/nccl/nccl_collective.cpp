@@ -53,6 +53,7 @@ NcclCollective::~NcclCollective() {
   driver_.join();
   watchdog_->end();
   tcp_.reset();  // its thread wakes the driver
+  comm_->log_times();
 }
 
 // What a finished sum has sent may still be on its way, and goes no further without this rank.

@@ -84,6 +84,7 @@ NcclCommunicator::~NcclCommunicator() {
   waker_.wake();
   driver_.join();
   watchdog_->end();
+  for (const auto& end : ends_) end->log_times();
 }
 
 void NcclCommunicator::post(const Port& port, device::Buffer buffer, std::size_t bytes) {
@@ -129,6 +130,11 @@ std::vector<LinkReport> NcclCommunicator::reports() const {
     const double rtt = report.counters.rtt_seconds;
     report.counters = outgoing_[index_of(report.channel)]->counters();
     report.counters.rtt_seconds = rtt;
+    const auto sends = [&](const auto& end) {
+      return end->port.sending && end->port.channel == report.channel;
+    };
+    const auto times = (*std::ranges::find_if(ends_, sends))->comm->times();
+    if (times) report.counters.nccl = times->sent;
   }
   return result;
 }

@@ -45,6 +45,7 @@ struct Watched {
     const Time::rep end = due;
     return end != 0 && now.time_since_epoch().count() > end;
   }
+  void log_times() const;  // what NCCL tells of its transfers; when all is over
   Error broken(const Error& error) const { return error.with(name); }
 };
 

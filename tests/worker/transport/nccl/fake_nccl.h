@@ -198,6 +198,18 @@ class FakeNccl final : public nccl::NcclApi {
           .gap = std::chrono::seconds(1),
           .duration = std::chrono::nanoseconds(static_cast<std::int64_t>(bytes / rate_ * 1e9))});
     }
+    std::optional<nccl::CommTimes> times() const override {
+      const std::lock_guard lock(world_->mutex);
+      nccl::CommTimes times;
+      for (std::size_t i = 0; i < own_.running; ++i) {
+        for (const auto& move : own_.operations[i].moves) {
+          if (move.transfer.from == nullptr) continue;
+          times.sent.bytes += static_cast<std::int64_t>(move.transfer.bytes);
+          times.sent.network += std::chrono::milliseconds(1);
+        }
+      }
+      return times;
+    }
     bool go() {
       const std::lock_guard lock(world_->mutex);
       world_->changed.notify_all();

@@ -154,6 +154,16 @@ TEST_F(NcclMessages, ReportsNameTheLinkAndKnowItsRoundTrip) {
   EXPECT_GT(reports[0].counters.rtt_seconds, 0);
 }
 
+TEST_F(NcclMessages, ReportsHoldTheSendersOwnAccount) {
+  const std::int64_t before = counters().nccl.value().bytes;
+  receiver_->receive(from(0), empty_tensor(1000), 1000);
+  sender_->send(to(1), tensor(1000, 1), 1000);
+  ASSERT_EQ(next(*sender_).kind, Kind::kSent);
+
+  EXPECT_EQ(counters().nccl.value().bytes - before, 1000);
+  EXPECT_GT(counters().nccl.value().network.count(), 0);
+}
+
 TEST_F(NcclMessages, APeerThatLeavesWhenAllIsDoneBreaksNothing) {
   receiver_->receive(from(0), empty_tensor(1000), 1000);
   receiver_->receive(from(0), empty_tensor(1000), 1000);  // a slot that is never used
