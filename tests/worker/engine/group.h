@@ -112,11 +112,17 @@ class Group {
  public:
   // on_ready: of replicas that average in groups; any engine's thread.
   using OnReady = std::function<void(int replica, std::int64_t step, double, double)>;
+  // over: what a rank's sums go by instead of its TCP collective.
+  using Collective = std::unique_ptr<transport::Collective>;
+  using Over =
+      std::function<Result<Collective>(int rank, const transport::GroupGeneration&, Collective tcp,
+                                       SteadyTime deadline, const std::stop_token& stop)>;
   Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
-        Saves* saves = nullptr, OnReady on_ready = nullptr)
+        Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr)
       : grad_clip_(grad_clip),
         saves_(saves),
         on_ready_(std::move(on_ready)),
+        over_(std::move(over)),
         model_(*stage::describe_model(tiny_model(model_name))),
         dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)) {
     for (int i = 0; i < workers; ++i)
@@ -239,11 +245,13 @@ class Group {
               [&group, this](int first, int last) {
                 return stage::make_stage(group.model_, first, last, *device);
               },
-          .connect_group =
-              [this](const transport::GroupGeneration& generation, auto deadline,
-                     std::stop_token stop) {
-                return transport->connect_group(generation, deadline, std::move(stop));
-              },
+          .connect_group = [&group, index, this](const transport::GroupGeneration& generation,
+                                                 auto deadline,
+                                                 std::stop_token stop) -> Result<Collective> {
+            WEIR_TRY(Collective tcp, transport->connect_group(generation, deadline, stop));
+            if (!group.over_) return tcp;
+            return group.over_(index, generation, std::move(tcp), deadline, stop);
+          },
           .state = &transport->state()};
       Hooks hooks{.step_done =
                       [this](const StepRecord& record) {
@@ -317,6 +325,7 @@ class Group {
   const double grad_clip_;
   Saves* const saves_;
   const OnReady on_ready_;
+  const Over over_;
   const stage::Model model_;
   const std::unique_ptr<data::Dataset> dataset_;
   std::vector<std::unique_ptr<Rank>> ranks_;

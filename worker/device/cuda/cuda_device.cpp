@@ -4,6 +4,7 @@
 #include "worker/device/cuda/cuda_device.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -171,6 +172,10 @@ Result<Unit> check_driver(int index) {
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(int index) {
+  // Before the first call of CUDA: as many hardware queues as there can be, since streams that
+  // share one wait for each other, and transfers of two ranks may then wait in a circle.
+  // Default: 8.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   WEIR_TRY([[maybe_unused]] const Unit driver, check_driver(index));
   cudaDeviceProp properties;
   cudaError_t error = cudaGetDeviceProperties(&properties, index);

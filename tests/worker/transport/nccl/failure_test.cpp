@@ -138,6 +138,7 @@ TEST_F(NcclFailure, AbortFromAnotherThreadWakesTheWait) {
 TEST_F(NcclFailure, ARankThatEndsWithACallThatHangsDoesNotHang) {
   faults(0).blocks = true;
   post_and_send();
+  while (!faults(0).stuck) std::this_thread::sleep_for(1ms);  // else it may leave before its launch
   const Time begin = std::chrono::steady_clock::now();
 
   pipeline_.ranks[0].reset();

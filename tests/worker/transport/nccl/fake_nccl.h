@@ -90,6 +90,7 @@ struct Faults {
   std::atomic<bool> silent = false;       // operations are enqueued and never run
   std::atomic<bool> blocks = false;       // exchange() returns when it is aborted
   std::atomic<bool> no_id = false;
+  std::atomic<bool> stuck = false;  // told, not set by a test: a call has begun to block
 };
 
 class FakeNccl final : public nccl::NcclApi {
@@ -220,6 +221,7 @@ class FakeNccl final : public nccl::NcclApi {
     Status enqueue(FakeWorld::Operation operation) {
       std::unique_lock lock(world_->mutex);
       if (faults_->blocks) {
+        faults_->stuck = true;
         world_->changed.wait(lock, [this] { return own_.gone; });
       }
       if (own_.gone) return Error{Code::kUnavailable, "NCCL: aborted"};
