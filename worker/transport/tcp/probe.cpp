@@ -28,47 +28,11 @@ constexpr std::size_t kMostAnswers = 8;  // at a time; the coordinator lets one 
 
 ProbeCall::ProbeCall(asio::io_context& context, std::int64_t bytes, std::optional<Pacer> pacer,
                      Done done)
-    : context_(context),
+    : PeerCall(context, std::move(done)),
       left_(static_cast<std::size_t>(
           std::clamp<std::int64_t>(bytes, 1, static_cast<std::int64_t>(kMostBytes)))),
       pacer_(std::move(pacer)),
-      done_(std::move(done)),
-      timer_(context),
       payload_(kPieceBytes) {}
-
-void ProbeCall::start(Dialer::Target target) {
-  dialer_ = std::make_shared<Dialer>(context_, std::move(target),
-                                     [weak = weak_from_this()](Result<Dialer::Socket> socket) {
-                                       const auto self = weak.lock();
-                                       if (!self || self->finished_) return;
-                                       if (!socket) return self->finish(socket.error());
-                                       self->connected(*std::move(socket));
-                                     });
-  dialer_->start();
-}
-
-void ProbeCall::cancel() {
-  finished_ = true;
-  timer_.cancel();
-  if (dialer_) dialer_->cancel();
-  ErrorCode ignored;
-  if (socket_) socket_->close(ignored);
-}
-
-std::string ProbeCall::problem() const {
-  return socket_ ? "it has not answered" : dialer_->last_problem();
-}
-
-void ProbeCall::finish(Result<ProbedRate> result) {
-  if (finished_) return;
-  cancel();
-  done_(std::move(result));
-}
-
-void ProbeCall::connected(Dialer::Socket socket) {
-  socket_.emplace(std::move(socket));
-  ping();
-}
 
 void ProbeCall::ping() {
   ping_sent_ = Clock::now();

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <chrono>
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -16,47 +15,36 @@
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
-#include "worker/transport/tcp/dialer.h"
 #include "worker/transport/tcp/greeter.h"
 #include "worker/transport/tcp/pacer.h"
+#include "worker/transport/tcp/peer_call.h"
 
 namespace weir::transport::tcp {
 
 // The side that asks.
-class ProbeCall : public std::enable_shared_from_this<ProbeCall> {
+class ProbeCall final : public PeerCall<ProbedRate> {
  public:
-  using Done = std::function<void(Result<ProbedRate>)>;
   ProbeCall(boost::asio::io_context& context, std::int64_t bytes, std::optional<Pacer> pacer,
             Done done);
 
-  void start(Dialer::Target target);
-  void cancel();                // no done after it
-  std::string problem() const;  // what it waits for now
+  std::string problem() const { return waits_for("it has not answered"); }
 
  private:
-  void connected(Dialer::Socket socket);
+  void connected() override { ping(); }
   void ping();
   void send();        // the number of bytes, then these
   void send_chunk();  // the next of them, when the pacer allows it
   void read_answer();
-  void finish(Result<ProbedRate> result);
 
-  boost::asio::io_context& context_;
   std::size_t left_;
   std::optional<Pacer> pacer_;
-  Done done_;
-  boost::asio::steady_timer timer_;
-  std::shared_ptr<Dialer> dialer_;
-  std::optional<Dialer::Socket> socket_;
   std::chrono::steady_clock::time_point ping_sent_{};
   std::chrono::nanoseconds rtt_ = std::chrono::nanoseconds::max();
   int pings_ = 0;
   std::array<std::byte, 8> header_{};
   std::array<std::byte, 16> answer_{};
   std::vector<std::byte> payload_;  // sent again and again
-  bool finished_ = false;
 };
 
 class ProbeAnswer;

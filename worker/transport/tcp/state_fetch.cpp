@@ -14,50 +14,29 @@ namespace {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
+std::string name_of(const StateRequest& request) {
+  return request.from.ip + ":" + std::to_string(request.from.data_port);
+}
+
 }  // namespace
 
 StateFetch::StateFetch(asio::io_context& context, StateRequest request, std::int64_t step,
                        std::chrono::seconds dead_after, Done done)
-    : context_(context),
+    : PeerCall(context,
+               [name = name_of(request), done = std::move(done)](Result<std::int64_t> result) {
+                 done(result ? std::move(result) : Result<std::int64_t>(result.error().with(name)));
+               }),
       request_(std::move(request)),
       step_(step),
-      dead_after_(dead_after),
-      name_(request_.from.ip + ":" + std::to_string(request_.from.data_port)),
-      done_(std::move(done)),
-      silence_(context) {}
-
-void StateFetch::start(Dialer::Target target) {
-  dialer_ = std::make_shared<Dialer>(context_, std::move(target),
-                                     [weak = weak_from_this()](Result<Dialer::Socket> socket) {
-                                       const auto self = weak.lock();
-                                       if (!self || self->finished_) return;
-                                       if (!socket) return self->finish(socket.error());
-                                       self->connected(*std::move(socket));
-                                     });
-  dialer_->start();
-}
-
-void StateFetch::cancel() {
-  finished_ = true;
-  silence_.cancel();
-  if (dialer_) dialer_->cancel();
-  ErrorCode ignored;
-  if (socket_) socket_->close(ignored);
-}
+      dead_after_(dead_after) {}
 
 std::string StateFetch::problem() const {
-  return peer() + ": " + (socket_ ? "its layers have not all come" : dialer_->last_problem());
-}
-
-void StateFetch::finish(Result<std::int64_t> result) {
-  if (finished_) return;
-  cancel();
-  done_(result ? std::move(result) : Result<std::int64_t>(result.error().with(peer())));
+  return name_of(request_) + ": " + waits_for("its layers have not all come");
 }
 
 void StateFetch::await_bytes() {
-  silence_.expires_after(dead_after_);
-  silence_.async_wait([weak = weak_from_this(), this](ErrorCode error) {
+  timer_.expires_after(dead_after_);  // of silence
+  timer_.async_wait([weak = weak_from_this(), this](ErrorCode error) {
     const auto self = weak.lock();
     if (error || !self || finished_) return;
     finish(Error{Code::kTimeout,
@@ -65,8 +44,7 @@ void StateFetch::await_bytes() {
   });
 }
 
-void StateFetch::connected(Dialer::Socket socket) {
-  socket_.emplace(std::move(socket));
+void StateFetch::connected() {
   wish_ =
       encode_state_wish({.step = step_,
                          .first_layer = static_cast<std::uint32_t>(request_.layers.front().layer),

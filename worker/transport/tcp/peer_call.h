@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// One question to one peer, apart from all generations: dials, then what Derived says on the
+// socket, then Done once, or never after cancel(). Io thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "worker/transport/tcp/dialer.h"
+
+namespace weir::transport::tcp {
+
+template <class Answer>
+class PeerCall : public std::enable_shared_from_this<PeerCall<Answer>> {
+ public:
+  using Done = std::function<void(Result<Answer>)>;  // once
+
+  PeerCall(boost::asio::io_context& context, Done done)
+      : timer_(context), context_(context), done_(std::move(done)) {}
+  virtual ~PeerCall() = default;
+  PeerCall(const PeerCall&) = delete;
+  PeerCall& operator=(const PeerCall&) = delete;
+
+  void start(Dialer::Target target) {
+    const auto dialled = [weak = this->weak_from_this()](Result<Dialer::Socket> socket) {
+      const auto self = weak.lock();
+      if (!self || self->finished_) return;
+      if (!socket) return self->finish(socket.error());
+      self->socket_.emplace(*std::move(socket));
+      self->connected();
+    };
+    dialer_ = std::make_shared<Dialer>(context_, std::move(target), dialled);
+    dialer_->start();
+  }
+  void cancel() {
+    finished_ = true;
+    timer_.cancel();
+    if (dialer_) dialer_->cancel();
+    boost::system::error_code ignored;
+    if (socket_) socket_->close(ignored);
+  }
+
+ protected:
+  virtual void connected() = 0;  // socket_ is there
+  void finish(Result<Answer> result) {
+    if (finished_) return;
+    cancel();
+    done_(std::move(result));
+  }
+  // What it waits for now: why no connection came to be, or what the peer has yet to do.
+  std::string waits_for(const char* of_peer) const {
+    return socket_ ? of_peer : dialer_->last_problem();
+  }
+
+  boost::asio::steady_timer timer_;
+  std::optional<Dialer::Socket> socket_;
+  bool finished_ = false;
+
+ private:
+  boost::asio::io_context& context_;
+  const Done done_;
+  std::shared_ptr<Dialer> dialer_;
+};
+
+}  // namespace weir::transport::tcp
