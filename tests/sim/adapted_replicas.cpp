@@ -182,15 +182,17 @@ void AdaptedReplicas::arrive(int p) {
                                    .step = replica.steps,
                                    .progress = replica.progress,
                                    .step_seconds = replica.seconds,
-                                   .sync_bytes_per_second = 1e9 * world().bandwidth(p, time_)},
+                                   .received = std::exchange(replica.received, {})},
                                   from_seconds(time_)));
 }
 
 void AdaptedReplicas::take(const std::vector<groups::Grant>& grants) {
   for (const groups::Grant& grant : grants) {
-    at(time_ + world().sync_seconds(grant.members, time_), [this, grant] {
+    at(time_ + world().sync_seconds(grant.members, time_), [this, grant, began = time_] {
       for (const int p : grant.members) {
-        replicas_[static_cast<std::size_t>(p)].progress = grant.progress;
+        Replica& replica = replicas_[static_cast<std::size_t>(p)];
+        replica.progress = grant.progress;
+        replica.received = world().received(p, grant.members, began);
         begin(p);
       }
     });

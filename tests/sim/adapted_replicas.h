@@ -77,6 +77,7 @@ class AdaptedReplicas {
   struct Replica {
     std::int64_t steps = 0;
     double progress = 0, seconds = 0;
+    std::vector<groups::ReceivedRate> received;  // in its last average
   };
   struct Event {
     double time;

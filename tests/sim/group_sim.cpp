@@ -139,12 +139,12 @@ void GroupSim::ready(int p, int stage) {
 }
 
 void GroupSim::ready_groups(int p) {
-  const Replica& replica = replicas_[static_cast<std::size_t>(p)];
+  Replica& replica = replicas_[static_cast<std::size_t>(p)];
   take(scheduler_.arrived({.replica = p,
                            .step = replica.steps,
                            .progress = replica.progress,
                            .step_seconds = replica.seconds,
-                           .sync_bytes_per_second = 1e9 * world_.bandwidth(p, time_)},
+                           .received = std::exchange(replica.received, {})},
                           from_seconds(time_)));
 }
 
@@ -152,10 +152,12 @@ void GroupSim::take(const std::vector<groups::Grant>& grants) {
   for (const groups::Grant& grant : grants) {
     ++groups_;
     members_ += static_cast<double>(grant.members.size());
-    at(time_ + world_.sync_seconds(grant.members, time_), [this, grant] {
+    at(time_ + world_.sync_seconds(grant.members, time_), [this, grant, began = time_] {
       for (int s = 0; s < stages(); ++s) mix(grant.members, s, grant.weights);
       for (const int p : grant.members) {
-        replicas_[static_cast<std::size_t>(p)].progress = grant.progress;
+        Replica& replica = replicas_[static_cast<std::size_t>(p)];
+        replica.progress = grant.progress;
+        replica.received = world_.received(p, grant.members, began);
         for (int s = 0; s < stages(); ++s) finish_stage(p, s);
       }
     });

@@ -71,6 +71,7 @@ class GroupSim {
   struct Replica {
     std::int64_t steps = 0;
     double progress = 0, seconds = 0, ready_at = 0;
+    std::vector<groups::ReceivedRate> received;  // in its last average
     int pending = 0;
     bool applied = false;
     std::vector<double> done;  // by stage

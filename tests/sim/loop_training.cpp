@@ -4,8 +4,10 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "tests/sim/loop_workers.h"
+#include "tests/support/received_rates.h"
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 #include "worker/schedule/simulator.h"
@@ -200,7 +202,7 @@ void SimulatedWorkers::end_replica(int p) {
                                 .step = replica.steps,
                                 .progress = replica.progress,
                                 .step_seconds = replica.seconds,
-                                .sync_bytes_per_second = 1e9 * sync_share(p),
+                                .received = std::exchange(replica.received, {}),
                                 .last_round = round_},
                                from_seconds(agenda_.now())));
 }
@@ -215,7 +217,10 @@ void SimulatedWorkers::take(const std::vector<groups::Grant>& grants) {
     agenda_.after(sync_seconds(grant.members), [this, grant, life = life_] {
       // The last one to stop may bring the next plan.
       for (const int p : grant.members) {
-        if (life == life_) begin_replica(p);
+        if (life != life_) continue;
+        replicas_[static_cast<std::size_t>(p)].received =
+            test::received_rates(p, grant.members, [this](int q) { return 1e9 * sync_share(q); });
+        begin_replica(p);
       }
     });
   }

@@ -86,6 +86,7 @@ class SimulatedWorkers {
     State state = State::kStopped;
     std::int64_t steps = 0;
     double progress = 0, seconds = 0, began = -1;
+    std::vector<groups::ReceivedRate> received;  // in its last average
   };
 
   // Plans.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/received_rates.h"
+
 namespace weir::sim {
 namespace {
 
@@ -62,6 +64,12 @@ double UnevenReplicas::bandwidth(int p, double t) const {
   if (options_.kind == Uneven::kSlowSync) return disturbed(p, t) ? kSlowShare : 1;
   if (options_.kind == Uneven::kOneSlowSync) return p == 0 ? kSlowShare : 1;
   return 1;
+}
+
+std::vector<groups::ReceivedRate> UnevenReplicas::received(int p, const std::vector<int>& group,
+                                                           double t) const {
+  constexpr double kUsual = 1e9;  // B/s
+  return test::received_rates(p, group, [&](int q) { return kUsual * bandwidth(q, t); });
 }
 
 double UnevenReplicas::sync_seconds(const std::vector<int>& group, double t) const {

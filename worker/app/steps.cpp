@@ -237,11 +237,14 @@ Outcome make_engine(State& state) {
                 .replica = replica, .stage = stage, .revision = revision, .reason = reason});
           },
       .sync_ready =
-          [&state](int replica, std::int64_t step, double seconds, double bytes_per_second) {
-            state.agent->send(protocol::SyncReady{.replica = replica,
-                                                  .step = step,
-                                                  .step_seconds = seconds,
-                                                  .sync_bytes_per_second = bytes_per_second});
+          [&state](int replica, std::int64_t step, double seconds,
+                   const std::vector<engine::ReceivedRate>& received) {
+            protocol::SyncReady ready{
+                .replica = replica, .step = step, .step_seconds = seconds, .received = {}};
+            for (const auto& one : received) {
+              ready.received.push_back({one.from, one.bytes_per_second});
+            }
+            state.agent->send(std::move(ready));
           },
       .round_failed =
           [&state](int replica, std::int64_t round, int missing, const std::string& reason) {

@@ -2,7 +2,6 @@
 #include "worker/coordinator/sync_rounds.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -127,18 +126,16 @@ SyncRounds::Effects SyncRounds::on_ready(int index, const protocol::SyncReady& r
   ++replica.local;
   replica.progress += share_ratio(ready.replica);
   if (!meetings_.empty() && ready.step >= *meetings_.begin()) scheduler_->gather();
-  const auto plausible = [](double value, double most) {
-    return value > 0 && value < most ? value : 0.0;
-  };
-  return tell(scheduler_->arrived(
-                  {.replica = ready.replica,
-                   .step = replica.local,
-                   .progress = replica.progress,
-                   .step_seconds = plausible(ready.step_seconds, kLongestSeconds),
-                   .sync_bytes_per_second = plausible(ready.sync_bytes_per_second,
-                                                      std::numeric_limits<double>::infinity())},
-                  since_start(now)),
-              members);
+  const bool plausible = ready.step_seconds > 0 && ready.step_seconds < kLongestSeconds;
+  groups::Arrival arrival{.replica = ready.replica,
+                          .step = replica.local,
+                          .progress = replica.progress,
+                          .step_seconds = plausible ? ready.step_seconds : 0,
+                          .received = {}};
+  for (const auto& one : ready.received) {
+    arrival.received.push_back({one.from, one.bytes_per_second});
+  }
+  return tell(scheduler_->arrived(arrival, since_start(now)), members);
 }
 
 void SyncRounds::on_status(const protocol::StageStatus& status, SteadyTime now) {

@@ -117,8 +117,6 @@ void Engine::on_go(const GoCommand& command) {
   offer_.reset();  // everybody has what it needs
   grant_.reset();
   told_ = {};
-  seen_operations_ = 0;
-  averages_ = 0;
   generation_->running = true;
   ever_ran_ = true;
   if (hooks_.adopted) hooks_.adopted(command.revision, step_);

@@ -175,19 +175,10 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 }
 
 void Engine::say_ready(double seconds) {
-  // Of what little is averaged the rate says more about the moment than about the link.
-  constexpr std::int64_t kTellingBytes = std::int64_t{1} << 20U;
-  const transport::CollectiveCounters now = generation_->replicas->counters();
-  if (now.operations > seen_operations_) ++averages_;  // the step before had company
-  seen_operations_ = now.operations;
-  const std::int64_t bytes = now.bytes_sent - told_.bytes_sent;
-  double rate = 0;
-  if (bytes >= kTellingBytes) {
-    rate = telling_rate(bytes, to_seconds(now.busy - told_.busy), averages_);
-    averages_ = 0;
-    told_ = now;
-  }
-  hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, rate);
+  transport::CollectiveCounters now = generation_->replicas->counters();
+  const std::vector<ReceivedRate> rates = received_rates(told_, now);
+  told_ = std::move(now);
+  hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, rates);
 }
 
 // Of this step. A rank that leaves waits no more: those who would average with it leave, too, or

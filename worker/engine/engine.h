@@ -128,10 +128,7 @@ class Engine {
   std::optional<Pending> pending_;
   std::uint32_t agreed_epoch_ = 0;  // that all replicas change to before the next step; 0 = none
   std::optional<Grant> grant_;      // Partial: the last one of this generation
-  // Likewise: what the last told rate includes, and the averages since then.
-  transport::CollectiveCounters told_;
-  std::int64_t seen_operations_ = 0;
-  int averages_ = 0;
+  transport::CollectiveCounters told_;  // likewise: what the rates that were told include
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;       // of what it held before a move, until the GO
   std::int64_t step_ = 0;                     // next step of this rank

@@ -8,12 +8,14 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
 #include "worker/engine/plan_rules.h"
+#include "worker/engine/received_rates.h"
 #include "worker/engine/statistics.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
@@ -75,9 +77,10 @@ struct Hooks {
   std::function<void(std::int64_t step, std::int64_t at)> save_late;  // no state of `step` any more
   std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
   // Partial: that replica is done with its step but for the average; `step` completed ones, this
-  // one counted, in so many seconds. bytes_per_second of its last averages, 0: unknown. Null: plans
-  // with Partial are refused.
-  std::function<void(int replica, std::int64_t step, double seconds, double bytes_per_second)>
+  // one counted, in so many seconds. What came in the average after the step before, if it had one.
+  // Null: plans with Partial are refused.
+  std::function<void(int replica, std::int64_t step, double seconds,
+                     const std::vector<ReceivedRate>& received)>
       sync_ready = nullptr;
   // Partial: this rank of that replica keeps its model and goes on without the average of that
   // round; `missing` did not come, -1: not known.

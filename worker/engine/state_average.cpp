@@ -35,11 +35,6 @@ std::string objection(const Grant& grant, int replica, int replicas) {
   return "";
 }
 
-double telling_rate(std::int64_t bytes, double busy_seconds, int averages) {
-  constexpr double kNoise = 0.010;  // seconds; on a loopback averages of 300 kB take 1 to 5 ms
-  return static_cast<double>(bytes) / (busy_seconds + kNoise * std::max(1, averages));
-}
-
 StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stage,
                            const Grant& grant)
     : collective_(collective), grant_(grant) {

@@ -20,11 +20,6 @@ namespace weir::engine {
 // Why this replica, one of so many, cannot do what the grant says; empty: it can.
 std::string objection(const Grant& grant, int replica, int replicas);
 
-// Bytes a second of so many averages, for telling slow links from others: a few milliseconds each
-// are noise, so links that are fast enough are as good as each other. The same for all replicas,
-// however long their steps are.
-double telling_rate(std::int64_t bytes, double busy_seconds, int averages);
-
 class StateAverage {
  public:
   // References outlive the object; the stage's update is done, also on its device.

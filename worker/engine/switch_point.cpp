@@ -50,8 +50,12 @@ void SwitchPoint::grant(Grant grant) {
   // Its members wait for this rank: one without room is kept. Rounds only grow, the last one
   // counts.
   if (commands_.try_push(grant)) return;
-  const std::lock_guard lock(kept_mutex_);
-  kept_grant_ = std::move(grant);
+  {
+    const std::lock_guard lock(kept_mutex_);
+    kept_grant_ = grant;
+  }
+  // Who emptied the queue in between sleeps without having seen it. Twice does no harm.
+  static_cast<void>(commands_.try_push(std::move(grant)));
 }
 
 std::optional<Command> SwitchPoint::kept() {

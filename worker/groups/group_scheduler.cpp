@@ -18,9 +18,9 @@ namespace weir::groups {
 namespace {
 
 // scheduling.md 7.3 and 7.2.
-constexpr double kSlowLink = 0.5;    // of the median bandwidth
+constexpr double kSlowPort = 0.5;    // of the median bandwidth
 constexpr double kForgetting = 0.5;  // EWMA of T_p
-constexpr int kLeastAlone = 2;       // own steps of a replica with a slow link: max(2, B/2)
+constexpr int kLeastAlone = 2;       // own steps of a replica with a slow port: max(2, 2B/5)
 // Windows that a step without an average adds, and the most: a replica drifts with each of them.
 // Chosen in the simulation of E9.
 constexpr double kPatience = 0.5, kMostPatience = 2;
@@ -40,6 +40,7 @@ GroupScheduler::GroupScheduler(Config config, std::uint64_t seed, std::uint64_t 
       replicas_(config_.shares.size()),
       graph_(static_cast<int>(config_.shares.size())),
       estimate_(static_cast<int>(config_.shares.size()), seed),
+      ports_(static_cast<int>(config_.shares.size())),
       round_(last_round) {
   WEIR_CHECK(!replicas_.empty() && config_.stages >= 1, "a job has replicas and stages");
   WEIR_CHECK(config_.places.empty() || config_.places.size() == replicas_.size(),
@@ -72,6 +73,7 @@ std::vector<Grant> GroupScheduler::died(int replica, Time now) {
   estimate_.set_living(replica, false);
   ready_.erase(replica);
   at(replica) = {};
+  ports_.forget(replica);
   // When the fastest is gone the window counts from those who are left.
   if (window_begin_) window_begin_ = std::min(*window_begin_, most_steps());
   if (estimate_begin_) estimate_begin_ = std::min(*estimate_begin_, most_steps());
@@ -118,14 +120,12 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   replica.steps = arrival.step;
   replica.progress = arrival.progress;
   replica.started.reset();
+  if (replica.grant) ports_.add(p, replica.grant->round, arrival.received);
   replica.grant.reset();
   if (arrival.step_seconds > 0) {
     const double seconds = arrival.step_seconds / time_factor(p);
     replica.seconds =
         replica.seconds > 0 ? replica.seconds + kForgetting * (seconds - replica.seconds) : seconds;
-  }
-  if (arrival.sync_bytes_per_second > 0) {
-    replica.sync_bytes_per_second = arrival.sync_bytes_per_second;
   }
   round_ = std::max(round_, arrival.last_round);
   ready_.try_emplace(p, now);
@@ -138,7 +138,8 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     grant_all(grants);
     return grants;
   }
-  grant_slow_links(grants);
+  const std::set<int> slow = slow_ports();
+  grant_slow_ports(slow, grants);
   Ready ready = ready_;
   const bool connect = connecting();
   if (connect) {
@@ -147,7 +148,8 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     drop_stale(ready);
     if (ready.empty() || wait_for_company(ready, now)) return grants;
   }
-  commit(split(ready, connect), connect, grants);
+  commit(connect ? split(ready, static_cast<int>(ready.size())) : split_by_port(ready, slow),
+         connect, grants);
   return grants;
 }
 
@@ -161,22 +163,29 @@ void GroupScheduler::grant_all(std::vector<Grant>& grants) {
   grants.back().gathers = true;
 }
 
-// Gate 0: a ring is as fast as its slowest link, so who has one averages only every B/2 steps.
-void GroupScheduler::grant_slow_links(std::vector<Grant>& grants) {
-  std::vector<double> rates;
+std::set<int> GroupScheduler::slow_ports() const {
+  std::map<int, double> rates;
+  std::vector<double> known;
   for (int p = 0; p < count(); ++p) {
-    if (living(p) && at(p).sync_bytes_per_second > 0) rates.push_back(at(p).sync_bytes_per_second);
+    const double rate = living(p) ? ports_.of(p) : 0;
+    if (rate <= 0) continue;
+    rates.emplace(p, rate);
+    known.push_back(rate);
   }
-  const double usual = upper_median(std::move(rates));
-  const std::int64_t alone = std::max(kLeastAlone, config_.settings.connect_every / 2);
+  const double usual = upper_median(std::move(known));
+  std::set<int> slow;
+  for (const auto& [p, rate] : rates) {
+    if (rate < kSlowPort * usual) slow.insert(p);
+  }
+  return slow;
+}
+
+// Gate 0: a group is as fast as its slowest port, so who has one averages only every 2B/5 steps.
+void GroupScheduler::grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants) {
+  const int alone = std::max(kLeastAlone, config_.settings.connect_every * 2 / 5);
   const Ready arrivals = ready_;
   for (const auto& [p, arrival] : arrivals) {
-    const Replica& replica = at(p);
-    const double rate = replica.sync_bytes_per_second;
-    if (rate <= 0 || rate >= kSlowLink * usual || replica.steps - replica.last_mix >= alone) {
-      continue;
-    }
-    commit({{p}}, false, grants);
+    if (slow.contains(p) && at(p).steps - at(p).last_mix < alone) commit({{p}}, false, grants);
   }
 }
 
@@ -238,17 +247,39 @@ double GroupScheduler::window_of(int replica, double median) const {
          100.0 * seconds;
 }
 
-// Gate 4: dealt like cards, so that each group mixes components that have nothing in common yet.
-std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, bool connect) const {
+// Gate 4. Who has a slow port averages with one other: nobody else waits for it, and the port
+// carries least when there are two.
+std::vector<std::vector<int>> GroupScheduler::split_by_port(const Ready& ready,
+                                                            const std::set<int>& slow) const {
+  Ready fast = ready;
+  std::erase_if(fast, [&](const auto& entry) { return slow.contains(entry.first); });
+  const int most = std::max(1, config_.settings.group_size_max);
+  if (most < 2 || ready.size() > 2 * fast.size()) return split(ready, most);
+  std::vector<std::vector<int>> pairs;
+  for (const auto& [p, arrival] : ready) {
+    if (!slow.contains(p)) continue;
+    const auto stranger = std::ranges::find_if(fast, [&, own = graph_.component(p)](auto& entry) {
+      return graph_.component(entry.first) != own;
+    });
+    const auto partner = stranger == fast.end() ? fast.begin() : stranger;
+    pairs.push_back({p, partner->first});
+    fast.erase(partner);
+  }
+  auto groups = split(fast, most);
+  groups.insert(groups.end(), pairs.begin(), pairs.end());
+  return groups;
+}
+
+// Dealt like cards, so that each group mixes components that have nothing in common yet.
+std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, int most) const {
   std::vector<int> sorted;
   for (const auto& [p, arrival] : ready) sorted.push_back(p);
   std::ranges::sort(sorted, {},
                     [&](int p) { return std::make_pair(graph_.component(p), ready.at(p)); });
-  const std::size_t most = static_cast<std::size_t>(std::max(1, config_.settings.group_size_max));
-  const std::size_t groups = connect ? 1 : (sorted.size() + most - 1) / most;
-  std::vector<std::vector<int>> result(groups);
-  for (std::size_t i = 0; i < sorted.size(); ++i) result[i % groups].push_back(sorted[i]);
-  return result;
+  const auto size = static_cast<std::size_t>(most);
+  std::vector<std::vector<int>> groups((sorted.size() + size - 1) / size);
+  for (std::size_t i = 0; i < sorted.size(); ++i) groups[i % groups.size()].push_back(sorted[i]);
+  return groups;
 }
 
 // Gate 5. A group that would come out too far ahead of the slowest is not formed yet: after an

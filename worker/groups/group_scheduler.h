@@ -4,7 +4,7 @@
 // out, and the time at which tick() wants to be called. Keeps of a plan's invariants:
 //   G1 a replica is in one open round at most        G2 only arrived replicas are granted
 //   G4 weights sum to 1, in proportion to m_p        G5 all living replicas are connected at least
-//   every B steps of the fastest (+ max(2, B/2) of one with a slow link)
+//   every B steps of the fastest (+ max(2, 2B/5) of one with a slow port)
 //   G6 progress of a granted group <= least progress of the living + tau     G7 rounds only grow
 // gather() makes one group of all the living, for a boundary at which their models must be one.
 #pragma once
@@ -13,11 +13,13 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "worker/groups/contraction.h"
+#include "worker/groups/port_rates.h"
 #include "worker/groups/settings.h"
 #include "worker/groups/sync_graph.h"
 
@@ -35,11 +37,11 @@ struct Config {
 // The last stage of a replica ended its backward: a step is done but for the average.
 struct Arrival {
   int replica = 0;
-  std::int64_t step = 0;             // local steps, this one counted
-  double progress = 0;               // its clock: progress of its last grant + m_p / M
-  double step_seconds = 0;           // T_p of this step, without waiting for others; 0 = unknown
-  double sync_bytes_per_second = 0;  // of its last average; 0 = unknown
-  std::uint64_t last_round = 0;      // highest it has seen: a new coordinator goes on from there
+  std::int64_t step = 0;               // local steps, this one counted
+  double progress = 0;                 // its clock: progress of its last grant + m_p / M
+  double step_seconds = 0;             // T_p of this step, without waiting for others; 0 = unknown
+  std::vector<ReceivedRate> received;  // in its last average, as far as known; none: it had none
+  std::uint64_t last_round = 0;        // highest it has seen: a new coordinator goes on from there
 };
 
 // One group of one round, to all of its members at once.
@@ -89,8 +91,7 @@ class GroupScheduler {
   struct Replica {
     std::int64_t steps = 0, last_mix = 0;
     double progress = 0;
-    double seconds = 0;  // EWMA(0.5) of T_p as if with the mean share; 0 = unknown
-    double sync_bytes_per_second = 0;
+    double seconds = 0;           // EWMA(0.5) of T_p as if with the mean share; 0 = unknown
     std::optional<Time> started;  // of the running step; none: in a round, ready, or unknown
     bool seen = false;
     std::optional<Grant> grant;  // the last
@@ -100,13 +101,15 @@ class GroupScheduler {
   void take(const Arrival& arrival, Time now);
   std::vector<Grant> decide(Time now);
   void grant_all(std::vector<Grant>& grants);
-  void grant_slow_links(std::vector<Grant>& grants);
+  std::set<int> slow_ports() const;
+  void grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants);
   bool connecting() const;
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
   bool wait_for_company(const Ready& ready, Time now);
   double window_of(int replica, double median) const;  // seconds
-  std::vector<std::vector<int>> split(const Ready& ready, bool connect) const;
+  std::vector<std::vector<int>> split_by_port(const Ready& ready, const std::set<int>& slow) const;
+  std::vector<std::vector<int>> split(const Ready& ready, int most) const;
   void commit(const std::vector<std::vector<int>>& groups, bool connect,
               std::vector<Grant>& grants);
   Grant make_grant(std::vector<int> members, bool connect) const;
@@ -128,6 +131,7 @@ class GroupScheduler {
   std::vector<Replica> replicas_;
   SyncGraph graph_;
   Contraction estimate_;
+  PortRates ports_;
   Ready ready_;
   std::uint64_t round_ = 0;
   bool clocks_known_ = false, gathering_ = false;

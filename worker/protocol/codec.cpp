@@ -281,12 +281,17 @@ void fields(Io& io, T& moved) {
   io.required("revision", moved.revision);
   io.required("bytes", moved.bytes);
 }
+template <class Io, Is<SyncReady::Received> T>
+void fields(Io& io, T& received) {
+  io.required("from", received.from);
+  io.required("bytesPerSecond", received.bytes_per_second);
+}
 template <class Io, Is<SyncReady> T>
 void fields(Io& io, T& ready) {
   io.required("replica", ready.replica);
   io.required("step", ready.step);
   io("stepSeconds", ready.step_seconds);
-  io("bytesPerSecond", ready.sync_bytes_per_second);
+  io("received", ready.received);
 }
 template <class Io, Is<Grant> T>
 void fields(Io& io, T& grant) {

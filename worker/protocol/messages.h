@@ -221,9 +221,15 @@ struct Moved {  // before its READY_STATE: what a rank has fetched from others
 // Partial only, from the last stage of a replica: its step is done but for the average.
 struct SyncReady {
   int replica = 0;
-  std::int64_t step = 0;             // completed steps, this one counted
-  double step_seconds = 0;           // without waiting for other replicas
-  double sync_bytes_per_second = 0;  // of its last averages; 0 = unknown
+  std::int64_t step = 0;    // completed steps, this one counted
+  double step_seconds = 0;  // without waiting for other replicas
+  // In the average after the step before, by its rank of the last stage; none: it had none, or it
+  // does not measure them.
+  struct Received {
+    int from = 0;                 // another replica
+    double bytes_per_second = 0;  // as if all that came from everybody had come at its rate
+  };
+  std::vector<Received> received;
 };
 // The answer, to all ranks of all members: average, then go on at next_step.
 struct Grant {

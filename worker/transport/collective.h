@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -91,6 +92,13 @@ struct CollectiveCounters {
   // From the moment when all members had begun an operation until it was complete: a late member
   // is not a slow network. bytes_sent / busy is the bandwidth.
   std::chrono::nanoseconds busy{0};
+  // From each other replica, whole frames: by the receiver's clock, without what waited for either
+  // side (busy_meter.h). Those that came in one piece say nothing of the rate and do not count.
+  struct Received {
+    std::int64_t bytes = 0, counted_bytes = 0;
+    std::chrono::nanoseconds busy{0};  // of the counted ones
+  };
+  std::map<int, Received> received;  // by replica; empty: the transport does not measure it
 };
 
 class Collective {

@@ -4,12 +4,15 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/group.h"
+#include "worker/base/units.h"
+#include "worker/engine/received_rates.h"
 #include "worker/engine/state_average.h"
 
 namespace weir::engine {
@@ -92,7 +95,7 @@ Trained train(int replicas, int stages, std::size_t wanted, std::int64_t steps, 
   Rounds rounds(replicas, stages, wanted, steps);
   Group group(
       "mlp", replicas * stages, steps, grad_clip, saves,
-      [&](int replica, std::int64_t step, double, double) { rounds.on_ready(replica, step); });
+      [&](int replica, std::int64_t step, double, const auto&) { rounds.on_ready(replica, step); });
   rounds.attach(group);
   const auto plan =
       averaging(stages, group.layers(), std::vector(static_cast<std::size_t>(replicas), 3));
@@ -147,7 +150,7 @@ TEST(Averages, NeedACoordinatorThatFormsGroups) {
 }
 
 TEST(Averages, ARankThatLeavesDoesNotWaitForAnAnswer) {
-  Group group("mlp", 2, 5, 0, nullptr, [](int, std::int64_t, double, double) {});
+  Group group("mlp", 2, 5, 0, nullptr, [](int, std::int64_t, double, const auto&) {});
   ASSERT_EQ(group.start(averaging(1, group.layers(), {2, 2})), "");
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const auto begin = std::chrono::steady_clock::now();
@@ -158,9 +161,9 @@ TEST(Averages, ARankThatLeavesDoesNotWaitForAnAnswer) {
 
 TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
   Rounds rounds(2, 1, 2, 1'000'000);
-  Group group("mlp", 2, 1'000'000, 0, nullptr, [&](int replica, std::int64_t step, double, double) {
-    rounds.on_ready(replica, step);
-  });
+  Group group(
+      "mlp", 2, 1'000'000, 0, nullptr,
+      [&](int replica, std::int64_t step, double, const auto&) { rounds.on_ready(replica, step); });
   rounds.attach(group);
   ASSERT_EQ(group.start(averaging(1, group.layers(), {2, 2})), "");
   ASSERT_TRUE(group.reaches(0, 5));
@@ -178,9 +181,10 @@ TEST(Averages, GoOnWithoutAReplicaThatLeaves) {
   for (const int stages : {1, 2}) {
     constexpr std::int64_t kSteps = 400;
     Rounds rounds(3, stages, 3, kSteps);
-    Group group(
-        "mlp", 3 * stages, kSteps, 0, nullptr,
-        [&](int replica, std::int64_t step, double, double) { rounds.on_ready(replica, step); });
+    Group group("mlp", 3 * stages, kSteps, 0, nullptr,
+                [&](int replica, std::int64_t step, double, const auto&) {
+                  rounds.on_ready(replica, step);
+                });
     rounds.attach(group);
     ASSERT_EQ(group.start(averaging(stages, group.layers(), {2, 2, 2})), "");
     ASSERT_TRUE(group.reaches(0, 20));
@@ -220,14 +224,43 @@ TEST(Averages, RefuseAGrantThatCannotBe) {
   EXPECT_NE(changed([](Grant& g) { g.next_step = 3; }), "");
 }
 
+// Of an average: so many bytes of which so many count, in so many milliseconds, from each replica.
+transport::CollectiveCounters received(
+    const std::vector<std::tuple<int, std::int64_t, std::int64_t, double>>& from) {
+  transport::CollectiveCounters counters;
+  for (const auto& [replica, bytes, counted, ms] : from) {
+    counters.received[replica] = {
+        .bytes = bytes, .counted_bytes = counted, .busy = from_seconds(ms / 1e3)};
+  }
+  return counters;
+}
+
+double rate(std::int64_t bytes, std::int64_t counted, double ms) {
+  return received_rates({}, received({{1, bytes, counted, ms}})).at(0).bytes_per_second;
+}
+
 // On a fast network the times of averages are noise: 1 and 5 ms are as good as each other, 200 ms
 // are not as good as 40 (scheduling.md 7.3, gate 0: half of the median).
-TEST(TellingRate, TellsNoNoise) {
+TEST(ReceivedRates, TellNoNoise) {
   constexpr std::int64_t kBytes = 330'000;
-  EXPECT_GT(telling_rate(kBytes, 0.005, 1), 0.5 * telling_rate(kBytes, 0.001, 1));
-  EXPECT_GT(telling_rate(4 * kBytes, 4 * 0.005, 4), 0.5 * telling_rate(4 * kBytes, 4 * 0.001, 4));
-  EXPECT_LT(telling_rate(kBytes, 0.200, 1), 0.5 * telling_rate(kBytes, 0.040, 1));
-  EXPECT_GT(telling_rate(kBytes, 0, 0), 0);
+  EXPECT_GT(rate(kBytes, kBytes, 5), 0.5 * rate(kBytes, kBytes, 1));
+  EXPECT_GT(rate(kBytes, kBytes, 5), 0.5 * rate(kBytes, 0, 0)) << "all came in one piece";
+  EXPECT_LT(rate(kBytes, kBytes, 200), 0.5 * rate(kBytes, kBytes, 40));
+  EXPECT_DOUBLE_EQ(rate(kBytes, kBytes / 2, 100), rate(kBytes, kBytes, 200));
+}
+
+TEST(ReceivedRates, TellTheSlowSenderFromTheOthers) {
+  const auto before = received({{1, 1000, 1000, 5}, {2, 500'000, 500'000, 900}, {4, 10, 10, 1}});
+  const auto after = received(
+      {{1, 101'000, 101'000, 55}, {2, 600'000, 600'000, 940}, {3, 100'000, 0, 0}, {4, 10, 10, 1}});
+  const auto rates = received_rates(before, after);
+  ASSERT_EQ(rates.size(), 3U) << "nothing came from replica 4";
+  EXPECT_EQ(rates[0].from, 1);
+  EXPECT_DOUBLE_EQ(rates[0].bytes_per_second, 3 * 100'000 / 0.060);
+  EXPECT_EQ(rates[1].from, 2);
+  EXPECT_DOUBLE_EQ(rates[1].bytes_per_second, 3 * 100'000 / 0.050);
+  EXPECT_EQ(rates[2].from, 3);
+  EXPECT_DOUBLE_EQ(rates[2].bytes_per_second, 3 * 100'000 / 0.010);
 }
 
 }  // namespace

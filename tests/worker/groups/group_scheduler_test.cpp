@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 using testing::DoubleEq;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::Not;
 using testing::SizeIs;
 
 Config config(int replicas, int most = 4) {
@@ -33,7 +34,7 @@ Arrival arrival(int replica, std::int64_t step) {
           .step = step,
           .progress = static_cast<double>(step),
           .step_seconds = 1,
-          .sync_bytes_per_second = 1e9};
+          .received = {}};
 }
 
 // All replicas arrive with step 1 and begin step 2 at 1 s: their times are known from here on.
@@ -237,19 +238,39 @@ TEST(GroupScheduler, AfterBStepsEverybodyIsConnected) {
   EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
 }
 
-TEST(GroupScheduler, ASlowLinkAveragesOnlyEveryFifthStep) {
-  auto scheduler = running(config(2));
+TEST(GroupScheduler, ASlowPortAveragesOnlyEveryFourthStep) {
+  auto scheduler = running(config(3));  // all had an average with step 1
+  Arrival other = arrival(1, 2);
+  other.received = {{0, 1e8}, {2, 1e9}};
+  EXPECT_THAT(scheduler.arrived(other, 1900ms), IsEmpty());
   Arrival slow = arrival(0, 2);
-  slow.sync_bytes_per_second = 1e8;
-  for (slow.step = 2; slow.step <= 5; ++slow.step) {
+  slow.received = {{1, 1e8}, {2, 1e8}};
+  for (slow.step = 2; slow.step <= 4; ++slow.step) {
     slow.progress = static_cast<double>(slow.step);
     const auto grants = scheduler.arrived(slow, std::chrono::seconds(slow.step));
-    ASSERT_THAT(grants, SizeIs(1));
+    ASSERT_THAT(grants, Not(IsEmpty()));
     EXPECT_THAT(grants[0].members, ElementsAre(0));
     scheduler.began(0, std::chrono::seconds(slow.step));
+    slow.received.clear();
   }
-  EXPECT_THAT(scheduler.arrived(slow, 6s), IsEmpty());  // its last average was 5 steps ago
-  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 6s), SizeIs(1));
+  EXPECT_THAT(scheduler.arrived(slow, 5s), IsEmpty()) << "its last average was 4 steps ago";
+}
+
+// Then it averages with one other: the rest does not wait for it.
+TEST(GroupScheduler, ASlowPortHoldsUpOneOther) {
+  auto scheduler = running(config(4));  // all had an average with step 1
+  for (const int p : {1, 2, 3}) {
+    Arrival fast = arrival(p, 2);
+    for (const int q : {0, 1, 2, 3}) {
+      if (q != p) fast.received.push_back({q, q == 0 ? 1e8 : 1e9});
+    }
+    EXPECT_THAT(scheduler.arrived(fast, 2s), IsEmpty());
+  }
+  Arrival slow = arrival(0, 5);  // four steps later
+  const auto grants = scheduler.arrived(slow, 2s);
+  ASSERT_THAT(grants, SizeIs(2));
+  EXPECT_THAT(grants[0].members, SizeIs(2));
+  EXPECT_THAT(grants[1].members, SizeIs(2));
 }
 
 TEST(GroupScheduler, MembersOfAFailedRoundGoOnWithoutTheMissing) {

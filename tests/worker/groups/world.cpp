@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "tests/support/received_rates.h"
+
 namespace weir::groups {
 namespace {
 
@@ -70,7 +72,7 @@ Arrival World::arrival_of(int p) const {
           .step = replica.steps,
           .progress = replica.progress,
           .step_seconds = replica.speed * share_ratio(p),
-          .sync_bytes_per_second = options_.slow_link && p == 0 ? 1e8 : 1e9,
+          .received = replica.received,
           .last_round = replica.last_round};
 }
 
@@ -226,6 +228,8 @@ void World::finish(std::uint64_t number) {
     Replica& replica = replicas_[static_cast<std::size_t>(p)];
     replica.progress = round.grant.progress;
     replica.open_round = 0;
+    replica.received = test::received_rates(
+        p, round.grant.members, [this](int q) { return options_.slow_link && q == 0 ? 1e8 : 1e9; });
     begin_step(p);
   }
 }

@@ -43,7 +43,8 @@ class World {
     std::int64_t steps = 0;
     double progress = 0, speed = 1;
     std::uint64_t last_round = 0, open_round = 0;
-    std::uint64_t life = 0;  // events of an earlier life are void
+    std::vector<ReceivedRate> received;  // in its last average
+    std::uint64_t life = 0;              // events of an earlier life are void
   };
   struct Round {
     Grant grant;

@@ -2,6 +2,7 @@
 #include "worker/transport/tcp/group_peer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <sys/uio.h>
 
 #include "worker/base/digest.h"
@@ -113,8 +114,19 @@ Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
   frame_ = frame;
   target_ = *target;
   filled_ = 0;
+  timed_ = {.bytes = static_cast<std::int64_t>(frame.length)};
   header_filled_ = 0;
   return true;
+}
+
+// Of the first and the last read of a payload.
+void GroupPeer::note_time(std::size_t read) {
+  const bool first = filled_ == read;
+  if (!first && filled_ < frame_->length) return;
+  timed_.last = std::chrono::steady_clock::now();
+  if (!first) return;
+  timed_.first = timed_.last;
+  timed_.first_bytes = static_cast<std::int64_t>(read);
 }
 
 Status GroupPeer::read(const Hooks& hooks) {
@@ -127,7 +139,8 @@ Status GroupPeer::read(const Hooks& hooks) {
     if (frame_ && filled_ == frame_->length) {
       const GroupFrame frame = *frame_;
       frame_.reset();
-      if (!target_.nowhere) hooks.complete(frame);
+      const Arrival arrival = meter_.add(timed_);
+      if (!target_.nowhere) hooks.complete(frame, arrival);
       continue;
     }
     if (budget == 0) return Unit{};
@@ -146,6 +159,7 @@ Status GroupPeer::read(const Hooks& hooks) {
     }
     if (*count == 0) return Unit{};
     (frame_ ? filled_ : header_filled_) += *count;
+    if (frame_) note_time(*count);
     budget -= std::min(budget, *count);
   }
   return Unit{};

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/transport/busy_meter.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/tcp/data_socket.h"
 
@@ -50,7 +51,8 @@ class GroupPeer {
   struct Hooks {
     // Nothing: not yet, ask again after retry(). An error is final.
     std::function<Result<std::optional<Place>>(const GroupFrame&)> begin;
-    std::function<void(const GroupFrame&)> complete;  // of one that went somewhere
+    // Of one that went somewhere, and what it says of the rate.
+    std::function<void(const GroupFrame&, const Arrival&)> complete;
   };
 
   GroupPeer(int replica, std::string name, int descriptor)
@@ -90,6 +92,7 @@ class GroupPeer {
   };
 
   Result<bool> begin_frame(const Hooks& hooks);
+  void note_time(std::size_t read);
 
   const int replica_;
   const std::string name_;
@@ -100,7 +103,9 @@ class GroupPeer {
   std::optional<GroupFrame> frame_;  // its payload is being read
   Place target_;
   std::size_t filled_ = 0;
-  bool stalled_ = false;  // a header is there, but nobody wants the payload yet
+  BusyMeter meter_;
+  BusyMeter::Message timed_;  // of frame_
+  bool stalled_ = false;      // a header is there, but nobody wants the payload yet
   bool closed_ = false;
 };
 

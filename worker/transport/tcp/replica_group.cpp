@@ -172,7 +172,8 @@ Status ReplicaGroup::serve() {
     GroupPeer& link = *peer.link;
     const GroupPeer::Hooks hooks{
         .begin = [this, &peer](const GroupFrame& frame) { return place_of(peer, frame); },
-        .complete = [this, &peer](const GroupFrame& frame) { arrived(peer, frame); }};
+        .complete = [this, &peer](const GroupFrame& frame,
+                                  const Arrival& arrival) { arrived(peer, frame, arrival); }};
     const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
     Status state = Unit{};
     if (readable && link.wants_to_read()) state = link.read(hooks);
@@ -312,8 +313,15 @@ Result<std::optional<GroupPeer::Place>> ReplicaGroup::place_of(Peer& peer,
   return std::optional(GroupPeer::Place{.to = block});
 }
 
-void ReplicaGroup::arrived(const Peer& peer, const GroupFrame& frame) {
+void ReplicaGroup::arrived(const Peer& peer, const GroupFrame& frame, const Arrival& arrival) {
   const int replica = peer.link->replica();
+  {
+    const std::lock_guard lock(mutex_);
+    CollectiveCounters::Received& received = counters_.received[replica];
+    received.bytes += static_cast<std::int64_t>(frame.length);
+    received.counted_bytes += arrival.counted_bytes;
+    received.busy += arrival.busy;
+  }
   const Pointer operation = active_with(replica, frame);
   WEIR_CHECK(operation != nullptr, "an operation lasts until its frames are there");
   --operation->frames_due[operation->index_of(replica)];

@@ -67,7 +67,7 @@ class ReplicaGroup final : public Collective {
             std::span<const std::byte> bytes);
   // Of a frame from that peer.
   Result<std::optional<GroupPeer::Place>> place_of(Peer& peer, const GroupFrame& frame);
-  void arrived(const Peer& peer, const GroupFrame& frame);
+  void arrived(const Peer& peer, const GroupFrame& frame, const Arrival& arrival);
   void combine(const Pointer& operation);
   bool finish_complete();  // true: there is room for others now
   void await_events();

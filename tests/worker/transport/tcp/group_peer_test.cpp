@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/transport/tcp/group_peer.h"
 
+#include <chrono>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace weir::transport::tcp {
@@ -31,6 +37,62 @@ TEST(GroupFrame, IsRefusedWithAnImpossibleLength) {
   GroupFrame frame = kFrame;
   frame.length = 1ULL << 40U;
   EXPECT_FALSE(decode_group_frame(encode_group_frame(frame)));
+}
+
+// A peer of which the test writes the other end itself.
+class TimedPeer : public testing::Test {
+ protected:
+  static constexpr std::size_t kBytes = 1000;
+
+  TimedPeer() {
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends_), 0);
+    peer_.emplace(1, "replica 1", ends_[0]);
+  }
+  ~TimedPeer() override { ::close(ends_[1]); }
+
+  void send(const void* from, std::size_t bytes) {
+    ASSERT_EQ(::write(ends_[1], from, bytes), static_cast<ssize_t>(bytes));
+    const GroupPeer::Hooks hooks{
+        .begin = [this](const GroupFrame&) -> Result<std::optional<GroupPeer::Place>> {
+          return std::optional(GroupPeer::Place{.to = std::as_writable_bytes(std::span(to_))});
+        },
+        .complete = [this](const GroupFrame&,
+                           const Arrival& arrival) { arrivals_.push_back(arrival); }};
+    const Status state = peer_->read(hooks);
+    ASSERT_TRUE(state) << state.error().message;
+  }
+  void send_header() {
+    GroupFrame frame = kFrame;
+    frame.length = kBytes;
+    const auto header = encode_group_frame(frame);
+    send(header.data(), header.size());
+  }
+
+  int ends_[2] = {-1, -1};
+  std::optional<GroupPeer> peer_;
+  std::vector<char> to_ = std::vector<char>(kBytes);
+  std::vector<Arrival> arrivals_;
+};
+
+TEST_F(TimedPeer, TellsHowLongAFrameTookToCome) {
+  const std::vector<char> payload(kBytes);
+  send_header();
+  send(payload.data(), kBytes / 4);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  send(payload.data(), kBytes - kBytes / 4);
+  ASSERT_EQ(arrivals_.size(), 1U);
+  EXPECT_EQ(arrivals_[0].counted_bytes, static_cast<std::int64_t>(kBytes));
+  EXPECT_GE(arrivals_[0].busy, std::chrono::milliseconds(40)) << "30 ms for three quarters";
+}
+
+TEST_F(TimedPeer, TellsNothingOfAFrameThatIsThereWhenItIsLookedFor) {
+  const std::vector<char> payload(kBytes);
+  send_header();
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));  // its sender was not ready
+  send(payload.data(), kBytes);
+  ASSERT_EQ(arrivals_.size(), 1U);
+  EXPECT_EQ(arrivals_[0].counted_bytes, 0);
+  EXPECT_EQ(arrivals_[0].busy.count(), 0);
 }
 
 }  // namespace

@@ -116,6 +116,12 @@ TEST(ReplicaGroup, SumsTheSameBitsAtAllMembersForAnySize) {
     }
     EXPECT_EQ(replicas[0].counters().operations, 7);
     EXPECT_GT(replicas[0].counters().bytes_sent, 0);
+    std::int64_t received = 0;
+    for (const auto& [replica, from] : replicas[0].counters().received) received += from.bytes;
+    EXPECT_EQ(replicas[0].counters().received.size(), static_cast<std::size_t>(count - 1));
+    EXPECT_NEAR(static_cast<double>(received),
+                static_cast<double>(replicas[0].counters().bytes_sent), 1000)
+        << count;
   }
 }
 
