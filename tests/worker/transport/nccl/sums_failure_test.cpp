@@ -63,7 +63,7 @@ TEST_F(NcclSumFailure, AnAsynchronousErrorEndsAllReplicasAndNamesTheSums) {
 
   EXPECT_THAT(end_of(1), AllOf(HasSubstr("sums of stage 3 over 3 replicas"),
                                HasSubstr("remote process exited")));
-  EXPECT_THAT(end_of(0), HasSubstr("replica 1 at"));
+  EXPECT_THAT(end_of(0), AnyOf(HasSubstr("replica 1 at"), HasSubstr("replica 2 at")));
   EXPECT_THAT(end_of(2), AnyOf(HasSubstr("replica 1 at"), HasSubstr("replica 0 at")));
   expect_recovery();
 }
@@ -170,15 +170,20 @@ TEST(NcclGroup, RefusesTwoReplicasOnOneGpu) {
   }
 }
 
-TEST(NcclGroup, NamesAReplicaWhoseCommunicatorDoesNotCome) {
+TEST(NcclGroup, EndsAtTheDeadlineWhenACommunicatorDoesNotCome) {
   NcclReplicas replicas(2);
   replicas.hosts[1]->api->faults().init_hangs = true;
 
   const auto made = replicas.join(1, 1s);
 
-  for (const auto& one : made) ASSERT_FALSE(one);
-  EXPECT_THAT(made[1].error().message,
-              AllOf(HasSubstr("sums of stage 3"), HasSubstr("did not come in time")));
+  std::string said;
+  for (const auto& one : made) {
+    ASSERT_FALSE(one);
+    said += one.error().message;
+  }
+  // Whoever is first tells the other.
+  EXPECT_THAT(
+      said, AllOf(HasSubstr("sums of stage 3 over 2 replicas"), HasSubstr("did not come in time")));
   for (const auto& host : replicas.hosts) EXPECT_EQ(host->api->aborted(), host->api->opened());
 }
 
