@@ -174,20 +174,21 @@ class Workers:
         if code == 200 and plan["revision"] > self.have:
             self.have = plan["revision"]
             self.plans.append(plan)
-        if not self.plans or {r["podUid"] for r in self.plans[-1]["ranks"]} - set(members):
-            return   # no plan, or one with a pod that is gone
+        if not self.plans:
+            self.tell(control, uid, pods)   # from registration on: a new leader wants the members again (428)
+            return
+        if {r["podUid"] for r in self.plans[-1]["ranks"]} - set(members):
+            return   # a plan with a pod that is gone
         if self.applied != self.have:
             self.applied = self.have
         self.steps = min(self.steps + 4, self.total_steps)
         if self.fail_at and self.failed is None and self.steps >= self.fail_at:
             self.steps = self.fail_at
-            if self.report(control, uid, pods) == 202 and self.progress() >= 1:
+            if self.tell(control, uid, pods) == 202 and self.progress() >= 1:
                 self.failed = pods[1]["metadata"]["uid"]
                 self.end_pod(pods[1], 1)
             return
-        code = self.report(control, uid, pods)
-        if code == 428:
-            self.registered = None
+        code = self.tell(control, uid, pods)
         if code == 202 and self.steps >= self.total_steps and self.applied_in_status():
             for pod in reversed(pods):
                 self.end_pod(pod, 0)
@@ -202,11 +203,20 @@ class Workers:
             self.registered, self.sequence = [p["metadata"]["uid"] for p in pods], 0
         return code == 202
 
+    def tell(self, control, uid, pods):
+        """A report; a leader that does not know the members gets them in the next round."""
+        code = self.report(control, uid, pods)
+        if code == 428:
+            self.registered = None
+        return code
+
     def report(self, control, uid, pods):
         self.sequence += 1
         body = {"jobUid": uid, "sequence": self.sequence, "planRevision": self.applied, "step": self.steps, "totalSteps": self.total_steps,
-                "lastSwitch": {"revision": self.applied, "outcome": "Applied", "step": max(0, self.steps - 4)}, "samplesPerSecond": 10.0, "loss": 2.0,
+                "samplesPerSecond": 10.0, "loss": 2.0,
                 "members": [{"pod": p["metadata"]["name"], "podUid": p["metadata"]["uid"], "ready": True, "stepSeconds": 0.1} for p in pods]}
+        if self.applied:
+            body["lastSwitch"] = {"revision": self.applied, "outcome": "Applied", "step": max(0, self.steps - 4)}
         return self.ask(control, "POST", "/report", pods[0], body)[0]
 
     def status(self):
