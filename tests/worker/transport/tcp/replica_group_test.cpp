@@ -210,8 +210,8 @@ TEST(ReplicaGroup, SaysNotYetWhileAMemberIsMissingAtTheDeadline) {
 }
 
 TEST(ReplicaGroup, EndsAtAllMembersWhenOneAborts) {
+  std::vector<std::unique_ptr<Part>> parts;  // outlive what still holds them
   Replicas replicas(3);
-  std::vector<std::unique_ptr<Part>> parts;
   for (const int r : {0, 1}) {
     parts.push_back(std::make_unique<Part>(100'000, r));
     replicas[r].all_reduce(parts.back()->operation(1, all(3)));
@@ -227,8 +227,9 @@ TEST(ReplicaGroup, EndsAtAllMembersWhenOneAborts) {
 }
 
 TEST(ReplicaGroup, FailsWhenAMemberIsGoneAndOnlyThen) {
-  Replicas replicas(3);
   std::vector<std::unique_ptr<Part>> parts;
+  Part again(10, 0);  // outlives the collective, which holds it when its operation has failed
+  Replicas replicas(3);
   for (int r = 0; r < 3; ++r) {
     parts.push_back(std::make_unique<Part>(1000, r));
     replicas[r].all_reduce(parts.back()->operation(1, all(3)));
@@ -244,7 +245,6 @@ TEST(ReplicaGroup, FailsWhenAMemberIsGoneAndOnlyThen) {
   expect_done(replicas[0]);
   expect_done(replicas[1]);
 
-  Part again(10, 0);
   replicas[0].all_reduce(again.operation(3, all(3)));
   const Result<bool> done = replicas[0].wait(soon(), {});
   ASSERT_FALSE(done);
@@ -300,8 +300,8 @@ TEST(ReplicaGroup, GoesOnAmongThoseWhoGiveUpTheStepOfALostMember) {
 
 // One runs out of patience: the others do not wait any longer, nor does the late one.
 TEST(ReplicaGroup, FailsAtAllMembersAtOnceWhenOneGivesUp) {
-  Replicas replicas(3);
   Part zero(300'000, 0), one(300'000, 1), two(300'000, 2);
+  Replicas replicas(3);
   replicas[0].all_reduce(zero.operation(1, all(3)));
   replicas[1].all_reduce(one.operation(1, all(3)));
   EXPECT_GT(give_up(replicas[0], 1), 0) << "1 may not have come either";
@@ -386,8 +386,8 @@ TEST(ReplicaGroup, AnswersRightAfterAnyStepsThatAnyMembersGaveUp) {
 
 TEST(ReplicaGroup, RefusesMembersThatMeanAnotherStepOrSize) {
   for (const bool other_size : {false, true}) {
-    Replicas replicas(2);
     Part first(10, 0), second(other_size ? 12 : 10, 1);
+    Replicas replicas(2);
     replicas[0].all_reduce(first.operation(1, all(2)));
     replicas[1].all_reduce(second.operation(other_size ? 1 : 2, all(2)));
     int conflicts = 0;
