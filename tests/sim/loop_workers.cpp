@@ -120,7 +120,9 @@ void SimulatedWorkers::prepared(const schedule::Plan& plan) {
   }
   Random chance(mix_seed(seed_, plan.revision));
   const bool refuses = !waits_for_pods(plan) && chance.uniform() < kRefusals;
-  const bool moves = plan.state == StateMove::kMove;
+  // A coordinator that is new to the ranks has no generation to move from: they load the
+  // checkpoint.
+  const bool moves = plan.state == StateMove::kMove && applied_ > 0;
   if (!complete || refuses || (moves && (broken_ || !plan_))) {
     const std::string why = !complete ? "a pod is not connected"
                             : refuses ? "no memory"
@@ -152,7 +154,7 @@ void SimulatedWorkers::load(schedule::Plan plan) {
   training_ = false;
   loading_ = true;
   ++life_;
-  const bool moves = plan.state == schedule::StateMove::kMove;
+  const bool moves = plan.state == schedule::StateMove::kMove && !broken_;
   if (!moves) return load_checkpoint(plan, kLoad, kLoad);
   std::map<std::string, double> seconds;  // by node that receives
   std::int64_t bytes = 0;

@@ -62,6 +62,18 @@ Compared compare(const std::vector<double>& with, const std::vector<double>& wit
   return result;
 }
 
+// What both did, where one alone is looked at: where the ratio comes from.
+void print_rates(const std::vector<double>& with, const std::vector<double>& without) {
+  constexpr std::size_t kEvery = 10;  // samples
+  const double seconds = kEvery * WholeLoop::kSampled;
+  std::printf("samples per second: from, without, with\n");
+  for (std::size_t i = 0; i + kEvery < with.size(); i += kEvery) {
+    std::printf("%6.0f s %7.2f %7.2f\n", WholeLoop::kSampled * static_cast<double>(i + 1),
+                (without[i + kEvery] - without[i]) / seconds,
+                (with[i + kEvery] - with[i]) / seconds);
+  }
+}
+
 struct Sum {
   double throughput = 0, worst = 10;
   int runs = 0, retunes = 0, regroups = 0, partial = 0, replaced = 0;
@@ -77,6 +89,7 @@ void run_seed(std::uint64_t seed, bool tells_all, Sum& sum) {
   const Compared ratio = compare(adapted.work(), nothing.work(), kWindow * batch);
   if (tells_all) {
     std::printf("without:\n%s\nwith:\n%s", nothing.history().c_str(), adapted.history().c_str());
+    print_rates(adapted.work(), nothing.work());
   }
   std::printf("seed %llu, %d replicas: x%.3f, at least x%.3f (%.0f to %.0f s)\n",
               static_cast<unsigned long long>(seed), one.shape.replicas, ratio.all, ratio.worst,

@@ -52,8 +52,9 @@ struct TierMemory {
     double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
     std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
     std::vector<SeenLink> links_before;
-    bool rolls_back = false;  // is itself a way back: judged, not taken back again
-    bool returns = false;     // tries the plan that was left
+    bool rolls_back = false;         // is itself a way back: judged, not taken back again
+    bool returns = false;            // tries the plan that was left
+    std::int64_t aborted_step = -1;  // lastSwitch said Aborted at this step; it may come yet
   };
   // The plan that regrouping left (way_back.cpp).
   struct Left {

@@ -50,7 +50,11 @@ void tell_applied(Pass& pass, TierMemory::Pending& pending) {
   if (last && last->revision == pending.revision) {
     cost = "moved " + megabytes(last->moved_bytes) + ", pause " + number(last->pause_seconds, 2) +
            " s, ";
-    pass.adaptation.tiers.pause_seconds = std::max(0.0, last->pause_seconds - pending.move_seconds);
+    // What was aborted has loaded a checkpoint: no move takes that long.
+    if (pending.aborted_step < 0) {
+      pass.adaptation.tiers.pause_seconds =
+          std::max(0.0, last->pause_seconds - pending.move_seconds);
+    }
   }
   pass.event("Normal", "PlanRegrouped",
              "revision " + std::to_string(pending.revision) + ": " + pending.what + ", " + cost +
@@ -104,6 +108,16 @@ bool roll_back(Pass& pass, const TierMemory::Pending& judged) {
   pass.adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
   tuner::acted(pass.adaptation.tuner);
   return true;
+}
+
+// Aborted: when a transfer breaks off after COMMIT there is no way back to the plan before, and the
+// ranks come again with the new one, from the checkpoint. Ten steps of the plan before say that
+// they do not.
+bool may_come_yet(const Pass& pass, TierMemory::Pending& pending) {
+  const auto& report = pass.snapshot.report->body;
+  if (report.last_switch->outcome != protocol::Outcome::kAborted) return false;
+  if (pending.aborted_step < 0) pending.aborted_step = report.step;
+  return report.step < pending.aborted_step + kOutcomeSteps;
 }
 
 // The workers would not have it: not again while they are the same.
@@ -181,7 +195,7 @@ bool judge_tiers(Pass& pass) {
     tiers.pending->revision = pass.plan->revision;  // the plan after a replacement
   }
   if (pass.refused && pass.newest != nullptr && pass.newest->revision == tiers.pending->revision) {
-    keep_refused_out(pass);
+    if (!may_come_yet(pass, *tiers.pending)) keep_refused_out(pass);
     return false;
   }
   if (tiers.pending->revision == 0) return false;

@@ -160,6 +160,19 @@ struct Job {
     for (int i = 0; i < 60 && world.plan()->trigger != schedule::Trigger::kRegroup; ++i) train(1);
     return before;
   }
+  // Until the workers are told to regroup, and no further; returns the revision.
+  std::uint32_t regroups_unapplied() {
+    train(20);
+    shape(node_of_stage(1));
+    for (int i = 0; i < 60; ++i) {
+      world.steps(1, step_seconds());
+      if (world.plan()->trigger == schedule::Trigger::kRegroup) break;
+      world.coordinator_applies();
+      measure();
+    }
+    EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRegroup);
+    return world.plan()->revision;
+  }
   bool regrouped_after(std::int64_t revision) const {  // among the plans that are kept
     return std::ranges::any_of(world.plans, [&](const auto& plan) {
       return plan.revision > revision && plan.trigger == schedule::Trigger::kRegroup;
@@ -395,16 +408,7 @@ TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
 
 TEST(Regroup, ARefusedOneIsNotAskedForAgain) {
   Job job;
-  job.train(20);
-  job.shape(job.node_of_stage(1));
-  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
-    job.world.steps(1, job.step_seconds());
-    if (job.world.plan()->trigger == schedule::Trigger::kRegroup) break;  // before it is applied
-    job.world.coordinator_applies();
-    job.measure();
-  }
-  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
-  const auto refused = job.world.plan()->revision;
+  const auto refused = job.regroups_unapplied();
   job.world.report->body.last_switch = protocol::LastSwitch{
       refused, protocol::Outcome::kRefused, job.world.report->body.step, 0, "no memory"};
   job.world.settle();
@@ -413,6 +417,39 @@ TEST(Regroup, ARefusedOneIsNotAskedForAgain) {
     const auto* plan = job.world.plan();
     ASSERT_TRUE(plan->revision == refused || plan->trigger != schedule::Trigger::kRegroup);
   }
+}
+
+// After COMMIT there is no way back: the ranks come again with the new plan, from the checkpoint.
+TEST(Regroup, ThatBreaksOffIsJudgedOnceItIsInForce) {
+  Job job;
+  const auto aborted = job.regroups_unapplied();
+  auto& report = job.world.report->body;
+  const double before = job.step_seconds();
+  report.last_switch =
+      protocol::LastSwitch{aborted, protocol::Outcome::kAborted, report.step, 0, "broke off"};
+  job.world.settle();
+  job.world.now += 15s;
+  job.world.settle();
+  job.world.report->body.step -= 10;
+  job.world.coordinator_applies();
+  job.world.settle();
+  for (int i = 0; i < 12 && job.world.event_count("PlanRolledBack") == 0; ++i) {
+    job.world.steps(1, 1.2 * before);
+  }
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+}
+
+TEST(Regroup, ThatBreaksOffBeforeCommitIsGivenUp) {
+  Job job;
+  const auto aborted = job.regroups_unapplied();
+  auto& report = job.world.report->body;
+  report.last_switch =
+      protocol::LastSwitch{aborted, protocol::Outcome::kAborted, report.step, 0, "before COMMIT"};
+  job.world.settle();
+  EXPECT_TRUE(job.world.adaptation.tiers.pending.has_value());
+  for (int i = 0; i < 12; ++i) job.world.steps(1, job.step_seconds());
+  EXPECT_FALSE(job.world.adaptation.tiers.pending.has_value());
 }
 
 // ---- replace ----
