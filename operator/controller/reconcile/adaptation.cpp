@@ -3,6 +3,7 @@
 // change kept its promise (operator.md 9, scheduling.md 5.3). Tier retune; those above: tiers.h.
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/ports.h"
@@ -316,14 +317,27 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   pass.event("Normal", "PlanRetuned", note, "Adapt");
 }
 
-bool may_adapt(const Pass& pass) {
+// When a switch breaks off after COMMIT there is no way back to the plan before: the ranks come
+// again with the new one, from the checkpoint. Ten steps of the plan before say that they do not.
+bool may_come_yet(Pass& pass) {
+  const auto& report = pass.snapshot.report->body;
+  if (!pass.refused || report.last_switch->outcome != protocol::Outcome::kAborted) return false;
+  auto& memory = pass.adaptation;
+  if (std::exchange(memory.aborted_revision, report.last_switch->revision) !=
+      report.last_switch->revision) {
+    memory.aborted_step = report.step;
+  }
+  return report.step < memory.aborted_step + kOutcomeSteps;
+}
+
+bool may_adapt(Pass& pass) {
   const bool settled =
       pass.refused || pass.status.plan.applied_revision == pass.status.plan.revision;
   // A pod that is made again has not failed, but the plan in force is not there.
   return pass.plan != nullptr && pass.plan_lives && pass.snapshot.report && settled &&
          pass.snapshot.report->body.plan_revision == pass.plan->revision && pass.failures.empty() &&
          pass.now() - pass.snapshot.report->received <= pass.tunables.member_silent &&
-         !pass.job().meta.annotations.contains("weir.dev/freeze-plan");
+         !pass.job().meta.annotations.contains("weir.dev/freeze-plan") && !may_come_yet(pass);
 }
 
 // A changed value of weir.dev/replan forces one evaluation without cooldown.

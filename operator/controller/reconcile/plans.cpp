@@ -120,6 +120,29 @@ Result<planner::Model> decoded(const std::string& text, Memo* memo) {
   return *memo->model;
 }
 
+// What was measured some minutes ago still holds, also of links that carry nothing now. Only where
+// there is a way back: who does not adapt must not leave a node alone for good.
+Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner::Model& model) {
+  constexpr std::chrono::minutes kHolds{5};
+  const auto& adaptation = pass.spec().adaptation;
+  std::vector<SeenLink> seen = pass.adaptation.tiers.seen;
+  std::erase_if(seen, [&](const SeenLink& link) { return pass.now() - link.time > kHolds; });
+  if (adaptation.mode != "Auto" || !adaptation.regroup.enabled || seen.empty()) {
+    return plan_for_members(pass, model);
+  }
+  const auto clusters = on_known_links(seen, cluster_of(pass));
+  const int plans = static_cast<int>(clusters.size());
+  auto best = plan_for_members(pass, model, clusters.front(), plans);
+  for (std::size_t i = 1; i < clusters.size(); ++i) {
+    auto other = plan_for_members(pass, model, clusters[i], plans);
+    if (other && other->plan.stage_count() == 1) continue;  // no link to see the network by
+    const bool better =
+        other && (!best || other->plan.predicted_step_seconds < best->plan.predicted_step_seconds);
+    if (better) best = std::move(other);
+  }
+  return best;
+}
+
 void plan_from_scratch(Pass& pass, Trigger trigger) {
   pass.planned_replicas = pass.wanted_replicas;
   std::string why_not;
@@ -127,7 +150,7 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   if (!model) {
     return refuse_job(pass, "ProfileMissing", why_not);
   }
-  auto report = plan_for_members(pass, *model);
+  auto report = plan_on_known_links(pass, *model);
   if (!report) {
     return refuse_job(pass, "NoFeasiblePlan", report.error().message);
   }

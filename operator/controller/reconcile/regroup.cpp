@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kStateFactor = 3;  // parameters and two moments (worker/engine/state_move.h)
 constexpr double kAssumedPause = 2;       // s, of a switch without its transfer; none measured yet
 constexpr std::size_t kTriedWithout = 3;  // slow nodes left out one after another, then all
+constexpr double kSlowDevice = 1.5;       // times the usual one's time, operator.md 6.7
 constexpr double kDefaultLatencyFactor = 2;  // of a latency in one direction: a round trip
 
 using Places = std::map<std::string, std::pair<int, int>>;  // replica and stage by pod uid
@@ -118,18 +119,51 @@ estimator::RateVectors rates_for(const schedule::Plan& plan, const schedule::Pla
   return rates;
 }
 
-// How much longer stages take than the profile says, all together: the candidate's too.
-double profile_error(const tuner::Input& input, const planner::PipelineCosts& profiled) {
-  double measured = 0, promised = 0;
-  for (std::size_t s = 0; s < input.stages.size(); ++s) {
-    measured += to_seconds(input.stages[s].forward + input.stages[s].backward);
-    promised += to_seconds(profiled.stages[s].forward + profiled.stages[s].backward);
+// How much longer each worker takes than the profile says, by pod, as far as it is measured; "":
+// the usual one (the lower median), for all others. A device that is slow stays so in any stage.
+std::map<std::string, double> slowness_of(const Pass& pass, const planner::Model& model,
+                                          const planner::Cluster& cluster) {
+  std::map<std::string, double> slowness;
+  std::vector<double> all;
+  for (int r = 0; r < pass.plan->replica_count(); ++r) {
+    const auto one = of_replica(*pass.plan, r);
+    const auto profiled = planner::costs_of(model, cluster, one);
+    const auto measured = stage_times(pass, one, profiled);
+    for (const auto& rank : one.ranks) {
+      const auto s = static_cast<std::size_t>(rank.stage);
+      const double promised = to_seconds(profiled.stages[s].forward + profiled.stages[s].backward);
+      const double taken = to_seconds(measured[s].forward + measured[s].backward);
+      if (promised <= 0 || taken <= 0) continue;
+      all.push_back(slowness[rank.pod] = taken / promised);
+    }
   }
-  return measured > 0 && promised > 0 ? measured / promised : 1;
+  if (all.empty()) return {{"", 1}};
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>((all.size() - 1) / 2);
+  std::ranges::nth_element(all, middle);
+  slowness[""] = *middle;
+  return slowness;
 }
 
-std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages, double factor) {
-  for (auto& stage : stages) {
+// Nothing: all are about equally fast, or none would be left.
+std::optional<planner::Cluster> without_slow_devices(const Pass& pass, const planner::Model& model,
+                                                     planner::Cluster cluster) {
+  const auto slowness = slowness_of(pass, model, cluster);
+  const double most = kSlowDevice * slowness.at("");
+  const auto slow = std::erase_if(cluster.devices, [&](const auto& device) {
+    const auto own = slowness.find(device.pod);
+    return own != slowness.end() && own->second > most;
+  });
+  if (slow == 0 || cluster.devices.empty()) return std::nullopt;
+  return cluster;
+}
+
+std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages,
+                                        const schedule::Plan& one,
+                                        const std::map<std::string, double>& slowness) {
+  for (const auto& rank : one.ranks) {
+    const auto own = slowness.find(rank.pod);
+    const double factor = own != slowness.end() ? own->second : slowness.at("");
+    auto& stage = stages[static_cast<std::size_t>(rank.stage)];
     stage.forward = from_seconds(to_seconds(stage.forward) * factor);
     stage.backward = from_seconds(to_seconds(stage.backward) * factor);
   }
@@ -139,17 +173,17 @@ std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages,
 tuner::Input input_for(const Pass& pass, const planner::Model& model,
                        const planner::Cluster& cluster, const schedule::Plan& plan,
                        const tuner::Input& current) {
-  const auto profiled = planner::costs_of(model, cluster, *pass.plan);
-  const double factor = profile_error(current, profiled);
+  const auto slowness = slowness_of(pass, model, cluster);
   tuner::Input input = current;
   input.current = plan.schedule;
   input.micro_batches = least_share(plan);
   input.boundary_bytes = planner::costs_of(model, cluster, plan).boundary_bytes;
   input.replicas.clear();
   for (int r = 0; r < plan.replica_count(); ++r) {
-    const auto own = planner::costs_of(model, cluster, of_replica(plan, r));
+    const auto one = of_replica(plan, r);
+    const auto own = planner::costs_of(model, cluster, one);
     input.replicas.push_back(
-        {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, factor)});
+        {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, one, slowness)});
   }
   input.stages = tuner::slowest_stages(input.replicas);
   input.cap_max.clear();
@@ -185,19 +219,23 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
   return text;
 }
 
+}  // namespace
+
 // The planner searches cuts with one link for all devices of a kind: the best one, then the one
 // that the best placement got. A slow port among equal devices therefore hides the cut that uses
 // all others: with the best link more stages look better, with the slow one fewer. So: without the
 // slowest node, without the slowest two, ...; a node that is hardly slow may be worth its layers.
-std::vector<planner::Cluster> without_slow_ports(const Pass& pass, planner::Cluster cluster) {
+std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
+                                             planner::Cluster cluster) {
+  std::set<std::string> nodes;
+  for (const auto& device : cluster.devices) nodes.insert(device.node);
+  add_inferred_links(seen, {nodes.begin(), nodes.end()}, cluster);
   std::vector<std::pair<double, std::string>> slow;
-  for (const auto& [node, port] : slow_ports(pass.adaptation.tiers.seen)) {
-    const bool in_use = std::ranges::any_of(
-        cluster.devices, [&](const auto& device) { return device.node == node; });
-    if (in_use) slow.emplace_back(std::min(port.out, port.in), node);
+  for (const auto& [node, port] : slow_ports(seen)) {
+    if (nodes.contains(node)) slow.emplace_back(std::min(port.out, port.in), node);
   }
   std::ranges::sort(slow);
-  std::vector<planner::Cluster> clusters;
+  std::vector<planner::Cluster> clusters{cluster};
   for (std::size_t i = 0; i < slow.size(); ++i) {
     std::erase_if(cluster.devices,
                   [&](const auto& device) { return device.node == slow[i].second; });
@@ -206,8 +244,6 @@ std::vector<planner::Cluster> without_slow_ports(const Pass& pass, planner::Clus
   }
   return clusters;
 }
-
-}  // namespace
 
 bool same_ranks(const schedule::Plan& a, const schedule::Plan& b) {
   return a.stages == b.stages && places_of(a) == places_of(b);
@@ -222,6 +258,8 @@ std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& m
   candidate.plan.sync = pass.plan->sync;
   const schedule::Plan& to = candidate.plan;
   if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: retune's business
+  // It has no link, so nothing would be known of the network any more, and nothing lead back.
+  if (to.stage_count() == 1) return std::nullopt;
   const auto seconds =
       tuner::predicted_step(input_for(pass, model, cluster, to, input), pass.adaptation.tuner);
   if (!seconds) return std::nullopt;
@@ -240,17 +278,15 @@ std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& m
 
 std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
                                                 const tuner::Input& input, double current_seconds) {
-  auto cluster = cluster_of(pass);
-  std::set<std::string> nodes;
-  for (const auto& device : cluster.devices) nodes.insert(device.node);
-  add_inferred_links(pass.adaptation.tiers.seen, {nodes.begin(), nodes.end()}, cluster);
-  std::vector<planner::Cluster> devices = without_slow_ports(pass, cluster);
-  devices.insert(devices.begin(), cluster);
+  auto clusters = on_known_links(pass.adaptation.tiers.seen, cluster_of(pass));
+  if (auto some = without_slow_devices(pass, model, clusters.front())) {
+    clusters.push_back(*std::move(some));
+  }
   std::optional<RegroupCandidate> best;
-  for (const auto& some : devices) {
-    auto report = plan_for_members(pass, model, some, static_cast<int>(devices.size()));
+  for (const auto& some : clusters) {
+    auto report = plan_for_members(pass, model, some, static_cast<int>(clusters.size()));
     if (!report) continue;
-    auto other = costed(pass, model, cluster, input, std::move(report->plan));
+    auto other = costed(pass, model, clusters.front(), input, std::move(report->plan));
     if (other && (!best || other->offer.seconds < best->offer.seconds)) best = std::move(other);
   }
   if (best) best->offer.current_seconds = current_seconds;

@@ -52,9 +52,8 @@ struct TierMemory {
     double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
     std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
     std::vector<SeenLink> links_before;
-    bool rolls_back = false;         // is itself a way back: judged, not taken back again
-    bool returns = false;            // tries the plan that was left
-    std::int64_t aborted_step = -1;  // lastSwitch said Aborted at this step; it may come yet
+    bool rolls_back = false;  // is itself a way back: judged, not taken back again
+    bool returns = false;     // tries the plan that was left
   };
   // The plan that regrouping left (way_back.cpp).
   struct Left {
@@ -64,9 +63,10 @@ struct TierMemory {
     double lost_seconds = 0;      // since then or the last try, had its links become free at once
     double price_seconds = 0;     // of the next try, in vain
     std::int64_t step = 0;        // until which lost_seconds counts
+    bool in_force = true;         // it was, with these members; else planned for free links
   };
   std::optional<Left> left;
-  bool sought_left = false;  // among the plans, after a change of leader
+  std::optional<Time> sought_left;  // last; since the members are these
   std::optional<Pending> pending;
   std::optional<RegroupCandidate> candidate;  // costed last, for the plan of that revision
   std::uint32_t candidate_revision = 0;
@@ -105,6 +105,9 @@ struct AdaptationState {
   };
   std::vector<SeenStep> seen_steps;
   std::uint32_t seen_steps_revision = 0;
+  // lastSwitch said Aborted of that plan, when the one before had done so many steps.
+  std::uint32_t aborted_revision = 0;
+  std::int64_t aborted_step = 0;
   std::string last_proposal;  // Observe: one event per change of mind, of retune
   std::string last_share_proposal;
   group_policy::State sync;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
 constexpr int kSearchesAhead = 2;         // evaluations that an offer must win, tuner/tier.cpp
+constexpr double kClearlySlower = 0.10;   // a try that need not go on
 
 // Links of both plans that were measured before and after; without any, nothing says they changed.
 bool links_unchanged(const std::vector<SeenLink>& before, const std::vector<SeenLink>& after) {
@@ -51,7 +52,7 @@ void tell_applied(Pass& pass, TierMemory::Pending& pending) {
     cost = "moved " + megabytes(last->moved_bytes) + ", pause " + number(last->pause_seconds, 2) +
            " s, ";
     // What was aborted has loaded a checkpoint: no move takes that long.
-    if (pending.aborted_step < 0) {
+    if (pass.adaptation.aborted_revision != pending.revision) {
       pass.adaptation.tiers.pause_seconds =
           std::max(0.0, last->pause_seconds - pending.move_seconds);
     }
@@ -110,22 +111,20 @@ bool roll_back(Pass& pass, const TierMemory::Pending& judged) {
   return true;
 }
 
-// Aborted: when a transfer breaks off after COMMIT there is no way back to the plan before, and the
-// ranks come again with the new one, from the checkpoint. Ten steps of the plan before say that
-// they do not.
-bool may_come_yet(const Pass& pass, TierMemory::Pending& pending) {
-  const auto& report = pass.snapshot.report->body;
-  if (report.last_switch->outcome != protocol::Outcome::kAborted) return false;
-  if (pending.aborted_step < 0) pending.aborted_step = report.step;
-  return report.step < pending.aborted_step + kOutcomeSteps;
-}
-
 // The workers would not have it: not again while they are the same.
 void keep_refused_out(Pass& pass) {
   auto& pending = pass.adaptation.tiers.pending;
   state_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
       std::numeric_limits<std::int64_t>::max();
+  auto& left = pass.adaptation.tiers.left;
+  if (pending->returns && left && !left->in_force) left.reset();
   pending.reset();
+}
+
+bool tried_in_vain(const Pass& pass, const TierMemory::Pending& pending, std::int64_t step) {
+  return pending.returns && step >= pending.applied_step + kTrySteps &&
+         pending.before_seconds > 0 &&
+         recent_step_seconds(pass) > (1 + kClearlySlower) * pending.before_seconds;
 }
 
 }  // namespace
@@ -195,7 +194,7 @@ bool judge_tiers(Pass& pass) {
     tiers.pending->revision = pass.plan->revision;  // the plan after a replacement
   }
   if (pass.refused && pass.newest != nullptr && pass.newest->revision == tiers.pending->revision) {
-    if (!may_come_yet(pass, *tiers.pending)) keep_refused_out(pass);
+    keep_refused_out(pass);
     return false;
   }
   if (tiers.pending->revision == 0) return false;
@@ -206,7 +205,9 @@ bool judge_tiers(Pass& pass) {
   }
   if (tiers.pending->applied_step < 0) tell_applied(pass, *tiers.pending);
   const auto step = pass.snapshot.report->body.step;
-  if (step < tiers.pending->applied_step + kOutcomeSteps || !network_known(pass)) return false;
+  const bool early = step < tiers.pending->applied_step + kOutcomeSteps &&
+                     !tried_in_vain(pass, *tiers.pending, step);
+  if (early || !network_known(pass)) return false;
   const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
   const tuner::Outcome outcome{
       .before_seconds = pending.before_seconds,
@@ -274,11 +275,15 @@ void forget_ranks(Pass& pass) {
   if (tiers.pending && tiers.pending->revision != 0) tiers.pending.reset();
   tiers.candidate.reset();
   tiers.left.reset();
+  tiers.sought_left.reset();
   tiers.last_proposal.clear();
   for (tuner::TierState* state : {&tiers.regroup, &tiers.replace}) {
     state->quarantine.clear();
     tuner::nothing_offered(*state);
   }
+  // It was doubled for what rank maps of others did not bring.
+  tiers.regroup.cooldown = std::chrono::seconds(0);
+  pass.status.regroup_cooldown_seconds = 0;
   pass.adaptation = AdaptationState{};
   pass.adaptation.tiers = std::move(tiers);
 }

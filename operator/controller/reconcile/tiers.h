@@ -35,8 +35,12 @@ std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& m
                                        schedule::Plan plan);
 // Weighs the candidate and takes or proposes it. True: it gains enough, even if it must wait.
 bool regroup(Pass& pass, double current_seconds, bool asked);
-// way_back.cpp. Before a regrouping is taken; and at each evaluation after it, true: it is tried
-// whether the plan that was left is faster again.
+// The cluster with what is remembered of links, and without the nodes whose ports are slow: what to
+// plan for. The planner takes devices of a kind as equally connected.
+std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
+                                             planner::Cluster cluster);
+// way_back.cpp. Before a regrouping is taken; and at each evaluation, true: it is tried whether the
+// plan that was left, or the one for free links, is faster again.
 void remember_way_back(Pass& pass, const RegroupCandidate& taken);
 bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& input,
                   double current_seconds);
@@ -47,6 +51,7 @@ bool consider_replacing(Pass& pass, const tuner::Input& input, double current_se
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 
 // Shared.
+constexpr int kTrySteps = 4;  // of a way back that is much slower
 tuner::Moment moment_of(const Pass& pass);
 tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
 // One event per change of mind.

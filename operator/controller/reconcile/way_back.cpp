@@ -4,8 +4,10 @@
 // longer than it had to, and nothing shows it. So what that may have cost is summed up, and once it
 // reaches the price of a try in vain, the plan is tried (ski rental, scheduling.md 5.5): co-tenants
 // come and go more often than the cooldown ends. A try that is slower is taken back, and the next
-// one must have cost twice as much.
+// one must have cost twice as much, up to a limit: what is free again must not stay idle for long.
+// A plan made from scratch while links were slow has such a way, too: to the plan for free links.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -19,23 +21,50 @@ namespace {
 constexpr double kLeastGain = 0.03;      // what a try is judged by, operator.md 9.6
 constexpr std::size_t kMostNodes = 64;   // pairs: 4096
 constexpr double kAssumedSlower = 0.25;  // of a step, by a try in vain; of an earlier leader
+constexpr double kSoonSeen = 0.2;        // of a step: a try in vain that ends after kTrySteps
+constexpr double kMostPrice = 8;         // in tries in vain: what a free node may be lost for
+// How often the plan for free links is asked for: baselines come every five minutes.
+constexpr std::chrono::minutes kSought{5};
 
 using schedule::Trigger;
 
-// Of links that this leader has not seen: none is usually faster than the fastest now.
-std::vector<SeenLink> assumed_links(const Pass& pass, const schedule::Plan& plan) {
+// All links between these nodes as they usually are. Of links that nobody has seen: what the
+// slower of both nodes usually has on its fastest link; none has more than the fastest now.
+std::vector<SeenLink> usual_links(const Pass& pass, const std::set<std::string>& nodes) {
+  const auto& seen = pass.adaptation.tiers.seen;
   double fastest = 0;
-  for (const SeenLink& link : measured_links(pass)) fastest = std::max(fastest, link.usual);
-  std::set<std::string> nodes;
-  for (const auto& rank : plan.ranks) nodes.insert(rank.node);
+  std::map<std::string, double> most;
+  for (const SeenLink& link : seen) {
+    fastest = std::max(fastest, link.usual);
+    most[link.from] = std::max(most[link.from], link.usual);
+    most[link.to] = std::max(most[link.to], link.usual);
+  }
   std::vector<SeenLink> links;
   if (fastest <= 0 || nodes.size() > kMostNodes) return links;
+  const auto most_of = [&](const std::string& node) {
+    const auto known = most.find(node);
+    return known == most.end() ? fastest : known->second;
+  };
   for (const std::string& from : nodes) {
     for (const std::string& to : nodes) {
-      if (from != to) links.push_back({from, to, fastest, fastest, pass.now()});
+      const double rate = std::min(most_of(from), most_of(to));
+      if (from != to) links.push_back({from, to, rate, rate, pass.now()});
     }
   }
+  for (const SeenLink& link : seen) links.push_back(link);  // later ones win
   return links;
+}
+
+std::set<std::string> nodes_of(const planner::Cluster& cluster) {
+  std::set<std::string> nodes;
+  for (const auto& device : cluster.devices) nodes.insert(device.node);
+  return nodes;
+}
+
+void add_usual(const std::vector<SeenLink>& links, planner::Cluster& cluster) {
+  for (const SeenLink& link : links) {
+    cluster.links.push_back({link.from, link.to, link.usual, cluster.default_latency});
+  }
 }
 
 // A new leader finds it among the plans that are kept: the oldest from which only adaptation led
@@ -52,8 +81,29 @@ std::optional<TierMemory::Left> found_among_plans(const Pass& pass) {
     oldest = &*parent;
   }
   if (same_ranks(*oldest, *pass.plan)) return std::nullopt;
-  return TierMemory::Left{
-      .plan = *oldest, .links = assumed_links(pass, *oldest), .slower_seconds = -1};
+  return TierMemory::Left{.plan = *oldest,
+                          .links = usual_links(pass, nodes_of(cluster_of(pass))),
+                          .slower_seconds = -1};
+}
+
+// A plan that was made from scratch while links were slow avoids them for good, as if another had
+// been left for it: the one that would be made on free links.
+std::optional<TierMemory::Left> planned_for_free_links(const Pass& pass,
+                                                       const planner::Model& model,
+                                                       const tuner::Input& input,
+                                                       double current_seconds) {
+  planner::Cluster known = cluster_of(pass), free = known;
+  TierMemory::Left left{.links = usual_links(pass, nodes_of(free)), .in_force = false};
+  add_usual(left.links, free);
+  auto report = plan_for_members(pass, model, free);
+  if (!report || same_ranks(report->plan, *pass.plan)) return std::nullopt;
+  left.plan = std::move(report->plan);
+  const auto nodes = nodes_of(known);
+  add_inferred_links(pass.adaptation.tiers.seen, {nodes.begin(), nodes.end()}, known);
+  const auto now = costed(pass, model, known, input, left.plan);
+  if (!now) return std::nullopt;
+  left.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
+  return left;
 }
 
 bool members_live(const Pass& pass, const schedule::Plan& plan) {
@@ -66,11 +116,8 @@ bool members_live(const Pass& pass, const schedule::Plan& plan) {
 // What is measured now counts, with what it says about ports; all else is as usual.
 planner::Cluster with_free_links(const Pass& pass, const TierMemory::Left& left) {
   planner::Cluster cluster = cluster_of(pass);
-  for (const SeenLink& link : left.links) {
-    cluster.links.push_back({link.from, link.to, link.usual, cluster.default_latency});
-  }
-  std::set<std::string> nodes;
-  for (const auto& device : cluster.devices) nodes.insert(device.node);
+  add_usual(left.links, cluster);
+  const auto nodes = nodes_of(cluster);
   add_inferred_links(measured_links(pass), {nodes.begin(), nodes.end()}, cluster);
   return cluster;
 }
@@ -100,7 +147,8 @@ void go_back(Pass& pass, const RegroupCandidate& back, double gain) {
 void remember_way_back(Pass& pass, const RegroupCandidate& taken) {
   auto& left = pass.adaptation.tiers.left;
   if (!left) {  // the first since the members are these: it was made for free links
-    left = TierMemory::Left{.plan = *pass.plan, .links = measured_links(pass)};
+    left = TierMemory::Left{.plan = *pass.plan,
+                            .links = usual_links(pass, nodes_of(cluster_of(pass)))};
   }
   left->slower_seconds = std::max(0.0, taken.offer.current_seconds - taken.offer.seconds);
   left->lost_seconds = left->price_seconds = 0;
@@ -111,8 +159,15 @@ bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& i
                   double current_seconds) {
   auto& tiers = pass.adaptation.tiers;
   const auto& adaptation = pass.spec().adaptation;
-  if (!std::exchange(tiers.sought_left, true) && !tiers.left) tiers.left = found_among_plans(pass);
-  if (!tiers.left || adaptation.mode != "Auto" || !adaptation.regroup.enabled) return false;
+  if (adaptation.mode != "Auto" || !adaptation.regroup.enabled) return false;
+  const bool seeks =
+      !tiers.left && (!tiers.sought_left || pass.now() - *tiers.sought_left >= kSought);
+  if (seeks) {
+    if (!tiers.sought_left) tiers.left = found_among_plans(pass);
+    if (!tiers.left) tiers.left = planned_for_free_links(pass, model, input, current_seconds);
+    tiers.sought_left = pass.now();
+  }
+  if (!tiers.left) return false;
   auto& left = *tiers.left;
   if (pass.plan->trigger == Trigger::kManual || same_ranks(left.plan, *pass.plan) ||
       !members_live(pass, left.plan)) {
@@ -125,8 +180,10 @@ bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& i
   const auto back = costed(pass, model, with_free_links(pass, left), input, left.plan);
   if (!back) return false;
   if (left.slower_seconds < 0) left.slower_seconds = kAssumedSlower * current_seconds;
-  const double vain = 2 * back->offer.cost_seconds + kOutcomeSteps * left.slower_seconds;
-  left.price_seconds = std::max(left.price_seconds, vain);
+  const bool soon_seen = left.slower_seconds > kSoonSeen * current_seconds;
+  const double vain =
+      2 * back->offer.cost_seconds + (soon_seen ? kTrySteps : kOutcomeSteps) * left.slower_seconds;
+  left.price_seconds = std::clamp(left.price_seconds, vain, kMostPrice * vain);
   const double gain = throughput_gain(current_seconds, back->offer.seconds);
   if (gain < kLeastGain) return false;
   left.lost_seconds += static_cast<double>(steps) * (current_seconds - back->offer.seconds);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tiers regroup and replace: a node's port gets slow for good, and no order of micro-batches hides
 // it.
+#include <set>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +33,7 @@ std::string twelve_layers() {
 
 struct Job {
   World world;
-  std::string slow_node;
+  std::set<std::string> slow_nodes;
 
   explicit Job(const std::string& mode = "Auto") {
     world.job.spec.stages.reset();
@@ -74,7 +77,7 @@ struct Job {
         link.link = {0, b, direction};
         link.from_node = nodes[forward ? b : b + 1];
         link.to_node = nodes[forward ? b + 1 : b];
-        const bool slow = link.from_node == slow_node || link.to_node == slow_node;
+        const bool slow = slow_nodes.contains(link.from_node) || slow_nodes.contains(link.to_node);
         link.now = slow ? kSlowPort : kFast;
         link.baseline = kFast;
         link.preempted = slow;
@@ -104,7 +107,7 @@ struct Job {
     return slowest * (plan.micro_batches.front() + plan.stage_count() - 1);
   }
   void shape(const std::string& node) {
-    slow_node = node;
+    slow_nodes = {node};
     measure();
   }
   void train(int steps) {
@@ -191,7 +194,8 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   job.shape(victim);
   const double before = job.step_seconds();
   ASSERT_GT(before, 1.5 * before_shaping);
-  job.train(60);
+  for (int i = 0; i < 60 && job.uses(victim); ++i) job.train(1);
+  job.train(11);
 
   const schedule::Plan& plan = *job.world.plan();
   EXPECT_EQ(plan.trigger, schedule::Trigger::kRegroup);
@@ -265,12 +269,12 @@ TEST(WayBack, IsTriedLessAndLessOftenWhileTheNodeStaysSlow) {
     slow_steps += job.uses(victim) ? 1 : 0;
   }
   ASSERT_GE(tries.size(), 2U);
-  EXPECT_LE(tries.size(), 4U);
-  for (std::size_t i = 2; i < tries.size(); ++i) {
-    EXPECT_GT(tries[i] - tries[i - 1], 1.5 * (tries[i - 1] - tries[i - 2]));
+  EXPECT_LE(tries.size(), 5U);
+  for (std::size_t i = 2; i < tries.size(); ++i) {  // up to the limit
+    EXPECT_GT(tries[i] - tries[i - 1], 1.5 * std::min(160, tries[i - 1] - tries[i - 2]));
   }
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), static_cast<int>(tries.size()));
-  EXPECT_LE(slow_steps, 20 * static_cast<int>(tries.size()));
+  EXPECT_LE(slow_steps, 8 * static_cast<int>(tries.size())) << "it is soon seen";
   EXPECT_FALSE(job.uses(victim));
 }
 
@@ -282,6 +286,38 @@ TEST(WayBack, IsFoundByANewLeaderAmongThePlans) {
   job.world.adaptation = {};
   job.shape("");
   for (int i = 0; i < 100 && !job.uses(victim); ++i) job.train(1);
+  EXPECT_TRUE(job.uses(victim));
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+}
+
+// Each try costs a little, and a node that has been slow for long may be free at any time.
+TEST(WayBack, IsTriedSoonEnoughHoweverLongTheNodeWasSlow) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  job.train(3000);
+  for (int i = 0; i < 20 && job.uses(victim); ++i) job.train(1);  // a try is under way
+  ASSERT_FALSE(job.uses(victim));
+  job.shape("");
+  int steps = 0;
+  for (; steps < 1000 && !job.uses(victim); ++steps) job.train(1);
+  EXPECT_LT(steps, 400);
+}
+
+// A plan that is made anew while a port is slow leaves its node alone, and nothing was left for it.
+TEST(WayBack, LeadsFromARestartPlanToTheOneForFreeLinks) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train(20);
+  job.shape(victim);
+  job.train(1);
+  job.world.fail(job.world.plan()->ranks[3].pod, 1);
+  job.run();
+  job.measure();
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
+  ASSERT_FALSE(job.uses(victim)) << "its port was slow a moment ago";
+  job.shape("");
+  for (int i = 0; i < 200 && !job.uses(victim); ++i) job.train(1);
   EXPECT_TRUE(job.uses(victim));
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
 }
@@ -406,6 +442,40 @@ TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
 }
 
+// Without a link nothing is known of the network any more: there would be no way back.
+TEST(Regroup, KeepsALinkToSeeTheNetworkBy) {
+  Job job;
+  job.train(20);
+  for (const auto& rank : job.world.plan()->ranks) job.slow_nodes.insert(rank.node);
+  job.measure();
+  job.train(60);
+  EXPECT_GT(job.world.plan()->stage_count(), 1);
+}
+
+// What a device takes is known of its stage, and goes with it to another one.
+TEST(Regroup, LeavesASlowDeviceIdle) {
+  Job job;
+  const auto slow = job.world.plan()->ranks[2];
+  const auto layers = job.world.plan()->stages[2];
+  const double usual = 0.01 * (layers.last - layers.first + 1);
+  for (const auto& rank : job.world.plan()->ranks) {
+    const double forward = rank.pod == slow.pod ? 4 * usual : usual;
+    job.world.estimates.worker_seconds[{rank.pod, rank.stage}] = {forward, 2 * forward};
+    job.world.estimates.stage_seconds[rank.stage] = {forward, 2 * forward};
+  }
+  job.measure();
+  // Something is lost beside that: the tier looks.
+  const double step = 4.5 * job.step_seconds();
+  for (int i = 0; i < 60 && job.world.plan()->trigger != schedule::Trigger::kRegroup; ++i) {
+    job.world.steps(1, step);
+    job.world.coordinator_applies();
+    job.world.estimates.last_sample = job.world.now;
+    job.world.settle();
+  }
+  EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  EXPECT_FALSE(job.uses(slow.node));
+}
+
 TEST(Regroup, ARefusedOneIsNotAskedForAgain) {
   Job job;
   const auto refused = job.regroups_unapplied();
@@ -517,7 +587,7 @@ TEST(Replace, WaitsWhileARegroupGainsEnough) {
   job.world.job.spec.adaptation.regroup.enabled = true;
   job.shape(job.node_of_stage(1));
   job.train(60);
-  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
+  EXPECT_GE(job.world.event_count("PlanRegrouped"), 1);
   EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
 }
 
