@@ -373,9 +373,10 @@ void adapt(Pass& pass) {
   const auto& last = pass.adaptation.last_evaluation;
   const bool asked = replan_requested(pass);
   const bool fresh = network_known(pass);
-  // Each tick of the metrics wakes the job, so nothing is asked for here but the rest of an interval
-  // that a tick came too early for. Without metrics there is only the guard of memory, and the next
-  // pass for the job's progress is soon enough for it: thousands of idle jobs cost nothing.
+  // Each tick of the metrics wakes the job, so nothing is asked for here but the rest of an
+  // interval that a tick came too early for. Without metrics there is only the guard of memory, and
+  // the next pass for the job's progress is soon enough for it: thousands of idle jobs cost
+  // nothing.
   if (last && pass.now() < *last + interval && !asked) {
     if (fresh) pass.wake_at(*last + interval);
     return;
