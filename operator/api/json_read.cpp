@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/json_read.h"
 
-#include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "worker/base/time_text.h"
@@ -53,8 +51,12 @@ class Scan {
  public:
   explicit Scan(std::string_view text) : text_(text), copy_(text) {}
 
-  simdjson::error_code start() { return parser_.iterate(copy_).get(document_); }
-  ondemand::document& document() { return document_; }
+  // The text as an object or an array; once.
+  template <class Value>
+  simdjson::error_code open(Value& value) {
+    if (const auto error = parser_.iterate(copy_).get(document_)) return error;
+    return document_.get<Value>().get(value);
+  }
   simdjson::error_code place(ondemand::value value, std::string_view& out) const {
     if (const auto error = text_of(value, out)) return error;
     out = text_.substr(static_cast<std::size_t>(out.data() - copy_.data()), out.size());
@@ -74,8 +76,7 @@ class Scan {
 
 simdjson::error_code walk_object(Scan& scan, const EachMember& each) {
   ondemand::object object;
-  if (const auto error = scan.start()) return error;
-  if (const auto error = scan.document().get_object().get(object)) return error;
+  if (const auto error = scan.open(object)) return error;
   for (auto member : object) {
     ondemand::field field;
     if (const auto error = std::move(member).get(field)) return error;
@@ -90,8 +91,7 @@ simdjson::error_code walk_object(Scan& scan, const EachMember& each) {
 simdjson::error_code find_member(Scan& scan, std::string_view key, std::string_view& out) {
   ondemand::object object;
   ondemand::value value;
-  if (const auto error = scan.start()) return error;
-  if (const auto error = scan.document().get_object().get(object)) return error;
+  if (const auto error = scan.open(object)) return error;
   const auto error = object.find_field_unordered(key).get(value);
   if (error == simdjson::NO_SUCH_FIELD) return simdjson::SUCCESS;
   return error ? error : scan.place(value, out);
@@ -99,8 +99,7 @@ simdjson::error_code find_member(Scan& scan, std::string_view key, std::string_v
 
 simdjson::error_code walk_list(Scan& scan, std::vector<std::string_view>& out) {
   ondemand::array array;
-  if (const auto error = scan.start()) return error;
-  if (const auto error = scan.document().get_array().get(array)) return error;
+  if (const auto error = scan.open(array)) return error;
   for (auto item : array) {
     ondemand::value value;
     if (const auto error = std::move(item).get(value)) return error;
@@ -122,9 +121,8 @@ JsonDocument::~JsonDocument() {
 }
 
 Status JsonDocument::parse(std::string_view text) {
-  const std::size_t capacity = std::max(text.size(), parser_->capacity());
-  if (capacity != parser_->capacity()) {
-    if (const auto error = parser_->allocate(capacity, kMaxJsonDepth)) return broken(error);
+  if (text.size() > parser_->capacity()) {
+    if (const auto error = parser_->allocate(text.size(), kMaxJsonDepth)) return broken(error);
   }
   if (const auto error = parser_->parse(text.data(), text.size()).get(root_)) return broken(error);
   if (!root_.is_object()) return broken(simdjson::INCORRECT_TYPE);

@@ -2,7 +2,6 @@
 #include "operator/controller/reconcile/ports.h"
 
 #include <algorithm>
-#include <set>
 
 namespace weir::reconcile {
 namespace {
@@ -96,8 +95,13 @@ void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::
   }
 }
 
-void add_inferred_links(const std::vector<SeenLink>& seen, const std::vector<std::string>& nodes,
-                        planner::Cluster& cluster) {
+std::set<std::string> nodes_of(const planner::Cluster& cluster) {
+  std::set<std::string> nodes;
+  for (const auto& device : cluster.devices) nodes.insert(device.node);
+  return nodes;
+}
+
+void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& cluster) {
   std::set<std::pair<std::string, std::string>> known;
   const planner::Cluster at_start = cluster;
   for (const SeenLink& link : seen) {
@@ -109,6 +113,7 @@ void add_inferred_links(const std::vector<SeenLink>& seen, const std::vector<std
     cluster.links.push_back(rate);
   }
   const auto ports = slow_ports(seen);
+  const auto nodes = nodes_of(cluster);
   if (ports.empty() || nodes.size() > kMostNodes) return;
   for (const std::string& from : nodes) {
     for (const std::string& to : nodes) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,9 @@ void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fr
 // same unless it was probed too.
 void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster);
 
-// Adds to the cluster what is remembered and what follows from slow ports, between these nodes.
-void add_inferred_links(const std::vector<SeenLink>& seen, const std::vector<std::string>& nodes,
-                        planner::Cluster& cluster);
+std::set<std::string> nodes_of(const planner::Cluster& cluster);
+
+// Adds to the cluster what is remembered and what follows from slow ports, between its nodes.
+void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& cluster);
 
 }  // namespace weir::reconcile

@@ -227,9 +227,8 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
 // slowest node, without the slowest two, ...; a node that is hardly slow may be worth its layers.
 std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
                                              planner::Cluster cluster) {
-  std::set<std::string> nodes;
-  for (const auto& device : cluster.devices) nodes.insert(device.node);
-  add_inferred_links(seen, {nodes.begin(), nodes.end()}, cluster);
+  const auto nodes = nodes_of(cluster);
+  add_inferred_links(seen, cluster);
   std::vector<std::pair<double, std::string>> slow;
   for (const auto& [node, port] : slow_ports(seen)) {
     if (nodes.contains(node)) slow.emplace_back(std::min(port.out, port.in), node);

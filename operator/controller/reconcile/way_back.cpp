@@ -55,12 +55,6 @@ std::vector<SeenLink> usual_links(const Pass& pass, const std::set<std::string>&
   return links;
 }
 
-std::set<std::string> nodes_of(const planner::Cluster& cluster) {
-  std::set<std::string> nodes;
-  for (const auto& device : cluster.devices) nodes.insert(device.node);
-  return nodes;
-}
-
 void add_usual(const std::vector<SeenLink>& links, planner::Cluster& cluster) {
   for (const SeenLink& link : links) {
     cluster.links.push_back({link.from, link.to, link.usual, cluster.default_latency});
@@ -98,8 +92,7 @@ std::optional<TierMemory::Left> planned_for_free_links(const Pass& pass,
   auto report = plan_for_members(pass, model, free);
   if (!report || same_ranks(report->plan, *pass.plan)) return std::nullopt;
   left.plan = std::move(report->plan);
-  const auto nodes = nodes_of(known);
-  add_inferred_links(pass.adaptation.tiers.seen, {nodes.begin(), nodes.end()}, known);
+  add_inferred_links(pass.adaptation.tiers.seen, known);
   const auto now = costed(pass, model, known, input, left.plan);
   if (!now) return std::nullopt;
   left.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
@@ -117,8 +110,7 @@ bool members_live(const Pass& pass, const schedule::Plan& plan) {
 planner::Cluster with_free_links(const Pass& pass, const TierMemory::Left& left) {
   planner::Cluster cluster = cluster_of(pass);
   add_usual(left.links, cluster);
-  const auto nodes = nodes_of(cluster);
-  add_inferred_links(measured_links(pass), {nodes.begin(), nodes.end()}, cluster);
+  add_inferred_links(measured_links(pass), cluster);
   return cluster;
 }
 

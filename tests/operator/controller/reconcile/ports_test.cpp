@@ -91,9 +91,9 @@ TEST(SlowPorts, TwoNodesThatExplainTheSameAreBothNamed) {
 
 TEST(InferredLinks, OfASlowNodeAreSlowAndOthersStay) {
   planner::Cluster cluster;
+  for (const char* node : {"a", "b", "c", "d"}) cluster.devices.push_back({.node = node});
   cluster.links = {{.from_node = "a", .to_node = "c", .bytes_per_second = 8e8}};
-  add_inferred_links(line({{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}), {"a", "b", "c", "d"},
-                     cluster);
+  add_inferred_links(line({{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}), cluster);
   const auto rate = [&](const char* from, const char* to) {
     return planner::link_between(cluster, from, to).bytes_per_second;
   };
