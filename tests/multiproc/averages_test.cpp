@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -107,6 +108,22 @@ TEST(SlowReplicas, DoNotHoldTheOthers) {
   const auto late = workers.steps(kReplicas - 1);
   EXPECT_LT(late.size(), kSteps * 2 / 3) << "the slow one does fewer steps";
   EXPECT_GT(late.size(), kSteps / 8);
+}
+
+// Receivers time the senders, the coordinator finds the ports and tells each replica its own.
+TEST(Averages, TellTheRateOfThePortOfEachReplica) {
+  const PlanText plan{.stages = 1, .shares = {2, 2, 2}, .sync = "Partial", .group_size_max = 3};
+  Workers workers(plan, small(1'000'000));
+  for (int r = 0; r < 3; ++r) {
+    std::optional<double> rate;
+    for (int look = 0; look < 60 && !rate; ++look) {
+      ASSERT_TRUE(workers.reaches(r, static_cast<std::int64_t>(workers.steps(r).size()) + 20))
+          << workers[r].errors();
+      rate = metric(scrape(workers[r].logged("metrics_port").value_or(0)),
+                    {"weir_sync_bus_bandwidth", "replica=\"" + std::to_string(r) + "\""});
+    }
+    EXPECT_GT(rate.value_or(0), 1e6) << "loopback, replica " << r;
+  }
 }
 
 // One model at the end: its layers are saved by different replicas and fit each other.

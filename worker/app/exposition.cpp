@@ -147,7 +147,8 @@ void add_sync(Builder& out, const Statistics& s) {
   out.gauge("weir_sync_staleness", "progress ahead of the slowest replica at the last average",
             s.staleness, {{"replica", std::to_string(s.replica)}});
   if (s.sync_bytes_per_second > 0) {
-    out.gauge("weir_sync_bus_bandwidth", "bytes sent to other replicas while all were there",
+    out.gauge("weir_sync_bus_bandwidth",
+              "to other replicas: what was sent while all were there; Partial: of its port",
               s.sync_bytes_per_second, {{"replica", std::to_string(s.replica)}});
   }
 }

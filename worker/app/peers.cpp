@@ -111,6 +111,7 @@ class EngineTarget final : public control::PlanTarget {
                   .weights = grant.weights,
                   .all = grant.all,
                   .staleness = grant.staleness,
+                  .port_bytes_per_second = grant.port_bytes_per_second,
                   .deadline = from_seconds(grant.deadline_seconds)});
   }
   void peer_lost(int replica, int stage, const std::string& reason) override {

@@ -96,27 +96,27 @@ void GroupSizes::add(std::size_t members) {
 
 void Recorder::synchronized(const transport::CollectiveCounters& counters, nanoseconds waited) {
   const std::lock_guard lock(mutex_);
-  count_round(SyncKind::kExact, waited, counters);
-}
-
-void Recorder::averaged(const transport::CollectiveCounters& counters, nanoseconds waited,
-                        std::size_t members, double staleness) {
-  const std::lock_guard lock(mutex_);
-  count_round(members > 1 ? SyncKind::kPartial : SyncKind::kSingle, waited, counters);
-  statistics_.group_sizes.add(members);
-  statistics_.staleness = staleness;
-}
-
-void Recorder::count_round(SyncKind kind, nanoseconds waited,
-                           const transport::CollectiveCounters& counters) {
-  ++statistics_.sync_rounds;
-  SyncTotals& totals = statistics_.sync_by_kind[static_cast<std::size_t>(kind)];
-  ++totals.rounds;
-  totals.wait_seconds += to_seconds(waited);
+  count_round(SyncKind::kExact, waited);
   const double busy = to_seconds(counters.busy);
   if (busy > 0) {
     statistics_.sync_bytes_per_second = static_cast<double>(counters.bytes_sent) / busy;
   }
+}
+
+void Recorder::averaged(nanoseconds waited, std::size_t members, double staleness,
+                        double port_bytes_per_second) {
+  const std::lock_guard lock(mutex_);
+  count_round(members > 1 ? SyncKind::kPartial : SyncKind::kSingle, waited);
+  statistics_.group_sizes.add(members);
+  statistics_.staleness = staleness;
+  statistics_.sync_bytes_per_second = port_bytes_per_second;
+}
+
+void Recorder::count_round(SyncKind kind, nanoseconds waited) {
+  ++statistics_.sync_rounds;
+  SyncTotals& totals = statistics_.sync_by_kind[static_cast<std::size_t>(kind)];
+  ++totals.rounds;
+  totals.wait_seconds += to_seconds(waited);
 }
 
 void Recorder::step_done(const StepRecord& record, std::int64_t tokens_per_sample) {

@@ -77,7 +77,9 @@ struct Statistics {
   std::array<SyncTotals, 3> sync_by_kind{};  // of the two above, by SyncKind
   GroupSizes group_sizes;                    // Partial
   double staleness = 0;  // Partial: progress ahead of the slowest replica at the last average
-  double sync_bytes_per_second = 0;  // that this rank sent while all were there; 0 = unknown
+  // Exact: that this rank sent while all were there. Partial: of the replica's port; a member of an
+  // average is as slow as its slowest one. 0 = unknown.
+  double sync_bytes_per_second = 0;
   int replicas = 1;
   int in_flight_peak = 0;                  // since this stage was built
   std::int64_t activation_bytes_peak = 0;  // since this stage was built
@@ -121,16 +123,15 @@ class Recorder {
   void idle(IdleCause cause, std::chrono::nanoseconds waited);
   // Another step together with all replicas, or with a group of them; after waiting so long.
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
-  void averaged(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited,
-                std::size_t members, double staleness);
+  void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,
+                double port_bytes_per_second);
   void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
   void checkpoint_written(std::chrono::nanoseconds took);
   void checkpoint_complete(std::int64_t step);
 
  private:
-  void count_round(SyncKind kind, std::chrono::nanoseconds waited,
-                   const transport::CollectiveCounters& counters);
+  void count_round(SyncKind kind, std::chrono::nanoseconds waited);
 
   mutable std::mutex mutex_;  // guards statistics_
   Statistics statistics_;

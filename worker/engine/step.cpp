@@ -242,8 +242,8 @@ class Runner {
     idle_ += took;
     sync_wait_ += took;
     parts_.recorder.idle(IdleCause::kSync, took);
-    parts_.recorder.averaged(parts_.replicas->counters(), took, met ? grant_.members.size() : 1,
-                             grant_.staleness);
+    parts_.recorder.averaged(took, met ? grant_.members.size() : 1, grant_.staleness,
+                             grant_.port_bytes_per_second);
     return Unit{};
   }
 

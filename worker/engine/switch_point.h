@@ -60,6 +60,7 @@ struct Grant {
   std::vector<double> weights;
   bool all = false;  // of all replicas and all of the state: equal in all bits afterwards
   double staleness = 0;
+  double port_bytes_per_second = 0;
   std::chrono::nanoseconds deadline{0};  // for its members to come; 0: the progress deadline
 };
 using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand,

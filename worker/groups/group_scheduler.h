@@ -81,6 +81,8 @@ class GroupScheduler {
   void reconfigure(Config config, double time_ratio);
 
   bool living(int replica) const { return graph_.living(replica); }
+  // Of its port, bytes per second as its averages show it; 0 = unknown.
+  double port_rate(int replica) const { return ports_.of(replica); }
   double median_seconds() const;  // of a step, without waiting for others; 0 = unknown
   std::uint64_t round() const { return round_; }
   // Factor by which disagreement shrank in the last whole window of B steps of the fastest; above

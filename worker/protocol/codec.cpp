@@ -302,6 +302,7 @@ void fields(Io& io, T& grant) {
   io.required("weights", grant.weights);
   io("all", grant.all);
   io("staleness", grant.staleness);
+  io("portBytesPerSecond", grant.port_bytes_per_second);
   io("deadlineSeconds", grant.deadline_seconds);
 }
 template <class Io, Is<RoundFailed> T>

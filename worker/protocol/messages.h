@@ -233,14 +233,15 @@ struct SyncReady {
 };
 // The answer, to all ranks of all members: average, then go on at next_step.
 struct Grant {
-  std::int64_t round = 0;       // only grows
-  std::int64_t step = 0;        // of the SYNC_READY of the receiver's replica
-  std::int64_t next_step = 0;   // completed steps of all members after it
-  std::vector<int> members;     // replicas in rising order
-  std::vector<double> weights;  // of each member; sum 1
-  bool all = false;             // everybody's state becomes one, the optimizer's too
-  double staleness = 0;         // of the receiver's replica: progress ahead of the slowest
-  double deadline_seconds = 0;  // for a member to come; then the others give the round up
+  std::int64_t round = 0;            // only grows
+  std::int64_t step = 0;             // of the SYNC_READY of the receiver's replica
+  std::int64_t next_step = 0;        // completed steps of all members after it
+  std::vector<int> members;          // replicas in rising order
+  std::vector<double> weights;       // of each member; sum 1
+  bool all = false;                  // everybody's state becomes one, the optimizer's too
+  double staleness = 0;              // of the receiver's replica: progress ahead of the slowest
+  double port_bytes_per_second = 0;  // of its replica, as averages show it; 0 = unknown
+  double deadline_seconds = 0;       // for a member to come; then the others give the round up
 };
 // From each rank that has given a round up: it keeps its model and goes on at next_step.
 struct RoundFailed {

@@ -63,14 +63,15 @@ TEST(ReplicaMetrics, CountAveragesByTheSizeOfTheirGroups) {
   plan.schedule.caps = {1};
   recorder.stage_built(2, 0, 1, false);
   recorder.plan_adopted(plan, 0);
-  recorder.averaged({}, 200ms, 3, 0.5);
-  recorder.averaged({}, 100ms, 1, 1.25);
+  recorder.averaged(200ms, 3, 0.5, 0);
+  recorder.averaged(100ms, 1, 1.25, 3e6);
   const auto all = worker_families({.worker = "w"}, recorder.read(), {});
 
   EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_wait_seconds_total", "kind=exact"), 0);
   EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_wait_seconds_total", "kind=partial"), 0.2);
   EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_rounds_total", "kind=single"), 1);
   EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_staleness", "replica=2"), 1.25);
+  EXPECT_DOUBLE_EQ(value_of(all, "weir_sync_bus_bandwidth", "replica=2"), 3e6);
   const auto sizes = std::ranges::find(all, "weir_sync_group_size", &Family::name);
   ASSERT_NE(sizes, all.end());
   ASSERT_EQ(sizes->samples.size(), 1U);

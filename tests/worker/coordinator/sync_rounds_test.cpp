@@ -50,10 +50,14 @@ struct Job {
     }
     warnings.insert(warnings.end(), effects.warnings.begin(), effects.warnings.end());
   }
-  void ready(int replica, std::int64_t step, double seconds = 1) {
+  void ready(int replica, std::int64_t step, double seconds = 1,
+             std::vector<protocol::SyncReady::Received> received = {}) {
     take(rounds.on_ready(2 * replica + 1,
-                         {.replica = replica, .step = step, .step_seconds = seconds}, members,
-                         now));
+                         {.replica = replica,
+                          .step = step,
+                          .step_seconds = seconds,
+                          .received = std::move(received)},
+                         members, now));
   }
   // The ranks of a replica have averaged and go on.
   void goes_on(int replica) {
@@ -121,6 +125,22 @@ TEST(SyncRounds, TakeASlowReplicaAlongToTheStepOfTheFast) {
   EXPECT_EQ(groups->rounds, 4);
   EXPECT_DOUBLE_EQ(groups->mean_group_size, 5.0 / 4);
   EXPECT_DOUBLE_EQ(groups->max_staleness, 3);
+}
+
+// All members of an average are as slow as its slowest; what is told to each is its own port.
+TEST(SyncRounds, TellEachReplicaTheRateOfItsOwnPort) {
+  Job job(3);
+  for (int r = 0; r < 3; ++r) job.ready(r, 1);
+  EXPECT_EQ(job.newest.at(0).port_bytes_per_second, 0) << "nothing is known yet";
+  for (int r = 0; r < 3; ++r) job.goes_on(r);
+  job.ready(0, 2, 1, {{1, 1e9}, {2, 1e8}});
+  job.ready(1, 2, 1, {{0, 1e9}, {2, 1e8}});
+  job.ready(2, 2, 1, {{0, 1e9}, {1, 1e9}});
+  job.pass(2s);
+
+  EXPECT_DOUBLE_EQ(job.newest.at(0).port_bytes_per_second, 1e9);
+  EXPECT_DOUBLE_EQ(job.newest.at(1).port_bytes_per_second, 1e9);
+  EXPECT_DOUBLE_EQ(job.newest.at(2).port_bytes_per_second, 1e8);
 }
 
 TEST(SyncRounds, IgnoreRepetitionsStrangersAndWhatIsNoReplica) {
