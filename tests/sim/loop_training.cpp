@@ -3,11 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "tests/sim/loop_workers.h"
-#include "tests/support/received_rates.h"
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 #include "worker/schedule/simulator.h"
@@ -24,15 +22,6 @@ int node_number(const std::string& node) {
   return std::stoi(node.substr(1)) - 1;  // "n1" is the first
 }
 
-groups::Config config_of(const schedule::Plan& plan) {
-  groups::Config config;
-  config.settings = {plan.sync.group_size_min, plan.sync.group_size_max, plan.sync.max_staleness,
-                     plan.sync.grace_window_percent, plan.sync.connect_every};
-  config.shares = plan.micro_batches;
-  config.stages = plan.stage_count();
-  return config;
-}
-
 }  // namespace
 
 double SimulatedWorkers::port(const std::string& node) const {
@@ -46,9 +35,10 @@ const schedule::RankPlace& SimulatedWorkers::rank(int replica, int stage) const 
   return places_.at({replica, stage});
 }
 
-double SimulatedWorkers::forward_seconds(const schedule::RankPlace& rank) const {
-  const auto& range = plan_->stages[static_cast<std::size_t>(rank.stage)];
-  return (range.last - range.first + 1) * kLayer * (plan_->schedule.micro_batch_size + kOverhead) *
+double SimulatedWorkers::forward_seconds(const schedule::Plan& plan,
+                                         const schedule::RankPlace& rank) const {
+  const auto& range = plan.stages[static_cast<std::size_t>(rank.stage)];
+  return (range.last - range.first + 1) * kLayer * (plan.schedule.micro_batch_size + kOverhead) *
          slow(rank.node);
 }
 
@@ -66,14 +56,14 @@ double SimulatedWorkers::sync_seconds(const std::vector<int>& replicas) const {
 }
 
 // One replica by itself, and its counters.
-double SimulatedWorkers::step_seconds(int p) {
-  const int micro_batches = plan_->micro_batches[static_cast<std::size_t>(p)];
-  const int stages = plan_->stage_count();
-  const double bytes = static_cast<double>(kOutputBytes) * plan_->schedule.micro_batch_size;
-  std::vector<double> key{static_cast<double>(micro_batches)};
+double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
+  const int micro_batches = plan.micro_batches[static_cast<std::size_t>(p)];
+  const int stages = plan.stage_count();
+  const double bytes = static_cast<double>(kOutputBytes) * plan.schedule.micro_batch_size;
+  std::vector<double> key{static_cast<double>(plan.revision), static_cast<double>(micro_batches)};
   schedule::PipelineModel model;
   for (int s = 0; s < stages; ++s) {
-    const double forward = forward_seconds(rank(p, s));
+    const double forward = forward_seconds(plan, rank(p, s));
     model.stages.push_back({from_seconds(forward), from_seconds(kBackward * forward)});
     key.push_back(forward);
   }
@@ -86,11 +76,11 @@ double SimulatedWorkers::step_seconds(int p) {
   model.backward = model.forward;
   const auto [known, fresh] = known_.try_emplace(key, 0.0);
   if (fresh) {
-    const auto timeline = schedule::simulate(plan_->schedule, micro_batches, model);
+    const auto timeline = schedule::simulate(plan.schedule, micro_batches, model);
     WEIR_CHECK(timeline.has_value(), "plans of the operator are legal");
     known->second = to_seconds(timeline->step);
     for (std::size_t s = 0; s < timeline->peak_in_flight.size(); ++s) {  // I4
-      if (timeline->peak_in_flight[s] > plan_->schedule.caps[s]) wrong_.push_back("above the cap");
+      if (timeline->peak_in_flight[s] > plan.schedule.caps[s]) wrong_.push_back("above the cap");
     }
   }
   for (int s = 0; s < stages; ++s) {
@@ -128,14 +118,14 @@ void SimulatedWorkers::later(double seconds, void (SimulatedWorkers::*what)()) {
 
 void SimulatedWorkers::go_on() {
   ++life_;
+  partial_.stop();
   step_began_ = agenda_.now();
   while (!replica_counters_.empty() &&
          replica_counters_.rbegin()->first >= plan_->replica_count()) {
     replica_counters_.erase(std::prev(replica_counters_.end()));
   }
-  groups_.clear();
   newest_.assign(static_cast<std::size_t>(plan_->replica_count()), 0);
-  if (plan_->sync.mode == schedule::SyncMode::kPartial) return begin_partial();
+  if (in_groups()) return begin_partial();
   begin_step();
 }
 
@@ -144,7 +134,7 @@ void SimulatedWorkers::begin_step() {
   std::iota(all.begin(), all.end(), 0);
   double slowest = 0;
   for (const int p : all) {
-    const double seconds = step_seconds(p);
+    const double seconds = step_seconds(p, *plan_);
     count_step(p, seconds);
     slowest = std::max(slowest, seconds);
   }
@@ -153,109 +143,51 @@ void SimulatedWorkers::begin_step() {
 
 void SimulatedWorkers::end_step() {
   newest_.assign(static_cast<std::size_t>(plan_->replica_count()), agenda_.now() - step_began_);
-  add_work(std::accumulate(plan_->micro_batches.begin(), plan_->micro_batches.end(), 0));
+  add_work(global_batch());
+  partial_.exact_step(step_);
   if (committed_) return at_boundary();
   begin_step();
 }
 
 // ---- Partial ----
 
+PartialReplicas::Job SimulatedWorkers::partial_job() {
+  return {.step_seconds = [this](int p, const auto& plan) { return step_seconds(p, plan); },
+          .average_seconds = [this](const auto& members) { return sync_seconds(members); },
+          .port = [this](int p) { return 1e9 * sync_share(p); },
+          .stepped =
+              [this](int p, const schedule::Plan& plan, double seconds) {
+                count_step(p, seconds);
+                add_work(plan.micro_batches[static_cast<std::size_t>(p)] *
+                         plan.schedule.micro_batch_size);
+              },
+          .met = [this](std::int64_t step) { met(step); },
+          .adopted =
+              [this] {
+                applying_ = false;
+                applied(plan_->revision);
+              }};
+}
+
 void SimulatedWorkers::begin_partial() {
-  groups_.emplace_back(config_of(*plan_), seed_, round_);
-  replicas_.assign(static_cast<std::size_t>(plan_->replica_count()), {});
-  for (int p = 0; p < plan_->replica_count(); ++p) begin_replica(p);
+  partial_.train(*plan_, step_);
+  save_later(step_ + kStepsAhead);
 }
 
-void SimulatedWorkers::begin_replica(int p) {
-  Replica& replica = replicas_[static_cast<std::size_t>(p)];
-  if (replica.began >= 0) newest_[static_cast<std::size_t>(p)] = agenda_.now() - replica.began;
-  if (committed_) {
-    replica.state = State::kStopped;
-    const bool all_stand = std::ranges::none_of(replicas_, [](const Replica& one) {
-      return one.state == State::kRuns || one.state == State::kMixes;
-    });
-    if (all_stand) at_boundary();
-    return;
-  }
-  replica.state = State::kRuns;
-  replica.began = agenda_.now();
-  replica.seconds = step_seconds(p);
-  groups_.front().began(p, from_seconds(agenda_.now()));
-  agenda_.after(replica.seconds, [this, p, life = life_] {
-    if (life == life_) end_replica(p);
-  });
+void SimulatedWorkers::save_later(std::int64_t soonest) {
+  save_at_ = (soonest + kSaveEvery - 1) / kSaveEvery * kSaveEvery;
+  partial_.meet_at(save_at_);
 }
 
-void SimulatedWorkers::end_replica(int p) {
-  Replica& replica = replicas_[static_cast<std::size_t>(p)];
-  const int share = plan_->micro_batches[static_cast<std::size_t>(p)];
-  const double mean = static_cast<double>(std::accumulate(plan_->micro_batches.begin(),
-                                                          plan_->micro_batches.end(), 0)) /
-                      plan_->replica_count();
-  ++replica.steps;
-  replica.progress += share / mean;
-  count_step(p, replica.seconds);
-  add_work(share);
-  if (committed_) return begin_replica(p);
-  replica.state = State::kReady;
-  take(groups_.front().arrived({.replica = p,
-                                .step = replica.steps,
-                                .progress = replica.progress,
-                                .step_seconds = replica.seconds,
-                                .received = std::exchange(replica.received, {}),
-                                .last_round = round_},
-                               from_seconds(agenda_.now())));
-}
-
-void SimulatedWorkers::take(const std::vector<groups::Grant>& grants) {
-  for (const groups::Grant& grant : grants) {
-    check(grant);
-    for (const int p : grant.members) {
-      replicas_[static_cast<std::size_t>(p)].state = State::kMixes;
-      replicas_[static_cast<std::size_t>(p)].progress = grant.progress;
-    }
-    agenda_.after(sync_seconds(grant.members), [this, grant, life = life_] {
-      // The last one to stop may bring the next plan.
-      for (const int p : grant.members) {
-        if (life != life_) continue;
-        replicas_[static_cast<std::size_t>(p)].received =
-            test::received_rates(p, grant.members, [this](int q) { return 1e9 * sync_share(q); });
-        begin_replica(p);
-      }
-    });
+// All hold one model: here a checkpoint can be taken, a plan be changed.
+void SimulatedWorkers::met(std::int64_t step) {
+  step_ = step;
+  if (step >= save_at_ && !(committed_ && !in_band(*committed_))) {  // else it is given up
+    checkpoint_ = step;
+    unsaved_ = 0;
+    save_later(step + kStepsAhead);
   }
-  if (const auto timer = groups_.front().timer()) {
-    agenda_.at(to_seconds(*timer), [this, timer, life = life_] {
-      if (life != life_ || committed_ || groups_.empty()) return;
-      if (groups_.front().timer() == timer) take(groups_.front().tick(*timer));
-    });
-  }
-}
-
-// G1, G2, G4, G6, G7 of scheduling.md 7.3.
-void SimulatedWorkers::check(const groups::Grant& grant) {
-  const auto fail = [&](const std::string& what) {
-    wrong_.push_back("round " + std::to_string(grant.round) + ": " + what);
-  };
-  if (grant.round <= round_) fail("rounds do not grow");
-  round_ = grant.round;
-  std::set<int> members;
-  double weights = 0;
-  for (std::size_t i = 0; i < grant.members.size(); ++i) {
-    const auto& replica = replicas_[static_cast<std::size_t>(grant.members[i])];
-    if (replica.state != State::kReady) fail("a member is in another round, or has not arrived");
-    if (!members.insert(grant.members[i]).second) fail("a member twice");
-    weights += grant.weights[i];
-  }
-  if (std::abs(weights - 1) > 1e-9) fail("weights do not add up to 1");
-  double least = grant.progress;
-  for (const auto& replica : replicas_) least = std::min(least, replica.progress);
-  const int most = *std::ranges::max_element(plan_->micro_batches);
-  const double mean = static_cast<double>(std::accumulate(plan_->micro_batches.begin(),
-                                                          plan_->micro_batches.end(), 0)) /
-                      plan_->replica_count();
-  if (grant.progress - least > plan_->sync.max_staleness + most / mean + 1e-9)
-    fail("too far ahead");
+  if (committed_ && step >= due_) at_boundary();
 }
 
 }  // namespace weir::sim

@@ -3,6 +3,7 @@
 #include "tests/sim/loop_workers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -15,8 +16,15 @@ constexpr double kConnect = 1;                          // s, of a move besides 
 constexpr double kRejoin = 1.5;                         // s, back-off of the first rejoin
 constexpr double kGather = 1;                           // s, between two looks for missing pods
 constexpr double kRefusals = 0.03, kBrokenMoves = 0.1;  // part of the plans
-constexpr std::int64_t kSaveEvery = 50;                 // steps
+constexpr double kCommitSeconds = 0.2;                  // worker/coordinator/plan_state.cpp
 constexpr int kStateFactor = 3;                         // parameters and two moments
+
+// Does what a step computes depend on which of the two is in force
+// (worker/coordinator/plan_switch.cpp)?
+bool same_step(const schedule::Plan& a, const schedule::Plan& b) {
+  return a.micro_batches == b.micro_batches && a.sync.mode == b.sync.mode &&
+         a.schedule.micro_batch_size == b.schedule.micro_batch_size;
+}
 
 bool waits_for_pods(const schedule::Plan& plan) {
   return plan.trigger == schedule::Trigger::kInitial || plan.trigger == schedule::Trigger::kRestart;
@@ -46,11 +54,37 @@ std::string profile_json(const JobShape& shape) {
 
 SimulatedWorkers::SimulatedWorkers(Agenda& agenda, const Hazards& hazards, JobShape shape,
                                    std::uint64_t seed)
-    : agenda_(agenda), hazards_(hazards), shape_(shape), seed_(seed), random_(seed) {}
+    : agenda_(agenda),
+      hazards_(hazards),
+      shape_(shape),
+      seed_(seed),
+      random_(seed),
+      partial_(agenda, partial_job()) {}
 
 void SimulatedWorkers::join(const Process& process) {
   processes_[process.worker] = process;
+  tell_members();
   told_();
+}
+
+void SimulatedWorkers::tell_members() {
+  coordinator::Members members;
+  control::SessionId session = 0;
+  for (const auto& [worker, process] : processes_) {
+    protocol::Hello hello;
+    hello.member.pod = process.pod;
+    hello.member.pod_uid = process.uid;
+    hello.member.worker_index = worker;
+    members.hello(++session, hello, SteadyTime{});
+  }
+  partial_.set_members(std::move(members));
+}
+
+std::vector<std::string> SimulatedWorkers::wrong() {
+  auto wrong = wrong_;
+  const auto more = partial_.take_wrong();
+  wrong.insert(wrong.end(), more.begin(), more.end());
+  return wrong;
 }
 
 bool SimulatedWorkers::live(const schedule::RankPlace& rank) const {
@@ -64,6 +98,18 @@ void SimulatedWorkers::end(const std::string& uid, bool by_nature) {
   if (found == processes_.end()) return;
   const bool coordinator = found->first == 0;
   processes_.erase(found);
+  tell_members();
+  if (in_groups() && !coordinator) {
+    const auto rank = std::ranges::find(plan_->ranks, uid, &schedule::RankPlace::pod_uid);
+    const bool of_next =
+        committed_ && !in_band(*committed_) &&
+        !std::ranges::all_of(committed_->ranks, [&](const auto& one) { return live(one); });
+    const bool its_own = rank != plan_->ranks.end() && !partial_.lost().contains(rank->replica);
+    if (!of_next && (!its_own || goes_on_without(*rank, by_nature))) return told_();
+    excused_ = by_nature;
+    break_generation();
+    return told_();
+  }
   const auto uses = [&](const std::optional<schedule::Plan>& plan) {
     return plan && !std::ranges::all_of(plan->ranks, [&](const auto& one) { return live(one); });
   };
@@ -81,10 +127,30 @@ void SimulatedWorkers::end(const std::string& uid, bool by_nature) {
   told_();
 }
 
+// Replicas that average go on without the one that has lost a rank (PlanSwitch::lose_replica).
+// False: all are needed.
+bool SimulatedWorkers::goes_on_without(const schedule::RankPlace& rank, bool by_nature) {
+  if (committed_ && !(in_band(*committed_) && schedule::averages(*committed_))) return false;
+  const double apart = partial_.apart(rank.replica);
+  const std::int64_t highest = std::max(partial_.highest_step(), save_at_);
+  if (!partial_.lose(rank.replica)) return false;
+  if (!by_nature) work_ -= apart;
+  partial_.forget_rates();
+  // Layers that it was to save: the others save them, at a later step.
+  save_at_ = highest + kStepsAhead;
+  partial_.meet_at(save_at_);
+  return true;
+}
+
 void SimulatedWorkers::break_generation() {
+  step_ = step();
   training_ = false;
   broken_ = true;
   ++life_;
+  partial_.end_generation();
+  if (std::exchange(applying_, false)) {
+    finish(plan_->revision, protocol::Outcome::kAborted, "a rank is lost");
+  }
   const bool switching = committed_ || loading_;
   loading_ = false;
   const auto lost = std::exchange(committed_, std::nullopt);
@@ -95,7 +161,7 @@ void SimulatedWorkers::break_generation() {
 void SimulatedWorkers::offer(const schedule::Plan& plan) {
   if (!has_coordinator() || plan.revision <= highest_) return;
   highest_ = plan.revision;
-  if (committed_ || loading_) {
+  if (committed_ || loading_ || applying_) {
     next_ = plan;
     return;
   }
@@ -104,7 +170,7 @@ void SimulatedWorkers::offer(const schedule::Plan& plan) {
 
 void SimulatedWorkers::begin(const schedule::Plan& plan) {
   agenda_.after(0.05 + (kMostPrepare - 0.05) * random_.uniform(), [this, plan] {
-    if (plan.revision == highest_ && !committed_ && !loading_) prepared(plan);
+    if (plan.revision == highest_ && !committed_ && !loading_ && !applying_) prepared(plan);
   });
 }
 
@@ -131,36 +197,70 @@ void SimulatedWorkers::prepared(const schedule::Plan& plan) {
     return;
   }
   committed_ = plan;
-  if (!training_) at_boundary();
+  if (!training_) return at_boundary();
+  if (in_groups()) commit_partial();
+}
+
+bool SimulatedWorkers::in_band(const schedule::Plan& plan) const {
+  return partial_.lost().empty() && schedule::same_generation(*plan_, plan);
+}
+
+// As PlanSwitch::commit does it: where M, mb or the mode change, or a generation ends, all meet;
+// else each replica takes the plan before its next step.
+void SimulatedWorkers::commit_partial() {
+  // The replicas that train hold all there is, whatever the plan knows of it.
+  if (!partial_.lost().empty()) committed_->state = schedule::StateMove::kMove;
+  if (in_band(*committed_) && same_step(*plan_, *committed_)) {
+    plan_ = *std::exchange(committed_, std::nullopt);
+    applying_ = true;
+    return partial_.adopt(*plan_);
+  }
+  due_ = partial_.highest_step() + kStepsAhead;
+  if (committed_->state == schedule::StateMove::kMove && partial_.shortest_step() > 0) {
+    due_ += static_cast<std::int64_t>(std::ceil(kCommitSeconds / partial_.shortest_step()));
+  }
+  partial_.meet_at(due_);
+  if (!in_band(*committed_)) partial_.generation_ends();
 }
 
 // No step runs: the committed plan's time has come.
 void SimulatedWorkers::at_boundary() {
   schedule::Plan plan = *committed_;
-  if (!broken_ && plan_ && schedule::same_generation(*plan_, plan)) {
+  if (!broken_ && plan_ && in_band(plan)) {
     committed_.reset();
     plan_ = plan;
-    known_.clear();
-    recent_.clear();
-    applied_ = plan.revision;
-    finish(plan.revision, protocol::Outcome::kApplied, "");
-    if (next_) begin(*std::exchange(next_, std::nullopt));
+    partial_.follow(plan);
+    applied(plan.revision);
     return go_on();
   }
   load(std::move(plan));
 }
 
+// In band.
+void SimulatedWorkers::applied(std::uint32_t revision) {
+  known_.clear();
+  recent_.clear();
+  partial_.forget_rates();
+  applied_ = revision;
+  finish(revision, protocol::Outcome::kApplied, "");
+  if (next_) begin(*std::exchange(next_, std::nullopt));
+}
+
 void SimulatedWorkers::load(schedule::Plan plan) {
+  step_ = step();
   training_ = false;
   loading_ = true;
   ++life_;
+  partial_.stop();
   const bool moves = plan.state == schedule::StateMove::kMove && !broken_;
   if (!moves) return load_checkpoint(plan, kLoad, kLoad);
   std::map<std::string, double> seconds;  // by node that receives
   std::int64_t bytes = 0;
   for (const auto& to : plan.ranks) {
     const auto& range = plan.stages[static_cast<std::size_t>(to.stage)];
-    const auto held = std::ranges::find(plan_->ranks, to.pod_uid, &schedule::RankPlace::pod_uid);
+    const auto held = std::ranges::find_if(plan_->ranks, [&](const auto& one) {
+      return one.pod_uid == to.pod_uid && !partial_.lost().contains(one.replica);
+    });
     for (int layer = range.first; layer <= range.last; ++layer) {
       if (held != plan_->ranks.end()) {
         const auto& own = plan_->stages[static_cast<std::size_t>(held->stage)];
@@ -200,7 +300,8 @@ void SimulatedWorkers::load_checkpoint(const schedule::Plan& plan, double after,
 void SimulatedWorkers::take_checkpoint_step() {
   const std::int64_t from = std::max<std::int64_t>(0, checkpoint_);
   if (from > step_) wrong_.push_back("a checkpoint of steps that were never done");
-  if (!excused_) work_ -= static_cast<double>(step_ - from) * global_batch();
+  if (!excused_) work_ -= unsaved_;
+  unsaved_ = 0;
   step_ = from;
 }
 
@@ -215,6 +316,7 @@ void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, std::int
   recent_.clear();
   rest_ = 0;
   applied_ = plan.revision;
+  partial_.begin_generation(plan, step_);
   finish(plan.revision, protocol::Outcome::kApplied, "", pause, moved);
   go_on();
   if (next_) begin(*std::exchange(next_, std::nullopt));
@@ -222,7 +324,7 @@ void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, std::int
 
 void SimulatedWorkers::finish(std::uint32_t revision, protocol::Outcome outcome,
                               const std::string& reason, double pause, std::int64_t moved) {
-  last_switch_ = protocol::LastSwitch{revision, outcome, step_, pause, reason, moved};
+  last_switch_ = protocol::LastSwitch{revision, outcome, step(), pause, reason, moved};
   told_();
 }
 
@@ -257,13 +359,14 @@ protocol::Report SimulatedWorkers::report() const {
   out.job_uid = "job-uid";
   out.plan_revision = applied_;
   out.last_switch = last_switch_;
-  out.step = step_;
+  out.step = step();
   out.total_steps = 1'000'000;
   out.last_checkpoint_step = checkpoint_;
   const double seconds = std::accumulate(recent_.begin(), recent_.end(), 0.0);
   if (seconds > 0) {
     out.samples_per_second = static_cast<double>(recent_.size()) * global_batch() / seconds;
   }
+  if (in_groups()) out.samples_per_second = partial_.samples_per_second();
   for (const auto& [worker, process] : processes_) {
     protocol::MemberReport member;
     member.pod = process.pod;
@@ -281,23 +384,29 @@ double SimulatedWorkers::newest_step(const std::string& uid) const {
   const auto first = std::ranges::find_if(
       plan_->ranks, [&](const auto& one) { return one.stage == 0 && one.pod_uid == uid; });
   if (first == plan_->ranks.end()) return 0;
+  if (in_groups()) return partial_.newest_step(first->replica);
   const auto p = static_cast<std::size_t>(first->replica);
   return p < newest_.size() ? newest_[p] : 0;
 }
 
-void SimulatedWorkers::add_work(int micro_batches) {
+void SimulatedWorkers::add_work(int samples) {
   constexpr std::size_t kRecent = 10;  // the coordinator's window
-  work_ += micro_batches * plan_->schedule.micro_batch_size;
-  rest_ += micro_batches * plan_->schedule.micro_batch_size;
+  work_ += samples;
+  unsaved_ += samples;
+  rest_ += samples;
   last_trained_ = agenda_.now();
   if (rest_ < global_batch()) return;
   rest_ -= global_batch();
   usual_rate_ = global_batch() / (agenda_.now() - step_began_);
+  const double began = std::exchange(step_began_, agenda_.now());
+  if (in_groups()) return;
   ++step_;
-  recent_.push_back(agenda_.now() - step_began_);
+  recent_.push_back(agenda_.now() - began);
   if (recent_.size() > kRecent) recent_.pop_front();
-  step_began_ = agenda_.now();
-  if (step_ % kSaveEvery == 0) checkpoint_ = step_;
+  if (step_ % kSaveEvery == 0) {
+    checkpoint_ = step_;
+    unsaved_ = 0;
+  }
 }
 
 }  // namespace weir::sim

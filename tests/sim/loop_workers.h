@@ -2,7 +2,8 @@
 // Workers and coordinator of one job in virtual time, as the operator sees them: they join, take
 // plans (refuse, switch in band, move or load state with a pause, break off), train, and count what
 // Prometheus would scrape. A step takes what the simulator of schedules says for the ports and
-// devices of that moment. Messages between ranks are tests/worker/coordinator's business.
+// devices of that moment. Replicas that average in groups: loop_partial.h. Messages between ranks
+// are tests/worker/coordinator's business.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 #include "operator/estimator/replica_model.h"
 #include "tests/sim/agenda.h"
 #include "tests/sim/hazards.h"
+#include "tests/sim/loop_partial.h"
 #include "worker/base/random.h"
-#include "worker/groups/group_scheduler.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
 
@@ -59,10 +60,11 @@ class SimulatedWorkers {
   protocol::Report report() const;
   // Samples trained; less what the operator's own changes made them lose.
   double work() const { return work_; }
-  std::int64_t step() const { return step_; }
+  std::int64_t step() const { return in_groups() ? partial_.least_step() : step_; }
   const schedule::Plan* plan() const { return plan_ ? &*plan_ : nullptr; }
-  double last_trained() const { return last_trained_; }             // time
-  const std::vector<std::string>& wrong() const { return wrong_; }  // broken invariants
+  double last_trained() const { return last_trained_; }  // time
+  std::vector<std::string> wrong();                      // broken invariants
+  const PartialReplicas& partial() const { return partial_; }
 
   // Counters since the start.
   struct LinkCounter {
@@ -81,24 +83,21 @@ class SimulatedWorkers {
   const std::map<int, estimator::ReplicaCounter>& replicas() const { return replica_counters_; }
 
  private:
-  enum class State : unsigned char { kStopped, kRuns, kReady, kMixes };
-  struct Replica {
-    State state = State::kStopped;
-    std::int64_t steps = 0;
-    double progress = 0, seconds = 0, began = -1;
-    std::vector<groups::ReceivedRate> received;  // in its last average
-  };
-
   // Plans.
   void begin(const schedule::Plan& plan);
   void prepared(const schedule::Plan& plan);
   bool live(const schedule::RankPlace& rank) const;
+  bool in_band(const schedule::Plan& plan) const;
+  void commit_partial();
   void at_boundary();
+  void applied(std::uint32_t revision);
   void load(schedule::Plan plan);
   void loaded(const schedule::Plan& plan, double pause, std::int64_t moved = 0);
   void load_checkpoint(const schedule::Plan& plan, double after, double pause);
   void take_checkpoint_step();
   void break_generation();
+  bool goes_on_without(const schedule::RankPlace& rank, bool by_nature);
+  void tell_members();
   void finish(std::uint32_t revision, protocol::Outcome outcome, const std::string& reason,
               double pause = 0, std::int64_t moved = 0);
   // Training.
@@ -106,24 +105,28 @@ class SimulatedWorkers {
   void go_on();
   void begin_step();
   void end_step();
+  bool in_groups() const { return training_ && schedule::averages(*plan_); }
+  PartialReplicas::Job partial_job();
   void begin_partial();
-  void begin_replica(int p);
-  void end_replica(int p);
-  void take(const std::vector<groups::Grant>& grants);
-  void check(const groups::Grant& grant);
+  void met(std::int64_t step);
+  void save_later(std::int64_t soonest);
   void count_step(int p, double seconds);
   double newest_step(const std::string& uid) const;
-  void add_work(int micro_batches);
-  double step_seconds(int p);
+  void add_work(int samples);
+  double step_seconds(int p, const schedule::Plan& plan);
   double port(const std::string& node) const;
   double slow(const std::string& node) const;
   double sync_seconds(const std::vector<int>& replicas) const;
   double sync_share(int p) const;
-  double forward_seconds(const schedule::RankPlace& rank) const;  // of a micro-batch
+  // Of a micro-batch.
+  double forward_seconds(const schedule::Plan& plan, const schedule::RankPlace& rank) const;
   const schedule::RankPlace& rank(int replica, int stage) const;
   int global_batch() const {
     return shape_.replicas * shape_.micro_batches * shape_.micro_batch_size;
   }
+
+  static constexpr std::int64_t kSaveEvery = 50;  // steps
+  static constexpr std::int64_t kStepsAhead = 2;  // from the highest step to where all can stop
 
   Agenda& agenda_;
   const Hazards& hazards_;
@@ -137,20 +140,21 @@ class SimulatedWorkers {
   std::optional<schedule::Plan> committed_;  // taken at the next boundary
   std::optional<schedule::Plan> next_;       // came while one was under way
   bool training_ = false, broken_ = true, loading_ = false, excused_ = false;
+  bool applying_ = false;  // Partial: replicas take the plan in band, one after the other
   std::uint32_t highest_ = 0, applied_ = 0;  // that this coordinator has seen, and brought in force
   std::optional<protocol::LastSwitch> last_switch_;
   std::uint64_t life_ = 0;  // events of an older one are void
   std::map<std::pair<int, int>, schedule::RankPlace> places_;
 
   std::int64_t step_ = 0, checkpoint_ = -1;
-  double work_ = 0, rest_ = 0;  // samples; micro-batches of a step that is not whole (Partial)
+  std::int64_t save_at_ = 0, due_ = 0;  // Partial: where all meet for a checkpoint, for a plan
+  double work_ = 0, rest_ = 0;          // samples; of a batch that is not whole (Partial)
+  double unsaved_ = 0;                  // samples since the checkpoint
   double last_trained_ = 0, step_began_ = 0;
   double usual_rate_ = 0;       // samples per second of the last step
   std::deque<double> recent_;   // seconds of the last steps
   std::vector<double> newest_;  // of each replica's last step, its waiting included
-  std::vector<Replica> replicas_;
-  std::vector<groups::GroupScheduler> groups_;  // one while Partial
-  std::uint64_t round_ = 0;
+  PartialReplicas partial_;
   std::map<std::vector<double>, double> known_;  // step times of this plan
 
   std::map<LinkName, LinkCounter> links_;

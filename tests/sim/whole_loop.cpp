@@ -34,6 +34,9 @@ LoopCase random_case(std::uint64_t seed) {
   one.shape.port_rate = 6e6 * (1 + 4 * random.uniform());
   if (random.below(3) == 0) one.shape.memory_bytes = 60'000'000;
   one.replaces = seed % 3 == 0;
+  // A stream of its own: what else a seed means stays what it was.
+  const double mode = Random(mix_seed(seed, "partial")).uniform();
+  if (one.shape.replicas > 1 && mode < 0.6) one.sync_mode = mode < 0.3 ? "Partial" : "Auto";
   return one;
 }
 
@@ -220,6 +223,7 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   for (const auto& rank : plan.ranks) {
     if (!healthy(rank.pod_uid)) fail(which + rank.pod + " does not run");
   }
+  check_sync(which, plan);
   const auto& adaptation = world_.job.spec.adaptation;
   if (adaptation.mode != "Auto" && is_tier(plan.trigger)) fail(which + "a tier is at work");
   if (is_tier(plan.trigger) && world_.estimates.freshness != estimator::Freshness::kFresh) {
@@ -252,6 +256,19 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   for (const int share : plan.micro_batches) stages += " " + std::to_string(share);
   log_.push_back(at() + which + std::to_string(plan.stage_count()) + " stages, caps" + caps +
                  ", shares" + stages + ", " + schedule::name(plan.sync.mode));
+}
+
+// What spec.sync.mode allows (api.md 4); in groups slow replicas need no smaller share.
+void WholeLoop::check_sync(const std::string& which, const schedule::Plan& plan) {
+  const auto& spec = world_.job.spec;
+  const bool partial = plan.sync.mode == schedule::SyncMode::kPartial;
+  const bool may =
+      spec.sync_mode == "Partial" || (spec.sync_mode == "Auto" && spec.adaptation.mode == "Auto");
+  const bool must = spec.sync_mode == "Partial" && plan.replica_count() > 1;
+  if ((partial && !may) || (!partial && must)) fail(which + "another sync mode");
+  if (!partial) return;
+  const auto [least, most] = std::ranges::minmax(plan.micro_batches);
+  if (most - least > 1) fail(which + "uneven shares in groups");
 }
 
 bool WholeLoop::healthy(const std::string& uid) const {

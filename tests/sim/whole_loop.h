@@ -40,6 +40,7 @@ class WholeLoop {
   std::string history() const;  // what the operator did, a line each
   int changes(schedule::Trigger trigger) const;
   int partial_plans() const { return partial_plans_; }
+  const PartialReplicas& partial() const { return workers_.partial(); }
   int replaced() const { return world_.event_count("WorkerReplaced"); }
 
   static constexpr double kSampled = 5;  // seconds between two entries of work()
@@ -48,6 +49,7 @@ class WholeLoop {
   void settle();
   void before_pass(const std::vector<reconcile::Action>& actions);
   void check_plan(const schedule::Plan& plan);
+  void check_sync(const std::string& which, const schedule::Plan& plan);
   void check_deletion(const reconcile::DeletePod& action);
   void wake_after(std::chrono::milliseconds delay);
   void run_pods();

@@ -2,7 +2,9 @@
 // The whole loop over seeded hazards: preempted ports, slow devices, deaths, blind spells, new
 // leaders. Invariants in each pass, and throughput against doing nothing over any 1,000 steps. 20
 // seeds in four parts, WEIR_FULL=1: 200. A failure prints its seed; WEIR_SEED=<seed> runs that one
-// alone and prints what the operator did, WEIR_SEEDS=<first>-<last> these.
+// alone and prints what the operator did, WEIR_SEEDS=<first>-<last> these. Throughput is samples,
+// in sync.mode Partial, too, where a step counts for the fastest replica only and would flatter;
+// doing nothing is then Partial without adaptation, and with Auto exact steps.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -74,6 +76,18 @@ void print_rates(const std::vector<double>& with, const std::vector<double>& wit
   }
 }
 
+// Of the groups that were formed; "" without any.
+std::string groups_text(const PartialReplicas& replicas) {
+  if (replicas.mean_group() <= 0) return "";
+  char text[160];
+  std::snprintf(text, sizeof text,
+                "; groups of %.2f, %d meetings, %d went on without a replica, %d rounds failed, "
+                "%d windows drifted",
+                replicas.mean_group(), replicas.meetings(), replicas.losses(),
+                replicas.failed_rounds(), replicas.drifts());
+  return text;
+}
+
 struct Sum {
   double throughput = 0, worst = 10;
   int runs = 0, retunes = 0, regroups = 0, partial = 0, replaced = 0;
@@ -91,9 +105,10 @@ void run_seed(std::uint64_t seed, bool tells_all, Sum& sum) {
     std::printf("without:\n%s\nwith:\n%s", nothing.history().c_str(), adapted.history().c_str());
     print_rates(adapted.work(), nothing.work());
   }
-  std::printf("seed %llu, %d replicas: x%.3f, at least x%.3f (%.0f to %.0f s)\n",
-              static_cast<unsigned long long>(seed), one.shape.replicas, ratio.all, ratio.worst,
-              ratio.worst_from, ratio.worst_to);
+  std::printf("seed %llu, %d replicas, %s: x%.3f, at least x%.3f (%.0f to %.0f s)%s\n",
+              static_cast<unsigned long long>(seed), one.shape.replicas, one.sync_mode.c_str(),
+              ratio.all, ratio.worst, ratio.worst_from, ratio.worst_to,
+              groups_text(adapted.partial()).c_str());
   for (const WholeLoop* loop : {&nothing, &adapted}) {
     for (const auto& what : loop->wrong()) {
       ADD_FAILURE() << "seed " << seed << (loop == &nothing ? ", without, " : ", with, ") << what;
