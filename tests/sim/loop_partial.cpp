@@ -155,7 +155,8 @@ void PartialReplicas::take(const coordinator::SyncRounds::Effects& effects) {
     }
     ++receivers[grant.round][rank->replica];
     grants[grant.round] = grant;
-    const Replica& one = at(rank->replica);
+    Replica& one = at(rank->replica);
+    one.port_rate = grant.port_bytes_per_second;
     if (one.state != State::kReady || grant.step != one.step + 1) {
       fail("a GRANT for step " + std::to_string(grant.step) + ", replica " +
            std::to_string(rank->replica) + " is at " + std::to_string(one.step));

@@ -61,6 +61,7 @@ class PartialReplicas {
   double newest_step(int replica) const { return at(replica).whole_seconds; }
   double samples_per_second() const;  // of the last ten steps of each
   void forget_rates();
+  double port_rate(int replica) const { return at(replica).port_rate; }  // as it was told
   double apart(int replica) const { return at(replica).apart; }  // samples since its last average
   // Since the start.
   int meetings() const { return meetings_; }
@@ -82,6 +83,7 @@ class PartialReplicas {
     double began = 0, seconds = 0, whole_seconds = 0, apart = 0;
     std::uint32_t revision = 0;  // of the plan in force there
     protocol::Grant grant;       // while it averages
+    double port_rate = 0;        // as its last grant told
     std::vector<groups::ReceivedRate> received;
     std::deque<Rate> recent;
   };

@@ -158,6 +158,7 @@ PartialReplicas::Job SimulatedWorkers::partial_job() {
           .stepped =
               [this](int p, const schedule::Plan& plan, double seconds) {
                 count_step(p, seconds);
+                replica_counters_[p].sync_bytes_per_second = partial_.port_rate(p);
                 add_work(plan.micro_batches[static_cast<std::size_t>(p)] *
                          plan.schedule.micro_batch_size);
               },
