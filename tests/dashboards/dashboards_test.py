@@ -53,7 +53,12 @@ METRICS = {
     "weir_token_reviews_total": {"result"}, "weir_control_polls": set(),
     "weir_reflector_relists_total": {"resource", "reason"}, "weir_reflector_drift_total": {"resource"},
     "leader_election_master_status": {"name"},
+    "controller_runtime_reconcile_total": {"controller", "result"}, "controller_runtime_reconcile_time_seconds": {"controller"},
+    "workqueue_depth": {"name"}, "workqueue_longest_running_processor_seconds": {"name"}, "workqueue_queue_duration_seconds": {"name"},
+    "rest_client_requests_total": {"method", "code"}, "rest_client_request_duration_seconds": set(),
+    "process_cpu_seconds_total": set(), "process_resident_memory_bytes": set(),
 }
+NAME = r"(?:weir|leader_election|controller_runtime|workqueue|rest_client|process)_[a-z_]+"
 HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -98,12 +103,12 @@ class Queries(unittest.TestCase):
     def test_metric_names_are_exported_ones(self):
         for where, query in queries():
             bare = re.sub(r'"[^"]*"', '""', query)
-            for name in re.findall(r"\b(?:weir_[a-z_]+|leader_election_[a-z_]+)", bare):
+            for name in re.findall(rf"\b{NAME}", bare):
                 self.assertIn(HISTOGRAM.sub("", name) if name not in METRICS else name, METRICS, where)
 
     def test_labels_in_selectors_are_carried_by_their_metric(self):
         for where, query in queries():
-            for name, selector in re.findall(r"\b(weir_[a-z_]+)\{([^}]*)\}", query):
+            for name, selector in re.findall(rf"\b({NAME})\{{([^}}]*)\}}", query):
                 labels = {part.split("=")[0].strip(" !~") for part in re.sub(r'"[^"]*"', '""', selector).split(",") if part}
                 self.assertLessEqual(labels, METRICS[name if name in METRICS else HISTOGRAM.sub("", name)], where)
 
@@ -147,7 +152,8 @@ class Dashboard(unittest.TestCase):
     def test_shows_what_the_issue_of_a_slow_link_needs(self):
         text = " ".join(query for _, query in queries())
         for name in ("weir_iteration_seconds", "weir_samples_total", "weir_plan_k", "weir_job_plan_revision", "weir_link_bytes_total",
-                     "weir_link_busy_seconds_total", "weir_stage_idle_seconds_total", "weir_loss"):
+                     "weir_link_busy_seconds_total", "weir_stage_idle_seconds_total", "weir_loss", "weir_replica_step_seconds_total",
+                     "weir_sync_wait_seconds_total", "weir_sync_group_size_sum", "weir_sync_bus_bandwidth", "weir_sync_staleness"):
             self.assertIn(name, text)
 
     def test_variables_are_used_and_defined(self):
