@@ -336,26 +336,37 @@ void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples&
   }
 }
 
-void PrometheusSource::read_baselines(const std::vector<JobQuery>& jobs, std::stop_token stop) {
+void PrometheusSource::ask_baselines(std::stop_token stop) {
   const SteadyTime now = clock_.now();
   if (baseline_asked_ && now - *baseline_asked_ < options_.baseline_interval) return;
   const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
-  const auto matrix = ask(baseline_query(labels), 1, std::move(stop));
+  auto matrix = ask(baseline_query(labels), 1, std::move(stop));
   if (!matrix) {
     log_warn("metrics", "baselines unknown", {{"reason", matrix.error().message}});
     return;  // asked again in the next tick
   }
   baseline_asked_ = now;
-  std::map<std::string, std::map<LinkKey, double>> found;
-  for (const auto& job : jobs) {
-    for (const Series* series : believed(*matrix, job, options_.namespace_label).series) {
-      const auto link = link_of(*series);
-      if (!link || series->points.empty() || series->points.back().second <= 0) continue;
-      double& rate = found[job.key][*link];
-      rate = std::max(rate, series->points.back().second);  // a replaced worker's link is the same
-    }
+  new_baselines_.clear();
+  for (Series& series : matrix->series) {
+    new_baselines_[key_of(series)].series.push_back(std::move(series));
   }
-  baselines_ = std::move(found);
+  std::erase_if(baselines_,
+                [this](const auto& entry) { return !new_baselines_.contains(entry.first); });
+}
+
+// The answer is about all jobs, and each takes its part when it is asked for: their ticks differ.
+const std::map<LinkKey, double>& PrometheusSource::baselines_of(const JobQuery& job) {
+  auto& known = baselines_[job.key];
+  const auto fresh = new_baselines_.extract(job.key);
+  if (!fresh) return known;
+  known.clear();
+  for (const Series* series : believed(fresh.mapped(), job, options_.namespace_label).series) {
+    const auto link = link_of(*series);
+    if (!link || series->points.empty() || series->points.back().second <= 0) continue;
+    double& rate = known[*link];
+    rate = std::max(rate, series->points.back().second);  // a replaced worker's link is the same
+  }
+  return known;
 }
 
 std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQuery>& jobs,
@@ -382,12 +393,9 @@ std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQ
   });
   if (answers) {
     read_op_times(jobs, out, stop);
-    read_baselines(jobs, stop);
+    ask_baselines(stop);
   }
-  for (auto& [key, samples] : out) {
-    const auto known = baselines_.find(key);
-    if (known != baselines_.end()) samples.baseline = known->second;
-  }
+  for (const JobQuery& job : jobs) out[job.key].baseline = baselines_of(job);
   return out;
 }
 

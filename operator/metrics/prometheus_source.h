@@ -73,13 +73,16 @@ class PrometheusSource {
   void read_window(const std::vector<const JobQuery*>& jobs, std::chrono::seconds window,
                    Samples& out, std::stop_token stop);
   void read_op_times(const std::vector<JobQuery>& jobs, Samples& out, std::stop_token stop);
-  void read_baselines(const std::vector<JobQuery>& jobs, std::stop_token stop);
+  void ask_baselines(std::stop_token stop);
+  const std::map<estimator::LinkKey, double>& baselines_of(const JobQuery& job);
 
   http::Transport* const transport_;
   Clock& clock_;
   const SourceOptions options_;
   std::optional<SteadyTime> baseline_asked_;
-  std::map<std::string, std::map<estimator::LinkKey, double>> baselines_;  // by job key
+  // By job key.
+  std::map<std::string, std::map<estimator::LinkKey, double>> baselines_;
+  std::map<std::string, Matrix> new_baselines_;  // as answered, of jobs not asked for since
 };
 
 }  // namespace weir::metrics

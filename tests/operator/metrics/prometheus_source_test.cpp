@@ -50,12 +50,12 @@ std::string matrix(const std::vector<std::string>& series) {
   return R"({"status":"success","data":{"resultType":"matrix","result":[)" + all + "]}}";
 }
 
-// One series: part, worker and link of job team-a/gpt; points as JSON.
+// One series: part, worker and link of a job of team-a; points as JSON.
 std::string series(const std::string& part, const std::string& worker, const std::string& points,
                    const std::string& link = "0-1", const std::string& dir = "fwd",
-                   const std::string& ns = "team-a") {
+                   const std::string& ns = "team-a", const std::string& job = "gpt") {
   return R"({"metric":{"series":")" + part + R"(","namespace":")" + ns +
-         R"(","pipeline_namespace":"team-a","pipeline_job":"gpt","worker":")" + worker +
+         R"(","pipeline_namespace":"team-a","pipeline_job":")" + job + R"(","worker":")" + worker +
          R"(","replica":"0","link":")" + link + R"(","dir":")" + dir +
          R"(","from_node":"n0","to_node":"n1"},"values":)" + points + "}";
 }
@@ -73,6 +73,12 @@ class Source : public testing::Test {
     auto all = source_.fetch({job_}, {});
     EXPECT_EQ(all.size(), 1U);
     return all[job_.key];
+  }
+
+  std::ptrdiff_t baselines_asked() const {
+    return std::ranges::count_if(prometheus_.asked, [](const auto& one) {
+      return one.body.find("quantile_over_time") != std::string::npos;
+    });
   }
 
   test::ManualClock clock_;
@@ -307,11 +313,6 @@ TEST_F(Source, ReadsMeanOpTimesPerStage) {
 }
 
 TEST_F(Source, AsksForBaselinesEveryFiveMinutesAndKeepsThem) {
-  const auto baselines_asked = [&] {
-    return std::count_if(prometheus_.asked.begin(), prometheus_.asked.end(), [](const auto& one) {
-      return one.body.find("quantile_over_time") != std::string::npos;
-    });
-  };
   prometheus_.window = matrix({step_series("gpt-a-0")});
   prometheus_.baselines = matrix({series("", "gpt-a-0", "[[" + at(0) + ",\"900\"]]")});
 
@@ -322,6 +323,29 @@ TEST_F(Source, AsksForBaselinesEveryFiveMinutesAndKeepsThem) {
   clock_.advance(seconds(1));
   fetch();
 
+  EXPECT_EQ(baselines_asked(), 2);
+}
+
+// Jobs are asked for at times of their own; all of them are in each answer.
+TEST_F(Source, KeepsTheBaselinesOfJobsThatAreNotAskedForNow) {
+  const JobQuery other{.key = "team-a/other", .pods = {"other-a-0"}};
+  const auto answer = [&](const char* mine, const char* others) {
+    const auto rate = [&](const char* value) { return "[[" + at(0) + ",\"" + value + "\"]]"; };
+    return matrix({series("", "gpt-a-0", rate(mine)),
+                   series("", "other-a-0", rate(others), "0-1", "fwd", "team-a", "other")});
+  };
+  const auto baseline_of_other = [&] {
+    return source_.fetch({other}, {})["team-a/other"].baseline[{0, 0, Direction::kForward}];
+  };
+  prometheus_.window = matrix({step_series("gpt-a-0")});
+  prometheus_.baselines = answer("900", "500");
+  fetch();
+  EXPECT_DOUBLE_EQ(baseline_of_other(), 500);
+  clock_.advance(seconds(300));
+  prometheus_.baselines = answer("901", "501");
+  fetch();
+
+  EXPECT_DOUBLE_EQ(baseline_of_other(), 501);
   EXPECT_EQ(baselines_asked(), 2);
 }
 
