@@ -140,7 +140,7 @@ def install_chart(*settings, replicas=1, scrape_interval="1s", namespace="weir-s
     values = [f"image.repository={OPERATOR_IMAGE}", f"image.tag={image_tag()}", "image.pullPolicy=Never", f"replicaCount={replicas}",
               "prometheus.url=http://prometheus.monitoring.svc:9090", f"prometheus.scrapeInterval={scrape_interval}", *settings]
     helm("upgrade", "--install", "weir", ROOT / "helm" / "weir", "--namespace", namespace, "--wait",
-         "--timeout", "120s", *[word for value in values for word in ("--set-string" if "podAnnotations" in value else "--set", value)])
+         "--timeout", "120s", *[word for value in values for word in ("--set", value)])
 
 
 # --- API server -------------------------------------------------------------------------------------------------------

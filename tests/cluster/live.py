@@ -135,7 +135,7 @@ def set_up(namespace, reuse):
     lab.start(reuse=reuse)
     lab.install_prometheus()
     say("helm install weir")
-    lab.install_chart("podAnnotations.prometheus\\.io/scrape=true", "podAnnotations.prometheus\\.io/port=8080")
+    lab.install_chart()
     lab.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "baseline"}}})
     lab.wait_until("default service account", lambda: lab.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default"), 20)
     lab.clear_links("n1", "n2", "n3", "n4")

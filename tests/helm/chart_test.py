@@ -145,6 +145,12 @@ class Chart(unittest.TestCase):
             self.assertEqual(set(deployment["spec"]["selector"]["matchLabels"]),
                              {"app.kubernetes.io/name", "app.kubernetes.io/instance"})
 
+    def test_operator_is_scraped_by_annotations_unless_they_say_no(self):
+        for name, expected in (("default", {"prometheus.io/scrape": "true"}),
+                               ("everything", {"prometheus.io/scrape": "false", "example.com/team": "training"})):
+            [deployment] = of_kind(render(ROOT / "tests" / "helm" / "values" / f"{name}.yaml"), "Deployment")
+            self.assertEqual(deployment["spec"]["template"]["metadata"]["annotations"], {"prometheus.io/port": "8080", **expected})
+
     @unittest.skipUnless(OPERATOR, "weir-operator is not built")
     def test_operator_knows_every_flag_that_the_chart_passes(self):
         for name, objects in self.each_rendering():
