@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "operator/controller/reconcile/reconcile.h"
 #include "worker/base/units.h"
 
 namespace weir::operator_app {
@@ -91,8 +92,11 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     const api::PipelineJob& job = *facts.job;
     const api::PlanStatus& plan = job.status.plan;
     add_conditions(condition, job);
-    for (const auto& each : job.status.restart_reasons) {
-      add(restarts, with(labels_of(job), "reason", each.reason), each.count);
+    std::map<std::string, int> counts;
+    for (const std::string& reason : reconcile::restart_reasons()) counts[reason] = 0;
+    for (const auto& each : job.status.restart_reasons) counts[each.reason] = each.count;
+    for (const auto& [reason, count] : counts) {  // one that appears at 1 has no increase
+      add(restarts, with(labels_of(job), "reason", reason), count);
     }
     if (plan.revision > 0) {
       add(revision, labels_of(job), static_cast<double>(plan.revision));

@@ -36,7 +36,7 @@ enum class Cause : unsigned char {
   kEndedEarly,
   kNoProgress,       // of the job
   kStartupTimedOut,  // of the job
-  kReplaced,         // told to leave a node whose links are slow (tier replace)
+  kReplaced,         // told to leave a node whose links are slow (tier replace); the last one
 };
 const char* name(Cause cause);  // the reason of weir_job_restarts_total
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/reconcile.h"
 #include "operator/controller/reconcile/tiers.h"
 
 namespace weir::reconcile {
@@ -253,6 +254,14 @@ const char* name(Cause cause) {
       return "Replaced";
   }
   return "";
+}
+
+std::vector<std::string> restart_reasons() {
+  std::vector<std::string> names;
+  for (int cause = 0; cause <= static_cast<int>(Cause::kReplaced); ++cause) {
+    names.emplace_back(name(static_cast<Cause>(cause)));
+  }
+  return names;
 }
 
 bool handle_failures(Pass& pass) {

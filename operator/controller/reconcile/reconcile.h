@@ -3,6 +3,7 @@
 // and 2).
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "operator/controller/reconcile/actions.h"
@@ -13,5 +14,7 @@ namespace weir::reconcile {
 
 std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
                               const Tunables& tunables);
+// All reasons that JobStatus::restart_reasons may name.
+std::vector<std::string> restart_reasons();
 
 }  // namespace weir::reconcile

@@ -55,6 +55,7 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
   const auto& restarts = *find(families, "weir_job_restarts_total");
   EXPECT_EQ(value_of(restarts, "reason", "Crashed"), 2);
   EXPECT_EQ(value_of(restarts, "reason", "NodeLost"), 1);
+  EXPECT_EQ(value_of(restarts, "reason", "Replaced"), 0) << "its first one is an increase";
   const auto& condition = *find(families, "weir_job_condition");
   EXPECT_EQ(value_of(condition, "status", "True"), 1);
   EXPECT_EQ(value_of(condition, "status", "False"), 0);
