@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "tests/bench/disagreement.h"
 #include "tests/bench/namespaces.h"
 #include "tests/multiproc/slow_replica.h"
 #include "worker/base/random.h"
@@ -120,6 +121,24 @@ std::vector<std::pair<double, double>> losses_of(const std::vector<test::LoggedS
   return list;
 }
 
+// Between these times of CLOCK_MONOTONIC.
+std::optional<double> disagreement(const Replicas& setting, const std::vector<std::string>& files,
+                                   double from, double to) {
+  std::vector<std::vector<Recorded>> workers(static_cast<std::size_t>(setting.replicas));
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    auto records = read_records(files[i]);
+    if (!records) return std::nullopt;
+    workers[i / static_cast<std::size_t>(setting.stages)].push_back(*std::move(records));
+  }
+  constexpr int kSamplesAStep = 8;
+  const int samples =
+      std::max(1, static_cast<int>(kSamplesAStep * (to - from) / setting.step_seconds()));
+  const double error = consensus_error(workers, from, to, samples);
+  if (error >= 0) return error;
+  std::fprintf(stderr, "a worker has not written down its parameters\n");
+  return std::nullopt;
+}
+
 }  // namespace
 
 double Replicas::step_seconds() const {
@@ -185,7 +204,12 @@ std::optional<ReplicasOutcome> run_replicas(const Replicas& setting, test::PlanT
       if (!spaces->limit_port(i, Ports::bytes_per_second(setting))) return std::nullopt;
     }
   }
-  for (test::Host& host : hosts) host.program = program;
+  std::vector<std::string> files;
+  for (test::Host& host : hosts) {
+    host.program = program;
+    files.push_back(folder.file("parameters-" + std::to_string(files.size()), ""));
+    host.prefix.insert(host.prefix.end(), {"env", "WEIR_BENCH_PARAMETERS=" + files.back()});
+  }
 
   constexpr int kEndless = 1'000'000;
   std::vector<std::string> common = slow.common(kEndless);
@@ -198,9 +222,13 @@ std::optional<ReplicasOutcome> run_replicas(const Replicas& setting, test::PlanT
   }
   std::optional<Ports> ports;
   if (spaces) ports.emplace(setting, *spaces);
+  const double begin = duration<double>(steady_clock::now().time_since_epoch()).count();
   std::this_thread::sleep_for(duration<double>(end));
 
   ReplicasOutcome outcome;
+  const auto apart = disagreement(setting, files, begin + end / 2, begin + end);
+  if (!apart) return std::nullopt;
+  outcome.consensus_error = *apart;
   const double warm = kWarmUp * setting.step_seconds();
   for (int r = 0; r < setting.replicas; ++r) {
     const int worker = r * setting.stages;

@@ -34,6 +34,8 @@ struct ReplicasOutcome {
   double throughput = 0;                                       // micro-batches of all a second
   std::vector<std::vector<std::pair<double, double>>> losses;  // of each: seconds, loss
   int drifts = 0;  // windows with a contraction above 0.5
+  // Of the models, mean over the second half of the run (disagreement.h).
+  double consensus_error = 0;
 
   // Mean of the newest losses of all replicas at that time.
   double loss_at(double seconds) const;
@@ -42,9 +44,9 @@ struct ReplicasOutcome {
   std::size_t steps_at(double seconds) const;
 };
 
-// program: weir-worker, or baseline_worker (baseline_groups.cpp). The shares of the plan are those
-// of `setting`. Nothing, and a line on standard error: the workers did not train.
+// program: recording_worker, or baseline_worker (baseline_groups.cpp). The shares of the plan are
+// those of `setting`. Nothing, and a line on standard error: the workers did not train.
 std::optional<ReplicasOutcome> run_replicas(const Replicas& setting, test::PlanText plan,
-                                            const std::string& program = WEIR_WORKER);
+                                            const std::string& program = WEIR_RECORDING_WORKER);
 
 }  // namespace weir::bench
