@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel that adds the replicas' gradients against the host's addition: the same bits, as sums
-// over NCCL and over TCP must not differ.
+// The kernels that add the replicas' gradients and average their parameters against the host: the
+// same bits, as those over NCCL and over TCP must not differ.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -43,6 +43,40 @@ TEST_F(SegmentSums, AreTheBitsOfTheHost) {
       ASSERT_TRUE(device_->synchronize());
 
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), sums.as<float>()))
+          << ranks << " replicas, " << count << " values";
+    }
+  }
+}
+
+TEST_F(SegmentSums, OfWeightedParametersAreTheBitsOfTheHost) {
+  auto* const stream = dynamic_cast<device::CudaDevice&>(*device_).stream();
+  ASSERT_EQ(transport::nccl::load_segment_kernels(), cudaSuccess);
+  for (const std::size_t ranks : {2UL, 3UL, 8UL, 256UL}) {
+    for (const std::size_t count : {1UL, 255UL, 257UL, 70'001UL}) {
+      if (ranks * count > 1'000'000) continue;
+      const device::Buffer inputs = device_->allocate_shared(ranks * count * sizeof(float));
+      const device::Buffer means = device_->allocate_shared(count * sizeof(float));
+      Random random(ranks + count);
+      std::vector<double> weights;
+      std::vector<const float*> floats;
+      std::vector<const std::byte*> bytes;
+      for (std::size_t r = 0; r < ranks; ++r) {
+        float* const own = inputs.as<float>() + r * count;
+        for (std::size_t i = 0; i < count; ++i) own[i] = static_cast<float>(random.uniform() - 0.5);
+        weights.push_back(random.uniform() / static_cast<double>(ranks));
+        floats.push_back(own);
+        bytes.push_back(reinterpret_cast<const std::byte*>(own));
+      }
+      std::vector<float> expected(count);
+      transport::mean_of_floats(weights)(bytes, count,
+                                         reinterpret_cast<std::byte*>(expected.data()));
+
+      transport::nccl::mean_in_order(stream, floats.data(), weights.data(), ranks, count,
+                                     means.as<float>());
+      ASSERT_EQ(cudaPeekAtLastError(), cudaSuccess);
+      ASSERT_TRUE(device_->synchronize());
+
+      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), means.as<float>()))
           << ranks << " replicas, " << count << " values";
     }
   }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -63,6 +64,11 @@ class Device {
   // host both are the buffer itself. kInternal: no memory left, or the device failed.
   virtual Result<Buffer> upload(Buffer staged) { return staged; }
   virtual Result<Buffer> download(Buffer tensor) { return tensor; }
+  // An op: to = from, both of allocate() or allocate_shared(). kInternal: it was not enqueued.
+  virtual Status copy(std::byte* to, const std::byte* from, std::size_t bytes) {
+    std::memcpy(to, from, bytes);
+    return Unit{};
+  }
   // Waits for the ops enqueued so far; kInternal names what failed in them.
   virtual Status synchronize() { return Unit{}; }
 };

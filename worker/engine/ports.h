@@ -64,7 +64,12 @@ class Ports {
   std::optional<std::vector<std::byte>> take_note(transport::Channel channel);
   Status send_note(transport::Channel channel, std::span<const std::byte> note);
   Status synchronize() { return device_.synchronize(); }  // all ops so far are done
-  bool drained() const;                                   // peers have every byte that was sent
+  device::Device& device() { return device_; }
+  bool drained() const;  // peers have every byte that was sent
+  // Messages are moved by the device, beside its other work.
+  bool on_device() const {
+    return communicator_ != nullptr && communicator_->carries_device_memory();
+  }
 
   // Waits for one completion and files it. True: something came; false: deadline. kUnavailable: the
   // generation is broken; kCancelled: stop.

@@ -36,8 +36,8 @@ std::string objection(const Grant& grant, int replica, int replicas) {
 }
 
 StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stage,
-                           const Grant& grant)
-    : collective_(collective), grant_(grant) {
+                           device::Device& device, const Grant& grant)
+    : collective_(collective), device_(device), grant_(grant) {
   if (grant.members.size() < 2) return;
   parts_ = grant.all ? 3 : 1;
   for (const stage::Parameter& p : stage.parameters()) {
@@ -64,12 +64,16 @@ bool StateAverage::post_next() {
   for (const Run& run : runs_) {
     for (std::size_t first = 0; first < run.scratch.size(); first += kBucket) {
       const std::size_t count = std::min(kBucket, run.scratch.size() - first);
+      const bool last = &run == &runs_.back() && first + count == run.scratch.size();
       collective_.all_reduce({.tag = {.step = tag(), .part = operations_++},
                               .members = grant_.members,
                               .count = count,
                               .in = std::as_bytes(run.parts[part_].subspan(first, count)),
                               .out = std::as_writable_bytes(run.scratch.subspan(first, count)),
-                              .combine = transport::mean_of_floats(grant_.weights)});
+                              .combine = transport::mean_of_floats(grant_.weights),
+                              .on_device = true,
+                              .weights = grant_.weights,
+                              .more = !last});
     }
   }
   return true;
@@ -83,10 +87,16 @@ Result<int> StateAverage::abandon() {
   return collective_.abandon(tag());
 }
 
-void StateAverage::take() {
+// By the device, which has both, or reads what came by TCP when it needs it.
+Status StateAverage::take() {
   WEIR_CHECK(part_ < parts_, "a part is under way");
-  for (const Run& run : runs_) std::ranges::copy(run.scratch, run.parts[part_].begin());
+  for (const Run& run : runs_) {
+    const auto to = std::as_writable_bytes(run.parts[part_]);
+    WEIR_TRY([[maybe_unused]] const Unit begun,
+             device_.copy(to.data(), std::as_bytes(run.scratch).data(), to.size()));
+  }
   ++part_;
+  return device_.synchronize();
 }
 
 }  // namespace weir::engine

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/device/device.h"
 #include "worker/engine/switch_point.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
@@ -23,13 +24,14 @@ std::string objection(const Grant& grant, int replica, int replicas);
 class StateAverage {
  public:
   // References outlive the object; the stage's update is done, also on its device.
-  StateAverage(transport::Collective& collective, stage::Stage& stage, const Grant& grant);
+  StateAverage(transport::Collective& collective, stage::Stage& stage, device::Device& device,
+               const Grant& grant);
 
   // Begins the next part: parameters, then, in a meeting of all, the optimizer's moments. False:
   // none is left. Members hold their own values until the collective has done it all and take()
   // is called.
   bool post_next();
-  void take();
+  Status take();  // kInternal: the device has failed
   // Gives the round up: members hold their own values, but for parts that were taken. The replica
   // that did not come, -1: not known. Errors: the collective is over.
   Result<int> abandon();
@@ -44,6 +46,7 @@ class StateAverage {
   std::uint64_t tag() const;
 
   transport::Collective& collective_;
+  device::Device& device_;
   const Grant& grant_;
   std::vector<Run> runs_;
   std::size_t part_ = 0, parts_ = 0;  // of each run: the next one, how many

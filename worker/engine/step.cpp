@@ -147,7 +147,8 @@ class Runner {
     }
     const bool last = micro_batch + 1 == micro_batches_;
     if (sync_ && last) {  // from here on each layer's sums are complete one after the other
-      parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
+      parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); },
+                                   parts_.replicas->awaits_device());
     }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
@@ -237,6 +238,9 @@ class Runner {
     const std::string wrong = objection(grant_, order_.replica, order_.plan.replica_count());
     if (!wrong.empty()) return Error{Code::kInvalid, "GRANT: " + wrong};
     WEIR_TRY([[maybe_unused]] const Unit updated, parts_.ports.synchronize());
+    if (parts_.ports.on_device()) {
+      WEIR_TRY([[maybe_unused]] const Unit alone, drain());
+    }
     WEIR_TRY(const bool met, meet());
     const nanoseconds took = parts_.clock.now() - since;
     idle_ += took;
@@ -247,6 +251,16 @@ class Runner {
     return Unit{};
   }
 
+  // What the device moves to the other stages and to the other replicas at the same time may wait
+  // for each other in a circle.
+  Status drain() {
+    const SteadyTime since = parts_.clock.now();
+    while (!parts_.ports.drained()) {
+      WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts_, since, stop_));
+    }
+    return Unit{};
+  }
+
   // False: a member did not come, and this rank keeps its model. The other ranks of this replica
   // may have theirs averaged; all go on at the same step. Where all have to be equal that is an
   // error.
@@ -254,7 +268,7 @@ class Runner {
     const SteadyTime since = parts_.clock.now();
     const nanoseconds patience =
         grant_.deadline.count() > 0 ? grant_.deadline : parts_.progress_deadline;
-    StateAverage average(*parts_.replicas, parts_.stage, grant_);
+    StateAverage average(*parts_.replicas, parts_.stage, parts_.ports.device(), grant_);
     while (average.post_next()) {
       for (bool done = false; !done;) {
         const Result<bool> waited = parts_.replicas->wait(parts_.clock.now() + kSlice, stop_);
@@ -270,7 +284,7 @@ class Runner {
                    look_around(since, "nothing from the other replicas"));
         }
       }
-      average.take();
+      WEIR_TRY([[maybe_unused]] const Unit taken, average.take());
     }
     return true;
   }

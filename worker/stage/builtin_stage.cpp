@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Stage of built-in layers: keeps parameters, stashes by micro-batch and the losses.
+#include "worker/stage/builtin_stage.h"
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -104,8 +106,9 @@ class BuiltinStage final : public Stage {
     rounded_ = true;
   }
   void gradients_are_set() override { rounded_ = true; }
-  void on_layer_summed(std::function<void(std::size_t index)> hook) override {
+  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
     hook_ = std::move(hook);
+    hook_early_ = early || device_.is_host();
   }
   std::vector<double> loss_sums() const override {
     std::vector<double> sums;
@@ -173,6 +176,7 @@ class BuiltinStage final : public Stage {
   int last_backward_ = -1;
   bool rounded_ = false;  // gradients are those of the step
   std::function<void(std::size_t)> hook_;
+  bool hook_early_ = false;
   std::map<int, InFlight> in_flight_;
   std::map<int, Loss> losses_;  // by micro-batch: summed in that order
 };
@@ -219,10 +223,10 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
              layers_[i]->backward(pass(i, held.samples, Tokens{}), held.stashes[i], gradient));
     held.stashes[i] = Stash{};
     parameters_[i].sum_gradients(*ops_);
-    if (hook_ && device_.is_host()) hook_(i);
+    if (hook_ && hook_early_) hook_(i);
   }
   WEIR_TRY([[maybe_unused]] const Unit done, finish());
-  for (std::size_t i = layers_.size(); hook_ && !device_.is_host() && i-- > 0;) hook_(i);
+  for (std::size_t i = layers_.size(); hook_ && !hook_early_ && i-- > 0;) hook_(i);
   return gradient;
 }
 
@@ -230,6 +234,14 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
 
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
                                           device::Device& device) {
+  WEIR_TRY(std::unique_ptr<ops::Kernels> kernels,
+           ops::make_kernels(device, model.options.precision));
+  return make_builtin_stage(model, first_layer, last_layer, device, std::move(kernels));
+}
+
+Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_layer,
+                                                  int last_layer, device::Device& device,
+                                                  std::unique_ptr<ops::Kernels> kernels) {
   WEIR_TRY(Layers layers, build_layers(model.options));
   const int count = static_cast<int>(layers.size());
   if (first_layer < 0 || last_layer < first_layer || last_layer >= count) {
@@ -246,8 +258,6 @@ Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, i
                                    model.options, device));
     parameters.push_back(std::move(made));
   }
-  WEIR_TRY(std::unique_ptr<ops::Kernels> kernels,
-           ops::make_kernels(device, model.options.precision));
   return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(
       model.options, std::move(layers), std::move(parameters), device, std::move(kernels)));
 }

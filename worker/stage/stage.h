@@ -119,8 +119,9 @@ class Stage {
   virtual std::vector<LayerSum> layer_sums() { return {}; }
   virtual void gradients_are_set() {}
   // Called within backward() with the index of a layer whose sums hold that micro-batch, until the
-  // next begin_step().
-  virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/) {}
+  // next begin_step(). early: already when the ops that make the sums so are enqueued on the
+  // device.
+  virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/, bool /*early*/) {}
   // Last stage: by micro-batch, in their order; and the mean over the step from those of all.
   virtual std::vector<double> loss_sums() const { return {}; }
   virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }

@@ -63,9 +63,13 @@ struct AllReduce {
   std::span<const std::byte> in;
   std::span<std::byte> out;  // all members get the same bits; no part of `in`
   Combine combine;
-  // combine is sum_doubles_to_floats(), and a device reaches both memories (allocate_shared): it
-  // may do the work. Equal at all members.
+  // A device reaches both memories (allocate_shared), and combine is sum_doubles_to_floats() or,
+  // with `weights`, mean_of_floats(weights): the device may do the work. Equal at all members.
   bool on_device = false;
+  std::vector<double> weights = {};
+  // Another operation of this step and these members is called next: this one may be complete here
+  // before it is at the others. Equal at all members.
+  bool more = false;
 
   // An all-reduce is cut into one segment per member: member i combines segment i of all. In
   // elements.
@@ -101,9 +105,19 @@ struct CollectiveCounters {
   std::map<int, Received> received;  // by replica; empty: the transport does not measure it
 };
 
+// Why an operation will never be complete.
+struct Absence {
+  int replica = -1;  // that has left or was lost; -1: it is there, but has given the step up
+  Error error;
+};
+
 class Collective {
  public:
   virtual ~Collective() = default;  // ends what is under way, joins its thread
+
+  // The input of an operation that may be done on_device need only be enqueued on the device, by
+  // the thread that calls: it is waited for.
+  virtual bool awaits_device() const { return false; }
 
   // Neither blocks; one thread calls them and wait().
   virtual void all_reduce(AllReduce operation) = 0;
@@ -125,6 +139,8 @@ class Collective {
   // Why an operation of all replicas can never be complete again: one is gone, or an error for
   // ever.
   virtual std::optional<Error> trouble() const = 0;
+  // Of those members only, for operations of that step. Any thread.
+  virtual std::optional<Absence> absent(std::span<const int> members, std::uint64_t step) const = 0;
 };
 
 // Element types that are reduced.

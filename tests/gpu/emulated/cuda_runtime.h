@@ -67,6 +67,11 @@ template <class Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int) {
   return cudaSuccess;
 }
+struct cudaFuncAttributes {};
+template <class Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel) {
+  return cudaSuccess;
+}
 inline cudaError_t cudaPeekAtLastError() {
   return weir::emulated::last_error();
 }
@@ -106,6 +111,9 @@ inline float rsqrtf(float value) {
 }
 inline double __dadd_rn(double a, double b) {
   return a + b;
+}
+inline double __dmul_rn(double a, double b) {
+  return a * b;
 }
 inline float __double2float_rn(double value) {
   return static_cast<float>(value);

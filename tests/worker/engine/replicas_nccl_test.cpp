@@ -8,40 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/group.h"
-#include "tests/worker/transport/nccl/fake_nccl.h"
-#include "worker/transport/nccl/nccl_transport.h"
+#include "tests/worker/engine/nccl_fakes.h"
 
 namespace weir::engine {
 namespace {
 
-using std::chrono::milliseconds;
+using test::Fakes;
 using test::Group;
 using testing::Each;
-
-// One fake for each rank.
-struct Fakes {
-  std::vector<std::shared_ptr<transport::test::FakeNccl>> apis;
-  std::vector<std::unique_ptr<device::Device>> devices;
-  std::vector<std::unique_ptr<transport::NcclTransport>> transports;
-
-  explicit Fakes(int ranks) {
-    const auto world = std::make_shared<transport::test::FakeWorld>();
-    for (int i = 0; i < ranks; ++i) {
-      apis.push_back(
-          std::make_shared<transport::test::FakeNccl>(world, "GPU-" + std::to_string(i)));
-      devices.push_back(device::make_host_device());
-      transports.push_back(*transport::NcclTransport::make(apis.back(), *devices.back(),
-                                                           {.watch_interval = milliseconds(20)}));
-    }
-  }
-  Group::Over over() {
-    return [this](int rank, const transport::GroupGeneration& generation, Group::Collective tcp,
-                  SteadyTime deadline, const std::stop_token& stop) {
-      return transports[static_cast<std::size_t>(rank)]->connect_group(generation, std::move(tcp),
-                                                                       deadline, stop);
-    };
-  }
-};
 
 schedule::Plan replicated(int stages, int layers, const std::vector<int>& shares) {
   const int least = *std::min_element(shares.begin(), shares.end());

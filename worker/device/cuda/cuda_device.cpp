@@ -126,6 +126,12 @@ class RealCudaDevice final : public CudaDevice {
     WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
     return staged;
   }
+  Status copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    use();
+    const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_);
+    if (error != cudaSuccess) return failure("copy on the device", error);
+    return Unit{};
+  }
   Status synchronize() override {
     use();
     const cudaError_t error = cudaStreamSynchronize(stream_);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <nccl.h>
 #include <thread>
 #include <utility>
@@ -104,10 +105,8 @@ class CudaNcclComm final : public NcclComm {
         profile_(std::move(profile)),
         comm_(comm) {}
   ~CudaNcclComm() override {
-    cudaSetDevice(device_);
     const auto limit = std::chrono::steady_clock::now() + kDrainLimit;
-    while (cudaStreamQuery(stream_) == cudaErrorNotReady &&
-           std::chrono::steady_clock::now() < limit) {
+    while (!drained() && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     cudaStreamDestroy(stream_);
@@ -116,16 +115,12 @@ class CudaNcclComm final : public NcclComm {
   CudaNcclComm& operator=(const CudaNcclComm&) = delete;
 
   Result<bool> ready() override {
-    ncclComm_t comm = comm_;
-    if (comm == nullptr) return Error{Code::kUnavailable, "NCCL: aborted"};
-    ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
-    if (asked != ncclSuccess) return nccl_failure("the communicator", asked, comm);
-    if (state == ncclInProgress) return false;
-    if (state != ncclSuccess) return nccl_failure("the communicator", state, comm);
-    return true;
+    const std::unique_lock lock(calls_mutex_, std::try_to_lock);
+    if (!lock) return false;
+    return state();
   }
   Status exchange(std::span<const Transfer> transfers) override {
+    const std::lock_guard lock(calls_mutex_);
     WEIR_TRY([[maybe_unused]] const Unit begun, begin());
     ncclResult_t result = ncclGroupStart();
     for (const Transfer& one : transfers) {
@@ -139,6 +134,7 @@ class CudaNcclComm final : public NcclComm {
     return enqueued("send and receive", failed ? result : ended);
   }
   Status sum(const SegmentSum& segment) override {
+    const std::lock_guard lock(calls_mutex_);
     WEIR_TRY([[maybe_unused]] const Unit begun, begin());
     operations_.back().transfers = false;
     sum_in_order(stream_, segment.inputs.data(), segment.inputs.size(), segment.count, segment.out);
@@ -146,7 +142,18 @@ class CudaNcclComm final : public NcclComm {
     if (error != cudaSuccess) return cuda_failure("adding gradients", error);
     return settle();
   }
+  Status mean(const SegmentMean& segment) override {
+    const std::lock_guard lock(calls_mutex_);
+    WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    operations_.back().transfers = false;
+    mean_in_order(stream_, segment.inputs.data(), segment.weights.data(), segment.inputs.size(),
+                  segment.count, segment.out);
+    const cudaError_t error = cudaPeekAtLastError();
+    if (error != cudaSuccess) return cuda_failure("averaging parameters", error);
+    return settle();
+  }
   Result<std::optional<Timing>> take_finished() override {
+    const std::lock_guard lock(calls_mutex_);
     cudaSetDevice(device_);
     WEIR_TRY([[maybe_unused]] const Unit settled, settle());
     if (operations_.empty() || !operations_.front().enqueued) return std::optional<Timing>();
@@ -172,6 +179,11 @@ class CudaNcclComm final : public NcclComm {
     return times;
   }
 
+  bool drained() override {
+    cudaSetDevice(device_);
+    return cudaStreamQuery(stream_) != cudaErrorNotReady;
+  }
+
   // For NcclApi::abort(); the communicator once, then null.
   ncclComm_t release() { return comm_.exchange(nullptr); }
 
@@ -182,6 +194,16 @@ class CudaNcclComm final : public NcclComm {
     bool transfers = true;  // no sum
   };
 
+  Result<bool> state() {
+    ncclComm_t comm = comm_;
+    if (comm == nullptr) return Error{Code::kUnavailable, "NCCL: aborted"};
+    ncclResult_t state = ncclSuccess;
+    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
+    if (asked != ncclSuccess) return nccl_failure("the communicator", asked, comm);
+    if (state == ncclInProgress) return false;
+    if (state != ncclSuccess) return nccl_failure("the communicator", state, comm);
+    return true;
+  }
   Status begin() {
     cudaSetDevice(device_);
     WEIR_TRY([[maybe_unused]] const Unit settled, settle());
@@ -196,7 +218,7 @@ class CudaNcclComm final : public NcclComm {
   // NCCL may enqueue the newest operation later, when it has connected; its end comes behind it.
   Status settle() {
     if (operations_.empty() || operations_.back().enqueued) return Unit{};
-    WEIR_TRY(const bool all, ready());
+    WEIR_TRY(const bool all, state());
     if (!all) return Unit{};
     operations_.back().enqueued = true;
     return operations_.back().end.record(stream_);
@@ -206,6 +228,10 @@ class CudaNcclComm final : public NcclComm {
   const cudaStream_t stream_;
   const std::unique_ptr<const std::string> name_;
   const std::shared_ptr<CommProfile> profile_;  // null: the user has chosen another profiler
+  // Guards calls of NCCL but the abort, which must get through. The question for its state is no
+  // innocent one: it joins and frees the thread that has made the communicator or launched its
+  // newest operation (src/init.cc, ncclCommGetAsyncError), twice if two threads ask at once.
+  std::mutex calls_mutex_;
   std::atomic<ncclComm_t> comm_;
   std::atomic<std::chrono::nanoseconds::rep> event_time_ = 0;
   std::deque<Operation> operations_;  // only the newest may not be enqueued
@@ -247,6 +273,11 @@ class CudaNcclApi final : public NcclApi {
     cudaStream_t stream = nullptr;
     const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
     if (error != cudaSuccess) return cuda_failure("creating a stream", error);
+    const cudaError_t loaded = load_segment_kernels();
+    if (loaded != cudaSuccess) {
+      cudaStreamDestroy(stream);
+      return cuda_failure("loading kernels", loaded);
+    }
     ncclUniqueId id;
     std::memcpy(&id, order.id.data(), sizeof id);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "worker/transport/nccl/first_exchange.h"
 #include "worker/transport/nccl/start_checks.h"
 
 namespace weir::transport::nccl {
@@ -16,9 +17,6 @@ using std::chrono::steady_clock;
 
 constexpr std::uint64_t kStep = std::numeric_limits<std::uint64_t>::max();  // of no training
 constexpr std::chrono::milliseconds kPoll{1};
-constexpr std::size_t kWarmBytes = 4;
-// Sums travel when a stage's last backward is nearly done: more than a link, far from all.
-constexpr int kMostBlocks = 8;
 
 }  // namespace
 
@@ -32,6 +30,9 @@ GroupIntroduction::GroupIntroduction(NcclApi& api, device::Device& device,
   std::ranges::sort(up_.replicas);
   const auto own = std::ranges::find(up_.replicas, generation.replica);
   up_.rank = static_cast<std::size_t>(own - up_.replicas.begin());
+  up_.stage = generation.stage;
+  up_.name = generation.job_uid + "/" + std::to_string(generation.revision) + "." +
+             std::to_string(generation.incarnation) + "/";
 }
 
 Result<GroupUp> GroupIntroduction::run(Time deadline, const std::stop_token& stop) {
@@ -110,13 +111,11 @@ Result<UniqueId> GroupIntroduction::agree() {
 Status GroupIntroduction::open(const UniqueId& id) {
   const std::string stage = std::to_string(generation_.stage);
   const std::string ranks = std::to_string(up_.replicas.size());
-  auto opened =
-      api_.open({.id = id,
-                 .rank = static_cast<int>(up_.rank),
-                 .ranks = static_cast<int>(up_.replicas.size()),
-                 .most_blocks = kMostBlocks,
-                 .name = generation_.job_uid + "/" + std::to_string(generation_.revision) + "." +
-                         std::to_string(generation_.incarnation) + "/sums-" + stage});
+  auto opened = api_.open({.id = id,
+                           .rank = static_cast<int>(up_.rank),
+                           .ranks = static_cast<int>(up_.replicas.size()),
+                           .most_blocks = kGroupBlocks,
+                           .name = up_.name + "sums-" + stage});
   const std::string name = "sums of stage " + stage + " over " + ranks + " replicas";
   if (!opened) return opened.error().with(name);
   up_.comm = std::make_unique<Watched>(name, *std::move(opened));
@@ -125,17 +124,9 @@ Status GroupIntroduction::open(const UniqueId& id) {
 
 Status GroupIntroduction::warm() {
   const std::size_t ranks = up_.replicas.size();
-  const device::Buffer memory = device_.allocate(2 * ranks * kWarmBytes);
-  if (!memory) return Error{Code::kInternal, "no device memory for the first message"};
-  std::vector<Transfer> transfers;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    if (r == up_.rank) continue;
-    std::byte* const place = memory.data() + 2 * r * kWarmBytes;
-    const int rank = static_cast<int>(r);
-    transfers.push_back({.rank = rank, .from = place, .bytes = kWarmBytes});
-    transfers.push_back({.rank = rank, .to = place + kWarmBytes, .bytes = kWarmBytes});
-  }
-  const Status begun = up_.comm->comm->exchange(transfers);
+  memory_ = device_.allocate(first_exchange_bytes(ranks));
+  if (!memory_) return Error{Code::kInternal, "no device memory for the first message"};
+  const Status begun = begin_first_exchange(*up_.comm->comm, up_.rank, ranks, memory_.data());
   if (!begun) return up_.comm->broken(begun.error());
   const auto finished = [this]() -> Result<bool> {
     WEIR_TRY(const std::optional<Timing> timing, up_.comm->comm->take_finished());

@@ -23,6 +23,8 @@ struct GroupUp {
   std::unique_ptr<Watched> comm;
   std::vector<int> replicas;  // by rank, rising; this one among them
   std::size_t rank = 0;
+  std::string name;  // "job/3.0/", of communicators
+  int stage = 0;
 };
 
 class GroupIntroduction {
@@ -50,6 +52,7 @@ class GroupIntroduction {
   NcclApi& api_;
   device::Device& device_;
   const GroupGeneration& generation_;
+  device::Buffer memory_;  // of the first messages; before the communicator that may still use it
   GroupUp up_;
   std::uint32_t gathers_ = 0;
   Time deadline_{};

@@ -52,8 +52,8 @@ class Introduction {
   const Generation& generation_;
   const Facts facts_;
   std::vector<Planned> planned_;
+  std::vector<device::Buffer> warm_memory_;  // before the links that may still use it
   LinksUp up_;
-  std::vector<device::Buffer> warm_memory_;
   std::vector<bool> finished_;  // of the links: what until() waits for
   Time deadline_{};
   std::stop_token stop_;

@@ -56,6 +56,14 @@ struct SegmentSum {
   std::size_t count = 0;
   float* out = nullptr;
 };
+// out[i] = the float next to the sum over the ranks, in their order, of their weight times their
+// i-th float, in double.
+struct SegmentMean {
+  std::span<const float* const> inputs;  // by rank, as the weights; at most kMostRanks
+  std::span<const double> weights;
+  std::size_t count = 0;
+  float* out = nullptr;
+};
 constexpr std::size_t kMostRanks = 256;
 
 struct CommTimes {
@@ -75,10 +83,13 @@ class NcclComm {
   // exchange run all at once; in each other rank's exchange are their other halves.
   virtual Status exchange(std::span<const Transfer> transfers) = 0;
   virtual Status sum(const SegmentSum& segment) = 0;
+  virtual Status mean(const SegmentMean& segment) = 0;
   // The oldest operation that has not been taken, once it has finished.
   virtual Result<std::optional<Timing>> take_finished() = 0;
   // What NCCL tells of its transfers; nothing when it does not. Any thread.
   virtual std::optional<CommTimes> times() const = 0;
+  // After abort(): false while an operation still runs, that is, uses its memory.
+  virtual bool drained() = 0;
 
   // On a link: rank 0 sends to rank 1.
   Status send(const std::byte* data, std::size_t bytes) {
@@ -90,6 +101,10 @@ class NcclComm {
     return exchange({&one, 1});
   }
 };
+
+// Sums travel when a stage's last backward is nearly done, averages behind it: more than a link,
+// far from all.
+constexpr int kGroupBlocks = 8;
 
 struct CommOrder {
   UniqueId id{};

@@ -32,7 +32,7 @@ NcclCollective::NcclCollective(std::shared_ptr<NcclApi> api, device::Device& dev
       comm_(std::move(up.comm)),
       replicas_(std::move(up.replicas)),
       rank_(up.rank),
-      sums_(*comm_, rank_, replicas_.size(), limits_) {
+      sums_(*comm_, rank_, replicas_.size(), limits_, counters_) {
   watchdog_.emplace(*api_, std::vector<Watched*>{comm_.get()}, limits_,
                     Watchdog::Hooks{.may_end = [this](std::size_t) { return comm_->due == 0; },
                                     .failed =
@@ -40,6 +40,9 @@ NcclCollective::NcclCollective(std::shared_ptr<NcclApi> api, device::Device& dev
                                           note_failure({Code::kUnavailable, reason});
                                         },
                                     .ends = [] {}});
+  means_.emplace(*api_, *watchdog_, *tcp_, limits_, counters_,
+                 MeanRounds::Place{replicas_[rank_], up.stage, std::move(up.name)},
+                 [this] { wakes_.try_push(Unit{}); });
   driver_ = std::jthread([this](const std::stop_token& stop) {
     pthread_setname_np(pthread_self(), "weir-nccl-sums");
     drive(stop);
@@ -62,38 +65,50 @@ void NcclCollective::part_from_others() {
     const std::lock_guard lock(mutex_);
     if (error_ || done_ != calls_ || !open_sum_) return;
   }
-  tcp_->all_gather({.tag = {.step = open_sum_->step, .part = open_sum_->part + 1},
-                    .members = replicas_,
-                    .own = {},
-                    .sizes = std::vector<std::size_t>(replicas_.size(), 0),
-                    .blocks = std::make_shared<std::vector<std::vector<std::byte>>>(),
-                    .counted = false});
+  tcp_->all_gather(word_of(replicas_, tcp_tag(*open_sum_, TcpPart::kEnd)));
   static_cast<void>(tcp_->wait(steady_clock::now() + kPartLimit, {}));
+}
+
+bool NcclCollective::take_scratch(Call& call) {
+  const std::size_t bytes = call.way == Way::kSum
+                                ? SumStream::scratch_bytes(*call.reduce, rank_)
+                                : MeanRounds::scratch_bytes(*call.reduce, replicas_[rank_]);
+  if (scratch_.size() < bytes) scratch_ = device_.allocate(bytes);
+  call.scratch = scratch_;
+  return bytes == 0 || static_cast<bool>(scratch_);
+}
+
+NcclCollective::Way NcclCollective::way_of(const AllReduce& operation) const {
+  if (!operation.on_device || operation.count == 0) return Way::kTcp;
+  if (operation.weights.empty()) return operation.members == replicas_ ? Way::kSum : Way::kTcp;
+  return operation.members.size() > 1 ? Way::kMean : Way::kTcp;
 }
 
 void NcclCollective::all_reduce(AllReduce operation) {
   WEIR_CHECK(operation.combine != nullptr, "an all-reduce combines");
-  Call call;
-  const bool by_nccl = operation.on_device && operation.count > 0 && operation.members == replicas_;
-  if (by_nccl) {
-    WEIR_CHECK(operation.in.size() == operation.count * sizeof(double) &&
-                   operation.out.size() == operation.count * sizeof(float),
-               "doubles become floats");
-    const std::size_t bytes = SumStream::scratch_bytes(operation, rank_);
-    if (scratch_.size() < bytes) {
-      scratch_ = device_.allocate(bytes);
-      if (!scratch_) {
-        return fail({Code::kInternal, "device " + device_.name() + " has no memory left for sums"});
-      }
-    }
-    call.scratch = scratch_;
-    call.computed = api_->mark();
-    open_sum_ = operation.tag;
-  } else {
-    open_sum_.reset();
+  WEIR_CHECK(operation.weights.empty() || operation.weights.size() == operation.members.size(),
+             "one weight for each member");
+  Call call{.way = way_of(operation)};
+  open_sum_.reset();
+  if (call.way == Way::kSum) open_sum_ = operation.tag;
+  // What a finished mean has sent may still be on its way: the word behind it comes when all
+  // members have all of it.
+  Call word{.way = Way::kWord};
+  if (call.way == Way::kMean && !operation.more) {
+    word.gather = word_of(operation.members, tcp_tag(operation.tag, TcpPart::kEnd));
   }
+  const std::size_t input = operation.weights.empty() ? sizeof(double) : sizeof(float);
+  WEIR_CHECK(call.way == Way::kTcp || (operation.in.size() == operation.count * input &&
+                                       operation.out.size() == operation.count * sizeof(float)),
+             "doubles or floats become floats");
+  const bool on_device = operation.on_device;
   call.reduce = std::move(operation);
+  if (call.way != Way::kTcp && !take_scratch(call)) {
+    return fail({Code::kInternal, "device " + device_.name() + " has no memory left for sums"});
+  }
+  if (on_device) call.computed = api_->mark();
   post(std::move(call));
+  if (word.gather) post(std::move(word));
 }
 
 void NcclCollective::all_gather(AllGather operation) {
@@ -107,7 +122,7 @@ void NcclCollective::post(Call call) {
   {
     const std::lock_guard lock(mutex_);
     ++calls_;
-    if (call.computed) ++sums_called_;
+    if (call.way == Way::kSum) ++sums_called_;
     inbox_.push_back(std::move(call));
   }
   wakes_.try_push(Unit{});
@@ -116,25 +131,13 @@ void NcclCollective::post(Call call) {
 Result<bool> NcclCollective::wait(Time deadline, std::stop_token stop) {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait_until(lock, stop, deadline, [this] { return error_ || done_ == calls_; });
+    changed_.wait_until(lock, stop, deadline,
+                        [this] { return error_ || missing_ || done_ == calls_; });
     if (error_) return *error_;
+    if (missing_) return *missing_;
     if (done_ != calls_) return false;
   }
   return tcp_->wait(deadline, std::move(stop));
-}
-
-Result<int> NcclCollective::abandon(std::uint64_t step) {
-  {
-    std::unique_lock lock(mutex_);
-    if (sums_called_ != sums_done_) {
-      lock.unlock();
-      fail({Code::kUnavailable, comm_->name + ": a sum by NCCL cannot be given up alone"});
-      lock.lock();
-    }
-    changed_.wait(lock, [this] { return error_ || done_ == calls_; });
-    if (error_) return *error_;
-  }
-  return tcp_->abandon(step);
 }
 
 void NcclCollective::abort(const std::string& reason) noexcept {
@@ -143,10 +146,11 @@ void NcclCollective::abort(const std::string& reason) noexcept {
 
 CollectiveCounters NcclCollective::counters() const {
   CollectiveCounters all = tcp_->counters();
-  const CollectiveCounters own = sums_.counters();
+  CollectiveCounters own = counters_.read();
   all.operations += own.operations;
   all.bytes_sent += own.bytes_sent;
   all.busy += own.busy;
+  all.received = std::move(own.received);  // by TCP come words only
   return all;
 }
 
@@ -191,11 +195,13 @@ void NcclCollective::drive(const std::stop_token& stop) {
       std::ranges::move(inbox_, std::back_inserter(waiting_));
       inbox_.clear();
     }
+    const Status dropped = drop_abandoned();
+    if (!dropped) return fail(dropped.error());
     const Result<bool> busy = work();
     if (!busy) return fail(busy.error());
-    const std::chrono::nanoseconds pause = *busy                 ? kBusyPoll
-                                           : !announced_.empty() ? kTroublePoll
-                                                                 : kIdleWait;
+    const std::chrono::nanoseconds pause = *busy         ? kBusyPoll
+                                           : none_runs() ? kIdleWait
+                                                         : kTroublePoll;
     wakes_.pop(steady_clock::now() + pause, {});
   }
 }
@@ -203,11 +209,12 @@ void NcclCollective::drive(const std::stop_token& stop) {
 // All that can be done now. True: the GPU is to be asked again soon.
 Result<bool> NcclCollective::work() {
   WEIR_TRY([[maybe_unused]] const Unit taken, take_announced());
-  bool busy = false;
+  bool busy = false, busy_with_means = false;
   {
     const Watchdog::Use use(*watchdog_);
     if (!use) return Error{Code::kCancelled, "aborted"};
     WEIR_TRY(busy, sums_.progress(steady_clock::now()));
+    WEIR_TRY(busy_with_means, work_on_means());
   }
   if (const std::size_t sums = sums_.finished() - finished_; sums > 0) {
     finished_ += sums;
@@ -218,26 +225,71 @@ Result<bool> NcclCollective::work() {
     if (const auto trouble = tcp_->trouble()) return *trouble;
   }
   WEIR_TRY(const bool computing, begin_calls());
-  return busy || computing;
+  return busy || busy_with_means || computing;
+}
+
+// A mean that fails ends its round, not this object.
+Result<bool> NcclCollective::work_on_means() {
+  if (means_failed_) return false;
+  const std::size_t before = means_->finished();
+  const Result<bool> busy = means_->progress(steady_clock::now());
+  if (const std::size_t means = means_->finished() - before; means > 0) note_done(means);
+  if (busy || busy.error().code == Code::kConflict) return busy;
+  means_failed_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    missing_ = busy.error();
+  }
+  changed_.notify_all();
+  return false;
 }
 
 // True: a tensor is still being computed.
 Result<bool> NcclCollective::begin_calls() {
-  while (!waiting_.empty()) {
+  while (!waiting_.empty() && !means_failed_) {
     Call& next = waiting_.front();
+    const bool waits = next.way == Way::kSum ? !means_->idle()
+                       : next.way == Way::kMean
+                           ? !announced_.empty() || !sums_.idle() || !means_->takes(*next.reduce)
+                           : !none_runs();
+    if (waits) return false;
     if (next.computed) {
       WEIR_TRY(const bool computed, next.computed->done());
       if (!computed) return true;
-      announce(std::move(next));
-    } else {
-      if (!announced_.empty() || !sums_.idle()) return false;
-      if (next.reduce) tcp_->all_reduce(*std::move(next.reduce));
-      if (next.gather) tcp_->all_gather(*std::move(next.gather));
-      note_done(1);
     }
+    WEIR_TRY([[maybe_unused]] const Unit begun, begin(std::move(next)));
     waiting_.pop_front();
   }
   return false;
+}
+
+Status NcclCollective::begin(Call call) {
+  tcp_step_ = call.step();
+  switch (call.way) {
+    case Way::kSum:
+      announce(std::move(call));
+      return Unit{};
+    case Way::kMean: {
+      const Watchdog::Use use(*watchdog_);
+      if (!use) return Error{Code::kCancelled, "aborted"};
+      means_->post(*std::move(call.reduce), std::move(call.scratch));
+      return Unit{};
+    }
+    case Way::kWord:
+      tcp_->all_gather(*std::move(call.gather));
+      break;
+    case Way::kTcp:
+      if (call.reduce) {
+        call.reduce->tag = tcp_tag(call.reduce->tag, TcpPart::kItself);
+        tcp_->all_reduce(*std::move(call.reduce));
+      } else {
+        call.gather->tag = tcp_tag(call.gather->tag, TcpPart::kItself);
+        tcp_->all_gather(*std::move(call.gather));
+      }
+      break;
+  }
+  note_done(1);
+  return Unit{};
 }
 
 // A kernel of NCCL that waits for a late rank would hold a part of the GPU.
@@ -248,7 +300,7 @@ void NcclCollective::announce(Call call) {
   const Count count = one.sum.count;
   std::vector<std::byte> own(sizeof count);
   std::memcpy(own.data(), &count, sizeof count);
-  tcp_->all_gather({.tag = one.sum.tag,
+  tcp_->all_gather({.tag = tcp_tag(one.sum.tag, TcpPart::kItself),
                     .members = replicas_,
                     .own = std::move(own),
                     .sizes = std::vector<std::size_t>(replicas_.size(), sizeof count),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Collective of the NCCL transport: sums that a device may do (AllReduce::on_device) go by NCCL
-// and are added on the GPU, bit-equal to those over TCP; all else by the TCP collective of the same
-// generation. A driver thread tells the others when this rank's part of a sum is computed, and
-// launches it when all have said so; a watchdog thread aborts.
+// The Collective of the NCCL transport: what a device may do (AllReduce::on_device) goes by NCCL
+// and is added on the GPU, bit-equal to that over TCP: sums over all replicas on one communicator,
+// means of any of them on one of theirs (mean_rounds.h). All else goes by the TCP collective of the
+// same generation. A driver thread tells the others when this rank's part of an operation is
+// computed, and launches it when all have said so; a watchdog thread aborts.
 //
-// Beside the rules of Collective: an operation by TCP behind sums begins when they have finished,
-// so that whoever has its result knows that all have the sums. A sum by NCCL cannot be given up
-// alone: abandon() while one is under way ends the object.
+// Beside the rules of Collective: an operation by TCP behind those by NCCL begins when they have
+// finished, so that whoever has its result knows that all have theirs; means are complete when they
+// are so at all members (but AllReduce::more). A sum by NCCL cannot be given up alone: abandon()
+// while one is under way ends the object. Means can.
 #pragma once
 
 #include <atomic>
@@ -20,6 +22,7 @@
 
 #include "worker/base/bounded_queue.h"
 #include "worker/transport/nccl/group_introduction.h"
+#include "worker/transport/nccl/mean_rounds.h"
 #include "worker/transport/nccl/sum_stream.h"
 #include "worker/transport/nccl/watchdog.h"
 
@@ -36,6 +39,7 @@ class NcclCollective final : public Collective {
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
 
+  bool awaits_device() const override { return true; }
   void all_reduce(AllReduce operation) override;
   void all_gather(AllGather operation) override;
   Result<bool> wait(Time deadline, std::stop_token stop) override;
@@ -43,15 +47,22 @@ class NcclCollective final : public Collective {
   void abort(const std::string& reason) noexcept override;
   CollectiveCounters counters() const override;
   std::optional<Error> trouble() const override;
+  std::optional<Absence> absent(std::span<const int> members, std::uint64_t step) const override {
+    return tcp_->absent(members, step);
+  }
 
  private:
   // What was called and has not begun.
+  enum class Way : unsigned char { kTcp, kSum, kMean, kWord };  // kWord: TCP, with its tag there
   struct Call {
+    Way way = Way::kTcp;
     std::optional<AllReduce> reduce;
     std::optional<AllGather> gather;
-    // A sum by NCCL, if there is a mark: of its tensor, and of the memory's last use.
+    // Of its tensor, and of the memory's last use, if it lies on the device.
     std::unique_ptr<Mark> computed;
     device::Buffer scratch;
+
+    std::uint64_t step() const { return reduce ? reduce->tag.step : gather->tag.step; }
   };
   // A sum for which this rank is ready.
   struct Announced {
@@ -60,10 +71,16 @@ class NcclCollective final : public Collective {
     std::shared_ptr<std::vector<std::vector<std::byte>>> counts;  // what the others sum
   };
 
+  Way way_of(const AllReduce& operation) const;
+  bool take_scratch(Call& call);
   void post(Call call);
   void drive(const std::stop_token& stop);
   Result<bool> work();
+  Result<bool> work_on_means();
   Result<bool> begin_calls();
+  Status begin(Call call);
+  Status drop_abandoned();
+  bool none_runs() const { return announced_.empty() && sums_.idle() && means_->idle(); }
   void announce(Call call);
   Status take_announced();
   void note_done(std::size_t calls);
@@ -80,10 +97,14 @@ class NcclCollective final : public Collective {
   const std::size_t rank_;
   // Caller's thread.
   std::optional<CollectiveTag> open_sum_;  // the last call, if it is a sum by NCCL
-  device::Buffer scratch_;                 // of all sums: they follow each other on one stream
+  device::Buffer scratch_;                 // of all operations by NCCL: they follow each other
 
+  SumCounters counters_;
   // Driver thread.
   SumStream sums_;
+  std::optional<MeanRounds> means_;
+  bool means_failed_ = false;              // until they are given up
+  std::optional<std::uint64_t> tcp_step_;  // of the last call that went to TCP
   std::deque<Call> waiting_;
   std::deque<Announced> announced_;
   std::size_t taken_ = 0, finished_ = 0;  // sums
@@ -96,7 +117,10 @@ class NcclCollective final : public Collective {
   std::vector<Call> inbox_;
   std::size_t calls_ = 0, done_ = 0;  // done: finished by NCCL, or handed to TCP
   std::size_t sums_called_ = 0, sums_done_ = 0;
-  std::optional<Error> error_;  // the end of this object
+  std::optional<Error> error_;              // the end of this object
+  std::optional<Error> missing_;            // means can never be complete
+  std::optional<std::uint64_t> abandoned_;  // a step, until the driver has dropped it
+  int awaited_ = -1;                        // its answer
 
   std::optional<Watchdog> watchdog_;
   std::jthread driver_;  // last: it uses all above

@@ -12,6 +12,11 @@ constexpr std::size_t kMostInputs = 256;
 struct Inputs {
   const double* of[kMostInputs];
 };
+// 4 KiB: kernels take up to 32 from CUDA 12.1 on.
+struct Weighted {
+  const float* of[kMostInputs];
+  double weight[kMostInputs];
+};
 
 __global__ void add_segments(Inputs inputs, std::size_t ranks, std::size_t count, float* out) {
   const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
@@ -22,6 +27,23 @@ __global__ void add_segments(Inputs inputs, std::size_t ranks, std::size_t count
   }
 }
 
+__global__ void average_segments(Weighted inputs, std::size_t ranks, std::size_t count,
+                                 float* out) {
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
+    double mean = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      mean = __dadd_rn(mean, __dmul_rn(inputs.weight[r], inputs.of[r][i]));
+    }
+    out[i] = __double2float_rn(mean);
+  }
+}
+
+dim3 grid_for(std::size_t count) {
+  const std::size_t blocks = (count + kThreads - 1) / kThreads;
+  return dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
+}
+
 }  // namespace
 
 void sum_in_order(cudaStream_t stream, const double* const* inputs, std::size_t ranks,
@@ -29,10 +51,26 @@ void sum_in_order(cudaStream_t stream, const double* const* inputs, std::size_t 
   if (count == 0) return;
   Inputs all{};
   for (std::size_t r = 0; r < ranks; ++r) all.of[r] = inputs[r];
-  const std::size_t blocks = (count + kThreads - 1) / kThreads;
-  const dim3 grid(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks));
   void* arguments[] = {&all, &ranks, &count, &out};
-  cudaLaunchKernel(add_segments, grid, dim3(kThreads), arguments, 0, stream);
+  cudaLaunchKernel(add_segments, grid_for(count), dim3(kThreads), arguments, 0, stream);
+}
+
+void mean_in_order(cudaStream_t stream, const float* const* inputs, const double* weights,
+                   std::size_t ranks, std::size_t count, float* out) {
+  if (count == 0) return;
+  Weighted all{};
+  for (std::size_t r = 0; r < ranks; ++r) {
+    all.of[r] = inputs[r];
+    all.weight[r] = weights[r];
+  }
+  void* arguments[] = {&all, &ranks, &count, &out};
+  cudaLaunchKernel(average_segments, grid_for(count), dim3(kThreads), arguments, 0, stream);
+}
+
+cudaError_t load_segment_kernels() {
+  cudaFuncAttributes attributes;
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, add_segments);
+  return error != cudaSuccess ? error : cudaFuncGetAttributes(&attributes, average_segments);
 }
 
 }  // namespace weir::transport::nccl

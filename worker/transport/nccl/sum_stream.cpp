@@ -7,7 +7,7 @@
 namespace weir::transport::nccl {
 
 std::size_t SumStream::scratch_bytes(const AllReduce& sum, std::size_t rank) {
-  return (sum.members.size() - 1) * sum.segment_count(rank) * sizeof(double);
+  return (sum.members.size() - 1) * sum.segment_count(rank) * input_bytes(sum);
 }
 
 void SumStream::post(AllReduce sum, device::Buffer scratch) {
@@ -40,24 +40,24 @@ Result<bool> SumStream::launch() {
 }
 
 const std::byte* SumStream::input(const Sum& sum, std::size_t rank) const {
-  if (rank == rank_) return sum.order.in.data() + sum.order.segment_begin(rank_) * sizeof(double);
+  const std::size_t size = input_bytes(sum.order);
+  if (rank == rank_) return sum.order.in.data() + sum.order.segment_begin(rank_) * size;
   const std::size_t place = rank < rank_ ? rank : rank - 1;
-  return sum.scratch.data() + place * own_count(sum) * sizeof(double);
+  return sum.scratch.data() + place * own_count(sum) * size;
 }
 
 Status SumStream::contribute(const Sum& sum) {
+  const std::size_t size = input_bytes(sum.order), own = own_count(sum) * size;
   std::vector<Transfer> transfers;
   std::size_t sent = 0;
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (r == rank_) continue;
     const int rank = static_cast<int>(r);
-    const std::size_t theirs = sum.order.segment_count(r) * sizeof(double);
-    const std::size_t own = own_count(sum) * sizeof(double);
+    const std::size_t theirs = sum.order.segment_count(r) * size;
     if (theirs > 0) {
-      transfers.push_back(
-          {.rank = rank,
-           .from = sum.order.in.data() + sum.order.segment_begin(r) * sizeof(double),
-           .bytes = theirs});
+      transfers.push_back({.rank = rank,
+                           .from = sum.order.in.data() + sum.order.segment_begin(r) * size,
+                           .bytes = theirs});
     }
     if (own > 0) {
       transfers.push_back(
@@ -65,21 +65,16 @@ Status SumStream::contribute(const Sum& sum) {
     }
     sent += theirs;
   }
-  {
-    const std::lock_guard lock(counters_mutex_);
-    counters_.bytes_sent += static_cast<std::int64_t>(sent);
-  }
+  counters_.change([&](auto& all) { all.bytes_sent += static_cast<std::int64_t>(sent); });
   return group_.comm->exchange(transfers);
 }
 
 Status SumStream::combine(const Sum& sum) {
   const std::size_t own = own_count(sum);
   std::byte* const result = sum.order.out.data() + sum.order.segment_begin(rank_) * sizeof(float);
-  std::vector<const double*> inputs;
   std::vector<Transfer> transfers;
   std::size_t sent = 0;
   for (std::size_t r = 0; r < ranks_; ++r) {
-    inputs.push_back(reinterpret_cast<const double*>(input(sum, r)));
     if (r == rank_) continue;
     const int rank = static_cast<int>(r);
     const std::size_t theirs = sum.order.segment_count(r) * sizeof(float);
@@ -93,16 +88,47 @@ Status SumStream::combine(const Sum& sum) {
                            .bytes = theirs});
     }
   }
-  {
-    const std::lock_guard lock(counters_mutex_);
-    counters_.bytes_sent += static_cast<std::int64_t>(sent);
-  }
+  counters_.change([&](auto& all) { all.bytes_sent += static_cast<std::int64_t>(sent); });
   if (own > 0) {
-    WEIR_TRY([[maybe_unused]] const Unit added,
-             group_.comm->sum(
-                 {.inputs = inputs, .count = own, .out = reinterpret_cast<float*>(result)}));
+    WEIR_TRY([[maybe_unused]] const Unit added, reduce(sum, result));
   }
   return group_.comm->exchange(transfers);
+}
+
+Status SumStream::reduce(const Sum& sum, std::byte* out) {
+  auto* const values = reinterpret_cast<float*>(out);
+  const std::size_t count = own_count(sum);
+  if (sum.order.weights.empty()) {
+    std::vector<const double*> inputs;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      inputs.push_back(reinterpret_cast<const double*>(input(sum, r)));
+    }
+    return group_.comm->sum({.inputs = inputs, .count = count, .out = values});
+  }
+  std::vector<const float*> inputs;
+  for (std::size_t r = 0; r < ranks_; ++r) {
+    inputs.push_back(reinterpret_cast<const float*>(input(sum, r)));
+  }
+  return group_.comm->mean(
+      {.inputs = inputs, .weights = sum.order.weights, .count = count, .out = values});
+}
+
+// Of an exchange all that is known is when its last part was there: what came from each rank had
+// arrived by then.
+void SumStream::note_moved(const Sum& sum, std::chrono::nanoseconds took) {
+  const bool results = sum.operations_done > 0;
+  counters_.change([&](CollectiveCounters& all) {
+    all.busy += took;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      if (r == rank_) continue;
+      const std::size_t bytes = results ? sum.order.segment_count(r) * sizeof(float)
+                                        : own_count(sum) * input_bytes(sum.order);
+      CollectiveCounters::Received& received = all.received[sum.order.members[r]];
+      received.bytes += static_cast<std::int64_t>(bytes);
+      received.counted_bytes += static_cast<std::int64_t>(bytes);
+      received.busy += took;
+    }
+  });
 }
 
 Status SumStream::take_finished(Time now) {
@@ -115,14 +141,10 @@ Status SumStream::take_finished(Time now) {
     if (!timing) return group_.broken(timing.error());
     if (!timing->has_value()) return Unit{};
     const bool moved = !(adds && sum.operations_done == 1);
+    if (moved) note_moved(sum, (*timing)->duration);
     ++sum.operations_done;
-    const bool all = sum.phase == Phase::kLaunched && sum.operations_done == operations;
-    {
-      const std::lock_guard lock(counters_mutex_);
-      if (moved) counters_.busy += (*timing)->duration;
-      if (all) ++counters_.operations;
-    }
-    if (!all) continue;
+    if (sum.phase != Phase::kLaunched || sum.operations_done < operations) continue;
+    counters_.change([](CollectiveCounters& all) { ++all.operations; });
     ++finished_;
     sums_.pop_front();
     if (sums_.empty()) {
@@ -132,11 +154,6 @@ Status SumStream::take_finished(Time now) {
     }
   }
   return Unit{};
-}
-
-CollectiveCounters SumStream::counters() const {
-  const std::lock_guard lock(counters_mutex_);
-  return counters_;
 }
 
 }  // namespace weir::transport::nccl

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over all replicas of a stage by NCCL, one after the other, each in three operations on the
-// communicator's stream: everybody's segment i goes to rank i, which adds them in the order of the
-// ranks and sends the result to all. The same segments and the same order as over TCP
-// (tcp/replica_group.h), so the same bits. Driver thread; counters() from any.
+// Sums of gradients, or means of parameters, over the ranks of a communicator, one after the other,
+// each in three operations on its stream: everybody's segment i goes to rank i, which adds them in
+// the order of the ranks and sends the result to all. The same segments and the same order as over
+// TCP (tcp/replica_group.h), so the same bits. Driver thread.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <mutex>
 
 #include "worker/device/device.h"
@@ -15,12 +16,31 @@
 
 namespace weir::transport::nccl {
 
+// What all communicators of a rank have moved. Any thread.
+class SumCounters {
+ public:
+  CollectiveCounters read() const {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+  }
+  void change(const std::function<void(CollectiveCounters&)>& how) {
+    const std::lock_guard lock(mutex_);
+    how(counters_);
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards counters_
+  CollectiveCounters counters_;
+};
+
 class SumStream {
  public:
   using Time = Watched::Time;
 
-  SumStream(Watched& group, std::size_t rank, std::size_t ranks, const Limits& limits)
-      : group_(group), rank_(rank), ranks_(ranks), limits_(limits) {}
+  // References outlive the object.
+  SumStream(Watched& group, std::size_t rank, std::size_t ranks, const Limits& limits,
+            SumCounters& counters)
+      : group_(group), rank_(rank), ranks_(ranks), limits_(limits), counters_(counters) {}
 
   // Device memory for the others' parts of this rank's segment.
   static std::size_t scratch_bytes(const AllReduce& sum, std::size_t rank);
@@ -32,7 +52,6 @@ class SumStream {
   Result<bool> progress(Time now);
   bool idle() const { return sums_.empty(); }
   std::size_t finished() const { return finished_; }  // sums so far
-  CollectiveCounters counters() const;
 
  private:
   enum class Phase : unsigned char { kContributions, kResults, kLaunched };
@@ -43,11 +62,16 @@ class SumStream {
     std::size_t operations_done = 0;
   };
 
+  static std::size_t input_bytes(const AllReduce& sum) {
+    return sum.weights.empty() ? sizeof(double) : sizeof(float);
+  }
   std::size_t own_count(const Sum& sum) const { return sum.order.segment_count(rank_); }
   const std::byte* input(const Sum& sum, std::size_t rank) const;  // of this rank's segment
   Result<bool> launch();
   Status contribute(const Sum& sum);
   Status combine(const Sum& sum);
+  Status reduce(const Sum& sum, std::byte* out);
+  void note_moved(const Sum& sum, std::chrono::nanoseconds took);
   Status take_finished(Time now);
 
   Watched& group_;
@@ -55,9 +79,7 @@ class SumStream {
   const Limits& limits_;
   std::deque<Sum> sums_;
   std::size_t finished_ = 0;
-
-  mutable std::mutex counters_mutex_;  // guards counters_
-  CollectiveCounters counters_;
+  SumCounters& counters_;
 };
 
 }  // namespace weir::transport::nccl

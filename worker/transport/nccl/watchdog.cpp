@@ -68,7 +68,19 @@ void Watchdog::abort_all() {
   while (!lock.try_lock() && steady_clock::now() < limit) std::this_thread::sleep_for(kUseSlice);
   std::vector<NcclComm*> comms;
   for (const Watched* one : watched_) comms.push_back(one->comm.get());
+  const std::lock_guard more_lock(more_mutex_);
+  comms.insert(comms.end(), more_.begin(), more_.end());
   api_.abort(comms);
+}
+
+void Watchdog::add(NcclComm& comm) {
+  const std::lock_guard lock(more_mutex_);
+  more_.push_back(&comm);
+}
+
+void Watchdog::remove(NcclComm& comm) {
+  const std::lock_guard lock(more_mutex_);
+  std::erase(more_, &comm);
 }
 
 }  // namespace weir::transport::nccl

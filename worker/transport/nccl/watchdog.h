@@ -34,6 +34,10 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
+  // A communicator that is not watched, but aborted with the others. The driver's business until
+  // it is removed; then, or before removing it, the driver may abort it itself.
+  void add(NcclComm& comm);
+  void remove(NcclComm& comm);
   void abort() { wakes_.try_push(Unit{}); }  // soon, on its own thread; any thread
   void end();                                // aborts, if it has not, and joins; not from a hook
 
@@ -68,6 +72,8 @@ class Watchdog {
   const Limits& limits_;
   const Hooks hooks_;
   BoundedQueue<Unit> wakes_{1};
+  std::mutex more_mutex_;  // guards more_; taken within use_mutex_
+  std::vector<NcclComm*> more_;
   std::mutex use_mutex_;  // guards the communicators, but for ready()
   std::atomic<bool> aborted_ = false;
   std::atomic<Time::rep> in_since_{0};  // when the driver began to use them; 0: it does not

@@ -33,6 +33,23 @@ std::optional<Error> ReplicaGroup::missing_for(const Operation& operation) {
   return std::nullopt;
 }
 
+std::optional<Absence> ReplicaGroup::absent(std::span<const int> members,
+                                            std::uint64_t step) const {
+  const std::lock_guard lock(mutex_);
+  if (error_) return Absence{.error = *error_};
+  for (const int replica : members) {
+    const auto gone = gone_ones_.find(replica);
+    if (gone != gone_ones_.end()) return Absence{.replica = replica, .error = gone->second};
+  }
+  for (const int replica : members) {
+    const auto given_up = given_up_.find(replica);
+    if (given_up == given_up_.end() || given_up->second != step) continue;
+    return Absence{.error = {Code::kUnavailable,
+                             "replica " + std::to_string(replica) + ": gave this operation up"}};
+  }
+  return std::nullopt;
+}
+
 void ReplicaGroup::look_for_missing() {
   for (const Pointer& operation : active_) {
     const std::optional<Error> error = missing_for(*operation);

@@ -178,20 +178,23 @@ Status ReplicaGroup::serve() {
     Status state = Unit{};
     if (readable && link.wants_to_read()) state = link.read(hooks);
     if (state && link.wants_to_write()) state = link.write();
-    if (link.closed()) note_gone({Code::kUnavailable, link.name() + ": closed by the peer"});
+    if (link.closed()) {
+      note_gone(link.replica(), {Code::kUnavailable, link.name() + ": closed by the peer"});
+    }
     if (state) continue;
     const Error error = state.error().with(link.name());
     if (error.code != Code::kUnavailable) return error;
     peer.lost = error;
-    note_gone(error);
+    note_gone(link.replica(), error);
     link.shut();
   }
   return Unit{};
 }
 
-void ReplicaGroup::note_gone(const Error& error) {
+void ReplicaGroup::note_gone(int replica, const Error& error) {
   const std::lock_guard lock(mutex_);
   if (!gone_) gone_ = error;
+  gone_ones_.emplace(replica, error);
 }
 
 bool ReplicaGroup::take_posted() {
@@ -288,7 +291,11 @@ Result<std::optional<GroupPeer::Place>> ReplicaGroup::place_of(Peer& peer,
   const bool gives_up = frame.phase == GroupPhase::kGivenUp;
   const auto fate = peer.sessions.fate(frame.session, gives_up ? 0 : frame.tag.part);
   if (fate == GroupSessions::Fate::kLater) return kNotYet;
-  if (gives_up) peer.given_up = frame.session;
+  if (gives_up) {
+    peer.given_up = frame.session;
+    const std::lock_guard lock(mutex_);
+    given_up_[peer.link->replica()] = frame.tag.step;
+  }
   if (gives_up || fate == GroupSessions::Fate::kDropped) return std::optional(nowhere);
   const int replica = peer.link->replica();
   const Pointer operation = active_with(replica, frame);

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -45,6 +46,7 @@ class ReplicaGroup final : public Collective {
   void abort(const std::string& reason) noexcept override;
   CollectiveCounters counters() const override;
   std::optional<Error> trouble() const override;
+  std::optional<Absence> absent(std::span<const int> members, std::uint64_t step) const override;
 
  private:
   struct Operation;
@@ -76,7 +78,7 @@ class ReplicaGroup final : public Collective {
   std::optional<Error> missing_for(const Operation& operation);
   void drop_abandoned();
   int awaited_by(const Operation& operation);  // a replica; -1: none in particular
-  void note_gone(const Error& error);
+  void note_gone(int replica, const Error& error);
   void fail(const Error& error);
   void wake() noexcept;
   Peer* peer_of(int replica);
@@ -95,6 +97,8 @@ class ReplicaGroup final : public Collective {
   std::optional<Error> error_;              // the end of this object
   std::optional<Error> missing_;            // what is active can never be complete
   std::optional<Error> gone_;               // the first replica that has left or was lost
+  std::map<int, Error> gone_ones_;          // all of them
+  std::map<int, std::uint64_t> given_up_;   // by replica: the last step that it has given up
   std::optional<std::uint64_t> abandoned_;  // a step, until the thread has dropped it
   int awaited_ = -1;                        // its answer
   CollectiveCounters counters_;

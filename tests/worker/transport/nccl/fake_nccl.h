@@ -89,6 +89,7 @@ struct Faults {
   std::atomic<bool> async_error = false;  // ready() is an error from now on
   std::atomic<bool> silent = false;       // operations are enqueued and never run
   std::atomic<bool> blocks = false;       // exchange() returns when it is aborted
+  std::atomic<bool> never_ends = false;   // what runs goes on after an abort
   std::atomic<bool> no_id = false;
   std::atomic<bool> stuck = false;  // told, not set by a test: a call has begun to block
 };
@@ -187,6 +188,20 @@ class FakeNccl final : public nccl::NcclApi {
       };
       return enqueue(std::move(operation));
     }
+    Status mean(const nccl::SegmentMean& segment) override {
+      FakeWorld::Operation operation;
+      operation.sum = [inputs = std::vector(segment.inputs.begin(), segment.inputs.end()),
+                       weights = std::vector(segment.weights.begin(), segment.weights.end()),
+                       count = segment.count, out = segment.out] {
+        for (std::size_t i = 0; i < count; ++i) {
+          double mean = 0;
+          for (std::size_t r = 0; r < inputs.size(); ++r) mean += weights[r] * inputs[r][i];
+          out[i] = static_cast<float>(mean);
+        }
+      };
+      return enqueue(std::move(operation));
+    }
+    bool drained() override { return !faults_->never_ends; }
     Result<std::optional<nccl::Timing>> take_finished() override {
       const std::lock_guard lock(world_->mutex);
       if (own_.gone) return Error{Code::kUnavailable, "NCCL: aborted"};

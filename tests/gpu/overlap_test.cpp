@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stage on a device tells of the layers of its last backward while that is under way, so that
+// their sums can travel meanwhile; where nobody waits for the device, only behind it.
+#include <cstring>
+#include <vector>
+
+#include "tests/gpu/gpu.h"
+#include "tests/worker/stage/stage_testing.h"
+#include "worker/device/cuda/cuda_device.h"
+#include "worker/stage/builtin_stage.h"
+
+namespace weir::test {
+namespace {
+
+// Counts who waits for the device.
+class WatchedDevice final : public device::CudaDevice {
+ public:
+  explicit WatchedDevice(device::CudaDevice& own) : own_(own) {}
+  int waits() const { return waits_; }
+
+  CUstream_st* stream() const override { return own_.stream(); }
+  int index() const override { return own_.index(); }
+  bool is_host() const override { return false; }
+  std::string name() const override { return own_.name(); }
+  std::int64_t memory_bytes() const override { return own_.memory_bytes(); }
+  std::int64_t memory_free_bytes() const override { return own_.memory_free_bytes(); }
+  device::Buffer allocate(std::size_t bytes) override { return own_.allocate(bytes); }
+  device::Buffer allocate_shared(std::size_t bytes) override { return own_.allocate_shared(bytes); }
+  device::Buffer allocate_staging(std::size_t bytes) override {
+    return own_.allocate_staging(bytes);
+  }
+  std::int64_t bytes_in_use() const override { return own_.bytes_in_use(); }
+  std::int64_t bytes_peak() const override { return own_.bytes_peak(); }
+  Result<device::Buffer> upload(device::Buffer staged) override {
+    ++waits_;
+    return own_.upload(std::move(staged));
+  }
+  Result<device::Buffer> download(device::Buffer tensor) override {
+    ++waits_;
+    return own_.download(std::move(tensor));
+  }
+  Status copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+    return own_.copy(to, from, bytes);
+  }
+  Status synchronize() override {
+    ++waits_;
+    return own_.synchronize();
+  }
+
+ private:
+  device::CudaDevice& own_;
+  int waits_ = 0;
+};
+
+class GpuOverlap : public OnGpu {
+ protected:
+  struct Told {
+    std::size_t layer = 0;
+    int waits = 0;        // for the device since the backward began
+    device::Buffer sums;  // copied by the device behind the ops so far
+  };
+  static std::unique_ptr<stage::Stage> whole(const stage::Model& model, WatchedDevice& watched) {
+    auto kernels = kernels_of(watched, model.options.precision);
+    EXPECT_TRUE(kernels) << kernels.error().message;
+    auto made =
+        stage::make_builtin_stage(model, 0, last_layer(model), watched, *std::move(kernels));
+    EXPECT_TRUE(made) << made.error().message;
+    return *std::move(made);
+  }
+  // Of the last of two micro-batches.
+  std::vector<Told> backward_with_hook(stage::Stage& stage, const Batch& batch,
+                                       WatchedDevice& watched, bool early) {
+    stage.begin_step(0, 2 * batch.tokens().samples);
+    forward(stage, 0, {}, batch.tokens());
+    forward(stage, 1, {}, batch.tokens());
+    backward(stage, 0, {});
+    std::vector<Told> told;
+    const int before = watched.waits();
+    const std::vector<stage::LayerSum> sums = stage.layer_sums();
+    stage.on_layer_summed(
+        [&](std::size_t layer) {
+          const auto bytes = std::as_bytes(sums[layer].sums);
+          Told one{.layer = layer,
+                   .waits = watched.waits() - before,
+                   .sums = watched.allocate_shared(bytes.size())};
+          EXPECT_TRUE(watched.copy(one.sums.data(), bytes.data(), bytes.size()));
+          told.push_back(std::move(one));
+        },
+        early);
+    backward(stage, 1, {});
+    EXPECT_TRUE(watched.synchronize());
+    for (const Told& one : told) {
+      const auto bytes = std::as_bytes(sums[one.layer].sums);
+      EXPECT_EQ(std::memcmp(one.sums.data(), bytes.data(), bytes.size()), 0)
+          << "layer " << one.layer;
+    }
+    return told;
+  }
+};
+
+TEST_F(GpuOverlap, LayersAreToldWhenTheirSumsAreEnqueuedAndHoldThemInOrder) {
+  WatchedDevice watched(dynamic_cast<device::CudaDevice&>(*device_));
+  for (const TestedModel& tested : tested_models()) {
+    const stage::Model model = model_of(small_options(tested.name, tested.precision));
+    const auto stage = whole(model, watched);
+    const Batch batch(model.options, 3, 5);
+
+    const auto told = backward_with_hook(*stage, batch, watched, true);
+
+    ASSERT_EQ(told.size(), model.layers.size());
+    for (std::size_t i = 0; i < told.size(); ++i) {
+      EXPECT_EQ(told[i].layer, told.size() - 1 - i) << "the last layer first";
+      EXPECT_EQ(told[i].waits, 0);
+    }
+  }
+}
+
+TEST_F(GpuOverlap, LayersAreToldBehindTheBackwardToThoseWhoReadTheirSumsAtOnce) {
+  WatchedDevice watched(dynamic_cast<device::CudaDevice&>(*device_));
+  const stage::Model model = model_of(small_options("gpt-tiny"));
+  const auto stage = whole(model, watched);
+  const Batch batch(model.options, 3, 5);
+
+  const auto told = backward_with_hook(*stage, batch, watched, false);
+
+  ASSERT_EQ(told.size(), model.layers.size());
+  for (const Told& one : told) EXPECT_GT(one.waits, 0);
+}
+
+}  // namespace
+}  // namespace weir::test

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// make_stage() with operations of the caller's: those of a device that this build does not know.
+#pragma once
+
+#include <memory>
+
+#include "worker/stage/ops/kernels.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+
+// kernels: for memory of `device` and the model's precision.
+Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_layer,
+                                                  int last_layer, device::Device& device,
+                                                  std::unique_ptr<ops::Kernels> kernels);
+
+}  // namespace weir::stage
