@@ -226,7 +226,9 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   check_sync(which, plan);
   const auto& adaptation = world_.job.spec.adaptation;
   if (adaptation.mode != "Auto" && is_tier(plan.trigger)) fail(which + "a tier is at work");
-  if (is_tier(plan.trigger) && world_.estimates.freshness != estimator::Freshness::kFresh) {
+  // Steps alone tell that a try was in vain.
+  if (is_tier(plan.trigger) && !rolls_back_ &&
+      world_.estimates.freshness != estimator::Freshness::kFresh) {
     fail(which + "nothing fresh is known of the network");
   }
   if (plan.trigger == Trigger::kRetune && !plans_.empty()) {

@@ -2,13 +2,12 @@
 // The adaptation tick: when to ask the tuner, what to do with its answer, and whether the last
 // change kept its promise (operator.md 9, scheduling.md 5.3). Tier retune; those above: tiers.h.
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/ports.h"
 #include "operator/controller/reconcile/tiers.h"
-#include "operator/planner/plan.h"
+#include "operator/controller/reconcile/tuner_input.h"
 #include "operator/tuner/tune.h"
 
 namespace weir::reconcile {
@@ -24,50 +23,6 @@ bool rates_unchanged(const std::vector<double>& before, const std::vector<double
   }
   return true;
 }
-
-tuner::Settings settings_of(const api::JobSpec& spec) {
-  tuner::Settings settings;
-  settings.min_gain = spec.adaptation.retune.min_gain_percent / 100.0;
-  settings.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
-  settings.k_min = spec.schedule.k_min;
-  settings.k_max = spec.schedule.k_max.value_or(8);
-  settings.k_fixed = spec.schedule.k_mode == "Fixed";
-  settings.fixed_caps = spec.schedule.in_flight_caps;
-  settings.family = family_of(spec.schedule.type);
-  settings.dispatch =
-      spec.schedule.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
-  return settings;
-}
-
-std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_batches,
-                                double reserve) {
-  std::vector<int> caps;
-  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
-    const auto limit = static_cast<double>(costs.memory_limit[s]) * (1 - reserve);
-    int cap = micro_batches;
-    if (costs.memory_limit[s] > 0 && costs.stash_bytes[s] > 0) {
-      const double room = limit - static_cast<double>(costs.static_bytes[s]);
-      cap =
-          static_cast<int>(std::clamp(std::floor(room / static_cast<double>(costs.stash_bytes[s])),
-                                      1.0, double(micro_batches)));
-    }
-    caps.push_back(caps.empty() ? cap : std::min(cap, caps.back()));
-  }
-  // Caps do not increase: a small stage downstream limits nobody upstream, but one upstream limits
-  // those behind it.
-  return caps;
-}
-
-}  // namespace
-
-double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
-  if (link.baseline > 0) return link.baseline;
-  planner::Cluster at_start;
-  if (pass.snapshot.members) add_probed_links(pass.snapshot.members->body.links, at_start);
-  return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
-}
-
-namespace {
 
 // The link whose rate fell most against what is usual for it, for the event's text.
 std::string link_text(const Pass& pass) {
@@ -91,138 +46,6 @@ std::string link_text(const Pass& pass) {
     text += " for " + std::to_string(std::max<std::int64_t>(seconds, 0)) + " s";
   }
   return text;
-}
-
-// A link whose messages all arrive in one piece is too fast to be timed (measuring.md 4) and has no
-// series: it counts as the probe or the default says, like a link before its first message
-// (operator.md 5).
-void fill_untimed_links(const Pass& pass, const planner::Cluster& cluster,
-                        estimator::RateVectors& rates) {
-  std::map<std::pair<int, int>, std::string> nodes;  // by replica and stage
-  for (const auto& rank : pass.plan->ranks) nodes[{rank.replica, rank.stage}] = rank.node;
-  for (const auto& [place, node] : nodes) {
-    const auto& [replica, stage] = place;
-    const auto next = nodes.find({replica, stage + 1});
-    if (next == nodes.end()) continue;
-    for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
-      auto& known = rates.rates[{replica, stage, direction}];
-      if (std::any_of(known.begin(), known.end(), [](double rate) { return rate > 0; })) continue;
-      const bool forward = direction == estimator::Direction::kForward;
-      const auto link = planner::link_between(cluster, forward ? node : next->second,
-                                              forward ? next->second : node);
-      known.assign(rates.times.size(), link.bytes_per_second);
-    }
-  }
-}
-
-bool measured(const planner::Model& model, int micro_batch_size) {
-  return std::ranges::all_of(model.layers, [&](const auto& layer) {
-    return std::ranges::any_of(layer.times, [&](const auto& entry) {
-      return std::ranges::any_of(entry.second, [&](const planner::LayerTime& time) {
-        return time.samples == micro_batch_size;
-      });
-    });
-  });
-}
-
-// The sizes near the current one, when the user left it open. Times follow the measured ones of the
-// current size: in the ratio of the profile where it knows both, else by (mb+b0)/(mb0+b0)
-// (scheduling.md 5.2).
-std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& model,
-                                     const planner::Cluster& cluster,
-                                     const planner::PipelineCosts& costs,
-                                     const tuner::Input& input) {
-  constexpr double kOverhead = 0.5;  // samples
-  std::vector<tuner::Size> sizes;
-  const int now = input.current.micro_batch_size;
-  if (pass.spec().micro_batch_size) return sizes;
-  const int samples = now * input.micro_batches;  // of the least share; all must divide
-  const auto divides = [&](int size) {
-    return std::ranges::all_of(pass.plan->micro_batches,
-                               [&](int share) { return share * now % size == 0; });
-  };
-  for (const int size : {now / 4, now / 2, 2 * now, 4 * now}) {
-    if (size < 1 || size == now || !divides(size) || samples / size < pass.plan->stage_count())
-      continue;
-    schedule::Plan plan = *pass.plan;
-    plan.schedule.micro_batch_size = size;
-    const auto other = planner::costs_of(model, cluster, plan);
-    const bool known = measured(model, size) && measured(model, now);
-    tuner::Size result{.micro_batch_size = size,
-                       .micro_batches = samples / size,
-                       .boundary_bytes = other.boundary_bytes};
-    const auto scaled = [&](auto time, auto profiled, auto profiled_now) {
-      const double by_profile = static_cast<double>(profiled.count()) /
-                                std::max(1.0, static_cast<double>(profiled_now.count()));
-      const double factor = known ? by_profile : (size + kOverhead) / (now + kOverhead);
-      return std::chrono::nanoseconds(std::llround(static_cast<double>(time.count()) * factor));
-    };
-    for (std::size_t s = 0; s < input.stages.size(); ++s) {
-      result.stages.push_back(
-          {scaled(input.stages[s].forward, other.stages[s].forward, costs.stages[s].forward),
-           scaled(input.stages[s].backward, other.stages[s].backward, costs.stages[s].backward)});
-    }
-    result.cap_max = caps_by_memory(other, result.micro_batches, cluster.memory_reserve);
-    sizes.push_back(std::move(result));
-  }
-  return sizes;
-}
-
-// The least free part of a device per stage, over its replicas; < 0 = unknown.
-std::vector<double> free_memory(const Pass& pass) {
-  std::vector<double> free(static_cast<std::size_t>(pass.plan->stage_count()), -1);
-  for (const auto& rank : pass.plan->ranks) {
-    for (const auto& member : pass.snapshot.report->body.members) {
-      if (member.pod != rank.pod || member.memory_free_bytes < 0 || member.memory_limit_bytes <= 0)
-        continue;
-      const double part = static_cast<double>(member.memory_free_bytes) /
-                          static_cast<double>(member.memory_limit_bytes);
-      double& least = free[static_cast<std::size_t>(rank.stage)];
-      least = least < 0 ? part : std::min(least, part);
-    }
-  }
-  return free;
-}
-
-tuner::Input input_of(const Pass& pass, const planner::Model& model) {
-  const auto cluster = cluster_of(pass);
-  const auto costs = planner::costs_of(model, cluster, *pass.plan);
-  tuner::Input input;
-  input.current = pass.plan->schedule;
-  input.revision = pass.plan->revision;
-  input.micro_batches = least_share(*pass.plan);
-  input.boundary_bytes = costs.boundary_bytes;
-  for (int r = 0; r < pass.plan->replica_count(); ++r) {
-    const auto one = of_replica(*pass.plan, r);
-    const auto own = planner::costs_of(model, cluster, one);
-    input.replicas.push_back(
-        {pass.plan->micro_batches[static_cast<std::size_t>(r)], stage_times(pass, one, own)});
-    const auto caps = caps_by_memory(own, input.micro_batches, cluster.memory_reserve);
-    if (r == 0) input.cap_max = caps;
-    for (std::size_t s = 0; s < caps.size(); ++s)
-      input.cap_max[s] = std::min(input.cap_max[s], caps[s]);
-  }
-  input.stages = tuner::slowest_stages(input.replicas);
-  input.sync_seconds = sync_tail_seconds(pass);
-  for (const auto& limit : pass.status.memory_limits) {
-    const auto stage = static_cast<std::size_t>(limit.stage);
-    if (limit.stage < 0 || stage >= input.cap_max.size() || limit.in_flight_cap <= 0) continue;
-    for (auto s = stage; s < input.cap_max.size(); ++s)
-      input.cap_max[s] = std::min(input.cap_max[s], limit.in_flight_cap);
-  }
-  input.rates = pass.estimates.rates;
-  fill_untimed_links(pass, cluster, input.rates);
-  input.other_sizes = other_sizes(pass, model, cluster, costs, input);
-  for (const auto& link : pass.estimates.links) input.baseline[link.link] = usual_rate(pass, link);
-  for (const auto& [link, rates] : input.rates.rates) {  // too fast to be timed: as usual
-    if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
-  }
-  input.step = pass.snapshot.report->body.step;
-  input.measured_step_seconds = recent_step_seconds(pass);
-  input.now = pass.now();
-  input.settings = settings_of(pass.spec());
-  input.free_memory = free_memory(pass);
-  return input;
 }
 
 // Judges the last change once it has run for long enough. Whether the network is the one of before
@@ -272,13 +95,12 @@ void check_outcome(Pass& pass) {
   plan.schedule = previous;
   if (!micro_batches.empty()) plan.micro_batches = micro_batches;
   if (sync) plan.sync = *sync;
-  plan.state = schedule::StateMove::kKeep;
   pass.event("Warning", "PlanRolledBack",
              (of_shares ? "back to shares " + shares_text(plan.micro_batches)
                         : "back to k=" + std::to_string(previous.k)) +
                  ": the new plan was slower at unchanged link rates",
              "Adapt");
-  adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, 0);
+  undo(pass, std::move(plan), schedule::Trigger::kRetune);
 }
 
 void apply(Pass& pass, const tuner::Decision& decision) {
@@ -363,6 +185,8 @@ void adapt(Pass& pass) {
   const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
   if (!may_adapt(pass)) return;
   note_step(pass);
+  const bool memory_short = tuner::memory_is_short(free_memory(pass));
+  if (!memory_short && goes_back(pass)) return;
   const auto revision_before = pass.status.plan.revision;
   check_outcome(pass);
   if (pass.status.plan.revision != revision_before || judge_tiers(pass)) return;
@@ -382,7 +206,6 @@ void adapt(Pass& pass) {
     return;
   }
   pass.adaptation.last_evaluation = pass.now();
-  const bool memory_short = tuner::memory_is_short(free_memory(pass));
   // A new rank map is judged before anything else changes what a step takes.
   if (pass.adaptation.tiers.pending && !memory_short) return;
   if (fresh && retunes && rebalance(pass, asked)) return;

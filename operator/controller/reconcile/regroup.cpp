@@ -202,6 +202,8 @@ std::string name_of(const schedule::Plan& plan) {
   return text;
 }
 
+}  // namespace
+
 std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
   std::string text;
   if (from.stage_count() != to.stage_count()) {
@@ -218,8 +220,6 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
   for (const auto& node : left) text += ", node " + node + " idle";
   return text;
 }
-
-}  // namespace
 
 // The planner searches cuts with one link for all devices of a kind: the best one, then the one
 // that the best placement got. A slow port among equal devices therefore hides the cut that uses

@@ -52,8 +52,7 @@ struct TierMemory {
     double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
     std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
     std::vector<SeenLink> links_before;
-    bool rolls_back = false;  // is itself a way back: judged, not taken back again
-    bool returns = false;     // tries the plan that was left
+    bool returns = false;  // tries the plan that was left
   };
   // The plan that regrouping left (way_back.cpp).
   struct Left {
@@ -93,6 +92,15 @@ struct AdaptationState {
     std::vector<double> rates_before;  // mean rate per link, in the order of links
   };
   std::optional<Pending> pending;
+  // The plan before, gone back to: until it is in force, or refused too often (undo.cpp).
+  struct Undo {
+    schedule::Plan plan;
+    schedule::Trigger trigger = schedule::Trigger::kRetune;
+    std::uint32_t revision = 0;  // of the newest try
+    int tries = 0;
+    std::int64_t refused_step = -1;  // when that try was refused; < 0: it was not
+  };
+  std::optional<Undo> undo;
   bool queued = false;          // the job waited for its queue when it was last looked at
   std::optional<Time> let_in;   // when it was first seen to wait no more
   std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here

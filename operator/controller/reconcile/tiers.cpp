@@ -97,17 +97,12 @@ bool rests(const Pass& pass) {
 
 // Back to the rank map and cut before, once.
 bool roll_back(Pass& pass, const TierMemory::Pending& judged) {
-  if (!judged.previous || judged.rolls_back) return false;
-  schedule::Plan plan = *judged.previous;
-  plan.state = schedule::StateMove::kMove;
-  plan.holders.clear();
+  if (!judged.previous) return false;
   pass.event("Warning", "PlanRolledBack",
              "back to the ranks of revision " + std::to_string(judged.previous->revision) + ": " +
                  judged.what + " made steps slower at unchanged link rates",
              "Adapt");
-  adopt_plan(pass, std::move(plan), schedule::Trigger::kRegroup, 0);
-  pass.adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
-  tuner::acted(pass.adaptation.tuner);
+  undo(pass, *judged.previous, schedule::Trigger::kRegroup);
   return true;
 }
 
@@ -117,8 +112,33 @@ void keep_refused_out(Pass& pass) {
   state_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
       std::numeric_limits<std::int64_t>::max();
   auto& left = pass.adaptation.tiers.left;
-  if (pending->returns && left && !left->in_force) left.reset();
+  if (pending->returns && left) {
+    left->price_seconds /= 2;  // it has cost nothing
+    if (!left->in_force) left.reset();
+  }
   pending.reset();
+}
+
+// A change that a leader before has made, and nobody has judged yet; as far as its plan tells.
+std::optional<TierMemory::Pending> unjudged(const Pass& pass) {
+  const schedule::Plan& plan = *pass.plan;
+  const bool open = plan.trigger == schedule::Trigger::kRegroup && plan.predicted_gain > 0 &&
+                    plan.predicted_step_seconds > 0 && pass.status.plan.revision == plan.revision &&
+                    pass.status.plan.measured_gain_percent.empty();
+  const auto& plans = pass.snapshot.plans;
+  const auto parent = std::ranges::find(plans, plan.parent, &schedule::Plan::revision);
+  if (!open || parent == plans.end() || same_ranks(*parent, plan)) return std::nullopt;
+  TierMemory::Pending pending;
+  pending.revision = plan.revision;
+  pending.previous = *parent;
+  pending.what = difference(*parent, plan);
+  pending.predicted_gain = plan.predicted_gain;
+  pending.before_seconds = plan.predicted_step_seconds * (1 + plan.predicted_gain);
+  pending.applied_step = pass.status.plan.applied_step;
+  pending.returns = std::ranges::any_of(plans, [&](const schedule::Plan& other) {
+    return other.revision < parent->revision && same_ranks(other, plan);
+  });
+  return pending;
 }
 
 bool tried_in_vain(const Pass& pass, const TierMemory::Pending& pending, std::int64_t step) {
@@ -189,6 +209,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
 bool judge_tiers(Pass& pass) {
   auto& tiers = pass.adaptation.tiers;
   remember_links(tiers.seen, measured_links(pass), pass.now());
+  if (!tiers.pending) tiers.pending = unjudged(pass);
   if (!tiers.pending) return false;
   if (tiers.pending->revision == 0 && pass.plan->revision > tiers.pending->after) {
     tiers.pending->revision = pass.plan->revision;  // the plan after a replacement
@@ -207,7 +228,8 @@ bool judge_tiers(Pass& pass) {
   const auto step = pass.snapshot.report->body.step;
   const bool early = step < tiers.pending->applied_step + kOutcomeSteps &&
                      !tried_in_vain(pass, *tiers.pending, step);
-  if (early || !network_known(pass)) return false;
+  // A try is judged by its steps alone: it must not go on because Prometheus does not answer.
+  if (early || !(network_known(pass) || tiers.pending->returns)) return false;
   const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
   const tuner::Outcome outcome{
       .before_seconds = pending.before_seconds,

@@ -27,7 +27,8 @@ void forget_ranks(Pass& pass);
 // the one in force. Seconds of a step by the simulator over the sampled rates.
 std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
                                                 const tuner::Input& input, double current_seconds);
-bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);  // and the same cut
+bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);             // and the same cut
+std::string difference(const schedule::Plan& from, const schedule::Plan& to);  // for people
 // What a plan would cost and bring on these links; nothing when its ranks and cut are those of the
 // plan in force, or a link is unknown.
 std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
@@ -50,7 +51,14 @@ bool consider_replacing(Pass& pass, const tuner::Input& input, double current_se
 // This worker has been told to leave its node and has not yet been made again.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 
+// undo.cpp. Back to a plan that was in force before, and that much only: nothing is predicted of
+// it.
+void undo(Pass& pass, schedule::Plan plan, schedule::Trigger trigger);
+// True: the workers have refused it, and it is asked for again, or will be after some more steps.
+bool goes_back(Pass& pass);
+
 // Shared.
+bool members_live(const Pass& pass, const schedule::Plan& plan);  // its pods are the members
 constexpr int kTrySteps = 4;  // of a way back that is much slower
 tuner::Moment moment_of(const Pass& pass);
 tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);

@@ -99,13 +99,6 @@ std::optional<TierMemory::Left> planned_for_free_links(const Pass& pass,
   return left;
 }
 
-bool members_live(const Pass& pass, const schedule::Plan& plan) {
-  std::set<std::string> live;
-  for (const auto& member : pass.snapshot.members->body.members) live.insert(member.pod_uid);
-  return std::ranges::all_of(plan.ranks,
-                             [&](const auto& rank) { return live.contains(rank.pod_uid); });
-}
-
 // What is measured now counts, with what it says about ports; all else is as usual.
 planner::Cluster with_free_links(const Pass& pass, const TierMemory::Left& left) {
   planner::Cluster cluster = cluster_of(pass);
@@ -135,6 +128,13 @@ void go_back(Pass& pass, const RegroupCandidate& back, double gain) {
 }
 
 }  // namespace
+
+bool members_live(const Pass& pass, const schedule::Plan& plan) {
+  std::set<std::string> live;
+  for (const auto& member : pass.snapshot.members->body.members) live.insert(member.pod_uid);
+  return std::ranges::all_of(plan.ranks,
+                             [&](const auto& rank) { return live.contains(rank.pod_uid); });
+}
 
 void remember_way_back(Pass& pass, const RegroupCandidate& taken) {
   auto& left = pass.adaptation.tiers.left;

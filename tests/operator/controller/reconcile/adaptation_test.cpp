@@ -115,6 +115,22 @@ TEST(Adaptation, JudgesNoChangeWhileTheNetworkIsUnknown) {
   EXPECT_EQ(world.event_count("PlanRolledBack"), 1);
 }
 
+// The plan before was in force a moment ago: what speaks against it passes.
+TEST(Adaptation, ARollBackThatIsRefusedIsAskedForAgain) {
+  World world = preempted_after_peace();
+  world.steps(16, 1.75);
+  ASSERT_EQ(world.job.status.plan.revision, 2);
+  world.coordinator_applies();
+  for (int i = 0; i < 16 && world.job.status.plan.revision == 2; ++i) world.steps(1, 2.5);
+  ASSERT_EQ(world.event_count("PlanRolledBack"), 1);
+  world.report->body.last_switch =
+      protocol::LastSwitch{3, protocol::Outcome::kRefused, world.report->body.step, 0, "no memory"};
+  for (int i = 0; i < 10 && world.job.status.plan.revision == 3; ++i) world.steps(1, 2.5);
+  EXPECT_EQ(world.event_count("PlanRolledBack"), 2);
+  EXPECT_EQ(world.plan()->schedule.k, 1);
+  EXPECT_EQ(world.plan()->state, schedule::StateMove::kKeep);
+}
+
 // How long the next pass sleeps.
 std::chrono::milliseconds sleep_of(World& world) {
   for (const Action& action : world.pass()) {

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// What leads back from a regrouping: a roll-back, and tries of the plan that was left.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/operator/controller/reconcile/regroup_job.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+using ::testing::HasSubstr;
+using Job = RegroupJob;
+
+// It regroups, and then steps are slower than before, until that is taken back.
+void take_back(Job& job) {
+  const double before = job.train_until_it_regroups();
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  for (int i = 0; i < 12 && job.world.event_count("PlanRolledBack") == 0; ++i) {
+    job.world.steps(1, 1.2 * before);
+  }
+  ASSERT_EQ(job.world.event_count("PlanRolledBack"), 1);
+}
+
+TEST(RollBack, ThatIsRefusedIsAskedForAgain) {
+  Job job;
+  take_back(job);
+  job.refuse();
+  job.world.steps(1, 4);
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1) << "not at once";
+  for (int i = 0; i < 10 && job.world.event_count("PlanRolledBack") == 1; ++i) {
+    job.world.steps(1, 4);
+  }
+  ASSERT_EQ(job.world.event_count("PlanRolledBack"), 2);
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kMove);
+  job.world.coordinator_applies();
+  job.measure();
+  job.train(60);
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 2);
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+}
+
+TEST(RollBack, ThatIsAlwaysRefusedIsGivenUp) {
+  Job job;
+  take_back(job);
+  std::int64_t first = job.world.job.status.plan.revision, last = first;
+  for (int i = 0; i < 200; ++i) {
+    if (job.world.job.status.plan.revision != job.world.report->body.plan_revision) {
+      last = job.world.job.status.plan.revision;
+      job.refuse();
+    }
+    job.world.steps(1, 4);
+  }
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 4);
+  EXPECT_GE(last, first + 3);
+}
+
+// Its memory is lost with the leader; what it was to bring is in the plan.
+TEST(RollBack, IsDoneByANewLeaderToo) {
+  Job job;
+  const double before = job.train_until_it_regroups();
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  job.world.adaptation = {};
+  for (int i = 0; i < 14 && job.world.event_count("PlanRolledBack") == 0; ++i) {
+    job.world.steps(1, 1.2 * before);
+  }
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+}
+
+TEST(RollBack, IsNotDoneAgainByANewLeader) {
+  Job job;
+  job.train_until_it_regroups();
+  job.train(12);
+  ASSERT_EQ(job.world.event_count("PlanOutcome"), 1);
+  job.world.adaptation = {};
+  job.train(12);
+  EXPECT_EQ(job.world.event_count("PlanOutcome"), 1);
+}
+
+// Nobody can see the port of an idle node recover: what its idling may have cost is summed up.
+TEST(WayBack, IsTakenWhenIdlingMayHaveCostATryInVain) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  ASSERT_FALSE(job.uses(victim));
+  const auto left = job.world.job.status.regroup_last_change;
+  job.shape("");
+  int steps = 0;
+  for (; steps < 200 && !job.uses(victim); ++steps) job.train(1);
+  EXPECT_TRUE(job.uses(victim));
+  EXPECT_GT(steps, 20);
+  EXPECT_LT(steps, 100);
+  EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kMove);
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+  EXPECT_EQ(job.world.job.status.regroup_last_change, left) << "no cooldown begins";
+  job.train(100);
+  EXPECT_TRUE(job.uses(victim));
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 0);
+  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 2);
+}
+
+TEST(WayBack, IsTriedLessAndLessOftenWhileTheNodeStaysSlow) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  std::vector<int> tries;
+  int slow_steps = 0;
+  for (int step = 0; step < 700; ++step) {
+    const bool before = job.uses(victim);
+    job.train(1);
+    if (job.uses(victim) && !before) tries.push_back(step);
+    slow_steps += job.uses(victim) ? 1 : 0;
+  }
+  ASSERT_GE(tries.size(), 2U);
+  EXPECT_LE(tries.size(), 5U);
+  for (std::size_t i = 2; i < tries.size(); ++i) {  // up to the limit
+    EXPECT_GT(tries[i] - tries[i - 1], 1.5 * std::min(160, tries[i - 1] - tries[i - 2]));
+  }
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), static_cast<int>(tries.size()));
+  EXPECT_LE(slow_steps, 8 * static_cast<int>(tries.size())) << "it is soon seen";
+  EXPECT_FALSE(job.uses(victim));
+}
+
+TEST(WayBack, IsJudgedWithoutPrometheusToo) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  for (int i = 0; i < 400 && !job.uses(victim); ++i) job.train(1);
+  ASSERT_TRUE(job.uses(victim));
+  job.world.estimates.freshness = estimator::Freshness::kQueryFailed;
+  for (int i = 0; i < 8; ++i) job.world.steps(1, job.step_seconds());
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
+  EXPECT_FALSE(job.uses(victim));
+}
+
+TEST(WayBack, ThatANewLeaderFindsUnderWayIsJudged) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  for (int i = 0; i < 400 && !job.uses(victim); ++i) job.train(1);
+  ASSERT_TRUE(job.uses(victim));
+  ASSERT_EQ(job.world.event_count("PlanRolledBack"), 0);
+  job.world.adaptation = {};
+  job.train(14);
+  EXPECT_FALSE(job.uses(victim));
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
+}
+
+TEST(WayBack, IsFoundByANewLeaderAmongThePlans) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  job.train(12);
+  job.world.adaptation = {};
+  job.shape("");
+  for (int i = 0; i < 100 && !job.uses(victim); ++i) job.train(1);
+  EXPECT_TRUE(job.uses(victim));
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+}
+
+// Each try costs a little, and a node that has been slow for long may be free at any time.
+TEST(WayBack, IsTriedSoonEnoughHoweverLongTheNodeWasSlow) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train_until_it_regroups();
+  job.train(3000);
+  for (int i = 0; i < 20 && job.uses(victim); ++i) job.train(1);  // a try is under way
+  ASSERT_FALSE(job.uses(victim));
+  job.shape("");
+  int steps = 0;
+  for (; steps < 1000 && !job.uses(victim); ++steps) job.train(1);
+  EXPECT_LT(steps, 400);
+}
+
+// A plan that is made anew while a port is slow leaves its node alone, and nothing was left for it.
+TEST(WayBack, LeadsFromARestartPlanToTheOneForFreeLinks) {
+  Job job;
+  const std::string victim = job.node_of_stage(1);
+  job.train(20);
+  job.shape(victim);
+  job.train(1);
+  job.world.fail(job.world.plan()->ranks[3].pod, 1);
+  job.run();
+  job.measure();
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
+  ASSERT_FALSE(job.uses(victim)) << "its port was slow a moment ago";
+  job.shape("");
+  for (int i = 0; i < 200 && !job.uses(victim); ++i) job.train(1);
+  EXPECT_TRUE(job.uses(victim));
+  EXPECT_EQ(job.world.plan()->stage_count(), 4);
+}
+
+TEST(WayBack, EndsWithTheMembersThatItIsFor) {
+  Job job;
+  job.train_until_it_regroups();
+  ASSERT_TRUE(job.world.adaptation.tiers.left.has_value());
+  job.world.fail(job.world.plan()->ranks[0].pod, 1);
+  for (int i = 0; i < 4; ++i) {
+    job.world.settle();
+    job.world.kubelets_run();
+    job.world.workers_register();
+    job.world.members->body.model.layers = 12;
+  }
+  job.world.settle();
+  ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
+  EXPECT_FALSE(job.world.adaptation.tiers.left.has_value());
+}
+
+}  // namespace
+}  // namespace weir::reconcile::test
