@@ -106,6 +106,7 @@ LinkView view_links(const Input& input) {
   view.stages = input.stages;
   view.micro_batch_size = input.current.micro_batch_size;
   view.sync_seconds = input.sync_seconds;
+  view.apart = input.apart;
   std::set<int> replicas{0};
   for (int r = 1; r < static_cast<int>(input.replicas.size()); ++r) replicas.insert(r);
   for (const auto& [link, values] : rates.rates) {
@@ -224,10 +225,10 @@ double Coster::step(const schedule::Schedule& schedule, const Size& size,
     models.push_back(model_of(size, view_, seconds, replica));
     shares.push_back(share_of(size, view_, replica));
   }
-  double slowest = 0;
+  double slowest = 0, all = 0, rate = 0;  // micro-batches, and of them a second
   for (std::size_t r = 0; r < models.size(); ++r) {
     bool waits = false;  // for one that is nowhere faster, and of two equal ones for the first
-    for (std::size_t other = 0; other < models.size() && !waits; ++other) {
+    for (std::size_t other = 0; other < models.size() && !waits && !view_.apart; ++other) {
       waits = other != r && shares[other] >= shares[r] &&
               nowhere_faster(models[other], models[r]) &&
               (other < r || shares[other] > shares[r] || !nowhere_faster(models[r], models[other]));
@@ -235,9 +236,13 @@ double Coster::step(const schedule::Schedule& schedule, const Size& size,
     if (waits) continue;
     const auto timeline = schedule::simulate(schedule, shares[r], models[r]);
     ++simulations_;
-    slowest = std::max(slowest, timeline ? to_seconds(timeline->step) : kNever);
+    const double own = timeline ? to_seconds(timeline->step) : kNever;
+    slowest = std::max(slowest, own);
+    all += shares[r];
+    rate += own > 0 ? shares[r] / own : 0;
   }
-  return slowest + view_.sync_seconds;
+  const bool paced = view_.apart && slowest < kNever && rate > 0;
+  return (paced ? all / rate : slowest) + view_.sync_seconds;
 }
 
 double Coster::mean_step(const schedule::Schedule& schedule, const Size& size) {

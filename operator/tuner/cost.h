@@ -24,6 +24,7 @@ struct LinkView {
   std::vector<schedule::StageTime> stages;
   int micro_batch_size = 1;
   double sync_seconds = 0;
+  bool apart = false;
 };
 
 // V is the newest 16 scrapes. A link without traffic in a scrape has its newest rate known by then,
@@ -61,7 +62,7 @@ class Coster {
   Coster(const LinkView& view, std::vector<Bin> bins) : view_(view), bins_(std::move(bins)) {}
 
   // Mean over V of the simulated step, seconds, before kappa; replicas wait for the slowest, and
-  // then their gradients pass.
+  // then their gradients pass; or each goes at its own pace (Input::apart).
   double mean_step(const schedule::Schedule& schedule, const Size& size);
   // One step with links of these times.
   double step(const schedule::Schedule& schedule, const Size& size,

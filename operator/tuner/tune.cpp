@@ -83,6 +83,7 @@ std::string inputs_text(const Input& input, const State& state) {
     return std::lround(std::log(std::max(1e-9, to_seconds(time))) / std::log(1 + kMovedRate));
   };
   std::string result = describe(input.current) + " M" + std::to_string(input.micro_batches);
+  if (input.apart) result += " apart";
   for (const schedule::StageTime& stage : input.stages) {
     result += text(" %ld/%ld", step(stage.forward), step(stage.backward));
   }

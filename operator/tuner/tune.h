@@ -35,7 +35,7 @@ struct Settings {
   schedule::Dispatch dispatch = schedule::Dispatch::kHint;
 };
 
-// One of several replicas that step together.
+// One of several replicas.
 struct Replica {
   int micro_batches = 1;                    // its share
   std::vector<schedule::StageTime> stages;  // f, b of one micro-batch on its devices
@@ -55,11 +55,14 @@ struct Size {
 // Everything about the job now.
 struct Input {
   schedule::Schedule current;
-  std::uint32_t revision = 0;                // of the applied plan
-  int micro_batches = 1;                     // of the replica that has fewest
-  std::vector<schedule::StageTime> stages;   // f, b of one micro-batch, of the slowest replica
-  std::vector<Replica> replicas;             // empty: all alike, those that `rates` names
-  double sync_seconds = 0;                   // of a step, after the slowest replica has ended
+  std::uint32_t revision = 0;               // of the applied plan
+  int micro_batches = 1;                    // of the replica that has fewest
+  std::vector<schedule::StageTime> stages;  // f, b of one micro-batch, of the slowest replica
+  std::vector<Replica> replicas;            // empty: all alike, those that `rates` names
+  double sync_seconds = 0;                  // of a step, after the slowest replica has ended
+  // They do not wait for each other (sync.mode Partial). A step is then the time in which they
+  // train as many samples as one step of all has: each at its own pace.
+  bool apart = false;
   std::vector<std::int64_t> boundary_bytes;  // of one micro-batch, S-1
   std::vector<int> cap_max;                  // by memory, per stage; empty = no limit
   estimator::RateVectors rates;              // the newest 16 are used

@@ -271,10 +271,17 @@ std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::P
 
 double sync_tail_seconds(const Pass& pass) {
   const double step = recent_step_seconds(pass);
-  double slowest = 0;
-  for (const auto& [replica, speed] : measured(pass).speeds)
+  double slowest = 0, all = 0, rate = 0;
+  for (const auto& [replica, speed] : measured(pass).speeds) {
+    const auto p = static_cast<std::size_t>(replica);
+    if (p >= pass.plan->micro_batches.size() || speed.seconds <= 0) return 0;
     slowest = std::max(slowest, speed.seconds);
-  return step > 0 && slowest > 0 ? std::max(0.0, step - slowest) : 0;
+    all += pass.plan->micro_batches[p];
+    rate += pass.plan->micro_batches[p] / speed.seconds;
+  }
+  // In groups nobody waits for the slowest: what is left is waiting for company, and averages.
+  const double own = schedule::averages(*pass.plan) && rate > 0 ? all / rate : slowest;
+  return step > 0 && own > 0 ? std::max(0.0, step - own) : 0;
 }
 
 }  // namespace weir::reconcile

@@ -165,6 +165,7 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   }
   input.stages = tuner::slowest_stages(input.replicas);
   input.sync_seconds = sync_tail_seconds(pass);
+  input.apart = schedule::averages(*pass.plan);
   for (const auto& limit : pass.status.memory_limits) {
     const auto stage = static_cast<std::size_t>(limit.stage);
     if (limit.stage < 0 || stage >= input.cap_max.size() || limit.in_flight_cap <= 0) continue;

@@ -651,6 +651,22 @@ TEST(TunerReplicas, AStepEndsWithTheSlowestReplicaAndItsSync) {
   EXPECT_NEAR(tune(tail, {}).decision.current_seconds, one + 0.25, 1e-9);
 }
 
+// One at twice the time: together 1.5 times the samples of the slow one's step (sync.mode Partial).
+TEST(TunerReplicas, ReplicasThatDoNotWaitForEachOtherGoEachAtItsOwnPace) {
+  const double one = tune(quiet_demo(), {}).decision.current_seconds;
+  Input input = two_replicas(16, 16, 2);
+  const Tuned together = tune(input, {});
+  pass_time(input);
+  input.apart = true;
+
+  const double apart = tune(input, together.state).decision.current_seconds;
+
+  EXPECT_NEAR(together.decision.current_seconds / one, 2, 0.01);
+  EXPECT_NEAR(apart / one, 2 / 1.5, 0.01);
+  input.sync_seconds = 0.25;
+  EXPECT_NEAR(tune(input, {}).decision.current_seconds, apart + 0.25, 1e-9);
+}
+
 TEST(TunerReplicas, ALinkOfOneReplicaRaisesKOfAll) {
   Input input = two_replicas(16, 16, 1);
   for (const Direction direction : {Direction::kForward, Direction::kBackward})

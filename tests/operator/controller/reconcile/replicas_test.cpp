@@ -16,11 +16,12 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Two replicas of two stages, 16 micro-batches of 4; the links of both are quick.
-World two_replicas() {
+World two_replicas(const std::string& sync_mode = "Exact") {
   World world;
   world.job.spec.worker_groups[0].count = 2;
   world.job.spec.stages = 2;
   world.job.spec.data_parallel = 2;
+  world.job.spec.sync_mode = sync_mode;
   world.last_checkpoint = 0;
   world.run();
   world.replica_links({kFast, kFast});
@@ -200,6 +201,23 @@ TEST(Tuning, FollowsTheSlowLinkOfOneReplica) {
   EXPECT_GT(world.plan()->schedule.k, 1);
   EXPECT_EQ(world.plan()->micro_batches, (std::vector<int>{8, 8}));
   EXPECT_TRUE(schedule::broken_rules(*world.plan(), 4).empty());
+}
+
+// The slow link of one of two: who averages in groups goes on, as what is measured then says, too.
+TEST(Tuning, InGroupsTheSlowestReplicaIsNotTheStep) {
+  const auto costed = [](const std::string& mode, std::vector<double> links) {
+    World world = two_replicas(mode);
+    world.job.spec.adaptation.mode = "Observe";
+    Speeds{}.train(world, 20);
+    world.replica_links(std::move(links));
+    world.steps(10, 0.54);  // their own time: nothing is left for the averages
+    EXPECT_EQ(world.job.status.plan.revision, 1) << mode;
+    return world.adaptation.tuner.costed_step;
+  };
+  const double fast = costed("Exact", {kFast, kFast}), slow = costed("Exact", {kFast, kSlow});
+
+  ASSERT_GT(slow, 1.1 * fast);
+  EXPECT_NEAR(costed("Partial", {kFast, kSlow}), 2 / (1 / fast + 1 / slow), 0.01 * fast);
 }
 
 TEST(Tuning, KeepsUnevenShares) {
