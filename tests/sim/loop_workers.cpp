@@ -148,6 +148,7 @@ void SimulatedWorkers::break_generation() {
   broken_ = true;
   ++life_;
   partial_.end_generation();
+  committed_at_.reset();
   if (std::exchange(applying_, false)) {
     finish(plan_->revision, protocol::Outcome::kAborted, "a rank is lost");
   }
@@ -220,7 +221,9 @@ void SimulatedWorkers::commit_partial() {
     due_ += static_cast<std::int64_t>(std::ceil(kCommitSeconds / partial_.shortest_step()));
   }
   partial_.meet_at(due_);
-  if (!in_band(*committed_)) partial_.generation_ends();
+  if (in_band(*committed_)) return;
+  partial_.generation_ends();
+  committed_at_ = agenda_.now();
 }
 
 // No step runs: the committed plan's time has come.
@@ -316,6 +319,9 @@ void SimulatedWorkers::loaded(const schedule::Plan& plan, double pause, std::int
   recent_.clear();
   rest_ = 0;
   applied_ = plan.revision;
+  if (const auto since = std::exchange(committed_at_, std::nullopt)) {
+    pause = std::max(pause, agenda_.now() - *since);  // the way to where all met counts
+  }
   partial_.begin_generation(plan, step_);
   finish(plan.revision, protocol::Outcome::kApplied, "", pause, moved);
   go_on();

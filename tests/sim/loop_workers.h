@@ -148,6 +148,7 @@ class SimulatedWorkers {
 
   std::int64_t step_ = 0, checkpoint_ = -1;
   std::int64_t save_at_ = 0, due_ = 0;  // Partial: where all meet for a checkpoint, for a plan
+  std::optional<double> committed_at_;  // Partial: of a new generation; its pause begins there
   double work_ = 0, rest_ = 0;          // samples; of a batch that is not whole (Partial)
   double unsaved_ = 0;                  // samples since the checkpoint
   double last_trained_ = 0, step_began_ = 0;
