@@ -47,8 +47,8 @@ class RecordingStage final : public Stage {
   std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
   void finish_gradients() override { inner_->finish_gradients(); }
   void gradients_are_set() override { inner_->gradients_are_set(); }
-  void on_layer_summed(std::function<void(std::size_t index)> hook) override {
-    inner_->on_layer_summed(std::move(hook));
+  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
+    inner_->on_layer_summed(std::move(hook), early);
   }
   std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
   double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
