@@ -13,51 +13,32 @@
 #include <memory>
 
 #include "tests/bench/disagreement.h"
+#include "worker/stage/stage_around.h"
 
 namespace weir::stage {
 namespace {
 
-class RecordingStage final : public Stage {
+class RecordingStage final : public StageAround {
  public:
   RecordingStage(std::unique_ptr<Stage> inner, const char* file)
-      : inner_(std::move(inner)), file_(std::fopen(file, "ab"), &std::fclose) {
+      : StageAround(std::move(inner)), file_(std::fopen(file, "ab"), &std::fclose) {
     WEIR_CHECK(file_ != nullptr, "the file for parameters can be written");
   }
 
-  Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
-                                 const Tokens& tokens) override {
-    return inner_->forward(micro_batch, input, tokens);
-  }
-  Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
-    return inner_->backward(micro_batch, output_gradient);
-  }
   void begin_step(std::int64_t step, int step_samples) override {
-    inner_->begin_step(step, step_samples);
+    StageAround::begin_step(step, step_samples);
     record();
   }
   void optimizer_step() override {
-    inner_->optimizer_step();
+    StageAround::optimizer_step();
     record();
   }
-  double loss() const override { return inner_->loss(); }
-  std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
-  std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
-  std::int64_t stash_bytes() const override { return inner_->stash_bytes(); }
-  std::vector<Parameter> parameters() override { return inner_->parameters(); }
-  std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
-  void finish_gradients() override { inner_->finish_gradients(); }
-  void gradients_are_set() override { inner_->gradients_are_set(); }
-  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
-    inner_->on_layer_summed(std::move(hook), early);
-  }
-  std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
-  double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
 
  private:
   void record() {
     kept_.clear();
     std::size_t next = 0;  // of all parameters in a row
-    for (const Parameter& one : inner_->parameters()) {
+    for (const Parameter& one : inner().parameters()) {
       for (; next < one.value.size(); next += bench::kStride) kept_.push_back(one.value[next]);
       next -= one.value.size();
     }
@@ -69,7 +50,6 @@ class RecordingStage final : public Stage {
   }
 
   SystemClock clock_;
-  std::unique_ptr<Stage> inner_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   std::vector<float> kept_;
 };

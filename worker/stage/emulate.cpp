@@ -11,6 +11,7 @@
 #include "worker/base/clock.h"
 #include "worker/base/units.h"
 #include "worker/stage/stage.h"
+#include "worker/stage/stage_around.h"
 
 namespace weir::stage {
 namespace {
@@ -29,12 +30,12 @@ void sleep_until(SteadyTime deadline) {
   }
 }
 
-class EmulatedStage final : public Stage {
+class EmulatedStage final : public StageAround {
  public:
   EmulatedStage(std::unique_ptr<Stage> inner, EmulatedTimes times,
                 std::shared_ptr<Lateness> lateness)
-      : inner_(std::move(inner)), times_(std::move(times)), lateness_(std::move(lateness)) {
-    WEIR_CHECK(inner_ && times_.forward && times_.backward && lateness_, "all parts are given");
+      : StageAround(std::move(inner)), times_(std::move(times)), lateness_(std::move(lateness)) {
+    WEIR_CHECK(times_.forward && times_.backward && lateness_, "all parts are given");
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // of this thread; others set their own
   }
 
@@ -42,39 +43,26 @@ class EmulatedStage final : public Stage {
                                  const Tokens& tokens) override {
     const SteadyTime start = clock_.now();
     samples_ = tokens.samples;
-    auto result = inner_->forward(micro_batch, input, tokens);
+    auto result = StageAround::forward(micro_batch, input, tokens);
     wait_until(start + slowed(times_.forward(samples_), start));
     return result;
   }
   // Micro-batches of a step have equal sizes, so the last forward's tells this one's.
   Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
     const SteadyTime start = clock_.now();
-    auto result = inner_->backward(micro_batch, output_gradient);
+    auto result = StageAround::backward(micro_batch, output_gradient);
     wait_until(start + slowed(times_.backward(samples_), start));
     return result;
   }
   void begin_step(std::int64_t step, int step_samples) override {
     if (++steps_ == 1) first_begin_ = clock_.now();
-    inner_->begin_step(step, step_samples);
+    StageAround::begin_step(step, step_samples);
   }
   void optimizer_step() override {
     const SteadyTime start = clock_.now();
-    inner_->optimizer_step();
+    StageAround::optimizer_step();
     if (times_.update > nanoseconds(0)) wait_until(start + slowed(times_.update, start));
   }
-  double loss() const override { return inner_->loss(); }
-  std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
-  std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
-  std::int64_t stash_bytes() const override { return inner_->stash_bytes(); }
-  std::vector<Parameter> parameters() override { return inner_->parameters(); }
-  std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
-  void finish_gradients() override { inner_->finish_gradients(); }
-  void gradients_are_set() override { inner_->gradients_are_set(); }
-  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
-    inner_->on_layer_summed(std::move(hook), early);
-  }
-  std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
-  double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
 
  private:
   nanoseconds slowed(nanoseconds time, SteadyTime start) const {
@@ -96,7 +84,6 @@ class EmulatedStage final : public Stage {
   }
 
   SystemClock clock_;
-  std::unique_ptr<Stage> inner_;
   EmulatedTimes times_;
   std::shared_ptr<Lateness> lateness_;
   int samples_ = 1;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stage around another one, to which it hands all calls; who derives from it changes some.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "worker/base/check.h"
+#include "worker/stage/stage.h"
+
+namespace weir::stage {
+
+class StageAround : public Stage {
+ public:
+  explicit StageAround(std::unique_ptr<Stage> inner) : inner_(std::move(inner)) {
+    WEIR_CHECK(inner_ != nullptr, "there is a stage inside");
+  }
+
+  Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
+                                 const Tokens& tokens) override {
+    return inner_->forward(micro_batch, input, tokens);
+  }
+  Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
+    return inner_->backward(micro_batch, output_gradient);
+  }
+  void begin_step(std::int64_t step, int step_samples) override {
+    inner_->begin_step(step, step_samples);
+  }
+  void optimizer_step() override { inner_->optimizer_step(); }
+  double loss() const override { return inner_->loss(); }
+  std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
+  std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
+  std::int64_t stash_bytes() const override { return inner_->stash_bytes(); }
+  std::vector<Parameter> parameters() override { return inner_->parameters(); }
+  std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
+  void finish_gradients() override { inner_->finish_gradients(); }
+  void gradients_are_set() override { inner_->gradients_are_set(); }
+  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
+    inner_->on_layer_summed(std::move(hook), early);
+  }
+  std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
+  double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
+
+ protected:
+  Stage& inner() { return *inner_; }
+
+ private:
+  std::unique_ptr<Stage> inner_;
+};
+
+}  // namespace weir::stage
