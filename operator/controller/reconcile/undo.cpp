@@ -11,8 +11,8 @@ namespace weir::reconcile {
 namespace {
 
 constexpr int kMostTries = 4;  // of one way back; then it is the tiers' business again
-constexpr int kFirstRetry =
-    8;  // steps, as between two changes (scheduling.md 5.3); then twice that
+// In steps, as between two changes (scheduling.md 5.3); then twice that.
+constexpr int kFirstRetry = 8;
 
 void go(Pass& pass, AdaptationState::Undo back) {
   ++back.tries;
