@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that add the replicas' gradients and average their parameters against the host: the
-// same bits, as those over NCCL and over TCP must not differ.
+// The kernels that add the replicas' gradients, average their parameters and add up the squares of
+// a gradient, against the host: the same bits, as those over NCCL and over TCP, and stages on other
+// devices, must not differ.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "tests/gpu/gpu.h"
 #include "worker/base/random.h"
 #include "worker/device/cuda/cuda_device.h"
+#include "worker/stage/ops/squares.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/nccl/segment_sum.h"
 
@@ -79,6 +81,31 @@ TEST_F(SegmentSums, OfWeightedParametersAreTheBitsOfTheHost) {
       EXPECT_TRUE(std::equal(expected.begin(), expected.end(), means.as<float>()))
           << ranks << " replicas, " << count << " values";
     }
+  }
+}
+
+class Squares : public OnGpu {};
+
+TEST_F(Squares, AreTheBitsOfTheHost) {
+  auto kernels = kernels_of(*device_, stage::Precision::kFp32);
+  ASSERT_TRUE(kernels) << kernels.error().message;
+  constexpr std::size_t kChunk = stage::ops::kSquaresChunk;
+  for (const std::size_t count :
+       {0UL, 1UL, 257UL, kChunk, kChunk + 1, 70'001UL, 270 * kChunk + 5}) {
+    Random random(count + 3);
+    std::vector<float> values(count + 1);  // +1: no empty buffer
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>((random.uniform() - 0.5) * (i % 5 == 0 ? 1e8 : 1));
+    }
+    const device::Buffer on_device = to_device(values);
+    const device::Buffer sum = to_device(std::vector<double>{-1});
+
+    (*kernels)->sum_squares(count, on_device.as<float>(), sum.as<double>());
+
+    const auto staged = device_->download(sum);
+    ASSERT_TRUE(staged) << staged.error().message;
+    EXPECT_EQ(*staged->as<double>(), stage::ops::sum_squares(count, values.data()))
+        << count << " values";
   }
 }
 

@@ -9,35 +9,16 @@
 
 namespace weir::engine {
 
-std::vector<double> layer_squares(const std::vector<stage::Parameter>& parameters, int layers) {
-  std::vector<double> sums(static_cast<std::size_t>(layers), 0.0);
-  if (parameters.empty()) return sums;
-  const int first = parameters.front().layer;
-  for (const stage::Parameter& parameter : parameters) {
-    const int layer = parameter.layer - first;
-    WEIR_CHECK(layer >= 0 && layer < layers, "parameters come in the order of their layers");
-    double sum = 0;
-    for (const float gradient : parameter.gradient) {
-      sum += static_cast<double>(gradient) * static_cast<double>(gradient);
-    }
-    sums[static_cast<std::size_t>(layer)] += sum;
-  }
-  return sums;
-}
-
 double sum_in_order(std::span<const double> squares) {
   double sum = 0;
   for (const double one : squares) sum += one;
   return sum;
 }
 
-void clip(const std::vector<stage::Parameter>& parameters, double squares, double limit) {
+float clip_factor(double squares, double limit) {
   const double norm = std::sqrt(squares);
-  if (!std::isfinite(norm) || norm <= limit) return;
-  const auto factor = static_cast<float>(limit / norm);
-  for (const stage::Parameter& parameter : parameters) {
-    for (float& gradient : parameter.gradient) gradient *= factor;
-  }
+  if (!std::isfinite(norm) || norm <= limit) return 1;
+  return static_cast<float>(limit / norm);
 }
 
 std::vector<std::byte> encode_squares(std::span<const double> squares) {

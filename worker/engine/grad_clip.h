@@ -2,7 +2,7 @@
 // Clipping by the global norm of the gradients: sums of squares per layer travel to stage 0 behind
 // the last gradient, stage 0 adds them up in the order of the layers, and the sum travels to all
 // stages. So the norm, and every number that follows from it, is the same bit for bit for every
-// cut. Pure, but for the gradients that are scaled.
+// cut. Pure: the stage makes the sums and scales the gradients.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,14 @@
 #include <vector>
 
 #include "worker/base/result.h"
-#include "worker/stage/stage.h"
 
 namespace weir::engine {
 
-// One sum per layer of the stage, in their order: each adds up in double, parameter after
-// parameter.
-std::vector<double> layer_squares(const std::vector<stage::Parameter>& parameters, int layers);
 double sum_in_order(std::span<const double> squares);
 
-// Multiplies all gradients by limit / norm when the norm, the root of `squares`, is above the
-// limit. A norm that is not finite changes nothing: there is no right factor.
-void clip(const std::vector<stage::Parameter>& parameters, double squares, double limit);
+// limit / norm when the norm, the root of `squares`, is above the limit, else 1. A norm that is not
+// finite gives 1, too: there is no right factor.
+float clip_factor(double squares, double limit);
 
 // Notes between neighbours. The verdict carries the limit, so that ranks with different options
 // find out.

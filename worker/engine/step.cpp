@@ -307,10 +307,7 @@ class Runner {
 
   Status clip_gradients() {
     Ports& ports = parts_.ports;
-    parts_.stage.finish_gradients();
-    WEIR_TRY([[maybe_unused]] const Unit finished, ports.synchronize());
-    const std::vector<stage::Parameter> parameters = parts_.stage.parameters();
-    std::vector<double> squares = layer_squares(parameters, layers().last - layers().first + 1);
+    WEIR_TRY(std::vector<double> squares, parts_.stage.gradient_squares());
     if (!ports.last()) {
       WEIR_TRY(const auto note, wait_for_note(Channel::kBackward));
       const std::vector<double> later = decode_squares(note);
@@ -329,7 +326,7 @@ class Runner {
       WEIR_TRY([[maybe_unused]] const Unit sent,
                ports.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
     }
-    clip(parameters, sum, order_.grad_clip);
+    parts_.stage.scale_gradients(clip_factor(sum, order_.grad_clip));
     return Unit{};
   }
 

@@ -51,6 +51,7 @@ class BuiltinStage final : public Stage {
     losses_.clear();
     hook_ = nullptr;
     rounded_ = false;
+    gradient_scale_ = 1;
     for (auto& layer : parameters_) {
       layer.zero_gradients(*ops_);
       layer.refresh(*ops_);
@@ -59,7 +60,8 @@ class BuiltinStage final : public Stage {
 
   void optimizer_step() override {
     finish_gradients();
-    const ops::AdamWStep step = adamw_step(options_, step_);
+    ops::AdamWStep step = adamw_step(options_, step_);
+    step.gradient_scale = gradient_scale_;
     for (auto& layer : parameters_) layer.update(*ops_, step);
     // So that its time counts here; a failure shows again at the next forward.
     static_cast<void>(device_.synchronize());
@@ -105,6 +107,8 @@ class BuiltinStage final : public Stage {
     for (auto& layer : parameters_) layer.round_sums(*ops_);
     rounded_ = true;
   }
+  Result<std::vector<double>> gradient_squares() override;
+  void scale_gradients(float factor) override { gradient_scale_ = factor; }
   void gradients_are_set() override { rounded_ = true; }
   void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
     hook_ = std::move(hook);
@@ -175,11 +179,27 @@ class BuiltinStage final : public Stage {
   int step_samples_ = 0;  // 0: before begin_step
   int last_backward_ = -1;
   bool rounded_ = false;  // gradients are those of the step
+  float gradient_scale_ = 1;
   std::function<void(std::size_t)> hook_;
   bool hook_early_ = false;
   std::map<int, InFlight> in_flight_;
   std::map<int, Loss> losses_;  // by micro-batch: summed in that order
 };
+
+// One copy to the host for all layers.
+Result<std::vector<double>> BuiltinStage::gradient_squares() {
+  finish_gradients();
+  const std::size_t bytes = parameters_.size() * sizeof(double);
+  Buffer sums = device_.allocate(bytes);
+  if (!sums) return no_memory(device_, bytes);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].sum_squares(*ops_, sums.as<double>() + i);
+  }
+  WEIR_TRY([[maybe_unused]] const Unit enqueued, ops_->status());
+  WEIR_TRY(const Buffer staged, device_.download(std::move(sums)));
+  const auto* values = staged.as<double>();
+  return std::vector<double>(values, values + parameters_.size());
+}
 
 Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const Tokens& tokens) {
   WEIR_CHECK(step_samples_ > 0, "begin_step comes before forward");

@@ -81,6 +81,10 @@ void LayerParameters::round_sums(ops::Kernels& ops) {
   ops.round_sums(sums().size(), sums().data(), gradient().data());
 }
 
+void LayerParameters::sum_squares(ops::Kernels& ops, double* sum) const {
+  ops.sum_squares(gradient().size(), gradient().data(), sum);
+}
+
 void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     ops::AdamWStep own = step;

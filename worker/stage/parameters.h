@@ -29,8 +29,9 @@ class LayerParameters {
   // Adds the gradient, that of one micro-batch, to the sums and zeroes it (ops/exact_sum.h).
   void sum_gradients(ops::Kernels& ops);
   void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
-  std::span<double> sums() const;      // of all parameters
-  std::span<float> gradient() const;   // likewise, in the same order
+  void sum_squares(ops::Kernels& ops, double* sum) const;  // of the gradient, into device memory
+  std::span<double> sums() const;                          // of all parameters
+  std::span<float> gradient() const;                       // likewise, in the same order
   // Weight decay applies to parameters of two or more dimensions only, not to biases and norms.
   void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;

@@ -114,6 +114,13 @@ class Stage {
   // After the last backward: Parameter::gradient becomes that of the step. Again: nothing. Without
   // it, optimizer_step() does it.
   virtual void finish_gradients() {}
+  // Sums of squares of the step's gradient by layer, which finish_gradients() has made: the same
+  // bits for every cut and on every device (ops/squares.h). Waits for the device; kInternal names
+  // what failed.
+  virtual Result<std::vector<double>> gradient_squares() = 0;
+  // optimizer_step() multiplies gradients by this as it reads them, until the next begin_step();
+  // Parameter::gradient stays.
+  virtual void scale_gradients(float factor) = 0;
   // Several replicas: instead, somebody adds up their sums, writes the result into
   // LayerSum::gradient, and says so. By layer, in their order.
   virtual std::vector<LayerSum> layer_sums() { return {}; }

@@ -42,6 +42,8 @@ class StageAround : public Stage {
   void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
     inner_->on_layer_summed(std::move(hook), early);
   }
+  Result<std::vector<double>> gradient_squares() override { return inner_->gradient_squares(); }
+  void scale_gradients(float factor) override { inner_->scale_gradients(factor); }
   std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
   double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
 

@@ -48,6 +48,8 @@ class FakeStage final : public stage::Stage {
   std::int64_t input_bytes(int /*samples*/) const override { return first_ ? 0 : kTensorBytes; }
   std::int64_t stash_bytes() const override { return 0; }
   std::vector<stage::Parameter> parameters() override { return {}; }
+  Result<std::vector<double>> gradient_squares() override { return std::vector<double>{0}; }
+  void scale_gradients(float /*factor*/) override {}
 
   static constexpr std::int64_t kTensorBytes = 64;
 

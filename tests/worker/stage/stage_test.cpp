@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of one stage: gradients of whole models, losses, misuse, no memory left.
+#include <algorithm>
 #include <cmath>
 
 #include <gmock/gmock.h>
@@ -85,6 +86,55 @@ TEST_P(WholeModel, InBf16HasTheGradientOfFloatButForRounding) {
         << exact[p].layer << ' ' << exact[p].name;
     EXPECT_GT(distance, 0) << exact[p].layer << ' ' << exact[p].name;
   }
+}
+
+TEST_P(WholeModel, TellsTheSquaresOfItsGradientByLayer) {
+  loss();
+  test::backward(*stage_, 0, Buffer());
+  const auto squares = stage_->gradient_squares();
+  ASSERT_TRUE(squares) << squares.error().message;
+  ASSERT_EQ(squares->size(), model_.layers.size());
+  std::vector<double> expected(squares->size(), 0.0);
+  for (const Parameter& parameter : stage_->parameters()) {
+    for (const float g : parameter.gradient) {
+      expected[static_cast<std::size_t>(parameter.layer)] += double{g} * double{g};
+    }
+  }
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR((*squares)[i], expected[i], 1e-13 * expected[i]) << "layer " << i;
+    EXPECT_EQ(expected[i] > 0, model_.layers[i].parameter_bytes > 0);
+  }
+}
+
+TEST_P(WholeModel, ScalesItsGradientWithinTheUpdateOfOneStep) {
+  constexpr float kFactor = 0.25F;  // exact, so that the bits can be compared
+  std::vector<std::vector<float>> values;
+  for (const Parameter& p : stage_->parameters()) {
+    values.emplace_back(p.value.begin(), p.value.end());
+  }
+  // The first moments after a step from the initial state.
+  const auto moments = [&](bool scales) {
+    const std::vector<Parameter> parameters = stage_->parameters();
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::ranges::copy(values[i], parameters[i].value.begin());
+      std::ranges::fill(parameters[i].adam_m, 0.0F);
+      std::ranges::fill(parameters[i].adam_v, 0.0F);
+    }
+    loss();
+    test::backward(*stage_, 0, Buffer());
+    if (scales) stage_->scale_gradients(kFactor);
+    stage_->optimizer_step();
+    std::vector<float> all;
+    for (const Parameter& p : parameters) {
+      all.insert(all.end(), p.adam_m.begin(), p.adam_m.end());
+    }
+    return all;
+  };
+  const std::vector<float> plain = moments(false), scaled = moments(true), again = moments(false);
+
+  ASSERT_NE(plain, scaled);
+  for (std::size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(scaled[i], kFactor * plain[i]) << i;
+  EXPECT_EQ(again, plain) << "a factor is for one step";
 }
 
 TEST_P(WholeModel, StartsNearTheLossOfGuessing) {

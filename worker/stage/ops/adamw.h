@@ -9,8 +9,10 @@ namespace weir::stage::ops {
 struct AdamWStep {
   float rate, beta1, beta2, epsilon, weight_decay;
   float correction1, correction2;  // 1 - beta^t, t = 1, 2, ...
+  float gradient_scale = 1;        // below 1 where the norm of all gradients is clipped
 };
 
+// With g = gradient_scale * gradient:
 // m = beta1 m + (1-beta1) g;  v = beta2 v + (1-beta2) g^2;
 // p -= rate (m/correction1 / (sqrt(v/correction2) + epsilon) + weight_decay p)
 void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value, float* m,

@@ -12,8 +12,9 @@ void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gra
   const float rest1 = 1.0F - s.beta1;
   const float rest2 = 1.0F - s.beta2;
   for (std::size_t i = 0; i < count; ++i) {
-    m[i] = s.beta1 * m[i] + rest1 * gradient[i];
-    v[i] = s.beta2 * v[i] + rest2 * (gradient[i] * gradient[i]);
+    const float g = s.gradient_scale * gradient[i];
+    m[i] = s.beta1 * m[i] + rest1 * g;
+    v[i] = s.beta2 * v[i] + rest2 * (g * g);
     const float direction = m[i] / s.correction1 / (std::sqrt(v[i] / s.correction2) + s.epsilon);
     value[i] -= s.rate * (direction + s.weight_decay * value[i]);
   }

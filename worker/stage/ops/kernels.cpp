@@ -117,6 +117,9 @@ class HostKernels final : public Kernels {
   void round_sums(std::size_t count, const double* sums, float* values) override {
     ops::round_sums(count, sums, values);
   }
+  void sum_squares(std::size_t count, const float* values, double* sum) override {
+    *sum = ops::sum_squares(count, values);
+  }
   void round_values(std::size_t count, const float* from, Element* to) override {
     std::copy_n(from, count, static_cast<float*>(Out<T>(to, count)));
   }

@@ -20,6 +20,7 @@
 #include "worker/stage/ops/exact_sum.h"
 #include "worker/stage/ops/layernorm.h"
 #include "worker/stage/ops/linear.h"
+#include "worker/stage/ops/squares.h"
 #include "worker/stage/precision.h"
 
 namespace weir::stage::ops {
@@ -89,6 +90,7 @@ class Kernels {
 
   virtual void add_exactly(std::size_t count, float* terms, double* sums) = 0;
   virtual void round_sums(std::size_t count, const double* sums, float* values) = 0;
+  virtual void sum_squares(std::size_t count, const float* values, double* sum) = 0;
   // to = from, rounded to the precision.
   virtual void round_values(std::size_t count, const float* from, Element* to) = 0;
 

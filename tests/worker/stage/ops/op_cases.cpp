@@ -139,17 +139,19 @@ class Cases {
     list_.back().tokens = tokens(kRows, vocabulary);
   }
 
-  void adamw(std::size_t count) {
+  void adamw(std::size_t count, float gradient_scale) {
     std::vector<OpArray> arrays = {floats(count), floats(count), floats(count), floats(count)};
     for (float& value : arrays[3].values) value = std::abs(value);  // the second moment
-    add("AdamW" + std::to_string(count), std::move(arrays), [count](Kernels& k, const OpMemory& m) {
+    const std::string name = gradient_scale == 1 ? "AdamW" : "AdamWScaled";
+    add(name + std::to_string(count), std::move(arrays), [=](Kernels& k, const OpMemory& m) {
       k.adamw({.rate = 1e-2F,
                .beta1 = 0.9F,
                .beta2 = 0.95F,
                .epsilon = 1e-8F,
                .weight_decay = 0.1F,
                .correction1 = 0.1F,
-               .correction2 = 0.05F},
+               .correction2 = 0.05F,
+               .gradient_scale = gradient_scale},
               count, m.floats(0), m.floats(1), m.floats(2), m.floats(3));
     });
   }
@@ -206,7 +208,8 @@ std::vector<OpCase> op_cases() {
     cases.embedding(s);
   }
   for (const int vocabulary : {2, 33, 1000}) cases.softmax_loss(vocabulary);
-  cases.adamw(5003);
+  cases.adamw(5003, 1);
+  cases.adamw(5003, 0.3F);
   return cases.take();
 }
 

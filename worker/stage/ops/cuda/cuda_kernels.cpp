@@ -171,6 +171,10 @@ class CudaKernels final : public Kernels {
   void round_sums(std::size_t count, const double* sums, float* values) override {
     cuda::round_sums(stream_, count, sums, values);
   }
+  void sum_squares(std::size_t count, const float* values, double* sum) override {
+    auto* chunks = scratch<double>(cuda::squares_doubles(count));
+    if (chunks != nullptr) cuda::sum_squares(stream_, count, values, chunks, sum);
+  }
 
   void round_values(std::size_t count, const float* from, Element* to) override {
     cuda::round_values(stream_, count, from, as<T>(to));

@@ -96,7 +96,7 @@ struct AdamW {
   const float* gradient;
   float *value, *m, *v;
   __device__ void operator()(std::size_t i) const {
-    const float g = gradient[i];
+    const float g = s.gradient_scale * gradient[i];
     m[i] = s.beta1 * m[i] + (1 - s.beta1) * g;
     v[i] = s.beta2 * v[i] + (1 - s.beta2) * (g * g);
     const float direction = m[i] / s.correction1 / (sqrtf(v[i] / s.correction2) + s.epsilon);

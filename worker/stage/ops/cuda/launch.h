@@ -57,6 +57,11 @@ template <class T>
 void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int32_t* targets,
                   float scale, T* logits, double* row_losses, double* total);
 
+// Scratch of sum_squares: one number at least.
+std::size_t squares_doubles(std::size_t count);
+void sum_squares(cudaStream_t stream, std::size_t count, const float* values, double* scratch,
+                 double* sum);
+
 // attention.cu. C/H at most 128. row_dots (B,H,T): scratch of the backward.
 template <class T>
 void attention_forward(cudaStream_t stream, AttentionShape shape, const T* qkv, T* y,

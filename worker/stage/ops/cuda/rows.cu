@@ -6,6 +6,7 @@
 
 #include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
+#include "worker/stage/ops/squares.h"
 
 namespace weir::stage::ops::cuda {
 namespace {
@@ -217,6 +218,20 @@ __global__ void sum_kernel(int count, const double* values, double* total) {
   if (threadIdx.x == 0) *total = sum;
 }
 
+// A block for each chunk.
+__global__ void squares_kernel(std::size_t count, const float* values, double* chunks) {
+  static __shared__ double shared[kSquaresLanes];
+  const std::size_t begin = std::size_t{blockIdx.x} * kSquaresChunk;
+  const std::size_t end = count - begin < kSquaresChunk ? count : begin + kSquaresChunk;
+  double own = 0;
+#pragma unroll 8
+  for (std::size_t i = begin + threadIdx.x; i < end; i += kSquaresLanes) {
+    own += double{values[i]} * double{values[i]};
+  }
+  const double sum = block_reduce(own, shared, [](double a, double b) { return a + b; });
+  if (threadIdx.x == 0) chunks[blockIdx.x] = sum;
+}
+
 unsigned warp_blocks(int rows) {
   return static_cast<unsigned>((rows + kWarpsPerBlock - 1) / kWarpsPerBlock);
 }
@@ -296,6 +311,21 @@ void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int3
   start({stream, static_cast<unsigned>(rows), kLossThreads}, softmax_loss_kernel<T>, vocabulary,
         targets, scale, logits, row_losses);
   start({stream, 1, kLossThreads}, sum_kernel, rows, row_losses, total);
+}
+
+std::size_t squares_doubles(std::size_t count) {
+  return count / kSquaresChunk + 1;
+}
+
+void sum_squares(cudaStream_t stream, std::size_t count, const float* values, double* scratch,
+                 double* sum) {
+  static_assert(kLossThreads == kSquaresLanes, "the chunks' sums are one more chunk");
+  const std::size_t chunks = (count + kSquaresChunk - 1) / kSquaresChunk;
+  if (chunks > 0) {
+    start({stream, static_cast<unsigned>(chunks), kSquaresLanes}, squares_kernel, count, values,
+          scratch);
+  }
+  start({stream, 1, kLossThreads}, sum_kernel, static_cast<int>(chunks), scratch, sum);
 }
 
 template void add_column_sums(cudaStream_t, int, int, const float*, float*, float*);

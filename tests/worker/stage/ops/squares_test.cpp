@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker/stage/ops/squares.h"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "worker/base/random.h"
+
+namespace weir::stage::ops {
+namespace {
+
+std::vector<float> random_values(std::size_t count) {
+  Random random(count + 1);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(2 * random.uniform() - 1);
+  return values;
+}
+
+TEST(Squares, AddUpWithTheRoundingOfDoubles) {
+  for (const std::size_t count : {0, 1, 255, 256, 257, kSquaresChunk, kSquaresChunk + 1, 70'001}) {
+    const std::vector<float> values = random_values(count);
+    long double exact = 0;
+    for (const float value : values) exact += static_cast<long double>(value) * value;
+
+    const double sum = sum_squares(count, values.data());
+
+    EXPECT_NEAR(static_cast<double>(sum - exact), 0, 1e-14 * static_cast<double>(exact)) << count;
+  }
+}
+
+// The order is part of the contract, because devices must follow it. One large square first; what
+// is added to it one by one is lost, what meets before is not.
+TEST(Squares, AreAddedUpInLanesThenInATree) {
+  constexpr float kLarge = 0x1p27F;  // its square is 2^54: the next double is 4 more
+  std::vector<float> values(3 * kSquaresLanes, 0.0F);
+  values[0] = kLarge;
+  values[kSquaresLanes] = values[2 * kSquaresLanes] = 1;  // in the lane of the large one
+  EXPECT_EQ(sum_squares(values.size(), values.data()), 0x1p54);
+
+  values[kSquaresLanes] = values[2 * kSquaresLanes] = 0;
+  values[1] = values[kSquaresLanes + 1] = values[2 * kSquaresLanes + 1] = 1;  // in one other lane
+  EXPECT_EQ(sum_squares(values.size(), values.data()), 0x1p54 + 4);
+
+  std::vector<float> chunks(3 * kSquaresChunk, 0.0F);  // a chunk is a lane of the last sum
+  chunks[0] = kLarge;
+  chunks[kSquaresChunk] = 1, chunks[kSquaresChunk + kSquaresLanes / 2] = 1;
+  chunks[kSquaresChunk + 1] = 1;
+  EXPECT_EQ(sum_squares(chunks.size(), chunks.data()), 0x1p54 + 4);
+}
+
+TEST(Squares, LetBadGradientsBeSeen) {
+  std::vector<float> values(1000, 1.0F);
+  values[700] = INFINITY;
+  EXPECT_EQ(sum_squares(values.size(), values.data()), INFINITY);
+  values[3] = std::nanf("");
+  EXPECT_TRUE(std::isnan(sum_squares(values.size(), values.data())));
+  EXPECT_EQ(sum_squares(1, std::vector<float>{1e30F}.data()),
+            static_cast<double>(1e30F) * static_cast<double>(1e30F))
+      << "beyond what floats hold";
+}
+
+}  // namespace
+}  // namespace weir::stage::ops

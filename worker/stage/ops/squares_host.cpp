@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lanes side by side, so that the compiler vectorises the inner loop.
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "worker/stage/ops/squares.h"
+
+namespace weir::stage::ops {
+namespace {
+
+constexpr std::size_t kLanes = kSquaresLanes, kChunk = kSquaresChunk;
+
+// Of one chunk; term(i): what value i adds.
+template <class Term>
+double sum_chunk(std::size_t count, Term term) {
+  std::array<double, kLanes> lanes{};
+  for (std::size_t begin = 0; begin < count; begin += kLanes) {
+    const std::size_t width = std::min(kLanes, count - begin);
+    for (std::size_t lane = 0; lane < width; ++lane) lanes[lane] += term(begin + lane);
+  }
+  for (std::size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (std::size_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  }
+  return lanes[0];
+}
+
+}  // namespace
+
+double sum_squares(std::size_t count, const float* values) {
+  std::vector<double> chunks;
+  for (std::size_t begin = 0; begin < count; begin += kChunk) {
+    const float* chunk = values + begin;
+    chunks.push_back(sum_chunk(std::min(kChunk, count - begin), [chunk](std::size_t i) {
+      return static_cast<double>(chunk[i]) * static_cast<double>(chunk[i]);
+    }));
+  }
+  return sum_chunk(chunks.size(), [&chunks](std::size_t i) { return chunks[i]; });
+}
+
+}  // namespace weir::stage::ops
