@@ -334,13 +334,14 @@ void SimulatedWorkers::finish(std::uint32_t revision, protocol::Outcome outcome,
   told_();
 }
 
+// Without links, as workers register unless --probe-links is given; with it they probe once, at the
+// start. Rates that are fresh each time would be a look at idle nodes that nobody has.
 protocol::Register SimulatedWorkers::registration() const {
   protocol::Register out;
   out.job_uid = "job-uid";
   out.model = {"m", shape_.layers, "sha256:0"};
   out.profile_json = profile_json(shape_);
   out.last_checkpoint_step = checkpoint_;
-  const Process* before = nullptr;
   for (const auto& [worker, process] : processes_) {
     protocol::Member member;
     member.pod = process.pod;
@@ -350,12 +351,6 @@ protocol::Register SimulatedWorkers::registration() const {
     member.node = process.node;
     member.ranks = {{"A", shape_.memory_bytes}};
     out.members.push_back(member);
-    if (before != nullptr) {  // what the probe at the start finds
-      const double rate = shape_.port_rate * std::min(port(before->node), port(process.node));
-      out.links.push_back({before->node, process.node, rate, 1e-4});
-      out.links.push_back({process.node, before->node, rate, 1e-4});
-    }
-    before = &process;
   }
   return out;
 }
