@@ -13,6 +13,7 @@
 #include <memory>
 
 #include "tests/bench/disagreement.h"
+#include "worker/device/host_view.h"
 #include "worker/stage/stage_around.h"
 
 namespace weir::stage {
@@ -39,8 +40,11 @@ class RecordingStage final : public StageAround {
     kept_.clear();
     std::size_t next = 0;  // of all parameters in a row
     for (const Parameter& one : inner().parameters()) {
-      for (; next < one.value.size(); next += bench::kStride) kept_.push_back(one.value[next]);
-      next -= one.value.size();
+      const auto view = device::HostView<float>::of(inner().device(), one.value);
+      WEIR_CHECK(view.ok(), "parameters can be read");
+      const std::span<const float> values = view->values();
+      for (; next < values.size(); next += bench::kStride) kept_.push_back(values[next]);
+      next -= values.size();
     }
     const bench::RecordHead head{.seconds = to_seconds(clock_.now().time_since_epoch()),
                                  .count = kept_.size()};

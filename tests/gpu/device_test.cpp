@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cstring>
+#include <algorithm>
+#include <vector>
 
 #include "tests/gpu/gpu.h"
 
@@ -27,17 +28,49 @@ TEST_F(GpuDevice, CountsBytesAndRefusesMoreThanItHas) {
   EXPECT_TRUE(device_->synchronize()) << "a refused request breaks nothing";
 }
 
-TEST_F(GpuDevice, SharedMemoryIsSeenByHostAndOps) {
-  const device::Buffer buffer = device_->allocate_shared(64 * sizeof(float));
-  ASSERT_TRUE(buffer);
-  for (int i = 0; i < 64; ++i) buffer.as<float>()[i] = 1;
+// More than passes through pinned memory at a time, and ragged.
+TEST_F(GpuDevice, ReadsAndWritesAnyHostMemoryInOrderWithOps) {
+  constexpr std::size_t kCount = 5'000'003;
+  std::vector<float> values(kCount, 1), back(kCount);
+  const device::Buffer buffer = device_->allocate(kCount * sizeof(float));
   auto kernels = kernels_of(*device_, stage::Precision::kFp32);
   ASSERT_TRUE(kernels) << kernels.error().message;
-  (*kernels)->zero(buffer.as<float>(), 32);
+  ASSERT_TRUE(device_->write(buffer.data(), values.data(), buffer.size()));
+  (*kernels)->zero(buffer.as<float>() + 1, kCount - 2);
+
+  ASSERT_TRUE(device_->read(back.data(), buffer.data(), buffer.size()));
+
+  EXPECT_EQ(back.front(), 1);
+  EXPECT_EQ(back.back(), 1);
+  EXPECT_EQ(std::count(back.begin(), back.end(), 0.0F), static_cast<std::ptrdiff_t>(kCount) - 2);
+}
+
+TEST_F(GpuDevice, CopiesBesideOpsWhatTheOpsBeforeHaveMade) {
+  constexpr std::size_t kCount = 3'000'001;
+  auto kernels = kernels_of(*device_, stage::Precision::kFp32);
+  ASSERT_TRUE(kernels) << kernels.error().message;
+  const device::Buffer buffer = to_device(std::vector<float>(kCount, 1)),
+                       other = to_device(std::vector<float>(kCount, 1)),
+                       staged = device_->allocate_staging(kCount * sizeof(float));
+  (*kernels)->zero(buffer.as<float>(), kCount);
+
+  const auto copy = device_->read_beside(staged.data(), buffer.data(), buffer.size());
+  (*kernels)->zero(other.as<float>(), kCount);
+
+  ASSERT_TRUE(copy) << copy.error().message;
+  ASSERT_TRUE((*copy)->wait());
+  const float* values = staged.as<float>();
+  EXPECT_EQ(std::count(values, values + kCount, 0.0F), static_cast<std::ptrdiff_t>(kCount));
+}
+
+TEST_F(GpuDevice, CopiesFromStagingMemoryAsAnOp) {
+  const device::Buffer staged = device_->allocate_staging(64 * sizeof(float)),
+                       buffer = device_->allocate(64 * sizeof(float));
+  std::fill_n(staged.as<float>(), 64, 3.0F);
+  ASSERT_TRUE(device_->copy(buffer.data(), staged.data(), buffer.size()));
   ASSERT_TRUE(device_->synchronize());
 
-  EXPECT_EQ(buffer.as<float>()[31], 0);
-  EXPECT_EQ(buffer.as<float>()[32], 1);
+  EXPECT_EQ(floats_of(buffer), std::vector<float>(64, 3));
 }
 
 }  // namespace

@@ -16,36 +16,44 @@
 namespace weir::test {
 namespace {
 
-class SegmentSums : public OnGpu {};
+class SegmentSums : public OnGpu {
+ protected:
+  // Of each rank's part.
+  template <class T>
+  static std::vector<const T*> starts_of(const T* inputs, std::size_t ranks, std::size_t count) {
+    std::vector<const T*> starts;
+    for (std::size_t r = 0; r < ranks; ++r) starts.push_back(inputs + r * count);
+    return starts;
+  }
+};
 
 TEST_F(SegmentSums, AreTheBitsOfTheHost) {
   auto* const stream = dynamic_cast<device::CudaDevice&>(*device_).stream();
   for (const std::size_t ranks : {2UL, 3UL, 8UL, 256UL}) {
     for (const std::size_t count : {1UL, 255UL, 257UL, 70'001UL}) {
       if (ranks * count > 1'000'000) continue;
-      const device::Buffer inputs = device_->allocate_shared(ranks * count * sizeof(double));
-      const device::Buffer sums = device_->allocate_shared(count * sizeof(float));
+      std::vector<double> values(ranks * count);
       Random random(ranks * count);
-      std::vector<const double*> doubles;
       std::vector<const std::byte*> bytes;
       for (std::size_t r = 0; r < ranks; ++r) {
-        double* const own = inputs.as<double>() + r * count;
+        double* const own = values.data() + r * count;
         for (std::size_t i = 0; i < count; ++i) {
           own[i] = (random.uniform() - 0.5) * (i % 3 == r % 3 ? 1e17 : 1);
         }
-        doubles.push_back(own);
         bytes.push_back(reinterpret_cast<const std::byte*>(own));
       }
       std::vector<float> expected(count);
       transport::sum_doubles_to_floats()(bytes, count,
                                          reinterpret_cast<std::byte*>(expected.data()));
+      const device::Buffer inputs = to_device(values);
+      const device::Buffer sums = device_->allocate(count * sizeof(float));
+      const std::vector<const double*> doubles = starts_of(inputs.as<double>(), ranks, count);
 
       transport::nccl::sum_in_order(stream, doubles.data(), ranks, count, sums.as<float>());
       ASSERT_EQ(cudaPeekAtLastError(), cudaSuccess);
       ASSERT_TRUE(device_->synchronize());
 
-      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), sums.as<float>()))
-          << ranks << " replicas, " << count << " values";
+      EXPECT_EQ(floats_of(sums), expected) << ranks << " replicas, " << count << " values";
     }
   }
 }
@@ -56,30 +64,29 @@ TEST_F(SegmentSums, OfWeightedParametersAreTheBitsOfTheHost) {
   for (const std::size_t ranks : {2UL, 3UL, 8UL, 256UL}) {
     for (const std::size_t count : {1UL, 255UL, 257UL, 70'001UL}) {
       if (ranks * count > 1'000'000) continue;
-      const device::Buffer inputs = device_->allocate_shared(ranks * count * sizeof(float));
-      const device::Buffer means = device_->allocate_shared(count * sizeof(float));
+      std::vector<float> values(ranks * count);
       Random random(ranks + count);
       std::vector<double> weights;
-      std::vector<const float*> floats;
       std::vector<const std::byte*> bytes;
       for (std::size_t r = 0; r < ranks; ++r) {
-        float* const own = inputs.as<float>() + r * count;
+        float* const own = values.data() + r * count;
         for (std::size_t i = 0; i < count; ++i) own[i] = static_cast<float>(random.uniform() - 0.5);
         weights.push_back(random.uniform() / static_cast<double>(ranks));
-        floats.push_back(own);
         bytes.push_back(reinterpret_cast<const std::byte*>(own));
       }
       std::vector<float> expected(count);
       transport::mean_of_floats(weights)(bytes, count,
                                          reinterpret_cast<std::byte*>(expected.data()));
+      const device::Buffer inputs = to_device(values);
+      const device::Buffer means = device_->allocate(count * sizeof(float));
+      const std::vector<const float*> floats = starts_of(inputs.as<float>(), ranks, count);
 
       transport::nccl::mean_in_order(stream, floats.data(), weights.data(), ranks, count,
                                      means.as<float>());
       ASSERT_EQ(cudaPeekAtLastError(), cudaSuccess);
       ASSERT_TRUE(device_->synchronize());
 
-      EXPECT_TRUE(std::equal(expected.begin(), expected.end(), means.as<float>()))
-          << ranks << " replicas, " << count << " values";
+      EXPECT_EQ(floats_of(means), expected) << ranks << " replicas, " << count << " values";
     }
   }
 }

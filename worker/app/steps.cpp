@@ -13,6 +13,7 @@
 #include "worker/base/log.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
+#include "worker/transport/staged_collective.h"
 
 #ifndef WEIR_VERSION
 #define WEIR_VERSION "unknown"
@@ -151,7 +152,7 @@ Result<std::unique_ptr<transport::Collective>> connect_replicas(
     std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
   WEIR_TRY(std::unique_ptr<transport::Collective> replicas,
            state.transport->connect_group(generation, deadline, stop));
-  if (!state.nccl) return replicas;
+  if (!state.nccl) return transport::staged(*state.device, std::move(replicas));
   return state.nccl->connect_group(generation, std::move(replicas), deadline, stop);
 }
 

@@ -2,7 +2,6 @@
 #include "worker/checkpoint/load.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -54,18 +53,18 @@ Status check_files(const std::string& folder, const Manifest& manifest) {
 enum class Part : unsigned char { kAll, kValues };
 
 Status copy_tensor(const std::vector<TensorView>& tensors, const std::string& name,
-                   const std::vector<std::int64_t>& shape, std::span<float> to) {
+                   const std::vector<std::int64_t>& shape, std::span<float> to,
+                   device::Device& device) {
   const auto found = std::ranges::find(tensors, name, &TensorView::name);
   if (found == tensors.end()) return Error{Code::kInvalid, "tensor " + name + " is missing"};
   if (found->shape != shape || found->bytes.size() != to.size_bytes()) {
     return Error{Code::kInvalid, "tensor " + name + " has another shape"};
   }
-  if (!to.empty()) std::memcpy(to.data(), found->bytes.data(), to.size_bytes());
-  return Unit{};
+  return device.write(to.data(), found->bytes.data(), to.size_bytes());
 }
 
 Status load_layer(const std::string& path, const FileEntry& file,
-                  std::span<const stage::Parameter> parameters, Part part) {
+                  std::span<const stage::Parameter> parameters, Part part, device::Device& device) {
   const Result<std::string> bytes = read_file(path);
   if (!bytes) return damage(bytes.error());
   if (sha256_hex(*bytes) != file.sha256) {
@@ -78,10 +77,10 @@ Status load_layer(const std::string& path, const FileEntry& file,
     return Error{Code::kInvalid, path + ": is of another layer"};
   }
   for (const stage::Parameter& p : parameters) {
-    Status copied = copy_tensor(*tensors, "value/" + p.name, p.shape, p.value);
+    Status copied = copy_tensor(*tensors, "value/" + p.name, p.shape, p.value, device);
     if (copied && part == Part::kAll) {
-      copied = copy_tensor(*tensors, "adam_m/" + p.name, p.shape, p.adam_m);
-      if (copied) copied = copy_tensor(*tensors, "adam_v/" + p.name, p.shape, p.adam_v);
+      copied = copy_tensor(*tensors, "adam_m/" + p.name, p.shape, p.adam_m, device);
+      if (copied) copied = copy_tensor(*tensors, "adam_v/" + p.name, p.shape, p.adam_v, device);
     }
     if (!copied) return copied.error().with(path);
   }
@@ -99,7 +98,7 @@ Status load_folder(const std::string& folder, stage::Stage& stage, Part part) {
     }
     const FileEntry& file = manifest.files[index];
     WEIR_TRY([[maybe_unused]] const Unit loaded,
-             load_layer(join(folder, file.name), file, parameters, part));
+             load_layer(join(folder, file.name), file, parameters, part, stage.device()));
   }
   return Unit{};
 }

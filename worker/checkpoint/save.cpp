@@ -59,9 +59,12 @@ Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
     tensors.push_back({"adam_m/" + parameter.name, parameter.shape, parameter.adam_m});
     tensors.push_back({"adam_v/" + parameter.name, parameter.shape, parameter.adam_v});
   }
+  const auto read = [&device = stage.device()](void* to, const void* from, std::size_t bytes) {
+    return device.read(to, from, bytes);
+  };
   std::vector<LayerImage> images;
   for (const auto& [layer, tensors] : layers) {
-    WEIR_TRY(FileImage file, encode_tensors(tensors));
+    WEIR_TRY(FileImage file, encode_tensors(tensors, read));
     images.push_back({.layer = layer, .file = std::move(file)});
   }
   return images;

@@ -23,8 +23,8 @@ struct LayerImage {
   FileImage file;
 };
 
-// value, adam_m and adam_v of the layers that `mine` wants: 12 bytes a parameter. kInternal: no
-// memory for the copy.
+// value, adam_m and adam_v of the layers that `mine` wants, after the ops so far: 12 bytes a
+// parameter. kInternal: no memory for the copy, or the device failed.
 Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
                                             const std::function<bool(int layer)>& mine);
 

@@ -73,7 +73,7 @@ Result<TensorView> read_entry(const std::string& name, const json& entry, std::s
 
 }  // namespace
 
-Result<FileImage> encode_tensors(std::span<const Tensor> tensors) {
+Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyBytes& copy) {
   const std::string header = header_of(tensors);
   std::size_t size = kLengthBytes + header.size();
   for (const Tensor& tensor : tensors) size += tensor.values.size_bytes();
@@ -83,13 +83,16 @@ Result<FileImage> encode_tensors(std::span<const Tensor> tensors) {
   }
   const std::uint64_t length = header.size();
   char* to = file.data.get();
-  const auto put = [&](const void* from, std::size_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
+  std::memcpy(to, &length, kLengthBytes);
+  to += kLengthBytes;
+  std::memcpy(to, header.data(), header.size());
+  to += header.size();
+  for (const Tensor& tensor : tensors) {
+    const std::size_t bytes = tensor.values.size_bytes();
+    if (bytes == 0) continue;
+    WEIR_TRY([[maybe_unused]] const Unit copied, copy(to, tensor.values.data(), bytes));
     to += bytes;
-  };
-  put(&length, kLengthBytes);
-  put(header.data(), header.size());
-  for (const Tensor& tensor : tensors) put(tensor.values.data(), tensor.values.size_bytes());
+  }
   return file;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,7 +19,7 @@ namespace weir::checkpoint {
 struct Tensor {
   std::string name;
   std::vector<std::int64_t> shape;
-  std::span<const float> values;
+  std::span<const float> values;  // in memory that `copy` reads
 };
 
 // The bytes of a file; not initialised where nothing is copied to, unlike a vector.
@@ -28,8 +29,9 @@ struct FileImage {
   std::string_view view() const { return {data.get(), size}; }
 };
 
-// Copies the tensors, in the order given. kInternal: no memory for the copy.
-Result<FileImage> encode_tensors(std::span<const Tensor> tensors);
+using CopyBytes = std::function<Status(void* to, const void* from, std::size_t bytes)>;
+// Copies the tensors, in the order given. kInternal: no memory for the copy; errors of `copy`.
+Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyBytes& copy);
 
 struct TensorView {
   std::string name;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tensors live: host memory, or a CUDA device when the worker is built with WEIR_CUDA. Ops
-// are enqueued on the device's one stream and run in order; host code sees their results after
-// synchronize() or download().
+// Where tensors and parameters live: host memory, or a CUDA device when the worker is built with
+// WEIR_CUDA. Ops are enqueued on the device's one stream and run in order; host code reaches what
+// they read and write by download(), upload(), read() and write() alone (host_view.h).
 #pragma once
 
 #include <cstddef>
@@ -39,6 +39,14 @@ class Buffer {
   Place place_ = Place::kHost;
 };
 
+// A copy that the device makes beside its ops.
+class PendingCopy {
+ public:
+  virtual ~PendingCopy() = default;  // waits for it: its memory may go then
+  // Until it is complete; kInternal names what failed. Any one thread.
+  virtual Status wait() = 0;
+};
+
 // One device. allocate() from the engine thread; usage() from any.
 class Device {
  public:
@@ -56,19 +64,32 @@ class Device {
 
   // What follows differs from the defaults only where memory is not the host's. Engine thread.
   virtual bool is_host() const { return true; }
-  // Memory that host code and ops both reach: parameters. The host may touch it between ops only.
-  virtual Buffer allocate_shared(std::size_t bytes) { return allocate(bytes); }
   // Host memory that messages are received into and sent from; pinned on CUDA.
   virtual Buffer allocate_staging(std::size_t bytes) { return allocate(bytes); }
   // A staged tensor in device memory, and a tensor in staging memory (complete on return). On the
   // host both are the buffer itself. kInternal: no memory left, or the device failed.
   virtual Result<Buffer> upload(Buffer staged) { return staged; }
   virtual Result<Buffer> download(Buffer tensor) { return tensor; }
-  // An op: to = from, both of allocate() or allocate_shared(). kInternal: it was not enqueued.
-  virtual Status copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    std::memcpy(to, from, bytes);
+  // Bytes of device memory to any memory of the host, and back. In order with the ops enqueued so
+  // far and complete on return; in pieces, so that they may be of any size. kInternal: as above.
+  virtual Status read(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
     return Unit{};
   }
+  virtual Status write(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return Unit{};
+  }
+  // An op: to = from, both device or staging memory, which stays as it is until synchronize().
+  // kInternal: it was not enqueued.
+  virtual Status copy(void* to, const void* from, std::size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return Unit{};
+  }
+  // Device memory, as the ops enqueued so far leave it, to staging memory, while later ops run;
+  // they must not write to it before the copy is complete. kInternal: it was not enqueued.
+  virtual Result<std::unique_ptr<PendingCopy>> read_beside(void* to, const void* from,
+                                                           std::size_t bytes);
   // Waits for the ops enqueued so far; kInternal names what failed in them.
   virtual Status synchronize() { return Unit{}; }
 };

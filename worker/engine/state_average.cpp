@@ -87,13 +87,13 @@ Result<int> StateAverage::abandon() {
   return collective_.abandon(tag());
 }
 
-// By the device, which has both, or reads what came by TCP when it needs it.
+// By the device, which has both.
 Status StateAverage::take() {
   WEIR_CHECK(part_ < parts_, "a part is under way");
   for (const Run& run : runs_) {
-    const auto to = std::as_writable_bytes(run.parts[part_]);
+    const std::span<float> to = run.parts[part_];
     WEIR_TRY([[maybe_unused]] const Unit begun,
-             device_.copy(to.data(), std::as_bytes(run.scratch).data(), to.size()));
+             device_.copy(to.data(), run.scratch.data(), to.size_bytes()));
   }
   ++part_;
   return device_.synchronize();

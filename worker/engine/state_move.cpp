@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/engine/state_move.h"
 
-#include <cstring>
+#include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -22,18 +23,42 @@ std::string text_of(schedule::LayerRange layers) {
   return std::to_string(layers.first) + ".." + std::to_string(layers.last);
 }
 
-std::vector<transport::StateRequest> requests_for(const schedule::Plan& plan,
-                                                  const MoveParts& parts, stage::Stage& stage) {
-  std::vector<transport::StateRequest> requests;
+// What other ranks have to fill, for each part of the move.
+Result<std::vector<HostState>> room_for(const MoveParts& parts, stage::Stage& stage) {
+  std::vector<HostState> room;
   for (const MovePart& part : parts.fetched) {
-    const schedule::LayerHolder& holder = plan.holders[part.holder];
+    WEIR_TRY(HostState state, HostState::to_fill(stage, part.layers));
+    room.push_back(std::move(state));
+  }
+  return room;
+}
+
+std::vector<transport::StateRequest> requests_for(const schedule::Plan& plan,
+                                                  const MoveParts& parts,
+                                                  const std::vector<HostState>& room) {
+  std::vector<transport::StateRequest> requests;
+  for (std::size_t i = 0; i < parts.fetched.size(); ++i) {
+    const schedule::LayerHolder& holder = plan.holders[parts.fetched[i].holder];
     requests.push_back({.from = {.stage = holder.stage,
                                  .ip = holder.ip,
                                  .data_port = holder.data_port,
                                  .node = holder.node},
-                        .layers = memory_of(stage, part.layers)});
+                        .layers = room[i].memory()});
   }
   return requests;
+}
+
+// Values and moments of the parameter.
+std::array<std::span<float>, 3> state_of(const stage::Parameter& parameter) {
+  return {parameter.value, parameter.adam_m, parameter.adam_v};
+}
+
+std::vector<stage::Parameter> parameters_of(stage::Stage& stage, schedule::LayerRange layers) {
+  std::vector<stage::Parameter> all = stage.parameters();
+  std::erase_if(all, [&](const stage::Parameter& one) {
+    return one.layer < layers.first || one.layer > layers.last;
+  });
+  return all;
 }
 
 }  // namespace
@@ -76,42 +101,71 @@ Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& iden
   return parts;
 }
 
-std::vector<transport::LayerMemory> memory_of(stage::Stage& stage, schedule::LayerRange layers) {
+Result<HostState> HostState::open(stage::Stage& stage, schedule::LayerRange layers, Open open) {
+  HostState state;
+  state.layers_ = layers;
+  for (const stage::Parameter& parameter : parameters_of(stage, layers)) {
+    for (const std::span<float> values : state_of(parameter)) {
+      WEIR_TRY(auto view, open(stage.device(), values));
+      state.parts_.push_back({parameter.layer, std::move(view)});
+    }
+  }
+  return state;
+}
+
+Result<HostState> HostState::of(stage::Stage& stage, schedule::LayerRange layers) {
+  return open(stage, layers, device::HostView<float>::of);
+}
+
+Result<HostState> HostState::to_fill(stage::Stage& stage, schedule::LayerRange layers) {
+  return open(stage, layers, device::HostView<float>::to_fill);
+}
+
+std::vector<transport::LayerMemory> HostState::memory() const {
   std::vector<transport::LayerMemory> memory;
-  for (int layer = layers.first; layer <= layers.last; ++layer) {
+  for (int layer = layers_.first; layer <= layers_.last; ++layer) {
     memory.push_back({.layer = layer, .parts = {}});
   }
-  for (const stage::Parameter& parameter : stage.parameters()) {
-    if (parameter.layer < layers.first || parameter.layer > layers.last) continue;
-    auto& parts = memory[static_cast<std::size_t>(parameter.layer - layers.first)].parts;
-    for (const auto values : {parameter.value, parameter.adam_m, parameter.adam_v}) {
-      parts.push_back(std::as_writable_bytes(values));
-    }
+  for (const Part& part : parts_) {
+    memory[static_cast<std::size_t>(part.layer - layers_.first)].parts.push_back(
+        std::as_writable_bytes(part.view.values()));
   }
   return memory;
 }
 
+Status HostState::write_back() {
+  for (Part& part : parts_) {
+    WEIR_TRY([[maybe_unused]] const Unit written, part.view.write_back());
+  }
+  return Unit{};
+}
+
 Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange layers) {
-  const auto source = memory_of(from, layers), target = memory_of(to, layers);
+  const auto source = parameters_of(from, layers), target = parameters_of(to, layers);
+  const auto alike = [](const stage::Parameter& a, const stage::Parameter& b) {
+    return a.layer == b.layer && a.value.size() == b.value.size();
+  };
+  const auto [other, same] = std::ranges::mismatch(source, target, alike);
+  if (other != source.end() || same != target.end()) {
+    const int layer = other != source.end() ? other->layer : same->layer;
+    return Error{Code::kInvalid,
+                 "layer " + std::to_string(layer) + " has other parameters in the new stage"};
+  }
   for (std::size_t i = 0; i < source.size(); ++i) {
-    bool equal = source[i].parts.size() == target[i].parts.size();
-    for (std::size_t p = 0; equal && p < source[i].parts.size(); ++p) {
-      const std::span<std::byte> in = source[i].parts[p], out = target[i].parts[p];
-      equal = in.size() == out.size();
-      if (equal && !in.empty()) std::memcpy(out.data(), in.data(), in.size());
-    }
-    if (!equal) {
-      return Error{Code::kInvalid, "layer " + std::to_string(source[i].layer) +
-                                       " has other parameters in the new stage"};
+    const auto in = state_of(source[i]), out = state_of(target[i]);
+    for (std::size_t p = 0; p < in.size(); ++p) {
+      WEIR_TRY([[maybe_unused]] const Unit copied,
+               from.device().copy(out[p].data(), in[p].data(), in[p].size_bytes()));
     }
   }
   return Unit{};
 }
 
 OfferedState::OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
-                           std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers)
-    : exchange_(exchange), stage_(std::move(stage)), layers_(layers) {
-  exchange_.offer(key, memory_of(*stage_, layers_));
+                           std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers,
+                           HostState state)
+    : exchange_(exchange), stage_(std::move(stage)), layers_(layers), state_(std::move(state)) {
+  exchange_.offer(key, state_.memory());
 }
 
 transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_step) const {
@@ -134,9 +188,10 @@ Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
                                       ", this rank stands at step " + std::to_string(step_) +
                                       (have ? "" : " of other layers")};
   }
-  WEIR_TRY([[maybe_unused]] const Unit done, parts_.device.synchronize());
-  offer_ = std::make_unique<OfferedState>(*parts_.state, key_of_move(next, at_step),
-                                          std::move(generation_->stage), own->layers);
+  WEIR_TRY(HostState state, HostState::of(*generation_->stage, own->layers));
+  offer_ =
+      std::make_unique<OfferedState>(*parts_.state, key_of_move(next, at_step),
+                                     std::move(generation_->stage), own->layers, std::move(state));
   return Unit{};
 }
 
@@ -162,9 +217,13 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     std::stop_source source = switch_point_.begin_connecting();
     const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
     if (leaving()) source.request_stop();
-    WEIR_TRY(bytes, parts_.state->fetch(key_of_move(next, at_step),
-                                        requests_for(next.plan, parts, *generation.stage),
-                                        start + settings_.progress_deadline, source.get_token()));
+    WEIR_TRY(std::vector<HostState> room, room_for(parts, *generation.stage));
+    WEIR_TRY(bytes,
+             parts_.state->fetch(key_of_move(next, at_step), requests_for(next.plan, parts, room),
+                                 start + settings_.progress_deadline, source.get_token()));
+    for (HostState& state : room) {
+      WEIR_TRY([[maybe_unused]] const Unit written, state.write_back());
+    }
   }
   step_ = at_step;
   log_info(kRoom, "state moved",

@@ -5,9 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/device/device.h"
+#include "worker/device/host_view.h"
 #include "worker/engine/plan_rules.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/stage.h"
@@ -31,17 +34,41 @@ const schedule::LayerHolder* holder_of(const schedule::Plan& plan, const Identit
 // without a place. kInvalid: a layer that nobody holds. Pure.
 Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& identity);
 
-// The memory of these layers of the stage: for each parameter its value and its two moments.
-std::vector<transport::LayerMemory> memory_of(stage::Stage& stage, schedule::LayerRange layers);
-// Between two stages that both hold these layers. kInvalid: their parameters differ.
+// The state of some layers of a stage in memory of the host: for each parameter its value and its
+// two moments. On the host it is the stage's own memory, on another device a copy of 12 bytes a
+// parameter.
+class HostState {
+ public:
+  // As the ops so far leave it. kInternal: no memory for the copy, or the device failed.
+  static Result<HostState> of(stage::Stage& stage, schedule::LayerRange layers);
+  // To be filled by the caller, all of it, and then written back.
+  static Result<HostState> to_fill(stage::Stage& stage, schedule::LayerRange layers);
+
+  std::vector<transport::LayerMemory> memory() const;
+  Status write_back();
+
+ private:
+  struct Part {
+    int layer = 0;
+    device::HostView<float> view;
+  };
+  using Open = Result<device::HostView<float>> (*)(device::Device&, std::span<float>);
+  static Result<HostState> open(stage::Stage& stage, schedule::LayerRange layers, Open open);
+
+  schedule::LayerRange layers_;
+  std::vector<Part> parts_;
+};
+// Between two stages on one device that both hold these layers; ops. kInvalid: their parameters
+// differ; kInternal: the device failed.
 Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange layers);
 
 // Offers a stage's layers as long as it lives. The stage may be taken back; its memory is then
 // somebody else's care, and must stay as it is until this object is gone.
 class OfferedState {
  public:
+  // state: of that stage.
   OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
-               std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers);
+               std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers, HostState state);
   ~OfferedState() { exchange_.withdraw(); }
   OfferedState(const OfferedState&) = delete;
   OfferedState& operator=(const OfferedState&) = delete;
@@ -54,6 +81,7 @@ class OfferedState {
   transport::StateExchange& exchange_;
   std::unique_ptr<stage::Stage> stage_;
   const schedule::LayerRange layers_;
+  const HostState state_;
 };
 
 }  // namespace weir::engine

@@ -147,8 +147,7 @@ class Runner {
     }
     const bool last = micro_batch + 1 == micro_batches_;
     if (sync_ && last) {  // from here on each layer's sums are complete one after the other
-      parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); },
-                                   parts_.replicas->awaits_device());
+      parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
     }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;

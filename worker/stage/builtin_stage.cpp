@@ -91,6 +91,7 @@ class BuiltinStage final : public Stage {
     }
     return total;
   }
+  device::Device& device() override { return device_; }
   std::vector<Parameter> parameters() override {
     std::vector<Parameter> list;
     for (const auto& layer : parameters_) layer.append_to(list);
@@ -110,9 +111,8 @@ class BuiltinStage final : public Stage {
   Result<std::vector<double>> gradient_squares() override;
   void scale_gradients(float factor) override { gradient_scale_ = factor; }
   void gradients_are_set() override { rounded_ = true; }
-  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
+  void on_layer_summed(std::function<void(std::size_t index)> hook) override {
     hook_ = std::move(hook);
-    hook_early_ = early || device_.is_host();
   }
   std::vector<double> loss_sums() const override {
     std::vector<double> sums;
@@ -181,7 +181,6 @@ class BuiltinStage final : public Stage {
   bool rounded_ = false;  // gradients are those of the step
   float gradient_scale_ = 1;
   std::function<void(std::size_t)> hook_;
-  bool hook_early_ = false;
   std::map<int, InFlight> in_flight_;
   std::map<int, Loss> losses_;  // by micro-batch: summed in that order
 };
@@ -243,10 +242,9 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
              layers_[i]->backward(pass(i, held.samples, Tokens{}), held.stashes[i], gradient));
     held.stashes[i] = Stash{};
     parameters_[i].sum_gradients(*ops_);
-    if (hook_ && hook_early_) hook_(i);
+    if (hook_) hook_(i);
   }
   WEIR_TRY([[maybe_unused]] const Unit done, finish());
-  for (std::size_t i = layers_.size(); hook_ && !hook_early_ && i-- > 0;) hook_(i);
   return gradient;
 }
 
@@ -275,7 +273,7 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
   for (std::size_t i = 0; i < layers.size(); ++i) {
     WEIR_TRY(LayerParameters made,
              LayerParameters::make(layers[i]->parameters(), first_layer + static_cast<int>(i),
-                                   model.options, device));
+                                   model.options, device, *kernels));
     parameters.push_back(std::move(made));
   }
   return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(

@@ -8,26 +8,38 @@
 #include <numbers>
 
 #include "worker/base/random.h"
+#include "worker/device/host_view.h"
 
 namespace weir::stage {
 namespace {
 
 constexpr int kSums = 2;  // a double takes two floats
 
-void set_initial(const ParameterSpec& spec, std::uint64_t seed, float* value) {
+constexpr std::size_t kPiece = std::size_t{1} << 20U;  // values that are made at a time: 4 MB
+
+Status set_initial(const ParameterSpec& spec, std::uint64_t seed, float* value,
+                   device::Device& device) {
   // A uniform variable on [-a, a) has the standard deviation a / sqrt(3).
   const float half_width = spec.deviation * std::numbers::sqrt3_v<float>;
   Random random(seed);
-  for (std::int64_t i = 0; i < spec.count(); ++i) {
-    const auto offset = static_cast<float>(2 * random.uniform() - 1);
-    value[i] = spec.mean + half_width * offset;
+  const std::span<float> all(value, static_cast<std::size_t>(spec.count()));
+  for (std::size_t first = 0; first < all.size(); first += kPiece) {
+    const auto piece = all.subspan(first, std::min(kPiece, all.size() - first));
+    WEIR_TRY(auto view, device::HostView<float>::to_fill(device, piece));
+    for (float& one : view.values()) {
+      const auto offset = static_cast<float>(2 * random.uniform() - 1);
+      one = spec.mean + half_width * offset;
+    }
+    WEIR_TRY([[maybe_unused]] const Unit written, view.write_back());
   }
+  return Unit{};
 }
 
 }  // namespace
 
 Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& specs, int layer,
-                                              const ModelOptions& options, device::Device& device) {
+                                              const ModelOptions& options, device::Device& device,
+                                              ops::Kernels& ops) {
   LayerParameters made;
   made.layer_ = layer;
   made.precision_ = options.precision;
@@ -35,23 +47,25 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   for (const auto& spec : specs) made.count_ += spec.count();
   const auto bytes = static_cast<std::size_t>(
       state_bytes(options.precision, made.count_ * std::int64_t{sizeof(float)}));
-  made.memory_ = device.allocate_shared(bytes);
+  made.memory_ = device.allocate(bytes);
   if (!made.memory_) return no_memory(device, bytes);
 
   auto* value = made.memory_.as<float>();
-  std::fill_n(made.memory_.data(), bytes, std::byte{0});  // 0.0 has the same bits, all zero
+  ops.zero(value, static_cast<std::size_t>(kStateFactor * made.count_));  // sums, too: same bits
   value += kSums * made.count_;
   const int before = options.precision == Precision::kBf16 ? kStateFactor : kSums;
   std::byte* element = made.memory_.data() + before * made.count_ * std::int64_t{sizeof(float)};
   const std::uint64_t layer_seed = mix_seed(options.seed, static_cast<std::uint64_t>(layer));
   for (const auto& spec : specs) {
-    set_initial(spec, mix_seed(layer_seed, spec.name), value);
+    WEIR_TRY([[maybe_unused]] const Unit set,
+             set_initial(spec, mix_seed(layer_seed, spec.name), value, device));
     made.values_.push_back(value);
     made.gradients_.push_back(value + made.count_);
     made.elements_.push_back(reinterpret_cast<ops::Element*>(element));
     value += spec.count();
     element += spec.count() * element_bytes(options.precision);
   }
+  WEIR_TRY([[maybe_unused]] const Unit enqueued, ops.status());
   return made;
 }
 

@@ -17,9 +17,11 @@ namespace weir::stage {
 
 class LayerParameters {
  public:
-  // state_bytes() of memory that the host reaches, too. Seed and precision are those of `options`.
+  // state_bytes() of the device's memory. Seed and precision are those of `options`; `ops` are of
+  // that device.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
-                                      const ModelOptions& options, device::Device& device);
+                                      const ModelOptions& options, device::Device& device,
+                                      ops::Kernels& ops);
 
   // What the layer computes with; holds the values since the last refresh().
   const std::vector<ops::Element*>& values() const { return elements_; }

@@ -67,6 +67,8 @@ inline constexpr std::int64_t state_bytes(Precision precision, std::int64_t para
   return kStateFactor * parameter_bytes + (precision == Precision::kBf16 ? parameter_bytes / 2 : 0);
 }
 
+// Its spans, and those of LayerSum, are memory of Stage::device(): host code reaches them through
+// device::HostView, Device::read() and write().
 struct Parameter {
   int layer = 0;
   std::string name;  // "attn.qkv.weight"; unique within its layer
@@ -109,6 +111,7 @@ class Stage {
       int samples) const = 0;  // of one micro-batch; 0 on the last stage
   virtual std::int64_t input_bytes(int samples) const = 0;  // 0 on the first stage
   virtual std::int64_t stash_bytes() const = 0;             // held now
+  virtual device::Device& device() = 0;                     // that it lives on
   virtual std::vector<Parameter> parameters() = 0;
 
   // After the last backward: Parameter::gradient becomes that of the step. Again: nothing. Without
@@ -125,10 +128,9 @@ class Stage {
   // LayerSum::gradient, and says so. By layer, in their order.
   virtual std::vector<LayerSum> layer_sums() { return {}; }
   virtual void gradients_are_set() {}
-  // Called within backward() with the index of a layer whose sums hold that micro-batch, until the
-  // next begin_step(). early: already when the ops that make the sums so are enqueued on the
-  // device.
-  virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/, bool /*early*/) {}
+  // Called within backward() with the index of a layer when the ops are enqueued with which its
+  // sums hold that micro-batch, until the next begin_step().
+  virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/) {}
   // Last stage: by micro-batch, in their order; and the mean over the step from those of all.
   virtual std::vector<double> loss_sums() const { return {}; }
   virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }

@@ -35,12 +35,13 @@ class StageAround : public Stage {
   std::int64_t output_bytes(int samples) const override { return inner_->output_bytes(samples); }
   std::int64_t input_bytes(int samples) const override { return inner_->input_bytes(samples); }
   std::int64_t stash_bytes() const override { return inner_->stash_bytes(); }
+  device::Device& device() override { return inner_->device(); }
   std::vector<Parameter> parameters() override { return inner_->parameters(); }
   std::vector<LayerSum> layer_sums() override { return inner_->layer_sums(); }
   void finish_gradients() override { inner_->finish_gradients(); }
   void gradients_are_set() override { inner_->gradients_are_set(); }
-  void on_layer_summed(std::function<void(std::size_t index)> hook, bool early) override {
-    inner_->on_layer_summed(std::move(hook), early);
+  void on_layer_summed(std::function<void(std::size_t index)> hook) override {
+    inner_->on_layer_summed(std::move(hook));
   }
   Result<std::vector<double>> gradient_squares() override { return inner_->gradient_squares(); }
   void scale_gradients(float factor) override { inner_->scale_gradients(factor); }

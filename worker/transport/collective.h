@@ -63,8 +63,9 @@ struct AllReduce {
   std::span<const std::byte> in;
   std::span<std::byte> out;  // all members get the same bits; no part of `in`
   Combine combine;
-  // A device reaches both memories (allocate_shared), and combine is sum_doubles_to_floats() or,
-  // with `weights`, mean_of_floats(weights): the device may do the work. Equal at all members.
+  // Both memories are of the device that the caller computes on, and combine is
+  // sum_doubles_to_floats() or, with `weights`, mean_of_floats(weights): the device may do the
+  // work. Else, and where the device is the host, memory of the host. Equal at all members.
   bool on_device = false;
   std::vector<double> weights = {};
   // Another operation of this step and these members is called next: this one may be complete here
@@ -115,11 +116,8 @@ class Collective {
  public:
   virtual ~Collective() = default;  // ends what is under way, joins its thread
 
-  // The input of an operation that may be done on_device need only be enqueued on the device, by
-  // the thread that calls: it is waited for.
-  virtual bool awaits_device() const { return false; }
-
-  // Neither blocks; one thread calls them and wait().
+  // Neither blocks; one thread calls them and wait(). The input of an on_device operation need only
+  // be enqueued on the device, by the thread that calls.
   virtual void all_reduce(AllReduce operation) = 0;
   virtual void all_gather(AllGather operation) = 0;
   // True: all operations so far are complete. False: deadline, or stop. kUnavailable "replica 1 at

@@ -5,11 +5,16 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "tests/support/strict_device.h"
 #include "worker/base/random.h"
 #include "worker/checkpoint/save.h"
 #include "worker/device/device.h"
+#include "worker/device/host_view.h"
 #include "worker/stage/stage.h"
 
 namespace weir::checkpoint::test {
@@ -23,10 +28,23 @@ struct SmallStage {
       : model(*stage::describe_model(small_model(name))),
         device(device::make_host_device()),
         stage(*stage::make_stage(model, first, last, *device)) {
+    fill(seed);
+  }
+  SmallStage(int first, int last, std::uint64_t seed,
+             std::unique_ptr<weir::test::StrictDevice> strict)
+      : model(*stage::describe_model(small_model())),
+        device(std::move(strict)),
+        stage(*weir::test::make_strict_stage(model, first, last,
+                                             static_cast<weir::test::StrictDevice&>(*device))) {
+    fill(seed);
+  }
+  void fill(std::uint64_t seed) {
     Random random(seed);
     for (const stage::Parameter& p : stage->parameters()) {
       for (const auto part : {p.value, p.adam_m, p.adam_v}) {
-        for (float& x : part) x = static_cast<float>(random.uniform());
+        auto view = *device::HostView<float>::to_fill(*device, part);
+        for (float& x : view.values()) x = static_cast<float>(random.uniform());
+        EXPECT_TRUE(view.write_back());
       }
     }
   }
@@ -35,7 +53,8 @@ struct SmallStage {
     std::vector<float> all;
     for (const stage::Parameter& p : stage->parameters()) {
       for (const auto part : {p.value, p.adam_m, p.adam_v}) {
-        all.insert(all.end(), part.begin(), part.end());
+        const auto view = *device::HostView<float>::of(*device, part);
+        all.insert(all.end(), view.values().begin(), view.values().end());
       }
     }
     return all;

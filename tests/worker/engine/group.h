@@ -18,8 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/strict_device.h"
 #include "worker/engine/engine.h"
 #include "worker/schedule/caps.h"
+#include "worker/transport/staged_collective.h"
 #include "worker/transport/tcp/tcp_transport.h"
 
 namespace weir::engine::test {
@@ -62,7 +64,11 @@ class Saves {
     for (const stage::Parameter& p : stage.parameters()) {
       std::vector<float> kept;
       for (const auto part : {p.value, p.adam_m, p.adam_v}) {
-        kept.insert(kept.end(), part.begin(), part.end());
+        const std::size_t before = kept.size();
+        kept.resize(before + part.size());
+        const Status read =
+            stage.device().read(kept.data() + before, part.data(), part.size_bytes());
+        if (!read) ++unequal_[step];
       }
       std::vector<float>& known = states_[step][{p.layer, p.name}];
       if (!known.empty() && known != kept) ++unequal_[step];
@@ -76,7 +82,8 @@ class Saves {
     for (const stage::Parameter& p : stage.parameters()) {
       const float* from = states_.at(step).at({p.layer, p.name}).data();
       for (const auto part : {p.value, p.adam_m, p.adam_v}) {
-        std::copy_n(from, part.size(), part.begin());
+        WEIR_TRY([[maybe_unused]] const Unit written,
+                 stage.device().write(part.data(), from, part.size_bytes()));
         from += part.size();
       }
     }
@@ -85,6 +92,10 @@ class Saves {
   void note(const std::string& text) {
     const std::lock_guard lock(mutex_);
     notes_.push_back(text);
+  }
+  State state(std::int64_t step) {
+    const std::lock_guard lock(mutex_);
+    return states_[step];
   }
   int copies(std::int64_t step) {
     const std::lock_guard lock(mutex_);
@@ -118,9 +129,11 @@ class Group {
   using Over =
       std::function<Result<Collective>(int rank, const transport::GroupGeneration&, Collective tcp,
                                        SteadyTime deadline, const std::stop_token& stop)>;
+  enum class On : unsigned char { kHost, kStrictDevice };
   Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
-        Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr)
-      : grad_clip_(grad_clip),
+        Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr, On on = On::kHost)
+      : on_(on),
+        grad_clip_(grad_clip),
         saves_(saves),
         on_ready_(std::move(on_ready)),
         over_(std::move(over)),
@@ -218,7 +231,9 @@ class Group {
  private:
   struct Rank {
     Rank(Group& group, int index, std::int64_t total_steps)
-        : transport(*transport::make_tcp_transport({.listen_ip = "127.0.0.1", .data_port = 0})) {
+        : device(group.on_ == On::kHost ? device::make_host_device()
+                                        : std::make_unique<weir::test::StrictDevice>()),
+          transport(*transport::make_tcp_transport({.listen_ip = "127.0.0.1", .data_port = 0})) {
       Settings settings{.job_uid = "job",
                         .job_key = "key",
                         .identity = {.pod = "w" + std::to_string(index)},
@@ -244,13 +259,16 @@ class Group {
           },
           .make_stage =
               [&group, this](int first, int last) {
+                if (auto* strict = dynamic_cast<weir::test::StrictDevice*>(device.get())) {
+                  return weir::test::make_strict_stage(group.model_, first, last, *strict);
+                }
                 return stage::make_stage(group.model_, first, last, *device);
               },
           .connect_group = [&group, index, this](const transport::GroupGeneration& generation,
                                                  auto deadline,
                                                  std::stop_token stop) -> Result<Collective> {
             WEIR_TRY(Collective tcp, transport->connect_group(generation, deadline, stop));
-            if (!group.over_) return tcp;
+            if (!group.over_) return transport::staged(*device, std::move(tcp));
             return group.over_(index, generation, std::move(tcp), deadline, stop);
           },
           .state = &transport->state()};
@@ -285,7 +303,7 @@ class Group {
     }
 
     SystemClock clock;
-    std::unique_ptr<device::Device> device = device::make_host_device();
+    const std::unique_ptr<device::Device> device;
     std::unique_ptr<transport::TcpTransport> transport;
     std::atomic<std::int64_t> moved{0};
     std::mutex mutex;  // guards the three below
@@ -323,6 +341,7 @@ class Group {
     return first;
   }
 
+  const On on_;
   const double grad_clip_;
   Saves* const saves_;
   const OnReady on_ready_;

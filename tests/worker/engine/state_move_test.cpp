@@ -10,112 +10,14 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/group.h"
+#include "tests/worker/engine/moves.h"
 
 namespace weir::engine::test {
 namespace {
 
-using schedule::Dispatch;
-using schedule::Family;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr int kMicroBatches = 4;
-constexpr std::int64_t kSteps = 30, kSwitchAt = 12;
-
-// Stage s runs on rank ranks[s], with layers up to and including ends[s].
-schedule::Plan plan_on(Group& group, std::uint32_t revision, const std::vector<int>& ranks,
-                       const std::vector<int>& ends) {
-  const auto stages = static_cast<int>(ranks.size());
-  auto plan =
-      plan_of(stages, group.layers(), kMicroBatches, Family::kOneFOneB, 1, Dispatch::kStrict);
-  plan.revision = revision;
-  plan.trigger = revision == 1 ? schedule::Trigger::kInitial : schedule::Trigger::kRegroup;
-  int first = 0;
-  for (int s = 0; s < stages; ++s) {
-    const auto at = static_cast<std::size_t>(s);
-    plan.stages[at] = {first, ends[at]};
-    first = ends[at] + 1;
-    plan.ranks.push_back({.pod = "w" + std::to_string(ranks[at]),
-                          .ip = "127.0.0.1",
-                          .stage = s,
-                          .data_port = group.data_port(ranks[at])});
-  }
-  return plan;
-}
-
-schedule::Plan moving(schedule::Plan next, const schedule::Plan& current) {
-  next.state = schedule::StateMove::kMove;
-  for (const schedule::RankPlace& rank : current.ranks) {
-    next.holders.push_back({.pod = rank.pod,
-                            .ip = rank.ip,
-                            .data_port = rank.data_port,
-                            .stage = rank.stage,
-                            .layers = current.stages[static_cast<std::size_t>(rank.stage)]});
-  }
-  return next;
-}
-
-// The coordinator's part: all ranks of the group answer, then GO. The first reason against it.
-std::string enter(Group& group, int workers, const schedule::Plan& plan, std::int64_t at_step) {
-  const auto ask = [&](auto verb) {
-    std::vector<std::future<std::string>> answers;
-    for (int i = 0; i < workers; ++i) {
-      auto promise = std::make_shared<std::promise<std::string>>();
-      answers.push_back(promise->get_future());
-      verb(group.engine(i).switch_point(),
-           [promise](const std::string& reason) { promise->set_value(reason); });
-    }
-    std::string first;
-    for (auto& answer : answers) {
-      const bool came = answer.wait_for(kPatience) == std::future_status::ready;
-      const std::string reason = came ? answer.get() : "no answer";
-      if (first.empty()) first = reason;
-    }
-    return first;
-  };
-  std::string reason =
-      ask([&](SwitchPoint& point, Answer answer) { point.prepare(plan, 0, std::move(answer)); });
-  if (reason.empty()) {
-    reason = ask([&](SwitchPoint& point, Answer answer) {
-      point.commit(plan.revision, at_step, std::move(answer));
-    });
-  }
-  if (!reason.empty()) return reason;
-  for (int i = 0; i < workers; ++i) group.engine(i).switch_point().go(plan.revision);
-  return "";
-}
-
-struct Cut {
-  std::vector<int> ranks, ends;
-};
-
-// From one cut to another in the middle; what the ranks have moved.
-std::vector<std::int64_t> expect_equal_losses(int workers, const Cut& before, const Cut& after) {
-  Group group("mlp", workers, kSteps);
-  const auto first = plan_on(group, 1, before.ranks, before.ends);
-  EXPECT_EQ(enter(group, workers, first, 0), "");
-  const auto second = moving(plan_on(group, 2, after.ranks, after.ends), first);
-  EXPECT_EQ(enter(group, workers, second, kSwitchAt), "");
-  // An idle rank ends when the others have; the coordinator says so.
-  std::vector<bool> trains(static_cast<std::size_t>(workers));
-  for (const int rank : after.ranks) trains[static_cast<std::size_t>(rank)] = true;
-  EXPECT_TRUE(group.reaches(after.ranks.back(), kSteps));
-  for (int i = 0; i < workers; ++i) {
-    if (!trains[static_cast<std::size_t>(i)]) group.engine(i).switch_point().finished();
-  }
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
-
-  std::vector<double> losses = losses_of(group.records(before.ranks.back()));
-  losses.resize(static_cast<std::size_t>(kSwitchAt));
-  for (const StepRecord& record : group.records(after.ranks.back())) {
-    if (record.step >= kSwitchAt) losses.push_back(record.loss);
-  }
-  EXPECT_EQ(losses, reference_losses("mlp", kMicroBatches, kSteps));
-  std::vector<std::int64_t> moved;
-  for (int i = 0; i < workers; ++i) moved.push_back(group.moved_bytes(i));
-  return moved;
-}
 
 TEST(StateMove, ToAnotherCutKeepsEveryBitOfTheLoss) {
   const auto moved =
@@ -172,7 +74,7 @@ TEST(StateMove, EndsWhenThePlanIsAborted) {
   joiner.prepare(second, 0, [prepared](const std::string& why) { prepared->set_value(why); });
   ASSERT_EQ(prepared->get_future().get(), "");
   auto answer = entered->get_future();
-  joiner.commit(2, kSwitchAt, [entered](const std::string& why) { entered->set_value(why); });
+  joiner.commit(2, kMovedAt, [entered](const std::string& why) { entered->set_value(why); });
   EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
   joiner.abort(2);
   ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);

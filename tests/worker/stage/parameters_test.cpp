@@ -16,7 +16,8 @@ LayerParameters made(const std::vector<ParameterSpec>& specs, int layer, std::ui
   ModelOptions options;
   options.seed = seed;
   options.precision = precision;
-  auto result = LayerParameters::make(specs, layer, options, device);
+  auto result =
+      LayerParameters::make(specs, layer, options, device, *ops::make_host_kernels(precision));
   EXPECT_TRUE(result.ok());
   return *std::move(result);
 }

@@ -2,7 +2,6 @@
 // Short ways to make small models, to feed them and to compare them bit by bit.
 #pragma once
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -110,7 +109,7 @@ inline std::vector<std::uint32_t> parameter_bits(stage::Stage& stage) {
          {parameter.value, parameter.gradient, parameter.adam_m, parameter.adam_v}) {
       const std::size_t before = bits.size();
       bits.resize(before + part.size());
-      std::memcpy(bits.data() + before, part.data(), part.size_bytes());
+      EXPECT_TRUE(stage.device().read(bits.data() + before, part.data(), part.size_bytes()));
     }
   }
   return bits;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory and pinned host memory each behind a caching allocator. Parameters live in managed
-// memory, so that host code (initial values, checkpoints) uses their spans as on the host.
+// Device memory and pinned host memory each behind a caching allocator. One stream for ops, one for
+// copies beside them (read_beside).
 #include "worker/device/cuda/cuda_device.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -57,13 +58,63 @@ Buffer take(const std::shared_ptr<CachingAllocator>& from, std::size_t bytes, Bu
       bytes, place};
 }
 
+constexpr unsigned kEventFlags = cudaEventDisableTiming | cudaEventBlockingSync;
+// Of pinned memory that other host memory passes through: long enough that a copy's latency does
+// not count, and each takes as much for the time of a call.
+constexpr std::size_t kPiece = std::size_t{8} << 20U;
+
+class Event {
+ public:
+  Event() = default;
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  // Behind what is in the stream.
+  cudaError_t record(cudaStream_t stream) {
+    const cudaError_t made = cudaEventCreateWithFlags(&event_, kEventFlags);
+    return made == cudaSuccess ? cudaEventRecord(event_, stream) : made;
+  }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+class CopyBeside final : public PendingCopy {
+ public:
+  CopyBeside(int index, Event done) : index_(index), done_(std::move(done)) {}
+  ~CopyBeside() override { static_cast<void>(wait()); }
+  Status wait() override {
+    cudaSetDevice(index_);  // of this thread
+    const cudaError_t error = cudaEventSynchronize(done_.get());
+    if (error != cudaSuccess) return failure("a copy beside the ops failed", error);
+    return Unit{};
+  }
+
+ private:
+  const int index_;
+  const Event done_;
+};
+
+struct Streams {
+  cudaStream_t ops = nullptr, copies = nullptr;
+};
+
 class RealCudaDevice final : public CudaDevice {
  public:
-  RealCudaDevice(int index, std::string name, std::int64_t total, cudaStream_t stream)
-      : index_(index), name_(std::move(name)), total_(total), stream_(stream) {}
+  RealCudaDevice(int index, std::string name, std::int64_t total, Streams streams)
+      : index_(index),
+        name_(std::move(name)),
+        total_(total),
+        stream_(streams.ops),
+        copies_(streams.copies) {}
   ~RealCudaDevice() override {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
+    for (const cudaStream_t stream : {stream_, copies_}) {
+      cudaStreamSynchronize(stream);
+      cudaStreamDestroy(stream);
+    }
   }
   RealCudaDevice(const RealCudaDevice&) = delete;
   RealCudaDevice& operator=(const RealCudaDevice&) = delete;
@@ -93,18 +144,6 @@ class RealCudaDevice final : public CudaDevice {
     use();
     return take(staging_, bytes, Buffer::Place::kHost);
   }
-  Buffer allocate_shared(std::size_t bytes) override {
-    use();
-    void* memory = nullptr;
-    if (cudaMallocManaged(&memory, bytes ? bytes : 1) != cudaSuccess) {
-      cudaGetLastError();
-      return {};
-    }
-    return {std::shared_ptr<std::byte>(static_cast<std::byte*>(memory),
-                                       [](std::byte* own) { cudaFree(own); }),
-            bytes};
-  }
-
   Result<Buffer> upload(Buffer staged) override {
     if (staged.size() == 0) return staged;
     Buffer tensor = allocate(staged.size());
@@ -126,11 +165,44 @@ class RealCudaDevice final : public CudaDevice {
     WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
     return staged;
   }
-  Status copy(std::byte* to, const std::byte* from, std::size_t bytes) override {
+  Status read(void* to, const void* from, std::size_t bytes) override {
+    return in_pieces(bytes, [&](std::size_t at, Buffer& pinned, std::size_t count) -> Status {
+      WEIR_TRY([[maybe_unused]] const Unit begun, copy(pinned.data(), offset(from, at), count));
+      WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
+      std::memcpy(static_cast<std::byte*>(to) + at, pinned.data(), count);
+      return Unit{};
+    });
+  }
+  Status write(void* to, const void* from, std::size_t bytes) override {
+    return in_pieces(bytes, [&](std::size_t at, Buffer& pinned, std::size_t count) -> Status {
+      std::memcpy(pinned.data(), offset(from, at), count);
+      WEIR_TRY([[maybe_unused]] const Unit begun,
+               copy(static_cast<std::byte*>(to) + at, pinned.data(), count));
+      return synchronize();  // before the pinned memory is filled again
+    });
+  }
+  Status copy(void* to, const void* from, std::size_t bytes) override {
+    if (bytes == 0) return Unit{};
     use();
-    const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_);
-    if (error != cudaSuccess) return failure("copy on the device", error);
+    const cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_);
+    if (error != cudaSuccess) return failure("a copy", error);
     return Unit{};
+  }
+  Result<std::unique_ptr<PendingCopy>> read_beside(void* to, const void* from,
+                                                   std::size_t bytes) override {
+    use();
+    Event computed, done;
+    cudaError_t error = computed.record(stream_);
+    if (error == cudaSuccess) error = cudaStreamWaitEvent(copies_, computed.get(), 0);
+    if (error == cudaSuccess) {
+      error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, copies_);
+    }
+    if (error == cudaSuccess) error = done.record(copies_);
+    if (error == cudaSuccess) {
+      return std::unique_ptr<PendingCopy>(std::make_unique<CopyBeside>(index_, std::move(done)));
+    }
+    cudaStreamSynchronize(copies_);  // whatever was enqueued shall not write later
+    return failure("a copy beside the ops", error);
   }
   Status synchronize() override {
     use();
@@ -143,10 +215,25 @@ class RealCudaDevice final : public CudaDevice {
   // The runtime's choice of a device is per thread; whoever calls first in an op sets it.
   void use() const { cudaSetDevice(index_); }
 
+  static const std::byte* offset(const void* from, std::size_t at) {
+    return static_cast<const std::byte*>(from) + at;
+  }
+  // move(offset, pinned memory, bytes) for piece after piece.
+  template <class Move>
+  Status in_pieces(std::size_t bytes, Move move) {
+    if (bytes == 0) return Unit{};
+    Buffer pinned = allocate_staging(std::min(bytes, kPiece));
+    if (!pinned) return Error{Code::kInternal, "no pinned host memory left"};
+    for (std::size_t at = 0; at < bytes; at += kPiece) {
+      WEIR_TRY([[maybe_unused]] const Unit moved, move(at, pinned, std::min(kPiece, bytes - at)));
+    }
+    return Unit{};
+  }
+
   const int index_;
   const std::string name_;
   const std::int64_t total_;
-  const cudaStream_t stream_;
+  const cudaStream_t stream_, copies_;
   const std::shared_ptr<CachingAllocator> memory_ =
       std::make_shared<CachingAllocator>(device_memory());
   const std::shared_ptr<CachingAllocator> staging_ =
@@ -194,11 +281,13 @@ Result<std::unique_ptr<Device>> make_cuda_device(int index) {
   }
   error = cudaSetDevice(index);
   if (error != cudaSuccess) return failure("choosing the device", error);
-  cudaStream_t stream = nullptr;
-  error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-  if (error != cudaSuccess) return failure("creating a stream", error);
+  Streams streams;
+  for (cudaStream_t* stream : {&streams.ops, &streams.copies}) {
+    error = cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking);
+    if (error != cudaSuccess) return failure("creating a stream", error);
+  }
   return std::unique_ptr<Device>(std::make_unique<RealCudaDevice>(
-      index, properties.name, static_cast<std::int64_t>(properties.totalGlobalMem), stream));
+      index, properties.name, static_cast<std::int64_t>(properties.totalGlobalMem), streams));
 }
 
 }  // namespace weir::device

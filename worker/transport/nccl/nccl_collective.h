@@ -2,8 +2,9 @@
 // The Collective of the NCCL transport: what a device may do (AllReduce::on_device) goes by NCCL
 // and is added on the GPU, bit-equal to that over TCP: sums over all replicas on one communicator,
 // means of any of them on one of theirs (mean_rounds.h). All else goes by the TCP collective of the
-// same generation. A driver thread tells the others when this rank's part of an operation is
-// computed, and launches it when all have said so; a watchdog thread aborts.
+// same generation, which reaches memory of the host only: of the engine's calls none on_device. A
+// driver thread tells the others when this rank's part of an operation is computed, and launches it
+// when all have said so; a watchdog thread aborts.
 //
 // Beside the rules of Collective: an operation by TCP behind those by NCCL begins when they have
 // finished, so that whoever has its result knows that all have theirs; means are complete when they
@@ -39,7 +40,6 @@ class NcclCollective final : public Collective {
   NcclCollective(const NcclCollective&) = delete;
   NcclCollective& operator=(const NcclCollective&) = delete;
 
-  bool awaits_device() const override { return true; }
   void all_reduce(AllReduce operation) override;
   void all_gather(AllGather operation) override;
   Result<bool> wait(Time deadline, std::stop_token stop) override;
