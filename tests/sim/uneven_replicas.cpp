@@ -10,7 +10,6 @@ namespace weir::sim {
 namespace {
 
 constexpr double kLatency = 0.0005;  // of one hop of a ring
-constexpr double kJitter = 0.03;     // lognormal, of each step
 constexpr double kDuty = 0.15;
 constexpr double kSlowShare = 0.2;  // of a slow sync link
 constexpr double kHorizon = 4000;
@@ -56,7 +55,7 @@ double UnevenReplicas::slowness(int p, double t) {
 double UnevenReplicas::step_seconds(int p, double t, double share) {
   const int fill = options_.stages - 1;
   const double part = (share * kMicroBatches + fill) / (kMicroBatches + fill);
-  const double noise = std::exp(kJitter * random_[static_cast<std::size_t>(p)].normal());
+  const double noise = std::exp(options_.jitter * random_[static_cast<std::size_t>(p)].normal());
   return slowness(p, t) * part * noise;
 }
 

@@ -26,7 +26,8 @@ struct UnevenOptions {
   Uneven kind = Uneven::kNone;
   double slow = 3, dwell = 20;
   int replicas = 8, stages = 4;
-  double sync = 0.15;  // all-reduce over all replicas
+  double sync = 0.15;    // all-reduce over all replicas
+  double jitter = 0.03;  // lognormal, of each step
 };
 
 class UnevenReplicas {

@@ -21,8 +21,8 @@ namespace {
 constexpr double kSlowPort = 0.5;    // of the median bandwidth
 constexpr double kForgetting = 0.5;  // EWMA of T_p
 constexpr int kLeastAlone = 2;       // own steps of a replica with a slow port: max(2, 2B/5)
-// Windows that a step without an average adds, and the most: a replica drifts with each of them.
-// Chosen in the simulation of E9.
+// Windows that a step without news adds, and the most: a replica drifts with each of them, alone or
+// with the same few others. Chosen in the simulation of E9.
 constexpr double kPatience = 0.5, kMostPatience = 2;
 
 // The upper median: with two replicas the faster link is the usual one.
@@ -113,7 +113,7 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   if (!replica.seen) {
     // Of a first arrival nobody knows when it averaged last: both windows begin with it.
     replica.seen = true;
-    replica.last_mix = arrival.step - 1;
+    replica.last_mix = replica.last_news = arrival.step - 1;
     window_begin_ = std::max(window_begin_.value_or(arrival.step - 1), arrival.step - 1);
     if (!estimate_begin_) estimate_begin_ = window_begin_;
   }
@@ -210,10 +210,15 @@ void GroupScheduler::drop_stale(Ready& ready) const {
 }
 
 // Gate 3: true, and the timer is set, while it is worth waiting for others to arrive: somebody is
-// expected within the window, which is longer for few and for who has not averaged for some steps.
+// expected within the window, which is longer for few and for who has had no news for some steps.
+// Members of a group arrive together again: among themselves they are few, and wait for strangers.
 bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   if (static_cast<int>(ready.size()) == living_count()) return false;
-  const bool few = static_cast<int>(ready.size()) < config_.settings.group_size_min;
+  std::set<int> known;
+  for (const auto& [p, arrival] : ready) known.insert(graph_.component(p));
+  const bool acquainted = known.size() == 1;
+  const bool few =
+      (acquainted ? 1 : static_cast<int>(ready.size())) < config_.settings.group_size_min;
   const double median = median_seconds();
   Time limit = Time::max();
   for (const auto& [p, arrival] : ready) {
@@ -225,6 +230,7 @@ bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   for (int q = 0; q < count(); ++q) {
     const Replica& replica = at(q);
     if (!living(q) || ready_.contains(q) || (replica.seen && !replica.started)) continue;
+    if (acquainted && known.contains(graph_.component(q))) continue;
     Time due = now;  // nothing is known of its first step
     if (replica.started) {
       const double seconds = replica.seconds > 0 ? replica.seconds : median;
@@ -238,10 +244,10 @@ bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
 }
 
 // How long one waits: a part of its own step, so that a slow one, who meets the others seldom,
-// waits for them rather than they for it; longer with each step without an average.
+// waits for them rather than they for it; longer with each step without news.
 double GroupScheduler::window_of(int replica, double median) const {
   const Replica& self = at(replica);
-  const auto alone = static_cast<double>(self.steps - self.last_mix - 1);
+  const auto alone = static_cast<double>(self.steps - self.last_news - 1);
   const double seconds = std::max(median, self.seconds * time_factor(replica));
   return (1 + std::min(kMostPatience, kPatience * alone)) * config_.settings.grace_window_percent /
          100.0 * seconds;
@@ -331,11 +337,15 @@ Grant GroupScheduler::make_grant(std::vector<int> members, bool connect) const {
 
 void GroupScheduler::apply(const Grant& grant) {
   estimate_.mix(grant.members, grant.weights);
+  const bool news = std::ranges::any_of(grant.members, [&](int p) {
+    return graph_.component(p) != graph_.component(grant.members.front());
+  });
   for (const int p : grant.members) {
     WEIR_CHECK(ready_.erase(p) == 1, "only who arrived is granted, and once");
     Replica& replica = at(p);
     replica.progress = grant.progress;
     if (grant.members.size() > 1) replica.last_mix = replica.steps;
+    if (news) replica.last_news = replica.steps;
     replica.grant = grant;
     graph_.merge(grant.members.front(), p);
   }

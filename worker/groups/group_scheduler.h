@@ -92,6 +92,7 @@ class GroupScheduler {
  private:
   struct Replica {
     std::int64_t steps = 0, last_mix = 0;
+    std::int64_t last_news = 0;  // its last average with one whom none of its averages had reached
     double progress = 0;
     double seconds = 0;           // EWMA(0.5) of T_p as if with the mean share; 0 = unknown
     std::optional<Time> started;  // of the running step; none: in a round, ready, or unknown

@@ -127,6 +127,54 @@ TEST(GroupScheduler, WhoHasNotAveragedForStepsWaitsLonger) {
   }
 }
 
+// 0 and 1 average at 2 s; 2 and 3 are still in their second step, which began at 1 s.
+GroupScheduler acquainted() {
+  auto scheduler = running(config(4));
+  for (const int p : {2, 3}) scheduler.began(p, 1800ms);  // due at 2.8 s
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
+  const auto grants = scheduler.arrived(arrival(1, 2), 2s);
+  EXPECT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1));
+  for (const int p : {0, 1}) scheduler.began(p, 2s);
+  return scheduler;
+}
+
+// Who has averaged arrives together again: among themselves they count as one.
+TEST(GroupScheduler, TheSameTwoWaitForAStranger) {
+  auto scheduler = acquainted();
+  for (const int p : {2, 3}) scheduler.began(p, 2200ms);  // due at 3.2 s
+  EXPECT_THAT(scheduler.arrived(arrival(0, 3), 3s), IsEmpty());
+  EXPECT_THAT(scheduler.arrived(arrival(1, 3), 3s), IsEmpty());
+  EXPECT_EQ(scheduler.timer(), Time(3300ms)) << "twice the window, as one alone";
+  const auto grants = scheduler.arrived(arrival(2, 2), 3200ms);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
+}
+
+TEST(GroupScheduler, DoesNotWaitForOneWithoutNews) {
+  auto scheduler = acquainted();
+  for (const int p : {2, 3}) scheduler.began(p, 2700ms);  // due at 3.7 s
+  const auto grants = scheduler.arrived(arrival(0, 3), 3s);
+  ASSERT_THAT(grants, SizeIs(1)) << "1 is due now, but has the same average";
+  EXPECT_THAT(grants[0].members, ElementsAre(0));
+}
+
+// An average with the same one as before is no news: patience grows as if alone.
+TEST(GroupScheduler, WhoMeetsTheSameOneAgainWaitsLonger) {
+  auto scheduler = acquainted();
+  Time now = 2s;
+  for (const milliseconds window : {300ms, 450ms, 600ms}) {
+    const std::int64_t step = 1 + std::chrono::duration_cast<std::chrono::seconds>(now).count();
+    now += 1s;
+    for (const int p : {2, 3}) scheduler.began(p, now + window - 1001ms);  // due just inside it
+    EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty());
+    EXPECT_THAT(scheduler.arrived(arrival(1, step), now), IsEmpty());
+    EXPECT_EQ(scheduler.timer(), now + window);
+    EXPECT_THAT(scheduler.tick(now + window), SizeIs(1)) << "both, since the strangers are late";
+    for (const int p : {0, 1}) scheduler.began(p, now);
+  }
+}
+
 TEST(GroupScheduler, GathersAllTheLivingOnce) {
   auto scheduler = running(config(3, 2));
   EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
