@@ -9,6 +9,7 @@
 #include "worker/transport/nccl/nccl_collective.h"
 #include "worker/transport/nccl/nccl_communicator.h"
 #include "worker/transport/nccl/start_checks.h"
+#include "worker/transport/staged_collective.h"
 
 namespace weir::transport {
 
@@ -37,7 +38,7 @@ Result<std::unique_ptr<Collective>> NcclTransport::connect_group(
   if (generation.others.size() >= nccl::kMostRanks) {
     log_warn("transport", "too many replicas for one communicator: sums go by TCP",
              {{"replicas", generation.others.size() + 1}, {"most", nccl::kMostRanks}});
-    return tcp;
+    return staged(device_, std::move(tcp));
   }
   const auto begin = std::chrono::steady_clock::now();
   nccl::GroupIntroduction introduction(*api_, device_, generation, std::move(tcp));

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/strict_device.h"
 #include "tests/worker/transport/nccl/sums_rig.h"
+#include "worker/transport/tcp/replica_group.h"
 
 namespace weir::transport::test {
 namespace {
@@ -204,6 +206,37 @@ TEST(NcclSums, AnAverageThatIsGivenUpDoesNotEndThem) {
   }
   for (std::size_t r = 0; r < 2; ++r) expect_done(replicas[r]);
   EXPECT_EQ(sums.terms[1]->out, sums.expected());
+}
+
+// TCP does not reach memory of a device.
+TEST(NcclSums, OfMoreReplicasThanACommunicatorTakesGoByTcpThroughStagingMemory) {
+  weir::test::StrictDevice device;
+  const auto links = *NcclTransport::make(
+      std::make_shared<FakeNccl>(std::make_shared<FakeWorld>(), "GPU-0"), device);
+  GroupGeneration many{.job_uid = "job-1", .job_key = "key", .revision = 1, .replica = 0};
+  for (int r = 1; r <= static_cast<int>(nccl::kMostRanks); ++r) {
+    many.others.push_back({.replica = r, .ip = "127.0.0.1"});
+  }
+  auto alone = std::make_unique<tcp::ReplicaGroup>(0, std::vector<tcp::ReplicaGroup::Connected>());
+  const auto group = links->connect_group(many, std::move(alone), soon(), {});
+  ASSERT_TRUE(group) << group.error().message;
+  const std::vector<double> terms = {1, 2.5, -3};
+  const device::Buffer in = device.allocate(terms.size() * sizeof(double)),
+                       out = device.allocate(terms.size() * sizeof(float));
+  ASSERT_TRUE(device.write(in.data(), terms.data(), in.size()));
+
+  (*group)->all_reduce({.tag = {.step = 1},
+                        .members = {0},
+                        .count = terms.size(),
+                        .in = {in.data(), in.size()},
+                        .out = {out.data(), out.size()},
+                        .combine = sum_doubles_to_floats(),
+                        .on_device = true});
+
+  expect_done(**group);
+  std::vector<float> sums(terms.size());
+  ASSERT_TRUE(device.read(sums.data(), out.data(), out.size()));
+  EXPECT_EQ(sums, (std::vector<float>{1, 2.5, -3}));
 }
 
 }  // namespace
