@@ -71,14 +71,14 @@ void StagedCollective::post(Call call) {
   changed_.notify_all();
 }
 
+// The others are told first: whoever hears of it here may end this object.
 void StagedCollective::fail(const Error& error) {
+  host_->abort(error.message);
   {
     const std::lock_guard lock(mutex_);
-    if (error_) return;
-    error_ = error;
+    if (!error_) error_ = error;
   }
   changed_.notify_all();
-  host_->abort(error.message);
 }
 
 // The host's collective is called by this thread, and by the caller's when all is handed over.
