@@ -35,6 +35,7 @@ GroupScheduler::GroupScheduler(Config config, std::uint64_t seed, std::uint64_t 
       graph_(static_cast<int>(config_.shares.size())),
       estimate_(static_cast<int>(config_.shares.size()), seed),
       ports_(static_cast<int>(config_.shares.size())),
+      distances_(static_cast<int>(config_.shares.size())),
       round_(last_round) {
   baseline = {.patience = std::vector<double>(replicas_.size(), kFirstPatience)};
 }

@@ -21,9 +21,9 @@ namespace {
 constexpr double kSlowPort = 0.5;    // of the median bandwidth
 constexpr double kForgetting = 0.5;  // EWMA of T_p
 constexpr int kLeastAlone = 2;       // own steps of a replica with a slow port: max(2, 2B/5)
-// Windows that a step without news adds, and the most: a replica drifts with each of them, alone or
-// with the same few others. Chosen in the simulation of E9.
-constexpr double kPatience = 0.5, kMostPatience = 2;
+// Windows that the news of one step is worth, the most, and the part of them that who is late is
+// waited for in vain. Chosen in the simulation of E9.
+constexpr double kWorth = 0.85, kMostWorth = 2, kLate = 0.5;
 
 // The upper median: with two replicas the faster link is the usual one.
 double upper_median(std::vector<double> values) {
@@ -41,6 +41,7 @@ GroupScheduler::GroupScheduler(Config config, std::uint64_t seed, std::uint64_t 
       graph_(static_cast<int>(config_.shares.size())),
       estimate_(static_cast<int>(config_.shares.size()), seed),
       ports_(static_cast<int>(config_.shares.size())),
+      distances_(static_cast<int>(config_.shares.size())),
       round_(last_round) {
   WEIR_CHECK(!replicas_.empty() && config_.stages >= 1, "a job has replicas and stages");
   WEIR_CHECK(config_.places.empty() || config_.places.size() == replicas_.size(),
@@ -86,6 +87,11 @@ void GroupScheduler::joined(int replica, double progress) {
   ready_.erase(replica);
   graph_.add(replica);
   estimate_.set_living(replica, true);
+  std::vector<int> others;
+  for (int p = 0; p < count(); ++p) {
+    if (living(p)) others.push_back(p);
+  }
+  distances_.copied(replica, others);
 }
 
 void GroupScheduler::began(int replica, Time now) {
@@ -113,11 +119,12 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   if (!replica.seen) {
     // Of a first arrival nobody knows when it averaged last: both windows begin with it.
     replica.seen = true;
-    replica.last_mix = replica.last_news = arrival.step - 1;
+    replica.last_mix = arrival.step - 1;
     window_begin_ = std::max(window_begin_.value_or(arrival.step - 1), arrival.step - 1);
     if (!estimate_begin_) estimate_begin_ = window_begin_;
   }
   replica.steps = arrival.step;
+  distances_.stepped(p);
   replica.progress = arrival.progress;
   replica.started.reset();
   if (replica.grant) ports_.add(p, replica.grant->round, arrival.received);
@@ -209,48 +216,46 @@ void GroupScheduler::drop_stale(Ready& ready) const {
   });
 }
 
-// Gate 3: true, and the timer is set, while it is worth waiting for others to arrive: somebody is
-// expected within the window, which is longer for few and for who has had no news for some steps.
-// Members of a group arrive together again: among themselves they are few, and wait for strangers.
+// Gate 3: true, and the timer is set, while it is worth waiting for somebody. Waiting costs each
+// that is ready as much time; what it brings is by how much the squared distances of all models to
+// their mean shrink when that one is in the group: n/(n+1) d for n models whose mean is d from the
+// other's. So one with the same average as those here, who tend to arrive together again, is hardly
+// waited for.
 bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   if (static_cast<int>(ready.size()) == living_count()) return false;
-  std::set<int> known;
-  for (const auto& [p, arrival] : ready) known.insert(graph_.component(p));
-  const bool acquainted = known.size() == 1;
-  const bool few =
-      (acquainted ? 1 : static_cast<int>(ready.size())) < config_.settings.group_size_min;
-  const double median = median_seconds();
-  Time limit = Time::max();
+  std::vector<int> here;
+  double seconds = median_seconds();  // of a step: a part of it is what waiting may cost
   for (const auto& [p, arrival] : ready) {
-    limit = std::min(limit, arrival + from_seconds((few ? 2 : 1) * window_of(p, median)));
+    here.push_back(p);
+    seconds = std::max(seconds, at(p).seconds * time_factor(p));
   }
-  if (now >= limit) return false;
+  const bool few = static_cast<int>(here.size()) < config_.settings.group_size_min;
+  const double window = (few ? 2 : 1) * config_.settings.grace_window_percent / 100.0 * seconds;
+  const Time first =
+      std::ranges::min_element(ready, {}, [](auto& one) { return one.second; })->second;
 
-  std::optional<Time> next;  // the earliest arrival to be expected
+  std::optional<Time> until;
   for (int q = 0; q < count(); ++q) {
-    const Replica& replica = at(q);
-    if (!living(q) || ready_.contains(q) || (replica.seen && !replica.started)) continue;
-    if (acquainted && known.contains(graph_.component(q))) continue;
-    Time due = now;  // nothing is known of its first step
-    if (replica.started) {
-      const double seconds = replica.seconds > 0 ? replica.seconds : median;
-      due = std::max(now, *replica.started + from_seconds(seconds * time_factor(q)));
-    }
-    next = std::min(next.value_or(due), due);
+    if (!living(q) || ready_.contains(q) || (at(q).seen && !at(q).started)) continue;
+    constexpr double kRunning = 1;  // the step that it will have done
+    const double each =
+        (distances_.between(here, q) + kRunning) / static_cast<double>(here.size() + 1);
+    const double allowed = std::min(kMostWorth, kWorth * each) * window;
+    const Time due = due_of(q).value_or(first);
+    const Time late = due + from_seconds(kLate * allowed);
+    if (due - now <= from_seconds(allowed) && now < late)
+      until = std::max(until.value_or(late), late);
   }
-  if (!next || *next > limit) return false;
-  timer_ = limit;
-  return true;
+  if (until) timer_ = until;
+  return until.has_value();
 }
 
-// How long one waits: a part of its own step, so that a slow one, who meets the others seldom,
-// waits for them rather than they for it; longer with each step without news.
-double GroupScheduler::window_of(int replica, double median) const {
+// When its running step ends, as far as is known.
+std::optional<Time> GroupScheduler::due_of(int replica) const {
   const Replica& self = at(replica);
-  const auto alone = static_cast<double>(self.steps - self.last_news - 1);
-  const double seconds = std::max(median, self.seconds * time_factor(replica));
-  return (1 + std::min(kMostPatience, kPatience * alone)) * config_.settings.grace_window_percent /
-         100.0 * seconds;
+  if (!self.started) return std::nullopt;
+  const double seconds = self.seconds > 0 ? self.seconds : median_seconds();
+  return *self.started + from_seconds(seconds * time_factor(replica));
 }
 
 // Gate 4. Who has a slow port averages with one other: nobody else waits for it, and the port
@@ -337,15 +342,12 @@ Grant GroupScheduler::make_grant(std::vector<int> members, bool connect) const {
 
 void GroupScheduler::apply(const Grant& grant) {
   estimate_.mix(grant.members, grant.weights);
-  const bool news = std::ranges::any_of(grant.members, [&](int p) {
-    return graph_.component(p) != graph_.component(grant.members.front());
-  });
+  distances_.mixed(grant.members, grant.weights);
   for (const int p : grant.members) {
     WEIR_CHECK(ready_.erase(p) == 1, "only who arrived is granted, and once");
     Replica& replica = at(p);
     replica.progress = grant.progress;
     if (grant.members.size() > 1) replica.last_mix = replica.steps;
-    if (news) replica.last_news = replica.steps;
     replica.grant = grant;
     graph_.merge(grant.members.front(), p);
   }

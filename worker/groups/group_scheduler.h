@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "worker/groups/contraction.h"
+#include "worker/groups/distances.h"
 #include "worker/groups/port_rates.h"
 #include "worker/groups/settings.h"
 #include "worker/groups/sync_graph.h"
@@ -92,7 +93,6 @@ class GroupScheduler {
  private:
   struct Replica {
     std::int64_t steps = 0, last_mix = 0;
-    std::int64_t last_news = 0;  // its last average with one whom none of its averages had reached
     double progress = 0;
     double seconds = 0;           // EWMA(0.5) of T_p as if with the mean share; 0 = unknown
     std::optional<Time> started;  // of the running step; none: in a round, ready, or unknown
@@ -110,7 +110,7 @@ class GroupScheduler {
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
   bool wait_for_company(const Ready& ready, Time now);
-  double window_of(int replica, double median) const;  // seconds
+  std::optional<Time> due_of(int replica) const;
   std::vector<std::vector<int>> split_by_port(const Ready& ready, const std::set<int>& slow) const;
   std::vector<std::vector<int>> split(const Ready& ready, int most) const;
   void commit(const std::vector<std::vector<int>>& groups, bool connect,
@@ -135,6 +135,7 @@ class GroupScheduler {
   SyncGraph graph_;
   Contraction estimate_;
   PortRates ports_;
+  Distances distances_;
   Ready ready_;
   std::uint64_t round_ = 0;
   bool clocks_known_ = false, gathering_ = false;

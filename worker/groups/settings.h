@@ -8,7 +8,7 @@ namespace weir::groups {
 struct Settings {
   int group_size_min = 2, group_size_max = 2;  // replicas
   double max_staleness = 6;       // tau: steps of progress ahead of the slowest live replica
-  int grace_window_percent = 15;  // omega, of the median step time: how long an arrival waits
+  int grace_window_percent = 15;  // omega, of a step: how long the news of a step is waited for
   int connect_every = 10;         // B: steps within which all live replicas are connected by groups
   bool operator==(const Settings&) const = default;
 };

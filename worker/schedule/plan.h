@@ -40,7 +40,7 @@ struct SyncPolicy {
   SyncMode mode = SyncMode::kExact;
   int group_size_min = 2, group_size_max = 2;  // replicas; from here on: Partial only
   double max_staleness = 6;       // steps of progress ahead of the slowest live replica
-  int grace_window_percent = 15;  // of the median step time: how long an arrival waits for company
+  int grace_window_percent = 15;  // of a step: about how long one waits for the news of another
   int connect_every = 10;         // steps within which all live replicas are connected by groups
   bool operator==(const SyncPolicy&) const = default;
 };

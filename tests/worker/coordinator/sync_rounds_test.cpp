@@ -257,8 +257,10 @@ TEST(SyncRounds, KeepTheirClocksThroughAPlanOfTheSameGeneration) {
   uneven.micro_batches = {6, 2};
   job.rounds.follow(&uneven);
 
-  job.now += 1s;
-  for (int r = 0; r < 2; ++r) job.ready(r, 2);
+  job.now += 1200ms;  // 0 has more to do: it is due after 1.4 s
+  job.ready(1, 2);
+  job.now += 200ms;
+  job.ready(0, 2);
 
   EXPECT_THAT(job.newest.at(0).weights, ElementsAre(0.75, 0.25));
   EXPECT_EQ(job.newest.at(0).round, 2);

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/groups/world.h"
+#include "worker/base/units.h"
 
 namespace weir::groups {
 namespace {
@@ -63,17 +64,25 @@ TEST(GroupScheduler, AllReadyGoAtOnce) {
   EXPECT_EQ(scheduler.timer(), std::nullopt);
 }
 
-TEST(GroupScheduler, WaitsForOneWhoIsExpectedInsideTheGraceWindow) {
+// What waiting may cost, in milliseconds: 0.85 windows of 15 % of a second for the squared distance
+// that an average with that one ends, n/(n+1) d for each of n that wait; for less than two, twice.
+Time allowed(double distance, int here) {
+  return from_seconds((here < 2 ? 2 : 1) * 0.85 * 0.15 * distance / (here + 1));
+}
+
+TEST(GroupScheduler, WaitsForOneWhoIsExpectedSoon) {
   auto scheduler = running(config(3));
+  scheduler.began(2, 1020ms);  // due at 2.02 s
   EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
-  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2010ms), IsEmpty());
-  EXPECT_EQ(scheduler.timer(), Time(2150ms));  // 15 % of the median after the first
-  const auto grants = scheduler.arrived(arrival(2, 2), 2100ms);
+  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), IsEmpty());
+  // One step of 2 is 1 from where all were, the mean of two others 1/2.
+  EXPECT_EQ(scheduler.timer(), Time(2020ms + allowed(1.5, 2) / 2)) << "late by half of that";
+  const auto grants = scheduler.arrived(arrival(2, 2), 2020ms);
   ASSERT_THAT(grants, SizeIs(1));
   EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
 }
 
-TEST(GroupScheduler, LeavesTheLateBehindWhenTheWindowEnds) {
+TEST(GroupScheduler, LeavesTheLateBehind) {
   auto scheduler = running(config(3));
   EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());
   EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), IsEmpty());
@@ -85,49 +94,47 @@ TEST(GroupScheduler, LeavesTheLateBehindWhenTheWindowEnds) {
 TEST(GroupScheduler, DoesNotWaitForOneWhoIsExpectedLater) {
   auto scheduler = running(config(3));
   scheduler.began(2, 1900ms);                                    // due at 2.9 s
-  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());  // alone: twice the window
-  EXPECT_EQ(scheduler.timer(), Time(2300ms));
+  EXPECT_THAT(scheduler.arrived(arrival(0, 2), 2s), IsEmpty());  // for 1
   EXPECT_THAT(scheduler.arrived(arrival(1, 2), 2s), SizeIs(1));
 }
 
 TEST(GroupScheduler, OneAloneDoesNotWaitForNobody) {
   auto scheduler = running(config(2));
-  scheduler.began(1, 1900ms);  // due at 2.9 s, the double window ends at 2.3 s
+  scheduler.began(1, 1001ms + allowed(2, 1));
   const auto grants = scheduler.arrived(arrival(0, 2), 2s);
   ASSERT_THAT(grants, SizeIs(1));
   EXPECT_THAT(grants[0].members, ElementsAre(0));
 }
 
-// It meets the others seldom; its window costs it as large a part of its step as theirs costs them.
+// It meets the others seldom; waiting costs it as large a part of its step as theirs costs them.
 TEST(GroupScheduler, ASlowOneWaitsAPartOfItsOwnStep) {
-  auto scheduler = running(config(3));
-  for (const int p : {1, 2}) scheduler.began(p, 4500ms);  // due at 5.5 s
+  auto scheduler = running(config(2));
   Arrival slow = arrival(0, 2);
   slow.step_seconds = 7;  // T_0 = (1 + 7) / 2
+  scheduler.began(1, 4s + 4 * allowed(2, 1));
   EXPECT_THAT(scheduler.arrived(slow, 5s), IsEmpty());
-  EXPECT_EQ(scheduler.timer(), Time(6200ms)) << "alone: twice 15 % of 4 s";
-  EXPECT_THAT(scheduler.arrived(arrival(1, 2), 5500ms), IsEmpty());
-  EXPECT_EQ(scheduler.timer(), Time(5600ms)) << "two: 15 % of 4 s";
-  EXPECT_THAT(scheduler.arrived(arrival(2, 2), 5510ms), SizeIs(1));
+  EXPECT_EQ(scheduler.timer(), Time(5s + 6 * allowed(2, 1)));
 }
 
-// Half a window more with each step, three at most.
+// With each step without news models are farther apart, and an average is worth more: four windows
+// at most.
 TEST(GroupScheduler, WhoHasNotAveragedForStepsWaitsLonger) {
   auto scheduler = running(config(2));
-  const auto alone = {300ms, 450ms, 600ms, 750ms, 900ms, 900ms};
   std::int64_t step = 2;
-  for (const milliseconds window : alone) {
+  for (const Time most : {allowed(2, 1), allowed(3, 1), allowed(4, 1), Time(600ms), Time(600ms)}) {
     const Time now = std::chrono::seconds(step);
-    scheduler.began(1, now + window - 1001ms);  // due just inside the window
-    EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty());
-    EXPECT_EQ(scheduler.timer(), now + window) << "step " << step;
-    EXPECT_THAT(scheduler.tick(now + window), SizeIs(1)) << "it is late";
-    scheduler.began(0, now + window);
+    scheduler.began(1, now + most - 1001ms);  // due just in time
+    EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty()) << "step " << step;
+    const auto late = scheduler.timer();
+    ASSERT_TRUE(late);
+    EXPECT_NEAR(to_seconds(*late - now), to_seconds(most) * 1.5, 0.002) << "step " << step;
+    EXPECT_THAT(scheduler.tick(*late), SizeIs(1)) << "it is late";
+    scheduler.began(0, *late);
     ++step;
   }
 }
 
-// 0 and 1 average at 2 s; 2 and 3 are still in their second step, which began at 1 s.
+// 0 and 1 average at 2 s; 2 and 3 are still in their second step.
 GroupScheduler acquainted() {
   auto scheduler = running(config(4));
   for (const int p : {2, 3}) scheduler.began(p, 1800ms);  // due at 2.8 s
@@ -139,40 +146,21 @@ GroupScheduler acquainted() {
   return scheduler;
 }
 
-// Who has averaged arrives together again: among themselves they count as one.
-TEST(GroupScheduler, TheSameTwoWaitForAStranger) {
+// Whether 0 waits with its next step for a replica that is due `in` later; the others are far away.
+bool waits_for(int replica, Time in) {
   auto scheduler = acquainted();
-  for (const int p : {2, 3}) scheduler.began(p, 2200ms);  // due at 3.2 s
-  EXPECT_THAT(scheduler.arrived(arrival(0, 3), 3s), IsEmpty());
-  EXPECT_THAT(scheduler.arrived(arrival(1, 3), 3s), IsEmpty());
-  EXPECT_EQ(scheduler.timer(), Time(3300ms)) << "twice the window, as one alone";
-  const auto grants = scheduler.arrived(arrival(2, 2), 3200ms);
-  ASSERT_THAT(grants, SizeIs(1));
-  EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
+  for (const int p : {1, 2, 3}) scheduler.began(p, p == replica ? 2s + in : Time(2900ms));
+  return scheduler.arrived(arrival(0, 3), 3s).empty();
 }
 
-TEST(GroupScheduler, DoesNotWaitForOneWithoutNews) {
-  auto scheduler = acquainted();
-  for (const int p : {2, 3}) scheduler.began(p, 2700ms);  // due at 3.7 s
-  const auto grants = scheduler.arrived(arrival(0, 3), 3s);
-  ASSERT_THAT(grants, SizeIs(1)) << "1 is due now, but has the same average";
-  EXPECT_THAT(grants[0].members, ElementsAre(0));
-}
-
-// An average with the same one as before is no news: patience grows as if alone.
-TEST(GroupScheduler, WhoMeetsTheSameOneAgainWaitsLonger) {
-  auto scheduler = acquainted();
-  Time now = 2s;
-  for (const milliseconds window : {300ms, 450ms, 600ms}) {
-    const std::int64_t step = 1 + std::chrono::duration_cast<std::chrono::seconds>(now).count();
-    now += 1s;
-    for (const int p : {2, 3}) scheduler.began(p, now + window - 1001ms);  // due just inside it
-    EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty());
-    EXPECT_THAT(scheduler.arrived(arrival(1, step), now), IsEmpty());
-    EXPECT_EQ(scheduler.timer(), now + window);
-    EXPECT_THAT(scheduler.tick(now + window), SizeIs(1)) << "both, since the strangers are late";
-    for (const int p : {0, 1}) scheduler.began(p, now);
-  }
+// Who has averaged arrives together again; strangers have more news, and are worth a longer wait.
+TEST(GroupScheduler, WaitsLongerForAStranger) {
+  // 0 has gone 1 from where 1 will have gone 1 more.
+  EXPECT_TRUE(waits_for(1, allowed(2, 1) - 1ms));
+  EXPECT_FALSE(waits_for(1, allowed(2, 1) + 1ms));
+  // The average of two is 1/2 from where 2 is.
+  EXPECT_TRUE(waits_for(2, allowed(2.5, 1) - 1ms));
+  EXPECT_FALSE(waits_for(2, allowed(2.5, 1) + 1ms));
 }
 
 TEST(GroupScheduler, GathersAllTheLivingOnce) {
@@ -271,11 +259,9 @@ TEST(GroupScheduler, AfterBStepsEverybodyIsConnected) {
   // 0 and 1 go on without 2, whose step takes long.
   for (std::int64_t step = 2; step <= 4; ++step) {
     const Time now = std::chrono::seconds(10 * step);
+    for (const int p : {0, 1}) scheduler.began(p, now - 1s);
     EXPECT_THAT(scheduler.arrived(arrival(0, step), now), IsEmpty());
-    const auto grants = scheduler.arrived(arrival(1, step), now);
-    const auto late = grants.empty() ? scheduler.tick(now + 1s) : grants;
-    ASSERT_THAT(late, SizeIs(1)) << step;
-    for (const int p : {0, 1}) scheduler.began(p, now + 1s);
+    ASSERT_THAT(scheduler.arrived(arrival(1, step), now), SizeIs(1)) << step;
   }
   EXPECT_THAT(scheduler.arrived(arrival(0, 5), 50s), IsEmpty());
   EXPECT_THAT(scheduler.arrived(arrival(1, 5), 50s), IsEmpty());
@@ -301,6 +287,7 @@ TEST(GroupScheduler, ASlowPortAveragesOnlyEveryFourthStep) {
     scheduler.began(0, std::chrono::seconds(slow.step));
     slow.received.clear();
   }
+  for (const int p : {1, 2}) scheduler.began(p, 4010ms);  // due at 5.01 s
   EXPECT_THAT(scheduler.arrived(slow, 5s), IsEmpty()) << "its last average was 4 steps ago";
 }
 
@@ -392,7 +379,7 @@ TEST(GroupScheduler, APlanChangeIsNotTakenForSlowness) {
     slower.step_seconds = 2;
     EXPECT_THAT(scheduler.arrived(slower, 3s), IsEmpty());
   }
-  EXPECT_EQ(scheduler.timer(), Time(3300ms));
+  EXPECT_EQ(scheduler.timer(), Time(3s + allowed(1.5, 2))) << "half of twice that after 3 s";
 }
 
 // G1 to G7 and liveness, whatever happens.
