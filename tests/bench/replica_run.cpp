@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -44,10 +45,11 @@ std::string slowness(const Replicas& setting, int replica) {
   Random random(
       mix_seed(static_cast<std::uint64_t>(setting.seed), static_cast<std::uint64_t>(replica)));
   std::string lines;
-  if (setting.kind == Uneven::kTail) {
-    constexpr double kTailed = 0.1;
+  if (setting.kind != Uneven::kChanging) {
+    const double tailed = setting.kind == Uneven::kTail ? 0.1 : 0;
     for (int step = 1; step <= 2 * setting.steps; ++step) {
-      const double factor = random.uniform() < kTailed ? 1 + random.exponential(kSlower) : 1;
+      double factor = random.uniform() < tailed ? 1 + random.exponential(kSlower) : 1;
+      if (setting.jitter > 0) factor *= std::exp(setting.jitter / 100.0 * random.normal());
       lines += std::to_string(step) + " " + std::to_string(factor) + "\n";
     }
   } else {
@@ -188,7 +190,8 @@ std::optional<ReplicasOutcome> run_replicas(const Replicas& setting, test::PlanT
   plan.shares.assign(static_cast<std::size_t>(setting.replicas), setting.share);
   auto devices = slow.devices();
   const test::TempDir folder;
-  const bool traced = setting.kind == Uneven::kTail || setting.kind == Uneven::kChanging;
+  const bool traced =
+      setting.kind == Uneven::kTail || setting.kind == Uneven::kChanging || setting.jitter > 0;
   for (int i = 0; i < count && traced; ++i) {
     const std::string file =
         folder.file("slow-" + std::to_string(i), slowness(setting, i / setting.stages));

@@ -25,6 +25,7 @@ struct Replicas {
   Uneven kind = Uneven::kNone;
   int slow = 1;
   int seed = 1;
+  int jitter = 0;  // percent: of each step, lognormal (not with kChanging, which is by time)
   int steps = 60;  // the run ends after so many steps' time of a replica that is never slow
 
   double step_seconds() const;  // of such a replica

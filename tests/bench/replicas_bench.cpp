@@ -36,7 +36,7 @@ constexpr Case kCases[] = {
 constexpr double kMostApart = 1.0 / 3;  // consensus error, of SDPipe's
 
 struct Arguments {
-  int replicas = 8, stages = 2, share = 8, steps = 60, seeds = 3, first_seed = 1;
+  int replicas = 8, stages = 2, share = 8, steps = 60, seeds = 3, first_seed = 1, jitter = 0;
   std::vector<std::string> cases = {"balance2", "balance4", "none",  "det2",
                                     "det4",     "tail",     "dyn10", "net"};
 };
@@ -101,6 +101,7 @@ int groups_case(const Case& one, const Arguments& arguments) {
                            .kind = one.kind,
                            .slow = one.slow,
                            .seed = seed,
+                           .jitter = one.kind == Uneven::kChanging ? 0 : arguments.jitter,
                            .steps = arguments.steps};
     if (!measure(setting, rules, exact_rate)) return 1;
   }
@@ -199,7 +200,8 @@ bool parse(int argc, char** argv, Arguments& arguments) {
       for (std::string name; std::getline(names, name, ',');) arguments.cases.push_back(name);
     } else if (!take("replicas", arguments.replicas) && !take("stages", arguments.stages) &&
                !take("micro-batches", arguments.share) && !take("steps", arguments.steps) &&
-               !take("seeds", arguments.seeds) && !take("first-seed", arguments.first_seed)) {
+               !take("seeds", arguments.seeds) && !take("jitter", arguments.jitter) &&
+               !take("first-seed", arguments.first_seed)) {
       std::fprintf(stderr, "unknown argument %s\n", word.c_str());
       return false;
     }
