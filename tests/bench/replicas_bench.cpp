@@ -101,7 +101,7 @@ int groups_case(const Case& one, const Arguments& arguments) {
                            .kind = one.kind,
                            .slow = one.slow,
                            .seed = seed,
-                           .jitter = one.kind == Uneven::kChanging ? 0 : arguments.jitter,
+                           .jitter = arguments.jitter,
                            .steps = arguments.steps};
     if (!measure(setting, rules, exact_rate)) return 1;
   }

@@ -21,17 +21,7 @@ void Distances::stepped(int replica) {
 }
 
 void Distances::mixed(std::span<const int> members, std::span<const double> weights) {
-  std::vector<double> to(static_cast<std::size_t>(count_));
-  double inside = 0;
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    for (int q = 0; q < count_; ++q) {
-      to[static_cast<std::size_t>(q)] += weights[i] * at(members[i], q);
-    }
-    for (std::size_t j = 0; j < members.size(); ++j) {
-      inside += weights[i] * weights[j] * at(members[i], members[j]);
-    }
-  }
-  for (double& square : to) square = std::max(0.0, square - inside / 2);
+  const std::vector<double> to = from_mean(members, weights);
   for (const int p : members) {
     for (int q = 0; q < count_; ++q) at(p, q) = at(q, p) = to[static_cast<std::size_t>(q)];
   }
@@ -40,25 +30,30 @@ void Distances::mixed(std::span<const int> members, std::span<const double> weig
   }
 }
 
-void Distances::copied(int replica, std::span<const int> living) {
-  std::vector<int> others(living.begin(), living.end());
-  std::erase(others, replica);
+void Distances::copied(int replica, std::span<const int> others) {
+  if (others.empty()) return;
   for (int q = 0; q < count_; ++q) {
+    if (q == replica) continue;
     double sum = 0;
     for (const int p : others) sum += at(p, q);
-    const double mean = others.empty() ? 0 : sum / static_cast<double>(others.size());
-    at(replica, q) = at(q, replica) = q == replica ? 0 : mean;
+    at(replica, q) = at(q, replica) = sum / static_cast<double>(others.size());
   }
 }
 
-double Distances::between(std::span<const int> group, int replica) const {
-  const auto n = static_cast<double>(group.size());
-  double square = 0;
-  for (const int p : group) {
-    square += at(p, replica) / n;
-    for (const int q : group) square -= at(p, q) / (2 * n * n);
+std::vector<double> Distances::from_mean(std::span<const int> members,
+                                         std::span<const double> weights) const {
+  std::vector<double> squares(static_cast<std::size_t>(count_));
+  double inside = 0;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    for (int q = 0; q < count_; ++q) {
+      squares[static_cast<std::size_t>(q)] += weights[i] * at(members[i], q);
+    }
+    for (std::size_t j = 0; j < members.size(); ++j) {
+      inside += weights[i] * weights[j] * at(members[i], members[j]);
+    }
   }
-  return std::max(0.0, square);
+  for (double& square : squares) square = std::max(0.0, square - inside / 2);
+  return squares;
 }
 
 }  // namespace weir::groups

@@ -16,10 +16,12 @@ class Distances {
 
   void stepped(int replica);
   void mixed(std::span<const int> members, std::span<const double> weights);  // of sum 1
-  void copied(int replica, std::span<const int> living);  // has the model of one of them
-  // Expected squared distance of a replica's model from the mean of others' models, in variances of
-  // a local step.
-  double between(std::span<const int> group, int replica) const;
+  // The replica has the model of one of the others, nobody knows of which. None: it stays.
+  void copied(int replica, std::span<const int> others);
+  // Expected squared distance of each replica's model from the mean of the members' models, in
+  // variances of a local step.
+  std::vector<double> from_mean(std::span<const int> members,
+                                std::span<const double> weights) const;
 
  private:
   double& at(int a, int b) { return squares_[index(a, b)]; }

@@ -89,7 +89,7 @@ void GroupScheduler::joined(int replica, double progress) {
   estimate_.set_living(replica, true);
   std::vector<int> others;
   for (int p = 0; p < count(); ++p) {
-    if (living(p)) others.push_back(p);
+    if (living(p) && p != replica) others.push_back(p);
   }
   distances_.copied(replica, others);
 }
@@ -234,17 +234,20 @@ bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   const Time first =
       std::ranges::min_element(ready, {}, [](auto& one) { return one.second; })->second;
 
+  const auto n = static_cast<double>(here.size());
+  const std::vector<double> apart =
+      distances_.from_mean(here, std::vector<double>(here.size(), 1 / n));
   std::optional<Time> until;
   for (int q = 0; q < count(); ++q) {
     if (!living(q) || ready_.contains(q) || (at(q).seen && !at(q).started)) continue;
     constexpr double kRunning = 1;  // the step that it will have done
-    const double each =
-        (distances_.between(here, q) + kRunning) / static_cast<double>(here.size() + 1);
+    const double each = (apart[static_cast<std::size_t>(q)] + kRunning) / (n + 1);
     const double allowed = std::min(kMostWorth, kWorth * each) * window;
     const Time due = due_of(q).value_or(first);
     const Time late = due + from_seconds(kLate * allowed);
-    if (due - now <= from_seconds(allowed) && now < late)
+    if (due - now <= from_seconds(allowed) && now < late) {
       until = std::max(until.value_or(late), late);
+    }
   }
   if (until) timer_ = until;
   return until.has_value();

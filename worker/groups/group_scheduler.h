@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms sync groups, step by step: replicas that arrive within a short window average their models
-// (scheduling.md 7.3). Pure: the time is an argument, on one monotonic clock; arrivals in, grants
-// out, and the time at which tick() wants to be called. Keeps of a plan's invariants:
+// Forms sync groups, step by step: replicas that are there average their models, and wait for
+// others while their news is worth the time (scheduling.md 7.3). Pure: the time is an argument, on
+// one monotonic clock; arrivals in, grants out, and the time at which tick() wants to be called.
+// Keeps of a plan's invariants:
 //   G1 a replica is in one open round at most        G2 only arrived replicas are granted
 //   G4 weights sum to 1, in proportion to m_p        G5 all living replicas are connected at least
 //   every B steps of the fastest (+ max(2, 2B/5) of one with a slow port)

@@ -11,8 +11,10 @@
 namespace weir::groups {
 namespace {
 
-double between(const Distances& distances, std::vector<int> group, int replica) {
-  return distances.between(group, replica);
+// Of the replica from the mean of the group.
+double between(const Distances& distances, const std::vector<int>& group, int replica) {
+  const std::vector<double> equal(group.size(), 1 / static_cast<double>(group.size()));
+  return distances.from_mean(group, equal)[static_cast<std::size_t>(replica)];
 }
 
 TEST(Distances, GrowWithTheStepsOfBoth) {
@@ -44,9 +46,9 @@ TEST(Distances, OneAloneInAnAverageStaysWhereItIs) {
 TEST(Distances, WhoTakesTheModelOfAnotherIsAsFarAsThatOneMayBe) {
   Distances distances(3);
   for (int i = 0; i < 4; ++i) distances.stepped(2);
-  distances.copied(2, std::array{0, 1, 2});
+  distances.copied(2, std::array{0, 1});
   EXPECT_EQ(between(distances, {0}, 2), 0);
-  distances.copied(2, std::array{2});
+  distances.copied(2, {});
   EXPECT_EQ(between(distances, {0}, 2), 0) << "nobody else is left";
 }
 
