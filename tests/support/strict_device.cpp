@@ -14,11 +14,6 @@ namespace {
 constexpr std::size_t kArenaBytes = std::size_t{256} << 20U;
 constexpr int kNan = 0xff;  // of floats and doubles, when all bytes are so
 
-device::Buffer poisoned(device::Buffer buffer) {
-  if (buffer) std::memset(buffer.data(), kNan, buffer.size());
-  return buffer;
-}
-
 }  // namespace
 
 // Address space that is never given back, behind doors.
@@ -94,24 +89,10 @@ device::Buffer StrictDevice::allocate(std::size_t bytes) {
 }
 
 device::Buffer StrictDevice::allocate_staging(std::size_t bytes) {
-  return poisoned({std::shared_ptr<std::byte>(new std::byte[bytes ? bytes : 1],
-                                              std::default_delete<std::byte[]>()),
-                   bytes});
-}
-
-Result<device::Buffer> StrictDevice::upload(device::Buffer staged) {
-  if (staged.size() == 0) return staged;
-  device::Buffer tensor = allocate(staged.size());
-  WEIR_CHECK(static_cast<bool>(tensor), "the arena is large enough for a test");
-  WEIR_TRY([[maybe_unused]] const Unit done, write(tensor.data(), staged.data(), staged.size()));
-  return tensor;
-}
-
-Result<device::Buffer> StrictDevice::download(device::Buffer tensor) {
-  if (tensor.size() == 0) return tensor;
-  device::Buffer staged = allocate_staging(tensor.size());
-  WEIR_TRY([[maybe_unused]] const Unit done, read(staged.data(), tensor.data(), tensor.size()));
-  return staged;
+  std::shared_ptr<std::byte> memory(new std::byte[bytes ? bytes : 1],
+                                    std::default_delete<std::byte[]>());
+  std::memset(memory.get(), kNan, bytes);
+  return {std::move(memory), bytes};
 }
 
 Status StrictDevice::read(void* to, const void* from, std::size_t bytes) {

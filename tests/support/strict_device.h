@@ -33,8 +33,6 @@ class StrictDevice final : public device::Device {
   device::Buffer allocate_staging(std::size_t bytes) override;
   std::int64_t bytes_in_use() const override;
   std::int64_t bytes_peak() const override;
-  Result<device::Buffer> upload(device::Buffer staged) override;
-  Result<device::Buffer> download(device::Buffer tensor) override;
   Status read(void* to, const void* from, std::size_t bytes) override;
   Status write(void* to, const void* from, std::size_t bytes) override;
   Status copy(void* to, const void* from, std::size_t bytes) override;

@@ -68,8 +68,8 @@ class Device {
   virtual Buffer allocate_staging(std::size_t bytes) { return allocate(bytes); }
   // A staged tensor in device memory, and a tensor in staging memory (complete on return). On the
   // host both are the buffer itself. kInternal: no memory left, or the device failed.
-  virtual Result<Buffer> upload(Buffer staged) { return staged; }
-  virtual Result<Buffer> download(Buffer tensor) { return tensor; }
+  virtual Result<Buffer> upload(Buffer staged);
+  virtual Result<Buffer> download(Buffer tensor);
   // Bytes of device memory to any memory of the host, and back. In order with the ops enqueued so
   // far and complete on return; in pieces, so that they may be of any size. kInternal: as above.
   virtual Status read(void* to, const void* from, std::size_t bytes) {

@@ -64,19 +64,7 @@ class HostDevice final : public Device {
   const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();
 };
 
-// A copy of host memory is complete when it is asked for.
-class Done final : public PendingCopy {
- public:
-  Status wait() override { return Unit{}; }
-};
-
 }  // namespace
-
-Result<std::unique_ptr<PendingCopy>> Device::read_beside(void* to, const void* from,
-                                                         std::size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-  return std::unique_ptr<PendingCopy>(std::make_unique<Done>());
-}
 
 std::unique_ptr<Device> make_host_device(std::string device_class) {
   return std::make_unique<HostDevice>(std::move(device_class));

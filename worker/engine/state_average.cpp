@@ -41,7 +41,7 @@ StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stag
   if (grant.members.size() < 2) return;
   parts_ = grant.all ? 3 : 1;
   for (const stage::Parameter& p : stage.parameters()) {
-    const std::vector<std::span<float>> own = {p.value, p.adam_m, p.adam_v};
+    const auto own = p.state();
     const auto follows = [](std::span<float> before, std::span<float> after) {
       return before.data() + before.size() == after.data();
     };

@@ -4,6 +4,7 @@
 // equal. In the memory of the gradients, which nobody needs between two steps. Engine thread only.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -39,8 +40,8 @@ class StateAverage {
  private:
   // Neighbours in memory, of several parameters.
   struct Run {
-    std::vector<std::span<float>> parts;  // value, first and second moment
-    std::span<float> scratch;             // as long as each of them
+    std::array<std::span<float>, 3> parts;  // value, first and second moment
+    std::span<float> scratch;               // as long as each of them
   };
 
   std::uint64_t tag() const;

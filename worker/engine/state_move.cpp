@@ -2,7 +2,6 @@
 #include "worker/engine/state_move.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 
@@ -46,11 +45,6 @@ std::vector<transport::StateRequest> requests_for(const schedule::Plan& plan,
                         .layers = room[i].memory()});
   }
   return requests;
-}
-
-// Values and moments of the parameter.
-std::array<std::span<float>, 3> state_of(const stage::Parameter& parameter) {
-  return {parameter.value, parameter.adam_m, parameter.adam_v};
 }
 
 std::vector<stage::Parameter> parameters_of(stage::Stage& stage, schedule::LayerRange layers) {
@@ -105,7 +99,7 @@ Result<HostState> HostState::open(stage::Stage& stage, schedule::LayerRange laye
   HostState state;
   state.layers_ = layers;
   for (const stage::Parameter& parameter : parameters_of(stage, layers)) {
-    for (const std::span<float> values : state_of(parameter)) {
+    for (const std::span<float> values : parameter.state()) {
       WEIR_TRY(auto view, open(stage.device(), values));
       state.parts_.push_back({parameter.layer, std::move(view)});
     }
@@ -152,7 +146,7 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
                  "layer " + std::to_string(layer) + " has other parameters in the new stage"};
   }
   for (std::size_t i = 0; i < source.size(); ++i) {
-    const auto in = state_of(source[i]), out = state_of(target[i]);
+    const auto in = source[i].state(), out = target[i].state();
     for (std::size_t p = 0; p < in.size(); ++p) {
       WEIR_TRY([[maybe_unused]] const Unit copied,
                from.device().copy(out[p].data(), in[p].data(), in[p].size_bytes()));

@@ -3,6 +3,7 @@
 // Driven by the engine thread alone. Micro-batch ids are explicit: kFkB has several in flight.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -74,6 +75,9 @@ struct Parameter {
   std::string name;  // "attn.qkv.weight"; unique within its layer
   std::vector<std::int64_t> shape;
   std::span<float> value, gradient, adam_m, adam_v;
+
+  // What outlives a step: what checkpoints, moves and averages carry.
+  std::array<std::span<float>, 3> state() const { return {value, adam_m, adam_v}; }
 };
 
 // The gradient of one layer, all its parameters in a row.

@@ -41,7 +41,7 @@ struct SmallStage {
   void fill(std::uint64_t seed) {
     Random random(seed);
     for (const stage::Parameter& p : stage->parameters()) {
-      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+      for (const auto part : p.state()) {
         auto view = *device::HostView<float>::to_fill(*device, part);
         for (float& x : view.values()) x = static_cast<float>(random.uniform());
         EXPECT_TRUE(view.write_back());
@@ -52,7 +52,7 @@ struct SmallStage {
   std::vector<float> state() const {
     std::vector<float> all;
     for (const stage::Parameter& p : stage->parameters()) {
-      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+      for (const auto part : p.state()) {
         const auto view = *device::HostView<float>::of(*device, part);
         all.insert(all.end(), view.values().begin(), view.values().end());
       }

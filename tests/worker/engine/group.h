@@ -63,7 +63,7 @@ class Saves {
     const std::lock_guard lock(mutex_);
     for (const stage::Parameter& p : stage.parameters()) {
       std::vector<float> kept;
-      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+      for (const auto part : p.state()) {
         const std::size_t before = kept.size();
         kept.resize(before + part.size());
         const Status read =
@@ -81,7 +81,7 @@ class Saves {
     if (failure) return *failure;
     for (const stage::Parameter& p : stage.parameters()) {
       const float* from = states_.at(step).at({p.layer, p.name}).data();
-      for (const auto part : {p.value, p.adam_m, p.adam_v}) {
+      for (const auto part : p.state()) {
         WEIR_TRY([[maybe_unused]] const Unit written,
                  stage.device().write(part.data(), from, part.size_bytes()));
         from += part.size();

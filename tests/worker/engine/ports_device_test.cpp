@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/device_around.h"
 #include "tests/worker/engine/fakes.h"
 #include "worker/engine/ports.h"
 
@@ -18,17 +19,12 @@ using transport::Port;
 
 // Host memory that plays the device's; knows which buffers are staging. Copies flip every bit, so
 // that a byte that was not copied shows.
-class ApartDevice final : public device::Device {
+class ApartDevice final : public weir::test::DeviceAround {
  public:
+  ApartDevice() : DeviceAround("apart") {}
   bool is_host() const override { return false; }
-  std::string name() const override { return "apart"; }
-  std::int64_t memory_bytes() const override { return host_->memory_bytes(); }
-  std::int64_t memory_free_bytes() const override { return host_->memory_free_bytes(); }
-  std::int64_t bytes_in_use() const override { return host_->bytes_in_use(); }
-  std::int64_t bytes_peak() const override { return host_->bytes_peak(); }
-  device::Buffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
   device::Buffer allocate_staging(std::size_t bytes) override {
-    device::Buffer buffer = host_->allocate(bytes);
+    device::Buffer buffer = allocate(bytes);
     staging.insert(buffer.data());
     return buffer;
   }

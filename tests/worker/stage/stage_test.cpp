@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/device_around.h"
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
@@ -259,22 +260,17 @@ TEST_F(OneStageDeathTest, StopsTheProgramWhenTheOrderIsBroken) {
 }
 
 // A device whose memory ends at a limit that the test may move.
-class LimitedDevice final : public device::Device {
+class LimitedDevice final : public test::DeviceAround {
  public:
-  std::string name() const override { return "small"; }
+  LimitedDevice() : DeviceAround("small") {}
   std::int64_t memory_bytes() const override { return limit; }
   std::int64_t memory_free_bytes() const override { return limit - bytes_in_use(); }
   Buffer allocate(std::size_t bytes) override {
     const bool fits = bytes_in_use() + static_cast<std::int64_t>(bytes) <= limit;
-    return fits ? host_->allocate(bytes) : Buffer();
+    return fits ? DeviceAround::allocate(bytes) : Buffer();
   }
-  std::int64_t bytes_in_use() const override { return host_->bytes_in_use(); }
-  std::int64_t bytes_peak() const override { return host_->bytes_peak(); }
 
   std::int64_t limit = 0;
-
- private:
-  std::unique_ptr<device::Device> host_ = device::make_host_device();
 };
 
 TEST(StageMemory, EndsInAnErrorWhereverItRunsOut) {

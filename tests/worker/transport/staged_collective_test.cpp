@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/device_around.h"
 #include "tests/support/strict_device.h"
 
 namespace weir::transport {
@@ -230,18 +231,12 @@ TEST(StagedCollective, EndsItsCopiesAndTheHostsOperationsBeforeItsMemory) {
 }
 
 // Whose copies fail, or whose staging memory is used up.
-class BrokenDevice final : public device::Device {
+class BrokenDevice final : public test::DeviceAround {
  public:
-  explicit BrokenDevice(bool has_memory) : has_memory_(has_memory) {}
+  explicit BrokenDevice(bool has_memory) : DeviceAround("broken"), has_memory_(has_memory) {}
   bool is_host() const override { return false; }
-  std::string name() const override { return "broken"; }
-  std::int64_t memory_bytes() const override { return host_->memory_bytes(); }
-  std::int64_t memory_free_bytes() const override { return host_->memory_free_bytes(); }
-  std::int64_t bytes_in_use() const override { return host_->bytes_in_use(); }
-  std::int64_t bytes_peak() const override { return host_->bytes_peak(); }
-  Buffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
   Buffer allocate_staging(std::size_t bytes) override {
-    return has_memory_ ? host_->allocate(bytes) : Buffer();
+    return has_memory_ ? allocate(bytes) : Buffer();
   }
   Result<std::unique_ptr<device::PendingCopy>> read_beside(void*, const void*,
                                                            std::size_t) override {
@@ -253,7 +248,6 @@ class BrokenDevice final : public device::Device {
 
  private:
   const bool has_memory_;
-  const std::unique_ptr<device::Device> host_ = device::make_host_device();
 };
 
 TEST(StagedCollective, EndsWhenTheDeviceFailsAndTellsTheOthers) {

@@ -144,27 +144,6 @@ class RealCudaDevice final : public CudaDevice {
     use();
     return take(staging_, bytes, Buffer::Place::kHost);
   }
-  Result<Buffer> upload(Buffer staged) override {
-    if (staged.size() == 0) return staged;
-    Buffer tensor = allocate(staged.size());
-    if (!tensor) return Error{Code::kInternal, "device " + name_ + " has no memory left"};
-    const cudaError_t error = cudaMemcpyAsync(tensor.data(), staged.data(), staged.size(),
-                                              cudaMemcpyHostToDevice, stream_);
-    if (error != cudaSuccess) return failure("copy to the device", error);
-    // The staging block must not be filled again before the copy has read it.
-    WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
-    return tensor;
-  }
-  Result<Buffer> download(Buffer tensor) override {
-    if (tensor.size() == 0) return tensor;
-    Buffer staged = allocate_staging(tensor.size());
-    if (!staged) return Error{Code::kInternal, "no pinned host memory left"};
-    const cudaError_t error = cudaMemcpyAsync(staged.data(), tensor.data(), tensor.size(),
-                                              cudaMemcpyDeviceToHost, stream_);
-    if (error != cudaSuccess) return failure("copy from the device", error);
-    WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
-    return staged;
-  }
   Status read(void* to, const void* from, std::size_t bytes) override {
     return in_pieces(bytes, [&](std::size_t at, Buffer& pinned, std::size_t count) -> Status {
       WEIR_TRY([[maybe_unused]] const Unit begun, copy(pinned.data(), offset(from, at), count));
