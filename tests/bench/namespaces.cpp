@@ -9,22 +9,24 @@
 namespace weir::bench {
 namespace {
 
-constexpr double kWireBytes = 1514.0 / 1448.0;  // a payload of 1448 bytes is a frame of 1514
-constexpr int kBurst = 3 * 1514;                // free time after a pause (measuring.md 3)
+constexpr int kEthernet = 14, kTcpIp = 52;  // bytes of headers of a packet
+constexpr int kBurst = 3;                   // packets: free time after a pause (measuring.md 3)
 
 bool sh(const std::string& command) {
   return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
 }
 
-std::string rate(double bytes_per_second) {
+}  // namespace
+
+std::string Namespaces::rate(double bytes_per_second) const {
+  const int frame = mtu_ + kEthernet;
+  const double wire = static_cast<double>(frame) / (mtu_ - kTcpIp);
+  const auto bits = static_cast<long long>(8 * bytes_per_second * wire);
   char numbers[128];
-  const auto bits = static_cast<long long>(8 * bytes_per_second * kWireBytes);
   std::snprintf(numbers, sizeof numbers, "rate %lld ceil %lld burst %d cburst %d quantum 15000",
-                bits, bits, kBurst, kBurst);
+                bits, bits, kBurst * frame, kBurst * frame);
   return numbers;
 }
-
-}  // namespace
 
 std::string Namespaces::name(int index) const {
   return "weir-sched-" + std::to_string(slot_) + "-" + std::to_string(index);
@@ -39,12 +41,12 @@ std::string Namespaces::bridge() const {
   return "weirsched" + std::to_string(slot_);
 }
 
-std::unique_ptr<Namespaces> Namespaces::make(int slot, int count) {
+std::unique_ptr<Namespaces> Namespaces::make(int slot, int count, int mtu) {
   if (geteuid() != 0) {
     std::fprintf(stderr, "links limited by HTB need root\n");
     return nullptr;
   }
-  std::unique_ptr<Namespaces> made(new Namespaces(slot, count));
+  std::unique_ptr<Namespaces> made(new Namespaces(slot, count, mtu));
   if (made->set_up()) return made;
   std::fprintf(stderr, "network namespaces cannot be set up: ip, tc, bridge, veth, HTB\n");
   return nullptr;
@@ -65,14 +67,16 @@ void Namespaces::tear_down() const {
 bool Namespaces::set_up() const {
   tear_down();
   // An address on the bridge, to read the workers' metrics.
-  bool good = sh("ip link add " + bridge() + " type bridge && ip addr add " + address(252) +
+  const std::string mtu = " mtu " + std::to_string(mtu_);
+  bool good = sh("ip link add " + bridge() + mtu + " type bridge && ip addr add " + address(252) +
                  "/24 dev " + bridge() + " && ip link set " + bridge() + " up");
   for (int i = 0; i < count_ && good; ++i) {
     const std::string inside = "ip -n " + name(i) + " ";
     good = sh("ip netns add " + name(i) + " && ip link add " + port(i) +
               " type veth peer name eth0 netns " + name(i) + " && ip link set " + port(i) +
-              " master " + bridge() + " up && " + inside + "addr add " + address(i) +
-              "/24 dev eth0 && " + inside + "link set eth0 up && " + inside + "link set lo up && " +
+              " master " + bridge() + mtu + " up && " + inside + "addr add " + address(i) +
+              "/24 dev eth0 && " + inside + "link set eth0" + mtu + " up && " + inside +
+              "link set lo up && " +
               // TCP hands over up to 64 kB at once, which would pass HTB in one piece, whatever
               // ethtool says of offloads.
               inside + "link set dev eth0 gso_max_segs 1");

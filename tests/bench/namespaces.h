@@ -16,8 +16,9 @@ namespace weir::bench {
 class Namespaces {
  public:
   // slot: several sets at once have different ones. Null, and a line on standard error: not root,
-  // or the kernel or its tools cannot do it.
-  static std::unique_ptr<Namespaces> make(int slot, int count);
+  // or the kernel or its tools cannot do it. mtu: of the ports; each packet costs time of a
+  // processor.
+  static std::unique_ptr<Namespaces> make(int slot, int count, int mtu = 1500);
   ~Namespaces();
   Namespaces(const Namespaces&) = delete;
   Namespaces& operator=(const Namespaces&) = delete;
@@ -30,15 +31,16 @@ class Namespaces {
   bool limit_port(int index, double bytes_per_second) const;
 
  private:
-  Namespaces(int slot, int count) : slot_(slot), count_(count) {}
+  Namespaces(int slot, int count, int mtu) : slot_(slot), count_(count), mtu_(mtu) {}
   bool set_up() const;
   void tear_down() const;
   std::string name(int index) const;
   std::string address(int index) const;
   std::string port(int index) const;  // of the bridge
   std::string bridge() const;
+  std::string rate(double bytes_per_second) const;  // parameters of an HTB class
 
-  int slot_, count_;
+  int slot_, count_, mtu_;
 };
 
 }  // namespace weir::bench

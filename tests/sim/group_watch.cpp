@@ -11,7 +11,7 @@ namespace weir::sim {
 namespace {
 
 constexpr double kRounding = 1e-9;
-constexpr int kLeastAlone = 2;  // own steps without an average behind a slow port: max(2, 2B/5)
+constexpr int kLeastAlone = 2;  // own steps without an average behind a slow port: max(2, 3B/10)
 
 }  // namespace
 
@@ -116,7 +116,7 @@ void GroupWatch::check_connection(const Granted& grant) {
   }
   if (!due) return;
   const Replica& first = at(grant.members.front());
-  const int alone = std::max(kLeastAlone, sync_.connect_every * 2 / 5);
+  const int alone = std::max(kLeastAlone, sync_.connect_every * 3 / 10);
   if (grant.members.size() == 1 && first.steps - first.averaged_at < alone) return;
   fail("G5: not connected after " + std::to_string(most_steps() - connected_at_) +
        " steps of the fastest, and the group does not connect");

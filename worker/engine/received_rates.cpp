@@ -10,7 +10,9 @@ using transport::CollectiveCounters;
 std::vector<ReceivedRate> received_rates(const CollectiveCounters& before,
                                          const CollectiveCounters& after) {
   constexpr double kNoise = 0.010;  // seconds; on a loopback averages of 300 kB take 1 to 5 ms
+  constexpr double kLeastCounted = 0.25;  // less of the bytes does not speak for the rest
   std::vector<ReceivedRate> rates;
+  double senders = 0;
   for (const auto& [replica, now] : after.received) {
     const auto known = before.received.find(replica);
     const auto old =
@@ -18,10 +20,11 @@ std::vector<ReceivedRate> received_rates(const CollectiveCounters& before,
     const auto bytes = static_cast<double>(now.bytes - old.bytes);
     if (bytes <= 0) continue;
     const auto counted = static_cast<double>(now.counted_bytes - old.counted_bytes);
-    const double busy = counted > 0 ? to_seconds(now.busy - old.busy) * bytes / counted : 0;
+    ++senders;
+    if (counted < kLeastCounted * bytes) continue;
+    const double busy = to_seconds(now.busy - old.busy) * bytes / counted;
     rates.push_back({replica, bytes / (busy + kNoise)});
   }
-  const auto senders = static_cast<double>(rates.size());
   for (ReceivedRate& rate : rates) rate.bytes_per_second *= senders;
   return rates;
 }

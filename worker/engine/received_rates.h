@@ -15,8 +15,9 @@ struct ReceivedRate {
   double bytes_per_second = 0;
 };
 
-// Of the average between the two; nothing of those from whom nothing came. A few milliseconds are
-// noise, so links that are fast enough are as good as each other.
+// Of the average between the two; nothing of those from whom nothing came, or too little of it in a
+// way that says something of the rate. A few milliseconds are noise, so links that are fast enough
+// are as good as each other.
 std::vector<ReceivedRate> received_rates(const transport::CollectiveCounters& before,
                                          const transport::CollectiveCounters& after);
 

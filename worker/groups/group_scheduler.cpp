@@ -20,10 +20,7 @@ namespace {
 // scheduling.md 7.3 and 7.2.
 constexpr double kSlowPort = 0.5;    // of the median bandwidth
 constexpr double kForgetting = 0.5;  // EWMA of T_p
-constexpr int kLeastAlone = 2;       // own steps of a replica with a slow port: max(2, 2B/5)
-// Windows that the news of one step is worth, the most, and the part of them that who is late is
-// waited for in vain. Chosen in the simulation of E9.
-constexpr double kWorth = 0.85, kMostWorth = 2, kLate = 0.5;
+constexpr int kLeastAlone = 2;       // own steps of a replica with a slow port: max(2, 3B/10)
 
 // The upper median: with two replicas the faster link is the usual one.
 double upper_median(std::vector<double> values) {
@@ -154,6 +151,7 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
   } else {
     drop_stale(ready);
     if (ready.empty() || wait_for_company(ready, now)) return grants;
+    hold_partners(ready, slow, now);
   }
   commit(connect ? split(ready, static_cast<int>(ready.size())) : split_by_port(ready, slow),
          connect, grants);
@@ -187,9 +185,9 @@ std::set<int> GroupScheduler::slow_ports() const {
   return slow;
 }
 
-// Gate 0: a group is as fast as its slowest port, so who has one averages only every 2B/5 steps.
+// Gate 0: a group is as fast as its slowest port, so who has one averages only every 3B/10 steps.
 void GroupScheduler::grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants) {
-  const int alone = std::max(kLeastAlone, config_.settings.connect_every * 2 / 5);
+  const int alone = std::max(kLeastAlone, config_.settings.connect_every * 3 / 10);
   const Ready arrivals = ready_;
   for (const auto& [p, arrival] : arrivals) {
     if (slow.contains(p) && at(p).steps - at(p).last_mix < alone) commit({{p}}, false, grants);
@@ -216,41 +214,48 @@ void GroupScheduler::drop_stale(Ready& ready) const {
   });
 }
 
-// Gate 3: true, and the timer is set, while it is worth waiting for somebody. Waiting costs each
-// that is ready as much time; what it brings is by how much the squared distances of all models to
-// their mean shrink when that one is in the group: n/(n+1) d for n models whose mean is d from the
-// other's. So one with the same average as those here, who tend to arrive together again, is hardly
-// waited for.
+Patience GroupScheduler::patience_of(const std::vector<int>& here) const {
+  double seconds = median_seconds();
+  for (const int p : here) seconds = std::max(seconds, at(p).seconds * time_factor(p));
+  return {.step_seconds = seconds,
+          .window_seconds = config_.settings.grace_window_percent / 100.0 * seconds};
+}
+
+// Gate 3: true, and the timer is set, while it is worth waiting for somebody.
 bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
-  if (static_cast<int>(ready.size()) == living_count()) return false;
   std::vector<int> here;
-  double seconds = median_seconds();  // of a step: a part of it is what waiting may cost
-  for (const auto& [p, arrival] : ready) {
-    here.push_back(p);
-    seconds = std::max(seconds, at(p).seconds * time_factor(p));
-  }
-  const bool few = static_cast<int>(here.size()) < config_.settings.group_size_min;
-  const double window = (few ? 2 : 1) * config_.settings.grace_window_percent / 100.0 * seconds;
+  for (const auto& [p, arrival] : ready) here.push_back(p);
   const Time first =
       std::ranges::min_element(ready, {}, [](auto& one) { return one.second; })->second;
-
-  const auto n = static_cast<double>(here.size());
-  const std::vector<double> apart =
-      distances_.from_mean(here, std::vector<double>(here.size(), 1 / n));
-  std::optional<Time> until;
+  std::vector<Running> running;
   for (int q = 0; q < count(); ++q) {
-    if (!living(q) || ready_.contains(q) || (at(q).seen && !at(q).started)) continue;
-    constexpr double kRunning = 1;  // the step that it will have done
-    const double each = (apart[static_cast<std::size_t>(q)] + kRunning) / (n + 1);
-    const double allowed = std::min(kMostWorth, kWorth * each) * window;
-    const Time due = due_of(q).value_or(first);
-    const Time late = due + from_seconds(kLate * allowed);
-    if (due - now <= from_seconds(allowed) && now < late) {
-      until = std::max(until.value_or(late), late);
-    }
+    const bool in_round = at(q).seen && !at(q).started;
+    if (!living(q) || ready_.contains(q) || in_round) continue;
+    running.push_back({.due = due_of(q).value_or(first), .replica = q});
   }
-  if (until) timer_ = until;
-  return until.has_value();
+  Patience patience = patience_of(here);
+  if (static_cast<int>(here.size()) < config_.settings.group_size_min) patience.window_seconds *= 2;
+  timer_ = wait_until(here, std::move(running), distances_, patience, now);
+  return timer_.has_value();
+}
+
+// Who has a slow port and comes soon shall find a partner: one of those who are ready waits for it
+// where it is not worth the time of all of them. Else replicas with slow ports would meet each
+// other alone. Taken out of `ready`, and the timer is set.
+void GroupScheduler::hold_partners(Ready& ready, const std::set<int>& slow, Time now) {
+  for (const int q : slow) {
+    if (ready_.contains(q) || !at(q).started) continue;
+    const auto partner = std::ranges::min_element(ready, {}, [&](const auto& one) {
+      return std::pair(slow.contains(one.first), one.second);
+    });
+    if (ready.size() < 2 || slow.contains(partner->first)) return;
+    const std::vector<int> here{partner->first};
+    const auto until =
+        wait_until(here, {{.due = *due_of(q), .replica = q}}, distances_, patience_of(here), now);
+    if (!until) continue;
+    ready.erase(partner);
+    timer_ = std::min(timer_.value_or(*until), *until);
+  }
 }
 
 // When its running step ends, as far as is known.

@@ -5,7 +5,7 @@
 // Keeps of a plan's invariants:
 //   G1 a replica is in one open round at most        G2 only arrived replicas are granted
 //   G4 weights sum to 1, in proportion to m_p        G5 all living replicas are connected at least
-//   every B steps of the fastest (+ max(2, 2B/5) of one with a slow port)
+//   every B steps of the fastest (+ max(2, 3B/10) of one with a slow port)
 //   G6 progress of a granted group <= least progress of the living + tau     G7 rounds only grow
 // gather() makes one group of all the living, for a boundary at which their models must be one.
 #pragma once
@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/groups/company.h"
 #include "worker/groups/contraction.h"
 #include "worker/groups/distances.h"
 #include "worker/groups/port_rates.h"
@@ -26,8 +27,6 @@
 #include "worker/groups/sync_graph.h"
 
 namespace weir::groups {
-
-using Time = std::chrono::nanoseconds;
 
 struct Config {
   Settings settings;
@@ -110,7 +109,9 @@ class GroupScheduler {
   bool connecting() const;
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
+  Patience patience_of(const std::vector<int>& here) const;
   bool wait_for_company(const Ready& ready, Time now);
+  void hold_partners(Ready& ready, const std::set<int>& slow, Time now);
   std::optional<Time> due_of(int replica) const;
   std::vector<std::vector<int>> split_by_port(const Ready& ready, const std::set<int>& slow) const;
   std::vector<std::vector<int>> split(const Ready& ready, int most) const;

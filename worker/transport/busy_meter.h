@@ -23,10 +23,14 @@ class BusyMeter {
     std::int64_t first_bytes =
         0;  // n1: read by first, when one non-blocking read took what was there
     std::chrono::steady_clock::time_point first, last;  // t_first, t_last
+
+    // c = (last - first) n / (n - n1), of the whole message at the rate seen; 0 when all came with
+    // the first read.
+    std::chrono::nanoseconds whole_time() const;
   };
 
   // Messages in the order of their arrival. With gap = first - last of the message before and
-  // c = (last - first) n / (n - n1), the time of the whole message at the rate seen here:
+  // c = whole_time():
   //   gap < min(1 ms, c / 10)   busy = last - last of the message before: back to back, all n count
   //   else n1 <= n / 2          busy = c: the first read has no duration, it is scaled away
   //   else                      nothing counts: it came in one piece and says nothing of the rate

@@ -98,7 +98,7 @@ struct CollectiveCounters {
   // is not a slow network. bytes_sent / busy is the bandwidth.
   std::chrono::nanoseconds busy{0};
   // From each other replica, whole frames: by the receiver's clock, without what waited for either
-  // side (busy_meter.h). Those that came in one piece say nothing of the rate and do not count.
+  // side (train_meter.h). Those that came in one piece say nothing of the rate and do not count.
   struct Received {
     std::int64_t bytes = 0, counted_bytes = 0;
     std::chrono::nanoseconds busy{0};  // of the counted ones

@@ -257,9 +257,9 @@ TEST(SyncRounds, KeepTheirClocksThroughAPlanOfTheSameGeneration) {
   uneven.micro_batches = {6, 2};
   job.rounds.follow(&uneven);
 
-  job.now += 1200ms;  // 0 has more to do: it is due after 1.4 s
+  job.now += 1320ms;  // 0 has more to do: it is due after 1.4 s
   job.ready(1, 2);
-  job.now += 200ms;
+  job.now += 80ms;
   job.ready(0, 2);
 
   EXPECT_THAT(job.newest.at(0).weights, ElementsAre(0.75, 0.25));

@@ -2,6 +2,7 @@
 #include "worker/groups/distances.h"
 
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,18 +14,21 @@ namespace {
 
 // Of the replica from the mean of the group.
 double between(const Distances& distances, const std::vector<int>& group, int replica) {
-  const std::vector<double> equal(group.size(), 1 / static_cast<double>(group.size()));
-  return distances.from_mean(group, equal)[static_cast<std::size_t>(replica)];
+  return distances.between(group, std::array{replica});
 }
+
+constexpr double kPersistence = 0.6;  // of an update in the next
 
 TEST(Distances, GrowWithTheStepsOfBoth) {
   Distances distances(2);
   EXPECT_EQ(between(distances, {0}, 1), 0);
   distances.stepped(0);
+  EXPECT_EQ(between(distances, {0}, 1), 1);
   distances.stepped(1);
   distances.stepped(1);
-  EXPECT_EQ(between(distances, {0}, 1), 3);
-  EXPECT_EQ(between(distances, {1}, 0), 3);
+  // Two updates, of which the second goes partly where the first went.
+  EXPECT_DOUBLE_EQ(between(distances, {0}, 1), 1 + 2 + 2 * kPersistence);
+  EXPECT_DOUBLE_EQ(between(distances, {1}, 0), 1 + 2 + 2 * kPersistence);
 }
 
 TEST(Distances, AnAverageEndsThoseBetweenItsMembers) {
@@ -34,6 +38,16 @@ TEST(Distances, AnAverageEndsThoseBetweenItsMembers) {
   EXPECT_EQ(between(distances, {0}, 1), 0);
   EXPECT_EQ(between(distances, {0}, 2), 1.5) << "variance 1/2 and 1";
   EXPECT_EQ(between(distances, {0, 1}, 2), 1.5);
+  // Its momentum stays with each member: 0 goes on where it went, of which it has kept a half.
+  distances.stepped(0);
+  EXPECT_DOUBLE_EQ(between(distances, {0}, 2), 1.5 + 1 + 2 * 0.5 * kPersistence);
+}
+
+TEST(Distances, BetweenTwoGroups) {
+  Distances distances(4);
+  for (const int p : {0, 1, 2, 3}) distances.stepped(p);
+  EXPECT_DOUBLE_EQ(distances.between(std::array{0, 1}, std::array{2, 3}), 1);
+  EXPECT_DOUBLE_EQ(distances.between(std::array{0, 1}, std::array{0, 1}), 0);
 }
 
 TEST(Distances, OneAloneInAnAverageStaysWhereItIs) {
@@ -53,16 +67,25 @@ TEST(Distances, WhoTakesTheModelOfAnotherIsAsFarAsThatOneMayBe) {
 }
 
 // Against models that really take random steps: the mean of many.
-TEST(Distances, AreThoseOfRandomSteps) {
+TEST(Distances, AreThoseOfRandomStepsWithMomentum) {
   constexpr int kReplicas = 5, kSize = 20'000;
   Random random(7);
   Distances distances(kReplicas);
   std::vector<std::vector<double>> models(kReplicas, std::vector<double>(kSize));
+  auto updates = models;
+  for (auto& update : updates) {
+    for (double& value : update) value = random.normal();
+  }
   for (int round = 0; round < 12; ++round) {
     for (int i = 0; i < 4; ++i) {
       const int p = static_cast<int>(random.below(kReplicas));
       distances.stepped(p);
-      for (double& value : models[static_cast<std::size_t>(p)]) value += random.normal();
+      for (std::size_t k = 0; k < kSize; ++k) {
+        double& update = updates[static_cast<std::size_t>(p)][k];
+        update =
+            kPersistence * update + std::sqrt(1 - kPersistence * kPersistence) * random.normal();
+        models[static_cast<std::size_t>(p)][k] += update;
+      }
     }
     const int first = round % kReplicas;
     const std::array members{first, (first + 1 + round % 2) % kReplicas, (first + 3) % kReplicas};

@@ -139,7 +139,10 @@ Status GroupPeer::read(const Hooks& hooks) {
     if (frame_ && filled_ == frame_->length) {
       const GroupFrame frame = *frame_;
       frame_.reset();
-      const Arrival arrival = meter_.add(timed_);
+      const bool follows =
+          before_ && before_->tag.step == frame.tag.step && before_->phase == frame.phase;
+      before_ = frame;
+      const Arrival arrival = meter_.add(timed_, follows);
       if (!target_.nowhere) hooks.complete(frame, arrival);
       continue;
     }

@@ -19,6 +19,7 @@
 #include "worker/transport/busy_meter.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/tcp/data_socket.h"
+#include "worker/transport/train_meter.h"
 
 namespace weir::transport::tcp {
 
@@ -103,9 +104,10 @@ class GroupPeer {
   std::optional<GroupFrame> frame_;  // its payload is being read
   Place target_;
   std::size_t filled_ = 0;
-  BusyMeter meter_;
-  BusyMeter::Message timed_;  // of frame_
-  bool stalled_ = false;      // a header is there, but nobody wants the payload yet
+  TrainMeter meter_;
+  BusyMeter::Message timed_;          // of frame_
+  std::optional<GroupFrame> before_;  // the one that was timed before
+  bool stalled_ = false;              // a header is there, but nobody wants the payload yet
   bool closed_ = false;
 };
 
