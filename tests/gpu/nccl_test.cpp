@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam to NCCL on a GPU, as far as one rank goes: NCCL refuses two ranks on one GPU within a
 // process; tests/gpu/report runs several in processes of their own.
+#include <atomic>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/gpu.h"
+#include "tests/worker/stage/stage_testing.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/transport/nccl/cuda_nccl_api.h"
 
@@ -28,6 +32,7 @@ class GpuNccl : public OnGpu {
   std::unique_ptr<NcclComm> open(int ranks) {
     const auto id = api_->make_id();
     EXPECT_TRUE(id) << id.error().message;
+    opened_ = steady_clock::now();
     auto made = api_->open({.id = *id, .rank = 0, .ranks = ranks, .name = "gpu-test"});
     EXPECT_TRUE(made) << made.error().message;
     return made ? *std::move(made) : nullptr;
@@ -61,15 +66,26 @@ class GpuNccl : public OnGpu {
     }
     EXPECT_TRUE(comm.drained());
     EXPECT_LT(steady_clock::now() - begin, std::chrono::seconds(10));
+    tell("abort_ms", milliseconds_since(begin));
     EXPECT_FALSE(comm.ready()) << "aborted";
   }
 
+  static double milliseconds_since(steady_clock::time_point begin) {
+    return std::chrono::duration<double, std::milli>(steady_clock::now() - begin).count();
+  }
+  // For tests/gpu/report.
+  static void tell(const std::string& what, double value) {
+    RecordProperty(what, std::to_string(value));
+  }
+
   std::shared_ptr<transport::nccl::NcclApi> api_;
+  steady_clock::time_point opened_;  // when the last communicator was asked for
 };
 
 TEST_F(GpuNccl, MovesAndAveragesInTheOrderOfTheCalls) {
   const auto comm = open(1);
   ASSERT_TRUE(comm && becomes_ready(*comm));
+  tell("open_ms", milliseconds_since(opened_));
   constexpr std::size_t kCount = 1'000'003;
   std::vector<float> values(kCount);
   for (std::size_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i % 1000);
@@ -124,6 +140,52 @@ TEST_F(GpuNccl, TwoThreadsMayAskForTheStateAtOnce) {
   }
   other.request_stop();
   other.join();
+  end(*comm);
+}
+
+// How much longer ops take while NCCL moves data without a pause, as a number for tests/gpu/report.
+// Of one rank: its copies take the same blocks of the GPU as a link's, and no network.
+TEST_F(GpuNccl, TransfersBesideComputeDoNotChangeIt) {
+  const auto comm = open(1);
+  ASSERT_TRUE(comm && becomes_ready(*comm));
+  auto options = small_options("gpt-mini");
+  options.sequence = 256;
+  const stage::Model model = model_of(options);
+  const auto stage = stage_of(model, 0, last_layer(model), *device_);
+  const Batch batch(options, 8, 1);
+  constexpr int kRounds = 40;
+  const auto train = [&] {
+    const auto begin = steady_clock::now();
+    stage->begin_step(0, 8 * kRounds);
+    for (int m = 0; m < kRounds; ++m) {
+      forward(*stage, m, {}, batch.tokens());
+      backward(*stage, m, {});
+    }
+    return std::pair{milliseconds_since(begin), stage->loss()};
+  };
+  train();  // loads kernels
+  const auto [alone, loss] = train();
+
+  const device::Buffer from = device_->allocate(16 << 20), to = device_->allocate(16 << 20);
+  const std::vector<transport::nccl::Transfer> transfers = {
+      {.rank = 0, .from = from.data(), .bytes = from.size()},
+      {.rank = 0, .to = to.data(), .bytes = to.size()}};
+  std::atomic<int> moved = 0;
+  std::jthread other([&](const std::stop_token& stop) {
+    while (!stop.stop_requested() && becomes_ready(*comm)) {
+      const Status sent = comm->exchange(transfers);
+      EXPECT_TRUE(sent);
+      if (!sent || !finishes(*comm)) return;
+      ++moved;
+    }
+  });
+  const auto [beside, same_loss] = train();
+  other.request_stop();
+  other.join();
+
+  EXPECT_EQ(same_loss, loss);
+  EXPECT_GT(moved, 0);
+  tell("beside_transfers", beside / alone);
   end(*comm);
 }
 

@@ -70,6 +70,7 @@ TEST_P(Twins, GiveWhatTheHostGives) {
 
   ASSERT_TRUE((*kernels)->status()) << (*kernels)->status().error().message;
   EXPECT_NEAR(device_result, host_result, 1e-5 * std::abs(host_result));
+  float worst = 0;  // of all elements, by the largest of their array: for tests/gpu/report
   for (std::size_t a = 0; a < tested.arrays.size(); ++a) {
     auto staged = device_->download(device_arrays[a]);
     ASSERT_TRUE(staged) << staged.error().message;
@@ -79,10 +80,12 @@ TEST_P(Twins, GiveWhatTheHostGives) {
     float most = 0.05F;
     for (const float value : expected) most = std::max(most, std::abs(value));
     for (std::size_t i = 0; i < actual.size(); ++i) {
+      worst = std::max(worst, std::abs(actual[i] - expected[i]) / most);
       ASSERT_NEAR(actual[i], expected[i], tolerance_of(precision) * most)
           << "array " << a << ", element " << i;
     }
   }
+  RecordProperty("worst_error", std::to_string(worst * 1e6) + "e-6");
 }
 
 // Arrays within a buffer need not begin where the widest loads may.

@@ -183,6 +183,10 @@ void add_emulation(CLI::App& app, Options& o, Raw& raw) {
          "file of 'step factor' or '1.5s factor' lines: from then on ops take so many times "
          "as long")
       ->group(group);
+  app.add_flag("--emulate-idle", o.emulate_idle,
+               "no arithmetic, random numbers go on: beside a device that does the real work of "
+               "its stage")
+      ->group(group);
   app.add_option("--emulate-send-window", o.emulate_send_window,
                  "sends hold up compute while more than this many are on their way")
       ->check(CLI::Range(0, 65535))
@@ -339,6 +343,9 @@ Result<Options> complete(Raw raw) {
   }
   if (!o.emulate_slowness.empty() && o.emulate_profile.empty()) {
     return invalid("--emulate-slowness: needs --emulate-profile");
+  }
+  if (o.emulate_idle && o.emulate_profile.empty()) {
+    return invalid("--emulate-idle: needs --emulate-profile");
   }
   const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
                                                   {"info", LogLevel::kInfo},

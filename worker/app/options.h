@@ -39,6 +39,7 @@ struct Options {
 
   std::string device;  // "cpu", "cuda", "cuda:N"; not given: kDefaultDevice, emulated "cpu"
   std::string emulate_profile, emulate_device, emulate_slowness;
+  bool emulate_idle = false;               // no arithmetic
   std::optional<int> emulate_send_window;  // sends block with more than so many on their way
   double pace_bytes_per_second = 0;        // 0 = unlimited
   double pace_other_bytes_per_second = 0;  // of links but the paced one; 0 = unlimited

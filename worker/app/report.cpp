@@ -60,6 +60,8 @@ std::string loss_line(const engine::StepRecord& record, bool emulated) {
   line += ", \"loss_hex\": " + (known ? "\"" + number("%a", record.loss) + "\"" : "null");
   line += ", \"step_seconds\": " + number("%.9g", record.step_seconds);
   line += ", \"iteration_seconds\": " + number("%.9g", record.iteration_seconds);
+  line += ", \"forward_seconds\": " + number("%.9g", record.forward_seconds);
+  line += ", \"backward_seconds\": " + number("%.9g", record.backward_seconds);
   line += ", \"in_flight_peak\": " + std::to_string(record.in_flight_peak);
   if (emulated) {
     line += ", \"overruns\": " + std::to_string(record.overruns) + ", \"lateness_us\": [";

@@ -125,6 +125,9 @@ Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int l
   WEIR_TRY(std::unique_ptr<stage::Stage> made,
            stage::make_stage(*state.model, first, last, *state.device));
   if (!state.emulation) return made;
+  if (state.options.emulate_idle) {
+    made = stage::idle(std::move(made), state.options.model.precision);
+  }
   stage::EmulatedTimes times = state.emulation->stage(first, last);
   if (state.slowness) {
     times.slowness = [slowness = *state.slowness](std::int64_t step, auto since_start) {
@@ -332,7 +335,8 @@ Outcome train(State& state) {
   if (!state.options.needs_peers()) start_own_plan(state);
   const engine::Ending ending = state.engine->run({});
   state.leaver.on_leave({});
-  log_info(kRoom, "training ended", {{"reason", ending.message}});
+  log_info(kRoom, "training ended",
+           {{"reason", ending.message}, {"memory_peak_bytes", state.device->bytes_peak()}});
   const Exit exit = exit_of(ending.why);
   if (exit == Exit::kFinished) {
     say_finished(state);

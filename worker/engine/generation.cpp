@@ -7,6 +7,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/log.h"
+#include "worker/engine/plan_rules.h"
 #include "worker/engine/state_move.h"
 
 namespace weir::engine {
@@ -133,12 +134,19 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
   saving_ = Saving{};
   WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
   WEIR_TRY([[maybe_unused]] const Unit filled, fill_stage(*generation.stage, next.plan));
+  const int stage = generation.place.stage;
+  schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model);
+  const std::int64_t planned = schedule::memory_bytes(memory, next.plan.schedule, stage);
+  memory.input_bytes = memory.output_bytes = 0;
+  const std::int64_t without_messages = schedule::memory_bytes(memory, next.plan.schedule, stage);
   log_info(kRoom, "stage built",
            {{"revision", next.plan.revision},
             {"step", step_},
-            {"stage", generation.place.stage},
+            {"stage", stage},
             {"first_layer", range.first},
-            {"last_layer", range.last}});
+            {"last_layer", range.last},
+            {"planned_bytes", planned},
+            {"planned_message_bytes", planned - without_messages}});
   return Unit{};
 }
 

@@ -102,6 +102,7 @@ struct StepRecord {
   double step_seconds = 0;       // start of the first F to end of the last B
   double iteration_seconds = 0;  // start of the step until its parameters are updated
   double compute_seconds = 0, idle_seconds = 0;
+  double forward_seconds = 0, backward_seconds = 0;  // of compute_seconds
   double sync_seconds = 0;       // of idle_seconds: waiting for the other replicas
   std::uint32_t next_epoch = 0;  // that all replicas change to before the next step; 0 = none
   int samples = 0;

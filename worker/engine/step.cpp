@@ -110,12 +110,12 @@ class Runner {
       WEIR_TRY([[maybe_unused]] const Unit done, backward(op.micro_batch));
     }
     last_end_ = parts_.clock.now();
-    compute_ += last_end_ - start;
+    const nanoseconds took = last_end_ - start;
+    (op.kind == OpKind::kForward ? forward_ : backward_) += took;
     if (op.kind == OpKind::kForward) {
-      parts_.recorder.forward_done(last_end_ - start, in_flight_at_start_,
-                                   parts_.stage.stash_bytes());
+      parts_.recorder.forward_done(took, in_flight_at_start_, parts_.stage.stash_bytes());
     } else {
-      parts_.recorder.backward_done(last_end_ - start);
+      parts_.recorder.backward_done(took);
     }
     return Unit{};
   }
@@ -347,7 +347,7 @@ class Runner {
     parts_.stage.optimizer_step();
     const nanoseconds took = parts_.clock.now() - start;
     parts_.recorder.optimizer_done(took);
-    compute_ += took;
+    update_ += took;
   }
 
   StepRecord record(SteadyTime start) {
@@ -364,7 +364,9 @@ class Runner {
     result.sync_seconds = to_seconds(sync_wait_);
     result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
     result.iteration_seconds = to_seconds(end - start);
-    result.compute_seconds = to_seconds(compute_);
+    result.compute_seconds = to_seconds(forward_ + backward_ + update_);
+    result.forward_seconds = to_seconds(forward_);
+    result.backward_seconds = to_seconds(backward_);
     result.idle_seconds = to_seconds(idle_);
     result.samples = micro_batches_ * samples_;
     result.in_flight_peak = peak_;
@@ -386,7 +388,7 @@ class Runner {
   Grant grant_;  // Partial: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
-  nanoseconds compute_{0}, idle_{0}, sync_wait_{0};
+  nanoseconds forward_{0}, backward_{0}, update_{0}, idle_{0}, sync_wait_{0};
   int in_flight_at_start_ = 0, peak_ = 0;
 };
 

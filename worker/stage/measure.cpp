@@ -9,7 +9,6 @@
 
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
-#include "worker/base/random.h"
 #include "worker/stage/ops/kernels.h"
 
 namespace weir::stage {
@@ -21,19 +20,6 @@ nanoseconds median(std::vector<nanoseconds> times) {
   const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
   std::nth_element(times.begin(), middle, times.end());
   return *middle;
-}
-
-// bytes of numbers of the precision.
-Result<device::Buffer> random_values(device::Device& device, std::int64_t bytes,
-                                     Precision precision, Random& random) {
-  if (bytes == 0) return device::Buffer();
-  device::Buffer buffer = device.allocate_staging(static_cast<std::size_t>(bytes));
-  if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
-  std::vector<float> values(static_cast<std::size_t>(bytes / element_bytes(precision)));
-  for (auto& value : values) value = static_cast<float>(2 * random.uniform() - 1);
-  ops::make_host_kernels(precision)->round_values(values.size(), values.data(),
-                                                  buffer.as<ops::Element>());
-  return device.upload(std::move(buffer));
 }
 
 // What one round of a layer needs, for one number of samples.
@@ -111,6 +97,18 @@ Result<std::vector<std::vector<LayerTiming>>> measure(const Model& model, device
     result.push_back(entry->second);
   }
   return result;
+}
+
+Result<device::Buffer> random_values(device::Device& device, std::int64_t bytes,
+                                     Precision precision, Random& random) {
+  if (bytes == 0) return device::Buffer();
+  device::Buffer buffer = device.allocate_staging(static_cast<std::size_t>(bytes));
+  if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
+  std::vector<float> values(static_cast<std::size_t>(bytes / element_bytes(precision)));
+  for (auto& value : values) value = static_cast<float>(2 * random.uniform() - 1);
+  ops::make_host_kernels(precision)->round_values(values.size(), values.data(),
+                                                  buffer.as<ops::Element>());
+  return device.upload(std::move(buffer));
 }
 
 }  // namespace weir::stage

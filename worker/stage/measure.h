@@ -7,6 +7,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "worker/base/random.h"
 #include "worker/base/result.h"
 #include "worker/stage/stage.h"
 
@@ -22,5 +23,9 @@ struct LayerTiming {
 Result<std::vector<std::vector<LayerTiming>>> measure(const Model& model, device::Device& device,
                                                       const std::vector<int>& samples, int rounds,
                                                       const std::stop_token& stop);
+
+// Memory of the device with so many bytes of numbers on [-1, 1), of that precision. None for 0.
+Result<device::Buffer> random_values(device::Device& device, std::int64_t bytes,
+                                     Precision precision, Random& random);
 
 }  // namespace weir::stage

@@ -162,4 +162,8 @@ struct Lateness {  // of wake-ups against deadlines, and ops whose real work too
 std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
                                std::shared_ptr<Lateness> lateness);
 
+// Hands on random numbers of the right size instead of what `inner` would compute, and trains
+// nothing: for stages whose emulated time alone counts. It has no loss.
+std::unique_ptr<Stage> idle(std::unique_ptr<Stage> inner, Precision precision);
+
 }  // namespace weir::stage

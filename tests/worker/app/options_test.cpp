@@ -116,6 +116,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedByName) {
       {{"--plan=p.json", "--worker-index=1", "--workers=2"}, "--coordinator"},
       {{"--workers=2"}, "--workers"},
       {{"--emulate-device=A100"}, "--emulate-device"},
+      {{"--emulate-idle"}, "--emulate-idle"},
       {{"--ranks=2"}, "WEIR_RANKS"},
       {{"--transport=RDMA"}, "WEIR_TRANSPORT"},
       {{"--pace-link=0-1"}, "--pace-rate"},

@@ -31,6 +31,8 @@ engine::StepRecord record_of(int stage) {
           .loss = stage == 1 ? 0.5 : std::numeric_limits<double>::quiet_NaN(),
           .step_seconds = 0.25,
           .iteration_seconds = 0.5,
+          .forward_seconds = 0.0625,
+          .backward_seconds = 0.125,
           .samples = 64,
           .in_flight_peak = 2,
           .lateness = {20us, 1500us},
@@ -40,7 +42,8 @@ engine::StepRecord record_of(int stage) {
 TEST(LossLine, HoldsTheLossExactlyOnTheLastStage) {
   EXPECT_EQ(loss_line(record_of(1), false),
             R"({"step": 4, "epoch": 3, "stage": 1, "loss": 0.5, "loss_hex": "0x1p-1", )"
-            R"("step_seconds": 0.25, "iteration_seconds": 0.5, "in_flight_peak": 2})");
+            R"("step_seconds": 0.25, "iteration_seconds": 0.5, "forward_seconds": 0.0625, )"
+            R"("backward_seconds": 0.125, "in_flight_peak": 2})");
 }
 
 TEST(LossLine, HasNoLossOnOtherStages) {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 
 #include <gtest/gtest.h>
 
 #include "tests/worker/stage/stage_testing.h"
+#include "worker/stage/ops/bf16.h"
 
 namespace weir::stage {
 namespace {
@@ -110,6 +114,43 @@ TEST_F(Emulated, DoesTheRealWork) {
   EXPECT_EQ(padded->stash_bytes(), 0);
   EXPECT_EQ(padded->output_bytes(2), real->output_bytes(2));
   EXPECT_EQ(padded->input_bytes(2), real->input_bytes(2));
+}
+
+TEST_F(Emulated, IdleStageHandsOnFreshRandomNumbersOfTheRightSizeAndTrainsNothing) {
+  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
+    auto options = test::small_options("gpt-tiny");
+    options.precision = precision;
+    const Model model = test::model_of(options);
+    const auto stage = idle(test::stage_of(model, 1, 1, *device_), precision);
+    const auto before = test::parameter_bits(*stage);
+    stage->begin_step(0, 2);
+
+    const Buffer output = test::forward(*stage, 0, Buffer(), batch_.tokens());
+    const Buffer again = test::forward(*stage, 1, Buffer(), batch_.tokens());
+    const Buffer gradient = test::backward(*stage, 0, Buffer());
+    stage->optimizer_step();
+
+    EXPECT_EQ(static_cast<std::int64_t>(output.size()), stage->output_bytes(2));
+    EXPECT_EQ(static_cast<std::int64_t>(gradient.size()), stage->input_bytes(2));
+    EXPECT_NE(output.data(), again.data());
+    std::vector<float> values(output.size() / element_bytes(precision));
+    if (precision == Precision::kBf16) {
+      ops::widen(values.size(), output.as<ops::Bf16>(), values.data());
+    } else {
+      std::memcpy(values.data(), output.data(), output.size());
+    }
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    EXPECT_TRUE(*least >= -1 && *least < -0.9 && *most <= 1 && *most > 0.9) << *least << *most;
+    EXPECT_TRUE(test::parameter_bits(*stage) == before);
+    EXPECT_TRUE(std::isnan(stage->loss()));
+  }
+}
+
+TEST_F(Emulated, IdleStagesAtTheEndsHandOnNothing) {
+  const auto stage = idle(test::stage_of(model_, 0, 7, *device_), Precision::kFp32);
+
+  EXPECT_EQ(test::forward(*stage, 0, Buffer(), batch_.tokens()).size(), 0U);
+  EXPECT_EQ(test::backward(*stage, 0, Buffer()).size(), 0U);
 }
 
 }  // namespace

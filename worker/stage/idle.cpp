@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Stage without arithmetic, so that compute of a device need not be repeated on the host where
+// only the time of an emulated stage counts.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "worker/base/random.h"
+#include "worker/stage/layer.h"
+#include "worker/stage/measure.h"
+#include "worker/stage/stage.h"
+#include "worker/stage/stage_around.h"
+
+namespace weir::stage {
+namespace {
+
+using device::Buffer;
+
+class IdleStage final : public StageAround {
+ public:
+  IdleStage(std::unique_ptr<Stage> inner, Precision precision)
+      : StageAround(std::move(inner)), precision_(precision) {}
+
+  Result<Buffer> forward(int /*micro_batch*/, const Buffer& /*input*/,
+                         const Tokens& tokens) override {
+    samples_ = tokens.samples;
+    return numbers(output_bytes(samples_), kForward);
+  }
+  Result<Buffer> backward(int /*micro_batch*/, const Buffer& /*output_gradient*/) override {
+    return numbers(input_bytes(samples_), kBackward);
+  }
+  void begin_step(std::int64_t /*step*/, int /*step_samples*/) override {}
+  void optimizer_step() override {}
+
+ private:
+  enum Way : unsigned char { kForward, kBackward };
+
+  // Made once: what is sent may still be read, so each message is a copy.
+  Result<Buffer> numbers(std::int64_t bytes, Way way) {
+    const auto size = static_cast<std::size_t>(bytes);
+    Buffer& made = made_.at(way);
+    if (made.size() != size) {
+      Random random(1 + std::uint64_t{way});
+      WEIR_TRY(made, random_values(device(), bytes, precision_, random));
+    }
+    if (size == 0) return Buffer();
+    Buffer copy = device().allocate(size);
+    if (!copy) return no_memory(device(), size);
+    WEIR_TRY([[maybe_unused]] const Unit copied, device().copy(copy.data(), made.data(), size));
+    return copy;
+  }
+
+  const Precision precision_;
+  int samples_ = 1;  // micro-batches of a step have equal sizes
+  std::array<Buffer, 2> made_;
+};
+
+}  // namespace
+
+std::unique_ptr<Stage> idle(std::unique_ptr<Stage> inner, Precision precision) {
+  return std::make_unique<IdleStage>(std::move(inner), precision);
+}
+
+}  // namespace weir::stage
