@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the programs of a Kubernetes 1.35 cluster from Go modules, once per go.sum, into the user's cache.
-# usage: build.sh [peer]   prints the directory of the programs. 15 min on 2 cores the first time (5 GB of Go caches), 0 s after
-#                          that. peer: also Kubeflow's training-operator, which the scale suite compares with (1 min)
+# Builds the programs of a Kubernetes 1.35 cluster from Go modules, once per go.sum, into the user's cache. All are of one module,
+# so that what they share is compiled once.
+# usage: build.sh [scale]   prints the directory of the programs. 10 min on 2 cores the first time (5 GB of Go caches), 0 s after
+#                           that. scale: also kwok, and Kubeflow's training-operator, with which the scale suite compares (2 min)
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 case ${1:-} in -h | --help) usage; exit 0 ;; esac
 
-programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet etcd coredns helm kwok prometheus promtool)
-[ "${1:-}" != peer ] || programs+=(training-operator.v1)
+programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet etcd coredns helm prometheus promtool)
+[ "${1:-}" != scale ] || programs+=(kwok training-operator.v1)
 complete() { for program in "${programs[@]}"; do [ -x "$bin/$program" ] || return 1; done; }
 mkdir -p "$bin"
 exec 9>"$bin/.lock"
@@ -33,25 +34,24 @@ build() { # NAME go-command...: builds NAME by a command that writes to $bin, un
   "$@" >>"$log" 2>&1 || { tail -20 "$log" >&2; die "building $name failed, see $log"; }
   say "built $name in $((SECONDS - begin)) s"
 }
-for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl; do
-  build $name env CGO_ENABLED=0 go build -trimpath -ldflags "$ldflags" -o "$bin/" k8s.io/kubernetes/cmd/$name
+export CGO_ENABLED=0
+for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet; do
+  build $name go build -trimpath -ldflags "$ldflags" -o "$bin/" k8s.io/kubernetes/cmd/$name
 done
-build kubelet env CGO_ENABLED=1 go build -trimpath -ldflags "$ldflags" -o "$bin/" k8s.io/kubernetes/cmd/kubelet
-build etcd env CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$bin/etcd" go.etcd.io/etcd/server/v3
-install() { build "$1" env GOBIN="$bin" CGO_ENABLED=0 go install -trimpath -ldflags "-s -w" "$2"; }
-install coredns github.com/coredns/coredns@v1.12.4
-install helm helm.sh/helm/v3/cmd/helm@v3.21.4
-install kwok sigs.k8s.io/kwok/cmd/kwok@v0.7.0
-if [ "${1:-}" = peer ]; then
-  peer=github.com/kubeflow/training-operator
-  install training-operator.v1 $peer/cmd/training-operator.v1@v1.8.1
-  cp -f "$(go list -m -f '{{.Dir}}' $peer@v1.8.1)/manifests/base/crds/kubeflow.org_pytorchjobs.yaml" "$bin/"
-fi
-# Prometheus with Kubernetes service discovery (Debian's build lacks it); its own module, its versions clash with Kubernetes'
-cd prometheus
+small() { build "$1" go build -trimpath -ldflags "-s -w" -o "$bin/$1" "$2"; }
+small etcd go.etcd.io/etcd/server/v3
+small coredns ./coredns
+small helm helm.sh/helm/v3/cmd/helm
+# with Kubernetes service discovery, which Debian's Prometheus lacks, and no other
 for name in prometheus promtool; do
-  build $name env CGO_ENABLED=0 go build -trimpath -tags remove_all_sd,enable_kubernetes_sd \
+  build $name go build -trimpath -tags remove_all_sd,enable_kubernetes_sd \
     -ldflags "-s -w -X github.com/prometheus/common/version.Version=3.7.3" -o "$bin/" github.com/prometheus/prometheus/cmd/$name
 done
+if [ "${1:-}" = scale ]; then # modules of their own: their versions clash with Kubernetes'
+  peer=github.com/kubeflow/training-operator
+  build kwok env GOBIN="$bin" go install -trimpath -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok@v0.7.0
+  build training-operator.v1 env GOBIN="$bin" go install -trimpath -ldflags "-s -w" $peer/cmd/training-operator.v1@v1.8.1
+  cp -f "$(go list -m -f '{{.Dir}}' $peer@v1.8.1)/manifests/base/crds/kubeflow.org_pytorchjobs.yaml" "$bin/"
+fi
 complete || die "a program is missing in $bin"
 echo "$bin"

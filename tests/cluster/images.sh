@@ -11,6 +11,7 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 images=$cache/images
 log=$images/build.log
+objects=$(ccache --get-config cache_dir) # of this machine's builds: nothing is compiled twice
 max_operator=20000000 max_worker=60000000 max_gpu=850000000 # bytes; what the README promises
 
 # an own storage, so that the user's images are left alone and our base does not shadow a pulled one
@@ -59,7 +60,7 @@ C
   echo "$tar"
 }
 prometheus_tar() {
-  local tar folder; tar=$images/prometheus-$(sha256sum "$here/prometheus/go.sum" | cut -c1-12).tar
+  local tar folder; tar=$images/prometheus-$(sha256sum "$here/go.sum" | cut -c1-12).tar
   [ -f "$tar" ] || {
     folder=$(mktemp -d); mkdir -p "$folder/tmp" "$folder/data"; chmod 1777 "$folder/tmp" "$folder/data"
     cp "$bin/prometheus" "$folder/"
@@ -120,8 +121,8 @@ product_tar() { # PROGRAM FOLDER MAX-BYTES SOURCES...
   tar=$images/$program-$(source_key "$@").tar
   [ -f "$tar" ] || {
     local build; build=$(build_image)
-    mkdir -p "$cache/ccache"
-    step "image $program" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --build-arg "REVISION=$(revision)" --volume "$cache/ccache:/root/.cache/ccache:rw" \
+    step "image $program" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --build-arg PRESET=ci \
+      --build-arg "REVISION=$(revision)" --volume "$objects:/root/.cache/ccache:rw" \
       -f "$root/$folder/Dockerfile" -t "localhost/$program:test" "$root"
     rm -f "$images/$program"-*.tar
     export_image "localhost/$program:test" "$tar"
@@ -138,9 +139,8 @@ gpu_image() {
   command -v buildah >/dev/null || "$here/setup.sh" >/dev/null
   build=$(build_image)
   cuda=$("$root/tests/setup" cuda | tail -n 1)
-  mkdir -p "$cache/ccache"
   step "image weir-worker for GPUs" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --build-arg DEVICE=cuda \
-    --volume "$cache/ccache:/root/.cache/ccache:rw" --volume "$cuda:/opt/cuda:ro" -f "$root/worker/Dockerfile" -t "$name" "$root"
+    --volume "$objects:/root/.cache/ccache:rw" --volume "$cuda:/opt/cuda:ro" -f "$root/worker/Dockerfile" -t "$name" "$root"
   container=$(b from --pull-never "$name")
   size=$(du -sb "$(b mount "$container")" | cut -f1)
   out=$(b run "$container" -- /weir-worker --log-format=text 2>&1 | grep -vE '^(subprocess exited|Error: exit status)'; exit "${PIPESTATUS[0]}") || code=$?

@@ -11,7 +11,7 @@ import control_plane
 import lab
 from load import Pods, Process, running
 
-PROGRAM, CRD = "training-operator.v1", "kubeflow.org_pytorchjobs.yaml"   # of tests/cluster/build.sh peer
+PROGRAM, CRD = "training-operator.v1", "kubeflow.org_pytorchjobs.yaml"   # of tests/cluster/build.sh scale
 QPS, BURST = 20, 30
 SYSTEM, NAMESPACE = "kubeflow", "peer"
 CERTIFICATES = pathlib.Path("/tmp/k8s-webhook-server/serving-certs")   # written into the program
@@ -22,7 +22,7 @@ JOBS = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs"
 class TrainingOperator:
     def __init__(self, plane):
         if not (plane.bin / PROGRAM).exists():
-            raise lab.Skip(f"{plane.bin / PROGRAM} is not built (tests/cluster/build.sh peer)")
+            raise lab.Skip(f"{plane.bin / PROGRAM} is not built (tests/cluster/build.sh scale)")
         self.plane, self.metrics, self.probe, self.webhook = plane, *(control_plane.free_port() for _ in range(3))
 
     @property
