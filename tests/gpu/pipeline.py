@@ -28,6 +28,7 @@ class Run:
         steps = [(folder / f"steps-{i}.jsonl").read_text() for i in range(count)]
         self.steps = [[json.loads(line) for line in text.splitlines()] for text in steps]
         self.pages = pages  # metrics of each worker while it ran
+        self.recovery_seconds = None  # from the death of a worker to the first step after it
         last = sorted((step for rank in self.steps for step in rank if step["loss"] is not None), key=lambda step: step["step"])
         own = {step["step"]: step for step in last}  # of replicas one
         self.losses = [step["loss"] for step in own.values()]
@@ -95,23 +96,26 @@ def until(found, seconds):
     return None
 
 
-def train(worker, arguments, plans=(), limit=300, environment=None, every=20, of_worker=None, scrape=False):
+def train(worker, arguments, plans=(), limit=300, environment=None, every=20, of_worker=None, scrape=False, killed=None):
     """One worker without plans, else one per stage and replica of plans[0]; a later plan comes when the one before was in force for
-    `every` steps. environment,
-    of_worker: variables and further arguments of worker i. scrape: read the metrics when the last plan was given."""
+    `every` steps. environment, of_worker: variables and further arguments of worker i. scrape: read the metrics when the last plan
+    was given. killed: the worker, not 0, that is killed before the second plan, and made again."""
     count = len(plans[0]["stages"]) * len(plans[0]["microBatches"]) if plans else 1
     with tempfile.TemporaryDirectory(prefix="weir-gpu-") as name:
         folder, processes, done = pathlib.Path(name), [], False
         try:
             end = time.monotonic() + limit
-            _start(worker, [arguments + (of_worker(i) if of_worker else []) for i in range(count)], plans, folder, environment, processes)
-            _replan(folder, plans, every, end, processes)
+            spawn = _start(worker, [arguments + (of_worker(i) if of_worker else []) for i in range(count)], plans, folder, environment,
+                           processes)
+            recovery = _replace(folder, plans, every, end, processes, killed, spawn) if killed is not None else None
+            _replan(folder, plans[1:] if killed is not None else plans, every, end, processes)
             pages = [_metrics(folder, i, plans[-1]["revision"], every - 2) for i in range(count)] if scrape else []
             codes = [process.wait(timeout=max(0.1, end - time.monotonic())) for process in processes]
             if any(codes):
                 raise Broken(f"exit codes {codes}: {_errors(folder, count)}")
-            done = True
-            return Run(folder, count, pages)
+            run = Run(folder, count, pages)
+            run.recovery_seconds, done = recovery, True
+            return run
         except subprocess.TimeoutExpired:
             raise Broken(f"not done within {limit:.0f} s: {_errors(folder, count)}") from None
         finally:
@@ -138,6 +142,12 @@ def _keep_run(folder, arguments):
 
 
 def _start(worker, arguments, plans, folder, environment, processes):
+    """Returns a function that starts worker i once more."""
+    def spawn(i):
+        with open(folder / f"log-{i}.jsonl", "a", encoding="utf-8") as log:
+            return subprocess.Popen(commands[i], stdout=log, stderr=log, env={**os.environ, **(environment(i) if environment else {})})
+
+    commands = []
     if plans:
         (folder / "plan.json").write_text(json.dumps(plans[0]))
     port = None
@@ -148,12 +158,13 @@ def _start(worker, arguments, plans, folder, environment, processes):
                       "--metrics-port=0", "--control-port=0"]
         if i > 0:
             words.append(f"--coordinator=127.0.0.1:{port}")
-        with open(folder / f"log-{i}.jsonl", "w", encoding="utf-8") as log:
-            processes.append(subprocess.Popen(words, stdout=log, stderr=log, env={**os.environ, **(environment(i) if environment else {})}))
+        commands.append(words)
+        processes.append(spawn(i))
         if i == 0 and len(arguments) > 1:
             port = until(lambda: _logged(folder, "control_port") or processes[0].poll(), 60)
             if port is None or processes[0].poll() is not None:
                 raise Broken(_errors(folder, 1))
+    return spawn
 
 
 def _logged(folder, key, i=0):
@@ -170,11 +181,31 @@ def _steps(folder, revision):
 
 def _replan(folder, plans, every, end, processes):
     for last, changed in zip(plans, plans[1:]):
-        until(lambda of=last["revision"]: _steps(folder, of) >= every or any(process.poll() is not None for process in processes),
-              end - time.monotonic())
-        fresh = folder / "plan.json.new"
-        fresh.write_text(json.dumps(changed))
-        fresh.rename(folder / "plan.json")
+        _until_steps(folder, last, every, end, processes)
+        _give(folder, changed)
+
+
+def _until_steps(folder, plan_in_force, steps, end, processes):
+    until(lambda: _steps(folder, plan_in_force["revision"]) >= steps or any(process.poll() is not None for process in processes),
+          end - time.monotonic())
+
+
+def _give(folder, changed):
+    fresh = folder / "plan.json.new"
+    fresh.write_text(json.dumps(changed))
+    fresh.rename(folder / "plan.json")
+
+
+def _replace(folder, plans, every, end, processes, killed, spawn):
+    """Seconds from the death of a worker to the first step by the second plan."""
+    _until_steps(folder, plans[0], every, end, processes)
+    processes[killed].kill()
+    died = time.monotonic()
+    processes[killed].wait()
+    processes[killed] = spawn(killed)
+    _give(folder, plans[1])
+    _until_steps(folder, plans[1], 1, end, processes)
+    return time.monotonic() - died
 
 
 def _metrics(folder, i, revision, steps):

@@ -3,6 +3,7 @@
 import time
 
 import pipeline
+from setting import temporary_folder
 
 
 def four_processes(report, setting, part, arguments, environment=None, replicas=1):
@@ -125,6 +126,37 @@ def replicas_nccl(report, setting):
     run = over_nccl(report, setting, "replicas-nccl", replicas=2)
     if run is not None:
         nccl_account(report, "replicas-nccl", run)
+
+
+def killed_by(report, setting, part, arguments, environment=None):
+    """3 stages that save; the one in the middle dies, comes back, and all go on from the checkpoint."""
+    steps, every = (60, 20) if setting.rehearse else (120, 40)
+    common = setting.small(steps)
+    alone = setting.train([*common, "--micro-batches=4", "--micro-batch-size=2"])
+    layers = alone.logged("layers")
+    plans = [pipeline.plan(3, layers, 4, 2), {**pipeline.plan(3, layers, 4, 2, revision=2), "trigger": "Restart", "state": "Checkpoint"}]
+    with temporary_folder() as folder:
+        run = setting.train([*common, *arguments, f"--checkpoint-dir={folder}", "--checkpoint-interval=10"], plans=plans, every=every,
+                            killed=1, environment=environment, limit=RUN_LIMIT)
+    report.judge(run.exact == alone.exact, part, "losses against one process, with a worker killed",
+                 "equal bits" if run.exact == alone.exact else "differ", "equal bits")
+    again = len(run.times) - steps
+    report.judge(0 <= again <= every, part, "steps done twice", str(again), f"0 to {every}")
+    report.add("INFO", part, "from the death to the first step after it", f"{run.recovery_seconds:.1f} s")
+
+
+def killed(report, setting):
+    killed_by(report, setting, "killed", ["--transport=TCP"])
+
+
+def killed_nccl(report, setting):
+    """The others abort their communicators and make new ones."""
+    if setting.rehearse:
+        return report.add("SKIP", "killed-nccl", "3 processes", "needs a GPU")
+    try:
+        return killed_by(report, setting, "killed-nccl", ["--transport=NCCL", "--connect-timeout=30"], as_machine)
+    except pipeline.Broken as problem:
+        return report.add("INFO", "killed-nccl", "3 processes on one GPU", f"refused: {problem}")
 
 
 def averages_by(report, setting, part, arguments, environment=None):
