@@ -126,6 +126,20 @@ TEST(Averages, TellTheRateOfThePortOfEachReplica) {
   }
 }
 
+// A step of one row takes much less than to move the parameters that it uses: all ranks find that
+// out and average beside steps, and what they learn does not suffer.
+TEST(Averages, GoOnBesideStepsThatAreShorter) {
+  constexpr int kSteps = 60;
+  PlanText plan{.stages = 2, .shares = {1, 1}, .sync = "Partial", .group_size_max = 2};
+  Workers workers(plan, small(kSteps));
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_TRUE(workers[i].says("averages go on beside steps")) << "worker " << i;
+  }
+  const auto losses = workers.steps(1);
+  EXPECT_LT(last_loss(losses), loss_at(losses, 0, 10));
+}
+
 // One model at the end: its layers are saved by different replicas and fit each other.
 TEST(Averages, SaveWhereAllMeetAndGoOnFromThere) {
   const TempDir folder;

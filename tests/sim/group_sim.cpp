@@ -140,11 +140,14 @@ void GroupSim::ready(int p, int stage) {
 
 void GroupSim::ready_groups(int p) {
   Replica& replica = replicas_[static_cast<std::size_t>(p)];
+  if (replica.mean_at > time_) return at(replica.mean_at, [this, p] { ready_groups(p); });
+  if (task_) task_->end_mix(p);
   take(scheduler_.arrived({.replica = p,
                            .step = replica.steps,
                            .progress = replica.progress,
                            .step_seconds = replica.seconds,
-                           .received = std::exchange(replica.received, {})},
+                           .received = std::exchange(replica.received, {}),
+                           .average_seconds = std::exchange(replica.average_seconds, 0)},
                           from_seconds(time_)));
 }
 
@@ -152,15 +155,25 @@ void GroupSim::take(const std::vector<groups::Grant>& grants) {
   for (const groups::Grant& grant : grants) {
     ++groups_;
     members_ += static_cast<double>(grant.members.size());
-    at(time_ + world_.sync_seconds(grant.members, time_), [this, grant, began = time_] {
-      for (int s = 0; s < stages(); ++s) mix(grant.members, s, grant.weights);
+    const double seconds = world_.sync_seconds(grant.members, time_);
+    for (const int p : grant.members) {
+      Replica& replica = replicas_[static_cast<std::size_t>(p)];
+      replica.progress = grant.progress;
+      replica.received = world_.received(p, grant.members, time_);
+      replica.average_seconds = seconds;
+      replica.mean_at = time_ + seconds;
+    }
+    const auto mix_and_go_on = [this, grant] {
+      for (int s = 0; s < stages(); ++s) mix(grant.members, s, grant.weights, grant.overlaps);
       for (const int p : grant.members) {
-        Replica& replica = replicas_[static_cast<std::size_t>(p)];
-        replica.progress = grant.progress;
-        replica.received = world_.received(p, grant.members, began);
         for (int s = 0; s < stages(); ++s) finish_stage(p, s);
       }
-    });
+    };
+    if (grant.overlaps) {
+      mix_and_go_on();
+    } else {
+      at(time_ + seconds, mix_and_go_on);
+    }
   }
   if (const auto timer = scheduler_.timer()) {
     at(std::max(time_, to_seconds(*timer)), [this, timer] {
@@ -235,10 +248,16 @@ void GroupSim::close(int stage) {
   scheduler.accumulated += count;
 }
 
-void GroupSim::mix(const std::vector<int>& group, int stage, const std::vector<double>& weights) {
+void GroupSim::mix(const std::vector<int>& group, int stage, const std::vector<double>& weights,
+                   bool beside_step) {
   if (group.size() < 2) return;
   if (stage == 0) estimate_.mix(group, weights);
-  if (task_) task_->mix(group, stage, weights);
+  if (!task_) return;
+  if (beside_step) {
+    task_->begin_mix(group, stage, weights);
+  } else {
+    task_->mix(group, stage, weights);
+  }
 }
 
 void GroupSim::finish_stage(int p, int stage) {

@@ -62,7 +62,8 @@ class GroupSim {
   void close(int stage);
   void ready_groups(int p);
   void take(const std::vector<groups::Grant>& grants);
-  void mix(const std::vector<int>& group, int stage, const std::vector<double>& weights);
+  void mix(const std::vector<int>& group, int stage, const std::vector<double>& weights,
+           bool beside_step = false);
   void finish_stage(int p, int stage);
   void sample();
   int replicas() const { return options_of_.replicas; }
@@ -72,6 +73,7 @@ class GroupSim {
     std::int64_t steps = 0;
     double progress = 0, seconds = 0, ready_at = 0;
     std::vector<groups::ReceivedRate> received;  // in its last average
+    double average_seconds = 0, mean_at = 0;     // of that
     int pending = 0;
     bool applied = false;
     std::vector<double> done;  // by stage

@@ -116,7 +116,8 @@ void PartialReplicas::begin(int replica) {
   one.state = State::kRuns;
   one.began = agenda_.now();
   one.seconds = job_.step_seconds(replica, plan_);
-  after(replica, one.seconds, &PartialReplicas::end_step);
+  // It ends with the mean that goes on beside it.
+  after(replica, std::max(one.seconds, one.mean_at - agenda_.now()), &PartialReplicas::end_step);
 }
 
 void PartialReplicas::end_step(int replica) {
@@ -130,8 +131,19 @@ void PartialReplicas::end_step(int replica) {
   one.state = State::kReady;
   job_.stepped(replica, plan, one.seconds);
   watch_.ready(replica);
-  protocol::SyncReady ready{
-      .replica = replica, .step = one.step + 1, .step_seconds = one.seconds, .received = {}};
+  if (one.missing >= 0) {
+    watch_.failed();
+    const protocol::RoundFailed failed{.replica = replica,
+                                       .round = one.grant.round,
+                                       .missing = std::exchange(one.missing, -1),
+                                       .reason = ""};
+    take(rounds_.on_failed(worker(replica, 0), failed, members_, now()));
+  }
+  protocol::SyncReady ready{.replica = replica,
+                            .step = one.step + 1,
+                            .step_seconds = one.seconds,
+                            .received = {},
+                            .average_seconds = std::exchange(one.average_seconds, 0)};
   for (const auto& rate : std::exchange(one.received, {})) {
     ready.received.push_back({rate.from, rate.bytes_per_second});
   }
@@ -197,6 +209,11 @@ void PartialReplicas::begin_average(const protocol::Grant& grant) {
     at(p).grant = grant;
   }
   const double seconds = (grant.all ? kMeetingParts : 1) * job_.average_seconds(grant.members);
+  for (const int p : grant.members) {
+    at(p).mean_at = agenda_.now() + seconds;
+    if (grant.members.size() > 1) at(p).average_seconds = seconds;
+  }
+  if (grant.overlaps) return end_average(grant.members);
   const int first = grant.members.front();
   agenda_.after(seconds, [this, members = grant.members, first, round = grant.round, life = life_] {
     const bool same =
@@ -243,6 +260,11 @@ bool PartialReplicas::lose(int replica) {
   const protocol::Grant grant = at(replica).grant;
   const bool averages = at(replica).state == State::kAverages;
   if (!lost_.insert(replica).second) return true;
+  if (grant.overlaps && at(replica).mean_at > agenda_.now()) {
+    for (const int p : grant.members) {
+      if (p != replica && at(p).grant.round == grant.round) at(p).missing = replica;
+    }
+  }
   if (std::ssize(lost_) == count() || (averages && grant.all)) return false;
   ++losses_;
   ++at(replica).life;

@@ -81,9 +81,11 @@ class PartialReplicas {
     std::uint64_t life = 0;  // events of an older one are void
     std::int64_t step = 0;   // completed, with those it passed over
     double began = 0, seconds = 0, whole_seconds = 0, apart = 0;
-    std::uint32_t revision = 0;  // of the plan in force there
-    protocol::Grant grant;       // while it averages
-    double port_rate = 0;        // as its last grant told
+    double average_seconds = 0, mean_at = 0;  // of its last average
+    int missing = -1;                         // in that, which went on beside a step
+    std::uint32_t revision = 0;               // of the plan in force there
+    protocol::Grant grant;                    // its last
+    double port_rate = 0;                     // as its last grant told
     std::vector<groups::ReceivedRate> received;
     std::deque<Rate> recent;
   };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace weir::sim {
 namespace {
@@ -42,6 +43,7 @@ SmallTask::SmallTask(int replicas, int stages, std::uint64_t seed) {
     random_.emplace_back(mix_seed(seed, static_cast<std::uint64_t>(p)));
     models_.push_back(model);
     momentum_.push_back(zero);
+    moves_.emplace_back();
   }
 }
 
@@ -121,15 +123,42 @@ void SmallTask::step(int p, double share) {
   }
 }
 
-void SmallTask::mix(const std::vector<int>& group, int stage, const std::vector<double>& weights) {
-  const auto s = static_cast<std::size_t>(stage);
-  Layer mean(models_[0][s].size(), 0.0F);
+SmallTask::Layer SmallTask::mean_of(const std::vector<int>& group, std::size_t stage,
+                                    const std::vector<double>& weights) const {
+  Layer mean(models_[0][stage].size(), 0.0F);
   for (std::size_t member = 0; member < group.size(); ++member) {
-    const Layer& layer = models_[static_cast<std::size_t>(group[member])][s];
+    const Layer& layer = models_[static_cast<std::size_t>(group[member])][stage];
     const auto weight = static_cast<float>(weights[member]);
     for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += weight * layer[i];
   }
+  return mean;
+}
+
+void SmallTask::mix(const std::vector<int>& group, int stage, const std::vector<double>& weights) {
+  const auto s = static_cast<std::size_t>(stage);
+  const Layer mean = mean_of(group, s, weights);
   for (const int p : group) models_[static_cast<std::size_t>(p)][s] = mean;
+}
+
+void SmallTask::begin_mix(const std::vector<int>& group, int stage,
+                          const std::vector<double>& weights) {
+  const auto s = static_cast<std::size_t>(stage);
+  const Layer mean = mean_of(group, s, weights);
+  for (const int p : group) {
+    const Model& model = models_[static_cast<std::size_t>(p)];
+    Model& move = moves_[static_cast<std::size_t>(p)];
+    move.resize(model.size());
+    move[s] = mean;
+    for (std::size_t i = 0; i < mean.size(); ++i) move[s][i] -= model[s][i];
+  }
+}
+
+void SmallTask::end_mix(int p) {
+  Model& model = models_[static_cast<std::size_t>(p)];
+  const Model move = std::exchange(moves_[static_cast<std::size_t>(p)], {});
+  for (std::size_t s = 0; s < move.size(); ++s) {
+    for (std::size_t i = 0; i < move[s].size(); ++i) model[s][i] += move[s][i];
+  }
 }
 
 SmallTask::Model SmallTask::mean() const {

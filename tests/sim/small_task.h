@@ -16,6 +16,10 @@ class SmallTask {
 
   void step(int p, double share);  // a batch of 32 x share samples
   void mix(const std::vector<int>& group, int stage, const std::vector<double>& weights);
+  // Beside a step: the mean of the models as they are now; end_mix() puts it under what p has
+  // added.
+  void begin_mix(const std::vector<int>& group, int stage, const std::vector<double>& weights);
+  void end_mix(int p);             // nothing if none has begun
   double loss() const;             // of the mean model, on test data
   double consensus_error() const;  // mean |x_p - mean|^2 / |mean|^2
 
@@ -30,6 +34,8 @@ class SmallTask {
   std::vector<std::vector<float>> forward(const Model& model,
                                           const std::vector<float>& input) const;
   void gradient(const Model& model, const Sample& sample, float scale, Model& into) const;
+  Layer mean_of(const std::vector<int>& group, std::size_t stage,
+                const std::vector<double>& weights) const;
   Model mean() const;
 
   std::vector<int> sizes_;
@@ -37,6 +43,7 @@ class SmallTask {
   std::vector<Sample> train_, test_;
   std::vector<Random> random_;  // by replica
   std::vector<Model> models_, momentum_;
+  std::vector<Model> moves_;  // to the mean that has begun; empty: none
 };
 
 }  // namespace weir::sim

@@ -110,6 +110,7 @@ class EngineTarget final : public control::PlanTarget {
                   .members = grant.members,
                   .weights = grant.weights,
                   .all = grant.all,
+                  .overlaps = grant.overlaps,
                   .staleness = grant.staleness,
                   .port_bytes_per_second = grant.port_bytes_per_second,
                   .deadline = from_seconds(grant.deadline_seconds)});

@@ -242,10 +242,13 @@ Outcome make_engine(State& state) {
           },
       .sync_ready =
           [&state](int replica, std::int64_t step, double seconds,
-                   const std::vector<engine::ReceivedRate>& received) {
-            protocol::SyncReady ready{
-                .replica = replica, .step = step, .step_seconds = seconds, .received = {}};
-            for (const auto& one : received) {
+                   const engine::AverageReport& last) {
+            protocol::SyncReady ready{.replica = replica,
+                                      .step = step,
+                                      .step_seconds = seconds,
+                                      .received = {},
+                                      .average_seconds = last.seconds};
+            for (const auto& one : last.received) {
               ready.received.push_back({one.from, one.bytes_per_second});
             }
             state.agent->send(std::move(ready));

@@ -26,6 +26,11 @@ groups::Config config_of(const schedule::Plan& plan) {
           .places = {}};
 }
 
+// As a message claims them; 0 = unknown.
+double seconds_of(double claimed) {
+  return claimed > 0 && claimed < kLongestSeconds ? claimed : 0;
+}
+
 groups::Time since_start(SteadyTime now) {
   return now.time_since_epoch();
 }
@@ -126,12 +131,12 @@ SyncRounds::Effects SyncRounds::on_ready(int index, const protocol::SyncReady& r
   ++replica.local;
   replica.progress += share_ratio(ready.replica);
   if (!meetings_.empty() && ready.step >= *meetings_.begin()) scheduler_->gather();
-  const bool plausible = ready.step_seconds > 0 && ready.step_seconds < kLongestSeconds;
   groups::Arrival arrival{.replica = ready.replica,
                           .step = replica.local,
                           .progress = replica.progress,
-                          .step_seconds = plausible ? ready.step_seconds : 0,
-                          .received = {}};
+                          .step_seconds = seconds_of(ready.step_seconds),
+                          .received = {},
+                          .average_seconds = seconds_of(ready.average_seconds)};
   for (const auto& one : ready.received) {
     arrival.received.push_back({one.from, one.bytes_per_second});
   }
@@ -174,6 +179,7 @@ SyncRounds::Effects SyncRounds::tell(const std::vector<groups::Grant>& grants,
                             .members = grant.members,
                             .weights = grant.weights,
                             .all = grant.gathers,
+                            .overlaps = grant.overlaps,
                             .deadline_seconds = std::max(
                                 kLeastDeadline, kDeadlineSteps * scheduler_->median_seconds())};
     for (const int p : grant.members) at(p).progress = grant.progress;

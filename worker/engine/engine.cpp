@@ -125,6 +125,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .sequence = parts_.model.options.sequence,
                         .progress_deadline = settings_.progress_deadline,
                         .replicas = generation.replicas.get(),
+                        .beside = &generation.beside,
                         .next_epoch = [this] { return wanted_epoch(); },
                         .ready_to_average = [this](double seconds) { say_ready(seconds); },
                         .granted = [&](SteadyTime until) { return granted(until, stop); },
@@ -176,9 +177,11 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 
 void Engine::say_ready(double seconds) {
   transport::CollectiveCounters now = generation_->replicas->counters();
-  const std::vector<ReceivedRate> rates = received_rates(told_, now);
+  const AverageReport last{
+      .received = received_rates(told_, now),
+      .seconds = generation_->ports->on_device() ? 0 : to_seconds(now.busy - told_.busy)};
   told_ = std::move(now);
-  hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, rates);
+  hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
 }
 
 // Of this step. A rank that leaves waits no more: those who would average with it leave, too, or

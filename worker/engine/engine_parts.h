@@ -77,10 +77,9 @@ struct Hooks {
   std::function<void(std::int64_t step, std::int64_t at)> save_late;  // no state of `step` any more
   std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
   // Partial: that replica is done with its step but for the average; `step` completed ones, this
-  // one counted, in so many seconds. What came in the average after the step before, if it had one.
+  // one counted, in so many seconds. The average after the step before, if it had one.
   // Null: plans with Partial are refused.
-  std::function<void(int replica, std::int64_t step, double seconds,
-                     const std::vector<ReceivedRate>& received)>
+  std::function<void(int replica, std::int64_t step, double seconds, const AverageReport& last)>
       sync_ready = nullptr;
   // Partial: this rank of that replica keeps its model and goes on without the average of that
   // round; `missing` did not come, -1: not known.

@@ -42,6 +42,7 @@ void Engine::drop_links() {
   if (!generation_) return;
   generation_->ports.reset();
   generation_->replicas.reset();
+  generation_->beside.average.reset();
 }
 
 std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {

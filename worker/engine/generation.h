@@ -7,6 +7,7 @@
 
 #include "worker/engine/engine.h"
 #include "worker/engine/ports.h"
+#include "worker/engine/state_average.h"
 
 namespace weir::engine {
 
@@ -17,7 +18,8 @@ struct Engine::Generation {
   std::unique_ptr<stage::Stage> stage;
   schedule::LayerRange layers;
   std::unique_ptr<Ports> ports;
-  // Those of this stage; null with one replica. After the stage: it works on the stage's memory.
+  AverageBeside beside;
+  // Those of this stage; null with one replica. After those whose memory it works on.
   std::unique_ptr<transport::Collective> replicas;
   bool running = false;  // GO has come
   bool broken = false;   // its links are gone, or a step was dropped

@@ -15,6 +15,13 @@ struct ReceivedRate {
   double bytes_per_second = 0;
 };
 
+// A replica's last average.
+struct AverageReport {
+  std::vector<ReceivedRate> received;
+  // Once all members had begun. 0: there was none, or it cannot go on beside a step.
+  double seconds = 0;
+};
+
 // Of the average between the two; nothing of those from whom nothing came, or too little of it in a
 // way that says something of the rate. A few milliseconds are noise, so links that are fast enough
 // are as good as each other.

@@ -36,19 +36,23 @@ std::string objection(const Grant& grant, int replica, int replicas) {
 }
 
 StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stage,
-                           device::Device& device, const Grant& grant)
-    : collective_(collective), device_(device), grant_(grant) {
-  if (grant.members.size() < 2) return;
-  parts_ = grant.all ? 3 : 1;
+                           device::Device& device, Grant grant, device::Buffer own)
+    : collective_(collective), device_(device), grant_(std::move(grant)), own_(std::move(own)) {
+  if (grant_.members.size() < 2) return;
+  parts_ = grant_.all ? 3 : 1;
+  std::size_t used = 0;  // floats of own_
   for (const stage::Parameter& p : stage.parameters()) {
-    const auto own = p.state();
+    const auto state = p.state();
+    const std::span<float> scratch =
+        own_ ? std::span(own_.as<float>() + used, p.value.size()) : p.gradient;
+    used += p.value.size();
     const auto follows = [](std::span<float> before, std::span<float> after) {
       return before.data() + before.size() == after.data();
     };
-    const bool joins = !runs_.empty() && follows(runs_.back().scratch, p.gradient) &&
-                       std::ranges::equal(runs_.back().parts, own, follows);
+    const bool joins = !runs_.empty() && follows(runs_.back().scratch, scratch) &&
+                       std::ranges::equal(runs_.back().parts, state, follows);
     if (!joins) {
-      runs_.push_back({.parts = own, .scratch = p.gradient});
+      runs_.push_back({.parts = state, .scratch = scratch});
       continue;
     }
     const auto longer = [&](std::span<float>& span) {
@@ -57,6 +61,12 @@ StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stag
     std::ranges::for_each(runs_.back().parts, longer);
     longer(runs_.back().scratch);
   }
+}
+
+std::size_t StateAverage::bytes(stage::Stage& stage) {
+  std::size_t floats = 0;
+  for (const stage::Parameter& p : stage.parameters()) floats += p.value.size();
+  return floats * sizeof(float);
 }
 
 bool StateAverage::post_next() {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker/base/check.h"
+#include "worker/base/log.h"
 #include "worker/base/units.h"
 #include "worker/engine/grad_clip.h"
 #include "worker/engine/replica_sync.h"
@@ -63,8 +64,10 @@ class Runner {
         WEIR_TRY([[maybe_unused]] const Unit waited, wait(ready));
       }
     }
-    if (averages() && parts_.ports.last()) {
-      parts_.ready_to_average(to_seconds(parts_.clock.now() - start));
+    if (averages()) {
+      const nanoseconds took = parts_.clock.now() - start;
+      WEIR_TRY([[maybe_unused]] const Unit finished, finish_beside());
+      if (parts_.ports.last()) parts_.ready_to_average(to_seconds(took));
     }
     if (sync_) {
       WEIR_TRY([[maybe_unused]] const Unit synchronized, wait_for_replicas());
@@ -240,14 +243,53 @@ class Runner {
     if (parts_.ports.on_device()) {
       WEIR_TRY([[maybe_unused]] const Unit alone, drain());
     }
-    WEIR_TRY(const bool met, meet());
+    bool met = true;
+    if (!begin_beside()) {
+      StateAverage average(*parts_.replicas, parts_.stage, parts_.ports.device(), grant_);
+      if (average.post_next()) {
+        WEIR_TRY(met, meet(average));
+      }
+    }
+    const nanoseconds took = waited_since(since);
+    parts_.recorder.averaged(took, met ? grant_.members.size() : 1, grant_.staleness,
+                             grant_.port_bytes_per_second);
+    return Unit{};
+  }
+
+  // False: it has to be done before the next step. What the device itself moves to other replicas
+  // might wait in a circle for what it moves to other stages in that step.
+  bool begin_beside() {
+    if (!grant_.overlaps || grant_.all || grant_.members.size() < 2) return false;
+    if (parts_.ports.on_device()) return false;
+    device::Device& device = parts_.ports.device();
+    device::Buffer& memory = parts_.beside->memory;
+    if (!memory) {
+      const std::size_t bytes = StateAverage::bytes(parts_.stage);
+      memory = device.allocate(bytes);
+      if (!memory) return false;
+      log_info("engine", "averages go on beside steps", {{"memory_bytes", std::to_string(bytes)}});
+    }
+    parts_.beside->average.emplace(*parts_.replicas, parts_.stage, device, grant_, memory)
+        .post_next();
+    return true;
+  }
+
+  Status finish_beside() {
+    std::optional<StateAverage>& average = parts_.beside->average;
+    if (!average) return Unit{};
+    const SteadyTime since = parts_.clock.now();
+    WEIR_TRY([[maybe_unused]] const bool met, meet(*average));
+    average.reset();
+    waited_since(since);
+    return Unit{};
+  }
+
+  nanoseconds waited_since(SteadyTime since) {
     const nanoseconds took = parts_.clock.now() - since;
     idle_ += took;
     sync_wait_ += took;
     parts_.recorder.idle(IdleCause::kSync, took);
-    parts_.recorder.averaged(took, met ? grant_.members.size() : 1, grant_.staleness,
-                             grant_.port_bytes_per_second);
-    return Unit{};
+    return took;
   }
 
   // What the device moves to the other stages and to the other replicas at the same time may wait
@@ -263,12 +305,11 @@ class Runner {
   // False: a member did not come, and this rank keeps its model. The other ranks of this replica
   // may have theirs averaged; all go on at the same step. Where all have to be equal that is an
   // error.
-  Result<bool> meet() {
+  Result<bool> meet(StateAverage& average) {
     const SteadyTime since = parts_.clock.now();
-    const nanoseconds patience =
-        grant_.deadline.count() > 0 ? grant_.deadline : parts_.progress_deadline;
-    StateAverage average(*parts_.replicas, parts_.stage, parts_.ports.device(), grant_);
-    while (average.post_next()) {
+    const nanoseconds deadline = average.grant().deadline;
+    const nanoseconds patience = deadline.count() > 0 ? deadline : parts_.progress_deadline;
+    do {
       for (bool done = false; !done;) {
         const Result<bool> waited = parts_.replicas->wait(parts_.clock.now() + kSlice, stop_);
         const bool late = waited && !*waited && parts_.clock.now() - since >= patience;
@@ -284,15 +325,15 @@ class Runner {
         }
       }
       WEIR_TRY([[maybe_unused]] const Unit taken, average.take());
-    }
+    } while (average.post_next());
     return true;
   }
 
   Result<bool> give_up(StateAverage& average, const Error& error) {
     if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
-    if (grant_.all) return error;
+    if (average.grant().all) return error;
     WEIR_TRY(const int missing, average.abandon());
-    parts_.round_failed(grant_, missing, error.message);
+    parts_.round_failed(average.grant(), missing, error.message);
     return false;
   }
 

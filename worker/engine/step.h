@@ -16,6 +16,7 @@
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
 #include "worker/engine/ports.h"
+#include "worker/engine/state_average.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/switch_point.h"
 #include "worker/schedule/dispatch.h"
@@ -36,6 +37,8 @@ struct StepParts {
   std::chrono::nanoseconds progress_deadline{0};  // longest wait without any message
   // The other replicas of this stage; null when there are none.
   transport::Collective* replicas = nullptr;
+  // Partial: an average that goes on beside this step, or the next one.
+  AverageBeside* beside = nullptr;
   // First stage with replicas: the epoch that this rank would change to before the next step; 0 =
   // none. Asked once, at the end of the step.
   std::function<std::uint32_t()> next_epoch;

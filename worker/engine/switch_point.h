@@ -58,7 +58,8 @@ struct Grant {
   std::int64_t next_step = 0;  // after the average
   std::vector<int> members;    // replicas in rising order
   std::vector<double> weights;
-  bool all = false;  // of all replicas and all of the state: equal in all bits afterwards
+  bool all = false;       // of all replicas and all of the state: equal in all bits afterwards
+  bool overlaps = false;  // it may go on beside the next step, until that one's update
   double staleness = 0;
   double port_bytes_per_second = 0;
   std::chrono::nanoseconds deadline{0};  // for its members to come; 0: the progress deadline

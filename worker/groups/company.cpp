@@ -10,7 +10,7 @@ namespace weir::groups {
 namespace {
 
 // Chosen in the simulation of E9.
-constexpr double kWorth = 1.0 / 3, kMostSteps = 0.5, kLate = 0.5;
+constexpr double kMostSteps = 0.5, kLate = 0.5;
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::optional<Time> wait_until(std::span<const int> here, std::vector<Running> r
     const auto n = static_cast<double>(here.size()), m = static_cast<double>(joining.size());
     const double each = m / (n + m) * then.between(here, joining);
     const double allowed =
-        std::min(kMostSteps * patience.step_seconds, kWorth * each * patience.window_seconds);
+        std::min(kMostSteps * patience.step_seconds, each * patience.window_seconds);
     const Time late = due + from_seconds(kLate * allowed);
     if (now >= late) {
       joining.pop_back();

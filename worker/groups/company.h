@@ -26,7 +26,7 @@ struct Running {
 
 struct Patience {
   double step_seconds = 0;    // never longer than half of one: the others may as well wait
-  double window_seconds = 0;  // a third of it for a squared distance of one step a replica
+  double window_seconds = 0;  // for a squared distance of one step a replica
 };
 
 // When those who are here should go on without those that have not come by then; nothing: now. Who

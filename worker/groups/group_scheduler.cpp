@@ -18,9 +18,10 @@ namespace weir::groups {
 namespace {
 
 // scheduling.md 7.3 and 7.2.
-constexpr double kSlowPort = 0.5;    // of the median bandwidth
-constexpr double kForgetting = 0.5;  // EWMA of T_p
-constexpr int kLeastAlone = 2;       // own steps of a replica with a slow port: max(2, 3B/10)
+constexpr double kSlowPort = 0.5;      // of the median bandwidth
+constexpr double kForgetting = 0.5;    // EWMA of T_p
+constexpr double kLongAverage = 0.25;  // of a step
+constexpr int kLeastAlone = 2;         // own steps of a replica with a slow port: max(2, 3B/10)
 
 // The upper median: with two replicas the faster link is the usual one.
 double upper_median(std::vector<double> values) {
@@ -125,6 +126,12 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   replica.progress = arrival.progress;
   replica.started.reset();
   if (replica.grant) ports_.add(p, replica.grant->round, arrival.received);
+  const bool averaged =
+      replica.grant && replica.grant->members.size() > 1 && !replica.grant->gathers;
+  if (averaged && arrival.average_seconds > 0) {
+    const auto members = static_cast<double>(replica.grant->members.size());
+    replica.state_seconds = arrival.average_seconds * members / (2 * (members - 1));
+  }
   replica.grant.reset();
   if (arrival.step_seconds > 0) {
     const double seconds = arrival.step_seconds / time_factor(p);
@@ -142,7 +149,8 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     grant_all(grants);
     return grants;
   }
-  const std::set<int> slow = slow_ports();
+  std::set<int> slow = slow_ports();
+  std::erase_if(slow, [this](int p) { return !holds_up(p); });
   grant_slow_ports(slow, grants);
   Ready ready = ready_;
   const bool connect = connecting();
@@ -154,7 +162,7 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     hold_partners(ready, slow, now);
   }
   commit(connect ? split(ready, static_cast<int>(ready.size())) : split_by_port(ready, slow),
-         connect, grants);
+         connect ? Kind::kConnects : Kind::kUsual, grants);
   return grants;
 }
 
@@ -163,9 +171,8 @@ void GroupScheduler::grant_all(std::vector<Grant>& grants) {
   gathering_ = false;
   std::vector<int> all;
   for (const auto& [p, arrival] : ready_) all.push_back(p);
-  commit({all}, true, grants);
+  commit({all}, Kind::kGathers, grants);
   WEIR_CHECK(grants.size() == 1, "nobody is left for whom all must wait");
-  grants.back().gathers = true;
 }
 
 std::set<int> GroupScheduler::slow_ports() const {
@@ -185,12 +192,27 @@ std::set<int> GroupScheduler::slow_ports() const {
   return slow;
 }
 
+// Of an average with so many members, as the last one of that replica was.
+double GroupScheduler::average_seconds(int replica, std::size_t members) const {
+  const auto m = static_cast<double>(members);
+  return 2 * (m - 1) / m * at(replica).state_seconds;
+}
+
+// The average of a group as large as groups get does not fit into a step, beside which it would
+// take no time.
+bool GroupScheduler::holds_up(int replica) const {
+  const auto most = static_cast<std::size_t>(std::max(2, config_.settings.group_size_max));
+  const double seconds = average_seconds(replica, most);
+  return seconds <= 0 || seconds > median_seconds();
+}
+
 // Gate 0: a group is as fast as its slowest port, so who has one averages only every 3B/10 steps.
 void GroupScheduler::grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants) {
   const int alone = std::max(kLeastAlone, config_.settings.connect_every * 3 / 10);
   const Ready arrivals = ready_;
   for (const auto& [p, arrival] : arrivals) {
-    if (slow.contains(p) && at(p).steps - at(p).last_mix < alone) commit({{p}}, false, grants);
+    if (slow.contains(p) && at(p).steps - at(p).last_mix < alone)
+      commit({{p}}, Kind::kUsual, grants);
   }
 }
 
@@ -303,13 +325,13 @@ std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, int most
 
 // Gate 5. A group that would come out too far ahead of the slowest is not formed yet: after an
 // average with a faster replica a slow one's clock may still be behind (G6).
-void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, bool connect,
+void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, Kind kind,
                             std::vector<Grant>& grants) {
   std::vector<Grant> wanted;
   std::vector<double> progress, others;
   std::set<int> together;
   for (const auto& group : groups) {
-    wanted.push_back(make_grant(group, connect));
+    wanted.push_back(make_grant(group, kind));
     progress.push_back(wanted.back().progress);
     together.insert(group.begin(), group.end());
   }
@@ -330,12 +352,14 @@ void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, bool co
   count_window();
 }
 
-Grant GroupScheduler::make_grant(std::vector<int> members, bool connect) const {
+Grant GroupScheduler::make_grant(std::vector<int> members, Kind kind) const {
   std::ranges::sort(members, {}, [&](int p) {
     return std::make_pair(config_.places.empty() ? 0 : config_.places[static_cast<std::size_t>(p)],
                           p);
   });
-  Grant grant{.members = std::move(members), .connects = connect};
+  Grant grant{.members = std::move(members),
+              .connects = kind != Kind::kUsual,
+              .gathers = kind == Kind::kGathers};
   double shares = 0;
   for (const int p : grant.members) shares += config_.shares[static_cast<std::size_t>(p)];
   std::vector<double> progress;
@@ -345,6 +369,11 @@ Grant GroupScheduler::make_grant(std::vector<int> members, bool connect) const {
     progress.push_back(at(p).progress);
   }
   grant.progress = mixed_progress(progress, grant.weights);
+  double longest = 0;
+  for (const int p : grant.members) {
+    longest = std::max(longest, average_seconds(p, grant.members.size()));
+  }
+  grant.overlaps = !grant.gathers && longest > kLongAverage * median_seconds();
   return grant;
 }
 

@@ -42,7 +42,8 @@ struct Arrival {
   double progress = 0;                 // its clock: progress of its last grant + m_p / M
   double step_seconds = 0;             // T_p of this step, without waiting for others; 0 = unknown
   std::vector<ReceivedRate> received;  // in its last average, as far as known; none: it had none
-  std::uint64_t last_round = 0;        // highest it has seen: a new coordinator goes on from there
+  double average_seconds = 0;  // of that, once all members had begun; 0 = it cannot overlap a step
+  std::uint64_t last_round = 0;  // highest it has seen: a new coordinator goes on from there
 };
 
 // One group of one round, to all of its members at once.
@@ -54,6 +55,9 @@ struct Grant {
   double progress = 0;              // of all members after it
   bool connects = false;            // formed to connect all: may exceed group_size_max
   bool gathers = false;             // all the living, as gather() asked for
+  // It takes long, as the last ones of its members show: it goes on beside their next step, whose
+  // update follows it.
+  bool overlaps = false;
 };
 
 class GroupScheduler {
@@ -95,6 +99,7 @@ class GroupScheduler {
     std::int64_t steps = 0, last_mix = 0;
     double progress = 0;
     double seconds = 0;           // EWMA(0.5) of T_p as if with the mean share; 0 = unknown
+    double state_seconds = 0;     // of moving a model through its port, as its last average was
     std::optional<Time> started;  // of the running step; none: in a round, ready, or unknown
     bool seen = false;
     std::optional<Grant> grant;  // the last
@@ -103,8 +108,11 @@ class GroupScheduler {
 
   void take(const Arrival& arrival, Time now);
   std::vector<Grant> decide(Time now);
+  enum class Kind : unsigned char { kUsual, kConnects, kGathers };
   void grant_all(std::vector<Grant>& grants);
   std::set<int> slow_ports() const;
+  double average_seconds(int replica, std::size_t members) const;
+  bool holds_up(int replica) const;
   void grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants);
   bool connecting() const;
   bool hold_for_connection() const;
@@ -115,9 +123,8 @@ class GroupScheduler {
   std::optional<Time> due_of(int replica) const;
   std::vector<std::vector<int>> split_by_port(const Ready& ready, const std::set<int>& slow) const;
   std::vector<std::vector<int>> split(const Ready& ready, int most) const;
-  void commit(const std::vector<std::vector<int>>& groups, bool connect,
-              std::vector<Grant>& grants);
-  Grant make_grant(std::vector<int> members, bool connect) const;
+  void commit(const std::vector<std::vector<int>>& groups, Kind kind, std::vector<Grant>& grants);
+  Grant make_grant(std::vector<int> members, Kind kind) const;
   void apply(const Grant& grant);
   void count_window();
 

@@ -292,6 +292,7 @@ void fields(Io& io, T& ready) {
   io.required("step", ready.step);
   io("stepSeconds", ready.step_seconds);
   io("received", ready.received);
+  io("averageSeconds", ready.average_seconds);
 }
 template <class Io, Is<Grant> T>
 void fields(Io& io, T& grant) {
@@ -301,6 +302,7 @@ void fields(Io& io, T& grant) {
   io.required("members", grant.members);
   io.required("weights", grant.weights);
   io("all", grant.all);
+  io("overlaps", grant.overlaps);
   io("staleness", grant.staleness);
   io("portBytesPerSecond", grant.port_bytes_per_second);
   io("deadlineSeconds", grant.deadline_seconds);

@@ -230,6 +230,8 @@ struct SyncReady {
     double bytes_per_second = 0;  // as if all that came from everybody had come at its rate
   };
   std::vector<Received> received;
+  // That average, when all members had begun; 0 = there was none, or it cannot go on beside a step.
+  double average_seconds = 0;
 };
 // The answer, to all ranks of all members: average, then go on at next_step.
 struct Grant {
@@ -239,6 +241,7 @@ struct Grant {
   std::vector<int> members;          // replicas in rising order
   std::vector<double> weights;       // of each member; sum 1
   bool all = false;                  // everybody's state becomes one, the optimizer's too
+  bool overlaps = false;             // may go on beside the next step, until that one's update
   double staleness = 0;              // of the receiver's replica: progress ahead of the slowest
   double port_bytes_per_second = 0;  // of its replica, as averages show it; 0 = unknown
   double deadline_seconds = 0;       // for a member to come; then the others give the round up

@@ -51,12 +51,13 @@ struct Job {
     warnings.insert(warnings.end(), effects.warnings.begin(), effects.warnings.end());
   }
   void ready(int replica, std::int64_t step, double seconds = 1,
-             std::vector<protocol::SyncReady::Received> received = {}) {
+             std::vector<protocol::SyncReady::Received> received = {}, double average_seconds = 0) {
     take(rounds.on_ready(2 * replica + 1,
                          {.replica = replica,
                           .step = step,
                           .step_seconds = seconds,
-                          .received = std::move(received)},
+                          .received = std::move(received),
+                          .average_seconds = average_seconds},
                          members, now));
   }
   // The ranks of a replica have averaged and go on.
@@ -141,6 +142,29 @@ TEST(SyncRounds, TellEachReplicaTheRateOfItsOwnPort) {
   EXPECT_DOUBLE_EQ(job.newest.at(0).port_bytes_per_second, 1e9);
   EXPECT_DOUBLE_EQ(job.newest.at(1).port_bytes_per_second, 1e9);
   EXPECT_DOUBLE_EQ(job.newest.at(2).port_bytes_per_second, 1e8);
+}
+
+// Its members tell how long their last averages took; claims that cannot be are ignored.
+TEST(SyncRounds, LetAnAverageThatTakesLongGoOnBesideTheNextStep) {
+  const auto overlaps = [](double seconds) {
+    Job job(2);
+    int common = 0, beside = 0;
+    for (int step = 1; step <= 10; ++step) {
+      job.pass(1s);
+      for (int r = 0; r < 2; ++r) job.ready(r, step, 1, {}, seconds);
+      for (int r = 0; r < 2; ++r) job.goes_on(r);
+      for (const auto& [index, grant] : std::exchange(job.sent, {})) {
+        common += grant.members.size() == 2 ? 1 : 0;
+        beside += grant.overlaps ? 1 : 0;
+      }
+    }
+    EXPECT_GE(common, 8) << "two averages, told to both ranks of both";
+    return beside > 0;
+  };
+  EXPECT_TRUE(overlaps(0.5)) << "half a step";
+  EXPECT_FALSE(overlaps(0.1)) << "a tenth";
+  EXPECT_FALSE(overlaps(-1));
+  EXPECT_FALSE(overlaps(1e30));
 }
 
 TEST(SyncRounds, IgnoreRepetitionsStrangersAndWhatIsNoReplica) {

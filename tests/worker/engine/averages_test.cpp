@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that average in groups, the test as the coordinator that forms them.
+#include <array>
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <tuple>
@@ -29,8 +31,8 @@ struct Trained {
 };
 
 Trained train(int replicas, int stages, std::size_t wanted, std::int64_t steps, test::Saves* saves,
-              double grad_clip = 0) {
-  Rounds rounds(replicas, stages, wanted, steps);
+              double grad_clip = 0, bool overlaps = false) {
+  Rounds rounds(replicas, stages, wanted, steps, {}, overlaps);
   Group group(
       "mlp", replicas * stages, steps, grad_clip, saves,
       [&](int replica, std::int64_t step, double, const auto&) { rounds.on_ready(replica, step); });
@@ -54,16 +56,18 @@ Trained train(int replicas, int stages, std::size_t wanted, std::int64_t steps, 
 
 TEST(Averages, LearnInPairsAndEndWithOneModelInAllBits) {
   constexpr std::int64_t kSteps = 60;
-  test::Saves saves;
-  const Trained trained = train(4, 2, 2, kSteps, &saves);
+  for (const bool overlaps : {false, true}) {
+    test::Saves saves;
+    const Trained trained = train(4, 2, 2, kSteps, &saves, 0, overlaps);
 
-  EXPECT_THAT(trained.endings, Each(Why::kFinished));
-  EXPECT_EQ(saves.copies(kSteps), 8);
-  EXPECT_EQ(saves.unequal(kSteps), 0) << "parameters and moments are everybody's";
-  EXPECT_GT(trained.groups.size(), 1U);
-  ASSERT_GT(trained.last.size(), 10U);
-  EXPECT_EQ(trained.last.back().next_step, kSteps);
-  EXPECT_LT(trained.last.back().loss, 0.8 * trained.last.front().loss);
+    EXPECT_THAT(trained.endings, Each(Why::kFinished));
+    EXPECT_EQ(saves.copies(kSteps), 8);
+    EXPECT_EQ(saves.unequal(kSteps), 0) << "parameters and moments are everybody's";
+    EXPECT_GT(trained.groups.size(), 1U);
+    ASSERT_GT(trained.last.size(), 10U);
+    EXPECT_EQ(trained.last.back().next_step, kSteps);
+    EXPECT_LT(trained.last.back().loss, 0.8 * trained.last.front().loss);
+  }
 }
 
 // Everybody in every group: a step of one replica with a quarter of the batch, averaged.
@@ -77,7 +81,123 @@ TEST(Averages, OfAllInEveryStepStayCloseToExactSteps) {
 }
 
 TEST(Averages, WorkWithTheClip) {
-  EXPECT_THAT(train(2, 2, 2, 5, nullptr, 1e-3).endings, Each(Why::kFinished));
+  for (const bool overlaps : {false, true}) {
+    EXPECT_THAT(train(2, 2, 2, 5, nullptr, 1e-3, overlaps).endings, Each(Why::kFinished));
+  }
+}
+
+// Two replicas of one stage: who of them is granted what, after each step.
+class TwoReplicas {
+ public:
+  explicit TwoReplicas(std::int64_t steps)
+      : steps_(steps),
+        group_("mlp", 2, steps, 0, &saves_,
+               [this](int replica, std::int64_t, double, const auto&) { ++ready_[at(replica)]; }) {
+    EXPECT_EQ(group_.start(averaging(1, group_.layers(), {2, 2})), "");
+    for (int rank = 0; rank < 2; ++rank) group_.engine(rank).switch_point().save(steps);
+  }
+  ~TwoReplicas() { EXPECT_THAT(group_.finish(), Each(Why::kFinished)); }
+  TwoReplicas(const TwoReplicas&) = delete;
+  TwoReplicas& operator=(const TwoReplicas&) = delete;
+
+  bool ready(int replica, int step) {  // waits for it
+    const auto until = std::chrono::steady_clock::now() + test::kPatience;
+    while (ready_[at(replica)] < step && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return ready_[at(replica)] == step;
+  }
+  void grant(int replica, std::int64_t step, Grant grant) {
+    ASSERT_TRUE(ready(replica, static_cast<int>(step)));
+    grant.round = grant.step = grant.next_step = step;
+    group_.engine(replica).switch_point().grant(grant);
+  }
+  void grant_both(std::int64_t step, const Grant& both) {
+    for (const int replica : {0, 1}) grant(replica, step, both);
+  }
+  bool does(int replica, std::int64_t step) { return group_.reaches(replica, step); }
+  std::int64_t steps(int replica) { return group_.engine(replica).statistics().step; }
+  // Of both, parameters one after the other, after all steps.
+  std::vector<float> end() {
+    for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(does(rank, steps_));
+    for (int rank = 0; rank < 2; ++rank) {
+      group_.engine(rank).switch_point().saved(steps_, "", false);
+    }
+    EXPECT_EQ(saves_.unequal(steps_), 0);
+    std::vector<float> all;
+    for (const auto& [name, state] : saves_.state(steps_)) {  // and two moments
+      const auto values = static_cast<std::ptrdiff_t>(state.size() / 3);
+      all.insert(all.end(), state.begin(), state.begin() + values);
+    }
+    return all;
+  }
+
+ private:
+  static std::size_t at(int replica) { return static_cast<std::size_t>(replica); }
+
+  const std::int64_t steps_;
+  std::array<std::atomic<int>, 2> ready_{};
+  test::Saves saves_;
+  Group group_;
+};
+
+Grant all_as(int replica) {
+  return {.members = {0, 1}, .weights = {1.0 - replica, 1.0 * replica}, .all = true};
+}
+
+// x0 and x1 after a step; the mean is x0. Replica 1's gradient of its second step is at x1, whose
+// update is then of x0.
+TEST(OverlappedAverages, AreTheMeanThenTheUpdateOfTheStepThatTheyWentOnBeside) {
+  const auto after_one_step = [](int replica) {
+    TwoReplicas two(1);
+    two.grant_both(1, all_as(replica));
+    return two.end();
+  };
+  const std::vector<float> x0 = after_one_step(0), x1 = after_one_step(1);
+  const auto after_two = [](const Grant& of_0, const Grant& of_1) {
+    TwoReplicas two(2);
+    two.grant(0, 1, of_0);
+    two.grant(1, 1, of_1);
+    two.grant_both(2, all_as(1));
+    return two.end();
+  };
+  const std::vector<float> alone =
+      after_two({.members = {0}, .weights = {1}}, {.members = {1}, .weights = {1}});
+  const Grant overlapping{.members = {0, 1}, .weights = {1, 0}, .overlaps = true};
+  const std::vector<float> overlapped = after_two(overlapping, overlapping);
+
+  ASSERT_EQ(overlapped.size(), x0.size());
+  double apart = 0, off = 0;
+  for (std::size_t i = 0; i < x0.size(); ++i) {
+    const double expected = x0[i] + (alone[i] - x1[i]);
+    off = std::max(off, std::abs(overlapped[i] - expected));
+    apart = std::max(apart, static_cast<double>(std::abs(x0[i] - x1[i])));
+  }
+  EXPECT_LT(off, 3e-5) << "the decay is that of other weights";
+  EXPECT_GT(apart, 1e-2);
+}
+
+TEST(OverlappedAverages, GoOnBesideTheNextStepToItsEnd) {
+  TwoReplicas two(2);
+  const Grant overlapping{.members = {0, 1}, .weights = {0.5, 0.5}, .overlaps = true};
+  two.grant(0, 1, overlapping);
+  EXPECT_TRUE(two.does(0, 1)) << "without replica 1";
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(two.ready(0, 1)) << "its second step ends with the mean";
+  two.grant(1, 1, overlapping);
+  two.grant_both(2, all_as(0));
+  two.end();
+}
+
+TEST(OverlappedAverages, AreThoseOfGrantsThatSaySo) {
+  TwoReplicas two(2);
+  const Grant waits{.members = {0, 1}, .weights = {0.5, 0.5}};
+  two.grant(0, 1, waits);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(two.steps(0), 0);
+  two.grant(1, 1, waits);
+  two.grant_both(2, all_as(0));
+  two.end();
 }
 
 TEST(Averages, NeedACoordinatorThatFormsGroups) {
@@ -116,9 +236,9 @@ TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
 
 // It leaves in the middle of a round, or while the others wait for it: they finish all steps.
 TEST(Averages, GoOnWithoutAReplicaThatLeaves) {
-  for (const int stages : {1, 2}) {
+  for (const auto& [stages, overlaps] : {std::pair{1, false}, {2, false}, {1, true}, {2, true}}) {
     constexpr std::int64_t kSteps = 400;
-    Rounds rounds(3, stages, 3, kSteps);
+    Rounds rounds(3, stages, 3, kSteps, {}, overlaps);
     Group group("mlp", 3 * stages, kSteps, 0, nullptr,
                 [&](int replica, std::int64_t step, double, const auto&) {
                   rounds.on_ready(replica, step);

@@ -122,8 +122,8 @@ class Saves {
 class Group {
  public:
   // on_ready: of replicas that average in groups; any engine's thread.
-  using OnReady = std::function<void(int replica, std::int64_t step, double,
-                                     const std::vector<ReceivedRate>& received)>;
+  using OnReady =
+      std::function<void(int replica, std::int64_t step, double, const AverageReport& last)>;
   // over: what a rank's sums go by instead of its TCP collective.
   using Collective = std::unique_ptr<transport::Collective>;
   using Over =

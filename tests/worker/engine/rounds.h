@@ -16,14 +16,15 @@ namespace weir::engine::test {
 // Grants when as many replicas as the group wants are there; at the step `all_at` always everybody.
 class Rounds {
  public:
-  // deadline: of a round of some; 0: the engine's own.
+  // deadline: of a round of some; 0: the engine's own. overlaps: so do averages of some.
   Rounds(int replicas, int stages, std::size_t wanted, std::int64_t all_at,
-         std::chrono::nanoseconds deadline = {})
+         std::chrono::nanoseconds deadline = {}, bool overlaps = false)
       : replicas_(replicas),
         stages_(stages),
         wanted_(wanted),
         all_at_(all_at),
-        deadline_(deadline) {}
+        deadline_(deadline),
+        overlaps_(overlaps) {}
 
   void attach(Group& group) { group_ = &group; }
   void on_ready(int replica, std::int64_t step) {
@@ -49,7 +50,11 @@ class Rounds {
     for (const auto& [r, at] : ready_) next = std::max(next, at);
     const bool all = next >= all_at_;
     if (ready_.size() < (all ? static_cast<std::size_t>(replicas_) : wanted_)) return;
-    Grant grant{.round = ++round_, .next_step = next, .all = all, .deadline = deadline_};
+    Grant grant{.round = ++round_,
+                .next_step = next,
+                .all = all,
+                .overlaps = overlaps_ && !all,
+                .deadline = deadline_};
     for (const auto& [r, at] : ready_) grant.members.push_back(r);
     grant.weights.assign(ready_.size(), 1.0 / static_cast<double>(ready_.size()));
     for (const auto& [r, at] : ready_) {
@@ -67,6 +72,7 @@ class Rounds {
   std::size_t wanted_;
   const std::int64_t all_at_;
   const std::chrono::nanoseconds deadline_;
+  const bool overlaps_;
   std::mutex mutex_;  // guards all below
   Group* group_ = nullptr;
   std::map<int, std::int64_t> ready_;

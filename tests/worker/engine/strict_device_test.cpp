@@ -83,9 +83,9 @@ TEST(OnStrictDevices, ReplicasAddTheirGradientsToTheBitsOfOneReplica) {
 // The average of all in each step has no order of its own: hosts give the bits to compare with.
 TEST(OnStrictDevices, PartialAveragesGiveTheBitsOfHosts) {
   constexpr std::int64_t kSteps = 6;
-  const auto averaged = [](Group::On on) {
+  const auto averaged = [](Group::On on, bool overlaps) {
     Saves saves;
-    Rounds rounds(2, 1, 2, kSteps);
+    Rounds rounds(2, 1, 2, kSteps, {}, overlaps);
     Group group(
         "mlp", 2, kSteps, 0, &saves,
         [&](int replica, std::int64_t step, double, const auto&) {
@@ -103,10 +103,15 @@ TEST(OnStrictDevices, PartialAveragesGiveTheBitsOfHosts) {
     EXPECT_EQ(saves.unequal(kSteps), 0) << "both have the average";
     return Ran{losses_of(group.records(1)), saves.state(kSteps)};
   };
-  const Ran strict = averaged(Group::On::kStrictDevice), host = averaged(Group::On::kHost);
-  EXPECT_EQ(strict.losses, host.losses);
-  EXPECT_TRUE(strict.state == host.state);
-  EXPECT_FALSE(host.state.empty());
+  std::vector<Ran> hosts;
+  for (const bool overlaps : {false, true}) {
+    const Ran strict = averaged(Group::On::kStrictDevice, overlaps);
+    hosts.push_back(averaged(Group::On::kHost, overlaps));
+    EXPECT_EQ(strict.losses, hosts.back().losses) << overlaps;
+    EXPECT_TRUE(strict.state == hosts.back().state) << overlaps;
+    EXPECT_FALSE(hosts.back().state.empty());
+  }
+  EXPECT_NE(hosts[0].losses, hosts[1].losses) << "steps before and after the mean";
 }
 
 TEST(OnStrictDevices, StateMovesWithoutABitOfDifference) {

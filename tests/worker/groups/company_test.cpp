@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Patience kPatience{.step_seconds = 1, .window_seconds = 0.15};
+constexpr Patience kPatience{.step_seconds = 1, .window_seconds = 0.05};
 
 // Two pairs, each of which has averaged after each of its steps and has not met the other.
 Distances two_pairs(int steps) {
@@ -41,12 +41,12 @@ TEST(Company, NobodyIsWorthNoWait) {
   EXPECT_EQ(wait_until(std::array{0, 1}, {}, Distances(2), kPatience, 0ms), std::nullopt);
 }
 
-TEST(Company, AThirdOfAWindowForWhatTheAverageBrings) {
-  // One step of 2: 1 from where both were; each of the two gains a third of it.
+TEST(Company, AWindowForWhatTheAverageBrings) {
+  // One step of 2: 1 from where both were; each of the two gains a third of that.
   const auto until =
       wait_until(std::array{0, 1}, {{.due = 10ms, .replica = 2}}, Distances(3), kPatience, 0ms);
   ASSERT_TRUE(until);
-  const double allowed = 0.15 / 3 * 1 / 3;
+  const double allowed = 0.05 * 1 / 3;
   EXPECT_NEAR(std::chrono::duration<double>(*until).count(), 0.010 + allowed / 2, 1e-6);
   EXPECT_EQ(worth(Distances(3), {0, 1}, {2}), 16ms);
 }

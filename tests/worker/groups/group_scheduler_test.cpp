@@ -64,10 +64,10 @@ TEST(GroupScheduler, AllReadyGoAtOnce) {
   EXPECT_EQ(scheduler.timer(), std::nullopt);
 }
 
-// What waiting may cost: a third of a window of 15 % of a second for the squared distance that an
-// average with that one ends, n/(n+1) d for each of n that wait; for less than two, twice.
+// What waiting may cost: a window of 15 % of a second for the squared distance that an average with
+// that one ends, n/(n+1) d for each of n that wait; for less than two, twice. Half a step at most.
 Time allowed(double distance, int here) {
-  return from_seconds((here < 2 ? 2 : 1) / 3.0 * 0.15 * distance / (here + 1));
+  return from_seconds(std::min(0.5, (here < 2 ? 2 : 1) * 0.15 * distance / (here + 1)));
 }
 
 TEST(GroupScheduler, WaitsForOneWhoIsExpectedSoon) {
@@ -293,6 +293,81 @@ TEST(GroupScheduler, ASlowPortAveragesOnlyEveryThirdStep) {
   EXPECT_THAT(scheduler.arrived(slow, 4s), IsEmpty()) << "its last average was 3 steps ago";
 }
 
+// Beside a step an average takes no time: who has a slow port is like the others while its
+// averages are shorter than a step.
+TEST(GroupScheduler, ASlowPortAveragesLikeTheOthersWhenThatFitsIntoAStep) {
+  for (const double seconds : {0.8, 1.1}) {
+    auto scheduler = running(config(3));
+    Arrival other = arrival(1, 2);
+    other.received = {{0, 1e8}, {2, 1e9}};
+    EXPECT_THAT(scheduler.arrived(other, 1900ms), IsEmpty());
+    Arrival slow = arrival(0, 2);
+    slow.received = {{1, 1e8}, {2, 1e8}};
+    slow.average_seconds = seconds;
+    const auto grants = scheduler.arrived(slow, 2s);
+    if (seconds < 1) {
+      EXPECT_THAT(grants, IsEmpty()) << "all wait for replica 2";
+    } else {
+      ASSERT_THAT(grants, SizeIs(1));
+      EXPECT_THAT(grants[0].members, ElementsAre(0)) << "goes on alone";
+    }
+  }
+}
+
+// All arrive with a step after an average of all of them that took so long.
+std::vector<Grant> granted_after(double average_seconds, int replicas = 3) {
+  auto scheduler = running(config(replicas));
+  std::vector<Grant> grants;
+  for (int p = 0; p < replicas; ++p) {
+    Arrival one = arrival(p, 2);
+    if (p == 0) one.average_seconds = average_seconds;
+    grants = scheduler.arrived(one, 2s);
+  }
+  EXPECT_THAT(grants, SizeIs(1));
+  return grants;
+}
+
+TEST(GroupScheduler, AnAverageThatTakesLongGoesOnBesideTheNextStep) {
+  EXPECT_TRUE(granted_after(0.3)[0].overlaps);
+  EXPECT_FALSE(granted_after(0.2)[0].overlaps) << "not worth that models are a step older";
+  EXPECT_FALSE(granted_after(0)[0].overlaps) << "it cannot";
+}
+
+// Of fewer it takes less: 2 (m - 1) / m of a model.
+TEST(GroupScheduler, AnAverageOfTwoIsShorterThanOneOfThree) {
+  for (const auto& [seconds, overlaps] : {std::pair{0.30, false}, {0.35, true}}) {
+    auto scheduler = running(config(3));
+    scheduler.died(2, 1100ms);
+    Arrival one = arrival(0, 2);
+    one.average_seconds = seconds;
+    EXPECT_THAT(scheduler.arrived(one, 2s), IsEmpty());
+    const auto grants = scheduler.arrived(arrival(1, 2), 2s);
+    ASSERT_THAT(grants, SizeIs(1));
+    EXPECT_EQ(grants[0].overlaps, overlaps) << seconds;
+  }
+}
+
+// All of the state is averaged where all must be one, and nobody goes on without it; how long that
+// took says nothing of others.
+TEST(GroupScheduler, AGatheringDoesNotGoOnBesideAStep) {
+  auto scheduler = running(config(2));
+  scheduler.gather();
+  Arrival one = arrival(0, 2);
+  one.average_seconds = 0.5;
+  EXPECT_THAT(scheduler.arrived(one, 2s), IsEmpty());
+  auto grants = scheduler.arrived(arrival(1, 2), 2s);
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_FALSE(grants[0].overlaps);
+  for (const int p : {0, 1}) scheduler.began(p, 2s);
+  for (const int p : {0, 1}) {
+    Arrival next = arrival(p, 3);
+    next.average_seconds = 0.1;
+    grants = scheduler.arrived(next, 3s);
+  }
+  ASSERT_THAT(grants, SizeIs(1));
+  EXPECT_TRUE(grants[0].overlaps) << "as the one before took 0.5 s";
+}
+
 // Then it averages with one other: the rest does not wait for it.
 TEST(GroupScheduler, ASlowPortHoldsUpOneOther) {
   auto scheduler = running(config(4));  // all had an average with step 1
@@ -320,7 +395,7 @@ TEST(GroupScheduler, OneStaysForASlowPort) {
     }
     return from;
   };
-  scheduler.began(0, 1040ms);  // due at 2.04 s
+  scheduler.began(0, 1100ms);  // due at 2.1 s
   for (const int p : {1, 2}) {
     Arrival fast = arrival(p, 2);
     fast.received = rates(p);
@@ -332,17 +407,17 @@ TEST(GroupScheduler, OneStaysForASlowPort) {
   ASSERT_THAT(grants, SizeIs(1));
   EXPECT_THAT(grants[0].members, ElementsAre(2, 3)) << "1 stays";
   ASSERT_TRUE(scheduler.timer());
-  EXPECT_GT(*scheduler.timer(), 2040ms);
+  EXPECT_GT(*scheduler.timer(), 2100ms);
 
   Arrival slow = arrival(0, 4);  // three steps later
-  const auto pair = scheduler.arrived(slow, 2040ms);
+  const auto pair = scheduler.arrived(slow, 2100ms);
   ASSERT_THAT(pair, SizeIs(1));
   EXPECT_THAT(pair[0].members, ElementsAre(0, 1));
 }
 
 TEST(GroupScheduler, WhoStaysForASlowPortThatIsLateGoesOn) {
   auto scheduler = running(config(4));
-  scheduler.began(0, 1040ms);
+  scheduler.began(0, 1100ms);
   for (const int p : {1, 2, 3}) {
     Arrival fast = arrival(p, 2);
     fast.received = {{0, 1e8}, {1 + p % 3, 1e9}};
@@ -351,7 +426,7 @@ TEST(GroupScheduler, WhoStaysForASlowPortThatIsLateGoesOn) {
   std::vector<Grant> grants;
   while (grants.empty()) {
     ASSERT_TRUE(scheduler.timer());
-    ASSERT_LT(*scheduler.timer(), 2200ms);
+    ASSERT_LT(*scheduler.timer(), 2300ms);
     grants = scheduler.tick(*scheduler.timer());
   }
   ASSERT_THAT(grants, SizeIs(1));
@@ -444,6 +519,10 @@ TEST(GroupSchedulerWorld, KeepsItsInvariants) {
     options.settings.grace_window_percent = static_cast<int>(random.below(40));
     options.uneven_shares = random.uniform() < 0.5;
     options.slow_link = random.uniform() < 0.3;
+    options.average_seconds = random.uniform() < 0.5 ? 0.1 : random.uniform();
+    if (random.uniform() < 0.2) options.average_seconds = 0;
+    options.slow_average_seconds =
+        options.slow_link ? 3 * random.uniform() : options.average_seconds;
     options.deaths = random.uniform() < 0.5 ? static_cast<int>(random.below(5)) : 0;
     options.restarts = random.uniform() < 0.3 ? 1 + static_cast<int>(random.below(2)) : 0;
     World world(options, seed);

@@ -57,13 +57,16 @@ void World::begin_step(int p) {
     if (replicas_[static_cast<std::size_t>(p)].life == life) scheduler_->began(p, now());
   });
   at(seconds, [this, p, life] {
-    Replica& self = replicas_[static_cast<std::size_t>(p)];
-    if (self.life != life) return;
-    ++self.steps;
-    self.progress += share_ratio(p);
-    self.state = State::kWaiting;
-    arrive(p);
+    if (replicas_[static_cast<std::size_t>(p)].life == life) end_step(p);
   });
+}
+
+void World::end_step(int p) {
+  Replica& replica = replicas_[static_cast<std::size_t>(p)];
+  ++replica.steps;
+  replica.progress += share_ratio(p);
+  replica.state = replica.open_round != 0 ? State::kInRound : State::kWaiting;
+  if (replica.state == State::kWaiting) arrive(p);
 }
 
 Arrival World::arrival_of(int p) const {
@@ -73,6 +76,7 @@ Arrival World::arrival_of(int p) const {
           .progress = replica.progress,
           .step_seconds = replica.speed * share_ratio(p),
           .received = replica.received,
+          .average_seconds = replica.average_seconds,
           .last_round = replica.last_round};
 }
 
@@ -196,6 +200,13 @@ void World::check_window(const std::vector<Grant>& grants) {
   }
 }
 
+double World::average_seconds(const Grant& grant) {
+  if (grant.members.size() < 2) return 0;
+  const bool slow = std::ranges::count(grant.members, 0) > 0;
+  const double seconds = slow ? options_.slow_average_seconds : options_.average_seconds;
+  return (seconds > 0 ? seconds : 0.1) * (0.5 + random_.uniform());
+}
+
 void World::receive(int p, const Grant& grant) {
   Replica& replica = replicas_[static_cast<std::size_t>(p)];
   if (replica.last_round >= grant.round) return;  // repeated
@@ -204,9 +215,9 @@ void World::receive(int p, const Grant& grant) {
   replica.state = State::kInRound;
   Round& round = open_[grant.round];
   round.received.push_back(p);
-  const double sync = grant.members.size() > 1 ? 0.05 + 0.1 * random_.uniform() : 0;
   if (round.received.size() == grant.members.size()) {
-    at(sync, [this, number = grant.round] { finish(number); });
+    round.seconds = average_seconds(grant);
+    at(round.seconds, [this, number = grant.round] { finish(number); });
   } else if (round.received.size() == 1) {
     // Who never hears of the round does not come.
     at(kDeadline, [this, number = grant.round, members = grant.members] {
@@ -217,6 +228,10 @@ void World::receive(int p, const Grant& grant) {
       give_up(number, absent == members.end() ? -1 : *absent);
     });
   }
+  if (grant.overlaps) {
+    replica.progress = grant.progress;
+    begin_step(p);
+  }
 }
 
 void World::finish(std::uint64_t number) {
@@ -226,11 +241,17 @@ void World::finish(std::uint64_t number) {
   open_.erase(found);
   for (const int p : round.grant.members) {
     Replica& replica = replicas_[static_cast<std::size_t>(p)];
-    replica.progress = round.grant.progress;
     replica.open_round = 0;
     replica.received = test::received_rates(
         p, round.grant.members, [this](int q) { return options_.slow_link && q == 0 ? 1e8 : 1e9; });
-    begin_step(p);
+    replica.average_seconds = options_.average_seconds > 0 ? round.seconds : 0;
+    if (!round.grant.overlaps) {
+      replica.progress = round.grant.progress;
+      begin_step(p);
+    } else if (replica.state == State::kInRound) {
+      replica.state = State::kWaiting;
+      arrive(p);
+    }
   }
 }
 
@@ -243,13 +264,19 @@ void World::give_up(std::uint64_t number, int missing) {
     Replica& replica = replicas_[static_cast<std::size_t>(p)];
     if (replica.open_round != number) continue;
     replica.open_round = 0;
-    if (replica.state != State::kInRound) continue;
-    replica.progress = round.grant.progress;
-    begin_step(p);
+    const bool runs = replica.state == State::kRunning;  // tells it at the end of its step
+    if (replica.state != State::kInRound && !(round.grant.overlaps && runs)) continue;
     at(0.01 * random_.uniform(), [this, p, number, missing, life = replica.life] {
       if (replicas_[static_cast<std::size_t>(p)].life != life) return;
       take(scheduler_->failed(number, missing, now()));
     });
+    if (!round.grant.overlaps) {
+      replica.progress = round.grant.progress;
+      begin_step(p);
+    } else if (!runs) {
+      replica.state = State::kWaiting;
+      arrive(p);
+    }
   }
 }
 

@@ -22,7 +22,9 @@ struct WorldOptions {
   int replicas = 4;
   Settings settings;
   bool uneven_shares = false;
-  bool slow_link = false;  // of replica 0
+  bool slow_link = false;        // of replica 0
+  double average_seconds = 0.1;  // a step is about 1 s; 0: averages do not tell how long they took
+  double slow_average_seconds = 0.1;  // with replica 0
   int deaths = 0, restarts = 0;
 };
 
@@ -37,6 +39,7 @@ class World {
   const std::vector<double>& contractions() const { return contractions_; }  // by window
 
  private:
+  // kInRound: and waits for its end. Runs, but in an open round: the average goes on beside a step.
   enum class State { kRunning, kWaiting, kInRound, kDead };
   struct Replica {
     State state = State::kRunning;
@@ -44,16 +47,20 @@ class World {
     double progress = 0, speed = 1;
     std::uint64_t last_round = 0, open_round = 0;
     std::vector<ReceivedRate> received;  // in its last average
+    double average_seconds = 0;          // likewise
     std::uint64_t life = 0;              // events of an earlier life are void
   };
   struct Round {
     Grant grant;
     std::vector<int> received;
     bool broken = false;  // a member died
+    double seconds = 0;   // once all had begun
   };
 
   void at(double delay, std::function<void()> what);
   void begin_step(int p);
+  void end_step(int p);
+  double average_seconds(const Grant& grant);
   void arrive(int p);
   Arrival arrival_of(int p) const;
   void take(const std::vector<Grant>& grants);

@@ -283,9 +283,9 @@ TEST(Frames, SurviveTheRoundTripWithTheirType) {
                   30},
       PeerLost{0, 1, 7, "closed"},
       Leave{"finished"},
-      SyncReady{2, 45, 0.5, {{0, 1e9}, {3, 2.5e8}}},
+      SyncReady{2, 45, 0.5, {{0, 1e9}, {3, 2.5e8}}, 0.75},
       SyncReady{2, 46, 0.5, {}},
-      Grant{9, 45, 47, {0, 2, 3}, {1.0 / 3, 1.0 / 3, 1.0 / 3}, true, 1.25, 4e8, 12.5},
+      Grant{9, 45, 47, {0, 2, 3}, {1.0 / 3, 1.0 / 3, 1.0 / 3}, true, true, 1.25, 4e8, 12.5},
       RoundFailed{2, 9, 1, "replica 1: closed by the peer"},
       Heartbeat{}};
   for (const auto& message : all) {
