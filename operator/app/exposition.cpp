@@ -42,11 +42,13 @@ void add_conditions(Family& family, const api::PipelineJob& job) {
 void add_links(Family& family, const JobFacts& facts) {
   // The worst direction and replica of each node pair, at most kWorstLinks of them.
   std::map<std::pair<std::string, std::string>, double> ratios;
-  for (const estimator::LinkEstimate& link : facts.estimates.links) {
-    if (link.baseline <= 0) continue;
-    const auto [place, fresh] =
-        ratios.try_emplace({link.from_node, link.to_node}, link.now / link.baseline);
-    if (!fresh) place->second = std::min(place->second, link.now / link.baseline);
+  for (const auto* links : {&facts.estimates.links, &facts.estimates.sync_links}) {
+    for (const estimator::LinkEstimate& link : *links) {
+      if (link.baseline <= 0) continue;
+      const auto [place, fresh] =
+          ratios.try_emplace({link.from_node, link.to_node}, link.now / link.baseline);
+      if (!fresh) place->second = std::min(place->second, link.now / link.baseline);
+    }
   }
   std::vector<std::pair<double, std::pair<std::string, std::string>>> worst;
   for (const auto& [nodes, ratio] : ratios) worst.emplace_back(ratio, nodes);

@@ -53,7 +53,7 @@ std::vector<metrics::JobQuery> MetricsLoop::due_queries(SteadyTime now, SteadyTi
     if (state.uid != job.meta.uid) state = Job{.uid = job.meta.uid};
     if (job.status.plan.revision != state.seen_revision) {
       state.seen_revision = job.status.plan.revision;
-      if (!keeps_generation(job.status.plan.trigger)) state.model = {};
+      if (!keeps_generation(job.status.plan.trigger)) state.model = state.sync_model = {};
     }
     measure_replicas_of(job, state);
     const std::chrono::seconds interval(job.spec.adaptation.evaluation_interval_seconds);
@@ -111,14 +111,19 @@ void MetricsLoop::take(const std::string& key, const metrics::JobQuery& query,
   Job& job = jobs_[key];
   const SystemTime now = clock_.system_now();
   estimator::add_scrapes(job.model, samples.scrapes);
-  if (!samples.baseline.empty()) job.model.baseline = samples.baseline;
+  estimator::add_scrapes(job.sync_model, samples.sync_scrapes);
+  for (estimator::LinkModelState* model : {&job.model, &job.sync_model}) {
+    if (!samples.baseline.empty()) model->baseline = samples.baseline;
+    if (samples.freshness == estimator::Freshness::kFresh) estimator::evaluate(*model, now);
+  }
   job.model.stage_seconds = samples.stage_seconds;
-  if (samples.freshness == estimator::Freshness::kFresh) estimator::evaluate(job.model, now);
   estimator::add_replica_scrapes(job.replicas, samples.replicas);
   estimator::Estimates estimates =
       estimator::estimates_of(job.model, samples.freshness, now, query.stale_after);
   if (!samples.detail.empty()) estimates.detail = samples.detail;
   if (!estimates.last_sample) estimates.last_sample = samples.last_sample;
+  estimates.sync_links =
+      estimator::estimates_of(job.sync_model, samples.freshness, now, query.stale_after).links;
   estimates.worker_seconds = samples.worker_seconds;
   estimates.replicas = estimator::replica_estimates_of(job.replicas, now, query.stale_after);
   estimates.replicas_revision = job.replicas_revision;

@@ -40,7 +40,7 @@ class MetricsLoop {
     std::string uid;
     std::int64_t seen_revision = 0;
     SteadyTime due{};
-    estimator::LinkModelState model;
+    estimator::LinkModelState model, sync_model;  // links between stages, between replicas
     estimator::ReplicaModelState replicas;
     std::int64_t replicas_revision = 0;  // under which they are measured
     std::optional<estimator::Progress> progress;

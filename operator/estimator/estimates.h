@@ -13,12 +13,14 @@ namespace weir::estimator {
 
 using SystemTime = std::chrono::system_clock::time_point;
 
-enum class Direction : unsigned char { kForward, kBackward };
+// Forward and backward between the stages of a replica; sums between the replicas of a stage.
+enum class Direction : unsigned char { kForward, kBackward, kSync };
 
 struct LinkKey {
-  int replica = 0;
-  int boundary = 0;  // between stage b and b+1
+  int replica = 0;   // kSync: that receives
+  int boundary = 0;  // between stage b and b+1; kSync: the stage
   Direction direction = Direction::kForward;
+  int sender = -1;  // kSync: replica
   auto operator<=>(const LinkKey&) const = default;
 };
 
@@ -96,9 +98,10 @@ struct Estimates {
   Freshness freshness = Freshness::kNoSeries;
   std::string detail;  // for people: which query failed and why
   std::optional<SystemTime> last_sample;
-  std::optional<Progress> progress;  // absent: no worker is scraped now
-  RateVectors rates;
-  std::vector<LinkEstimate> links;
+  std::optional<Progress> progress;      // absent: no worker is scraped now
+  RateVectors rates;                     // of links between stages
+  std::vector<LinkEstimate> links;       // likewise
+  std::vector<LinkEstimate> sync_links;  // between replicas; sync.mode Exact
   // Measured seconds of one forward and backward per stage over 5 min; absent = use the profile.
   std::map<int, std::pair<double, double>> stage_seconds;
   // The same by pod and stage.

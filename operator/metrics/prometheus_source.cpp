@@ -34,10 +34,24 @@ std::optional<int> number(const std::string& text) {
   return value;
 }
 
+// "s1:r0-r2" of replica 2: stage 1, from replica 0.
+std::optional<LinkKey> sync_link_of(int replica, const std::string& link) {
+  const std::string to = "-r" + std::to_string(replica);
+  const auto from = link.find(":r");
+  if (!link.starts_with('s') || from == link.npos || !link.ends_with(to)) return std::nullopt;
+  const auto sender_at = from + 2;
+  if (link.size() < sender_at + to.size()) return std::nullopt;
+  const auto stage = number(link.substr(1, from - 1));
+  const auto sender = number(link.substr(sender_at, link.size() - to.size() - sender_at));
+  if (!stage || !sender || *sender == replica) return std::nullopt;
+  return LinkKey{replica, *stage, Direction::kSync, *sender};
+}
+
 // From labels replica "0", link "1-2", dir "fwd". Nothing: not a link of ours.
 std::optional<LinkKey> link_of(const Series& series) {
   const auto replica = number(series.label("replica"));
   const std::string& link = series.label("link");
+  if (replica && series.label("dir") == "sync") return sync_link_of(*replica, link);
   const auto dash = link.find('-');
   if (!replica || dash == link.npos) return std::nullopt;
   const auto from = number(link.substr(0, dash));
@@ -102,16 +116,20 @@ std::optional<std::int64_t> step_of(const Believed& job,
   return out;
 }
 
-// One Scrape per grid point at which some link had traffic. A link that two series claim (its
-// worker was replaced, or its peer moved) is that of the worker seen last, then of the newer
-// series.
+bool between_replicas(const LinkKey& link) {
+  return link.direction == Direction::kSync;
+}
+
+// One Scrape per grid point at which some link of the kind had traffic. A link that two series
+// claim (its worker was replaced, or its peer moved) is that of the worker seen last, then of the
+// newer series.
 std::vector<Scrape> scrapes_of(const Believed& job,
-                               const std::map<std::string, SystemTime>& last_seen) {
+                               const std::map<std::string, SystemTime>& last_seen, bool sync) {
   std::map<LinkKey, std::map<SystemTime, double>> rtt;
   std::vector<std::pair<LinkKey, const Series*>> goodput;
   for (const Series* series : job.series) {
     const auto link = link_of(*series);
-    if (!link || series->points.empty()) continue;
+    if (!link || between_replicas(*link) != sync || series->points.empty()) continue;
     if (series->label("series") == kGoodput) goodput.emplace_back(*link, series);
     if (series->label("series") != kRtt) continue;
     for (const auto& [time, value] : series->points) {
@@ -291,7 +309,8 @@ void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, sec
       samples.last_sample = std::max(samples.last_sample.value_or(time), time);
     }
     samples.step = step_of(series, last_seen, now - job->stale_after);
-    samples.scrapes = scrapes_of(series, last_seen);
+    samples.scrapes = scrapes_of(series, last_seen, false);
+    samples.sync_scrapes = scrapes_of(series, last_seen, true);
     samples.replicas = replica_scrapes_of(series, last_seen);
     judge(samples, *job, series, now, options_.namespace_label);
   }

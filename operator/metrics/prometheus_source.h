@@ -33,9 +33,10 @@ struct JobQuery {
 
 struct JobSamples {
   estimator::Freshness freshness = estimator::Freshness::kNoSeries;
-  std::string detail;                      // for people: which query failed and why
-  std::vector<estimator::Scrape> scrapes;  // oldest first, the last 32 grid points with traffic
-  std::optional<SystemTime> last_sample;   // newest weir_step of any worker
+  std::string detail;  // for people: which query failed and why
+  // Oldest first, the last 32 grid points with traffic: of links between stages, between replicas.
+  std::vector<estimator::Scrape> scrapes, sync_scrapes;
+  std::optional<SystemTime> last_sample;  // newest weir_step of any worker
   // The highest weir_step of the workers that were scraped within stale_after.
   std::optional<std::int64_t> step;
   // Seconds of one forward and backward per stage, mean over 5 min and replicas.

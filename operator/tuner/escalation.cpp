@@ -58,11 +58,12 @@ void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& s
   std::string inputs = inputs_text(input, seconds);
   if (inputs != state.baseline_inputs) {
     state.baseline_inputs = std::move(inputs);
-    state.baseline_step = coster.step(input.current, sizes_of(input).front(), seconds);
+    state.baseline_step =
+        coster.step(input.current, sizes_of(input).front(), seconds) - input.sync_seconds;
   }
   const int size = input.current.micro_batch_size;
-  const double lost =
-      input.measured_step_seconds - kappa_of(state, size, size) * state.baseline_step;
+  const double usual = state.baseline_step + input.sync_seconds - input.sync_lost_seconds;
+  const double lost = input.measured_step_seconds - kappa_of(state, size, size) * usual;
   // Noise around a free link must not add up to an action.
   state.loss_seconds = std::max(0.0, state.loss_seconds + static_cast<double>(steps) * lost);
 }

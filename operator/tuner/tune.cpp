@@ -77,13 +77,17 @@ bool rates_moved(const LinkView& view, const std::map<estimator::LinkKey, double
   return false;
 }
 
-// Everything besides the rates that a costing depends on; stage times in steps of 10 %.
+// Everything besides the rates that a costing depends on; stage times in steps of 10 %, the wait
+// for other replicas in twentieths of a step.
 std::string inputs_text(const Input& input, const State& state) {
   const auto step = [](std::chrono::nanoseconds time) {
     return std::lround(std::log(std::max(1e-9, to_seconds(time))) / std::log(1 + kMovedRate));
   };
   std::string result = describe(input.current) + " M" + std::to_string(input.micro_batches);
   if (input.apart) result += " apart";
+  if (input.measured_step_seconds > 0) {
+    result += text(" s%ld", std::lround(20 * input.sync_seconds / input.measured_step_seconds));
+  }
   for (const schedule::StageTime& stage : input.stages) {
     result += text(" %ld/%ld", step(stage.forward), step(stage.backward));
   }

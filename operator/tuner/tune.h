@@ -60,6 +60,7 @@ struct Input {
   std::vector<schedule::StageTime> stages;  // f, b of one micro-batch, of the slowest replica
   std::vector<Replica> replicas;            // empty: all alike, those that `rates` names
   double sync_seconds = 0;                  // of a step, after the slowest replica has ended
+  double sync_lost_seconds = 0;             // of these: what slower links than usual cost
   // They do not wait for each other (sync.mode Partial). A step is then the time in which they
   // train as many samples as one step of all has: each at its own pace.
   bool apart = false;
@@ -95,7 +96,7 @@ struct State {
   double loss_seconds = 0;                 // since the last action of regroup or replace
   std::int64_t loss_step = -1;             // up to which it is summed
   std::string baseline_inputs;             // of baseline_step
-  double baseline_step = 0;                // the current plan at the links' baselines, before kappa
+  double baseline_step = 0;  // the current plan at the links' baselines, without sync, before kappa
 };
 
 struct Costed {

@@ -71,5 +71,19 @@ TEST(Metrics, OfAStageHaveTheDocumentedNames) {
   EXPECT_GE(*metric(first, {"weir_step{"}), 3);
 }
 
+TEST(Metrics, OfReplicasTellOfTheLinksThatTheirSumsTake) {
+  Workers workers({.stages = 2, .shares = {2, 2}},
+                  {"--model=mlp", "--seq=8", "--vocab=32", "--steps=1000000"});
+  ASSERT_TRUE(workers.reaches(3, 3)) << workers[0].errors();
+
+  const std::string page = scrape(workers[3].logged("metrics_port").value_or(0));
+
+  const std::string link = R"(link="s1:r0-r1")";
+  const auto bytes = metric(page, {"weir_link_bytes_total", R"(dir="sync")", link});
+  const auto busy = metric(page, {"weir_link_busy_seconds_total", R"(dir="sync")", link});
+  ASSERT_TRUE(bytes && busy) << page;
+  EXPECT_EQ(*bytes > 0, *busy > 0);
+}
+
 }  // namespace
 }  // namespace weir::test

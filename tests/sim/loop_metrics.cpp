@@ -15,6 +15,7 @@ constexpr double kBaselineEvery = 300;           // s
 constexpr double kBaselineQuantile = 0.95;
 constexpr double kNoise = 0.03;  // lognormal, of a rate
 constexpr std::chrono::seconds kStale{60};
+constexpr std::size_t kAsked = 64;  // scrapes, at most
 
 }  // namespace
 
@@ -26,10 +27,12 @@ estimator::SystemTime SimulatedMetrics::wall(double time) {
 void SimulatedMetrics::scrape(double time) {
   scraped_.push_back({time, workers_.links(), workers_.ops()});
   while (scraped_.size() > 1 && scraped_[1].time <= time - kOpWindow) scraped_.pop_front();
-  fresh_.push_back(rates_at(scraped_.back()));
+  for (const bool sync : {false, true}) {
+    auto& fresh = sync ? fresh_sync_ : fresh_;
+    fresh.push_back(rates_at(scraped_.back(), sync));
+    if (fresh.size() > kAsked) fresh.erase(fresh.begin());
+  }
   fresh_replicas_.push_back({wall(time), workers_.replicas()});
-  constexpr std::size_t kAsked = 64;
-  if (fresh_.size() > kAsked) fresh_.erase(fresh_.begin());
   if (fresh_replicas_.size() > kAsked) fresh_replicas_.erase(fresh_replicas_.begin());
 }
 
@@ -39,10 +42,11 @@ const SimulatedMetrics::Scraped& SimulatedMetrics::before(double time) const {
   return *found;
 }
 
-estimator::Scrape SimulatedMetrics::rates_at(const Scraped& now) {
+estimator::Scrape SimulatedMetrics::rates_at(const Scraped& now, bool sync) {
   const Scraped& old = before(now.time - kWindow);
   estimator::Scrape scrape{wall(now.time), {}};
   for (const auto& [name, counter] : now.links) {
+    if ((name.link.direction == estimator::Direction::kSync) != sync) continue;
     const auto known = old.links.find(name);
     const double bytes = counter.bytes - (known == old.links.end() ? 0 : known->second.bytes);
     const double busy = counter.busy - (known == old.links.end() ? 0 : known->second.busy);
@@ -75,7 +79,7 @@ void SimulatedMetrics::follow(const api::PipelineJob& job, double time) {
   const auto& plan = job.status.plan;
   if (plan.revision != seen_revision_) {
     seen_revision_ = plan.revision;
-    if (plan.trigger != "Retune" && plan.trigger != "Manual") model_ = {};
+    if (plan.trigger != "Retune" && plan.trigger != "Manual") model_ = sync_model_ = {};
   }
   const auto* replan = api::find_condition(job.status.conditions, "ReplanInProgress");
   const bool settled = replan != nullptr && replan->status == "False";
@@ -93,14 +97,19 @@ estimator::Estimates SimulatedMetrics::estimates(double time, bool answers) {
     find_baselines(time);
     // Links of ranks that are no more count for a window only.
     estimator::add_scrapes(model_, fresh_);
+    estimator::add_scrapes(sync_model_, fresh_sync_);
     estimator::add_replica_scrapes(replicas_, fresh_replicas_);
     fresh_.clear();
+    fresh_sync_.clear();
     fresh_replicas_.clear();
-    if (!baseline_.empty()) model_.baseline = baseline_;
-    estimator::evaluate(model_, now);
+    for (estimator::LinkModelState* model : {&model_, &sync_model_}) {
+      if (!baseline_.empty()) model->baseline = baseline_;
+      estimator::evaluate(*model, now);
+    }
   }
-  auto out = estimator::estimates_of(model_, answers ? Freshness::kFresh : Freshness::kQueryFailed,
-                                     now, kStale);
+  const auto freshness = answers ? Freshness::kFresh : Freshness::kQueryFailed;
+  auto out = estimator::estimates_of(model_, freshness, now, kStale);
+  out.sync_links = estimator::estimates_of(sync_model_, freshness, now, kStale).links;
   if (answers && !scraped_.empty()) {
     std::map<int, SimulatedWorkers::OpCounter> stages;
     const Scraped& old = before(time - kOpWindow);

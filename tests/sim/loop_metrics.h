@@ -40,7 +40,8 @@ class SimulatedMetrics {
     std::map<Place, SimulatedWorkers::OpCounter> ops;
   };
   const Scraped& before(double time) const;  // the newest that is not newer
-  estimator::Scrape rates_at(const Scraped& now);
+  // Of links between replicas, or between stages.
+  estimator::Scrape rates_at(const Scraped& now, bool sync);
   void find_baselines(double time);
 
   const SimulatedWorkers& workers_;
@@ -49,9 +50,9 @@ class SimulatedMetrics {
   std::map<LinkName, std::deque<std::pair<double, double>>> goodput_;  // of an hour
   double baselines_at_ = -1e9;
   std::map<estimator::LinkKey, double> baseline_;
-  std::vector<estimator::Scrape> fresh_;  // not yet asked for
+  std::vector<estimator::Scrape> fresh_, fresh_sync_;  // not yet asked for
   std::vector<estimator::ReplicaScrape> fresh_replicas_;
-  estimator::LinkModelState model_;
+  estimator::LinkModelState model_, sync_model_;
   estimator::ReplicaModelState replicas_;
   std::int64_t seen_revision_ = 0, replicas_revision_ = 0;
 };

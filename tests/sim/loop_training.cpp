@@ -13,7 +13,7 @@
 namespace weir::sim {
 namespace {
 
-constexpr double kSync = 0.04;    // s, all-reduce over many replicas with free ports
+constexpr double kSync = 0.04;    // s, an average of many replicas with free ports
 constexpr double kJitter = 0.02;  // lognormal, of each step
 constexpr double kLayer = 0.0025, kOverhead = 0.5;  // s per sample; samples
 constexpr double kBackward = 2;                     // times forward
@@ -53,6 +53,38 @@ double SimulatedWorkers::sync_seconds(const std::vector<int>& replicas) const {
   double least = 1;
   for (const int p : replicas) least = std::min(least, sync_share(p));
   return 2 * (members - 1) / members * kSync / least;
+}
+
+// The exact sums of all stages, after the last backward of stage 0: stage s has begun its own when
+// it ended its last backward, before the stages in front of it. As workers do, each rank counts
+// what came from the replicas behind it (worker/engine/statistics.h).
+double SimulatedWorkers::sum_seconds() {
+  const int replicas = plan_->replica_count();
+  if (replicas == 1) return 0;
+  constexpr double kBytesOfSum = 3;  // of a parameter's bytes: double out, float back
+  constexpr int kNeighbours = 4;
+  double longest = 0, before = 0;
+  for (int s = 0; s < plan_->stage_count(); ++s) {
+    const auto& range = plan_->stages[static_cast<std::size_t>(s)];
+    const double bytes = kBytesOfSum * (replicas - 1) / replicas *
+                         static_cast<double>(kParameterBytes) * (range.last - range.first + 1);
+    double least = 1, backward = 0;
+    for (int p = 0; p < replicas; ++p) {
+      const double own = port(rank(p, s).node);
+      least = std::min(least, own);
+      backward = std::max(backward, kBackward * forward_seconds(*plan_, rank(p, s)));
+      for (int i = 1; i <= kNeighbours && i < replicas; ++i) {
+        const auto& from = rank((p + i) % replicas, s);
+        auto& link =
+            links_[{{p, s, estimator::Direction::kSync, from.replica}, from.node, rank(p, s).node}];
+        link.bytes += bytes;
+        link.busy += bytes / (shape_.port_rate * std::min(own, port(from.node)));
+      }
+    }
+    longest = std::max(longest, bytes / (shape_.port_rate * least) - before);
+    before += backward;
+  }
+  return longest;
 }
 
 // One replica by itself, and its counters.
@@ -138,7 +170,7 @@ void SimulatedWorkers::begin_step() {
     count_step(p, seconds);
     slowest = std::max(slowest, seconds);
   }
-  later(slowest + sync_seconds(all), &SimulatedWorkers::end_step);
+  later(slowest + sum_seconds(), &SimulatedWorkers::end_step);
 }
 
 void SimulatedWorkers::end_step() {

@@ -116,6 +116,7 @@ class SimulatedWorkers {
   double step_seconds(int p, const schedule::Plan& plan);
   double port(const std::string& node) const;
   double slow(const std::string& node) const;
+  double sum_seconds();
   double sync_seconds(const std::vector<int>& replicas) const;
   double sync_share(int p) const;
   // Of a micro-batch.

@@ -161,19 +161,36 @@ Labels labels_of(const transport::LinkReport& link) {
           {"to_node", link.to_node}};
 }
 
-void add_links(Builder& out, const std::vector<transport::LinkReport>& links) {
-  if (links.empty()) return;
+Labels labels_of(const engine::SyncLink& link, const Statistics& s) {
+  return {{"replica", std::to_string(s.replica)},
+          {"link", sync_link_name(s.stage, link.from, s.replica)},
+          {"dir", "sync"},
+          {"from_node", link.from_node},
+          {"to_node", link.to_node}};
+}
+
+// Links between stages as their senders tell of them, those between replicas as their receivers do.
+void add_links(Builder& out, const std::vector<transport::LinkReport>& links, const Statistics& s) {
+  const bool placed = s.stage >= 0 && !s.sync_links.empty();
+  if (links.empty() && !placed) return;
   const auto each = [&](const char* name, const char* help, Type type, auto value_of) {
     out.begin(name, help, type);
     for (const transport::LinkReport& link : links) {
       out.add(value_of(link.counters), labels_of(link));
     }
   };
+  const auto between_replicas = [&](auto value_of) {
+    if (!placed) return;
+    for (const engine::SyncLink& link : s.sync_links) out.add(value_of(link), labels_of(link, s));
+  };
   using Counters = transport::LinkCounters;
   each("weir_link_bytes_total", "payload of the transfers that were timed", Type::kCounter,
        [](const Counters& c) { return static_cast<double>(c.bytes); });
+  between_replicas([](const engine::SyncLink& link) { return link.bytes; });
   each("weir_link_busy_seconds_total", "time in which those bytes were on their way",
        Type::kCounter, [](const Counters& c) { return to_seconds(c.busy); });
+  between_replicas([](const engine::SyncLink& link) { return link.busy_seconds; });
+  if (links.empty()) return;
   each("weir_link_credit_wait_seconds_total", "a message was ready, the peer had no slot",
        Type::kCounter, [](const Counters& c) { return to_seconds(c.credit_wait); });
   each("weir_link_transfer_seconds", "of one message, timed by its receiver", Type::kHistogram,
@@ -224,6 +241,10 @@ std::string link_name(int boundary) {
   return std::to_string(boundary) + "-" + std::to_string(boundary + 1);
 }
 
+std::string sync_link_name(int stage, int from, int to) {
+  return "s" + std::to_string(stage) + ":r" + std::to_string(from) + "-r" + std::to_string(to);
+}
+
 const char* direction_name(transport::Channel channel) {
   return channel == transport::Channel::kForward ? "fwd" : "bwd";
 }
@@ -240,7 +261,7 @@ std::vector<Family> worker_families(const WorkerLabels& labels, const Statistics
               "memory of the device, of a CPU that of the container, not used",
               static_cast<double>(memory_free), {{"stage", std::to_string(statistics.stage)}});
   }
-  add_links(out, links);
+  add_links(out, links, statistics);
   add_nccl_times(out, links);
   if (labels.emulated) add_emulation(out, statistics);
   return out.take();

@@ -25,6 +25,8 @@ std::vector<telemetry::Family> worker_families(const WorkerLabels& labels,
 
 // "1-2" of boundary 1; "fwd" or "bwd".
 std::string link_name(int boundary);
+// "s1:r0-r2": sums of stage 1 from replica 0 to replica 2; their direction is "sync".
+std::string sync_link_name(int stage, int from, int to);
 const char* direction_name(transport::Channel channel);
 
 }  // namespace weir::app

@@ -2,6 +2,8 @@
 #include "worker/engine/statistics.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "worker/base/units.h"
 
@@ -49,6 +51,21 @@ void Recorder::plan_adopted(const schedule::Plan& plan, int incarnation) {
   statistics_.replicas = plan.replica_count();
   if (statistics_.stage < 0) return;
   statistics_.cap = plan.schedule.caps[static_cast<std::size_t>(statistics_.stage)];
+  if (statistics_.sync_links.empty()) name_sync_links(plan);
+}
+
+// Ranks and nodes stay those of the generation.
+void Recorder::name_sync_links(const schedule::Plan& plan) {
+  std::map<int, std::string> nodes;  // of this stage, by replica
+  for (const auto& rank : plan.ranks) {
+    if (rank.stage == statistics_.stage) nodes[rank.replica] = rank.node;
+  }
+  const int replicas = plan.replica_count();
+  for (int i = 1; i < replicas && i <= kMostSyncLinks; ++i) {
+    const int from = (statistics_.replica + i) % replicas;
+    statistics_.sync_links.push_back(
+        {.from = from, .from_node = nodes[from], .to_node = nodes[statistics_.replica]});
+  }
 }
 
 void Recorder::forward_done(nanoseconds took, int in_flight, std::int64_t activation_bytes) {
@@ -100,6 +117,14 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
   const double busy = to_seconds(counters.busy);
   if (busy > 0) {
     statistics_.sync_bytes_per_second = static_cast<double>(counters.bytes_sent) / busy;
+  }
+  const auto senders = static_cast<double>(counters.received.size());
+  for (SyncLink& link : statistics_.sync_links) {
+    const auto from = counters.received.find(link.from);
+    if (from == counters.received.end()) continue;
+    // Counters never fall, though what a train of frames says may (transport/train_meter.h).
+    link.bytes = std::max(link.bytes, static_cast<double>(from->second.counted_bytes));
+    link.busy_seconds = std::max(link.busy_seconds, to_seconds(from->second.busy) / senders);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <limits>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "worker/schedule/plan.h"
@@ -60,6 +61,19 @@ struct GroupSizes {
   void add(std::size_t members);
 };
 
+// What this rank received from another replica in the exact sums of its stage, counted since the
+// generation began. All senders share the time in which they sent at once, so bytes / busy is the
+// rate of the slower port of both, not that of one of many flows.
+struct SyncLink {
+  int from = 0;  // replica
+  std::string from_node, to_node;
+  double bytes = 0;  // of those that say something of the rate (transport/train_meter.h)
+  double busy_seconds = 0;
+};
+// Of that many replicas a rank tells, those behind it in a ring: a few know each port, and many
+// replicas do not make series by their square.
+constexpr int kMostSyncLinks = 4;
+
 struct Statistics {
   // The plan in force; stage < 0: idle or no plan yet.
   int replica = 0, stage = -1, stages = 0;
@@ -80,6 +94,7 @@ struct Statistics {
   // Exact: that this rank sent while all were there. Partial: of the replica's port; a member of an
   // average is as slow as its slowest one. 0 = unknown.
   double sync_bytes_per_second = 0;
+  std::vector<SyncLink> sync_links;  // of this generation; Exact only
   int replicas = 1;
   int in_flight_peak = 0;                  // since this stage was built
   std::int64_t activation_bytes_peak = 0;  // since this stage was built
@@ -133,6 +148,7 @@ class Recorder {
 
  private:
   void count_round(SyncKind kind, std::chrono::nanoseconds waited);
+  void name_sync_links(const schedule::Plan& plan);
 
   mutable std::mutex mutex_;  // guards statistics_
   Statistics statistics_;

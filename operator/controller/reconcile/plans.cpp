@@ -253,9 +253,11 @@ planner::Cluster cluster_of(const Pass& pass) {
   level_devices(cluster, pass.planned_replicas);
   add_probed_links(pass.snapshot.members->body.links, cluster);
   // What Prometheus says now is newer than the probe at the start; later entries win.
-  for (const auto& link : pass.estimates.links) {
-    if (link.now > 0)
-      cluster.links.push_back({link.from_node, link.to_node, link.now, cluster.default_latency});
+  for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
+    for (const auto& link : *links) {
+      if (link.now > 0)
+        cluster.links.push_back({link.from_node, link.to_node, link.now, cluster.default_latency});
+    }
   }
   return cluster;
 }

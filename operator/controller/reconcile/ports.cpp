@@ -22,6 +22,27 @@ struct Port {
   auto operator<=>(const Port&) const = default;
 };
 
+using Pair = std::pair<std::string, std::string>;
+
+// Nodes by who stands for them: joined are those whose links to each other are all as usual.
+std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen) {
+  std::map<std::string, std::string> group;
+  std::set<Pair> slow;
+  for (const SeenLink& link : seen) {
+    group.emplace(link.from, link.from);
+    group.emplace(link.to, link.to);
+    if (share_of(link) < kSlowShare) slow.insert(std::minmax(link.from, link.to));
+  }
+  for (const SeenLink& link : seen) {
+    const std::string from = group.at(link.from), to = group.at(link.to);
+    if (from == to || slow.contains(std::minmax(link.from, link.to))) continue;
+    for (auto& [node, first] : group) {
+      if (first == from) first = to;
+    }
+  }
+  return group;
+}
+
 }  // namespace
 
 std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
@@ -73,6 +94,41 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
   return slow;
 }
 
+std::map<std::pair<std::string, std::string>, double> slow_divides(
+    const std::vector<SeenLink>& seen) {
+  const auto group = close_nodes(seen);
+  struct Between {
+    std::vector<const SeenLink*> links;
+    bool all_slow = true;
+  };
+  std::map<Pair, Between> between;  // of groups, by those who stand for them
+  for (const SeenLink& link : seen) {
+    const std::string &from = group.at(link.from), &to = group.at(link.to);
+    if (from == to) continue;
+    Between& all = between[{from, to}];
+    all.links.push_back(&link);
+    all.all_slow &= share_of(link) < kSlowShare;
+  }
+  std::map<Pair, double> divides;
+  for (const auto& [groups, all] : between) {
+    double fastest = 0;
+    bool apart = false;  // two of them share no node
+    for (const SeenLink* a : all.links) {
+      fastest = std::max(fastest, a->rate);
+      apart = apart || std::ranges::any_of(all.links, [&](const SeenLink* b) {
+                return a->from != b->from && a->to != b->to;
+              });
+    }
+    if (!apart || !all.all_slow) continue;
+    for (const auto& [from, from_group] : group) {
+      for (const auto& [to, to_group] : group) {
+        if (Pair(from_group, to_group) == groups) divides[{from, to}] = fastest;
+      }
+    }
+  }
+  return divides;
+}
+
 void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now) {
   for (const SeenLink& link : fresh) {
     std::erase_if(seen, [&](const SeenLink& old) {
@@ -112,19 +168,25 @@ void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& clu
     rate.bytes_per_second = link.rate;
     cluster.links.push_back(rate);
   }
-  const auto ports = slow_ports(seen);
   const auto nodes = nodes_of(cluster);
-  if (ports.empty() || nodes.size() > kMostNodes) return;
+  if (nodes.size() > kMostNodes) return;
+  const auto ports = slow_ports(seen);
+  const auto divides = slow_divides(seen);
+  if (ports.empty() && divides.empty()) return;
   for (const std::string& from : nodes) {
     for (const std::string& to : nodes) {
       if (from == to || known.contains({from, to})) continue;
       const auto out = ports.find(from), in = ports.find(to);
+      const auto divide = divides.find({from, to});
       const double share = std::min(out == ports.end() ? 1.0 : out->second.out,
                                     in == ports.end() ? 1.0 : in->second.in);
-      if (share >= kSlowShare) continue;
+      if (share >= kSlowShare && divide == divides.end()) continue;
       auto rate = planner::link_between(at_start, from, to);
       rate.from_node = from;
       rate.to_node = to;
+      if (divide != divides.end()) {
+        rate.bytes_per_second = std::min(rate.bytes_per_second, divide->second);
+      }
       if (out != ports.end() && out->second.out_rate > 0) {
         rate.bytes_per_second = std::min(rate.bytes_per_second, out->second.out_rate);
       }

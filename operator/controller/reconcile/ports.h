@@ -27,6 +27,13 @@ struct PortShare {
 // nodes that explain the same equally well are both named: a plan must not count on either.
 std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen);
 
+// What divides nodes: by pair of nodes the most that passes. Two groups of nodes, each with links
+// as usual among its own, and between them slow links only, two of which share no node: then it is
+// what joins the groups (a rack's uplink), and no link between them has more. One slow link may be
+// a matter of its own.
+std::map<std::pair<std::string, std::string>, double> slow_divides(
+    const std::vector<SeenLink>& seen);
+
 // Newer measurements over older ones; forgets those of more than an hour ago.
 void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now);
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/sync_tail.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "worker/base/units.h"
 
@@ -186,6 +187,9 @@ tuner::Input input_for(const Pass& pass, const planner::Model& model,
         {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, one, slowness)});
   }
   input.stages = tuner::slowest_stages(input.replicas);
+  input.sync_seconds =
+      changed_tail(current.sync_seconds, sum_tail(*pass.plan, model, cluster, current.stages),
+                   sum_tail(plan, model, cluster, input.stages));
   input.cap_max.clear();
   input.other_sizes.clear();
   input.rates = rates_for(plan, *pass.plan, cluster, current.rates);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/sync_tail.h"
 #include "operator/controller/reconcile/tiers.h"
 
 namespace weir::reconcile {
@@ -43,14 +44,25 @@ bool free_node_exists(const Pass& pass) {
 }
 
 // The plan in force with the usual rates on all links of that node.
-tuner::Input without_slow_port(const Pass& pass, const tuner::Input& input,
-                               const std::string& node) {
+tuner::Input without_slow_port(const Pass& pass, const planner::Model& model,
+                               const tuner::Input& input, const std::string& node) {
   tuner::Input free = input;
-  for (const auto& link : pass.estimates.links) {
-    if (link.from_node != node && link.to_node != node) continue;
-    auto& rates = free.rates.rates[link.link];
-    for (double& rate : rates) rate = std::max(rate, usual_rate(pass, link));
+  const planner::Cluster now = cluster_of(pass);
+  planner::Cluster then = now;
+  for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
+    for (const auto& link : *links) {
+      if (link.from_node != node && link.to_node != node) continue;
+      const double usual = usual_rate(pass, link);
+      then.links.push_back(
+          {link.from_node, link.to_node, std::max(link.now, usual), now.default_latency});
+      const auto rates = free.rates.rates.find(link.link);
+      if (rates == free.rates.rates.end()) continue;
+      for (double& rate : rates->second) rate = std::max(rate, usual);
+    }
   }
+  free.sync_seconds =
+      changed_tail(input.sync_seconds, sum_tail(*pass.plan, model, now, input.stages),
+                   sum_tail(*pass.plan, model, then, input.stages));
   return free;
 }
 
@@ -77,14 +89,15 @@ bool leaves_its_node(const Pass& pass, const api::Pod& pod) {
   });
 }
 
-bool consider_replacing(Pass& pass, const tuner::Input& input, double current_seconds, bool asked) {
+bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                        double current_seconds, bool asked) {
   auto& tiers = pass.adaptation.tiers;
   const auto node = slowest_node(pass);
   const Slot* slot = node ? slot_on(pass, *node) : nullptr;
-  const auto seconds =
-      slot == nullptr
-          ? std::nullopt
-          : tuner::predicted_step(without_slow_port(pass, input, *node), pass.adaptation.tuner);
+  const auto seconds = slot == nullptr
+                           ? std::nullopt
+                           : tuner::predicted_step(without_slow_port(pass, model, input, *node),
+                                                   pass.adaptation.tuner);
   if (!seconds || !free_node_exists(pass)) {
     tuner::nothing_offered(tiers.replace);
     return false;

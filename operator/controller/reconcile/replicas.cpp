@@ -269,6 +269,10 @@ std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::P
   return stages;
 }
 
+bool replicas_known(const Pass& pass) {
+  return !measured(pass).speeds.empty();
+}
+
 double sync_tail_seconds(const Pass& pass) {
   const double step = recent_step_seconds(pass);
   double slowest = 0, all = 0, rate = 0;

@@ -30,8 +30,10 @@ void view_network(Pass& pass) {
   }
   if (const auto why = reduced(pass)) return pass.set("Degraded", "True", "ReducedReplicas", *why);
   const estimator::LinkEstimate* slow = nullptr;
-  for (const auto& link : estimates.links) {
-    if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
+  for (const auto* links : {&estimates.links, &estimates.sync_links}) {
+    for (const auto& link : *links) {
+      if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
+    }
   }
   if (slow != nullptr) {
     const std::string text = "link " + slow->from_node + "->" + slow->to_node + " " +
@@ -156,16 +158,18 @@ void view_report(Pass& pass) {
   view.network_state = !fresh ? "Unknown" : pass.is("Degraded", "True") ? "Contended" : "Healthy";
   view.last_sample_time = pass.estimates.last_sample;
   auto links = pass.estimates.links;
+  links.insert(links.end(), pass.estimates.sync_links.begin(), pass.estimates.sync_links.end());
   std::sort(links.begin(), links.end(), [](const auto& a, const auto& b) { return a.now < b.now; });
   constexpr std::size_t kWorst = 16;
   for (const auto& link : links) {
     if (view.worst_links.size() == kWorst || link.now <= 0) continue;
-    const bool forward = link.link.direction == estimator::Direction::kForward;
+    using estimator::Direction;
+    const auto& [replica, boundary, direction, sender] = link.link;
     api::WorstLink worst;
     worst.from_node = link.from_node;
     worst.to_node = link.to_node;
-    worst.from_stage = forward ? link.link.boundary : link.link.boundary + 1;
-    worst.to_stage = forward ? link.link.boundary + 1 : link.link.boundary;
+    worst.from_stage = direction == Direction::kBackward ? boundary + 1 : boundary;
+    worst.to_stage = direction == Direction::kForward ? boundary + 1 : boundary;
     worst.bandwidth = bits_per_second(link.now);
     worst.baseline = link.baseline > 0 ? bits_per_second(link.baseline) : "";
     worst.since = link.since;

@@ -141,6 +141,17 @@ std::optional<TierMemory::Pending> unjudged(const Pass& pass) {
   return pending;
 }
 
+std::vector<SeenLink> seen_links(const Pass& pass,
+                                 const std::vector<estimator::LinkEstimate>& measured) {
+  std::vector<SeenLink> links;
+  const Time time = pass.estimates.last_sample.value_or(pass.now());
+  for (const auto& link : measured) {
+    if (link.now <= 0 || link.from_node.empty() || link.from_node == link.to_node) continue;
+    links.push_back({link.from_node, link.to_node, link.now, usual_rate(pass, link), time});
+  }
+  return links;
+}
+
 bool tried_in_vain(const Pass& pass, const TierMemory::Pending& pending, std::int64_t step) {
   return pending.returns && step >= pending.applied_step + kTrySteps &&
          pending.before_seconds > 0 &&
@@ -154,12 +165,13 @@ std::string megabytes(std::int64_t bytes) {
 }
 
 std::vector<SeenLink> measured_links(const Pass& pass) {
-  std::vector<SeenLink> links;
-  const Time time = pass.estimates.last_sample.value_or(pass.now());
-  for (const auto& link : pass.estimates.links) {
-    if (link.now <= 0 || link.from_node.empty() || link.from_node == link.to_node) continue;
-    links.push_back({link.from_node, link.to_node, link.now, usual_rate(pass, link), time});
-  }
+  return seen_links(pass, pass.estimates.links);
+}
+
+std::vector<SeenLink> carrying_links(const Pass& pass) {
+  std::vector<SeenLink> links = seen_links(pass, pass.estimates.sync_links);
+  const auto between_stages = measured_links(pass);
+  links.insert(links.end(), between_stages.begin(), between_stages.end());  // later ones win
   return links;
 }
 
@@ -208,7 +220,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
 
 bool judge_tiers(Pass& pass) {
   auto& tiers = pass.adaptation.tiers;
-  remember_links(tiers.seen, measured_links(pass), pass.now());
+  remember_links(tiers.seen, carrying_links(pass), pass.now());
   if (!tiers.pending) tiers.pending = unjudged(pass);
   if (!tiers.pending) return false;
   if (tiers.pending->revision == 0 && pass.plan->revision > tiers.pending->after) {
@@ -288,7 +300,7 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
     if (pass.adaptation.tiers.pending) return;
   }
   if (!enough && adaptation.replace.enabled) {
-    consider_replacing(pass, input, decision.current_seconds, asked);
+    consider_replacing(pass, model, input, decision.current_seconds, asked);
   }
 }
 

@@ -47,7 +47,8 @@ bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& i
                   double current_seconds);
 // replace.cpp.
 // Leaves the slow node alone when no regrouping is `enough`. True: it acted.
-bool consider_replacing(Pass& pass, const tuner::Input& input, double current_seconds, bool asked);
+bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                        double current_seconds, bool asked);
 // This worker has been told to leave its node and has not yet been made again.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 
@@ -65,7 +66,8 @@ tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
 // One event per change of mind.
 void propose(Pass& pass, const std::string& name, const std::string& note);
 void after_action(Pass& pass, TierMemory::Pending pending);
-std::vector<SeenLink> measured_links(const Pass& pass);
+std::vector<SeenLink> measured_links(const Pass& pass);  // between stages
+std::vector<SeenLink> carrying_links(const Pass& pass);  // and between replicas
 std::string megabytes(std::int64_t bytes);
 
 }  // namespace weir::reconcile

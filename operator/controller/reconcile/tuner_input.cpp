@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/sync_tail.h"
 
 namespace weir::reconcile {
 namespace {
@@ -106,6 +107,21 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
   return sizes;
 }
 
+// Of the measured wait for sums, as much as the links' rates explain.
+double sync_lost_seconds(const Pass& pass, const planner::Model& model, const planner::Cluster& now,
+                         const tuner::Input& input) {
+  planner::Cluster usual = now;
+  for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
+    for (const auto& link : *links) {
+      usual.links.push_back(
+          {link.from_node, link.to_node, usual_rate(pass, link), now.default_latency});
+    }
+  }
+  const double lost = sum_tail(*pass.plan, model, now, input.stages) -
+                      sum_tail(*pass.plan, model, usual, input.stages);
+  return std::clamp(lost, 0.0, input.sync_seconds);
+}
+
 }  // namespace
 
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
@@ -165,6 +181,7 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   }
   input.stages = tuner::slowest_stages(input.replicas);
   input.sync_seconds = sync_tail_seconds(pass);
+  input.sync_lost_seconds = sync_lost_seconds(pass, model, cluster, input);
   input.apart = schedule::averages(*pass.plan);
   for (const auto& limit : pass.status.memory_limits) {
     const auto stage = static_cast<std::size_t>(limit.stage);
@@ -180,7 +197,9 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
     if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
   }
   input.step = pass.snapshot.report->body.step;
-  input.measured_step_seconds = recent_step_seconds(pass);
+  // Without the replicas' own times nobody knows how much of a step is the wait for each other.
+  const bool one_step = pass.plan->replica_count() == 1 || replicas_known(pass);
+  input.measured_step_seconds = one_step ? recent_step_seconds(pass) : 0;
   input.now = pass.now();
   input.settings = settings_of(pass.spec());
   input.free_memory = free_memory(pass);

@@ -103,7 +103,7 @@ std::optional<TierMemory::Left> planned_for_free_links(const Pass& pass,
 planner::Cluster with_free_links(const Pass& pass, const TierMemory::Left& left) {
   planner::Cluster cluster = cluster_of(pass);
   add_usual(left.links, cluster);
-  add_inferred_links(measured_links(pass), cluster);
+  add_inferred_links(carrying_links(pass), cluster);
   return cluster;
 }
 

@@ -63,7 +63,8 @@ TEST(JobFamilies, ShowPlanConditionAndRestarts) {
 
 TEST(JobFamilies, ShowTheWorstOfEachPairOfNodes) {
   JobFacts job = facts();
-  job.estimates.links = {link("n2", 50, 100), link("n2", 90, 100), link("n3", 30, 0)};
+  job.estimates.links = {link("n2", 60, 100), link("n2", 90, 100), link("n3", 30, 0)};
+  job.estimates.sync_links = {link("n2", 50, 100)};
   job.estimates.last_sample = SystemTime{seconds(10)};
 
   const auto families = job_families({job}, SystemTime{seconds(14)});

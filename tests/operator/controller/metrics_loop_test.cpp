@@ -83,18 +83,27 @@ TEST(MetricsLoop, KeepsSamplesOverARetuneAndDropsThemWithTheGeneration) {
   world.answer.freshness = Freshness::kFresh;
   world.jobs({job("j", "u1", "Initial", 1)});
   world.answer.scrapes = {scrape(world.clock.system_now(), 1e6)};
+  world.answer.sync_scrapes = {
+      {world.clock.system_now(), {{{0, 1, estimator::Direction::kSync, 1}, "n2", "n1", 3e5, 0}}}};
+  world.answer.baseline = {{{0, 1, estimator::Direction::kSync, 1}, 2e6}};
   world.tick();
-  world.answer.scrapes = {};
+  world.answer.scrapes = world.answer.sync_scrapes = {};
 
   world.jobs({job("j", "u1", "Retune", 2)});
   world.clock.advance(seconds(15));
   world.tick();
-  EXPECT_EQ(world.loop.estimates("a/j", "u1").links.size(), 1U);
+  const auto kept = world.loop.estimates("a/j", "u1");
+  EXPECT_EQ(kept.links.size(), 1U);
+  EXPECT_EQ(kept.rates.rates.size(), 1U) << "no link between replicas is the tuner's";
+  ASSERT_EQ(kept.sync_links.size(), 1U);
+  EXPECT_EQ(kept.sync_links[0].now, 3e5);
+  EXPECT_EQ(kept.sync_links[0].baseline, 2e6);
 
   world.jobs({job("j", "u1", "Restart", 3)});
   world.clock.advance(seconds(15));
   world.tick();
   EXPECT_TRUE(world.loop.estimates("a/j", "u1").links.empty());
+  EXPECT_TRUE(world.loop.estimates("a/j", "u1").sync_links.empty());
 }
 
 // A job whose newest plan is applied, refused, or being applied.

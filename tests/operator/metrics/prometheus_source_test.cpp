@@ -111,6 +111,30 @@ TEST_F(Source, MakesOneScrapePerPointInTime) {
   EXPECT_DOUBLE_EQ(samples.scrapes[0].links[0].rtt_seconds, 0);
 }
 
+TEST_F(Source, KeepsLinksBetweenReplicasApart) {
+  const auto points = [&](int rate) {
+    return "[[" + at(0) + ",\"" + std::to_string(rate) + "\"]]";
+  };
+  prometheus_.window =
+      matrix({step_series("gpt-a-0"), series("goodput", "gpt-a-0", points(300)),
+              series("goodput", "gpt-a-0", points(70), "s1:r2-r0", "sync"),
+              series("goodput", "gpt-a-0", points(1), "s1:r0-r2", "sync"),  // labels: replica 0
+              series("goodput", "gpt-a-0", points(2), "s1:r0-r0", "sync"),
+              series("goodput", "gpt-a-0", points(3), "s1:-r0", "sync"),
+              series("goodput", "gpt-a-0", points(4), "sx:r1-r0", "sync"),
+              series("goodput", "gpt-a-0", points(5), "0-1", "sync")});
+
+  const JobSamples samples = fetch();
+
+  ASSERT_EQ(samples.scrapes.size(), 1U);
+  EXPECT_EQ(samples.scrapes[0].links.size(), 1U);
+  ASSERT_EQ(samples.sync_scrapes.size(), 1U);
+  ASSERT_EQ(samples.sync_scrapes[0].links.size(), 1U);
+  const auto& link = samples.sync_scrapes[0].links[0];
+  EXPECT_EQ(link.link, (LinkKey{0, 1, Direction::kSync, 2}));
+  EXPECT_DOUBLE_EQ(link.bytes_per_second, 70);
+}
+
 TEST_F(Source, TellsTheHighestStepOfTheWorkersThatAreScraped) {
   const std::string twelve = "[[" + at(0) + ",\"12\"]]", forty = "[[" + at(0) + ",\"40\"]]";
   prometheus_.window = matrix({step_series("gpt-a-0"), step_series("gpt-a-1", 61),

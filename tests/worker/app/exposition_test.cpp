@@ -132,6 +132,29 @@ TEST(Exposition, NamesLinksByTheirBoundary) {
   EXPECT_EQ(histogram.counts.back(), 1U);
 }
 
+TEST(Exposition, TellsOfLinksBetweenReplicasBesideThoseBetweenStages) {
+  engine::Statistics statistics = of_stage(1);
+  statistics.replica = 2;
+  statistics.sync_links = {
+      {.from = 0, .from_node = "n1", .to_node = "n6", .bytes = 9, .busy_seconds = 3}};
+  for (const auto& links : {one_link(), std::vector<transport::LinkReport>()}) {
+    const auto families = worker_families(kLabels, statistics, links);
+
+    const auto& bytes = *find(families, "weir_link_bytes_total");
+    ASSERT_EQ(bytes.samples.size(), links.size() + 1);
+    EXPECT_EQ(bytes.samples.back().value, 9);
+    auto labels = labels_of(bytes.samples.back());
+    EXPECT_EQ(labels["replica"], "2");
+    EXPECT_EQ(labels["link"], "s1:r0-r2");
+    EXPECT_EQ(labels["dir"], "sync");
+    EXPECT_EQ(labels["from_node"], "n1");
+    EXPECT_EQ(labels["to_node"], "n6");
+    EXPECT_EQ(find(families, "weir_link_busy_seconds_total")->samples.back().value, 3);
+  }
+  statistics.stage = -1;
+  EXPECT_EQ(find(worker_families(kLabels, statistics, {}), "weir_link_bytes_total"), nullptr);
+}
+
 TEST(Exposition, DividesTheTimeOfALinkByNcclsAccountWhereThereIsOne) {
   auto links = one_link();
   EXPECT_EQ(find(worker_families(kLabels, of_stage(0), links), "weir_link_nccl_seconds_total"),

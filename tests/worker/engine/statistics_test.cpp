@@ -56,6 +56,53 @@ TEST(Recorder, SortsIdleTimeByCause) {
   EXPECT_EQ(now.credit_seconds, 3);
 }
 
+// Six replicas of two stages, replica r of stage s on node "<r>.<s>".
+schedule::Plan six_replicas() {
+  schedule::Plan plan;
+  plan.schedule.caps = {2, 1};
+  plan.stages = {{0, 0}, {1, 1}};
+  plan.micro_batches.assign(6, 2);
+  for (int r = 0; r < 6; ++r) {
+    for (int s = 0; s < 2; ++s) {
+      plan.ranks.push_back(
+          {.node = std::to_string(r) + "." + std::to_string(s), .replica = r, .stage = s});
+    }
+  }
+  return plan;
+}
+
+TEST(Recorder, TellsWhatCameFromTheReplicasBehindIt) {
+  Recorder recorder;
+  recorder.stage_built(4, 1, 2, false);
+  recorder.plan_adopted(six_replicas(), 0);
+  transport::CollectiveCounters counters;
+  for (const int from : {0, 1, 2, 3, 5}) {
+    counters.received[from] = {.bytes = 900, .counted_bytes = 100 * (from + 1), .busy = 10s};
+  }
+  recorder.synchronized(counters, 1s);
+
+  auto links = recorder.read().sync_links;
+  ASSERT_EQ(links.size(), 4U);
+  EXPECT_EQ(links[0].from, 5);
+  EXPECT_EQ(links[3].from, 2);
+  EXPECT_EQ(links[3].from_node, "2.1");
+  EXPECT_EQ(links[3].to_node, "4.1");
+  EXPECT_EQ(links[3].bytes, 300);
+  EXPECT_EQ(links[3].busy_seconds, 2) << "five sent at once";
+
+  counters.received[2] = {.bytes = 1000, .counted_bytes = 290, .busy = 9s};
+  recorder.synchronized(counters, 1s);
+  links = recorder.read().sync_links;
+  EXPECT_EQ(links[3].bytes, 300) << "a counter";
+  EXPECT_EQ(links[3].busy_seconds, 2);
+  recorder.plan_adopted(six_replicas(), 1);  // in band: the same generation
+  EXPECT_EQ(recorder.read().sync_links.size(), 4U);
+  EXPECT_EQ(recorder.read().sync_links[3].bytes, 300);
+
+  recorder.stage_built(4, 0, 2, true);
+  EXPECT_TRUE(recorder.read().sync_links.empty());
+}
+
 TEST(Recorder, CountsSamplesOnTheFirstStageOnly) {
   Recorder recorder;
 

@@ -2,6 +2,8 @@
 // Whose port is slow, from the links of one pipeline; and what other links are worth then.
 #include "operator/controller/reconcile/ports.h"
 
+#include <set>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -113,6 +115,58 @@ TEST(RememberedLinks, ANewerOneReplacesAnOlderAndAllAreForgottenAfterAnHour) {
   remember_links(seen, {}, kNow + std::chrono::minutes(61));
   ASSERT_EQ(seen.size(), 1U);
   EXPECT_EQ(seen.front().time, later);
+}
+
+// Two pipelines a - b and c - d whose stages sum with each other: a with c, b with d.
+std::vector<SeenLink> ladder(const std::set<std::pair<std::string, std::string>>& slow) {
+  std::vector<SeenLink> seen;
+  for (const auto& [one, other] :
+       {std::pair("a", "b"), std::pair("c", "d"), std::pair("a", "c"), std::pair("b", "d")}) {
+    for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+      seen.push_back({from, to, slow.contains({from, to}) ? 0.1 * kUsual : kUsual, kUsual, kNow});
+    }
+  }
+  return seen;
+}
+std::set<std::pair<std::string, std::string>> across() {
+  return {{"a", "c"}, {"c", "a"}, {"b", "d"}, {"d", "b"}};
+}
+
+TEST(SlowDivides, LieBetweenGroupsThatAreFastAmongThemselves) {
+  const auto divides = slow_divides(ladder(across()));
+  EXPECT_EQ(divides.size(), 8U);
+  EXPECT_EQ(divides.at({"a", "d"}), 0.1 * kUsual);
+  EXPECT_EQ(divides.at({"d", "a"}), 0.1 * kUsual);
+  EXPECT_FALSE(divides.contains({"a", "b"}));
+  EXPECT_THAT(slow_ports(ladder(across())), IsEmpty()) << "each port has a fast link, too";
+
+  planner::Cluster cluster;
+  for (const char* node : {"a", "b", "c", "d"}) {
+    cluster.devices.emplace_back();
+    cluster.devices.back().node = node;
+  }
+  add_inferred_links(ladder(across()), cluster);
+  const auto rate = [&](const char* from, const char* to) {
+    return planner::link_between(cluster, from, to).bytes_per_second;
+  };
+  EXPECT_EQ(rate("a", "d"), 0.1 * kUsual) << "nobody has measured it";
+  EXPECT_EQ(rate("c", "b"), 0.1 * kUsual);
+  EXPECT_EQ(rate("a", "b"), kUsual);
+}
+
+TEST(SlowDivides, AreNoneWhereOneLinkBetweenTheGroupsIsFastOrOnlyOneIsKnown) {
+  EXPECT_THAT(slow_divides(ladder({})), IsEmpty());
+  EXPECT_THAT(slow_divides(ladder({{"a", "c"}, {"c", "a"}})), IsEmpty()) << "b sees d at full rate";
+  EXPECT_THAT(slow_divides(line({{"b", "c"}, {"c", "b"}})), IsEmpty()) << "one link says little";
+  const auto one_port = slow_divides(ladder({{"a", "c"}, {"c", "a"}, {"a", "b"}, {"b", "a"}}));
+  EXPECT_THAT(one_port, IsEmpty()) << "all slow links share node a: its port";
+}
+
+TEST(SlowDivides, MayBeSlowOneWayOnly) {
+  const auto divides = slow_divides(ladder({{"a", "c"}, {"b", "d"}}));
+  EXPECT_EQ(divides.size(), 4U);
+  EXPECT_TRUE(divides.contains({"a", "d"}));
+  EXPECT_FALSE(divides.contains({"d", "a"}));
 }
 
 }  // namespace

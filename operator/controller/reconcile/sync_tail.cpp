@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/reconcile/sync_tail.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "worker/base/units.h"
+
+namespace weir::reconcile {
+namespace {
+
+// Sums travel in double, results in float, both but for the own segment (worker/engine/README.md).
+constexpr double kBytesOfSum = 3;  // of a parameter's bytes
+
+double parameter_bytes(const schedule::LayerRange& range, const planner::Model& model) {
+  std::int64_t bytes = 0;
+  for (int layer = range.first; layer <= range.last; ++layer) {
+    bytes += model.layers[static_cast<std::size_t>(layer)].parameter_bytes;
+  }
+  return static_cast<double>(bytes);
+}
+
+constexpr std::size_t kMostRanks = 64;  // as in ports.cpp: beyond, pairs are not looked at
+constexpr std::size_t kNeighbours = 4;  // that a rank tells of (worker/engine/statistics.h)
+
+// Each replica exchanges with each other at once, and what is known of a link is the rate of the
+// slower port of both (worker/engine/statistics.h): one slow link holds the whole sum up. nodes: of
+// the replicas in their order.
+double slowest_rate(const std::vector<std::string>& nodes, const planner::Cluster& cluster) {
+  double slowest = 0;
+  for (std::size_t to = 0; to < nodes.size(); ++to) {
+    for (std::size_t i = 1; i <= kNeighbours && i < nodes.size(); ++i) {
+      const std::string& from = nodes[(to + i) % nodes.size()];
+      const double rate = planner::link_between(cluster, from, nodes[to]).bytes_per_second;
+      if (rate > 0 && (slowest <= 0 || rate < slowest)) slowest = rate;
+    }
+  }
+  return slowest;
+}
+
+}  // namespace
+
+double sum_tail(const schedule::Plan& plan, const planner::Model& model,
+                const planner::Cluster& cluster, const std::vector<schedule::StageTime>& stages) {
+  const auto count = static_cast<std::size_t>(plan.replica_count());
+  if (count < 2 || schedule::averages(plan) || plan.ranks.size() > kMostRanks) return 0;
+  std::map<int, std::vector<std::string>> nodes;  // by stage
+  for (const auto& rank : plan.ranks) {
+    auto& own = nodes[rank.stage];
+    own.resize(count);
+    own[static_cast<std::size_t>(rank.replica)] = rank.node;
+  }
+  const auto replicas = static_cast<double>(count);
+  double longest = 0, before = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const double rate = slowest_rate(nodes[static_cast<int>(s)], cluster);
+    const double bytes =
+        kBytesOfSum * (replicas - 1) / replicas * parameter_bytes(plan.stages[s], model);
+    if (rate > 0) longest = std::max(longest, bytes / rate - before);
+    if (s < stages.size()) before += to_seconds(stages[s].backward);
+  }
+  return longest;
+}
+
+double changed_tail(double measured, double modelled, double modelled_then) {
+  if (measured >= modelled) return measured - modelled + modelled_then;
+  if (modelled_then <= modelled) return measured * modelled_then / modelled;
+  return measured + modelled_then - modelled;
+}
+
+}  // namespace weir::reconcile

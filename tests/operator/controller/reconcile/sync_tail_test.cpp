@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slow links between replicas: what they cost, and that they change places with links between
+// stages where an order of micro-batches hides them.
+#include "operator/controller/reconcile/sync_tail.h"
+
+#include <map>
+#include <set>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "operator/planner/model/profile_json.h"
+#include "tests/operator/controller/reconcile/world.h"
+#include "worker/base/units.h"
+
+namespace weir::reconcile::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr double kAcross = 1e6;  // bytes per second between racks when a tenant takes them
+
+// Equal layers of 30 ms for four samples, 40 kB at each boundary, 2 MB of parameters.
+std::string heavy_layers(int count) {
+  std::string nodes;
+  for (int i = 0; i < count; ++i) {
+    nodes += std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
+             R"(","parameterBytes":2000000,"outputBytesPerSample":10000,)" +
+             R"("times":{"A":[{"samples":4,"forward":0.01,"backward":0.02}]}})";
+  }
+  return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
+         nodes + "]}";
+}
+
+// Two replicas of two stages of two layers; the nodes of each replica are a rack of their own.
+struct RackJob {
+  World world;
+  std::set<std::string> rack;  // of replica 0; all other nodes are the other one's
+  double across = kFast;
+
+  explicit RackJob(const std::string& mode = "Auto") {
+    world.job.spec.worker_groups[0].count = 2;
+    world.job.spec.stages = 2;
+    world.job.spec.data_parallel = 2;
+    world.job.spec.profile.source = "ConfigMap";
+    world.profile = ProfileView{heavy_layers(4), ""};
+    world.job.spec.adaptation.mode = mode;
+    world.job.spec.adaptation.regroup.cooldown_seconds = 600;
+    for (int i = 0; i < 4; ++i) {
+      world.settle();
+      world.kubelets_run();
+      world.settle();
+      world.workers_register();
+      world.members->body.model.layers = 4;
+      world.settle();
+      world.coordinator_applies();
+      world.settle();
+    }
+    for (const auto& rank : world.plan()->ranks) {
+      if (rank.replica == 0) rack.insert(rank.node);
+    }
+    measure();
+  }
+  std::string node(int replica, int stage) const {
+    for (const auto& rank : world.plan()->ranks) {
+      if (rank.replica == replica && rank.stage == stage) return rank.node;
+    }
+    return "";
+  }
+  double rate(const std::string& from, const std::string& to) const {
+    return rack.contains(from) == rack.contains(to) ? kFast : across;
+  }
+  bool replicas_cross() const {  // their links between stages do
+    return rack.contains(node(0, 0)) != rack.contains(node(0, 1));
+  }
+  void measure() {
+    world.scrape_afresh();
+    world.estimates.sync_links.clear();
+    using estimator::Direction;
+    const auto add = [&](estimator::LinkKey key, const std::string& from, const std::string& to) {
+      const double now = rate(from, to);
+      estimator::LinkEstimate link{.link = key, .from_node = from, .to_node = to};
+      link.now = now;
+      link.baseline = kFast;
+      link.preempted = now < kFast;
+      if (key.direction == Direction::kSync) return world.estimates.sync_links.push_back(link);
+      world.estimates.links.push_back(link);
+      world.estimates.rates.rates[key].assign(16, now);
+    };
+    for (int r = 0; r < 2; ++r) {
+      add({r, 0, Direction::kForward}, node(r, 0), node(r, 1));
+      add({r, 0, Direction::kBackward}, node(r, 1), node(r, 0));
+      for (int s = 0; s < 2; ++s) add({r, s, Direction::kSync, 1 - r}, node(1 - r, s), node(r, s));
+    }
+  }
+  // Transfers of 40 kB hide behind stages of 60 ms with k >= 2 and cost 1F1B twice their time; sums
+  // of stage 0 hide behind nothing.
+  double own_seconds() const {
+    const auto& plan = *world.plan();
+    const double transfer = 40000 / rate(node(0, 0), node(0, 1));
+    const double exposed = plan.schedule.caps[0] > 2 ? 0 : transfer;
+    return (0.06 + exposed) * (plan.micro_batches[0] + 1) + 2 * transfer;
+  }
+  double tail() const { return 3 * 0.5 * 4e6 / rate(node(0, 0), node(1, 0)); }
+  void train(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      const auto revision = world.job.status.plan.revision;
+      world.replica_seconds({own_seconds(), own_seconds()});
+      world.steps(1, own_seconds() + tail());
+      if (world.job.status.plan.revision == revision) continue;
+      world.coordinator_applies();
+      world.report->body.last_switch->moved_bytes = 24'000'000;
+      world.report->body.last_switch->pause_seconds = 2;
+      measure();
+      world.settle();
+    }
+  }
+};
+
+TEST(SumTail, IsTheSlowestStagesSumLessWhatStagesBeforeItStillCompute) {
+  const auto model = *planner::decode_profile(heavy_layers(4));
+  schedule::Plan plan;
+  plan.stages = {{0, 0}, {1, 3}};
+  plan.micro_batches = {4, 4};
+  for (int r = 0; r < 2; ++r) {
+    for (int s = 0; s < 2; ++s) {
+      const std::string node = "n" + std::to_string(2 * r + s);
+      plan.ranks.push_back({.pod = node, .node = node, .replica = r, .stage = s});
+    }
+  }
+  planner::Cluster cluster;
+  cluster.default_bytes_per_second = 1e8;
+  const std::vector<schedule::StageTime> stages(2, {from_seconds(0.01), from_seconds(0.02)});
+  // 3 x 1/2 x 6 MB at 100 MB/s, less one backward of stage 0.
+  EXPECT_NEAR(sum_tail(plan, model, cluster, stages), 0.09 - 0.02, 1e-9);
+
+  cluster.links.push_back({"n2", "n0", 1e7, {}});
+  EXPECT_NEAR(sum_tail(plan, model, cluster, stages), 0.3, 1e-9) << "one way is enough";
+  cluster.links.push_back({"n0", "n3", 1e3, {}});
+  EXPECT_NEAR(sum_tail(plan, model, cluster, stages), 0.3, 1e-9) << "nothing sums over that link";
+
+  plan.sync.mode = schedule::SyncMode::kPartial;
+  EXPECT_EQ(sum_tail(plan, model, cluster, stages), 0);
+  plan.sync.mode = schedule::SyncMode::kExact;
+  plan.micro_batches = {8};
+  EXPECT_EQ(sum_tail(plan, model, cluster, stages), 0);
+}
+
+TEST(SumTail, WhatIsMeasuredChangesByWhatTheLinksExplain) {
+  EXPECT_DOUBLE_EQ(changed_tail(0.5, 0.4, 0.4), 0.5);
+  EXPECT_DOUBLE_EQ(changed_tail(0.5, 0.4, 0.1), 0.2) << "0.1 s of it has another cause";
+  EXPECT_DOUBLE_EQ(changed_tail(0.2, 0.4, 0.1), 0.05) << "half of what was expected";
+  EXPECT_DOUBLE_EQ(changed_tail(0.2, 0.4, 0.5), 0.3);
+  EXPECT_DOUBLE_EQ(changed_tail(0, 0, 0.3), 0.3);
+}
+
+TEST(Roles, ASlowLinkBetweenReplicasBecomesOneBetweenStages) {
+  RackJob job;
+  ASSERT_FALSE(job.replicas_cross());
+  job.train(20);
+  EXPECT_EQ(job.world.job.status.plan.revision, 1);
+  job.across = kAcross;
+  job.measure();
+  const double before = job.own_seconds() + job.tail();
+  ASSERT_GT(before, 6.0);
+  for (int i = 0; i < 40 && job.world.plan()->revision == 1; ++i) job.train(1);
+  ASSERT_TRUE(job.replicas_cross());
+  EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
+  EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kMove);
+  job.train(30);
+
+  EXPECT_TRUE(job.replicas_cross());
+  EXPECT_LT(job.own_seconds() + job.tail(), 0.25 * before);
+  EXPECT_EQ(job.world.event_count("NetworkContended"), 1);
+  EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
+  EXPECT_THAT(job.world.last_note("PlanRegrouped"),
+              AllOf(HasSubstr("another rank map"), HasSubstr("predicted +")));
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), 0);
+}
+
+TEST(Roles, LinksThatCarryNothingButSumsAreInStatus) {
+  RackJob job;
+  job.across = kAcross;
+  job.measure();
+  job.train(1);
+  const auto& worst = job.world.job.report.worst_links;
+  ASSERT_EQ(worst.size(), 8U);
+  EXPECT_EQ(worst.front().from_stage, worst.front().to_stage);
+  EXPECT_EQ(worst.front().bandwidth, "8.0Mbit/s");
+}
+
+TEST(Roles, ObserveProposesIt) {
+  RackJob job("Observe");
+  job.across = kAcross;
+  job.measure();
+  job.train(40);
+
+  EXPECT_FALSE(job.replicas_cross());
+  EXPECT_GE(job.world.event_count("PlanProposed"), 1);
+}
+
+// Sums that take long on links that are as fast as ever are no matter of the network.
+TEST(Roles, StayWhereLinksAreAsUsual) {
+  RackJob job;
+  for (int i = 0; i < 40; ++i) {
+    job.world.replica_seconds({job.own_seconds(), job.own_seconds()});
+    job.world.steps(1, job.own_seconds() + 1.0);
+  }
+  EXPECT_EQ(job.world.job.status.plan.revision, 1);
+  EXPECT_LE(job.world.adaptation.tiers.searches, 1) << "what is not understood does not add up";
+}
+
+}  // namespace
+}  // namespace weir::reconcile::test
