@@ -3,6 +3,7 @@
 // over the sampled rates, against the pause and the bytes that would have to move.
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "operator/controller/reconcile/ports.h"
@@ -259,6 +260,11 @@ std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& m
   candidate.plan = std::move(plan);
   limit_caps(pass, candidate.plan);
   candidate.plan.sync = pass.plan->sync;
+  if (schedule::averages(candidate.plan)) {  // a plan that was left may be of an exact time
+    auto& shares = candidate.plan.micro_batches;
+    shares = even_shares(std::accumulate(shares.begin(), shares.end(), 0),
+                         candidate.plan.replica_count());
+  }
   const schedule::Plan& to = candidate.plan;
   if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: retune's business
   // It has no link, so nothing would be known of the network any more, and nothing lead back.

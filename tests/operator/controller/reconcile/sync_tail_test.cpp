@@ -180,6 +180,29 @@ TEST(Roles, ASlowLinkBetweenReplicasBecomesOneBetweenStages) {
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 0);
 }
 
+// The plan that was left had uneven shares while sums were exact; replicas average in groups since.
+TEST(Roles, AWayBackIntoGroupsHasEvenShares) {
+  RackJob job;
+  job.train(20);
+  job.across = kAcross;
+  job.measure();
+  for (int i = 0; i < 40 && !job.replicas_cross(); ++i) job.train(1);
+  job.train(30);
+  ASSERT_TRUE(job.replicas_cross());
+  const auto revision = job.world.plan()->revision;
+  job.world.job.spec.sync_mode = "Partial";
+  for (auto& plan : job.world.plans) plan.sync.mode = schedule::SyncMode::kPartial;
+  auto& left = job.world.adaptation.tiers.left;
+  ASSERT_TRUE(left.has_value());
+  left->plan.micro_batches = {10, 6};
+  left->lost_seconds = 1e6;
+  for (int i = 0; i < 40 && job.replicas_cross(); ++i) job.train(1);
+
+  ASSERT_FALSE(job.replicas_cross());
+  EXPECT_GT(job.world.plan()->revision, revision);
+  EXPECT_THAT(job.world.plan()->micro_batches, testing::ElementsAre(8, 8));
+}
+
 TEST(Roles, LinksThatCarryNothingButSumsAreInStatus) {
   RackJob job;
   job.across = kAcross;
