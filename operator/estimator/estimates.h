@@ -51,6 +51,7 @@ struct LinkEstimate {
   double baseline = 0;              // 95 % quantile of the last hour; 0 = unknown
   bool preempted = false;           // scheduling.md 5.5
   std::optional<SystemTime> since;  // of the preemption
+  double mean = 0;                  // over the newest 16, of the time that bytes take
 };
 
 // T_p: a replica's own time of a step, that is without its wait for other replicas.

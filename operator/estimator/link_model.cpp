@@ -31,6 +31,13 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
+// Of bytes that come at each of these rates in turn.
+double mean_rate(const std::vector<double>& rates) {
+  double seconds = 0;
+  for (const double rate : rates) seconds += 1 / rate;
+  return seconds > 0 ? static_cast<double>(rates.size()) / seconds : 0;
+}
+
 const LinkSample* sample_of(const Scrape& scrape, const LinkKey& link) {
   for (const LinkSample& sample : scrape.links) {
     if (sample.link == link) return &sample;
@@ -178,6 +185,7 @@ Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime
     LinkEstimate estimate{.link = link, .from_node = sample->from_node, .to_node = sample->to_node};
     std::vector<double> rates = newest_rates(state, link, kNowScrapes);
     estimate.now = rates.empty() ? sample->bytes_per_second : median(std::move(rates));
+    estimate.mean = mean_rate(newest_rates(state, link, kUsedScrapes));
     if (const auto it = state.baseline.find(link); it != state.baseline.end()) {
       estimate.baseline = it->second;
     }

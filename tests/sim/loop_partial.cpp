@@ -50,6 +50,8 @@ void PartialReplicas::exact_step(std::int64_t step) {
     at(p).step = step;
     status(p);
   }
+  // In an exact step all meet.
+  due_meetings_.erase(due_meetings_.begin(), due_meetings_.upper_bound(step));
 }
 
 void PartialReplicas::follow(const schedule::Plan& plan) {

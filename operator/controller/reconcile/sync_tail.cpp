@@ -63,6 +63,16 @@ double sum_tail(const schedule::Plan& plan, const planner::Model& model,
   return longest;
 }
 
+planner::Cluster on_average(const estimator::Estimates& estimates, planner::Cluster cluster) {
+  for (const auto* links : {&estimates.sync_links, &estimates.links}) {
+    for (const auto& link : *links) {
+      if (link.mean <= 0) continue;
+      cluster.links.push_back({link.from_node, link.to_node, link.mean, cluster.default_latency});
+    }
+  }
+  return cluster;
+}
+
 double changed_tail(double measured, double modelled, double modelled_then) {
   if (measured >= modelled) return measured - modelled + modelled_then;
   if (modelled_then <= modelled) return measured * modelled_then / modelled;

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "operator/estimator/estimates.h"
 #include "operator/planner/model/cluster.h"
 #include "operator/planner/model/model.h"
 #include "worker/schedule/plan.h"
@@ -21,6 +22,10 @@ namespace weir::reconcile {
 // where replicas average in groups (worker/groups deals with slow ports there).
 double sum_tail(const schedule::Plan& plan, const planner::Model& model,
                 const planner::Cluster& cluster, const std::vector<schedule::StageTime>& stages);
+
+// The cluster with what the links carried on average while the rates were sampled that a step is
+// predicted from, as far as they are measured now: sums take turns with bursts of others.
+planner::Cluster on_average(const estimator::Estimates& estimates, planner::Cluster cluster);
 
 // What a measured tail becomes when the links' part of it changes: other causes of it stay; a model
 // that expects more than was measured is right only in its ratio.

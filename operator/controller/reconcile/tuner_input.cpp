@@ -108,8 +108,9 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
 }
 
 // Of the measured wait for sums, as much as the links' rates explain.
-double sync_lost_seconds(const Pass& pass, const planner::Model& model, const planner::Cluster& now,
-                         const tuner::Input& input) {
+double sync_lost_seconds(const Pass& pass, const planner::Model& model,
+                         const planner::Cluster& cluster, const tuner::Input& input) {
+  const planner::Cluster now = on_average(pass.estimates, cluster);
   planner::Cluster usual = now;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {

@@ -86,6 +86,15 @@ TEST(LinkModel, NowIsTheMedianOfTheNewestThree) {
       << "one outlier";
 }
 
+TEST(LinkModel, MeanIsThatOfTheTimeThatBytesTake) {
+  LinkModelState state;
+  add_scrapes(state, scrapes(0, 8, 100));
+  add_scrapes(state, scrapes(8, 8, 25));
+  const auto link = estimates_of(state, Freshness::kFresh, at(16), 60s).links.at(0);
+  EXPECT_EQ(link.now, 25);
+  EXPECT_DOUBLE_EQ(link.mean, 40);
+}
+
 TEST(LinkModel, NowOfALinkWithoutFreshTrafficIsItsLastRate) {
   LinkModelState state;
   add_scrapes(state, scrapes(0, 1, 100, kLink1));

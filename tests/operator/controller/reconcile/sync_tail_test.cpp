@@ -82,7 +82,7 @@ struct RackJob {
     const auto add = [&](estimator::LinkKey key, const std::string& from, const std::string& to) {
       const double now = rate(from, to);
       estimator::LinkEstimate link{.link = key, .from_node = from, .to_node = to};
-      link.now = now;
+      link.now = link.mean = now;
       link.baseline = kFast;
       link.preempted = now < kFast;
       if (key.direction == Direction::kSync) return world.estimates.sync_links.push_back(link);
