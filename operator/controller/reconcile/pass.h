@@ -186,7 +186,8 @@ double sampled_step_seconds(const Pass& pass);
 void note_step(Pass& pass);  // remembers the newest report's step for it
 
 // What a link usually carries: its baseline, or before one is known what the workers' probe found
-// when they started, or the default of an unprobed link.
+// when they started, or the default of an unprobed link. Between replicas at most what the fastest
+// link has now: nothing shows yet that this one ever had more.
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
 std::vector<double> link_rates(const Pass& pass);
 // Without it no tier changes the plan (operator.md 9.2).

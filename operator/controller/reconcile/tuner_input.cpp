@@ -129,7 +129,14 @@ double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
   if (link.baseline > 0) return link.baseline;
   planner::Cluster at_start;
   if (pass.snapshot.members) add_probed_links(pass.snapshot.members->body.links, at_start);
-  return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
+  const double known =
+      planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
+  if (link.link.direction != estimator::Direction::kSync) return known;
+  double fastest = link.now;
+  for (const auto* links : {&pass.estimates.links, &pass.estimates.sync_links}) {
+    for (const auto& other : *links) fastest = std::max(fastest, other.now);
+  }
+  return std::min(known, fastest);
 }
 
 tuner::Settings settings_of(const api::JobSpec& spec) {
