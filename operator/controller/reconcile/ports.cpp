@@ -24,14 +24,30 @@ struct Port {
 
 using Pair = std::pair<std::string, std::string>;
 
-// Nodes by who stands for them: joined are those whose links to each other are all as usual.
-std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen) {
+// Far below what it usually has, and below the fastest of all: before baselines are known, what is
+// usual may be a guess.
+class FarBelow {
+ public:
+  explicit FarBelow(const std::vector<SeenLink>& seen) {
+    for (const SeenLink& link : seen) fastest_ = std::max(fastest_, link.rate);
+  }
+  bool operator()(const SeenLink& link) const {
+    return share_of(link) < kSlowShare && kShared * link.rate < fastest_;
+  }
+
+ private:
+  double fastest_ = 0;
+};
+
+// Nodes by who stands for them: joined are those with a link that is not far below.
+std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen,
+                                               const FarBelow& slow_link) {
   std::map<std::string, std::string> group;
   std::set<Pair> slow;
   for (const SeenLink& link : seen) {
     group.emplace(link.from, link.from);
     group.emplace(link.to, link.to);
-    if (share_of(link) < kSlowShare) slow.insert(std::minmax(link.from, link.to));
+    if (slow_link(link)) slow.insert(std::minmax(link.from, link.to));
   }
   for (const SeenLink& link : seen) {
     const std::string from = group.at(link.from), to = group.at(link.to);
@@ -96,7 +112,8 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
 
 std::map<std::pair<std::string, std::string>, double> slow_divides(
     const std::vector<SeenLink>& seen) {
-  const auto group = close_nodes(seen);
+  const FarBelow slow_link(seen);
+  const auto group = close_nodes(seen, slow_link);
   struct Between {
     std::vector<const SeenLink*> links;
     bool all_slow = true;
@@ -107,7 +124,7 @@ std::map<std::pair<std::string, std::string>, double> slow_divides(
     if (from == to) continue;
     Between& all = between[{from, to}];
     all.links.push_back(&link);
-    all.all_slow &= share_of(link) < kSlowShare;
+    all.all_slow = all.all_slow && slow_link(link);
   }
   std::map<Pair, double> divides;
   for (const auto& [groups, all] : between) {

@@ -27,10 +27,10 @@ struct PortShare {
 // nodes that explain the same equally well are both named: a plan must not count on either.
 std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen);
 
-// What divides nodes: by pair of nodes the most that passes. Two groups of nodes, each with links
-// as usual among its own, and between them slow links only, two of which share no node: then it is
-// what joins the groups (a rack's uplink), and no link between them has more. One slow link may be
-// a matter of its own.
+// What divides nodes: by pair of nodes the most that passes. Two groups of nodes, and between them
+// only links that are slow and have less than a quarter of the fastest of all, two of which share
+// no node: then it is what joins the groups (a rack's uplink), and no link between them has more.
+// One slow link may be a matter of its own.
 std::map<std::pair<std::string, std::string>, double> slow_divides(
     const std::vector<SeenLink>& seen);
 

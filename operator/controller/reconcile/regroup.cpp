@@ -188,7 +188,7 @@ tuner::Input input_for(const Pass& pass, const planner::Model& model,
         {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, one, slowness)});
   }
   input.stages = tuner::slowest_stages(input.replicas);
-  const auto sampled = on_average(pass.estimates, cluster);
+  const SumLinks sampled = sum_links(pass, cluster);
   input.sync_seconds =
       changed_tail(current.sync_seconds, sum_tail(*pass.plan, model, sampled, current.stages),
                    sum_tail(plan, model, sampled, input.stages));

@@ -47,14 +47,14 @@ bool free_node_exists(const Pass& pass) {
 tuner::Input without_slow_port(const Pass& pass, const planner::Model& model,
                                const tuner::Input& input, const std::string& node) {
   tuner::Input free = input;
-  const planner::Cluster now = on_average(pass.estimates, cluster_of(pass));
-  planner::Cluster then = now;
+  const SumLinks now = sum_links(pass, cluster_of(pass));
+  SumLinks then = now;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
       if (link.from_node != node && link.to_node != node) continue;
       const double usual = usual_rate(pass, link);
-      then.links.push_back(
-          {link.from_node, link.to_node, std::max(link.mean, usual), now.default_latency});
+      then.cluster.links.push_back(
+          {link.from_node, link.to_node, std::max(link.mean, usual), now.cluster.default_latency});
       const auto rates = free.rates.rates.find(link.link);
       if (rates == free.rates.rates.end()) continue;
       for (double& rate : rates->second) rate = std::max(rate, usual);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "worker/base/units.h"
 
@@ -27,12 +28,12 @@ constexpr std::size_t kNeighbours = 4;  // that a rank tells of (worker/engine/s
 // Each replica exchanges with each other at once, and what is known of a link is the rate of the
 // slower port of both (worker/engine/statistics.h): one slow link holds the whole sum up. nodes: of
 // the replicas in their order.
-double slowest_rate(const std::vector<std::string>& nodes, const planner::Cluster& cluster) {
-  double slowest = 0;
+double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links) {
+  double slowest = links.most;
   for (std::size_t to = 0; to < nodes.size(); ++to) {
     for (std::size_t i = 1; i <= kNeighbours && i < nodes.size(); ++i) {
       const std::string& from = nodes[(to + i) % nodes.size()];
-      const double rate = planner::link_between(cluster, from, nodes[to]).bytes_per_second;
+      const double rate = planner::link_between(links.cluster, from, nodes[to]).bytes_per_second;
       if (rate > 0 && (slowest <= 0 || rate < slowest)) slowest = rate;
     }
   }
@@ -41,8 +42,23 @@ double slowest_rate(const std::vector<std::string>& nodes, const planner::Cluste
 
 }  // namespace
 
-double sum_tail(const schedule::Plan& plan, const planner::Model& model,
-                const planner::Cluster& cluster, const std::vector<schedule::StageTime>& stages) {
+SumLinks sum_links(const Pass& pass, planner::Cluster cluster) {
+  SumLinks sums{.cluster = std::move(cluster)};
+  for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
+    for (const auto& link : *links) {
+      if (link.mean <= 0) continue;
+      sums.cluster.links.push_back(
+          {link.from_node, link.to_node, link.mean, sums.cluster.default_latency});
+    }
+  }
+  for (const auto& link : pass.estimates.sync_links) {
+    sums.most = std::max({sums.most, link.mean, usual_rate(pass, link)});
+  }
+  return sums;
+}
+
+double sum_tail(const schedule::Plan& plan, const planner::Model& model, const SumLinks& links,
+                const std::vector<schedule::StageTime>& stages) {
   const auto count = static_cast<std::size_t>(plan.replica_count());
   if (count < 2 || schedule::averages(plan) || plan.ranks.size() > kMostRanks) return 0;
   std::map<int, std::vector<std::string>> nodes;  // by stage
@@ -54,23 +70,13 @@ double sum_tail(const schedule::Plan& plan, const planner::Model& model,
   const auto replicas = static_cast<double>(count);
   double longest = 0, before = 0;
   for (std::size_t s = 0; s < plan.stages.size(); ++s) {
-    const double rate = slowest_rate(nodes[static_cast<int>(s)], cluster);
+    const double rate = slowest_rate(nodes[static_cast<int>(s)], links);
     const double bytes =
         kBytesOfSum * (replicas - 1) / replicas * parameter_bytes(plan.stages[s], model);
     if (rate > 0) longest = std::max(longest, bytes / rate - before);
     if (s < stages.size()) before += to_seconds(stages[s].backward);
   }
   return longest;
-}
-
-planner::Cluster on_average(const estimator::Estimates& estimates, planner::Cluster cluster) {
-  for (const auto* links : {&estimates.sync_links, &estimates.links}) {
-    for (const auto& link : *links) {
-      if (link.mean <= 0) continue;
-      cluster.links.push_back({link.from_node, link.to_node, link.mean, cluster.default_latency});
-    }
-  }
-  return cluster;
 }
 
 double changed_tail(double measured, double modelled, double modelled_then) {

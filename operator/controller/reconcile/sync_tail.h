@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "operator/estimator/estimates.h"
+#include "operator/controller/reconcile/pass.h"
 #include "operator/planner/model/cluster.h"
 #include "operator/planner/model/model.h"
 #include "worker/schedule/plan.h"
@@ -15,17 +15,24 @@
 
 namespace weir::reconcile {
 
+// The links that sums may take.
+struct SumLinks {
+  planner::Cluster cluster;
+  double most =
+      0;  // bytes per second of any: the most that links of sums usually have; 0 = unknown
+};
+// What links carried on average while the rates were sampled that a step is predicted from: sums
+// take turns with bursts of others. What is not measured now is as the cluster says, but no faster
+// than what is: else whatever nobody has measured would look better.
+SumLinks sum_links(const Pass& pass, planner::Cluster cluster);
+
 // Seconds by the links alone. Stage s ends its last backward earlier than stage 0 by the backwards
 // of the stages before it, so its sum has that much time for nothing:
 //   max over s of  3 (P-1)/P parameter bytes / slowest link among the replicas - sum of b before s
 // at least 0. `stages`: f, b of one micro-batch. 0 for one replica, for more than 64 ranks, and
 // where replicas average in groups (worker/groups deals with slow ports there).
-double sum_tail(const schedule::Plan& plan, const planner::Model& model,
-                const planner::Cluster& cluster, const std::vector<schedule::StageTime>& stages);
-
-// The cluster with what the links carried on average while the rates were sampled that a step is
-// predicted from, as far as they are measured now: sums take turns with bursts of others.
-planner::Cluster on_average(const estimator::Estimates& estimates, planner::Cluster cluster);
+double sum_tail(const schedule::Plan& plan, const planner::Model& model, const SumLinks& links,
+                const std::vector<schedule::StageTime>& stages);
 
 // What a measured tail becomes when the links' part of it changes: other causes of it stay; a model
 // that expects more than was measured is right only in its ratio.

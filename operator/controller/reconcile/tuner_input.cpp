@@ -110,12 +110,12 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
 // Of the measured wait for sums, as much as the links' rates explain.
 double sync_lost_seconds(const Pass& pass, const planner::Model& model,
                          const planner::Cluster& cluster, const tuner::Input& input) {
-  const planner::Cluster now = on_average(pass.estimates, cluster);
-  planner::Cluster usual = now;
+  const SumLinks now = sum_links(pass, cluster);
+  SumLinks usual = now;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
-      usual.links.push_back(
-          {link.from_node, link.to_node, usual_rate(pass, link), now.default_latency});
+      usual.cluster.links.push_back(
+          {link.from_node, link.to_node, usual_rate(pass, link), cluster.default_latency});
     }
   }
   const double lost = sum_tail(*pass.plan, model, now, input.stages) -

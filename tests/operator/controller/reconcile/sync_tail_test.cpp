@@ -39,6 +39,7 @@ struct RackJob {
   World world;
   std::set<std::string> rack;  // of replica 0; all other nodes are the other one's
   double across = kFast;
+  bool baselines = true;
 
   explicit RackJob(const std::string& mode = "Auto") {
     world.job.spec.worker_groups[0].count = 2;
@@ -83,8 +84,8 @@ struct RackJob {
       const double now = rate(from, to);
       estimator::LinkEstimate link{.link = key, .from_node = from, .to_node = to};
       link.now = link.mean = now;
-      link.baseline = kFast;
-      link.preempted = now < kFast;
+      link.baseline = baselines ? kFast : 0;
+      link.preempted = baselines && now < kFast;
       if (key.direction == Direction::kSync) return world.estimates.sync_links.push_back(link);
       world.estimates.links.push_back(link);
       world.estimates.rates.rates[key].assign(16, now);
@@ -130,22 +131,26 @@ TEST(SumTail, IsTheSlowestStagesSumLessWhatStagesBeforeItStillCompute) {
       plan.ranks.push_back({.pod = node, .node = node, .replica = r, .stage = s});
     }
   }
-  planner::Cluster cluster;
-  cluster.default_bytes_per_second = 1e8;
+  SumLinks links;
+  links.cluster.default_bytes_per_second = 1e8;
   const std::vector<schedule::StageTime> stages(2, {from_seconds(0.01), from_seconds(0.02)});
   // 3 x 1/2 x 6 MB at 100 MB/s, less one backward of stage 0.
-  EXPECT_NEAR(sum_tail(plan, model, cluster, stages), 0.09 - 0.02, 1e-9);
+  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.09 - 0.02, 1e-9);
 
-  cluster.links.push_back({"n2", "n0", 1e7, {}});
-  EXPECT_NEAR(sum_tail(plan, model, cluster, stages), 0.3, 1e-9) << "one way is enough";
-  cluster.links.push_back({"n0", "n3", 1e3, {}});
-  EXPECT_NEAR(sum_tail(plan, model, cluster, stages), 0.3, 1e-9) << "nothing sums over that link";
+  links.cluster.links.push_back({"n2", "n0", 1e7, {}});
+  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.3, 1e-9) << "one way is enough";
+  links.cluster.links.push_back({"n0", "n3", 1e3, {}});
+  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.3, 1e-9) << "nothing sums over that link";
+
+  links.most = 2e7;
+  links.cluster.links.clear();
+  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.45 - 0.02, 1e-9) << "nothing is faster";
 
   plan.sync.mode = schedule::SyncMode::kPartial;
-  EXPECT_EQ(sum_tail(plan, model, cluster, stages), 0);
+  EXPECT_EQ(sum_tail(plan, model, links, stages), 0);
   plan.sync.mode = schedule::SyncMode::kExact;
   plan.micro_batches = {8};
-  EXPECT_EQ(sum_tail(plan, model, cluster, stages), 0);
+  EXPECT_EQ(sum_tail(plan, model, links, stages), 0);
 }
 
 TEST(SumTail, WhatIsMeasuredChangesByWhatTheLinksExplain) {
@@ -222,6 +227,17 @@ TEST(Roles, ObserveProposesIt) {
 
   EXPECT_FALSE(job.replicas_cross());
   EXPECT_GE(job.world.event_count("PlanProposed"), 1);
+}
+
+// No baseline is known yet: the fastest link tells what is usual.
+TEST(Roles, ChangeBeforeTheFirstBaselines) {
+  RackJob job;
+  job.baselines = false;
+  job.train(20);
+  job.across = kAcross;
+  job.measure();
+  for (int i = 0; i < 40 && !job.replicas_cross(); ++i) job.train(1);
+  EXPECT_TRUE(job.replicas_cross());
 }
 
 // Sums that take long on links that are as fast as ever are no matter of the network.
