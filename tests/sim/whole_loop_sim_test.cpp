@@ -20,13 +20,13 @@ namespace {
 constexpr double kWindow = 1000;  // steps of the job that does nothing
 constexpr double kLeast = 0.97;   // throughput over them
 
-constexpr std::uint64_t kParts = 4;
-
 #ifdef WEIR_SANITIZED
+constexpr std::uint64_t kParts = 4;
 // 14 to 40 times slower, and a seed whose replicas are regrouped often takes half a minute without
 // sanitizers. Too short for a window of 1,000 steps: here memory is watched, not throughput.
 constexpr double kHorizon = 400;  // seconds
 #else
+constexpr std::uint64_t kParts = 10;
 constexpr double kHorizon = 3600;  // seconds
 #endif
 

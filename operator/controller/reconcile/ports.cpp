@@ -2,6 +2,7 @@
 #include "operator/controller/reconcile/ports.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace weir::reconcile {
 namespace {
@@ -23,6 +24,17 @@ struct Port {
 };
 
 using Pair = std::pair<std::string, std::string>;
+
+// Those measured last, all at once: what others had at another time says nothing of what divides
+// nodes now.
+std::vector<SeenLink> newest_of(const std::vector<SeenLink>& seen) {
+  Time newest{};
+  for (const SeenLink& link : seen) newest = std::max(newest, link.time);
+  std::vector<SeenLink> links;
+  std::ranges::copy_if(seen, std::back_inserter(links),
+                       [&](const SeenLink& link) { return link.time == newest; });
+  return links;
+}
 
 // Far below what it usually has, and below the fastest of all: before baselines are known, what is
 // usual may be a guess.
@@ -111,7 +123,8 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
 }
 
 std::map<std::pair<std::string, std::string>, double> slow_divides(
-    const std::vector<SeenLink>& seen) {
+    const std::vector<SeenLink>& remembered) {
+  const std::vector<SeenLink> seen = newest_of(remembered);
   const FarBelow slow_link(seen);
   const auto group = close_nodes(seen, slow_link);
   struct Between {

@@ -30,7 +30,7 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen);
 // What divides nodes: by pair of nodes the most that passes. Two groups of nodes, and between them
 // only links that are slow and have less than a quarter of the fastest of all, two of which share
 // no node: then it is what joins the groups (a rack's uplink), and no link between them has more.
-// One slow link may be a matter of its own.
+// One slow link may be a matter of its own. Of those links that were measured last.
 std::map<std::pair<std::string, std::string>, double> slow_divides(
     const std::vector<SeenLink>& seen);
 

@@ -162,6 +162,14 @@ TEST(SlowDivides, AreNoneWhereOneLinkBetweenTheGroupsIsFastOrOnlyOneIsKnown) {
   EXPECT_THAT(one_port, IsEmpty()) << "all slow links share node a: its port";
 }
 
+TEST(SlowDivides, AreToldByWhatIsMeasuredNow) {
+  auto seen = ladder(across());
+  for (auto& link : seen) {
+    if (link.from == "b" || link.to == "b") link.time -= std::chrono::minutes(1);
+  }
+  EXPECT_THAT(slow_divides(seen), IsEmpty()) << "a and c, c and d: one slow link";
+}
+
 TEST(SlowDivides, MayBeSlowOneWayOnly) {
   const auto divides = slow_divides(ladder({{"a", "c"}, {"b", "d"}}));
   EXPECT_EQ(divides.size(), 4U);
