@@ -43,6 +43,7 @@ struct Pass {
   // stops. Planned: whose members a plan that is made now may use.
   int wanted_replicas = 1, needed_replicas = 1, planned_replicas = 1;
   bool plan_lives = false;  // all pods of `plan` are there
+  double fastest_link = 0;  // of those measured between nodes, now: bytes per second
 
   const api::PipelineJob& job() const { return *snapshot.job; }
   const api::JobSpec& spec() const { return snapshot.job->spec; }
@@ -186,8 +187,8 @@ double sampled_step_seconds(const Pass& pass);
 void note_step(Pass& pass);  // remembers the newest report's step for it
 
 // What a link usually carries: its baseline, or before one is known what the workers' probe found
-// when they started, or the default of an unprobed link. Between replicas at most what the fastest
-// link has now: nothing shows yet that this one ever had more.
+// when they started, or the default of an unprobed link. Between replicas: what the fastest link
+// has now.
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
 std::vector<double> link_rates(const Pass& pass);
 // Without it no tier changes the plan (operator.md 9.2).

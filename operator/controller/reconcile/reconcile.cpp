@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/controller/reconcile/reconcile.h"
 
+#include <algorithm>
+
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
@@ -8,6 +10,16 @@ namespace {
 
 const char* const kManagedByUs = "weir.dev/operator";
 constexpr int kStartsPerSecond = 10;  // that are shown, of all jobs together
+
+double fastest_link(const estimator::Estimates& estimates) {
+  double fastest = 0;
+  for (const auto* links : {&estimates.links, &estimates.sync_links}) {
+    for (const auto& link : *links) {
+      if (link.from_node != link.to_node) fastest = std::max(fastest, link.now);
+    }
+  }
+  return fastest;
+}
 
 bool ended(const Pass& pass) {
   return pass.is("Complete", "True") || pass.is("Failed", "True");
@@ -223,6 +235,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   if (!manager.empty() && manager != kManagedByUs) return {};
 
   Pass pass{snapshot, estimates, tunables, snapshot.job->status};
+  pass.fastest_link = fastest_link(estimates);
   if (snapshot.job->meta.deleting) {
     pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
     close_group(pass);  // or its pods would be kept, and the job with them

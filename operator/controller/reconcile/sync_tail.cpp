@@ -12,7 +12,13 @@ namespace weir::reconcile {
 namespace {
 
 // Sums travel in double, results in float, both but for the own segment (worker/engine/README.md).
-constexpr double kBytesOfSum = 3;  // of a parameter's bytes
+constexpr double kBytesOfSum = 3;       // of a parameter's bytes
+constexpr std::size_t kMostRanks = 64;  // as in ports.cpp: beyond, pairs are not looked at
+constexpr std::size_t kNeighbours = 4;  // that a rank tells of (worker/engine/statistics.h)
+
+bool looked_at(const schedule::Plan& plan) {
+  return plan.replica_count() > 1 && !schedule::averages(plan) && plan.ranks.size() <= kMostRanks;
+}
 
 double parameter_bytes(const schedule::LayerRange& range, const planner::Model& model) {
   std::int64_t bytes = 0;
@@ -21,9 +27,6 @@ double parameter_bytes(const schedule::LayerRange& range, const planner::Model& 
   }
   return static_cast<double>(bytes);
 }
-
-constexpr std::size_t kMostRanks = 64;  // as in ports.cpp: beyond, pairs are not looked at
-constexpr std::size_t kNeighbours = 4;  // that a rank tells of (worker/engine/statistics.h)
 
 // Each replica exchanges with each other at once, and what is known of a link is the rate of the
 // slower port of both (worker/engine/statistics.h): one slow link holds the whole sum up. nodes: of
@@ -44,6 +47,7 @@ double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links
 
 SumLinks sum_links(const Pass& pass, planner::Cluster cluster) {
   SumLinks sums{.cluster = std::move(cluster)};
+  if (!looked_at(*pass.plan)) return sums;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
       if (link.mean <= 0) continue;
@@ -59,8 +63,8 @@ SumLinks sum_links(const Pass& pass, planner::Cluster cluster) {
 
 double sum_tail(const schedule::Plan& plan, const planner::Model& model, const SumLinks& links,
                 const std::vector<schedule::StageTime>& stages) {
+  if (!looked_at(plan)) return 0;
   const auto count = static_cast<std::size_t>(plan.replica_count());
-  if (count < 2 || schedule::averages(plan) || plan.ranks.size() > kMostRanks) return 0;
   std::map<int, std::vector<std::string>> nodes;  // by stage
   for (const auto& rank : plan.ranks) {
     auto& own = nodes[rank.stage];

@@ -3,6 +3,7 @@
 // sizes.
 #include "operator/controller/reconcile/tuner_input.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -127,16 +128,12 @@ double sync_lost_seconds(const Pass& pass, const planner::Model& model,
 
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
   if (link.baseline > 0) return link.baseline;
+  if (link.link.direction == estimator::Direction::kSync) {
+    return std::max(link.now, pass.fastest_link);
+  }
   planner::Cluster at_start;
   if (pass.snapshot.members) add_probed_links(pass.snapshot.members->body.links, at_start);
-  const double known =
-      planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
-  if (link.link.direction != estimator::Direction::kSync) return known;
-  double fastest = link.now;
-  for (const auto* links : {&pass.estimates.links, &pass.estimates.sync_links}) {
-    for (const auto& other : *links) fastest = std::max(fastest, other.now);
-  }
-  return std::min(known, fastest);
+  return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
 }
 
 tuner::Settings settings_of(const api::JobSpec& spec) {
