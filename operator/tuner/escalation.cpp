@@ -55,14 +55,15 @@ void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& s
   state.loss_step = input.step;
   const std::vector<double> seconds = baseline_seconds(input, view);
   if (seconds.empty() || input.measured_step_seconds <= 0) return;
+  // One replica waits for nobody: what it is told there is the noise between two clocks of a step.
+  const double wait = input.replicas.size() > 1 ? input.sync_seconds : 0;
   std::string inputs = inputs_text(input, seconds);
   if (inputs != state.baseline_inputs) {
     state.baseline_inputs = std::move(inputs);
-    state.baseline_step =
-        coster.step(input.current, sizes_of(input).front(), seconds) - input.sync_seconds;
+    state.baseline_step = coster.step(input.current, sizes_of(input).front(), seconds) - wait;
   }
   const int size = input.current.micro_batch_size;
-  const double usual = state.baseline_step + input.sync_seconds - input.sync_lost_seconds;
+  const double usual = state.baseline_step + wait - input.sync_lost_seconds;
   const double lost = input.measured_step_seconds - kappa_of(state, size, size) * usual;
   // Noise around a free link must not add up to an action.
   state.loss_seconds = std::max(0.0, state.loss_seconds + static_cast<double>(steps) * lost);

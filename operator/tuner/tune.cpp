@@ -85,7 +85,7 @@ std::string inputs_text(const Input& input, const State& state) {
   };
   std::string result = describe(input.current) + " M" + std::to_string(input.micro_batches);
   if (input.apart) result += " apart";
-  if (input.sync_seconds > 0 && input.measured_step_seconds > 0) {
+  if (input.replicas.size() > 1 && input.measured_step_seconds > 0) {
     result += text(" s%ld", std::lround(20 * input.sync_seconds / input.measured_step_seconds));
   }
   for (const schedule::StageTime& stage : input.stages) {

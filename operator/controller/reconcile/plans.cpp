@@ -163,6 +163,27 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
 
+// A switch broke off after COMMIT, and pods that it needs have been made again since: so it comes
+// no more, and the plan before has ended. Where it broke off earlier, steps go on.
+bool stands_still_for_lost_plan(Pass& pass) {
+  constexpr std::chrono::seconds kLeast{30};
+  constexpr double kSteps = 10;
+  const auto& report = pass.snapshot.report;
+  if (!pass.refused || pass.newest == nullptr || !report || !report->body.last_switch ||
+      report->body.last_switch->outcome != protocol::Outcome::kAborted ||
+      has_members(pass, *pass.newest)) {
+    return false;
+  }
+  const auto steps = std::chrono::duration_cast<std::chrono::seconds>(
+      std::chrono::duration<double>(kSteps * recent_step_seconds(pass)));
+  const Time limit =
+      std::max(pass.adaptation.last_step_time, pass.status.plan.time.value_or(Time{})) +
+      std::max(kLeast, steps);
+  if (pass.now() >= limit) return true;
+  pass.wake_at(limit);
+  return false;
+}
+
 }  // namespace
 
 schedule::Family family_of(const std::string& type) {
@@ -347,7 +368,7 @@ void make_plans(Pass& pass) {
     return plan_from_scratch(
         pass, pass.status.plan.applied_revision == 0 ? Trigger::kInitial : Trigger::kRestart);
   }
-  if (!has_members(pass, *pass.plan) || !pass.plan_lives)
+  if (!has_members(pass, *pass.plan) || !pass.plan_lives || stands_still_for_lost_plan(pass))
     return plan_from_scratch(pass, Trigger::kRestart);
   if (!pass.refused && pass.status.plan.applied_revision != pass.status.plan.revision) return;
   if (resize_due(pass)) return plan_from_scratch(pass, Trigger::kResize);

@@ -274,7 +274,6 @@ bool replicas_known(const Pass& pass) {
 }
 
 double sync_tail_seconds(const Pass& pass) {
-  if (pass.plan->replica_count() < 2) return 0;
   const double step = recent_step_seconds(pass);
   double slowest = 0, all = 0, rate = 0;
   for (const auto& [replica, speed] : measured(pass).speeds) {

@@ -252,6 +252,54 @@ TEST(Regroup, ThatBreaksOffBeforeCommitIsGivenUp) {
   EXPECT_FALSE(job.world.adaptation.tiers.pending.has_value());
 }
 
+// Back from three stages to four: the worker that was idle dies when all have committed, and is
+// made again. Its plan cannot come any more, and the one before has ended.
+TEST(Regroup, ThatBreaksOffForAWorkerThatWasIdleIsFollowedByARestart) {
+  Job job;
+  job.train_until_it_regroups();
+  ASSERT_EQ(job.world.plan()->stage_count(), 3);
+  job.train(12);
+  job.slow_nodes.clear();
+  job.measure();
+  job.world.adaptation.tiers.left->lost_seconds = 1e6;
+  for (int i = 0; i < 40 && job.world.plan()->stage_count() == 3; ++i) {
+    job.world.steps(1, job.step_seconds());
+  }
+  ASSERT_EQ(job.world.plan()->stage_count(), 4);
+  const auto revision = job.world.plan()->revision;
+  const auto& before = job.world.plans[job.world.plans.size() - 2];
+  std::string idle;
+  for (const auto& rank : job.world.plan()->ranks) {
+    if (!std::ranges::any_of(before.ranks, [&](const auto& r) { return r.pod == rank.pod; }))
+      idle = rank.pod;
+  }
+  job.world.fail(idle, 1);
+  auto& report = job.world.report->body;
+  report.last_switch =
+      protocol::LastSwitch{revision, protocol::Outcome::kAborted, report.step, 0, "a rank is lost"};
+  const auto again = [&] {
+    job.world.settle();
+    job.world.kubelets_run();
+    job.world.settle();
+    job.world.workers_register();
+    job.world.members->body.model.layers = 12;
+    job.world.settle();
+  };
+  again();
+  EXPECT_EQ(job.world.job.status.plan.revision, revision) << "steps may go on";
+  job.world.now += 10s;
+  job.world.report->received = job.world.now;
+  job.world.settle();
+  EXPECT_EQ(job.world.job.status.plan.revision, revision);
+  for (int i = 0; i < 5; ++i) {
+    job.world.now += 10s;
+    job.world.report->received = job.world.now;
+    job.world.settle();
+  }
+  EXPECT_GT(job.world.job.status.plan.revision, revision);
+  EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
+}
+
 // ---- replace ----
 
 Job with_replace(bool free_node) {
