@@ -120,10 +120,9 @@ void MetricsLoop::take(const std::string& key, const metrics::JobQuery& query,
   estimator::add_replica_scrapes(job.replicas, samples.replicas);
   estimator::Estimates estimates =
       estimator::estimates_of(job.model, samples.freshness, now, query.stale_after);
+  estimator::add_sync_links(estimates, job.sync_model, samples.freshness, now, query.stale_after);
   if (!samples.detail.empty()) estimates.detail = samples.detail;
   if (!estimates.last_sample) estimates.last_sample = samples.last_sample;
-  estimates.sync_links =
-      estimator::estimates_of(job.sync_model, samples.freshness, now, query.stale_after).links;
   estimates.worker_seconds = samples.worker_seconds;
   estimates.replicas = estimator::replica_estimates_of(job.replicas, now, query.stale_after);
   estimates.replicas_revision = job.replicas_revision;

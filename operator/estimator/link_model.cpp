@@ -199,4 +199,34 @@ Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime
   return estimates;
 }
 
+void add_sync_links(Estimates& estimates, const LinkModelState& sync, Freshness source,
+                    SystemTime now, std::chrono::seconds stale_after) {
+  Estimates other = estimates_of(sync, source, now, stale_after);
+  estimates.sync_links = std::move(other.links);
+  if (other.rates.times.empty()) return;
+  RateVectors& rates = estimates.rates;
+  std::vector<SystemTime> all;
+  std::ranges::set_union(rates.times, other.rates.times, std::back_inserter(all));
+  if (all.size() > kKeptScrapes) {
+    all.erase(all.begin(), all.end() - static_cast<std::ptrdiff_t>(kKeptScrapes));
+  }
+  for (auto& [link, known] : rates.rates) {
+    std::vector<double> vector(all.size(), std::numeric_limits<double>::quiet_NaN());
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      const auto at = std::ranges::lower_bound(all, rates.times[i]);
+      if (at != all.end() && *at == rates.times[i]) {
+        vector[static_cast<std::size_t>(at - all.begin())] = known[i];
+      }
+    }
+    known = std::move(vector);
+  }
+  rates.times = std::move(all);
+  estimates.last_sample = rates.times.back();
+  const bool unheard =
+      estimates.freshness == Freshness::kStale || estimates.freshness == Freshness::kNoSeries;
+  if (!unheard || other.freshness != Freshness::kFresh) return;
+  estimates.freshness = Freshness::kFresh;
+  estimates.detail.clear();
+}
+
 }  // namespace weir::estimator

@@ -32,4 +32,10 @@ void evaluate(LinkModelState& state, SystemTime now);
 Estimates estimates_of(const LinkModelState& state, Freshness source, SystemTime now,
                        std::chrono::seconds stale_after);
 
+// Adds the links between replicas. Scrapes at which only these had traffic that could be timed
+// count, too: others carried theirs too fast, and are known by what they had before (NaN in their
+// vectors).
+void add_sync_links(Estimates& estimates, const LinkModelState& sync, Freshness source,
+                    SystemTime now, std::chrono::seconds stale_after);
+
 }  // namespace weir::estimator

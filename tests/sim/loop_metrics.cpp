@@ -109,7 +109,7 @@ estimator::Estimates SimulatedMetrics::estimates(double time, bool answers) {
   }
   const auto freshness = answers ? Freshness::kFresh : Freshness::kQueryFailed;
   auto out = estimator::estimates_of(model_, freshness, now, kStale);
-  out.sync_links = estimator::estimates_of(sync_model_, freshness, now, kStale).links;
+  estimator::add_sync_links(out, sync_model_, freshness, now, kStale);
   if (answers && !scraped_.empty()) {
     std::map<int, SimulatedWorkers::OpCounter> stages;
     const Scraped& old = before(time - kOpWindow);

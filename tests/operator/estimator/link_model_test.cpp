@@ -95,6 +95,34 @@ TEST(LinkModel, MeanIsThatOfTheTimeThatBytesTake) {
   EXPECT_DOUBLE_EQ(link.mean, 40);
 }
 
+// Links between stages are so fast that most messages cannot be timed; sums go over a slow one.
+TEST(LinkModel, ScrapesOfSumsAloneCountForLinksBetweenStagesToo) {
+  constexpr LinkKey kSum{.boundary = 0, .direction = Direction::kSync, .sender = 1};
+  LinkModelState state, sync;
+  add_scrapes(state, scrapes(0, 2, 100));
+  add_scrapes(sync, scrapes(1, 100, 5, kSum));
+  Estimates estimates = estimates_of(state, Freshness::kFresh, at(101), 60s);
+  ASSERT_EQ(estimates.freshness, Freshness::kStale);
+  add_sync_links(estimates, sync, Freshness::kFresh, at(101), 60s);
+  EXPECT_EQ(estimates.freshness, Freshness::kFresh);
+  EXPECT_EQ(estimates.detail, "");
+  EXPECT_EQ(estimates.last_sample, at(100));
+  EXPECT_EQ(estimates.rates.times.size(), kKeptScrapes);
+  EXPECT_EQ(estimates.sync_links.at(0).now, 5);
+  EXPECT_FALSE(estimates.rates.rates.contains(kSum));
+
+  LinkModelState few;
+  add_scrapes(few, scrapes(1, 2, 5, kSum));
+  estimates = estimates_of(state, Freshness::kFresh, at(3), 60s);
+  add_sync_links(estimates, few, Freshness::kFresh, at(3), 60s);
+  EXPECT_THAT(estimates.rates.rates.at(kLink0), ElementsAre(100, 100, testing::IsNan()));
+  EXPECT_THAT(estimates.rates.times, ElementsAre(at(0), at(1), at(2)));
+
+  estimates = estimates_of(state, Freshness::kQueryFailed, at(3), 60s);
+  add_sync_links(estimates, few, Freshness::kQueryFailed, at(3), 60s);
+  EXPECT_EQ(estimates.freshness, Freshness::kQueryFailed);
+}
+
 TEST(LinkModel, NowOfALinkWithoutFreshTrafficIsItsLastRate) {
   LinkModelState state;
   add_scrapes(state, scrapes(0, 1, 100, kLink1));
