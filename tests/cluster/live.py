@@ -113,19 +113,14 @@ def take_port(watch, rate):
     """
     node = watch.stages[1][0]
     lab.script("shape.sh", node, "rate", rate)
-    return until_regrouped(watch, "port taken", node)
-
-
-def until_regrouped(watch, label, what):
-    """Links are slow from now on: likewise."""
     begin = len(watch.times) + 1   # the step under way saw both
-    note = watch.until(label, "event PlanRegrouped", lambda: watch.note_of("PlanRegrouped"), 180)
+    note = watch.until("port taken", "event PlanRegrouped", lambda: watch.note_of("PlanRegrouped"), 180)
     revision = lab.plan_of(watch.job())["revision"]
     slow = [seconds for seconds, of in list(zip(watch.times, watch.revisions))[begin:] if of < revision]
-    check(slow, f"no whole step between slow links and the regroup: {watch.times}, {note}")
+    check(slow, f"no whole step between the slow port and the regroup: {watch.times}, {note}")
     fast = watch.steps("regrouped", 10)
     outcome = watch.until("regrouped", "event PlanOutcome", lambda: watch.note_of("PlanOutcome", OF_A_TIER), 90)
-    return Regrouped(what, slow, note, fast, outcome)
+    return Regrouped(node, slow, note, fast, outcome)
 
 
 def gains(note):
