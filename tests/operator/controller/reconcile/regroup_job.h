@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/operator/controller/reconcile/equal_layers.h"
 #include "tests/operator/controller/reconcile/world.h"
 #include "worker/base/random.h"
 
@@ -20,14 +21,7 @@ constexpr double kSlowPort = 6e5;  // bytes per second: 205 ms a micro-batch
 
 // Twelve equal layers: 30 ms of four samples each, 120 kB at each boundary, 100 kB of parameters.
 inline std::string twelve_layers() {
-  std::string nodes;
-  for (int i = 0; i < 12; ++i) {
-    nodes += std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
-             R"(","parameterBytes":100000,"outputBytesPerSample":30720,)" +
-             R"("times":{"A":[{"samples":4,"forward":0.01,"backward":0.02}]}})";
-  }
-  return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
-         nodes + "]}";
+  return equal_layers(12, 100'000, 30'720);
 }
 
 struct RegroupJob {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/planner/model/profile_json.h"
+#include "tests/operator/controller/reconcile/equal_layers.h"
 #include "tests/operator/controller/reconcile/world.h"
 #include "worker/base/units.h"
 
@@ -24,14 +25,7 @@ constexpr double kAcross = 1e6;  // bytes per second between racks when a tenant
 
 // Equal layers of 30 ms for four samples, 40 kB at each boundary, 2 MB of parameters.
 std::string heavy_layers(int count) {
-  std::string nodes;
-  for (int i = 0; i < count; ++i) {
-    nodes += std::string(i == 0 ? "" : ",") + R"({"id":"l)" + std::to_string(i) +
-             R"(","parameterBytes":2000000,"outputBytesPerSample":10000,)" +
-             R"("times":{"A":[{"samples":4,"forward":0.01,"backward":0.02}]}})";
-  }
-  return R"({"apiVersion":"weir.dev/profile/v1","model":"m","digest":"sha256:0","nodes":[)" +
-         nodes + "]}";
+  return equal_layers(count, 2'000'000, 10'000);
 }
 
 // Two replicas of two stages of two layers; the nodes of each replica are a rack of their own.
