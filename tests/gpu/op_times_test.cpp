@@ -17,6 +17,7 @@
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/stage/builtin_stage.h"
 #include "worker/stage/measure.h"
+#include "worker/stage/ops/calls.h"
 
 namespace weir::test {
 namespace {
@@ -24,12 +25,14 @@ namespace {
 using stage::Precision;
 using namespace stage::ops;
 
-// Hands on every call and notes events of the stream before and after it. Nothing waits, so that
-// ops follow each other as they do without.
-class TimedKernels final : public Kernels {
+// Makes every call and notes events of the stream before and after it. Nothing waits, so that ops
+// follow each other as they do without.
+class TimedKernels final : public CallRecorder {
  public:
   TimedKernels(std::unique_ptr<Kernels> inner, cudaStream_t stream)
-      : inner_(std::move(inner)), stream_(stream) {}
+      : CallRecorder([this](const std::unique_ptr<Call>& call) { time(*call); }),
+        inner_(std::move(inner)),
+        stream_(stream) {}
   ~TimedKernels() override { take(); }
   TimedKernels(const TimedKernels&) = delete;
   TimedKernels& operator=(const TimedKernels&) = delete;
@@ -47,109 +50,6 @@ class TimedKernels final : public Kernels {
     spans_.clear();
     return times;
   }
-
-  void zero(float* values, std::size_t count) override {
-    timed("zero", [&] { inner_->zero(values, count); });
-  }
-  void copy(void* to, const void* from, std::size_t bytes) override {
-    timed("copy", [&] { inner_->copy(to, from, bytes); });
-  }
-  void linear_forward(LinearShape s, const Element* x, const Element* weight, const Element* bias,
-                      const Element* residual, Element* y) override {
-    timed(named("linear_forward", s),
-          [&] { inner_->linear_forward(s, x, weight, bias, residual, y); });
-  }
-  void linear_backward_parameters(LinearShape s, const Element* x, const Element* dy,
-                                  float* dweight, float* dbias) override {
-    timed(named("linear_backward_parameters", s),
-          [&] { inner_->linear_backward_parameters(s, x, dy, dweight, dbias); });
-  }
-  void linear_backward_input(LinearShape s, const Element* dy, const Element* weight,
-                             Element* dx) override {
-    timed(named("linear_backward_input", s),
-          [&] { inner_->linear_backward_input(s, dy, weight, dx); });
-  }
-  void layernorm_forward(LayerNormShape s, const Element* x, const Element* gamma,
-                         const Element* beta, Element* y, float* statistics) override {
-    timed("layernorm_forward",
-          [&] { inner_->layernorm_forward(s, x, gamma, beta, y, statistics); });
-  }
-  void layernorm_apply(LayerNormShape s, const Element* x, const float* statistics,
-                       const Element* gamma, const Element* beta, Element* y) override {
-    timed("layernorm_apply", [&] { inner_->layernorm_apply(s, x, statistics, gamma, beta, y); });
-  }
-  void layernorm_backward(LayerNormShape s, const Element* x, const float* statistics,
-                          const Element* gamma, const Element* dy, const Element* residual,
-                          Element* dx, float* dgamma, float* dbeta) override {
-    timed("layernorm_backward", [&] {
-      inner_->layernorm_backward(s, x, statistics, gamma, dy, residual, dx, dgamma, dbeta);
-    });
-  }
-  void attention_forward(AttentionShape s, const Element* qkv, Element* y, float* log_sums,
-                         float* scratch) override {
-    timed("attention_forward", [&] { inner_->attention_forward(s, qkv, y, log_sums, scratch); });
-  }
-  void attention_backward(AttentionShape s, const Element* qkv, const Element* y,
-                          const float* log_sums, const Element* dy, Element* dqkv,
-                          float* scratch) override {
-    timed("attention_backward",
-          [&] { inner_->attention_backward(s, qkv, y, log_sums, dy, dqkv, scratch); });
-  }
-  void gelu_forward(std::size_t count, const Element* x, Element* y) override {
-    timed("gelu_forward", [&] { inner_->gelu_forward(count, x, y); });
-  }
-  void gelu_backward(std::size_t count, const Element* x, const Element* dy, Element* dx) override {
-    timed("gelu_backward", [&] { inner_->gelu_backward(count, x, dy, dx); });
-  }
-  void relu_forward(std::size_t count, const Element* x, Element* y) override {
-    timed("relu_forward", [&] { inner_->relu_forward(count, x, y); });
-  }
-  void relu_backward(std::size_t count, const Element* x, const Element* dy, Element* dx) override {
-    timed("relu_backward", [&] { inner_->relu_backward(count, x, dy, dx); });
-  }
-  void embedding_forward(EmbeddingShape s, const std::int32_t* tokens, const Element* token_table,
-                         const Element* position_table, Element* y) override {
-    timed("embedding_forward",
-          [&] { inner_->embedding_forward(s, tokens, token_table, position_table, y); });
-  }
-  void embedding_backward(EmbeddingShape s, const std::int32_t* tokens, const Element* dy,
-                          float* dtoken_table, float* dposition_table) override {
-    timed("embedding_backward",
-          [&] { inner_->embedding_backward(s, tokens, dy, dtoken_table, dposition_table); });
-  }
-  void context_embedding_forward(ContextShape s, const std::int32_t* tokens, const Element* table,
-                                 Element* y) override {
-    timed("context_embedding_forward",
-          [&] { inner_->context_embedding_forward(s, tokens, table, y); });
-  }
-  void context_embedding_backward(ContextShape s, const std::int32_t* tokens, const Element* dy,
-                                  float* dtable) override {
-    timed("context_embedding_backward",
-          [&] { inner_->context_embedding_backward(s, tokens, dy, dtable); });
-  }
-  double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
-                      Element* logits) override {
-    double loss = 0;
-    timed("softmax_loss",
-          [&] { loss = inner_->softmax_loss(rows, vocabulary, targets, scale, logits); });
-    return loss;
-  }
-  void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value,
-             float* m, float* v) override {
-    timed("adamw", [&] { inner_->adamw(step, count, gradient, value, m, v); });
-  }
-  void add_exactly(std::size_t count, float* terms, double* sums) override {
-    timed("add_exactly", [&] { inner_->add_exactly(count, terms, sums); });
-  }
-  void round_sums(std::size_t count, const double* sums, float* values) override {
-    timed("round_sums", [&] { inner_->round_sums(count, sums, values); });
-  }
-  void sum_squares(std::size_t count, const float* values, double* sum) override {
-    timed("sum_squares", [&] { inner_->sum_squares(count, values, sum); });
-  }
-  void round_values(std::size_t count, const float* from, Element* to) override {
-    timed("round_values", [&] { inner_->round_values(count, from, to); });
-  }
   Status status() const override { return inner_->status(); }
 
  private:
@@ -157,16 +57,12 @@ class TimedKernels final : public Kernels {
     std::string name;
     cudaEvent_t before = nullptr, after = nullptr;
   };
-  static std::string named(const char* name, LinearShape s) {
-    return std::string(name) + " " + std::to_string(s.inputs) + "x" + std::to_string(s.outputs);
-  }
-  template <class Call>
-  void timed(std::string name, Call call) {
-    Span span{.name = std::move(name)};
+  void time(const Call& call) {
+    Span span{.name = call.name()};
     cudaEventCreate(&span.before);
     cudaEventCreate(&span.after);
     cudaEventRecord(span.before, stream_);
-    call();
+    call.make(*inner_);
     cudaEventRecord(span.after, stream_);
     spans_.push_back(std::move(span));
   }

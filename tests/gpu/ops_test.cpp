@@ -50,12 +50,14 @@ TEST_P(Twins, GiveWhatTheHostGives) {
   auto kernels = kernels_of(*device_, precision);
   ASSERT_TRUE(kernels) << kernels.error().message;
   std::vector<float> scratch(tested.scratch);
-  double host_result = 0, device_result = 0;
+  double host_result = 0;
+  const device::Buffer device_result = device_->allocate_staging(sizeof(double));
+  *device_result.as<double>() = 0;
   OpMemory host{.tokens = tested.tokens.data(), .scratch = scratch.data(), .result = &host_result};
   OpMemory device = host;
   const device::Buffer device_tokens = to_device(tested.tokens);
   device.tokens = device_tokens.as<std::int32_t>();
-  device.result = &device_result;
+  device.result = device_result.as<double>();
   std::vector<std::vector<std::byte>> host_arrays;
   std::vector<device::Buffer> device_arrays;
   for (const OpArray& array : tested.arrays) {
@@ -69,7 +71,8 @@ TEST_P(Twins, GiveWhatTheHostGives) {
   tested.calls(**kernels, device);
 
   ASSERT_TRUE((*kernels)->status()) << (*kernels)->status().error().message;
-  EXPECT_NEAR(device_result, host_result, 1e-5 * std::abs(host_result));
+  ASSERT_TRUE(device_->synchronize());
+  EXPECT_NEAR(*device_result.as<double>(), host_result, 1e-5 * std::abs(host_result));
   float worst = 0;  // of all elements, by the largest of their array: for tests/gpu/report
   for (std::size_t a = 0; a < tested.arrays.size(); ++a) {
     auto staged = device_->download(device_arrays[a]);

@@ -155,6 +155,27 @@ def beside_torch(report, part, how, seconds, sizes, setting):
     return report.judge(ratio >= 0.9, part, "throughput", value, ">= 0.9")
 
 
+def graphs(report, setting):
+    """The same bits with graphs, and where they pay: small models and micro-batches leave the device waiting for the host."""
+    sizes = [("gpt-tiny", 32, 256, 1)] if setting.rehearse else [("gpt-tiny", 128, 256, 4), ("gpt-mini", 256, 256, 1), ("gpt-125m", 1024, 50304, 1),
+                                                                ("gpt-125m", 1024, 50304, 4)]
+    steps, micro_batches = (3, 2) if setting.rehearse else (24, 4)
+    for model, sequence, vocabulary, size in sizes:
+        common = [f"--model={model}", f"--seq={sequence}", f"--vocab={vocabulary}", f"--steps={steps}", f"--micro-batches={micro_batches}",
+                  f"--micro-batch-size={size}", "--precision=bf16"]
+        runs = {use: setting.train([*common, f"--graphs={use}"]) for use in ("off", "on", "auto")}
+        name = f"{model}, {size} x {sequence} tokens"
+        equal = all(run.exact == runs["off"].exact for run in runs.values())
+        report.judge(equal, "graphs", f"losses of {name}, bf16, without graphs and with", "equal bits" if equal else "differ", "equal bits")
+        seconds = {use: run.step_seconds(skip=steps // 2) for use, run in runs.items()}
+        launches = {use: sum(step["graph_launches"] for step in run.steps[0][steps // 2:]) for use, run in runs.items()}
+        passes = 2 * micro_batches * (steps - steps // 2)
+        report.judge(setting.rehearse or launches["on"] == passes, "graphs", f"passes of {name} launched as graphs, on and auto",
+                     f"{launches['on']} and {launches['auto']} of {passes}", "on: all")
+        report.add("INFO", "graphs", f"step of {name} without graphs, and what graphs make of it (on, auto)",
+                   f"{1e3 * seconds['off']:.2f} ms, {seconds['off'] / seconds['on']:.3f} x and {seconds['off'] / seconds['auto']:.3f} x")
+
+
 def memory(report, setting):
     """Of whole runs in two stages, parameters included; gpu_tests compares stashes alone. On a GPU messages that go by TCP lie in
     pinned memory of the host, which is not counted. cuBLASLt's workspace (34 MB) is, and not in the formula."""
@@ -186,7 +207,7 @@ def sanitizer(report, setting):
     if tool is None or not setting.gpu_tests.exists():
         return report.add("SKIP", "sanitizer", "compute-sanitizer", "not on this machine")
     kernels = "*Twins.*:*Unaligned.*:SegmentSums.*:Squares.*"
-    checks = (("memcheck", kernels + ":GpuDevice.*:GpuOverlap.*:*GpuMemory.*cuda*"), ("racecheck", kernels), ("synccheck", kernels))
+    checks = (("memcheck", kernels + ":GpuDevice.*:GpuOverlap.*:*GpuGraph*:*GpuMemory.*cuda*"), ("racecheck", kernels), ("synccheck", kernels))
     for i, (check, tests) in enumerate(checks):
         try:
             done = setting.run_tests(f"--gtest_filter={tests}", "--gtest_brief=1", before=[tool, f"--tool={check}", "--error-exitcode=9"],

@@ -64,8 +64,9 @@ class StrictDevice::Beside final : public device::PendingCopy {
   Op copy_;
 };
 
-StrictDevice::StrictDevice()
-    : arena_(std::make_shared<Arena>()),
+StrictDevice::StrictDevice(Graphs graphs)
+    : graphs_(graphs),
+      arena_(std::make_shared<Arena>()),
       memory_(std::make_shared<device::CachingAllocator>(device::CachingAllocator::RawMemory{
           .allocate = [arena = arena_](std::size_t bytes) { return arena->take(bytes); },
           .release = [](std::byte*) {}})) {}
@@ -83,7 +84,7 @@ std::int64_t StrictDevice::bytes_peak() const {
 device::Buffer StrictDevice::allocate(std::size_t bytes) {
   std::byte* const block = memory_->allocate(bytes);
   if (block == nullptr) return {};
-  enqueue([block, bytes] { std::memset(block, kNan, bytes); });
+  if (!makes_graphs()) enqueue([block, bytes] { std::memset(block, kNan, bytes); });
   const auto free = [memory = memory_, bytes](std::byte* own) { memory->free(own, bytes); };
   return {std::shared_ptr<std::byte>(block, free), bytes, device::Buffer::Place::kDevice};
 }

@@ -4,6 +4,9 @@
 // nobody has written is full of NaN, and a copy beside the ops happens at the last moment. Ops are
 // the host's, so results are its bits. Any thread may wait; one enqueues.
 //
+// With graphs, ops are called after memory was given that they use first and others next; so memory
+// is not filled there.
+//
 // What it misses: host code that touches its memory just while another thread runs ops.
 #pragma once
 
@@ -23,7 +26,9 @@ namespace weir::test {
 
 class StrictDevice final : public device::Device {
  public:
-  StrictDevice();
+  enum class Graphs : unsigned char { kNone, kMade };
+  explicit StrictDevice(Graphs graphs = Graphs::kNone);
+  bool makes_graphs() const { return graphs_ == Graphs::kMade; }
 
   std::string name() const override { return "strict"; }
   bool is_host() const override { return false; }
@@ -53,6 +58,7 @@ class StrictDevice final : public device::Device {
   void run_all(const Op& then = nullptr);
   void check_on_device(const void* memory, std::size_t bytes) const;
 
+  const Graphs graphs_;
   const std::shared_ptr<Arena> arena_;
   const std::shared_ptr<device::CachingAllocator> memory_;
   mutable std::mutex mutex_;  // guards all below, and the arena's doors
@@ -64,7 +70,8 @@ class StrictDevice final : public device::Device {
 std::unique_ptr<stage::ops::Kernels> make_strict_kernels(StrictDevice& device,
                                                          stage::Precision precision);
 // stage::make_stage() on it.
-Result<std::unique_ptr<stage::Stage>> make_strict_stage(const stage::Model& model, int first_layer,
-                                                        int last_layer, StrictDevice& device);
+Result<std::unique_ptr<stage::Stage>> make_strict_stage(
+    const stage::Model& model, int first_layer, int last_layer, StrictDevice& device,
+    stage::GraphUse graphs = stage::GraphUse::kOff);
 
 }  // namespace weir::test

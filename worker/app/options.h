@@ -18,7 +18,8 @@ namespace weir::app {
 
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
-  std::string data;           // text file; empty: synthetic
+  stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
+  std::string data;  // text file; empty: synthetic
   std::int64_t steps = 100;
 
   // Where plans come from: the operator (control_url), a file, or the worker's own one-stage plan.

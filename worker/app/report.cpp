@@ -63,6 +63,7 @@ std::string loss_line(const engine::StepRecord& record, bool emulated) {
   line += ", \"forward_seconds\": " + number("%.9g", record.forward_seconds);
   line += ", \"backward_seconds\": " + number("%.9g", record.backward_seconds);
   line += ", \"in_flight_peak\": " + std::to_string(record.in_flight_peak);
+  line += ", \"graph_launches\": " + std::to_string(record.graph_launches);
   if (emulated) {
     line += ", \"overruns\": " + std::to_string(record.overruns) + ", \"lateness_us\": [";
     for (std::size_t i = 0; i < record.lateness.size(); ++i) {

@@ -21,9 +21,9 @@ protocol::StageStatus status_of(const engine::StepRecord& record,
                                 std::int64_t memory_free);
 
 // One JSON object per line: {"step", "epoch", "stage", "loss", "loss_hex", "step_seconds",
-// "iteration_seconds", "in_flight_peak"} and with emulated compute "lateness_us", "overruns". loss
-// is null but on the last stage; the hex text is exact. step_seconds: start of the first F to end
-// of the last B.
+// "iteration_seconds", "in_flight_peak", "graph_launches"} and with emulated compute "lateness_us",
+// "overruns". loss is null but on the last stage; the hex text is exact. step_seconds: start of the
+// first F to end of the last B.
 std::string loss_line(const engine::StepRecord& record, bool emulated);
 
 // A file of such lines, flushed one by one. Engine thread only.

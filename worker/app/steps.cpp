@@ -123,7 +123,7 @@ engine::Settings engine_settings(const State& state) {
 
 Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int last) {
   WEIR_TRY(std::unique_ptr<stage::Stage> made,
-           stage::make_stage(*state.model, first, last, *state.device));
+           stage::make_stage(*state.model, first, last, *state.device, state.options.graphs));
   if (!state.emulation) return made;
   if (state.options.emulate_idle) {
     made = stage::idle(std::move(made), state.options.model.precision);

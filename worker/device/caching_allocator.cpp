@@ -29,11 +29,10 @@ std::byte* CachingAllocator::allocate(std::size_t bytes) {
   const std::size_t size = rounded(bytes);
   std::byte* block = nullptr;
   if (const auto kept = kept_.find(size); kept != kept_.end() && !kept->second.empty()) {
-    block = kept->second.back();
-    kept->second.pop_back();
+    block = kept->second.extract(kept->second.begin()).value();
   } else {
     block = raw_.allocate(size);
-    if (block == nullptr) {
+    if (block == nullptr && may_trim()) {
       trim_locked();
       block = raw_.allocate(size);
     }
@@ -48,13 +47,28 @@ std::byte* CachingAllocator::allocate(std::size_t bytes) {
 
 void CachingAllocator::free(std::byte* block, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  kept_[rounded(bytes)].push_back(block);
+  kept_[rounded(bytes)].insert(block);
   in_use_ -= static_cast<std::int64_t>(bytes);
 }
 
 void CachingAllocator::trim() {
   const std::lock_guard lock(mutex_);
   trim_locked();
+}
+
+std::shared_ptr<void> CachingAllocator::ask_before_trim(std::function<bool()> may) {
+  auto asked = std::make_shared<std::function<bool()>>(std::move(may));
+  const std::lock_guard lock(mutex_);
+  asked_.push_back(asked);
+  return asked;
+}
+
+bool CachingAllocator::may_trim() {
+  std::erase_if(asked_, [](const auto& one) { return one.expired(); });
+  return std::all_of(asked_.begin(), asked_.end(), [](const auto& one) {
+    const auto may = one.lock();
+    return may == nullptr || (*may)();
+  });
 }
 
 void CachingAllocator::trim_locked() {

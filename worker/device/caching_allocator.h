@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps freed blocks for the next request of the same size: a device's own allocation stops all of
 // its work, and the shapes of a training step repeat. A block freed after an op was enqueued may be
-// given to the next one at once, because all ops run in order on one stream. Thread-safe.
+// given to the next one at once, because all ops run in order on one stream. Of several blocks the
+// lowest is given: where all have come back, as at the end of a step, the same order of requests
+// gets the same blocks again, which graphs of ops live from (stage/graphs.h). Thread-safe.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 namespace weir::device {
@@ -28,6 +32,9 @@ class CachingAllocator {
   std::byte* allocate(std::size_t bytes);
   void free(std::byte* block, std::size_t bytes);  // bytes as asked for
   void trim();                                     // kept blocks go back to the device
+  // Asked, by whoever allocates, before kept blocks go back for want of memory; false: they stay,
+  // and allocate() has none. As long as what is returned lives. Must not allocate or free.
+  std::shared_ptr<void> ask_before_trim(std::function<bool()> may);
 
   std::int64_t bytes_in_use() const;    // as asked for
   std::int64_t bytes_peak() const;      // most of them at once
@@ -39,10 +46,12 @@ class CachingAllocator {
 
  private:
   void trim_locked();
+  bool may_trim();
 
   const RawMemory raw_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::byte*>> kept_;  // by rounded size
+  std::map<std::size_t, std::set<std::byte*>> kept_;  // by rounded size
+  std::vector<std::weak_ptr<const std::function<bool()>>> asked_;
   std::int64_t in_use_ = 0, peak_ = 0, recent_peak_ = 0, reserved_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -90,6 +91,10 @@ class Device {
   // they must not write to it before the copy is complete. kInternal: it was not enqueued.
   virtual Result<std::unique_ptr<PendingCopy>> read_beside(void* to, const void* from,
                                                            std::size_t bytes);
+  // Asked, by whoever allocates, before memory that this device keeps for reuse goes back to its
+  // driver; false: it stays, at the cost of that allocation. For those who have yet to enqueue ops
+  // on memory that is free again. As long as what is returned lives; must not allocate or free.
+  virtual std::shared_ptr<void> ask_before_trim(std::function<bool()> /*may*/) { return nullptr; }
   // Waits for the ops enqueued so far; kInternal names what failed in them.
   virtual Status synchronize() { return Unit{}; }
 };

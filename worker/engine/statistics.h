@@ -122,6 +122,7 @@ struct StepRecord {
   std::uint32_t next_epoch = 0;  // that all replicas change to before the next step; 0 = none
   int samples = 0;
   int in_flight_peak = 0;
+  std::int64_t graph_launches = 0;                 // forwards and backwards that were one graph
   std::vector<std::chrono::nanoseconds> lateness;  // of emulated ops; empty without emulation
   std::int64_t overruns = 0;
 };

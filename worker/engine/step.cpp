@@ -34,6 +34,7 @@ class Runner {
         first_micro_batch_(micro_batches_before(order.plan, order.replica)),
         step_micro_batches_(micro_batches_before(order.plan, order.plan.replica_count())),
         samples_(order.plan.schedule.micro_batch_size),
+        graph_launches_before_(parts.stage.graph_launches()),
         dispatcher_(order.plan.schedule, order.plan.stage_count(), order.stage, micro_batches_) {}
 
   Result<StepRecord> run() {
@@ -411,6 +412,7 @@ class Runner {
     result.idle_seconds = to_seconds(idle_);
     result.samples = micro_batches_ * samples_;
     result.in_flight_peak = peak_;
+    result.graph_launches = parts_.stage.graph_launches() - graph_launches_before_;
     return result;
   }
 
@@ -420,6 +422,7 @@ class Runner {
   const int micro_batches_;                           // of this replica
   const int first_micro_batch_, step_micro_batches_;  // among all
   const int samples_;
+  const std::int64_t graph_launches_before_;
   const schedule::Dispatcher dispatcher_;
   schedule::StageProgress progress_;
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "worker/base/check.h"
+#include "worker/base/clock.h"
+#include "worker/stage/graphs.h"
 #include "worker/stage/parameters.h"
 #include "worker/stage/registry.h"
 #include "worker/stage/stage.h"
@@ -32,12 +34,18 @@ struct Loss {
 class BuiltinStage final : public Stage {
  public:
   BuiltinStage(const ModelOptions& options, Layers layers, std::vector<LayerParameters> parameters,
-               device::Device& device, std::unique_ptr<ops::Kernels> kernels)
+               device::Device& device, std::unique_ptr<ops::Kernels> kernels, Buffer loss_memory,
+               GraphUse graphs)
       : options_(options),
         layers_(std::move(layers)),
         parameters_(std::move(parameters)),
         device_(device),
-        ops_(std::move(kernels)) {}
+        ops_(std::move(kernels)),
+        loss_memory_(std::move(loss_memory)) {
+    if (graphs != GraphUse::kOff && ops_->makes_graphs()) {
+      graphs_ = std::make_unique<GraphRunner>(*ops_, device, clock_, graphs);
+    }
+  }
 
   Result<Buffer> forward(int micro_batch, const Buffer& input, const Tokens& tokens) override;
   Result<Buffer> backward(int micro_batch, const Buffer& output_gradient) override;
@@ -114,6 +122,7 @@ class BuiltinStage final : public Stage {
   void on_layer_summed(std::function<void(std::size_t index)> hook) override {
     hook_ = std::move(hook);
   }
+  std::int64_t graph_launches() const override { return graphs_ ? graphs_->launches() : 0; }
   std::vector<double> loss_sums() const override {
     std::vector<double> sums;
     for (const auto& [micro_batch, loss] : losses_) sums.push_back(loss.sum);
@@ -127,15 +136,16 @@ class BuiltinStage final : public Stage {
 
  private:
   bool is_last() const { return layers_.back()->info().output_bytes_per_sample == 0; }
-  Pass pass(std::size_t layer, int samples, const Tokens& tokens) const {
+  Pass pass(ops::Kernels& ops, std::size_t layer, int samples, const Tokens& tokens) {
     const double step_tokens = static_cast<double>(step_samples_) * options_.sequence;
     return {.device = device_,
-            .ops = *ops_,
+            .ops = ops,
             .value = parameters_[layer].values(),
             .gradient = parameters_[layer].gradients(),
             .samples = samples,
             .tokens = tokens,
-            .loss_scale = static_cast<float>(1 / step_tokens)};
+            .loss_scale = static_cast<float>(1 / step_tokens),
+            .loss = loss_memory_ ? loss_memory_.as<double>() : &loss_};
   }
   // Tokens come from the user's data, so a wrong one is no broken invariant.
   Status check_tokens(const Tokens& tokens) const {
@@ -150,7 +160,13 @@ class BuiltinStage final : public Stage {
     return Unit{};
   }
 
-  Status finish() const {  // the ops so far have run
+  // Where the ops of a forward or backward are called, and when they have run. Who waits for the
+  // hook wants them enqueued as they are called.
+  ops::Kernels& begin_pass(PassKind kind) {
+    return graphs_ && !hook_ ? graphs_->begin(kind) : *ops_;
+  }
+  Status finish_pass() {
+    if (graphs_ && !hook_) return graphs_->run();
     WEIR_TRY([[maybe_unused]] const Unit enqueued, ops_->status());
     return device_.synchronize();
   }
@@ -175,6 +191,10 @@ class BuiltinStage final : public Stage {
   std::vector<LayerParameters> parameters_;
   device::Device& device_;
   std::unique_ptr<ops::Kernels> ops_;
+  const SystemClock clock_;
+  std::unique_ptr<GraphRunner> graphs_;  // null: none are made
+  const Buffer loss_memory_;             // staging memory on a device that is not the host
+  double loss_ = 0;                      // on the host
   std::int64_t step_ = 0;
   int step_samples_ = 0;  // 0: before begin_step
   int last_backward_ = -1;
@@ -212,15 +232,18 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
 
   InFlight held{.samples = tokens.samples};
   Buffer current = input;
+  ops::Kernels& ops = begin_pass({.forward = true, .samples = tokens.samples});
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    WEIR_TRY(Forward result, layers_[i]->forward(pass(i, tokens.samples, device_tokens), current));
+    WEIR_TRY(Forward result,
+             layers_[i]->forward(pass(ops, i, tokens.samples, device_tokens), current));
     held.stashes.push_back(std::move(result.stash));
     current = std::move(result.output);
-    if (is_last() && i + 1 == layers_.size()) {
-      losses_[micro_batch] = {.sum = result.loss_sum, .samples = tokens.samples};
-    }
   }
-  WEIR_TRY([[maybe_unused]] const Unit done, finish());
+  WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
+  if (is_last()) {
+    const double sum = loss_memory_ ? *loss_memory_.as<double>() : loss_;
+    losses_[micro_batch] = {.sum = sum, .samples = tokens.samples};
+  }
   in_flight_.emplace(micro_batch, std::move(held));
   return current;
 }
@@ -237,29 +260,31 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
              "the gradient has the size of the output");
 
   Buffer gradient = output_gradient;
+  ops::Kernels& ops = begin_pass({.forward = false, .samples = held.samples});
   for (std::size_t i = layers_.size(); i-- > 0;) {
     WEIR_TRY(gradient,
-             layers_[i]->backward(pass(i, held.samples, Tokens{}), held.stashes[i], gradient));
+             layers_[i]->backward(pass(ops, i, held.samples, Tokens{}), held.stashes[i], gradient));
     held.stashes[i] = Stash{};
-    parameters_[i].sum_gradients(*ops_);
+    parameters_[i].sum_gradients(ops);
     if (hook_) hook_(i);
   }
-  WEIR_TRY([[maybe_unused]] const Unit done, finish());
+  WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
   return gradient;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
-                                          device::Device& device) {
+                                          device::Device& device, GraphUse graphs) {
   WEIR_TRY(std::unique_ptr<ops::Kernels> kernels,
            ops::make_kernels(device, model.options.precision));
-  return make_builtin_stage(model, first_layer, last_layer, device, std::move(kernels));
+  return make_builtin_stage(model, first_layer, last_layer, device, std::move(kernels), graphs);
 }
 
 Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_layer,
                                                   int last_layer, device::Device& device,
-                                                  std::unique_ptr<ops::Kernels> kernels) {
+                                                  std::unique_ptr<ops::Kernels> kernels,
+                                                  GraphUse graphs) {
   WEIR_TRY(Layers layers, build_layers(model.options));
   const int count = static_cast<int>(layers.size());
   if (first_layer < 0 || last_layer < first_layer || last_layer >= count) {
@@ -276,8 +301,14 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
                                    model.options, device, *kernels));
     parameters.push_back(std::move(made));
   }
-  return std::unique_ptr<Stage>(std::make_unique<BuiltinStage>(
-      model.options, std::move(layers), std::move(parameters), device, std::move(kernels)));
+  Buffer loss_memory;
+  if (!device.is_host()) {
+    loss_memory = device.allocate_staging(sizeof(double));
+    if (!loss_memory) return Error{Code::kInternal, "no staging memory left"};
+  }
+  return std::unique_ptr<Stage>(
+      std::make_unique<BuiltinStage>(model.options, std::move(layers), std::move(parameters),
+                                     device, std::move(kernels), std::move(loss_memory), graphs));
 }
 
 }  // namespace weir::stage

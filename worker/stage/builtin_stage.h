@@ -12,6 +12,7 @@ namespace weir::stage {
 // kernels: for memory of `device` and the model's precision.
 Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_layer,
                                                   int last_layer, device::Device& device,
-                                                  std::unique_ptr<ops::Kernels> kernels);
+                                                  std::unique_ptr<ops::Kernels> kernels,
+                                                  GraphUse graphs = GraphUse::kOff);
 
 }  // namespace weir::stage

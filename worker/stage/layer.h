@@ -38,9 +38,11 @@ struct Pass {
   const std::vector<ops::Element*>& value;
   const std::vector<float*>& gradient;  // backward adds
   int samples = 0;
-  Tokens tokens;         // forward only, in the memory of `device`: the first layer reads inputs,
-                         // the last targets
-  float loss_scale = 0;  // weight of one token in the loss: 1 / (tokens of the global batch)
+  Tokens tokens;           // forward only, in the memory of `device`: the first layer reads inputs,
+                           // the last targets
+  float loss_scale = 0;    // weight of one token in the loss: 1 / (tokens of the global batch)
+  double* loss = nullptr;  // the last layer's forward: over the tokens, not yet divided; staging
+                           // memory
 };
 
 // What forward keeps for backward; its size is stash_bytes_per_sample x samples.
@@ -57,7 +59,6 @@ struct Stash {
 struct Forward {
   device::Buffer output;  // empty from the last layer
   Stash stash;
-  double loss_sum = 0;  // last layer: over the tokens, not yet divided
 };
 
 class Layer {

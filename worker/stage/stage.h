@@ -138,11 +138,17 @@ class Stage {
   // Last stage: by micro-batch, in their order; and the mean over the step from those of all.
   virtual std::vector<double> loss_sums() const { return {}; }
   virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }
+  // Forwards and backwards so far whose ops were launched as one graph (graphs.h).
+  virtual std::int64_t graph_launches() const { return 0; }
 };
+
+// On devices that can: the ops of a forward or backward that comes again are launched as one. The
+// numbers are the same. kWhereFaster: where both ways were timed and it was.
+enum class GraphUse : unsigned char { kOff, kWhereFaster, kAlways };
 
 // Layers first..last (inclusive) of the model, initial values set. Built-in models only.
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
-                                          device::Device& device);
+                                          device::Device& device, GraphUse graphs = GraphUse::kOff);
 
 // Emulated compute, for timing on few cores: does the real work of `inner`, then sleeps until start
 // + the time that the profile gives for these layers on this device class. Sleeping is absolute

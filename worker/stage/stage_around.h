@@ -47,6 +47,7 @@ class StageAround : public Stage {
   void scale_gradients(float factor) override { inner_->scale_gradients(factor); }
   std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
   double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
+  std::int64_t graph_launches() const override { return inner_->graph_launches(); }
 
  protected:
   Stage& inner() { return *inner_; }

@@ -2,7 +2,7 @@
 // As much of CUDA's header as the worker's kernels use, for a host compiler: kernels run on the
 // host, block after block, the threads of a block as coroutines that switch at barriers and warp
 // exchanges. Shows wrong indices and most missing barriers of a block (its warps run in a random
-// order), nothing of speed or of other blocks. One thread at a time.
+// order), nothing of speed or of other blocks. One stream, one thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <math.h>
+#include <tuple>
 #include <utility>
 
 #define __global__
@@ -41,6 +42,8 @@ namespace weir::emulated {
 // error when the launch is not legal on compute capability 8.0, or when a barrier waits for threads
 // that never come.
 void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<void()>& thread);
+// What is put into the one stream: runs at once, or is taken down while a graph is captured.
+void enqueue(std::function<void()> op);
 cudaError_t last_error();
 void fail();  // sets it
 void wait_for_block();
@@ -53,14 +56,15 @@ std::uint64_t exchange(std::uint64_t value, int offset);
 }  // namespace weir::emulated
 
 template <class... P, std::size_t... I>
-void call_with(void (*kernel)(P...), void** arguments, std::index_sequence<I...>) {
-  kernel(*static_cast<P*>(arguments[I])...);
+std::tuple<P...> copied(void** arguments, std::index_sequence<I...>) {
+  return {*static_cast<P*>(arguments[I])...};
 }
 template <class... P>
 cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
                              std::size_t shared, cudaStream_t) {
-  weir::emulated::run_grid(grid, block, shared,
-                           [&] { call_with(kernel, arguments, std::index_sequence_for<P...>()); });
+  const auto values = copied<P...>(arguments, std::index_sequence_for<P...>());
+  weir::emulated::enqueue(
+      [=] { weir::emulated::run_grid(grid, block, shared, [&] { std::apply(kernel, values); }); });
   return weir::emulated::last_error();
 }
 template <class Kernel>
@@ -75,18 +79,30 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, Kernel) {
 inline cudaError_t cudaPeekAtLastError() {
   return weir::emulated::last_error();
 }
+cudaError_t cudaGetLastError();  // forgets it
 inline const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "the launch is not legal, or a barrier never ends";
 }
 inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
-  std::memset(to, value, bytes);
+  weir::emulated::enqueue([=] { std::memset(to, value, bytes); });
   return cudaSuccess;
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
-  std::memcpy(to, from, bytes);
+  weir::emulated::enqueue([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
+
+struct CUgraph_st;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraph_st*;  // the same here
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode);
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t);
 
 inline void __syncthreads() {
   weir::emulated::wait_for_block();

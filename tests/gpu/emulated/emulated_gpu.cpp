@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device of the GPU tests without a GPU: the host's memory under the name of a CUDA device, the
 // worker's own kernels run by the emulator, and cuBLASLt's part in plain loops.
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 
+#include <cuda_runtime.h>
+
 #include "tests/gpu/gpu.h"
+#include "worker/device/caching_allocator.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/stage/ops/bf16.h"
 #include "worker/stage/ops/cuda/gemm.h"
@@ -20,12 +25,32 @@ class EmulatedDevice final : public device::CudaDevice {
   std::string name() const override { return "emulated GPU"; }
   std::int64_t memory_bytes() const override { return host_->memory_bytes(); }
   std::int64_t memory_free_bytes() const override { return host_->memory_free_bytes(); }
-  device::Buffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
-  std::int64_t bytes_in_use() const override { return host_->bytes_in_use(); }
-  std::int64_t bytes_peak() const override { return host_->bytes_peak(); }
+  device::Buffer allocate(std::size_t bytes) override {
+    const auto most = static_cast<std::size_t>(memory_bytes());
+    std::byte* const block = bytes <= most ? memory_->allocate(bytes) : nullptr;
+    if (block == nullptr) return {};
+    const auto free = [memory = memory_, bytes](std::byte* own) { memory->free(own, bytes); };
+    return {std::shared_ptr<std::byte>(block, free), bytes, device::Buffer::Place::kDevice};
+  }
+  device::Buffer allocate_staging(std::size_t bytes) override { return host_->allocate(bytes); }
+  std::shared_ptr<void> ask_before_trim(std::function<bool()> may) override {
+    return memory_->ask_before_trim(std::move(may));
+  }
+  std::int64_t bytes_in_use() const override { return memory_->bytes_in_use(); }
+  std::int64_t bytes_peak() const override { return memory_->bytes_peak(); }
 
  private:
+  static constexpr std::size_t kAlignment = 256;  // cudaMalloc's
+
   std::unique_ptr<device::Device> host_ = device::make_host_device();
+  // As the real device has one: the same requests get the same blocks again.
+  std::shared_ptr<device::CachingAllocator> memory_ =
+      std::make_shared<device::CachingAllocator>(device::CachingAllocator::RawMemory{
+          .allocate =
+              [](std::size_t bytes) {
+                return static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes));
+              },
+          .release = [](std::byte* block) { std::free(block); }});
 };
 
 }  // namespace
@@ -50,7 +75,14 @@ double at(const void* from, Precision precision, std::ptrdiff_t index) {
 
 class PlainGemm final : public Gemm {
  public:
-  void run(const Product& p, const Operands& o) override {
+  void run(const Product& product, const Operands& operands) override {
+    emulated::enqueue([=] { multiply(product, operands); });
+  }
+  const std::string& failure() const override { return failure_; }
+  void forget_failure() override { failure_.clear(); }
+
+ private:
+  static void multiply(const Product& p, const Operands& o) {
     for (std::ptrdiff_t column = 0; column < p.n; ++column) {
       for (std::ptrdiff_t row = 0; row < p.m; ++row) {
         double sum = p.adds_bias ? at(o.bias, p.output, row) : 0;
@@ -69,9 +101,7 @@ class PlainGemm final : public Gemm {
       }
     }
   }
-  const std::string& failure() const override { return failure_; }
 
- private:
   std::string failure_;
 };
 

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 #include <ucontext.h>
+#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>
@@ -19,6 +20,10 @@ extern float dynamic_memory[];
 alignas(128) float dynamic_memory[kMostShared / sizeof(float)];
 
 }  // namespace weir::stage::ops::cuda
+
+struct CUgraph_st {
+  std::vector<std::function<void()>> ops;
+};
 
 namespace weir::emulated {
 namespace {
@@ -57,6 +62,7 @@ struct Block {
 };
 Block block_now;
 cudaError_t error_now = cudaSuccess;
+std::unique_ptr<CUgraph_st> capture;  // null: ops run at once
 
 void thread_main() {
   (*block_now.body)();
@@ -166,6 +172,14 @@ void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<voi
   }
 }
 
+void enqueue(std::function<void()> op) {
+  if (capture) {
+    capture->ops.push_back(std::move(op));
+  } else {
+    op();
+  }
+}
+
 cudaError_t last_error() {
   return error_now;
 }
@@ -204,3 +218,35 @@ std::uint64_t exchange(std::uint64_t value, int offset) {
 }
 
 }  // namespace weir::emulated
+
+using weir::emulated::capture;
+
+cudaError_t cudaGetLastError() {
+  return std::exchange(weir::emulated::error_now, cudaSuccess);
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
+  if (capture) return cudaErrorInvalidValue;
+  capture = std::make_unique<CUgraph_st>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* graph) {
+  *graph = capture.release();
+  return *graph != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = new CUgraph_st(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+  if (capture) return cudaErrorInvalidValue;
+  for (const auto& op : graph->ops) op();
+  return cudaSuccess;
+}

@@ -53,6 +53,10 @@ TEST(Options, HaveDefaultsForAWorkerAlone) {
 
 TEST(Options, TakeThePrecision) {
   EXPECT_EQ(options_of({}).model.precision, stage::Precision::kFp32);
+  EXPECT_EQ(options_of({}).graphs, stage::GraphUse::kWhereFaster);
+  EXPECT_EQ(options_of({"--graphs=on"}).graphs, stage::GraphUse::kAlways);
+  EXPECT_EQ(options_of({"--graphs=off"}).graphs, stage::GraphUse::kOff);
+  EXPECT_THAT(refusal_of({"--graphs=maybe"}), HasSubstr("--graphs"));
   EXPECT_EQ(options_of({"--precision=bf16"}).model.precision, stage::Precision::kBf16);
   EXPECT_THAT(refusal_of({"--precision=fp8"}), HasSubstr("--precision"));
 }

@@ -35,6 +35,7 @@ engine::StepRecord record_of(int stage) {
           .backward_seconds = 0.125,
           .samples = 64,
           .in_flight_peak = 2,
+          .graph_launches = 7,
           .lateness = {20us, 1500us},
           .overruns = 1};
 }
@@ -43,7 +44,7 @@ TEST(LossLine, HoldsTheLossExactlyOnTheLastStage) {
   EXPECT_EQ(loss_line(record_of(1), false),
             R"({"step": 4, "epoch": 3, "stage": 1, "loss": 0.5, "loss_hex": "0x1p-1", )"
             R"("step_seconds": 0.25, "iteration_seconds": 0.5, "forward_seconds": 0.0625, )"
-            R"("backward_seconds": 0.125, "in_flight_peak": 2})");
+            R"("backward_seconds": 0.125, "in_flight_peak": 2, "graph_launches": 7})");
 }
 
 TEST(LossLine, HasNoLossOnOtherStages) {

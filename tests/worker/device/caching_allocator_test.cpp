@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -48,6 +49,23 @@ TEST(CachingAllocator, GivesAFreedBlockToTheNextRequestOfItsSize) {
   EXPECT_EQ(allocator.allocate(900), first) << "both take 1024 bytes";
   EXPECT_EQ(memory.allocations, 1);
   allocator.free(first, 900);
+}
+
+// Graphs of ops are launched again where their memory is the same.
+TEST(CachingAllocator, GivesTheSameBlocksInEveryStepWhateverOrderTheyCameBackIn) {
+  FakeMemory memory;
+  CachingAllocator allocator(memory.raw());
+  std::vector<std::byte*> first;
+  for (int i = 0; i < 4; ++i) first.push_back(allocator.allocate(1000));
+  for (const int i : {2, 0, 3, 1}) allocator.free(first[static_cast<std::size_t>(i)], 1000);
+  std::vector<std::byte*> second;
+  for (int i = 0; i < 4; ++i) second.push_back(allocator.allocate(1000));
+  for (const int i : {1, 3, 2, 0}) allocator.free(second[static_cast<std::size_t>(i)], 1000);
+
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(allocator.allocate(1000), second[static_cast<std::size_t>(i)]);
+  }
+  for (std::byte* const block : second) allocator.free(block, 1000);
 }
 
 TEST(CachingAllocator, CountsWhatWasAskedForAndWhatTheDeviceGave) {

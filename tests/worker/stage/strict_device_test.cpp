@@ -81,7 +81,9 @@ Trained train(const Model& model, const Stages& stages, float clip) {
 class OnAStrictDevice : public testing::TestWithParam<test::TestedModel> {
  protected:
   // The same cut on the host and on strict devices.
-  static std::pair<Trained, Trained> trained(int parts) {
+  static std::pair<Trained, Trained> trained(int parts, GraphUse graphs = GraphUse::kOff) {
+    const auto made_on =
+        graphs == GraphUse::kOff ? StrictDevice::Graphs::kNone : StrictDevice::Graphs::kMade;
     const Model model = test::model_of(test::small_options(GetParam().name, GetParam().precision));
     const int layers = static_cast<int>(model.layers.size());
     std::vector<std::unique_ptr<StrictDevice>> devices;
@@ -89,14 +91,22 @@ class OnAStrictDevice : public testing::TestWithParam<test::TestedModel> {
     Stages strict, plain;
     for (int part = 0; part < parts; ++part) {
       const int first = layers * part / parts, last = layers * (part + 1) / parts - 1;
-      devices.push_back(std::make_unique<StrictDevice>());
+      devices.push_back(std::make_unique<StrictDevice>(made_on));
       hosts.push_back(device::make_host_device());
-      auto made = test::make_strict_stage(model, first, last, *devices.back());
+      auto made = test::make_strict_stage(model, first, last, *devices.back(), graphs);
       EXPECT_TRUE(made) << made.error().message;
       strict.push_back(*std::move(made));
       plain.push_back(test::stage_of(model, first, last, *hosts.back()));
     }
-    return {train(model, strict, 0.125F), train(model, plain, 0.125F)};
+    std::pair<Trained, Trained> both{train(model, strict, 0.125F), train(model, plain, 0.125F)};
+    for (const auto& stage : strict) {
+      if (graphs == GraphUse::kOff) {
+        EXPECT_EQ(stage->graph_launches(), 0);
+      } else {
+        EXPECT_GE(stage->graph_launches(), 2 * kMicroBatches * (kSteps - 2)) << "addresses recur";
+      }
+    }
+    return both;
   }
 };
 
@@ -115,6 +125,14 @@ TEST_P(OnAStrictDevice, TwoStagesLearnToTheBitsOfTheHost) {
   EXPECT_EQ(strict.squares, host.squares);
   EXPECT_TRUE(strict.parameters == host.parameters);
   EXPECT_EQ(host.losses.size(), static_cast<std::size_t>(kSteps));
+}
+
+TEST_P(OnAStrictDevice, GraphsGiveTheBitsOfTheHost) {
+  for (const int parts : {1, 2}) {
+    const auto [strict, host] = trained(parts, GraphUse::kAlways);
+    EXPECT_TRUE(strict == host) << parts << " stages";
+    EXPECT_EQ(host.losses.size(), static_cast<std::size_t>(kSteps));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, OnAStrictDevice, testing::ValuesIn(test::tested_models()),

@@ -183,6 +183,9 @@ class RealCudaDevice final : public CudaDevice {
     cudaStreamSynchronize(copies_);  // whatever was enqueued shall not write later
     return failure("a copy beside the ops", error);
   }
+  std::shared_ptr<void> ask_before_trim(std::function<bool()> may) override {
+    return memory_->ask_before_trim(std::move(may));
+  }
   Status synchronize() override {
     use();
     const cudaError_t error = cudaStreamSynchronize(stream_);

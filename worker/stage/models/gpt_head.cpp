@@ -47,9 +47,9 @@ class GptHead final : public Layer {
                                w[kNormBias], normed.as<ops::Element>(), statistics.as<float>());
     pass.ops.linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<ops::Element>(),
                             w[kHeadWeight], nullptr, nullptr, logits.as<ops::Element>());
-    const double loss = pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
-                                              logits.as<ops::Element>());
-    return Forward{.stash = {{input, std::move(statistics), std::move(logits)}}, .loss_sum = loss};
+    pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
+                          logits.as<ops::Element>(), pass.loss);
+    return Forward{.stash = {{input, std::move(statistics), std::move(logits)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,

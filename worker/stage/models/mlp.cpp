@@ -154,9 +154,9 @@ class MlpHead final : public MlpLayer {
     WEIR_TRY(device::Buffer logits, tokens(pass, vocabulary_));
     pass.ops.linear_forward(shape(pass), input.as<ops::Element>(), pass.value[0], pass.value[1],
                             nullptr, logits.as<ops::Element>());
-    const double loss = pass.ops.softmax_loss(rows(pass), vocabulary_, targets.data(),
-                                              pass.loss_scale, logits.as<ops::Element>());
-    return Forward{.stash = {{input, std::move(logits)}}, .loss_sum = loss};
+    pass.ops.softmax_loss(rows(pass), vocabulary_, targets.data(), pass.loss_scale,
+                          logits.as<ops::Element>(), pass.loss);
+    return Forward{.stash = {{input, std::move(logits)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const Stash& stash,

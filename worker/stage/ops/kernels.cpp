@@ -106,10 +106,10 @@ class HostKernels final : public Kernels {
     ops::context_embedding_backward(
         s, tokens, In<T>(dy, places * static_cast<std::size_t>(s.channels)), dtable);
   }
-  double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
-                      Element* logits) override {
-    return ops::softmax_loss(rows, vocabulary, targets, scale,
-                             InOut<T>(logits, product(rows, vocabulary)));
+  void softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
+                    Element* logits, double* loss) override {
+    *loss = ops::softmax_loss(rows, vocabulary, targets, scale,
+                              InOut<T>(logits, product(rows, vocabulary)));
   }
   void add_exactly(std::size_t count, float* terms, double* sums) override {
     ops::add_exactly(count, terms, sums);

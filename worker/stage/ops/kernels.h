@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "worker/base/result.h"
@@ -35,6 +36,13 @@ template <class T>
 const T* as(const Element* elements) {
   return reinterpret_cast<const T*>(elements);
 }
+
+// Ops that a device has taken down with their arguments, and enqueues as one.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual Status launch() = 0;  // kInternal: nothing was enqueued
+};
 
 class Kernels {
  public:
@@ -82,9 +90,9 @@ class Kernels {
   virtual void context_embedding_backward(ContextShape shape, const std::int32_t* tokens,
                                           const Element* dy, float* dtable) = 0;
 
-  // Waits for its result.
-  virtual double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
-                              Element* logits) = 0;
+  // loss, of all rows: staging memory.
+  virtual void softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
+                            Element* logits, double* loss) = 0;
   virtual void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value,
                      float* m, float* v) = 0;
 
@@ -96,6 +104,15 @@ class Kernels {
 
   // kInternal: a call could not be enqueued (its text). The stage asks after each op.
   virtual Status status() const { return Unit{}; }
+
+  // Can this device take ops down?
+  virtual bool makes_graphs() const { return false; }
+  // What `ops` calls of these kernels does not run, but becomes a graph, which the kernels must
+  // outlive. All of it has run before with the same sizes, so that no memory is missing. kInternal:
+  // the device refused; ops are called as before.
+  virtual Result<std::unique_ptr<Graph>> make_graph(const std::function<void()>& /*ops*/) {
+    return Error{Code::kInternal, "this device makes no graphs"};
+  }
 };
 
 // The kernels of the device; it must outlive them. kInternal when the device's libraries fail.

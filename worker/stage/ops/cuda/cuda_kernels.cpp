@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seam's calls as launches on the device's stream. A failed launch or product shows in
 // status().
-#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "worker/base/check.h"
 #include "worker/device/cuda/cuda_device.h"
@@ -14,6 +14,23 @@
 
 namespace weir::stage::ops {
 namespace {
+
+class CudaGraph final : public Graph {
+ public:
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  Status launch() override {
+    const cudaError_t error = cudaGraphLaunch(graph_, stream_);
+    if (error == cudaSuccess) return Unit{};
+    return Error{Code::kInternal, std::string("CUDA: a graph: ") + cudaGetErrorString(error)};
+  }
+
+ private:
+  const cudaGraphExec_t graph_;
+  const cudaStream_t stream_;
+};
 
 // T: what an Element is.
 template <class T>
@@ -149,16 +166,13 @@ class CudaKernels final : public Kernels {
     cuda::context_embedding_backward(stream_, shape, tokens, as<T>(dy), dtable);
   }
 
-  double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
-                      Element* logits) override {
-    constexpr double kFailed = std::numeric_limits<double>::quiet_NaN();
+  void softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
+                    Element* logits, double* loss) override {
     auto* losses = scratch<double>(static_cast<std::size_t>(rows) + 1);
-    if (losses == nullptr) return kFailed;
+    if (losses == nullptr) return;
     double* total = losses + rows;
     cuda::softmax_loss(stream_, rows, vocabulary, targets, scale, as<T>(logits), losses, total);
-    double result = kFailed;
-    cudaMemcpyAsync(&result, total, sizeof result, cudaMemcpyDeviceToHost, stream_);
-    return device_.synchronize() && gemm_->failure().empty() ? result : kFailed;
+    cudaMemcpyAsync(loss, total, sizeof *loss, cudaMemcpyDeviceToHost, stream_);
   }
   void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value,
              float* m, float* v) override {
@@ -190,23 +204,58 @@ class CudaKernels final : public Kernels {
     return Error{Code::kInternal, std::string("CUDA: ") + cudaGetErrorString(error)};
   }
 
+  bool makes_graphs() const override { return true; }
+  Result<std::unique_ptr<Graph>> make_graph(const std::function<void()>& ops) override {
+    // Other threads go on with their streams meanwhile.
+    cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
+    cudaGraph_t taken = nullptr;
+    cudaGraphExec_t graph = nullptr;
+    if (error == cudaSuccess) {
+      capturing_ = true;
+      ops();
+      capturing_ = false;
+      error = cudaStreamEndCapture(stream_, &taken);
+    }
+    const Status called = status();
+    if (error == cudaSuccess && called) error = cudaGraphInstantiate(&graph, taken, 0);
+    if (taken != nullptr) cudaGraphDestroy(taken);
+    if (error == cudaSuccess && called) {
+      has_graphs_ = true;
+      return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(graph, stream_));
+    }
+    // Nothing of this has run, so nothing has failed for those who go on without a graph.
+    gemm_->forget_failure();
+    out_of_memory_ = false;
+    cudaGetLastError();
+    if (!called) return called.error();
+    return Error{Code::kInternal,
+                 std::string("CUDA: making a graph: ") + cudaGetErrorString(error)};
+  }
+
  private:
   static constexpr Precision kPrecision =
       std::is_same_v<T, Bf16> ? Precision::kBf16 : Precision::kFp32;
 
-  // Grows as needed; one user at a time, because all ops share the stream.
+  // Grows as needed; one user at a time, because all ops share the stream. What graphs write to
+  // stays.
   template <class Value>
   Value* scratch(std::size_t count) {
-    if (scratch_.size() < count * sizeof(Value)) scratch_ = device_.allocate(count * sizeof(Value));
-    out_of_memory_ = out_of_memory_ || !scratch_;
-    return scratch_.as<Value>();
+    const std::size_t bytes = count * sizeof(Value);
+    if (scratch_.size() < bytes && !capturing_) {
+      if (has_graphs_ && scratch_) outgrown_.push_back(std::move(scratch_));
+      scratch_ = device_.allocate(bytes);
+    }
+    if (scratch_.size() >= bytes && scratch_) return scratch_.as<Value>();
+    out_of_memory_ = true;
+    return nullptr;
   }
 
   device::CudaDevice& device_;
   const cudaStream_t stream_;
   const std::unique_ptr<cuda::Gemm> gemm_;
   device::Buffer scratch_;
-  bool out_of_memory_ = false;
+  std::vector<device::Buffer> outgrown_;
+  bool out_of_memory_ = false, capturing_ = false, has_graphs_ = false;
 };
 
 }  // namespace

@@ -127,6 +127,7 @@ class LtGemm final : public Gemm {
                std::to_string(product.k);
   }
   const std::string& failure() const override { return failure_; }
+  void forget_failure() override { failure_.clear(); }
 
  private:
   const cublasLtHandle_t handle_;

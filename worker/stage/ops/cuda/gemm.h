@@ -38,6 +38,7 @@ class Gemm {
   // Enqueues. A failure is kept: the first one's text, empty when all is well.
   virtual void run(const Product& product, const Operands& operands) = 0;
   virtual const std::string& failure() const = 0;
+  virtual void forget_failure() = 0;  // of ops that were taken down, not run
 };
 
 }  // namespace weir::stage::ops::cuda
