@@ -25,7 +25,8 @@ LINK = {"replica", "link", "dir", "from_node", "to_node"}
 METRICS = {
     "weir_worker_info": WORKER_LABELS | {"replica", "stage", "worker_group", "node_name", "device", "transport", "version"},
     "weir_step": WORKER_LABELS, "weir_plan_epoch": WORKER_LABELS, "weir_plan_k": WORKER_LABELS, "weir_plan_cap": WORKER_LABELS,
-    "weir_loss": WORKER_LABELS, "weir_iteration_seconds": WORKER_LABELS,
+    "weir_loss": WORKER_LABELS, "weir_validation_loss": WORKER_LABELS, "weir_validation_step": WORKER_LABELS,
+    "weir_validation_seconds": WORKER_LABELS, "weir_iteration_seconds": WORKER_LABELS,
     "weir_stage_op_seconds": WORKER_LABELS | {"stage", "op"},
     "weir_stage_idle_seconds_total": WORKER_LABELS | {"stage", "cause"},
     "weir_inflight_peak": WORKER_LABELS | {"stage"}, "weir_activation_bytes_peak": WORKER_LABELS | {"stage"},

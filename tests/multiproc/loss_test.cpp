@@ -73,5 +73,43 @@ TEST(SameLoss, FromATextFile) {
   EXPECT_EQ(losses(workers.steps(1)), losses_alone(common, kMicroBatches));
 }
 
+// Text that is trained on, and text that is not.
+TEST(SameLoss, OfAValidation) {
+  const TempDir folder;
+  std::string text, other;
+  for (int i = 0; i < 200; ++i) {
+    text += "It is a truth universally acknowledged, " + std::to_string(i);
+    other += "that a single man must be in want of a wife, " + std::to_string(i);
+  }
+  const std::vector<std::string> common = {"--model=mlp",
+                                           "--seq=8",
+                                           "--steps=5",
+                                           "--data=" + folder.file("text.txt", text),
+                                           "--validation-data=" + folder.file("other.txt", other),
+                                           "--validation-interval=2",
+                                           "--validation-samples=5"};
+  const auto validations = [](const std::string& log) {
+    std::vector<std::string> found;  // step, replica and loss
+    const std::string mark = R"("msg":"validated",)";
+    for (auto at = log.find(mark); at != std::string::npos; at = log.find(mark, at + 1)) {
+      found.push_back(log.substr(at + mark.size(), log.find('}', at) - at - mark.size()));
+    }
+    return found;
+  };
+  Process alone({"--micro-batches=" + std::to_string(kMicroBatches), "--micro-batch-size=2",
+                 common[0], common[1], common[2], common[3], common[4], common[5], common[6]},
+                folder.file("alone.log", ""));
+  ASSERT_EQ(alone.wait(), 0) << alone.errors();
+  Workers workers({.stages = 3, .micro_batches = kMicroBatches}, common);
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+  const auto expected = validations(alone.errors());
+  ASSERT_EQ(expected.size(), 3U);
+  EXPECT_THAT(expected[0], testing::HasSubstr(R"("step":2,)"));
+  EXPECT_THAT(expected[2], testing::HasSubstr(R"("step":5,)"));
+  EXPECT_EQ(validations(workers[2].errors()), expected);
+  EXPECT_THAT(validations(workers[0].errors()), testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace weir::test

@@ -87,6 +87,15 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
   out.gauge("weir_step", "completed steps", static_cast<double>(s.step));
   out.gauge("weir_plan_epoch", "revision of the plan in force", s.epoch);
   if (placed && std::isfinite(s.loss)) out.gauge("weir_loss", "of the last step", s.loss);
+  if (s.validation_step >= 0) {
+    if (std::isfinite(s.validation_loss)) {
+      out.gauge("weir_validation_loss", "on data that is not trained on", s.validation_loss);
+    }
+    out.gauge("weir_validation_step", "completed steps when it was validated last",
+              static_cast<double>(s.validation_step));
+    out.begin("weir_validation_seconds", "all forwards of a validation", Type::kHistogram);
+    out.add(histogram_of(s.validation));
+  }
   out.begin("weir_iteration_seconds", "start of a step until its parameters are updated",
             Type::kHistogram);
   out.add(histogram_of(s.iteration));

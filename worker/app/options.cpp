@@ -38,6 +38,21 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--data", o.data, "text file, read as bytes; without it synthetic data")
       ->group(group);
+  app.add_option(
+         "--validation-interval", o.validation_interval,
+         "steps between two looks at the loss on data that is not trained on, the last step "
+         "included; 0 = never; the same on all workers")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--validation-data", o.validation_data,
+                 "text file for that; needed where --data is given")
+      ->group(group);
+  app.add_option("--validation-samples", o.validation_samples,
+                 "samples for that, its first ones; rounded up to whole micro-batches")
+      ->check(CLI::Range(1, 1 << 24))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--steps", o.steps, "optimizer steps")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
       ->capture_default_str()
@@ -321,6 +336,12 @@ Result<Options> complete(Raw raw) {
   }
   if (!raw.pace_link.empty()) {
     WEIR_TRY([[maybe_unused]] const Unit read, read_link(raw.pace_link, o));
+  }
+  if (o.validation_interval > 0 && !o.data.empty() && o.validation_data.empty()) {
+    return invalid("--validation-data: --validation-interval with --data needs a file of its own");
+  }
+  if (o.validation_interval == 0 && !o.validation_data.empty()) {
+    return invalid("--validation-data: needs --validation-interval");
   }
   if (o.ranks != 1) return invalid("WEIR_RANKS: more than one rank per worker is not implemented");
   if (o.transport != "Auto" && o.transport != "TCP" && o.transport != "NCCL") {

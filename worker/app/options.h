@@ -21,6 +21,9 @@ struct Options {
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
   std::string data;  // text file; empty: synthetic
   std::int64_t steps = 100;
+  std::string validation_data;  // text file; empty: of the synthetic language
+  std::int64_t validation_interval = 0;
+  int validation_samples = 64;
 
   // Where plans come from: the operator (control_url), a file, or the worker's own one-stage plan.
   std::string plan_file;

@@ -59,6 +59,7 @@ struct State {
   std::unique_ptr<device::Device> device;
   std::optional<stage::Model> model;
   std::unique_ptr<data::Dataset> dataset;
+  std::unique_ptr<data::Dataset> validation;  // null without an interval
   std::optional<EmulationProfile> emulation;
   std::optional<Slowness> slowness;  // of emulated compute
   std::shared_ptr<stage::Lateness> lateness;

@@ -71,18 +71,30 @@ Outcome load_model(State& state) {
   return std::nullopt;
 }
 
+// Of that option; without a file a part of the synthetic language.
+Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
+                                                 const std::string& option, const std::string& path,
+                                                 data::Part part) {
+  constexpr int kByteValues = 256;
+  if (path.empty()) return data::make_synthetic(m.vocabulary, m.sequence, m.seed, part);
+  if (m.vocabulary < kByteValues) {
+    return Error{Code::kInvalid, "--vocab: bytes of " + option + " need 256"};
+  }
+  auto opened = data::open_token_file(path, m.sequence, m.seed);
+  if (!opened) return opened.error().with(option);
+  return opened;
+}
+
 Outcome open_data(State& state) {
-  const stage::ModelOptions& m = state.options.model;
-  if (state.options.data.empty()) {
-    state.dataset = data::make_synthetic(m.vocabulary, m.sequence, m.seed);
-  } else {
-    constexpr int kByteValues = 256;
-    if (m.vocabulary < kByteValues) {
-      return Failure{Exit::kConfiguration, "--vocab: bytes of --data need 256"};
-    }
-    auto opened = data::open_token_file(state.options.data, m.sequence, m.seed);
-    if (!opened) return configuration(opened.error().with("--data"));
-    state.dataset = *std::move(opened);
+  const Options& o = state.options;
+  const stage::ModelOptions& m = o.model;
+  auto training = open_part(m, "--data", o.data, data::Part::kTraining);
+  if (!training) return configuration(training.error());
+  state.dataset = *std::move(training);
+  if (o.validation_interval > 0) {
+    auto held_out = open_part(m, "--validation-data", o.validation_data, data::Part::kValidation);
+    if (!held_out) return configuration(held_out.error());
+    state.validation = *std::move(held_out);
   }
   if (!state.options.loss_log.empty()) {
     auto log = LossLog::open(state.options.loss_log);
@@ -93,6 +105,7 @@ Outcome open_data(State& state) {
            {{"model", m.name},
             {"layers", state.model->layers.size()},
             {"data", state.dataset->description()},
+            {"validation", state.validation ? state.validation->description() : "none"},
             {"steps", state.options.steps}});
   return std::nullopt;
 }
@@ -118,6 +131,7 @@ engine::Settings engine_settings(const State& state) {
           .progress_deadline = o.progress_deadline,
           .rejoin_timeout = o.rejoin_timeout,
           .grad_clip = o.grad_clip,
+          .validation = {.interval = o.validation_interval, .samples = o.validation_samples},
           .saves = o.saves()};
 }
 
@@ -230,10 +244,15 @@ Outcome make_engine(State& state) {
                    std::stop_token stop) {
             return connect_replicas(state, generation, deadline, stop);
           },
+      .validation = state.validation.get(),
       .lateness = state.lateness,
       .state = state.transport ? &state.transport->state() : nullptr};
   engine::Hooks hooks{
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
+      .validated =
+          [](int replica, std::int64_t step, double loss) {
+            log_info(kRoom, "validated", {{"step", step}, {"replica", replica}, {"loss", loss}});
+          },
       .peer_lost =
           [&state](std::uint32_t revision, int replica, int stage, const std::string& reason) {
             if (!state.agent) return;

@@ -27,7 +27,10 @@ class Dataset {
 // window).
 Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int sequence,
                                                  std::uint64_t seed);
-// A seeded language that can be learnt: loss falls clearly below ln(vocabulary).
-std::unique_ptr<Dataset> make_synthetic(int vocabulary, int sequence, std::uint64_t seed);
+// A seeded language that can be learnt: loss falls clearly below ln(vocabulary). Both parts are the
+// same language; no sample of one is of the other.
+enum class Part : unsigned char { kTraining, kValidation };
+std::unique_ptr<Dataset> make_synthetic(int vocabulary, int sequence, std::uint64_t seed,
+                                        Part part = Part::kTraining);
 
 }  // namespace weir::data

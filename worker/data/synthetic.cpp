@@ -28,10 +28,11 @@ std::vector<std::int32_t> shuffled(int size, std::uint64_t seed) {
 
 class Synthetic final : public Dataset {
  public:
-  Synthetic(int vocabulary, int sequence, std::uint64_t seed)
+  Synthetic(int vocabulary, int sequence, std::uint64_t seed, Part part)
       : vocabulary_(vocabulary),
         sequence_(sequence),
         seed_(seed),
+        sample_seed_(part == Part::kTraining ? seed : mix_seed(seed, "validation")),
         letters_(shuffled(vocabulary, mix_seed(seed, "letters"))),
         by_last_(shuffled(std::min(vocabulary, kAlphabet), mix_seed(seed, "by last"))),
         by_last_two_(shuffled(std::min(vocabulary, kAlphabet), mix_seed(seed, "by last two"))) {}
@@ -41,7 +42,7 @@ class Synthetic final : public Dataset {
     const auto length = static_cast<std::size_t>(sequence_);
     WEIR_CHECK(inputs.size() == length && targets.size() == length, "one sequence");
     const auto sample_id = static_cast<std::uint64_t>(step * global_batch + index);
-    Random random(mix_seed(seed_, sample_id));
+    Random random(mix_seed(sample_seed_, sample_id));
     const std::uint64_t letters = by_last_.size();
     std::uint64_t before = random.below(letters);
     std::uint64_t last = random.below(letters);
@@ -69,16 +70,17 @@ class Synthetic final : public Dataset {
   }
 
   const int vocabulary_, sequence_;
-  const std::uint64_t seed_;
+  const std::uint64_t seed_, sample_seed_;
   const std::vector<std::int32_t> letters_;  // the first by_last_.size() of them are in use
   const std::vector<std::int32_t> by_last_, by_last_two_;
 };
 
 }  // namespace
 
-std::unique_ptr<Dataset> make_synthetic(int vocabulary, int sequence, std::uint64_t seed) {
+std::unique_ptr<Dataset> make_synthetic(int vocabulary, int sequence, std::uint64_t seed,
+                                        Part part) {
   WEIR_CHECK(vocabulary >= 1 && sequence >= 1, "sizes are checked with the model");
-  return std::make_unique<Synthetic>(vocabulary, sequence, seed);
+  return std::make_unique<Synthetic>(vocabulary, sequence, seed, part);
 }
 
 }  // namespace weir::data

@@ -118,6 +118,7 @@ void Engine::on_go(const GoCommand& command) {
   grant_.reset();
   told_ = {};
   generation_->running = true;
+  validated_ = step_;
   ever_ran_ = true;
   if (hooks_.adopted) hooks_.adopted(command.revision, step_);
 }

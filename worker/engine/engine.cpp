@@ -117,6 +117,9 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   const Status begun = begin_with_header(stop);
   if (!begun) return failed(begun.error(), stop);
 
+  // Known before the step: what follows its messages. With Partial it may complete more than one.
+  const bool validates =
+      validation_due(step_ + 1, settings_.total_steps, validated_, settings_.validation.interval);
   const StepParts parts{.stage = *generation.stage,
                         .ports = *generation.ports,
                         .dataset = parts_.dataset,
@@ -153,7 +156,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .stage = generation.place.stage,
                         .incarnation = generation.current.incarnation,
                         .step = step_,
-                        .last_step = step_ + 1 == settings_.total_steps,
+                        .header_follows = step_ + 1 < settings_.total_steps && !validates,
                         .grad_clip = settings_.grad_clip};
   in_step_ = true;
   Result<StepRecord> record = run_step(parts, order, stop);
@@ -172,6 +175,37 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   step_ = record->next_step;
   save_if_due();
   if (hooks_.step_done) hooks_.step_done(*record);
+  return validates ? validate(stop) : std::nullopt;
+}
+
+std::optional<Ending> Engine::validate(const std::stop_token& stop) {
+  Generation& generation = *generation_;
+  WEIR_CHECK(parts_.validation != nullptr, "an interval comes with data");
+  const StepParts parts{.stage = *generation.stage,
+                        .ports = *generation.ports,
+                        .dataset = *parts_.validation,
+                        .recorder = recorder_,
+                        .clock = parts_.clock,
+                        .sequence = parts_.model.options.sequence,
+                        .progress_deadline = settings_.progress_deadline,
+                        .go_on = [this] {
+                          take_commands();
+                          return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
+                        }};
+  const ValidationOrder order{.plan = generation.current.plan,
+                              .samples = settings_.validation.samples,
+                              .header_follows = step_ < settings_.total_steps};
+  const SteadyTime start = parts_.clock.now();
+  const Result<double> loss = run_validation(parts, order, stop);
+  if (!loss) {
+    if (loss.error().code == Code::kCancelled && switch_due()) return enter_generation(stop);
+    generation.broken = true;  // what its links carry fits no step
+    return failed(loss.error(), stop);
+  }
+  validated_ = step_;
+  recorder_.validated(step_, *loss, parts_.clock.now() - start);
+  const bool tells = hooks_.validated && generation.ports->last();
+  if (tells) hooks_.validated(generation.place.replica, step_, *loss);
   return std::nullopt;
 }
 

@@ -62,6 +62,7 @@ class Engine {
   std::optional<Ending> should_end(const std::stop_token& stop);
   void await_command(const std::stop_token& stop);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
+  std::optional<Ending> validate(const std::stop_token& stop);
   void say_ready(double seconds);  // Partial: SYNC_READY of this step
   Result<std::optional<Grant>> granted(SteadyTime until, const std::stop_token& stop);
   Ending finish(const std::stop_token& stop);
@@ -132,6 +133,7 @@ class Engine {
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;       // of what it held before a move, until the GO
   std::int64_t step_ = 0;                     // next step of this rank
+  std::int64_t validated_ = 0;                // after that step, or this generation began there
   std::optional<std::string> lost_;           // the coordinator's PEER_LOST, until it is dealt with
   std::optional<std::int64_t> leave_before_;  // leaving: the first step that is not begun any more
   bool leave_now_ = false;                    // leaving, and a peer is lost: nothing more is begun

@@ -17,6 +17,7 @@
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/received_rates.h"
 #include "worker/engine/statistics.h"
+#include "worker/engine/validation.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
@@ -35,7 +36,8 @@ struct Settings {
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // after a lost peer
   double grad_clip = 0;  // largest global norm of the gradients, the same on all ranks; 0 = none
-  bool saves = false;    // a coordinator orders checkpoints, that of the last step too
+  Validation validation;
+  bool saves = false;  // a coordinator orders checkpoints, that of the last step too
 };
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
@@ -55,6 +57,7 @@ struct Parts {
   Connect connect;
   MakeStage make_stage;
   ConnectGroup connect_group = nullptr;  // of replicas; null: plans with several cannot be entered
+  const data::Dataset* validation = nullptr;  // what validation reads; there if it has an interval
   std::shared_ptr<stage::Lateness> lateness;  // of emulated compute; null without
 
   // Checkpoints; all may be empty. load: kInvalid = that checkpoint is damaged, other codes = it
@@ -70,6 +73,8 @@ struct Parts {
 // Called from the engine thread; must not block.
 struct Hooks {
   std::function<void(const StepRecord&)> step_done;
+  // After so many steps, by the last stage of a replica; may be null.
+  std::function<void(int replica, std::int64_t step, double loss)> validated;
   // The plan `revision` is in force from step `step` on (APPLIED).
   std::function<void(std::uint32_t revision, std::int64_t step)> adopted;
   std::function<void(std::uint32_t revision, int replica, int stage, const std::string& reason)>

@@ -110,7 +110,8 @@ Status Ports::begin_step(const StepTraffic& traffic) {
   forward_.window = backward_.window = traffic.credits.send_window;
 
   const int forward_slots = std::min(traffic.credits.receive_forward, traffic.micro_batches);
-  const int backward_slots = std::min(traffic.credits.receive_backward, traffic.micro_batches);
+  const int backward_slots =
+      traffic.forward_only ? 0 : std::min(traffic.credits.receive_backward, traffic.micro_batches);
   for (int i = 0; i < forward_slots; ++i) {
     WEIR_TRY([[maybe_unused]] const Unit granted, grant(activations_));
   }

@@ -28,7 +28,8 @@ struct StepTraffic {
   int micro_batches = 0;
   std::int64_t input_bytes = 0;   // of one micro-batch: activations in, their gradients out
   std::int64_t output_bytes = 0;  // of one micro-batch: activations out, their gradients in
-  bool header_follows = true;     // false in the last step of the run
+  bool header_follows = true;     // the next message after these is the next step's header
+  bool forward_only = false;      // no gradients come or go
   // Notes: small messages after the tensors of a step (grad_clip.h); 0 = none on this channel.
   std::size_t forward_note_bytes = 0;   // from the stage before
   std::size_t backward_note_bytes = 0;  // from the next stage

@@ -144,6 +144,13 @@ void Recorder::count_round(SyncKind kind, nanoseconds waited) {
   totals.wait_seconds += to_seconds(waited);
 }
 
+void Recorder::validated(std::int64_t step, double loss, nanoseconds took) {
+  const std::lock_guard lock(mutex_);
+  statistics_.validation_step = step;
+  statistics_.validation_loss = loss;
+  statistics_.validation.add(to_seconds(took));
+}
+
 void Recorder::step_done(const StepRecord& record, std::int64_t tokens_per_sample) {
   const std::lock_guard lock(mutex_);
   statistics_.step = record.next_step;

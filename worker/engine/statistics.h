@@ -83,6 +83,9 @@ struct Statistics {
 
   std::int64_t step = 0;                                   // completed steps
   double loss = std::numeric_limits<double>::quiet_NaN();  // of the last step; last stage only
+  double validation_loss = std::numeric_limits<double>::quiet_NaN();  // of the last one; last stage
+  std::int64_t validation_step = -1;  // after so many steps; -1 = none yet
+  OpHistogram validation{0.001, 2};   // how long each took
   IterationHistogram iteration{0.05, 1.6};
   OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
   double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
@@ -142,6 +145,7 @@ class Recorder {
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
   void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,
                 double port_bytes_per_second);
+  void validated(std::int64_t step, double loss, std::chrono::nanoseconds took);
   void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
   void checkpoint_written(std::chrono::nanoseconds took);

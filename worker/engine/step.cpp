@@ -13,6 +13,7 @@
 #include "worker/engine/grad_clip.h"
 #include "worker/engine/replica_sync.h"
 #include "worker/engine/state_average.h"
+#include "worker/engine/token_batch.h"
 
 namespace weir::engine {
 namespace {
@@ -50,7 +51,7 @@ class Runner {
                               .micro_batches = micro_batches_,
                               .input_bytes = parts_.stage.input_bytes(samples_),
                               .output_bytes = parts_.stage.output_bytes(samples_),
-                              .header_follows = !order_.last_step,
+                              .header_follows = order_.header_follows,
                               .forward_note_bytes = clips() ? kVerdictBytes : 0,
                               .backward_note_bytes = clips() ? layers_after() * sizeof(double) : 0};
     WEIR_TRY([[maybe_unused]] const Unit begun, parts_.ports.begin_step(traffic));
@@ -135,8 +136,10 @@ class Runner {
     if (!parts_.ports.first()) {
       WEIR_TRY(input, parts_.ports.take_input(Channel::kForward));
     }
-    load_tokens(micro_batch);
-    WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens_));
+    const stage::Tokens tokens = tokens_.load(
+        parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_, samples_,
+        step_micro_batches_ * samples_, parts_.sequence, parts_.ports.first(), parts_.ports.last());
+    WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
     WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kForward));
     return parts_.ports.send(Channel::kForward, std::move(output));
@@ -157,23 +160,6 @@ class Runner {
     ++progress_.backwards_done;
     WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kBackward));
     return parts_.ports.send(Channel::kBackward, std::move(result));
-  }
-
-  // Inputs for the first stage, targets for the last: both read the same sample.
-  void load_tokens(int micro_batch) {
-    tokens_ = {.samples = samples_};
-    if (!parts_.ports.first() && !parts_.ports.last()) return;
-    const auto length = static_cast<std::size_t>(parts_.sequence);
-    inputs_.resize(static_cast<std::size_t>(samples_) * length);
-    targets_.resize(inputs_.size());
-    for (int i = 0; i < samples_; ++i) {
-      const std::size_t at = static_cast<std::size_t>(i) * length;
-      parts_.dataset.sample(order_.step, (first_micro_batch_ + micro_batch) * samples_ + i,
-                            step_micro_batches_ * samples_, std::span(inputs_).subspan(at, length),
-                            std::span(targets_).subspan(at, length));
-    }
-    if (parts_.ports.first()) tokens_.inputs = inputs_;
-    if (parts_.ports.last()) tokens_.targets = targets_;
   }
 
   Status wait(const schedule::Ready& ready) {
@@ -426,8 +412,7 @@ class Runner {
   const schedule::Dispatcher dispatcher_;
   schedule::StageProgress progress_;
 
-  std::vector<std::int32_t> inputs_, targets_;
-  stage::Tokens tokens_;
+  TokenBatch tokens_;
   std::optional<ReplicaSync> sync_;
   Grant grant_;  // Partial: of this step
   std::optional<SteadyTime> first_start_;

@@ -60,8 +60,8 @@ struct StepOrder {
   int replica = 0, stage = 0;
   int incarnation = 0;
   std::int64_t step = 0;
-  bool last_step = false;
-  double grad_clip = 0;  // largest global norm of the gradients; 0 = no limit
+  bool header_follows = true;  // the next message is the next step's header
+  double grad_clip = 0;        // largest global norm of the gradients; 0 = no limit
 };
 
 // Runs the step to its end, or fails: kUnavailable (generation broken), kTimeout (no message for

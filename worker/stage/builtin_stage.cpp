@@ -49,6 +49,10 @@ class BuiltinStage final : public Stage {
 
   Result<Buffer> forward(int micro_batch, const Buffer& input, const Tokens& tokens) override;
   Result<Buffer> backward(int micro_batch, const Buffer& output_gradient) override;
+  Result<Evaluated> evaluate(const Buffer& input, const Tokens& tokens) override;
+  void begin_evaluation() override {
+    for (auto& layer : parameters_) layer.refresh(*ops_);
+  }
 
   void begin_step(std::int64_t step, int step_samples) override {
     WEIR_CHECK(step_samples > 0, "a step has samples");
@@ -165,11 +169,16 @@ class BuiltinStage final : public Stage {
   ops::Kernels& begin_pass(PassKind kind) {
     return graphs_ && !hook_ ? graphs_->begin(kind) : *ops_;
   }
-  Status finish_pass() {
-    if (graphs_ && !hook_) return graphs_->run();
+  Status finish_pass() { return graphs_ && !hook_ ? graphs_->run() : finish(); }
+  Status finish() {
     WEIR_TRY([[maybe_unused]] const Unit enqueued, ops_->status());
     return device_.synchronize();
   }
+  template <class Take>
+  Result<Buffer> run_layers(ops::Kernels& ops, const Buffer& input, const Tokens& tokens,
+                            Take take);
+  // Last stage, after a forward.
+  double loss_of_pass() const { return loss_memory_ ? *loss_memory_.as<double>() : loss_; }
   // Where ops can read them; `memory` owns the copies.
   Result<Tokens> on_device(const Tokens& tokens, std::vector<Buffer>& memory) const {
     if (device_.is_host()) return tokens;
@@ -223,28 +232,40 @@ Result<std::vector<double>> BuiltinStage::gradient_squares() {
 Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const Tokens& tokens) {
   WEIR_CHECK(step_samples_ > 0, "begin_step comes before forward");
   WEIR_CHECK(!in_flight_.contains(micro_batch), "one forward of a micro-batch in a step");
+  InFlight held{.samples = tokens.samples};
+  ops::Kernels& ops = begin_pass({.forward = true, .samples = tokens.samples});
+  WEIR_TRY(Buffer output, run_layers(ops, input, tokens, [&](Stash stash) {
+             held.stashes.push_back(std::move(stash));
+           }));
+  WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
+  if (is_last()) losses_[micro_batch] = {.sum = loss_of_pass(), .samples = tokens.samples};
+  in_flight_.emplace(micro_batch, std::move(held));
+  return output;
+}
+
+Result<Evaluated> BuiltinStage::evaluate(const Buffer& input, const Tokens& tokens) {
+  WEIR_TRY(Buffer output, run_layers(*ops_, input, tokens, [](const Stash&) {}));
+  WEIR_TRY([[maybe_unused]] const Unit done, finish());
+  return Evaluated{.output = std::move(output), .loss_sum = is_last() ? loss_of_pass() : 0};
+}
+
+// Forward through all layers; each one's stash is the taker's.
+template <class Take>
+Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
+                                        const Tokens& tokens, Take take) {
   WEIR_CHECK(tokens.samples > 0, "a micro-batch has samples");
   WEIR_CHECK(static_cast<std::int64_t>(input.size()) == input_bytes(tokens.samples),
              "the input has the size that this stage expects");
   WEIR_TRY([[maybe_unused]] const Unit checked, check_tokens(tokens));
   std::vector<Buffer> token_memory;
   WEIR_TRY(const Tokens device_tokens, on_device(tokens, token_memory));
-
-  InFlight held{.samples = tokens.samples};
   Buffer current = input;
-  ops::Kernels& ops = begin_pass({.forward = true, .samples = tokens.samples});
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     WEIR_TRY(Forward result,
              layers_[i]->forward(pass(ops, i, tokens.samples, device_tokens), current));
-    held.stashes.push_back(std::move(result.stash));
+    take(std::move(result.stash));
     current = std::move(result.output);
   }
-  WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
-  if (is_last()) {
-    const double sum = loss_memory_ ? *loss_memory_.as<double>() : loss_;
-    losses_[micro_batch] = {.sum = sum, .samples = tokens.samples};
-  }
-  in_flight_.emplace(micro_batch, std::move(held));
   return current;
 }
 

@@ -54,6 +54,12 @@ class EmulatedStage final : public StageAround {
     wait_until(start + slowed(times_.backward(samples_), start));
     return result;
   }
+  Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) override {
+    const SteadyTime start = clock_.now();
+    auto result = StageAround::evaluate(input, tokens);
+    wait_until(start + slowed(times_.forward(tokens.samples), start));
+    return result;
+  }
   void begin_step(std::int64_t step, int step_samples) override {
     if (++steps_ == 1) first_begin_ = clock_.now();
     StageAround::begin_step(step, step_samples);

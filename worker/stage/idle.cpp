@@ -3,6 +3,7 @@
 // only the time of an emulated stage counts.
 #include <array>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "worker/base/random.h"
@@ -28,6 +29,12 @@ class IdleStage final : public StageAround {
   }
   Result<Buffer> backward(int /*micro_batch*/, const Buffer& /*output_gradient*/) override {
     return numbers(input_bytes(samples_), kBackward);
+  }
+  void begin_evaluation() override {}
+  Result<Evaluated> evaluate(const Buffer& /*input*/, const Tokens& tokens) override {
+    WEIR_TRY(Buffer output, numbers(output_bytes(tokens.samples), kForward));
+    return Evaluated{.output = std::move(output),
+                     .loss_sum = std::numeric_limits<double>::quiet_NaN()};
   }
   void begin_step(std::int64_t /*step*/, int /*step_samples*/) override {}
   void optimizer_step() override {}

@@ -86,6 +86,11 @@ struct LayerSum {
   std::span<float> gradient;  // of the step, once all replicas' sums are added
 };
 
+struct Evaluated {
+  device::Buffer output;  // for the next stage; empty on the last one
+  double loss_sum = 0;    // last stage: over the micro-batch's tokens
+};
+
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -104,6 +109,12 @@ class Stage {
   // on the order of micro-batches nor on which replica adds which (ops/exact_sum.h).
   virtual Result<device::Buffer> backward(int micro_batch,
                                           const device::Buffer& output_gradient) = 0;
+
+  // Between two steps: what the parameters as they are make of data that is not trained on. Keeps
+  // nothing. begin_evaluation() comes first, and again when parameters have changed. Errors of
+  // forward().
+  virtual void begin_evaluation() = 0;
+  virtual Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) = 0;
 
   // Zeroes gradients and the loss sum; values that others have written (a checkpoint, another rank)
   // count from here on. step_samples: of all replicas.

@@ -27,6 +27,10 @@ class StageAround : public Stage {
   Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
     return inner_->backward(micro_batch, output_gradient);
   }
+  void begin_evaluation() override { inner_->begin_evaluation(); }
+  Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) override {
+    return inner_->evaluate(input, tokens);
+  }
   void begin_step(std::int64_t step, int step_samples) override {
     inner_->begin_step(step, step_samples);
   }

@@ -92,6 +92,25 @@ TEST(Exposition, SaysTheLossOnTheLastStageOnly) {
   EXPECT_EQ(find(worker_families(kLabels, of_stage(1), {}), "weir_loss")->samples[0].value, 2.5);
 }
 
+TEST(Exposition, TellsOfValidationOnceThereWasOne) {
+  engine::Statistics statistics = of_stage(1);
+  EXPECT_EQ(find(worker_families(kLabels, statistics, {}), "weir_validation_step"), nullptr);
+
+  engine::Recorder recorder;
+  recorder.validated(10, 1.75, 300ms);
+  const engine::Statistics validated = recorder.read();
+  const auto last = worker_families(kLabels, validated, {});
+
+  EXPECT_EQ(find(last, "weir_validation_loss")->samples[0].value, 1.75);
+  EXPECT_EQ(find(last, "weir_validation_step")->samples[0].value, 10);
+  EXPECT_DOUBLE_EQ(find(last, "weir_validation_seconds")->samples[0].histogram.sum, 0.3);
+
+  recorder.validated(20, std::numeric_limits<double>::quiet_NaN(), 300ms);
+  const auto other_stage = worker_families(kLabels, recorder.read(), {});
+  EXPECT_EQ(find(other_stage, "weir_validation_loss"), nullptr);
+  EXPECT_EQ(find(other_stage, "weir_validation_step")->samples[0].value, 20);
+}
+
 TEST(Exposition, HasEveryCauseOfIdlenessFromTheStart) {
   const auto families = worker_families(kLabels, of_stage(0), {});
 

@@ -189,6 +189,17 @@ TEST(Options, OfCheckpointsComeFromTheEnvironmentToo) {
   EXPECT_EQ(options.checkpoint_keep, 3);
 }
 
+TEST(Options, OfValidationBelongTogether) {
+  EXPECT_EQ(options_of({}).validation_interval, 0);
+  EXPECT_EQ(options_of({"--validation-interval=5"}).validation_samples, 64);
+  EXPECT_EQ(
+      options_of({"--data=a", "--validation-interval=5", "--validation-data=b"}).validation_data,
+      "b");
+  EXPECT_THAT(refusal_of({"--data=a", "--validation-interval=5"}), HasSubstr("--validation-data"));
+  EXPECT_THAT(refusal_of({"--validation-data=b"}), HasSubstr("--validation-interval"));
+  EXPECT_THAT(refusal_of({"--validation-samples=0"}), HasSubstr("--validation-samples"));
+}
+
 TEST(Options, AnUnsetCheckpointIntervalIsByTime) {
   const Variable interval("WEIR_CHECKPOINT_INTERVAL", "");
   EXPECT_EQ(options_of({"--checkpoint-dir=/c"}).checkpoint_interval, 0);

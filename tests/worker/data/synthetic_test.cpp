@@ -31,6 +31,23 @@ TEST(Synthetic, TargetsAreTheInputsOneTokenLater) {
     EXPECT_EQ(sample.targets[t], sample.inputs[t + 1]);
 }
 
+TEST(Synthetic, ValidationIsTheSameLanguageInOtherSamples) {
+  const auto training = make_synthetic(256, kSequence, 1);
+  const auto validation = make_synthetic(256, kSequence, 1, Part::kValidation);
+  std::set<std::vector<std::int32_t>> trained;
+  std::set<std::int32_t> letters;
+  for (int i = 0; i < 500; ++i) {
+    const Sample sample = sample_of(*training, 0, i, 500);
+    trained.insert(sample.inputs);
+    letters.insert(sample.inputs.begin(), sample.inputs.end());
+  }
+  for (int i = 0; i < 500; ++i) {
+    const Sample sample = sample_of(*validation, 0, i, 500);
+    EXPECT_FALSE(trained.contains(sample.inputs));
+    for (const auto token : sample.inputs) EXPECT_TRUE(letters.contains(token));
+  }
+}
+
 TEST(Synthetic, DependsOnSeedStepAndIndexOnly) {
   const auto data = make_synthetic(256, kSequence, 1);
   const auto again = make_synthetic(256, kSequence, 1);

@@ -41,6 +41,16 @@ class FakeStage final : public stage::Stage {
     journal_->push_back("B" + std::to_string(micro_batch));
     return first_ ? device::Buffer() : device_.allocate(kTensorBytes);
   }
+  void begin_evaluation() override { journal_->push_back("V"); }
+  Result<stage::Evaluated> evaluate(const device::Buffer& input,
+                                    const stage::Tokens& tokens) override {
+    journal_->push_back("E");
+    if (static_cast<std::int64_t>(input.size()) != input_bytes(tokens.samples)) {
+      return Error{Code::kInvalid, "input of a wrong size"};
+    }
+    return stage::Evaluated{.output = last_ ? device::Buffer() : device_.allocate(kTensorBytes),
+                            .loss_sum = last_ ? 2.0 * tokens.samples : 0};
+  }
   void begin_step(std::int64_t /*step*/, int /*samples*/) override {}
   void optimizer_step() override { journal_->push_back("O"); }
   double loss() const override { return 1.5; }

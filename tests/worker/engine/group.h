@@ -119,6 +119,29 @@ class Saves {
   std::vector<std::string> notes_;
 };
 
+// Links that the test may break while the engine drops them.
+class SharedLinks final : public transport::Communicator {
+ public:
+  explicit SharedLinks(std::shared_ptr<transport::Communicator> inner) : inner_(std::move(inner)) {}
+  void send(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
+    inner_->send(port, std::move(buffer), bytes);
+  }
+  void receive(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
+    inner_->receive(port, std::move(buffer), bytes);
+  }
+  std::optional<transport::Completion> wait(std::chrono::steady_clock::time_point deadline,
+                                            std::stop_token stop) override {
+    return inner_->wait(deadline, std::move(stop));
+  }
+  bool carries_device_memory() const override { return inner_->carries_device_memory(); }
+  bool peer_left(const transport::Port& port) const override { return inner_->peer_left(port); }
+  std::vector<transport::LinkReport> reports() const override { return inner_->reports(); }
+  void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
+
+ private:
+  const std::shared_ptr<transport::Communicator> inner_;
+};
+
 class Group {
  public:
   // on_ready: of replicas that average in groups; any engine's thread.
@@ -131,14 +154,18 @@ class Group {
                                        SteadyTime deadline, const std::stop_token& stop)>;
   enum class On : unsigned char { kHost, kStrictDevice };
   Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
-        Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr, On on = On::kHost)
+        Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr, On on = On::kHost,
+        Validation validation = {})
       : on_(on),
+        validation_(validation),
         grad_clip_(grad_clip),
         saves_(saves),
         on_ready_(std::move(on_ready)),
         over_(std::move(over)),
         model_(*stage::describe_model(tiny_model(model_name))),
-        dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)) {
+        dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)),
+        held_out_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7,
+                                       data::Part::kValidation)) {
     for (int i = 0; i < workers; ++i)
       ranks_.push_back(std::make_unique<Rank>(*this, i, total_steps));
   }
@@ -200,6 +227,11 @@ class Group {
     const std::lock_guard lock(at(rank).mutex);
     return at(rank).records;
   }
+  // Completed steps and the loss that was found after them.
+  std::vector<std::pair<std::int64_t, double>> validations(int rank) {
+    const std::lock_guard lock(at(rank).mutex);
+    return at(rank).validations;
+  }
   std::vector<std::string> lost(int rank) {
     const std::lock_guard lock(at(rank).mutex);
     return at(rank).lost;
@@ -207,8 +239,12 @@ class Group {
   int data_port(int rank) { return at(rank).transport->data_port(); }
   std::int64_t moved_bytes(int rank) { return at(rank).moved; }
   void break_links(int rank) {
-    const std::lock_guard lock(at(rank).mutex);
-    at(rank).links->abort("broken by the test");
+    std::shared_ptr<transport::Communicator> links;
+    {
+      const std::lock_guard lock(at(rank).mutex);
+      links = at(rank).links.lock();
+    }
+    if (links) links->abort("broken by the test");
   }
   bool reports_loss(int rank) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
@@ -243,6 +279,7 @@ class Group {
                         .progress_deadline = kPatience,
                         .rejoin_timeout = kPatience,
                         .grad_clip = group.grad_clip_,
+                        .validation = group.validation_,
                         .saves = group.saves_ != nullptr};
       Parts parts{
           .model = group.model_,
@@ -254,8 +291,10 @@ class Group {
                          std::stop_token stop) -> Result<std::unique_ptr<transport::Communicator>> {
             WEIR_TRY(auto made, transport->connect(generation, deadline, std::move(stop)));
             const std::lock_guard lock(mutex);
-            links = made.get();
-            return made;
+            if (!made) return std::unique_ptr<transport::Communicator>();  // one stage
+            const std::shared_ptr<transport::Communicator> shared = std::move(made);
+            links = shared;
+            return std::unique_ptr<transport::Communicator>(std::make_unique<SharedLinks>(shared));
           },
           .make_stage =
               [&group, this](int first, int last) {
@@ -271,11 +310,17 @@ class Group {
             if (!group.over_) return transport::staged(*device, std::move(tcp));
             return group.over_(index, generation, std::move(tcp), deadline, stop);
           },
+          .validation = group.held_out_.get(),
           .state = &transport->state()};
       Hooks hooks{.step_done =
                       [this](const StepRecord& record) {
                         const std::lock_guard lock(mutex);
                         records.push_back(record);
+                      },
+                  .validated =
+                      [this](int, std::int64_t step, double loss) {
+                        const std::lock_guard lock(mutex);
+                        validations.emplace_back(step, loss);
                       },
                   .peer_lost =
                       [this](auto, auto, auto, const std::string& reason) {
@@ -306,10 +351,11 @@ class Group {
     const std::unique_ptr<device::Device> device;
     std::unique_ptr<transport::TcpTransport> transport;
     std::atomic<std::int64_t> moved{0};
-    std::mutex mutex;  // guards the three below
+    std::mutex mutex;  // guards the four below
     std::vector<StepRecord> records;
+    std::vector<std::pair<std::int64_t, double>> validations;
     std::vector<std::string> lost;
-    transport::Communicator* links = nullptr;  // the latest; broken while the engine trains only
+    std::weak_ptr<transport::Communicator> links;  // the latest
     std::unique_ptr<Engine> engine;
     Ending ending;
     std::jthread thread;
@@ -342,12 +388,13 @@ class Group {
   }
 
   const On on_;
+  const Validation validation_;
   const double grad_clip_;
   Saves* const saves_;
   const OnReady on_ready_;
   const Over over_;
   const stage::Model model_;
-  const std::unique_ptr<data::Dataset> dataset_;
+  const std::unique_ptr<data::Dataset> dataset_, held_out_;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
 

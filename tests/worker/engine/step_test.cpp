@@ -53,7 +53,7 @@ class Rank {
                           .sequence = 4,
                           .progress_deadline = 1s,
                           .go_on = [] { return true; }};
-    const StepOrder order{.plan = plan_, .stage = stage_, .last_step = last_step};
+    const StepOrder order{.plan = plan_, .stage = stage_, .header_follows = !last_step};
     return run_step(parts, order, {});
   }
   std::vector<std::string> journal_of(const std::string& kinds) const {

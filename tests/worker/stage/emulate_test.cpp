@@ -51,6 +51,20 @@ TEST_F(Emulated, TakesAtLeastTheTimeOfTheProfile) {
   EXPECT_GE(end - backward_end, 10ms);
 }
 
+TEST_F(Emulated, EvaluatesInTheTimeOfAForward) {
+  const auto stage = emulated(4ms, 1s, 1s);
+  stage->begin_evaluation();
+
+  const auto start = SteadyClock::now();
+  const auto found = stage->evaluate(Buffer(), batch_.tokens());
+  const auto took = SteadyClock::now() - start;
+
+  ASSERT_TRUE(found);
+  EXPECT_GT(found->loss_sum, 0);
+  EXPECT_GE(took, 8ms);
+  EXPECT_LT(took, 1s);
+}
+
 TEST_F(Emulated, TakesLongerWhileItIsSlow) {
   std::vector<nanoseconds> asked;  // times since the first step
   const auto stage = emulated(2ms, 1ms, 1ms, [&](std::int64_t step, nanoseconds since_start) {
@@ -144,6 +158,14 @@ TEST_F(Emulated, IdleStageHandsOnFreshRandomNumbersOfTheRightSizeAndTrainsNothin
     EXPECT_TRUE(test::parameter_bits(*stage) == before);
     EXPECT_TRUE(std::isnan(stage->loss()));
   }
+}
+
+TEST_F(Emulated, IdleStagesKnowNoLossOfAValidation) {
+  const auto stage = idle(test::stage_of(model_, 0, 7, *device_), Precision::kFp32);
+  stage->begin_evaluation();
+  const auto found = stage->evaluate(Buffer(), batch_.tokens());
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(std::isnan(found->loss_sum));
 }
 
 TEST_F(Emulated, IdleStagesAtTheEndsHandOnNothing) {

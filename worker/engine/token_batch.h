@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of one micro-batch, in memory that the next one uses again. One thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "worker/data/dataset.h"
+#include "worker/stage/stage.h"
+
+namespace weir::engine {
+
+class TokenBatch {
+ public:
+  // Samples first .. first + samples - 1 of those of a step; inputs for the first stage, targets
+  // for the last: both read the same sample. Valid until the next call.
+  stage::Tokens load(const data::Dataset& dataset, std::int64_t step, int first, int samples,
+                     int step_samples, int sequence, bool first_stage, bool last_stage) {
+    stage::Tokens tokens{.samples = samples};
+    if (!first_stage && !last_stage) return tokens;
+    const auto length = static_cast<std::size_t>(sequence);
+    inputs_.resize(static_cast<std::size_t>(samples) * length);
+    targets_.resize(inputs_.size());
+    for (int i = 0; i < samples; ++i) {
+      const std::size_t at = static_cast<std::size_t>(i) * length;
+      dataset.sample(step, first + i, step_samples, std::span(inputs_).subspan(at, length),
+                     std::span(targets_).subspan(at, length));
+    }
+    if (first_stage) tokens.inputs = inputs_;
+    if (last_stage) tokens.targets = targets_;
+    return tokens;
+  }
+
+ private:
+  std::vector<std::int32_t> inputs_, targets_;
+};
+
+}  // namespace weir::engine
