@@ -269,23 +269,27 @@ TEST(Validation, RanksThatLeaveStandAtTheSameStep) {
   }
 }
 
+// overlaps: averages may go on beside a validation.
 TEST(Validation, IsEachReplicasOwnWhereTheyAverageInGroups) {
   constexpr int kReplicas = 3, kStages = 2;
   constexpr std::int64_t kSteps = 40;
-  test::Rounds rounds(kReplicas, kStages, 2, kSteps, {}, false);
-  Group group(
-      "mlp", kReplicas * kStages, kSteps, 0, nullptr,
-      [&](int replica, std::int64_t step, double, const auto&) { rounds.on_ready(replica, step); },
-      nullptr, Group::On::kHost, {.interval = 5, .samples = 8});
-  rounds.attach(group);
-  ASSERT_EQ(group.start(test::averaging(kStages, group.layers(), {3, 3, 3})), "");
+  for (const bool overlaps : {false, true}) {
+    test::Rounds rounds(kReplicas, kStages, 2, kSteps, {}, overlaps);
+    Group group("mlp", kReplicas * kStages, kSteps, 0, nullptr,
+                [&](int replica, std::int64_t step, double, const auto&) {
+                  rounds.on_ready(replica, step);
+                },
+                nullptr, Group::On::kHost, {.interval = 5, .samples = 8});
+    rounds.attach(group);
+    ASSERT_EQ(group.start(test::averaging(kStages, group.layers(), {3, 3, 3})), "");
 
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Why::kFinished));
 
-  for (int replica = 0; replica < kReplicas; ++replica) {
-    const Losses found = group.validations(replica * kStages + 1);
-    ASSERT_GE(found.size(), 3U) << "replica " << replica;
-    EXPECT_LT(found.back().second, found.front().second);
+    for (int replica = 0; replica < kReplicas; ++replica) {
+      const Losses found = group.validations(replica * kStages + 1);
+      ASSERT_GE(found.size(), 3U) << "replica " << replica;
+      EXPECT_LT(found.back().second, found.front().second);
+    }
   }
 }
 
