@@ -25,14 +25,14 @@ CachingAllocator::~CachingAllocator() {
 }
 
 std::byte* CachingAllocator::allocate(std::size_t bytes) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   const std::size_t size = rounded(bytes);
   std::byte* block = nullptr;
   if (const auto kept = kept_.find(size); kept != kept_.end() && !kept->second.empty()) {
     block = kept->second.extract(kept->second.begin()).value();
   } else {
     block = raw_.allocate(size);
-    if (block == nullptr && may_trim()) {
+    if (block == nullptr && may_trim(lock)) {
       trim_locked();
       block = raw_.allocate(size);
     }
@@ -63,12 +63,16 @@ std::shared_ptr<void> CachingAllocator::ask_before_trim(std::function<bool()> ma
   return asked;
 }
 
-bool CachingAllocator::may_trim() {
+bool CachingAllocator::may_trim(std::unique_lock<std::mutex>& lock) {
   std::erase_if(asked_, [](const auto& one) { return one.expired(); });
-  return std::all_of(asked_.begin(), asked_.end(), [](const auto& one) {
+  const auto asked = asked_;
+  lock.unlock();  // who is asked may free
+  const bool all = std::all_of(asked.begin(), asked.end(), [](const auto& one) {
     const auto may = one.lock();
     return may == nullptr || (*may)();
   });
+  lock.lock();
+  return all;
 }
 
 void CachingAllocator::trim_locked() {

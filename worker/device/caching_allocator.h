@@ -33,7 +33,7 @@ class CachingAllocator {
   void free(std::byte* block, std::size_t bytes);  // bytes as asked for
   void trim();                                     // kept blocks go back to the device
   // Asked, by whoever allocates, before kept blocks go back for want of memory; false: they stay,
-  // and allocate() has none. As long as what is returned lives. Must not allocate or free.
+  // and allocate() has none. As long as what is returned lives.
   std::shared_ptr<void> ask_before_trim(std::function<bool()> may);
 
   std::int64_t bytes_in_use() const;    // as asked for
@@ -46,7 +46,7 @@ class CachingAllocator {
 
  private:
   void trim_locked();
-  bool may_trim();
+  bool may_trim(std::unique_lock<std::mutex>& lock);
 
   const RawMemory raw_;
   mutable std::mutex mutex_;

@@ -93,7 +93,7 @@ class Device {
                                                            std::size_t bytes);
   // Asked, by whoever allocates, before memory that this device keeps for reuse goes back to its
   // driver; false: it stays, at the cost of that allocation. For those who have yet to enqueue ops
-  // on memory that is free again. As long as what is returned lives; must not allocate or free.
+  // on memory that is free again. As long as what is returned lives.
   virtual std::shared_ptr<void> ask_before_trim(std::function<bool()> /*may*/) { return nullptr; }
   // Waits for the ops enqueued so far; kInternal names what failed in them.
   virtual Status synchronize() { return Unit{}; }

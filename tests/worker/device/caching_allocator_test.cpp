@@ -97,6 +97,36 @@ TEST(CachingAllocator, GivesKeptBlocksBackBeforeItSaysNo) {
   allocator.free(other, 7 * kMiB);
 }
 
+TEST(CachingAllocator, AsksBeforeItGivesKeptBlocksBack) {
+  FakeMemory memory{.limit = 8 * kMiB};
+  CachingAllocator allocator(memory.raw());
+  allocator.free(allocator.allocate(6 * kMiB), 6 * kMiB);
+  bool may = false;
+  int asked = 0;
+  auto token = allocator.ask_before_trim([&] {
+    ++asked;
+    EXPECT_EQ(allocator.bytes_in_use(), 0) << "who is asked may look";
+    return may;
+  });
+
+  EXPECT_EQ(allocator.allocate(7 * kMiB), nullptr);
+  EXPECT_EQ(memory.held, 6 * kMiB) << "it stays";
+  std::byte* small = allocator.allocate(kMiB);
+  EXPECT_NE(small, nullptr) << "nothing has to go for this one";
+  allocator.free(small, kMiB);
+  EXPECT_EQ(asked, 1);
+  may = true;
+  std::byte* large = allocator.allocate(7 * kMiB);
+  EXPECT_NE(large, nullptr);
+  EXPECT_EQ(asked, 2);
+  allocator.free(large, 7 * kMiB);
+  token.reset();
+  may = false;
+  large = allocator.allocate(8 * kMiB);
+  EXPECT_NE(large, nullptr) << "nobody is asked any more";
+  allocator.free(large, 8 * kMiB);
+}
+
 TEST(CachingAllocator, GivesEverythingBackAtTheEnd) {
   FakeMemory memory;
   {
