@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job from creation to Complete, as a user sees it with kubectl."""
+import json
+
 import jobs
 import lab
 from lab import check
@@ -9,7 +11,8 @@ STEPS = 100  # about 30 s: the columns show progress only after 15 s, and descri
 
 def test_job_reaches_running(namespace):
     lab.apply(*jobs.config_maps(jobs.emulated_profile(0.010, 0.020)), namespace=namespace)
-    lab.apply(jobs.gpt_job("gpt", STEPS, micro_batches=8), namespace=namespace)
+    validation = ["--validation-interval=40", "--validation-data=/data/text.txt", "--validation-samples=16"]
+    lab.apply(jobs.gpt_job("gpt", STEPS, micro_batches=8, args=validation), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/gpt", "--timeout=120s", timeout=130)
     job = lab.job(namespace, "gpt")
     check(lab.condition(job, "Ready")["reason"] == "Running", lab.show_condition(job, "Ready"))
@@ -57,8 +60,14 @@ def test_ended_pods_keep_their_logs(namespace):
     lab.wait_until("all pods succeeded", lambda: all(p["status"]["phase"] == "Succeeded" for p in lab.pods(namespace)), 30)
     names = [p["metadata"]["name"] for p in lab.pods(namespace)]
     check("gpt-a100-0" in names, f"pods: {names}")
+    validated = []
     for name in names:
-        check(lab.kubectl("-n", namespace, "logs", name).strip(), f"no log of {name}")
+        log = lab.kubectl("-n", namespace, "logs", name)
+        check(log.strip(), f"no log of {name}")
+        validated += [json.loads(line) for line in log.splitlines() if '"validated"' in line]
+    losses = {line["step"]: line["loss"] for line in validated}
+    check(list(losses) == [40, 80, STEPS] and len(validated) == 3, f"validated: {validated}")
+    check(losses[STEPS] < losses[40] < 5.6, f"losses of validations: {losses}")
 
 
 def test_objects_belong_to_the_job(namespace):
