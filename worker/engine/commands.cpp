@@ -197,17 +197,10 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
     }
   } else {
     WEIR_TRY([[maybe_unused]] const Unit expected, ports.expect_header());
-    const StepParts waiting{.stage = *generation.stage,
-                            .ports = ports,
-                            .dataset = parts_.dataset,
-                            .recorder = recorder_,
-                            .clock = parts_.clock,
-                            .progress_deadline = settings_.progress_deadline,
-                            .go_on = [this] {
-                              take_commands();
-                              return (!leaving() || one_more_step()) && !leave_is_over() &&
-                                     !lost_ && !switch_due();
-                            }};
+    const StepParts waiting = step_parts(parts_.dataset, [this] {
+      take_commands();
+      return (!leaving() || one_more_step()) && !leave_is_over() && !lost_ && !switch_due();
+    });
     const SteadyTime since = parts_.clock.now();
     std::optional<StepHeaderBytes> bytes = ports.take_header();
     for (; !bytes; bytes = ports.take_header()) {

@@ -112,6 +112,18 @@ void Engine::await_command(const std::stop_token& stop) {
   }
 }
 
+// Of the generation, without its replicas.
+StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()> go_on) {
+  return {.stage = *generation_->stage,
+          .ports = *generation_->ports,
+          .dataset = dataset,
+          .recorder = recorder_,
+          .clock = parts_.clock,
+          .sequence = parts_.model.options.sequence,
+          .progress_deadline = settings_.progress_deadline,
+          .go_on = std::move(go_on)};
+}
+
 std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   Generation& generation = *generation_;
   const Status begun = begin_with_header(stop);
@@ -120,37 +132,25 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   // Known before the step: what follows its messages. With Partial it may complete more than one.
   const bool validates =
       validation_due(step_ + 1, settings_.total_steps, validated_, settings_.validation.interval);
-  const StepParts parts{.stage = *generation.stage,
-                        .ports = *generation.ports,
-                        .dataset = parts_.dataset,
-                        .recorder = recorder_,
-                        .clock = parts_.clock,
-                        .sequence = parts_.model.options.sequence,
-                        .progress_deadline = settings_.progress_deadline,
-                        .replicas = generation.replicas.get(),
-                        .beside = &generation.beside,
-                        .next_epoch = [this] { return wanted_epoch(); },
-                        .ready_to_average = [this](double seconds) { say_ready(seconds); },
-                        .granted = [&](SteadyTime until) { return granted(until, stop); },
-                        .round_failed =
-                            [this](const Grant& grant, int missing, const std::string& reason) {
-                              log_warn(kRoom, "went on without an average",
-                                       {{"round", grant.round},
-                                        {"step", grant.next_step},
-                                        {"missing", missing},
-                                        {"reason", reason}});
-                              const int replica = generation_->place.replica;
-                              if (hooks_.round_failed) {
-                                hooks_.round_failed(replica, grant.round, missing, reason);
-                              }
-                            },
-                        .go_on =
-                            [this] {
-                              take_commands();
-                              if (leaving() && !leave_before_) leave_before_ = step_ + 1;
-                              return !leave_overdue() && !leave_is_over() && !lost_ &&
-                                     !switch_due();
-                            }};
+  StepParts parts = step_parts(parts_.dataset, [this] {
+    take_commands();
+    if (leaving() && !leave_before_) leave_before_ = step_ + 1;
+    return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
+  });
+  parts.replicas = generation.replicas.get();
+  parts.beside = &generation.beside;
+  parts.next_epoch = [this] { return wanted_epoch(); };
+  parts.ready_to_average = [this](double seconds) { say_ready(seconds); };
+  parts.granted = [&](SteadyTime until) { return granted(until, stop); };
+  parts.round_failed = [this](const Grant& grant, int missing, const std::string& reason) {
+    log_warn(kRoom, "went on without an average",
+             {{"round", grant.round},
+              {"step", grant.next_step},
+              {"missing", missing},
+              {"reason", reason}});
+    const int replica = generation_->place.replica;
+    if (hooks_.round_failed) hooks_.round_failed(replica, grant.round, missing, reason);
+  };
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place.replica,
                         .stage = generation.place.stage,
@@ -181,17 +181,10 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   Generation& generation = *generation_;
   WEIR_CHECK(parts_.validation != nullptr, "an interval comes with data");
-  const StepParts parts{.stage = *generation.stage,
-                        .ports = *generation.ports,
-                        .dataset = *parts_.validation,
-                        .recorder = recorder_,
-                        .clock = parts_.clock,
-                        .sequence = parts_.model.options.sequence,
-                        .progress_deadline = settings_.progress_deadline,
-                        .go_on = [this] {
-                          take_commands();
-                          return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
-                        }};
+  const StepParts parts = step_parts(*parts_.validation, [this] {
+    take_commands();
+    return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
+  });
   const ValidationOrder order{.plan = generation.current.plan,
                               .samples = settings_.validation.samples,
                               .header_follows = step_ < settings_.total_steps};

@@ -61,6 +61,7 @@ class Engine {
   // engine.cpp: the loop
   std::optional<Ending> should_end(const std::stop_token& stop);
   void await_command(const std::stop_token& stop);
+  StepParts step_parts(const data::Dataset& dataset, std::function<bool()> go_on);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
   std::optional<Ending> validate(const std::stop_token& stop);
   void say_ready(double seconds);  // Partial: SYNC_READY of this step

@@ -5,6 +5,11 @@
 // exactly what op by op would do, and layers allocate as they always do; since the allocator gives
 // the same addresses for the same order of requests (device/caching_allocator.h), passes come again
 // in every step. Whether a graph pays is measured, pass by pass. Engine thread only.
+//
+// Ops are called after layers have given back memory that these ops still use. Nobody else gets at
+// it meanwhile: allocations are the engine thread's, kept memory does not go back to the driver
+// before the ops are enqueued (Device::ask_before_trim), and kernels need no more scratch than the
+// first pass of a kind has taken, whose ops are called at once.
 #pragma once
 
 #include <atomic>

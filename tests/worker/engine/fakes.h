@@ -16,6 +16,7 @@
 #include "tests/support/manual_clock.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
+#include "worker/engine/step.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
 
@@ -154,5 +155,19 @@ class ScriptedCommunicator final : public transport::Communicator {
   std::deque<transport::Completion> completions_;
   std::optional<transport::Completion> failure_;
 };
+
+// What a step of one rank works with: 4 tokens a sample, a second's patience.
+inline StepParts scripted_parts(
+    stage::Stage& stage, Ports& ports, const data::Dataset& dataset, Recorder& recorder,
+    const Clock& clock, std::function<bool()> go_on = [] { return true; }) {
+  return {.stage = stage,
+          .ports = ports,
+          .dataset = dataset,
+          .recorder = recorder,
+          .clock = clock,
+          .sequence = 4,
+          .progress_deadline = std::chrono::seconds(1),
+          .go_on = std::move(go_on)};
+}
 
 }  // namespace weir::engine::test

@@ -45,14 +45,7 @@ class Rank {
         ports_(&peers, *device_, stage, 2) {}
 
   Result<StepRecord> run(bool last_step = false) {
-    const StepParts parts{.stage = compute_,
-                          .ports = ports_,
-                          .dataset = dataset_,
-                          .recorder = recorder,
-                          .clock = clock,
-                          .sequence = 4,
-                          .progress_deadline = 1s,
-                          .go_on = [] { return true; }};
+    const StepParts parts = test::scripted_parts(compute_, ports_, dataset_, recorder, clock);
     const StepOrder order{.plan = plan_, .stage = stage_, .header_follows = !last_step};
     return run_step(parts, order, {});
   }

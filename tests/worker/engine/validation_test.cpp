@@ -55,14 +55,8 @@ struct Scripted {
     plan.schedule = {.k = 1, .micro_batch_size = 2, .caps = {2, 1}};
     plan.micro_batches = {4};
     plan.stages = {{0, 0}, {1, 1}};
-    const StepParts parts{.stage = stage,
-                          .ports = ports,
-                          .dataset = data,
-                          .recorder = recorder,
-                          .clock = clock,
-                          .sequence = 4,
-                          .progress_deadline = 1s,
-                          .go_on = [this] { return goes_on; }};
+    const StepParts parts =
+        test::scripted_parts(stage, ports, data, recorder, clock, [this] { return goes_on; });
     return run_validation(parts, {.plan = plan, .samples = 5, .header_follows = header_follows},
                           {});
   }
