@@ -19,6 +19,7 @@ LAYERS = ["embed", *(f"block{i}" for i in range(6)), "head"]
 STAGES = 4
 NODES = ("n1", "n2", "n3", "n4")
 PER_NODE = "$(WEIR_NODE_NAME)"
+TEXT = "/data/text.txt"   # in the pods; of config_maps
 
 
 def emulated_profile(forward=0.020, backward=0.040):
@@ -75,6 +76,11 @@ def group(name, count, gpu=True):
     return entry
 
 
+def validation(interval, samples):
+    """Arguments with which a job that has the text also tells its loss without training, every `interval` steps."""
+    return [f"--validation-interval={interval}", f"--validation-data={TEXT}", f"--validation-samples={samples}"]
+
+
 def gpt_job(name, steps, *, text=True, args=(), micro_batches=16, **spec):
     """Four stages of gpt-tiny on two A100 and two L4 nodes; `spec` adds to or replaces parts of the spec."""
     volumes = [{"name": "emulation", "configMap": {"name": "emulation"}}]
@@ -83,7 +89,7 @@ def gpt_job(name, steps, *, text=True, args=(), micro_batches=16, **spec):
     if text:
         volumes.append({"name": "text", "configMap": {"name": "text"}})
         mounts.append({"name": "text", "mountPath": "/data", "readOnly": True})
-        arguments.append("--data=/data/text.txt")
+        arguments.append(f"--data={TEXT}")
     body = {
         "parallelism": {"stages": STAGES},
         "worker": {"image": lab.WORKER_IMAGE, "imagePullPolicy": "Never", "args": arguments, "volumes": volumes, "volumeMounts": mounts},

@@ -11,8 +11,7 @@ STEPS = 100  # about 30 s: the columns show progress only after 15 s, and descri
 
 def test_job_reaches_running(namespace):
     lab.apply(*jobs.config_maps(jobs.emulated_profile(0.010, 0.020)), namespace=namespace)
-    validation = ["--validation-interval=40", "--validation-data=/data/text.txt", "--validation-samples=16"]
-    lab.apply(jobs.gpt_job("gpt", STEPS, micro_batches=8, args=validation), namespace=namespace)
+    lab.apply(jobs.gpt_job("gpt", STEPS, micro_batches=8, args=jobs.validation(40, 16)), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/gpt", "--timeout=120s", timeout=130)
     job = lab.job(namespace, "gpt")
     check(lab.condition(job, "Ready")["reason"] == "Running", lab.show_condition(job, "Ready"))
