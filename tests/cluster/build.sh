@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the programs of a Kubernetes 1.35 cluster from Go modules, once per go.sum, into the user's cache. All are of one module,
 # so that what they share is compiled once.
-# usage: build.sh [scale]   prints the directory of the programs. 10 min on 2 cores the first time (5 GB of Go caches), 0 s after
-#                           that. scale: also kwok, and Kubeflow's training-operator, with which the scale suite compares (2 min)
+# usage: build.sh [scale|kueue]   prints the directory of the programs. 10 min on 2 cores the first time (5 GB of Go caches), 0 s
+#                after that. scale: also kwok, and Kubeflow's training-operator, with which the scale suite compares (2 min);
+#                kueue: also Kueue's manager and its configuration (5 min)
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
-case ${1:-} in -h | --help) usage; exit 0 ;; esac
+case ${1:-} in -h | --help) usage; exit 0 ;; '' | scale | kueue) ;; *) usage >&2; exit 2 ;; esac
 
 programs=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet etcd coredns helm prometheus promtool)
 [ "${1:-}" != scale ] || programs+=(kwok training-operator.v1)
+[ "${1:-}" != kueue ] || programs+=(kueue kueue-config) # the second is a folder
 complete() { for program in "${programs[@]}"; do [ -x "$bin/$program" ] || return 1; done; }
 mkdir -p "$bin"
 exec 9>"$bin/.lock"
@@ -52,6 +54,15 @@ if [ "${1:-}" = scale ]; then # modules of their own: their versions clash with 
   build kwok env GOBIN="$bin" go install -trimpath -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok@v0.7.0
   build training-operator.v1 env GOBIN="$bin" go install -trimpath -ldflags "-s -w" $peer/cmd/training-operator.v1@v1.8.1
   cp -f "$(go list -m -f '{{.Dir}}' $peer@v1.8.1)/manifests/base/crds/kubeflow.org_pytorchjobs.yaml" "$bin/"
+fi
+if [ "${1:-}" = kueue ]; then
+  peer=sigs.k8s.io/kueue
+  build kueue env GOBIN="$bin" go install -trimpath -ldflags "-s -w" $peer/cmd/kueue@v0.17.0
+  rm -rf "$bin/kueue-config.part"
+  cp -r "$(go list -m -f '{{.Dir}}' $peer@v0.17.0)/config" "$bin/kueue-config.part"
+  chmod -R u+w "$bin/kueue-config.part"
+  rm -rf "$bin/kueue-config"
+  mv "$bin/kueue-config.part" "$bin/kueue-config"
 fi
 complete || die "a program is missing in $bin"
 echo "$bin"

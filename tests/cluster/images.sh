@@ -4,14 +4,14 @@
 #   base        debian:bookworm-slim from debootstrap (no registry is asked), and a build image with the Dockerfiles' packages
 #   tools       pause, prometheus, iperf3: small, from scratch
 #   product     weir-operator (< 20 MB) and weir-worker (< 60 MB) by the project's own Dockerfiles
+#   kueue       the manager of Kueue, from scratch
 #   gpu         weir-worker for GPUs by the same Dockerfile; not exported, only started: without a GPU it says so and ends
-# usage: images.sh [base|tools|product|gpu]...     prints the paths of the tars; nothing is built twice for the same sources
+# usage: images.sh [base|tools|product|kueue|gpu]...     prints the paths of the tars; nothing is built twice for the same sources
 set -euo pipefail
 # shellcheck source=env.sh
 . "$(dirname "$0")/env.sh"
 images=$cache/images
 log=$images/build.log
-objects=$(ccache --get-config cache_dir) # of this machine's builds: nothing is compiled twice
 max_operator=20000000 max_worker=60000000 max_gpu=850000000 # bytes; what the README promises
 
 # an own storage, so that the user's images are left alone and our base does not shadow a pulled one
@@ -68,6 +68,16 @@ prometheus_tar() {
     rm -rf "$folder"
   }
   echo "$tar@n1" # 100 MB: only the node that runs it
+}
+kueue_tar() {
+  local tar folder; tar=$images/kueue-0.17.0.tar
+  [ -f "$tar" ] || {
+    folder=$(mktemp -d); mkdir -p "$folder/tmp"; chmod 1777 "$folder/tmp"
+    cp "$bin/kueue" "$folder/manager"
+    from_folder "$folder" localhost/kueue:1 "$tar" --entrypoint '["/manager"]' --user 65532
+    rm -rf "$folder"
+  }
+  echo "$tar"
 }
 iperf3_tar() {
   local tar folder; tar=$images/iperf3-$(dpkg-query -W -f '${Version}' iperf3 | tr -c 'a-zA-Z0-9.\n' _).tar
@@ -136,7 +146,6 @@ product_tar() { # PROGRAM FOLDER MAX-BYTES SOURCES...
 # CUDA is that of tests/setup, so that nothing is fetched again
 gpu_image() {
   local build cuda name=localhost/weir-worker-cuda:test container out size code=0
-  command -v buildah >/dev/null || "$here/setup.sh" >/dev/null
   build=$(build_image)
   cuda=$("$root/tests/setup" cuda | tail -n 1)
   step "image weir-worker for GPUs" b bud --pull-never --layers=false --build-arg "BUILD_IMAGE=$build" --build-arg DEVICE=cuda \
@@ -154,16 +163,19 @@ gpu_image() {
 
 wanted=("$@"); [ $# -gt 0 ] || wanted=(tools product)
 for group in "${wanted[@]}"; do
-  case $group in -h | --help) usage; exit 0 ;; base | tools | product | gpu) ;; *) usage; exit 2 ;; esac
+  case $group in -h | --help) usage; exit 0 ;; base | tools | product | kueue | gpu) ;; *) usage; exit 2 ;; esac
 done
 need_root
-mkdir -p "$images"
+"$here/setup.sh" >/dev/null
+objects=$(ccache --get-config cache_dir) # of this machine's builds: nothing is compiled twice
+mkdir -p "$images" "$objects"
 exec 9>"$images/.lock"
 flock -w 1800 9 || die "another images.sh has been running for 30 min"
 for group in "${wanted[@]}"; do
   case $group in
     base) build_image >/dev/null ;;
     tools) pause_tar; prometheus_tar; iperf3_tar ;;
+    kueue) kueue_tar ;;
     gpu) gpu_image ;;
     product)
       product_tar weir-operator operator $max_operator operator worker

@@ -188,7 +188,7 @@ def run(namespace, name, keep, show):
                 pass   # the cluster itself did not start
         raise
     finally:
-        if keep:
+        if keep and lab.is_up():
             print(f"\nThe cluster is up. Look around:\n  tests/cluster/kubectl -n {namespace} get ppj -o wide\n"
                   f"  tests/cluster/kubectl -n {namespace} describe ppj {name}\n"
                   f"  tests/cluster/kubectl -n {namespace} logs -f -l weir.dev/job-name={name} --prefix\n"

@@ -87,13 +87,13 @@ current-context: lab
 Y
 }
 
-start_control_plane() {
+start_control_plane() { # aggregator-routing: the API server asks webhooks by their pods' addresses, no kube-proxy runs beside it
   start etcd cp "$bin/etcd" --data-dir "$state/etcd" --unsafe-no-fsync --log-level warn
   start apiserver cp "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --advertise-address=$api_address --secure-port=6443 \
     --cert-dir="$state/pki" --token-auth-file="$state/pki/tokens.csv" --anonymous-auth=true \
     --service-account-key-file="$state/pki/sa.pub" --service-account-signing-key-file="$state/pki/sa.key" \
     --service-account-issuer=https://kubernetes.default.svc --authorization-mode=Node,RBAC \
-    --enable-admission-plugins=NodeRestriction --service-cluster-ip-range=$services.0/24 --allow-privileged=true \
+    --enable-aggregator-routing=true --enable-admission-plugins=NodeRestriction --service-cluster-ip-range=$services.0/24 --allow-privileged=true \
     --kubelet-preferred-address-types=InternalIP
   wait_for "API server" kc get --raw /readyz
   local files=()
