@@ -39,7 +39,7 @@ void Reflector::run(std::stop_token stop) {
         verify();
         break;
     }
-    if (forbidden_) {
+    if (sleeps_) {
       if (!clock_.sleep_until(clock_.now() + options_.forbidden_retry, stop)) return;
     }
   }
@@ -69,26 +69,30 @@ ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int pag
   return all;
 }
 
-bool Reflector::take_refusal(const ApiError& error) {
-  const bool forbidden = options_.optional && error.code == Code::kForbidden;
+bool Reflector::counts_as_empty(const ApiError& error) {
+  const bool forbidden = options_.optional && error.code == Code::kForbidden && !listed_;
   const bool absent = options_.may_be_absent && error.code == Code::kNotFound;
   if (!forbidden && !absent) return false;
-  if (forbidden && !state_.version().empty()) {
-    if (!refused_since_) refused_since_ = clock_.now();
-    if (clock_.now() - *refused_since_ < options_.refusal_grace) return false;
-  }
-  refused_since_.reset();
   log_info("kube", absent ? "not installed, counts as empty" : "not permitted, counts as empty",
            {{"resource", options_.resource.plural}, {"namespace", options_.namespace_name}});
   sink_.replace({}, "");
   sink_.connected(true);
   state_.forget();
-  forbidden_ = true;
+  sleeps_ = true;
   return true;
 }
 
+bool Reflector::keeps_what_it_knows(const ApiError& error) {
+  const bool kept = options_.optional && error.code == Code::kForbidden;
+  if (kept && !std::exchange(refused_, true)) {
+    log_warn("kube", "no longer permitted; what is known is kept until it is permitted again",
+             {{"resource", options_.resource.plural}, {"namespace", options_.namespace_name}});
+  }
+  return kept;
+}
+
 void Reflector::list(ReflectorState::Do how) {
-  forbidden_ = false;
+  sleeps_ = false;
   const bool first = state_.version().empty();
   const bool newest = how != ReflectorState::Do::kList;
   const std::string query = "resourceVersion=" + (newest  ? ""
@@ -96,15 +100,16 @@ void Reflector::list(ReflectorState::Do how) {
                                                           : state_.version());
   const auto page = list_pages(query, how == ReflectorState::Do::kListPaged ? kPageSize : 0);
   if (!page) {
-    if (take_refusal(page.error())) return;
+    if (counts_as_empty(page.error())) return;
     log_warn("kube", "list failed",
              {{"resource", options_.resource.plural}, {"error", page.error().message}});
-    sink_.connected(false);
+    sink_.connected(keeps_what_it_knows(page.error()));
     state_.list_failed(page.error(), clock_.now());
     return;
   }
   if (options_.on_relist && !first) options_.on_relist("expired");
-  refused_since_.reset();
+  listed_ = true;
+  refused_ = false;
   sink_.replace(page->items, page->resource_version);
   sink_.connected(true);
   state_.listed(page->resource_version, clock_.now());
@@ -161,9 +166,12 @@ void Reflector::watch(std::stop_token stop) {
     log_info("kube", "watch broken",
              {{"resource", options_.resource.plural}, {"error", error->message}});
   }
-  if (error && take_refusal(*error)) return;
-  if (!error) refused_since_.reset();
-  if (error) sink_.connected(false);
+  if (error && counts_as_empty(*error)) return;
+  if (error) {
+    sink_.connected(keeps_what_it_knows(*error));
+  } else {
+    refused_ = false;
+  }
   state_.watch_ended(error, clock_.now() - begin, clock_.now());
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -33,12 +32,12 @@ struct ReflectorOptions {
   Resource resource;
   std::string namespace_name;  // "" = all
   std::string label_selector;  // "" = all objects
-  bool optional = false;       // may be forbidden: counts as empty then
-  bool may_be_absent = false;  // may not be installed (404): likewise
-  std::chrono::seconds forbidden_retry = std::chrono::minutes(5);
-  // What was permitted is believed to be forbidden only after so long: an API server that has just
-  // started answers 403 until it has read its roles.
-  std::chrono::seconds refusal_grace{60};
+  // May be forbidden. Before the first list that counts as empty. Later it says nothing about the
+  // objects (a role that was spoiled, an API server that has not read its roles yet): what is known
+  // is kept, and asked for again with the usual back-off.
+  bool optional = false;
+  bool may_be_absent = false;  // may not be installed (404): counts as empty at any time
+  std::chrono::seconds forbidden_retry = std::chrono::minutes(5);  // of what counts as empty
   std::uint64_t seed = 1;
   std::chrono::seconds verify_every = kVerifyEvery;
   std::function<void(const char* reason)> on_relist;  // for metrics
@@ -54,7 +53,8 @@ class Reflector {
   void list(ReflectorState::Do how);
   void verify();
   void watch(std::stop_token stop);
-  bool take_refusal(const ApiError& error);  // true: it counts as empty
+  bool counts_as_empty(const ApiError& error);
+  bool keeps_what_it_knows(const ApiError& error);
   ApiResult<api::ListPage> list_pages(const std::string& query, int page_size);
   std::string selector_query() const;
 
@@ -63,8 +63,9 @@ class Reflector {
   const ReflectorOptions options_;
   const Sink sink_;
   ReflectorState state_;
-  bool forbidden_ = false;                   // an optional resource, by the last request
-  std::optional<SteadyTime> refused_since_;  // after it was permitted; without a break
+  bool listed_ = false;   // once at least
+  bool refused_ = false;  // an optional resource, after it was listed; by the last request
+  bool sleeps_ = false;   // until forbidden_retry is over: it counts as empty
 };
 
 }  // namespace weir::kube

@@ -20,10 +20,10 @@ KUSTOMIZATION = """
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources: [default]
-images: [{name: controller, newName: localhost/kueue, newTag: "1"}, {name: us-central1-docker.pkg.dev/k8s-staging-images/kueue/kueue, newName: localhost/kueue, newTag: "1"}]
 patches:
 - target: {kind: Deployment}
   patch: |-
+    - {op: replace, path: /spec/template/spec/containers/0/image, value: "localhost/kueue:1"}
     - {op: replace, path: /spec/template/spec/containers/0/imagePullPolicy, value: Never}
 """
 
