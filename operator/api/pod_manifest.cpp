@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt
+constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt, url
 constexpr auto kCheckpointVolume = "weir-checkpoint";
 constexpr int kGraceWithoutCheckpoint = 30;  // seconds, api.md 3 checkpoint.path
 constexpr int kGraceWithCheckpoint = 120;
@@ -153,7 +153,9 @@ json our_volumes(const PipelineJob& job) {
                           {"path", "token"}}}},
                        {{"configMap",
                          {{"name", job.meta.name + "-control"},
-                          {"items", {{{"key", "ca.crt"}, {"path", "ca.crt"}}}}}}}}}}}}};
+                          {"items",
+                           {{{"key", "ca.crt"}, {"path", "ca.crt"}},
+                            {{"key", "url"}, {"path", "url"}}}}}}}}}}}}};
   if (!job.spec.checkpoint_claim.empty()) {
     volumes.push_back({{"name", kCheckpointVolume},
                        {"persistentVolumeClaim", {{"claimName", job.spec.checkpoint_claim}}}});

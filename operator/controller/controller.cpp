@@ -179,8 +179,12 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   std::map<std::string, schedule::Plan> plans;  // those that are still there
   for (const auto& map : view.config_maps) {
     if (map->meta.name == job.meta.name + "-control" && map->meta.owner_uid == job.meta.uid) {
-      const auto ca = map->data.find("ca.crt");
-      if (ca != map->data.end()) out.control_ca = ca->second;
+      const auto text = [&](const char* entry) {
+        const auto found = map->data.find(entry);
+        return found == map->data.end() ? "" : found->second;
+      };
+      out.control_ca = text("ca.crt");
+      out.written_url = text("url");
     }
     if (!is_plan_of(*map, job)) continue;
     const auto known = memory.plans.find(map->meta.uid);

@@ -36,6 +36,7 @@ std::string listen_ip(const Options& o) {
 
 coordinator::LineOptions line_options(const Options& o) {
   return {.url = o.control_url,
+          .url_file = o.control_dir + "/url",
           .token_file = o.control_dir + "/token",
           .ca_file = o.control_dir + "/ca.crt",
           .job_namespace = o.job_namespace,
@@ -45,11 +46,13 @@ coordinator::LineOptions line_options(const Options& o) {
 
 // A redirect names a pod by its IP; the certificate is still that of the Service.
 coordinator::TransportFactory transport_factory(const Options& o) {
-  return [ca = o.control_dir + "/ca.crt", name = host_of(o.control_url)](
-             const std::string& base_url) -> Result<std::unique_ptr<http::Transport>> {
+  return [ca = o.control_dir + "/ca.crt"](
+             const std::string& base_url,
+             const std::string& service_url) -> Result<std::unique_ptr<http::Transport>> {
     const bool tls = base_url.starts_with("https://");
-    return http::make_beast_transport(
-        {.base_url = base_url, .ca_file = tls ? ca : "", .tls_name = tls ? name : ""});
+    return http::make_beast_transport({.base_url = base_url,
+                                       .ca_file = tls ? ca : "",
+                                       .tls_name = tls ? host_of(service_url) : ""});
   };
 }
 

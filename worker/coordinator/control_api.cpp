@@ -14,7 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxToken = 64 * 1024;  // a projected token has 1 to 2 KiB
-constexpr std::size_t kMaxReason = 300;       // of a body, for logs
+constexpr std::size_t kMaxUrl = 2048;
+constexpr std::size_t kMaxReason = 300;  // of a body, for logs
 constexpr std::chrono::seconds kLongestRetryAfter{300};
 
 // "https://10.0.0.9:8443/v1/..." -> {"https://10.0.0.9:8443", "/v1/..."}.
@@ -38,6 +39,15 @@ std::optional<milliseconds> retry_after_of(const http::Response& response) {
     return std::nullopt;
   }
   return std::min(std::chrono::seconds(seconds), kLongestRetryAfter);
+}
+
+// What a small file of one line holds; "" if there is none, or far too much.
+std::string line_of(const std::string& path, std::size_t most) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  if (text.size() > most) return "";
+  std::erase_if(text, [](char c) { return c <= ' ' || c > '~'; });
+  return text;
 }
 
 Verdict verdict_of(int status) {
@@ -80,15 +90,16 @@ Outcome ControlApi::send(http::Method method, const std::string& call, const std
                         .headers = {{"Accept", "application/json"}},
                         .body = body};
   if (!body.empty()) request.headers.emplace_back("Content-Type", "application/json");
-  auto answer = once(options_.url, request, time, stop);
-  if (answer && answer->status == 401) answer = once(options_.url, request, time, stop);
+  const std::string url = service_url();
+  auto answer = once(url, url, request, time, stop);
+  if (answer && answer->status == 401) answer = once(url, url, request, time, stop);
   if (answer && answer->status == 307) {
     const std::string location = header_value(*answer, "Location");
     const auto target = split_url(location);
     // Never to plain http: the token would be readable.
-    if (target && scheme_of(location) == scheme_of(options_.url)) {
+    if (target && scheme_of(location) == scheme_of(url)) {
       request.path = target->second;
-      answer = once(target->first, request, time, stop);
+      answer = once(target->first, url, request, time, stop);
     } else {
       answer = Error{Code::kInvalid, "redirected to '" + location + "'"};
     }
@@ -108,10 +119,11 @@ Outcome ControlApi::send(http::Method method, const std::string& call, const std
   return outcome;
 }
 
-Result<http::Response> ControlApi::once(const std::string& base_url, const http::Request& request,
-                                        std::chrono::seconds time, std::stop_token stop) {
+Result<http::Response> ControlApi::once(const std::string& base_url, const std::string& service_url,
+                                        const http::Request& request, std::chrono::seconds time,
+                                        std::stop_token stop) {
   if (!transport_ || transport_url_ != base_url) {
-    WEIR_TRY(transport_, factory_(base_url));
+    WEIR_TRY(transport_, factory_(base_url, service_url));
     transport_url_ = base_url;
   }
   http::Request with_token = request;
@@ -120,11 +132,12 @@ Result<http::Response> ControlApi::once(const std::string& base_url, const http:
 }
 
 std::string ControlApi::token() {
-  std::ifstream file(options_.token_file, std::ios::binary);
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  if (text.size() > kMaxToken) return "";
-  std::erase_if(text, [](char c) { return c <= ' ' || c > '~'; });  // a header's value
-  return text;
+  return line_of(options_.token_file, kMaxToken);
+}
+
+std::string ControlApi::service_url() const {
+  const std::string told = line_of(options_.url_file, kMaxUrl);
+  return told.starts_with("https://") || told.starts_with("http://") ? told : options_.url;
 }
 
 milliseconds BackOff::next(const std::optional<milliseconds>& retry_after) {

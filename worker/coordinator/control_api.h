@@ -50,9 +50,11 @@ class ControlApi {
                std::chrono::seconds time, std::stop_token stop);
 
  private:
-  Result<http::Response> once(const std::string& base_url, const http::Request& request,
-                              std::chrono::seconds time, std::stop_token stop);
-  std::string token();  // of the file; re-read each time: the kubelet rotates it
+  Result<http::Response> once(const std::string& base_url, const std::string& service_url,
+                              const http::Request& request, std::chrono::seconds time,
+                              std::stop_token stop);
+  std::string service_url() const;  // of the file, else of the options
+  std::string token();              // of the file; re-read each time: the kubelet rotates it
 
   const LineOptions options_;
   const TransportFactory factory_;

@@ -19,15 +19,18 @@ namespace weir::coordinator {
 
 struct LineOptions {
   std::string url;         // WEIR_CONTROL_URL, "https://weir-operator.weir-system.svc:8443"
+  std::string url_file;    // what it holds counts instead of `url`: the operator may move. Re-read
+                           // for each request; "" or no such file: url
   std::string token_file;  // re-read when it changes and after 401
   std::string ca_file;
   std::string job_namespace, job_name, job_uid;
 };
 
 // Makes a Transport for a base URL; the real one is http::make_beast_transport with tls_name = the
-// Service, since a 307 names a pod by its IP. Its request_idle must exceed the long poll (50 s).
-using TransportFactory =
-    std::function<Result<std::unique_ptr<http::Transport>>(const std::string& base_url)>;
+// host of the service's URL, since a 307 names a pod by its IP. Its request_idle must exceed the
+// long poll (50 s).
+using TransportFactory = std::function<Result<std::unique_ptr<http::Transport>>(
+    const std::string& base_url, const std::string& service_url)>;
 
 // Blocks until the key is there, the job is gone (kGone), no common protocol version exists
 // (kInvalid) or stop.

@@ -274,7 +274,8 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
     return finish(pass);
   }
   if (!snapshot.service_exists) pass.act(CreateService{});
-  if (snapshot.control_ca != snapshot.ca_bundle) pass.act(ApplyControlConfigMap{});
+  if (snapshot.control_ca != snapshot.ca_bundle || snapshot.written_url != snapshot.control_url)
+    pass.act(ApplyControlConfigMap{});
   if (accepted) apply_gang(pass);
   run(pass, accepted);
   return finish(pass);

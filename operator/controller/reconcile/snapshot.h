@@ -167,7 +167,7 @@ struct Snapshot {
   std::vector<schedule::Plan> plans;  // of this uid, by rising revision
   bool service_exists = false;
   std::string service_owner_uid;
-  std::string control_ca;  // content of <job>-control as it is; "" = absent
+  std::string control_ca, written_url;  // content of <job>-control as it is; "" = absent
   std::string control_url;
   std::optional<MembersView> members;  // from the control API
   std::optional<ReportView> report;

@@ -44,8 +44,15 @@ class Operator {
     const std::lock_guard lock(mutex_);
     return hosts_;
   }
+  std::vector<std::string> service_urls() const {  // of the transports, as they were made
+    const std::lock_guard lock(mutex_);
+    return service_urls_;
+  }
   TransportFactory factory() {
-    return [this](const std::string& base_url) -> Result<std::unique_ptr<http::Transport>> {
+    return [this](const std::string& base_url,
+                  const std::string& service_url) -> Result<std::unique_ptr<http::Transport>> {
+      const std::lock_guard lock(mutex_);
+      service_urls_.push_back(service_url);
       return std::unique_ptr<http::Transport>(std::make_unique<Line>(*this, base_url));
     };
   }
@@ -95,7 +102,7 @@ class Operator {
   mutable std::mutex mutex_;  // guards all below
   std::map<std::string, std::deque<Result<http::Response>>> answers_;
   std::vector<http::Request> requests_;
-  std::vector<std::string> hosts_;
+  std::vector<std::string> hosts_, service_urls_;
 };
 
 http::Response status(int code, http::Headers headers = {}, std::string body = "") {
@@ -307,6 +314,26 @@ TEST(OperatorSource, FollowsARedirectOnceWithItsToken) {
     EXPECT_EQ(authorization(requests[i]), "Bearer first-token");
   }
   EXPECT_EQ(hosts, (std::vector<std::string>{kUrl, "https://10.0.0.9:8443"}));
+}
+
+// The operator is installed anew with another port while a job runs: the kubelet brings its new
+// address as a file, and the certificate is that of the new name.
+TEST(OperatorSource, GoesWhereTheOperatorIsNow) {
+  LineWorld world;
+  world.options.url_file = (world.folder.path() / "url").string();
+  world.remote.answer("plan", {kHangs});
+  world.remote.answer("report", {status(202)});
+  world.start();
+  world.source->report({.job_uid = "job", .sequence = 1});
+  ASSERT_TRUE(world.called("report", 1));
+
+  world.folder.file("url", "https://weir.other.svc:9443\n");
+  world.remote.answer("report", {status(202)});
+  world.source->report({.job_uid = "job", .sequence = 2});
+  ASSERT_TRUE(world.called("report", 2));
+
+  EXPECT_EQ(world.remote.hosts().back(), "https://weir.other.svc:9443");
+  EXPECT_EQ(world.remote.service_urls().back(), "https://weir.other.svc:9443");
 }
 
 TEST(OperatorSource, DoesNotFollowARedirectToPlainHttpOrForEver) {

@@ -23,6 +23,18 @@ TEST(Lifecycle, ReachesAFixedPointFromNothing) {
   EXPECT_EQ(world.job.status.workers_summary, "0/4");
 }
 
+// An upgrade with another port, or under another name: the ConfigMap tells running workers.
+TEST(Lifecycle, WritesWhereTheOperatorIsWheneverItMoves) {
+  World world;
+  world.settle(10);
+  EXPECT_EQ(world.written_url, "https://op:8443");
+
+  world.control_url = "https://op:9443";
+  world.settle(10);
+
+  EXPECT_EQ(world.written_url, "https://op:9443");
+}
+
 int patches(const std::vector<Action>& actions) {
   return static_cast<int>(std::count_if(actions.begin(), actions.end(), [](const auto& action) {
     return std::holds_alternative<PatchStatus>(action);

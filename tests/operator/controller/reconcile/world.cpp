@@ -71,8 +71,9 @@ Snapshot World::snapshot() const {
   s.service_exists = service;
   s.service_owner_uid = service ? job.meta.uid : "";
   s.control_ca = control_ca;
+  s.written_url = written_url;
   s.ca_bundle = "ca";
-  s.control_url = "https://op:8443";
+  s.control_url = control_url;
   s.members = members;
   s.report = report;
   s.adaptation = adaptation;
@@ -104,7 +105,10 @@ void World::apply(const Action& action) {
       world.profile = ProfileView{"", "ConfigMap p not found"};
     }
     void operator()(const CreateService&) const { world.service = true; }
-    void operator()(const ApplyControlConfigMap&) const { world.control_ca = "ca"; }
+    void operator()(const ApplyControlConfigMap&) const {
+      world.control_ca = "ca";
+      world.written_url = world.control_url;
+    }
     void operator()(const ApplyGangObject& a) const { world.gang = {true, a.object}; }
     void operator()(const DeleteGangObject&) const { world.gang = {true, ""}; }
     void operator()(const CreatePods& a) const {

@@ -34,7 +34,7 @@ class World {
   std::optional<ProfileView> profile;
   std::vector<api::Node> nodes;
   bool service = false;
-  std::string control_ca;
+  std::string control_ca, written_url, control_url = "https://op:8443";
   GangView gang;
   std::shared_ptr<Memo> memo = std::make_shared<Memo>();  // null: nothing is kept
   std::vector<api::PodInput> last_created;
