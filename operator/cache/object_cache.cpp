@@ -118,7 +118,7 @@ void ObjectCache::replace(Table<T>& table, const std::string& scope, Decode deco
                         before->meta.resource_version == object->meta.resource_version;
       if (per_job && !same) changed[job_of(*object)] = first;
     }
-    table.relisted(version);
+    table.relisted(scope, version);
     table.listed(scope);
   }
   tell(changed);
@@ -151,7 +151,7 @@ kube::Sink ObjectCache::sink(Table<T>& table, std::string scope, Decode decode, 
   out.event = [=, this, &table](const api::WatchEvent& event) {
     if (event.type == "BOOKMARK") {
       const std::lock_guard lock(mutex_);
-      return table.saw(event.resource_version);
+      return table.saw(scope, event.resource_version);
     }
     auto object = decode(event.object);
     if (!object) {
@@ -163,7 +163,7 @@ kube::Sink ObjectCache::sink(Table<T>& table, std::string scope, Decode decode, 
     if (per_job) changed[job_of(*object)] = false;
     {
       const std::lock_guard lock(mutex_);
-      table.saw(event.resource_version);
+      table.saw(scope, event.resource_version);
       const bool deleted = event.type == "DELETED";
       auto now = deleted ? nullptr : std::make_shared<const T>(*std::move(object));
       const auto before = deleted ? table.take(key) : table.put(key, now);
@@ -213,7 +213,8 @@ JobView ObjectCache::view(const std::string& key) const {
   }
   view.service = services_.get(key);  // has the job's name
   view.pod_group = pod_groups_.get(key);
-  view.pod_groups_watched = pod_groups_.version() != "";  // not when there are none to be had
+  // not when there are none to be had
+  view.pod_groups_watched = !pod_groups_.version(scope_of(key)).empty();
   return view;
 }
 
@@ -260,12 +261,18 @@ bool ObjectCache::stale(std::chrono::seconds limit) const {
          services_.broken_longer_than(limit, now) || config_maps_.broken_longer_than(limit, now);
 }
 
-const std::string& ObjectCache::version_of(const std::string& kind) const {
-  if (kind == "PipelineJob") return jobs_.version();
-  if (kind == "Pod") return pods_.version();
-  if (kind == "Service") return services_.version();
-  if (kind == "PodGroup") return pod_groups_.version();
-  return config_maps_.version();
+std::string ObjectCache::scope_of(const std::string& key) const {
+  std::string of_job = key.substr(0, key.find('/'));
+  return std::ranges::find(scopes_, of_job) == scopes_.end() ? "" : of_job;
+}
+
+std::string ObjectCache::version_of(const std::string& key, const std::string& kind) const {
+  const std::string scope = scope_of(key);
+  if (kind == "PipelineJob") return jobs_.version(scope);
+  if (kind == "Pod") return pods_.version(scope);
+  if (kind == "Service") return services_.version(scope);
+  if (kind == "PodGroup") return pod_groups_.version(scope);
+  return config_maps_.version(scope);
 }
 
 void ObjectCache::expect(const std::string& key, const std::string& kind, const std::string& name,
@@ -273,8 +280,9 @@ void ObjectCache::expect(const std::string& key, const std::string& kind, const 
   static_cast<void>(name);                // the table's version tells it for every object
   if (!digits(resource_version)) return;  // not comparable: fixed names make repeats harmless
   const std::lock_guard lock(mutex_);
-  if (kind == "PodGroup" && pod_groups_.version().empty()) return;  // not watched
-  if (reached(version_of(kind), resource_version)) return;
+  const std::string seen = version_of(key, kind);
+  if (kind == "PodGroup" && seen.empty()) return;  // not watched
+  if (reached(seen, resource_version)) return;
   auto& list = expected_[key];
   std::erase_if(list, [&](const Expectation& old) {
     return old.kind == kind && reached(resource_version, old.version);
@@ -288,7 +296,7 @@ bool ObjectCache::caught_up(const std::string& key) const {
   if (found == expected_.end()) return true;
   const SteadyTime now = clock_.now();
   return std::ranges::all_of(found->second, [&](const Expectation& expectation) {
-    return reached(version_of(expectation.kind), expectation.version) ||
+    return reached(version_of(key, expectation.kind), expectation.version) ||
            now - expectation.since > kExpectationLimit;
   });
 }

@@ -61,7 +61,9 @@ class ObjectCache final : public Cache {
                const std::vector<std::string>& items, const std::string& version);
   template <class T>
   void index(const T* before, const T* now, const std::string& object_key);
-  const std::string& version_of(const std::string& kind) const;
+  // Of the watch that brings the objects of this job.
+  std::string scope_of(const std::string& key) const;
+  std::string version_of(const std::string& key, const std::string& kind) const;
   void tell(const std::map<std::string, bool>& changed);
 
   Clock& clock_;

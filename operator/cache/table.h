@@ -43,14 +43,20 @@ class Table {
   }
   const std::map<std::string, Object>& all() const { return objects_; }
 
-  // The newest version that events, bookmarks or lists have brought.
-  void saw(const std::string& version) {
-    if (!version.empty() && !reached(version_, version)) version_ = version;
+  // All below is by scope (a watched namespace, "" = all): each has a watch of its own, which may
+  // be behind the others.
+  // The newest version that events, bookmarks or lists of the scope have brought; "" before those.
+  void saw(const std::string& scope, const std::string& version) {
+    std::string& newest = versions_[scope];
+    if (!version.empty() && !reached(newest, version)) newest = version;
   }
-  const std::string& version() const { return version_; }
-  void relisted(const std::string& version) { version_ = version; }  // may go back (etcd restored)
-
-  // By scope (a watched namespace, "" = all).
+  std::string version(const std::string& scope) const {
+    const auto found = versions_.find(scope);
+    return found == versions_.end() ? "" : found->second;
+  }
+  void relisted(const std::string& scope, const std::string& version) {
+    versions_[scope] = version;  // may go back (etcd restored)
+  }
   void listed(const std::string& scope) { listed_.insert(scope); }
   std::size_t scopes_listed() const { return listed_.size(); }
   void connected(const std::string& scope, bool up, SteadyTime now) {
@@ -69,7 +75,7 @@ class Table {
 
  private:
   std::map<std::string, Object> objects_;
-  std::string version_;
+  std::map<std::string, std::string> versions_;
   std::set<std::string> listed_;
   std::map<std::string, SteadyTime> broken_;
 };

@@ -155,6 +155,20 @@ TEST(ObjectCache, WaitsForItsOwnWrites) {
   EXPECT_TRUE(world.cache.caught_up("a/j"));
 }
 
+// Each namespace has a watch of its own: what another one has brought says nothing about ours.
+TEST(ObjectCache, WaitsForItsOwnWritesInItsOwnNamespace) {
+  World world({"a", "b"});
+  const auto ours = world.cache.jobs("a"), others = world.cache.jobs("b");
+  ours.replace({}, "5");
+  others.replace({}, "5");
+
+  world.cache.expect("a/j", "PipelineJob", "j", "7");
+  others.event(event("MODIFIED", "9", object("k", "9", "u", "", "b")));
+  EXPECT_FALSE(world.cache.caught_up("a/j"));
+  ours.event(event("MODIFIED", "7", object("j", "7", "u", "", "a")));
+  EXPECT_TRUE(world.cache.caught_up("a/j"));
+}
+
 TEST(ObjectCache, ShowsPodGroupsOnceTheyAreWatched) {
   test::JumpClock clock;
   ObjectCache cache(clock, {""}, false, true);
