@@ -11,7 +11,8 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kTold{5};  // a difference that is worth a line
+constexpr seconds kJump{5};     // a larger difference is no drift
+constexpr int kMustAgree = 16;  // answers in a row, before a jump is believed
 
 // "Sun, 22 Nov 2026 02:40:23 GMT"
 std::optional<seconds> since_epoch(const std::string& date) {
@@ -32,7 +33,8 @@ SystemTime ServerClock::system_now() const {
 
 // When the server wrote the Date, its clock was in [date, date + 1 s), and ours in [sent,
 // received]. Each answer thus bounds the difference; ours moves no further than it must, so a slow
-// answer moves nothing.
+// answer moves nothing. Several API servers may have clocks that differ: ours stays with the one
+// that it follows, as long as that one is among those that answer.
 void ServerClock::saw(const std::string& date, SteadyTime sent, SteadyTime received) {
   const auto server = since_epoch(date);
   if (!server) return;
@@ -41,12 +43,16 @@ void ServerClock::saw(const std::string& date, SteadyTime sent, SteadyTime recei
   const std::lock_guard lock(mutex_);
   const SteadyTime::duration before =
       ahead_.value_or(machine_.system_now().time_since_epoch() - machine_.now().time_since_epoch());
-  ahead_ = std::clamp(before, least, std::max(least, most));
-  const auto moved = std::chrono::duration_cast<seconds>(*ahead_ - before);
-  if (moved >= kTold || moved <= -kTold) {
-    log_warn("kube", "the wall clock differs from the API server's, which counts",
-             {{"seconds", moved.count()}});
-  }
+  const SteadyTime::duration after = std::clamp(before, least, std::max(least, most));
+  const auto moved = std::chrono::duration_cast<seconds>(after - before);
+  const bool jump = moved >= kJump || moved <= -kJump;
+  contradictions_ = jump ? contradictions_ + 1 : 0;
+  if (jump && ahead_ && contradictions_ < kMustAgree) return;
+  ahead_ = after;
+  if (!jump) return;
+  contradictions_ = 0;
+  log_warn("kube", "the wall clock differs from the API server's, which counts",
+           {{"seconds", moved.count()}});
 }
 
 }  // namespace weir::kube

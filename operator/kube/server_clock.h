@@ -33,8 +33,9 @@ class ServerClock final : public Clock {
 
  private:
   Clock& machine_;
-  mutable std::mutex mutex_;                   // guards ahead_
+  mutable std::mutex mutex_;                   // guards both below
   std::optional<SteadyTime::duration> ahead_;  // server's wall clock minus our steady clock
+  int contradictions_ = 0;                     // answers in a row that differ by a jump
 };
 
 }  // namespace weir::kube

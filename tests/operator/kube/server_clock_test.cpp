@@ -80,6 +80,18 @@ TEST(ServerClock, ASlowAnswerMovesNothing) {
   EXPECT_EQ(clock.system_now(), kTime + 25s + 10ms);
 }
 
+TEST(ServerClock, StaysWithOneOfSeveralServersAndFollowsALastingJump) {
+  Machine machine;
+  ServerClock clock(machine);
+  ask(machine, clock, kDate, 10ms);
+  for (int i = 0; i < 50; ++i) {  // the other server is ten seconds ahead
+    ask(machine, clock, i % 3 == 0 ? kDate : "Sun, 22 Nov 2026 02:40:33 GMT", 1ms);
+    EXPECT_LE(clock.system_now(), kTime + 1s);
+  }
+  for (int i = 0; i < 16; ++i) ask(machine, clock, "Sun, 22 Nov 2026 02:40:33 GMT", 1ms);
+  EXPECT_GE(clock.system_now(), kTime + 10s) << "the first server is gone";
+}
+
 TEST(ServerClock, IgnoresWhatIsNoDate) {
   Machine machine;
   ServerClock clock(machine);
