@@ -2,8 +2,11 @@
 // Pods, Services, ConfigMaps, Nodes, PodGroups, lists and watch lines. Jobs: decode_job.cpp.
 #include "operator/api/decode.h"
 
+#include <algorithm>
+
 #include "operator/api/decode_parts.h"
 #include "operator/api/json_read.h"
+#include "operator/api/plain_line.h"
 
 namespace weir::api {
 
@@ -40,18 +43,38 @@ Result<T> decode(const char* kind, std::string_view text, Read&& read) {
 
 void decode_trainer(const Field& status, Pod& pod) {
   for (const Field& container : status["containerStatuses"].items()) {
+    pod.containers_seen = true;
     if (container["name"].text() != "trainer") continue;
     const Field state = container["state"];
     const Field ended = state["terminated"];
     if (ended.present()) {
       pod.exit_code = ended["exitCode"].integer();
       pod.termination_reason = ended["reason"].text();
-      pod.termination_message = ended["message"].text();
+      pod.termination_message = plain_line(ended["message"].text());
       pod.ended = ended["finishedAt"].time();
     }
     pod.waiting_reason = state["waiting"]["reason"].text();
     pod.waiting_message = state["waiting"]["message"].text();
     pod.started = ended.present() || state["running"].present();
+  }
+}
+
+void decode_init_containers(const Field& status, Pod& pod) {
+  for (const Field& container : status["initContainerStatuses"].items()) {
+    pod.containers_seen = true;
+    const std::string name = container["name"].text();
+    const Field ended = container["state"]["terminated"];
+    if (ended.present() && ended["exitCode"].integer() != 0 && !pod.failed_init) {
+      pod.failed_init =
+          ContainerEnd{name, ended["exitCode"].integer(), ended["reason"].text(),
+                       plain_line(ended["message"].text()), ended["finishedAt"].time()};
+    }
+    const Field waiting = container["state"]["waiting"];
+    const std::string reason = waiting["reason"].text();
+    if (pod.waiting_reason != "PodInitializing" || reason.empty() || reason == "PodInitializing")
+      continue;
+    pod.waiting_reason = reason;
+    pod.waiting_message = "init container " + name + ": " + waiting["message"].text();
   }
 }
 
@@ -73,6 +96,7 @@ Pod read_pod(const Field& root) {
     if (pod.conditions.back().type == "Ready") pod.ready = pod.conditions.back().status == "True";
   }
   decode_trainer(status, pod);
+  decode_init_containers(status, pod);
   return pod;
 }
 
@@ -87,7 +111,7 @@ Node read_node(const Field& root) {
   for (const Field& item : root["status"]["conditions"].items()) {
     if (item["type"].text() != "Ready") continue;
     node.ready = item["status"].text() == "True";
-    if (!node.ready) node.not_ready_since = item["lastTransitionTime"].time();
+    (node.ready ? node.ready_since : node.not_ready_since) = item["lastTransitionTime"].time();
   }
   return node;
 }
@@ -201,6 +225,38 @@ Result<ListPage> decode_list(std::string_view text) {
   ListPage page;
   if (const auto read = read_page(text, page); !read) return read.error().with("list");
   return page;
+}
+
+namespace {
+
+struct ToldEvent {
+  std::string type, text;
+  Time time{};  // whole seconds: those of kubelets have no more
+};
+
+ToldEvent read_told(const Field& event) {
+  ToldEvent told;
+  told.type = event["type"].text();
+  told.text = event["reason"].text() + ": " + event["note"].text();
+  for (const Field& time : {event["eventTime"], event["deprecatedLastTimestamp"],
+                            event["series"]["lastObservedTime"]}) {
+    told.time = std::max(told.time, time.time().value_or(Time{}));
+  }
+  told.time = std::chrono::floor<std::chrono::seconds>(told.time);
+  return told;
+}
+
+}  // namespace
+
+Result<std::string> newest_warning(std::string_view list) {
+  WEIR_TRY(const ListPage page, decode_list(list));
+  ToldEvent newest;
+  for (const std::string& item : page.items) {
+    WEIR_TRY(const ToldEvent told, decode<ToldEvent>("Event", item, read_told));
+    if (told.time > newest.time || (told.time == newest.time && told.type == "Warning"))
+      newest = told;
+  }
+  return newest.type == "Warning" ? plain_line(newest.text) : "";
 }
 
 Result<WatchEvent> decode_watch_event(std::string_view line) {

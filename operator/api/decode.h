@@ -29,6 +29,10 @@ struct ListPage {
 };
 Result<ListPage> decode_list(std::string_view json);
 
+// Of a list of events (events.k8s.io/v1): reason and note of the newest one, in one line, if it is
+// a warning; "": it is none.
+Result<std::string> newest_warning(std::string_view list);
+
 // One line of a WATCH.
 struct WatchEvent {
   std::string type;              // ADDED MODIFIED DELETED BOOKMARK ERROR

@@ -38,6 +38,8 @@ struct PodManifest {
 };
 // Annotation of every pod: PodInput::generation.
 constexpr auto kPodGeneration = "weir.dev/pod-generation";
+// Annotation of every pod: template_hash of the job when it was made.
+constexpr auto kTemplateHash = "weir.dev/template-hash";
 // Merge order of api.md 3. Errors: kNotFound: the template lists containers, but none is trainer;
 // kInvalid names the field of the template that cannot be merged.
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input);

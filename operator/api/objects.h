@@ -30,20 +30,31 @@ struct PodCondition {
   std::optional<Time> since;
 };
 
+// How a container ended.
+struct ContainerEnd {
+  std::string container;
+  int exit_code = 0;
+  std::string reason, message;  // "OOMKilled"; one plain line (plain_line.h)
+  std::optional<Time> time;
+};
+
 struct Pod {
   ObjectMeta meta;
-  std::string node, phase;      // Pending Running Succeeded Failed Unknown
-  std::string reason, message;  // of the status, e.g. Evicted
+  std::string node, phase;       // Pending Running Succeeded Failed Unknown
+  std::string reason, message;   // of the status, e.g. Evicted
+  bool containers_seen = false;  // a kubelet has told about its containers
   std::vector<std::string> ips;
   std::vector<PodCondition> conditions;
   bool ready = false;  // condition Ready
   // Container trainer.
   std::optional<int> exit_code;
-  std::string termination_reason, termination_message;  // "OOMKilled", last 4 KiB
+  std::string termination_reason, termination_message;  // "OOMKilled", one plain line
   std::optional<Time> ended;
-  std::string waiting_reason, waiting_message;  // "ErrImagePull"
   bool started = false;
-  std::vector<std::string> gates;  // spec.schedulingGates
+  // What the trainer, or the init container before it, waits for: "ErrImagePull".
+  std::string waiting_reason, waiting_message;
+  std::optional<ContainerEnd> failed_init;  // the first init container that failed
+  std::vector<std::string> gates;           // spec.schedulingGates
 };
 
 struct Service {
@@ -73,7 +84,7 @@ struct Node {
   std::vector<Taint> taints;
   std::map<std::string, std::string> allocatable;  // quantities
   bool ready = true;
-  std::optional<Time> not_ready_since;
+  std::optional<Time> ready_since, not_ready_since;  // one of them
 };
 
 // All nodes, by name. Shared between passes: hundreds of nodes, and each job looks for a few.

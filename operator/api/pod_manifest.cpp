@@ -194,6 +194,22 @@ void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
   if (!affinity.empty()) spec["affinity"] = std::move(affinity);
 }
 
+// A new volume belongs to root. Its group becomes that of the image's user, unless the template
+// has a group of its own, or null: whoever admits the pod chooses one.
+void add_volume_group(const PipelineJob& job, json& spec) {
+  constexpr int kImageUser = 65532;  // worker/Dockerfile
+  if (job.spec.checkpoint_claim.empty()) return;
+  json& context = spec["securityContext"];
+  if (!context.is_object()) context = json::object();
+  set_if_absent(context, "fsGroup", kImageUser);
+  if (context["fsGroup"].is_null()) {
+    context.erase("fsGroup");
+  } else {
+    set_if_absent(context, "fsGroupChangePolicy", "OnRootMismatch");
+  }
+  if (context.empty()) spec.erase("securityContext");
+}
+
 void add_group_and_worker(const PipelineJob& job, const WorkerGroup& group, json& spec) {
   const WorkerSpec& worker = job.spec.worker;
   json selector = group.node_selector;
@@ -236,9 +252,14 @@ json pod_metadata(const PipelineJob& job, const PodInput& input, const std::stri
   labels["weir.dev/attempt"] = std::to_string(input.attempt);
   for (const auto& [key, value] : input.labels) labels[key] = value;
   metadata["labels"] = std::move(labels);
-  json annotations = {{"prometheus.io/scrape", "true"}, {"prometheus.io/port", "9400"}};
+  // A worker that is moved for the sake of tidy nodes restarts the whole pipeline.
+  json annotations = {{"prometheus.io/scrape", "true"},
+                      {"prometheus.io/port", "9400"},
+                      {"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"},
+                      {"karpenter.sh/do-not-disrupt", "true"}};
   annotations.update(from_template.value("annotations", json::object()));
   annotations[kPodGeneration] = std::to_string(input.generation);
+  annotations[kTemplateHash] = template_hash(job);
   for (const auto& [key, value] : input.annotations) annotations[key] = value;
   metadata["annotations"] = std::move(annotations);
   return metadata;
@@ -278,7 +299,12 @@ Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
                  "worker.image: missing, and the template of group " + group->name + " sets none"};
   }
   spec["containers"] = std::move(containers);
+  if (spec.contains("initContainers")) {
+    for (json& container : spec["initContainers"])  // why one failed is told by the job
+      set_if_absent(container, "terminationMessagePolicy", "FallbackToLogsOnError");
+  }
   add_group_and_worker(job, *group, spec);
+  add_volume_group(job, spec);
   add_affinity(job, input, spec);
   if (!input.scheduler_name.empty()) spec["schedulerName"] = input.scheduler_name;
   for (const std::string& gate : input.gates) spec["schedulingGates"].push_back({{"name", gate}});

@@ -31,7 +31,7 @@ Status check_metadata(const WorkerGroup& group, const json& metadata) {
 }
 
 Status check_containers(const WorkerGroup& group, const json& spec) {
-  for (const char* key : {"containers", "volumes", "schedulingGates"}) {
+  for (const char* key : {"containers", "initContainers", "volumes", "schedulingGates"}) {
     const auto list = spec.find(key);
     if (list == spec.end()) continue;
     if (!list->is_array()) return invalid(group, ".spec." + std::string(key) + ": not a list");
@@ -58,7 +58,8 @@ Status check_affinity(const WorkerGroup& group, const json& spec) {
   static constexpr auto kRequired =
       "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
   const std::string terms = std::string(kRequired) + ".nodeSelectorTerms";
-  const std::array<std::pair<std::string, bool>, 7> parts{{{"nodeSelector", false},
+  const std::array<std::pair<std::string, bool>, 8> parts{{{"nodeSelector", false},
+                                                           {"securityContext", false},
                                                            {"affinity", false},
                                                            {"affinity.podAffinity", false},
                                                            {kPreferred, true},

@@ -135,6 +135,42 @@ TEST(DecodePod, ReadsTheTrainerOnly) {
   EXPECT_TRUE(pod->started);
 }
 
+TEST(DecodePod, KeepsOnePlainLineOfWhatTheTrainerLeft) {
+  const auto pod = decode_pod(R"({"status": {"containerStatuses": [{"name": "trainer",
+    "state": {"terminated": {"exitCode": 83, "message":
+      "{\"level\":\"error\",\"msg\":\"cannot be read\",\"reason\":\"damaged\"}\n"}}}]}})");
+
+  ASSERT_TRUE(pod.ok());
+  EXPECT_EQ(pod->termination_message, "cannot be read: damaged");
+}
+
+TEST(DecodePod, TellsOfInitContainers) {
+  const auto failed = decode_pod(R"({"status": {"phase": "Failed",
+    "initContainerStatuses": [
+      {"name": "first", "state": {"terminated": {"exitCode": 0}}},
+      {"name": "fetch", "state": {"terminated": {"exitCode": 3, "reason": "Error",
+        "message": "no such bucket\n", "finishedAt": "2026-01-01T00:00:00Z"}}},
+      {"name": "proxy", "state": {"terminated": {"exitCode": 143}}}],
+    "containerStatuses": [{"name": "trainer",
+      "state": {"waiting": {"reason": "PodInitializing"}}}]}})");
+  ASSERT_TRUE(failed.ok());
+  ASSERT_TRUE(failed->failed_init.has_value());
+  EXPECT_EQ(failed->failed_init->container, "fetch");
+  EXPECT_EQ(failed->failed_init->exit_code, 3);
+  EXPECT_EQ(failed->failed_init->message, "no such bucket");
+  EXPECT_TRUE(failed->failed_init->time.has_value());
+  EXPECT_TRUE(failed->containers_seen);
+  EXPECT_FALSE(failed->exit_code.has_value());
+
+  const auto waits = decode_pod(R"({"status": {"initContainerStatuses": [
+      {"name": "fetch", "state": {"waiting": {"reason": "ErrImagePull", "message": "not found"}}}],
+    "containerStatuses": [{"name": "trainer",
+      "state": {"waiting": {"reason": "PodInitializing"}}}]}})");
+  ASSERT_TRUE(waits.ok());
+  EXPECT_EQ(waits->waiting_reason, "ErrImagePull");
+  EXPECT_EQ(waits->waiting_message, "init container fetch: not found");
+}
+
 TEST(DecodePod, TakesAPodWithoutStatusForPending) {
   const auto pod = decode_pod(R"({"metadata": {"name": "p"}})");
 
@@ -153,6 +189,29 @@ TEST(DecodePod, SaysWhyTheTrainerWaitsAndWhichGatesHoldIt) {
   EXPECT_EQ(pod->waiting_message, "no such image");
   EXPECT_FALSE(pod->started);
   EXPECT_EQ(pod->gates, std::vector<std::string>{"weir.dev/plan"});
+}
+
+std::string event_at(const char* time, const char* type, const char* note) {
+  return std::string(R"({"type": ")") + type + R"(", "reason": "R", "note": ")" + note +
+         R"(", "deprecatedLastTimestamp": ")" + time + "\"}";
+}
+
+std::string warning_of(const std::string& events) {
+  const auto warning = newest_warning(R"({"metadata": {}, "items": [)" + events + "]}");
+  EXPECT_TRUE(warning.ok()) << warning.error().message;
+  return warning.ok() ? *warning : "";
+}
+
+TEST(NewestWarning, IsTheNewestEventIfThatWarns) {
+  const std::string failed = event_at("2026-01-01T00:00:05Z", "Warning", "no such map");
+  const std::string scheduled =
+      R"({"type": "Normal", "reason": "Scheduled", "eventTime": "2026-01-01T00:00:05.900000Z"})";
+  const std::string pulling = event_at("2026-01-01T00:00:06Z", "Normal", "Pulling image");
+
+  EXPECT_EQ(warning_of(""), "");
+  EXPECT_EQ(warning_of(failed), "R: no such map");
+  EXPECT_EQ(warning_of(failed + "," + scheduled), "R: no such map") << "of the same second";
+  EXPECT_EQ(warning_of(pulling + "," + failed), "") << "it is over";
 }
 
 TEST(DecodeNode, ReadsTaintsAndSinceWhenItIsNotReady) {

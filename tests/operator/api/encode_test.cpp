@@ -53,6 +53,54 @@ TEST(EncodePod, EqualsTheGoldenManifest) {
       << json::diff(golden, pod_of(plain(), first_pod())).dump(1);
 }
 
+TEST(EncodePod, LetsTheTemplateSayThatAPodMayBeMoved) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1"}, "workerGroups": [{"name": "gpu",
+      "count": 1, "template": {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "false"}}}}],
+    "batch": {"globalBatchSize": 8}})");
+
+  const json annotations = pod_of(job, first_pod())["metadata"]["annotations"];
+
+  EXPECT_EQ(annotations["karpenter.sh/do-not-disrupt"], "false");
+  EXPECT_EQ(annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
+}
+
+json security_of(const std::string& claim, const std::string& template_spec) {
+  const PipelineJob job = job_with(
+      R"({"worker": {"image": "w:1"}, "checkpoint": {"path": "/ckpt")" +
+      (claim.empty() ? "" : R"(, "persistentVolumeClaim": {"claimName": ")" + claim + "\"}") +
+      R"(}, "workerGroups": [{"name": "gpu", "count": 1,
+      "template": {"spec": )" +
+      template_spec + R"(}}], "batch": {"globalBatchSize": 8}})");
+  return pod_of(job, first_pod())["spec"].value("securityContext", json());
+}
+
+TEST(EncodePod, GivesAClaimsVolumeToTheGroupOfTheImage) {
+  const json ours = {{"fsGroup", 65532}, {"fsGroupChangePolicy", "OnRootMismatch"}};
+  EXPECT_EQ(security_of("", "{}"), json());
+  EXPECT_EQ(security_of("store", "{}"), ours);
+
+  json restricted = ours;
+  restricted["runAsNonRoot"] = true;
+  EXPECT_EQ(security_of("store", R"({"securityContext": {"runAsNonRoot": true}})"), restricted);
+  EXPECT_EQ(security_of("store",
+                        R"({"securityContext": {"fsGroup": 7, "fsGroupChangePolicy": "Always"}})"),
+            json({{"fsGroup", 7}, {"fsGroupChangePolicy", "Always"}}));
+  EXPECT_EQ(security_of("store", R"({"securityContext": {"fsGroup": null}})"), json())
+      << "whoever admits the pod chooses";
+}
+
+TEST(EncodePod, HasTheLogOfAFailedInitContainerTold) {
+  const PipelineJob job = job_with(R"({"worker": {"image": "w:1"}, "workerGroups": [{"name": "gpu",
+      "count": 1, "template": {"spec": {"initContainers": [{"name": "a", "image": "i"},
+        {"name": "b", "image": "i", "terminationMessagePolicy": "File"}]}}}],
+    "batch": {"globalBatchSize": 8}})");
+
+  const json init = pod_of(job, first_pod())["spec"]["initContainers"];
+
+  EXPECT_EQ(init[0]["terminationMessagePolicy"], "FallbackToLogsOnError");
+  EXPECT_EQ(init[1]["terminationMessagePolicy"], "File");
+}
+
 TEST(EncodePod, NamesLaterAttemptsButKeepsTheHostname) {
   PodInput input = first_pod();
   input.index_in_group = 2;

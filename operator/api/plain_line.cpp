@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/plain_line.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+namespace weir::api {
+namespace {
+
+using nlohmann::json;
+
+std::string_view trimmed(std::string_view line) {
+  constexpr auto kSpace = " \t\r\n";
+  const auto first = line.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return line.substr(first, line.find_last_not_of(kSpace) - first + 1);
+}
+
+std::string text_of(const json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// "cannot be written: step 40, No space left on device" of a line of our log (worker/base/log.h).
+std::string told_by(const json& line) {
+  static const std::set<std::string> kNotTold = {"ts", "time", "level", "component", "msg"};
+  static const std::set<std::string> kWithoutName = {"error", "reason"};
+  std::string fields;
+  for (const auto& [name, value] : line.items()) {
+    if (kNotTold.contains(name)) continue;
+    fields += fields.empty() ? "" : ", ";
+    fields += (kWithoutName.contains(name) ? "" : name + " ") + text_of(value);
+  }
+  const std::string message = line.contains("msg") ? text_of(line["msg"]) : "";
+  if (message.empty() || fields.empty()) return message + fields;
+  return message + ": " + fields;
+}
+
+// The end of a JSON line whose beginning was cut off.
+bool is_cut_json(std::string_view line) {
+  return line.ends_with('}') && line.find('{') == std::string_view::npos;
+}
+
+std::string one_line(std::string text) {
+  constexpr std::string_view kMore = "...";
+  std::ranges::replace_if(text, [](unsigned char c) { return c < ' '; }, ' ');
+  if (text.size() <= kLongestPlainLine) return text;
+  std::size_t end = kLongestPlainLine - kMore.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end).append(kMore);
+}
+
+}  // namespace
+
+std::string plain_line(std::string_view left) {
+  std::string plain, logged, remains;
+  while (!left.empty()) {
+    const auto begin = left.find_last_of('\n');
+    const std::string_view line =
+        trimmed(begin == std::string_view::npos ? left : left.substr(begin + 1));
+    left = left.substr(0, begin == std::string_view::npos ? 0 : begin);
+    if (line.empty()) continue;
+    const json object = line.starts_with('{') ? json::parse(line, nullptr, false) : json();
+    if (object.is_object()) {
+      const auto level = object.find("level");
+      if (level != object.end() && *level == "error") return one_line(told_by(object));
+      if (logged.empty()) logged = told_by(object);
+    } else if (is_cut_json(line)) {
+      if (remains.empty()) remains = trimmed(line.substr(0, line.find_last_not_of("\"}") + 1));
+    } else if (plain.empty()) {
+      plain = line;
+    }
+  }
+  for (std::string* found : {&plain, &logged, &remains}) {
+    if (!found->empty()) return one_line(std::move(*found));
+  }
+  return "";
+}
+
+}  // namespace weir::api
