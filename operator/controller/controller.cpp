@@ -42,6 +42,23 @@ bool is_plan_of(const api::ConfigMap& map, const api::PipelineJob& job) {
          map.meta.name.starts_with(job.meta.name + "-plan-") && map.data.contains("plan.json");
 }
 
+// Objects that a job of the same name had before. Two jobs on one checkpoint folder, or new pods
+// among old ones, would harm each other.
+std::vector<reconcile::Leftover> leftovers_of(const cache::JobView& view) {
+  std::vector<reconcile::Leftover> out;
+  const auto& job = view.job->meta;
+  const auto look_at = [&](const char* kind, const api::ObjectMeta& meta) {
+    const auto of = meta.labels.find("weir.dev/job-name");
+    if (of == meta.labels.end() || of->second != job.name || meta.owner_uid == job.uid) return;
+    out.push_back({std::string(kind) + " " + meta.name, !meta.owner_uid.empty()});
+  };
+  for (const auto& pod : view.pods) look_at("Pod", pod->meta);
+  for (const auto& map : view.config_maps) look_at("ConfigMap", map->meta);
+  if (view.service) look_at("Service", view.service->meta);
+  if (view.pod_group) look_at("PodGroup", view.pod_group->meta);
+  return out;
+}
+
 // Conflicts, a slow or absent API server, our own stop.
 bool passes_by_itself(const kube::ApiError& error) {
   switch (error.code) {
@@ -200,6 +217,13 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   memory.plans = std::move(plans);
   for (const auto& [uid, plan] : memory.plans) out.plans.push_back(plan);
   std::ranges::sort(out.plans, {}, &schedule::Plan::revision);
+  out.leftovers = leftovers_of(view);
+  out.taken_names = memory.taken_pod_names;
+  std::erase_if(memory.pod_warnings, [&](const auto& entry) {
+    return std::ranges::none_of(out.pods,
+                                [&](const auto& pod) { return pod->meta.uid == entry.first; });
+  });
+  out.pod_warnings = memory.pod_warnings;
   out.service_exists = view.service != nullptr || memory.foreign_service_owner.has_value();
   out.service_owner_uid =
       view.service ? view.service->meta.owner_uid : memory.foreign_service_owner.value_or("");

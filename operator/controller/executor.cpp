@@ -41,6 +41,7 @@ const char* name_of(const reconcile::Action& action) {
                                            "PatchReport",
                                            "DryRunPods",
                                            "ReadProfile",
+                                           "ReadPodWarning",
                                            "CreateService",
                                            "ApplyControlConfigMap",
                                            "ApplyGangObject",
@@ -173,6 +174,24 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadProfile&) {
   return std::nullopt;
 }
 
+// Only told: whatever the server answers, the job goes on as without it.
+Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadPodWarning& action) {
+  const auto answer =
+      parts_.client.list(kube::events(), pass.job.meta.namespace_name,
+                         "?fieldSelector=regarding.kind%3DPod,regarding.uid%3D" + action.uid);
+  auto& warning = pass.memory.pod_warnings[action.uid];
+  warning.asked = parts_.clock.system_now();
+  warning.text.clear();
+  if (answer) {
+    if (auto text = api::newest_warning(*answer)) warning.text = *std::move(text);
+  } else {
+    log_debug("controller", "events of a pod cannot be read",
+              {{"pod", action.pod}, {"error", answer.error().message}});
+  }
+  pass.result.again = true;
+  return std::nullopt;
+}
+
 Executor::Error Executor::accept_if_ours(Pass& pass, const kube::Resource& resource,
                                          const std::string& name, std::string& foreign_owner) {
   const auto answer = parts_.client.get(resource, pass.job.meta.namespace_name, name);
@@ -180,6 +199,12 @@ Executor::Error Executor::accept_if_ours(Pass& pass, const kube::Resource& resou
   const auto meta = api::decode_object_meta(*answer);
   if (!meta) return kube::transport_error(meta.error());
   if (meta->owner_uid == pass.job.meta.uid) return std::nullopt;
+  const auto of = meta->labels.find("weir.dev/job-name");
+  if (!meta->owner_uid.empty() && of != meta->labels.end() && of->second == pass.job.meta.name) {
+    return ApiError{
+        409, Code::kConflict, "AlreadyExists", name + " is left of an earlier job of this name", {},
+        {}};
+  }
   foreign_owner = meta->owner_uid.empty() ? "nobody" : meta->owner_uid;
   return std::nullopt;
 }
@@ -247,10 +272,7 @@ Executor::Error Executor::create_pod(Pass& pass, const api::PodInput& input) {
   if (auto error = accept_if_ours(pass, kube::pods(), pod->name, foreign)) return error;
   if (foreign.empty()) return std::nullopt;
   const std::lock_guard lock(pass.mutex);
-  pass.memory.template_check =
-      reconcile::TemplateCheck{api::template_hash(pass.job), false, "NameConflict",
-                               "Pod " + pod->name + " exists and is not ours"};
-  pass.memory.template_checked = parts_.clock.now();
+  pass.memory.taken_pod_names.insert(pod->name);  // the next pass takes another
   pass.result.again = true;
   return std::nullopt;
 }

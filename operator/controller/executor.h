@@ -53,6 +53,7 @@ class Executor {
   Error carry_out(Pass& pass, const reconcile::PatchReport& action);
   Error carry_out(Pass& pass, const reconcile::DryRunPods& action);
   Error carry_out(Pass& pass, const reconcile::ReadProfile& action);
+  Error carry_out(Pass& pass, const reconcile::ReadPodWarning& action);
   Error carry_out(Pass& pass, const reconcile::CreateService& action);
   Error carry_out(Pass& pass, const reconcile::ApplyControlConfigMap& action);
   Error carry_out(Pass& pass, const reconcile::ApplyGangObject& action);
@@ -71,7 +72,8 @@ class Executor {
   Error find_gang(Pass& pass, std::string& uid, bool& foreign);
   Error create_pod(Pass& pass, const api::PodInput& input);
   Error dry_run_group(Pass& pass, const api::PodInput& input, reconcile::TemplateCheck& check);
-  // After 409 AlreadyExists: ours already (nothing to do), or whose it is.
+  // After 409 AlreadyExists: ours already (nothing to do), or whose it is. What an earlier job of
+  // this name has left is an error that passes: the cache will show it, or that it is gone.
   Error accept_if_ours(Pass& pass, const kube::Resource& resource, const std::string& name,
                        std::string& foreign_owner);
   void remember(Pass& pass, const char* kind, const std::string& answer);

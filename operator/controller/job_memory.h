@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -29,8 +30,10 @@ struct JobMemory {
   // A Service of our name that is not ours, seen when ours could not be made.
   std::optional<std::string> foreign_service_owner;
   SteadyTime foreign_seen{};
-  std::map<std::string, schedule::Plan> plans;  // decoded, by uid of their ConfigMap
-  std::string env_conflicts_told;               // names, so that the event is sent once
+  std::set<std::string> taken_pod_names;                      // others have them
+  std::map<std::string, reconcile::PodWarning> pod_warnings;  // by uid
+  std::map<std::string, schedule::Plan> plans;                // decoded, by uid of their ConfigMap
+  std::string env_conflicts_told;  // names, so that the event is sent once
   // The newest plan made here and when, until the workers run it.
   std::optional<std::pair<std::int64_t, SteadyTime>> plan_made;
 };

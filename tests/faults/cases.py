@@ -324,6 +324,7 @@ def restart(bench):
 UNUSED = {
     ("", "secrets", "update"): "a change of authority, nine years from now (unit test)",
     ("weir.dev", "pipelinejobs/finalizers", "update"): "OpenShift's admission asks for it when a pod gets its owner",
+    ("events.k8s.io", "events", "list"): "a pod with a node that does not start: there are no kubelets here (cluster case c07_lifecycle)",
     ("events.k8s.io", "events", "patch"): "an event that repeats within six minutes",
     ("", "pods", "patch"): "the gate of a Pinned pod is opened when there are nodes (cluster case c12_pinned)",
 }

@@ -27,7 +27,7 @@ ALLOWED = {
     ("", "services"): {"get", "list", "watch", "create"},
     ("", "configmaps"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "nodes"): {"list", "watch"},
-    ("events.k8s.io", "events"): {"create", "patch"},
+    ("events.k8s.io", "events"): {"create", "list", "patch"},
     ("authentication.k8s.io", "tokenreviews"): {"create"},
     ("scheduling.volcano.sh", "podgroups"): {"get", "list", "watch", "create", "patch", "delete"},
     ("coordination.k8s.io", "leases"): {"create", "get", "update"},

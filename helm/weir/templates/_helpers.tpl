@@ -41,7 +41,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch, create, patch, delete]}
 - {apiGroups: [""], resources: [services], verbs: [get, list, watch, create]}
 - {apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create, patch, delete]}
-- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, patch]}
+- {apiGroups: [events.k8s.io], resources: [events], verbs: [create, list, patch]}
 {{- if .Values.gang.volcano.enabled }}
 - {apiGroups: [scheduling.volcano.sh], resources: [podgroups], verbs: [get, list, watch, create, patch, delete]}
 {{- end }}

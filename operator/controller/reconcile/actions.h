@@ -27,6 +27,9 @@ struct DryRunPods {
   std::string hash;
 };  // first pod of each group; fills Snapshot.template_check
 struct ReadProfile {};  // GET of the profile ConfigMap; fills Snapshot.profile
+struct ReadPodWarning {
+  std::string pod, uid;
+};  // its newest event; fills Snapshot.pod_warnings
 struct CreateService {};
 struct ApplyControlConfigMap {};
 struct ApplyGangObject {
@@ -65,9 +68,9 @@ struct RequeueAfter {
   std::chrono::milliseconds delay{0};
 };
 
-using Action = std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, CreateService,
-                            ApplyControlConfigMap, ApplyGangObject, DeleteGangObject, CreatePods,
-                            ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan, EmitEvent,
-                            DeleteJob, KeepAdaptationState, RequeueAfter>;
+using Action = std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, ReadPodWarning,
+                            CreateService, ApplyControlConfigMap, ApplyGangObject, DeleteGangObject,
+                            CreatePods, ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan,
+                            EmitEvent, DeleteJob, KeepAdaptationState, RequeueAfter>;
 
 }  // namespace weir::reconcile

@@ -199,20 +199,19 @@ bool handle_release(Pass& pass) {
 }
 
 bool handle_end(Pass& pass) {
-  const auto& coordinator = pass.slots.front().pod;
-  if (coordinator && coordinator->phase == "Succeeded") {
-    const auto& report = pass.snapshot.report;
-    const std::string text =
-        report ? "all " + std::to_string(report->body.total_steps) + " steps are done"
-               : "the coordinator has finished";
-    pass.set("Complete", "True", "Succeeded", text);
-    pass.set("Ready", "False", "Complete", text);
+  if (const auto text = finished(pass)) {
+    pass.set("Complete", "True", "Succeeded", *text);
+    pass.set("Ready", "False", "Complete", *text);
     // All were needed for the last step; those that ended before the coordinator were done.
     const std::string workers = std::to_string(pass.slots.size());
     pass.status.workers_summary = workers + "/" + workers;
     pass.status.completion_time = pass.now();
     pass.guarded = true;
-    pass.event("Normal", "Completed", text, "Complete");
+    pass.event("Normal", "Completed", *text, "Complete");
+    return true;
+  }
+  if (const auto text = end_unknown(pass)) {
+    fail_job(pass, "EndUnknown", *text);
     return true;
   }
   if (!pass.spec().active_deadline_seconds || !pass.status.start_time ||

@@ -27,6 +27,9 @@ enum class Cause : unsigned char {
   kDeviceFault,
   kIoError,
   kConfiguration,
+  kDiverged,       // steps whose loss is not finite, too many in a row
+  kLimitExceeded,  // of the pod's own: disk, time
+  kRejected,       // by the kubelet, before any container ran
   kPeerLost,
   kTerminated,  // SIGTERM that somebody else sent
   kDisrupted,   // DisruptionTarget
@@ -45,9 +48,10 @@ struct Failure {
   const Slot* slot = nullptr;  // null: the job
   Cause cause = Cause::kCrashed;
   std::optional<int> exit_code;
-  std::optional<Time> time;  // when it happened; nothing for a pod that is gone
-  std::string text;          // "pod x-gpu-1: exit code 137 (OOMKilled)"
-  bool recorded = false;     // belongs to the last recorded episode: acted on, not counted again
+  // When it happened, always the same for one failure; nothing for a pod that is gone.
+  std::optional<Time> time;
+  std::string text;       // "pod x-gpu-1: exit code 137 (OOMKilled)"
+  bool recorded = false;  // belongs to the last recorded episode: acted on, not counted again
 };
 
 }  // namespace weir::reconcile

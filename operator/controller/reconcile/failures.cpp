@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which workers have failed, and since when (operator.md 6). What is done about it: restarts.cpp.
-#include <array>
 #include <tuple>
 
 #include "operator/controller/reconcile/pass.h"
@@ -10,9 +9,6 @@
 namespace weir::reconcile {
 namespace {
 
-// api.md 7, exit codes of weir-worker.
-constexpr int kConfigurationExit = 2, kPeerLostExit = 80, kOutOfMemoryExit = 81,
-              kDeviceFaultExit = 82, kIoErrorExit = 83, kTerminatedExit = 143;
 constexpr std::chrono::seconds kEpisode{30};       // one cause, operator.md 6.1
 constexpr std::chrono::seconds kEarlySuccess{60};  // a worker may end that much before its
                                                    // coordinator
@@ -31,46 +27,22 @@ bool in_plan(const Pass& pass, const api::Pod& pod) {
                      [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
 }
 
-Cause cause_of_exit(const api::Pod& pod) {
-  if (pod.termination_reason == "OOMKilled") return Cause::kOutOfMemory;
-  switch (pod.exit_code.value_or(0)) {
-    case kConfigurationExit:
-      return Cause::kConfiguration;
-    case kPeerLostExit:
-      return Cause::kPeerLost;
-    case kOutOfMemoryExit:
-      return Cause::kOutOfMemory;
-    case kDeviceFaultExit:
-      return Cause::kDeviceFault;
-    case kIoErrorExit:
-      return Cause::kIoError;
-    case kTerminatedExit:
-      return Cause::kTerminated;
-    default:
-      return Cause::kCrashed;
-  }
+// What the coordinator said of this worker last; null: nothing.
+const protocol::MemberReport* told_of(const Pass& pass, const api::Pod& pod) {
+  const auto& report = pass.snapshot.report;
+  if (!report) return nullptr;
+  const auto& members = report->body.members;
+  const auto member = std::find_if(members.begin(), members.end(),
+                                   [&](const auto& m) { return m.pod_uid == pod.meta.uid; });
+  return member == members.end() ? nullptr : &*member;
 }
 
-Failure failed_pod(const Pass& pass, const api::Pod& pod) {
-  Failure failure;
-  failure.cause = cause_of_exit(pod);
-  // Reasons are those of kubelets before Kubernetes 1.26, which do not set the condition.
-  static constexpr std::array kDisruptions = {"Evicted", "Preempting", "NodeLost", "NodeShutdown",
-                                              "Terminated"};
-  const bool disrupted =
-      condition_of(pod, "DisruptionTarget", "True") != nullptr ||
-      std::find(kDisruptions.begin(), kDisruptions.end(), pod.reason) != kDisruptions.end();
-  if (failure.cause != Cause::kConfiguration && disrupted) failure.cause = Cause::kDisrupted;
-  if (failure.cause == Cause::kCrashed && pod.meta.deleting) failure.cause = Cause::kPodDeleted;
-  failure.exit_code = pod.exit_code;
-  failure.time = pod.ended.value_or(pass.now());
-  failure.text = pod.exit_code        ? "exit code " + std::to_string(*pod.exit_code)
-                 : pod.reason.empty() ? "failed"
-                                      : pod.reason;
-  if (!pod.termination_reason.empty() && pod.termination_reason != "Error")
-    failure.text += " (" + pod.termination_reason + ")";
-  if (disrupted) failure.text += ", disrupted";
-  return failure;
+// Until when the coordinator's word counts that it hears this worker; nothing: it has not said so.
+std::optional<Time> heard_until(const Pass& pass, const api::Pod& pod,
+                                std::chrono::seconds counts) {
+  const auto* member = told_of(pass, pod);
+  if (member == nullptr || !member->ready) return std::nullopt;
+  return pass.snapshot.report->received + counts;
 }
 
 // Two witnesses: the kubelet says not ready, and the coordinator does not hear it either, or is
@@ -79,16 +51,15 @@ std::optional<Failure> silent_worker(Pass& pass, const api::Pod& pod) {
   const auto* not_ready = condition_of(pod, "Ready", "False");
   if (!pod.started || not_ready == nullptr || !not_ready->since || !in_plan(pass, pod))
     return std::nullopt;
-  Time limit = std::max(*not_ready->since + pass.tunables.member_lost,
-                        pass.snapshot.leading_since + kNewLeaderWaits);
-  const auto& report = pass.snapshot.report;
-  if (report) {
-    const auto& members = report->body.members;
-    const auto member = std::find_if(members.begin(), members.end(),
-                                     [&](const auto& m) { return m.pod_uid == pod.meta.uid; });
-    const bool heard = member != members.end() && member->ready;
-    if (heard) limit = std::max(limit, report->received + pass.tunables.member_lost);
-  }
+  // The pod of a node that is not ready is not ready by the word of the control plane alone.
+  const api::Node* node = node_of(pass, pod.node);
+  if (node != nullptr && !node->ready) return std::nullopt;
+  Time since = *not_ready->since;
+  if (node != nullptr) since = std::max(since, node->ready_since.value_or(since));
+  Time limit =
+      std::max(since + pass.tunables.member_lost, pass.snapshot.leading_since + kNewLeaderWaits);
+  if (const auto heard = heard_until(pass, pod, pass.tunables.member_lost))
+    limit = std::max(limit, *heard);
   if (pass.now() < limit) {
     pass.wake_at(limit);
     return std::nullopt;
@@ -101,32 +72,50 @@ std::optional<Failure> silent_worker(Pass& pass, const api::Pod& pod) {
   return failure;
 }
 
+// With most nodes it is the way to the API server that is broken, not the machines.
+bool most_nodes_not_ready(const Pass& pass) {
+  const auto& nodes = *pass.snapshot.nodes;
+  const auto lost = std::count_if(nodes.begin(), nodes.end(),
+                                  [](const auto& entry) { return !entry.second->ready; });
+  return 2 * static_cast<std::size_t>(lost) > nodes.size();
+}
+
+// Its node is not ready for too long, and nothing says that the worker lives on.
+std::optional<Failure> on_lost_node(Pass& pass, const api::Pod& pod) {
+  constexpr std::chrono::seconds kLookAgain{10};  // nodes wake no job
+  const api::Node* node = pod.node.empty() ? nullptr : node_of(pass, pod.node);
+  if (node == nullptr || node->ready || !node->not_ready_since) return std::nullopt;
+  Time lost = *node->not_ready_since + pass.tunables.node_lost;
+  if (const auto heard = heard_until(pass, pod, pass.tunables.member_silent))
+    lost = std::max(lost, *heard);
+  if (pass.now() < lost) {
+    pass.wake_at(lost);
+    return std::nullopt;
+  }
+  if (most_nodes_not_ready(pass)) {
+    pass.wake_at(pass.now() + kLookAgain);
+    return std::nullopt;
+  }
+  Failure failure;
+  failure.cause = Cause::kNodeLost;
+  failure.time = node->not_ready_since;
+  failure.text = "node " + pod.node + " is not ready";
+  return failure;
+}
+
 std::optional<Failure> running_pod(Pass& pass, const api::Pod& pod) {
   Failure failure;
-  if (pod.meta.deleting) {
-    failure.cause = condition_of(pod, "DisruptionTarget", "True") != nullptr ? Cause::kDisrupted
-                                                                             : Cause::kPodDeleted;
-    failure.time = *pod.meta.deleting - std::chrono::seconds(pod.meta.deletion_grace_seconds);
-    failure.text = failure.cause == Cause::kDisrupted ? "deleted, disrupted" : "deleted";
+  const auto* target = condition_of(pod, "DisruptionTarget", "True");
+  if (pod.meta.deleting || target != nullptr) {
+    failure.cause = target != nullptr ? Cause::kDisrupted : Cause::kPodDeleted;
+    failure.time = failed_at(pod);
+    failure.text = target == nullptr        ? "deleted"
+                   : pod.meta.deleting      ? "deleted, disrupted"
+                   : target->reason.empty() ? "disrupted: " + target->message
+                                            : "disrupted: " + target->reason;
     return failure;
   }
-  if (const auto* target = condition_of(pod, "DisruptionTarget", "True"); target != nullptr) {
-    failure.cause = Cause::kDisrupted;
-    failure.time = target->since.value_or(pass.now());
-    failure.text = "disrupted: " + (target->reason.empty() ? target->message : target->reason);
-    return failure;
-  }
-  const api::Node* node = pod.node.empty() ? nullptr : node_of(pass, pod.node);
-  if (node != nullptr && !node->ready && node->not_ready_since) {
-    const Time lost = *node->not_ready_since + pass.tunables.node_lost;
-    if (pass.now() >= lost) {
-      failure.cause = Cause::kNodeLost;
-      failure.time = node->not_ready_since;
-      failure.text = "node " + pod.node + " is not ready";
-      return failure;
-    }
-    pass.wake_at(lost);
-  }
+  if (auto lost = on_lost_node(pass, pod)) return lost;
   if (leaves_its_node(pass, pod)) {
     failure.cause = Cause::kReplaced;
     failure.time = pass.status.last_restart_time;
@@ -163,15 +152,16 @@ std::optional<Failure> failure_of(Pass& pass, const Slot& slot) {
   const api::Pod& pod = *slot.pod;
   // Likewise one that goes: a smaller size may have sent it away, before a larger one came.
   if (pod.meta.deleting && !was_in_plan(pass, slot)) return std::nullopt;
+  if (outdated(pass, pod)) return std::nullopt;  // made again, which is no restart
   std::optional<Failure> failure;
-  if (pod.phase == "Failed") {
-    failure = failed_pod(pass, pod);
-  } else if (pod.phase == "Succeeded") {
-    const Time limit = pod.ended.value_or(pass.now()) + kEarlySuccess;
+  if (worker_failed(pod)) {
+    failure = failed_worker(pod);
+  } else if (worker_done(pod)) {
+    const Time limit = ended_at(pod) + kEarlySuccess;
     if (pass.now() <= limit) {
       pass.wake_at(limit + std::chrono::seconds(1));
     } else {
-      failure = Failure{nullptr, Cause::kEndedEarly, pod.exit_code, pod.ended,
+      failure = Failure{nullptr, Cause::kEndedEarly, pod.exit_code, ended_at(pod),
                         "ended while the coordinator still runs"};
     }
   } else {
@@ -195,12 +185,14 @@ bool recorded(const Pass& pass, const Failure& failure) {
 int weight(Cause cause) {
   switch (cause) {
     case Cause::kConfiguration:
+    case Cause::kDiverged:
       return 0;
     case Cause::kOutOfMemory:
     case Cause::kDeviceFault:
     case Cause::kIoError:
       return 1;
     case Cause::kCrashed:
+    case Cause::kLimitExceeded:
     case Cause::kEndedEarly:
     case Cause::kWorkerSilent:
     case Cause::kNoProgress:
@@ -210,6 +202,7 @@ int weight(Cause cause) {
     case Cause::kDisrupted:
     case Cause::kPodDeleted:
     case Cause::kNodeLost:
+    case Cause::kRejected:
       return 3;
     case Cause::kReplaced:
     case Cause::kPeerLost:
@@ -232,6 +225,12 @@ const char* name(Cause cause) {
       return "IoError";
     case Cause::kConfiguration:
       return "ConfigurationError";
+    case Cause::kDiverged:
+      return "Diverged";
+    case Cause::kLimitExceeded:
+      return "LimitExceeded";
+    case Cause::kRejected:
+      return "Rejected";
     case Cause::kPeerLost:
       return "PeerLost";
     case Cause::kTerminated:

@@ -37,6 +37,7 @@ struct Pass {
   bool refused = false;                    // the newest was refused: its parent goes on
   std::optional<api::Refusal> refusal;     // set: Accepted=False
   std::string accepted_note;
+  std::string predecessor;  // what is left of the job of that name before: nothing begins beside it
   const schedule::Plan* plan = nullptr;     // in force or being applied, null = none
   const schedule::Plan* applied = nullptr;  // of status.plan.appliedRevision, null = unknown
   // Replicas, by find_sizes. Wanted: of the accepted spec. Needed: without their workers training
@@ -110,9 +111,34 @@ void record_replacement(Pass& pass, const Slot& slot, const std::string& why);
 // New pods belong to a new generation: a restart, a resume, a release.
 void begin_generation(Pass& pass, Time time);
 
+// Completion (completion.cpp): why the job is done; nothing: it is not, as far as is known.
+std::optional<std::string> finished(const Pass& pass);
+// Why nobody can know whether it is, and why it is not trained again then.
+std::optional<std::string> end_unknown(const Pass& pass);
+
+// How a worker ended (ends.cpp): its trainer container decides, whatever the pod's phase. Only the
+// exit of a trainer that has ended with 0 is done.
+bool worker_done(const api::Pod& pod);
+bool worker_failed(const api::Pod& pod);
+bool worker_ended(const api::Pod& pod);  // either
+// When: the trainer's or the init container's own time, else the newest change of a condition, else
+// the pod's creation; always the same for one pod.
+Time ended_at(const api::Pod& pod);
+// When the failure of this pod began, as far as is known: it ended, somebody deleted it, or it was
+// told to go. What becomes known later has a later time, so the answer stays.
+Time failed_at(const api::Pod& pod);
+Failure failed_worker(const api::Pod& pod);  // of one that has failed
+
+// Starts (starting.cpp). Why a pod that has a node does not start, as far as is known; "": no
+// reason.
+std::string cannot_start(const Pass& pass, const api::Pod& pod);
+void ask_why_pods_wait(Pass& pass);
+
 // Pods.
-bool pod_ended(const api::Pod& pod);
+bool pod_ended(const api::Pod& pod);  // all containers: it holds no resources any more
 int generation_of(const api::Pod& pod);
+// Its trainer has never started, and the template was edited since it was made: it is made again.
+bool outdated(const Pass& pass, const api::Pod& pod);
 const api::Node* node_of(const Pass& pass, const std::string& name);
 bool all_in_plan(const Pass& pass);  // every slot's pod is that of the plan
 // Still there and perhaps still at work: not ended, and if it is being deleted, its grace is not

@@ -137,7 +137,7 @@ std::vector<std::string> gates_of(const api::JobSpec& spec) {
 void open_gates(Pass& pass) {
   bool any = false;
   for (const auto& slot : pass.slots) {
-    if (!slot.pod || pod_ended(*slot.pod) || slot.pod->meta.deleting) return;
+    if (!slot.pod || worker_ended(*slot.pod) || slot.pod->meta.deleting) return;
     any = any || gated(slot);
   }
   if (!any) return;

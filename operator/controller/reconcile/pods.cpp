@@ -44,7 +44,8 @@ std::map<std::string, Slot> newest_pods(const Pass& pass) {
   return found;
 }
 
-// A name may be taken by another group: "g" 1 attempt 2 and "g-1" 2 are both "job-g-1-2".
+// A name may be taken by another group, "g" 1 attempt 2 and "g-1" 2 are both "job-g-1-2", or by
+// another job: group "w-b" of "a" and group "b" of "a-w" are both "a-w-b-0".
 void skip_taken_names(const Pass& pass, const std::set<std::string_view>& taken, Slot& slot) {
   while (taken.contains(
       api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, slot.next_attempt))) {
@@ -83,9 +84,9 @@ const Failure* failure_of(const Pass& pass, const Slot& slot) {
 // Does the slot want a new pod now?
 bool wants_pod(const Pass& pass, const Slot& slot) {
   if (const Failure* failure = failure_of(pass, slot)) return failure->recorded;
-  if (!slot.pod) return true;
+  if (!slot.pod || outdated(pass, *slot.pod)) return true;
   // A worker that is done while the coordinator still finishes is no reason for a new pod.
-  return slot.pod->phase != "Succeeded" && (pod_ended(*slot.pod) || slot.pod->meta.deleting);
+  return !worker_done(*slot.pod) && (worker_failed(*slot.pod) || slot.pod->meta.deleting);
 }
 
 // A job that fails before it completes a step waits longer each time (operator.md 6.4).
@@ -98,6 +99,14 @@ std::optional<Time> not_before(const Pass& pass) {
                                                 pass.tunables.restart_backoff_cap);
 }
 
+// Was it counted that the worker in this pod has failed?
+bool failure_recorded(const Pass& pass, const api::Pod& pod) {
+  return std::any_of(pass.failures.begin(), pass.failures.end(), [&](const Failure& failure) {
+    return failure.recorded && failure.slot != nullptr && failure.slot->pod &&
+           failure.slot->pod->meta.uid == pod.meta.uid;
+  });
+}
+
 bool replaced_by_restart(const Pass& pass, const api::Pod& pod) {
   return pass.status.last_restart_scope == "Job" && generation_of(pod) < pass.status.pod_generation;
 }
@@ -106,6 +115,12 @@ bool replaced_by_restart(const Pass& pass, const api::Pod& pod) {
 
 bool pod_ended(const api::Pod& pod) {
   return pod.phase == "Failed" || pod.phase == "Succeeded";
+}
+
+bool outdated(const Pass& pass, const api::Pod& pod) {
+  const auto hash = pod.meta.annotations.find(api::kTemplateHash);
+  return !pod.started && !worker_ended(pod) && !pass.status.template_hash.empty() &&
+         hash != pod.meta.annotations.end() && hash->second != pass.status.template_hash;
 }
 
 int generation_of(const api::Pod& pod) {
@@ -144,7 +159,8 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
 void find_slots(Pass& pass) {
   const int replicas = std::max(pass.wanted_replicas, pass.needed_replicas);
   auto found = newest_pods(pass);
-  std::set<std::string_view> taken;
+  std::set<std::string_view> taken(pass.snapshot.taken_names.begin(),
+                                   pass.snapshot.taken_names.end());
   for (const auto& pod : pass.snapshot.pods) taken.insert(pod->meta.name);
   int worker = 0;
   for (int replica = 0; replica < replicas; ++replica) {
@@ -191,7 +207,10 @@ void create_pods(Pass& pass) {
       }
       continue;
     }
-    const bool first = !slot.pod && slot.next_attempt == 0 && pass.plan == nullptr;
+    // Neither the first pods of a job nor those that follow an edit wait for what came before.
+    const bool first =
+        slot.pod ? outdated(pass, *slot.pod)
+                 : slot.next_attempt == 0 && pass.plan == nullptr && pass.status.restarts == 0;
     if (!first && earliest && *earliest > pass.now()) {
       pass.wake_at(*earliest);
       continue;
@@ -220,6 +239,9 @@ void delete_pods(Pass& pass, bool accepted) {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "another pod has taken its place"});
     } else if (replaced_by_restart(pass, *pod)) {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
+    } else if (worker_failed(*pod) && failure_recorded(pass, *pod)) {
+      // Other containers of the pod go on and hold its devices.
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "its worker has ended"});
     }
   }
 }

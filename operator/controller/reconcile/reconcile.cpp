@@ -129,6 +129,19 @@ std::vector<Action> clean_up(Pass& pass) {
   return std::move(pass.actions);
 }
 
+// False: something of the job of that name before ours is in the way, and nobody removes it.
+bool check_leftovers(Pass& pass) {
+  if (!pass.snapshot.pods.empty()) return true;  // begun already
+  for (const Leftover& leftover : pass.snapshot.leftovers) {
+    if (!leftover.owned) {
+      refuse_job(pass, "NameConflict", leftover.what + " exists and is not ours");
+      return false;
+    }
+    pass.predecessor = "waits until " + leftover.what + " of the deleted job of this name is gone";
+  }
+  return true;
+}
+
 // True = the job may run. Otherwise the pass ends: Accepted=False, or an answer that must be
 // fetched first.
 bool check_acceptance(Pass& pass) {
@@ -169,7 +182,9 @@ bool check_acceptance(Pass& pass) {
       return false;
     }
   }
-  if (pass.snapshot.service_exists && pass.snapshot.service_owner_uid != pass.job().meta.uid) {
+  if (!check_leftovers(pass)) return false;
+  if (pass.snapshot.service_exists && pass.predecessor.empty() &&
+      pass.snapshot.service_owner_uid != pass.job().meta.uid) {
     refuse_job(pass, "NameConflict", "Service " + pass.job().meta.name + " exists and is not ours");
     return false;
   }
@@ -177,7 +192,8 @@ bool check_acceptance(Pass& pass) {
       std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
                   [](const auto& pod) { return !pod_ended(*pod); })) {
     pass.event("Normal", "TemplateChangePending",
-               "pods made from now on follow the edited template; running ones stay as they are",
+               "pods made from now on follow the edited template, and those are made again that "
+               "have never started; running ones stay as they are",
                "Validate");
   }
   pass.status.template_hash = hash;
@@ -213,6 +229,7 @@ void run(Pass& pass, bool accepted) {
     make_plans(pass);
   }
   view_conditions(pass);
+  ask_why_pods_wait(pass);
   if (accepted) open_gates(pass);
   adapt(pass);
   view_report(pass);
@@ -253,6 +270,10 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   find_sizes(pass, accepted);
   find_slots(pass);
   if (pass.slots.empty()) {
+    view_conditions(pass);
+    return finish(pass);
+  }
+  if (!pass.predecessor.empty()) {  // what ends tells us so
     view_conditions(pass);
     return finish(pass);
   }

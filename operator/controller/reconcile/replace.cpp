@@ -75,7 +75,7 @@ double lost_seconds(const Pass& pass, double current_seconds) {
 
 const Slot* slot_on(const Pass& pass, const std::string& node) {
   for (const auto& slot : pass.slots) {
-    if (slot.pod && slot.pod->node == node && !pod_ended(*slot.pod)) return &slot;
+    if (slot.pod && slot.pod->node == node && !worker_ended(*slot.pod)) return &slot;
   }
   return nullptr;
 }

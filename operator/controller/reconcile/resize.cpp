@@ -37,7 +37,7 @@ std::set<std::string> working_pods(const Pass& pass) {
   }
   std::set<std::string> uids;
   for (const auto& [index, entry] : newest) {  // one that has done its last step counts, too
-    if (entry.second->phase != "Failed" && !entry.second->meta.deleting)
+    if (!worker_failed(*entry.second) && !entry.second->meta.deleting)
       uids.insert(entry.second->meta.uid);
   }
   return uids;
@@ -129,7 +129,7 @@ bool members_complete(const Pass& pass, int replicas) {
   for (const auto& member : pass.snapshot.members->body.members) registered.insert(member.pod_uid);
   return std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
     return slot.replica >= replicas ||
-           (slot.pod && !pod_ended(*slot.pod) && !slot.pod->meta.deleting &&
+           (slot.pod && !worker_ended(*slot.pod) && !slot.pod->meta.deleting &&
             registered.contains(slot.pod->meta.uid));
   });
 }
@@ -215,10 +215,9 @@ void level_devices(planner::Cluster& cluster, int replicas) {
 std::optional<Time> grows_again_at(const Slot& slot) {
   constexpr std::chrono::seconds kFirst{10}, kMost{600};  // as after failures, operator.md 6.4
   constexpr int kMostDoublings = 6;                       // above the cap
-  if (!slot.pod || !pod_ended(*slot.pod)) return std::nullopt;
+  if (!slot.pod || !worker_ended(*slot.pod)) return std::nullopt;
   const int doublings = std::min(std::max(0, slot.next_attempt - 1), kMostDoublings);
-  const Time ended = slot.pod->ended.value_or(slot.pod->meta.created);
-  return ended + std::min<std::chrono::seconds>(kFirst * (1 << doublings), kMost);
+  return ended_at(*slot.pod) + std::min<std::chrono::seconds>(kFirst * (1 << doublings), kMost);
 }
 
 void tell_resized(Pass& pass) {

@@ -10,10 +10,23 @@ namespace {
 
 constexpr std::size_t kMostAvoidedNodes = 16;  // operator.md 5
 constexpr std::chrono::hours kAvoided{1};
-constexpr double kCapLowered = 0.75;            // operator.md 6.6
-constexpr std::size_t kMostTermination = 4096;  // bytes of the worker's last words in Failed
+constexpr double kCapLowered = 0.75;  // operator.md 6.6
 
-enum class Reaction : unsigned char { kFailJob, kRestart, kRestartIgnoreMax, kAvoidNode };
+enum class Reaction : unsigned char {
+  kFailJob,
+  kRestart,
+  kRestartIgnoreMax,
+  kAvoidNode,
+  kAvoidNodeIgnoreMax,  // built in only
+};
+
+bool uses_budget(Reaction reaction) {
+  return reaction == Reaction::kRestart || reaction == Reaction::kAvoidNode;
+}
+
+bool avoids_node(Reaction reaction) {
+  return reaction == Reaction::kAvoidNode || reaction == Reaction::kAvoidNodeIgnoreMax;
+}
 
 struct Verdict {
   Reaction reaction = Reaction::kRestart;
@@ -44,9 +57,12 @@ bool matches(const api::FailureRule& rule, const Failure& failure) {
 Reaction built_in(Cause cause) {
   switch (cause) {
     case Cause::kConfiguration:
+    case Cause::kDiverged:
       return Reaction::kFailJob;
     case Cause::kDeviceFault:
       return Reaction::kAvoidNode;
+    case Cause::kRejected:
+      return Reaction::kAvoidNodeIgnoreMax;
     case Cause::kTerminated:
     case Cause::kDisrupted:
     case Cause::kPodDeleted:
@@ -56,6 +72,7 @@ Reaction built_in(Cause cause) {
     case Cause::kCrashed:
     case Cause::kOutOfMemory:
     case Cause::kIoError:
+    case Cause::kLimitExceeded:
     case Cause::kPeerLost:
     case Cause::kWorkerSilent:
     case Cause::kEndedEarly:
@@ -72,15 +89,6 @@ Verdict judge(const Pass& pass, const Failure& failure) {
     if (reaction && matches(rule, failure)) return {*reaction, rule.name};
   }
   return {built_in(failure.cause), ""};
-}
-
-// The end of the worker's termination message, for the condition Failed.
-std::string last_words(const Failure& failure) {
-  if (failure.slot == nullptr || !failure.slot->pod) return "";
-  std::string text = failure.slot->pod->termination_message;
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
-  if (text.size() > kMostTermination) text = text.substr(text.size() - kMostTermination);
-  return text.empty() ? "" : ": " + text;
 }
 
 // A step was completed since the pods were last made again.
@@ -156,8 +164,8 @@ void count(Pass& pass, Cause cause) {
 bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
   if (verdict.reaction == Reaction::kFailJob) {
     const bool by_rule = !verdict.rule.empty();
-    fail_job(pass, by_rule ? "FailJobRule" : "ConfigurationError",
-             (by_rule ? "rule " + verdict.rule + ": " : "") + failure.text + last_words(failure));
+    fail_job(pass, by_rule ? "FailJobRule" : name(failure.cause),
+             (by_rule ? "rule " + verdict.rule + ": " : "") + failure.text);
     return true;
   }
   if (failure.cause == Cause::kOutOfMemory && verdict.rule.empty() &&
@@ -166,15 +174,14 @@ bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
              "group " + failure.slot->group +
                  " ran out of memory twice without a change of plan between; give it more memory, "
                  "or lower batch.microBatchSize or schedule.k.max; last: " +
-                 failure.text + last_words(failure));
+                 failure.text);
     return true;
   }
-  if (verdict.reaction == Reaction::kRestartIgnoreMax ||
-      pass.status.restart_budget_used < pass.spec().max_restarts)
+  if (!uses_budget(verdict.reaction) || pass.status.restart_budget_used < pass.spec().max_restarts)
     return false;
   fail_job(pass, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",
            "failurePolicy.maxRestarts " + std::to_string(pass.spec().max_restarts) +
-               " is used up; last cause: " + failure.text + last_words(failure));
+               " is used up; last cause: " + failure.text);
   return true;
 }
 
@@ -216,10 +223,9 @@ void record_failure(Pass& pass, const Failure& failure, const std::string& scope
   const Verdict verdict = judge(pass, failure);
   if (ends_job(pass, failure, verdict)) return;
   auto& status = pass.status;
-  const bool counted = verdict.reaction != Reaction::kRestartIgnoreMax;
   status.restart_streak = has_stepped(pass) ? 0 : status.restart_streak + 1;
   status.restarts += 1;
-  if (counted) status.restart_budget_used += 1;
+  if (uses_budget(verdict.reaction)) status.restart_budget_used += 1;
   count(pass, failure.cause);
   status.last_restart_reason = name(failure.cause);
   status.last_restart_scope = scope;
@@ -227,7 +233,7 @@ void record_failure(Pass& pass, const Failure& failure, const std::string& scope
   pass.set("Ready", "False", "Restarting", failure.text);
   pass.set("WorkersReady", "False", "WorkerLost", failure.text);
   if (failure.slot != nullptr) pass.event("Warning", "WorkerLost", failure.text, "Restart");
-  if (verdict.reaction == Reaction::kAvoidNode) avoid_node(pass, failure);
+  if (avoids_node(verdict.reaction)) avoid_node(pass, failure);
   pass.event("Warning", "Restarting",
              "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
                  ", budget used " + std::to_string(status.restart_budget_used) + " of " +

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -161,10 +163,25 @@ struct GangView {
   std::shared_ptr<const api::PodGroup> seen;
 };
 
+// An object of an earlier job of the same name. The new job does not begin beside it.
+struct Leftover {
+  std::string what;    // "Pod x-gpu-0"
+  bool owned = false;  // by that job, which is gone: the object goes, too. False: it stays
+};
+
+// The newest event of a pod, if it is a warning.
+struct PodWarning {
+  std::string text;  // "FailedMount: ..."; "": it is none
+  Time asked{};
+};
+
 struct Snapshot {
   std::shared_ptr<const api::PipelineJob> job;
   std::vector<std::shared_ptr<const api::Pod>> pods;
   std::vector<schedule::Plan> plans;  // of this uid, by rising revision
+  std::vector<Leftover> leftovers;
+  std::set<std::string> taken_names;               // of pods that others have in the namespace
+  std::map<std::string, PodWarning> pod_warnings;  // by uid, of pods that were asked for
   bool service_exists = false;
   std::string service_owner_uid;
   std::string control_ca, written_url;  // content of <job>-control as it is; "" = absent

@@ -12,13 +12,11 @@ namespace {
 
 constexpr const char* kSilence = "no report from the coordinator; training may go on";
 
-std::string pending_reason(const api::Pod& pod) {
+std::string pending_reason(const Pass& pass, const api::Pod& pod) {
   for (const auto& condition : pod.conditions) {
     if (condition.type == "PodScheduled" && condition.status == "False") return condition.message;
   }
-  if (!pod.waiting_reason.empty() && pod.waiting_reason != "ContainerCreating")
-    return pod.waiting_reason + ": " + pod.waiting_message;
-  return "";
+  return cannot_start(pass, pod);
 }
 
 bool scheduled(const Slot& slot) {
@@ -33,10 +31,10 @@ void view_groups(Pass& pass) {
     view.desired = group.count * pass.wanted_replicas;
     for (const auto& slot : pass.slots) {
       if (slot.group != group.name || !slot.pod) continue;
-      view.scheduled += scheduled(slot) && !pod_ended(*slot.pod) ? 1 : 0;
-      view.ready += slot.pod->ready && !pod_ended(*slot.pod) ? 1 : 0;
-      view.failed += slot.pod->phase == "Failed" ? 1 : 0;
-      if (view.pending_reason.empty()) view.pending_reason = pending_reason(*slot.pod);
+      view.scheduled += scheduled(slot) && !worker_ended(*slot.pod) ? 1 : 0;
+      view.ready += slot.pod->ready && !worker_ended(*slot.pod) ? 1 : 0;
+      view.failed += worker_failed(*slot.pod) ? 1 : 0;
+      if (view.pending_reason.empty()) view.pending_reason = pending_reason(pass, *slot.pod);
     }
     pass.status.worker_groups.push_back(std::move(view));
   }
@@ -44,12 +42,14 @@ void view_groups(Pass& pass) {
 
 void view_scheduled(Pass& pass) {
   if (pass.status.scheduling_retry) return;  // says SchedulingTimedOut until pods are made again
+  if (!pass.predecessor.empty())
+    return pass.set("PodsScheduled", "False", "WaitingForPredecessor", pass.predecessor);
   std::string why;
   int missing = 0;
   for (const auto& slot : pass.slots) {
     if (scheduled(slot)) continue;
     ++missing;
-    if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(*slot.pod);
+    if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(pass, *slot.pod);
     if (why == slot.group + ": ") why.clear();
   }
   if (missing == 0)
@@ -82,15 +82,21 @@ void view_workers(Pass& pass) {
     return pass.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
   }
   if (registered < wanted) {
-    bool pulling = false;
     bool starting = false;
+    std::string why;
     for (const auto& slot : pass.slots) {
-      pulling = pulling || (slot.pod && slot.pod->waiting_reason.find("Pull") != std::string::npos);
       starting = starting || !slot.pod || !slot.pod->started;
+      if (!slot.pod || !why.empty()) continue;
+      why = cannot_start(pass, *slot.pod);
+      if (!why.empty()) why = "pod " + slot.pod->meta.name + ": " + why;
     }
     const std::string text =
         std::to_string(registered) + " of " + std::to_string(wanted) + " workers have registered";
-    if (pulling) return pass.set("WorkersReady", "False", "Pulling", text);
+    if (!why.empty()) {
+      if (!pass.has_reason("WorkersReady", "PodCannotStart"))
+        pass.event("Warning", "PodCannotStart", why, "Start");
+      return pass.set("WorkersReady", "False", "PodCannotStart", text + "; " + why);
+    }
     if (starting) return pass.set("WorkersReady", "False", "Starting", text);
     return pass.set("WorkersReady", "False", "WaitingForRegistration",
                     text + "; workers must reach " + pass.snapshot.control_url +
@@ -244,8 +250,8 @@ bool silent(const Pass& pass) {
 int registered_workers(const Pass& pass, int replicas) {
   int count = 0;
   for (const auto& slot : pass.slots) {
-    if (slot.replica >= replicas || !slot.pod || slot.pod->phase == "Failed") continue;
-    const bool done = slot.pod->phase == "Succeeded";
+    if (slot.replica >= replicas || !slot.pod || worker_failed(*slot.pod)) continue;
+    const bool done = worker_done(*slot.pod);
     count += done || (pass.snapshot.members &&
                       std::any_of(pass.snapshot.members->body.members.begin(),
                                   pass.snapshot.members->body.members.end(),

@@ -158,6 +158,55 @@ TEST(Controller, ForgetsAJobThatIsGone) {
   EXPECT_EQ(world.gone, "a/j");
 }
 
+constexpr auto kOldPod = R"({"metadata": {"name": "j-g-0", "namespace": "a", "uid": "old-pod",
+  "labels": {"weir.dev/job-name": "j", "weir.dev/attempt": "0"}, "ownerReferences":
+    [{"uid": "old-job", "controller": true}]}})";
+
+TEST(Controller, AJobWaitsForThePodsOfItsPredecessor) {
+  World world;
+  world.server.put("/api/v1/namespaces/a/pods/j-g-0", kOldPod);
+  world.server.put(kJob, kSpec);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Accepted"), "True/Accepted");
+  EXPECT_EQ(world.condition("PodsScheduled"), "False/WaitingForPredecessor");
+  EXPECT_EQ(world.condition("Ready"), "False/Pending");
+  EXPECT_EQ(world.server.get("/api/v1/namespaces/a/pods/j-g-1"), "");
+
+  world.server.remove("/api/v1/namespaces/a/pods/j-g-0");
+  world.settle();  // the watch brings its end
+
+  for (const char* name : {"j-g-0", "j-g-1", "j-g-2"}) {
+    EXPECT_NE(world.server.get("/api/v1/namespaces/a/pods/" + std::string(name)), "") << name;
+  }
+}
+
+TEST(Controller, AJobThatHasAnOrphansNameIsRefused) {
+  World world;
+  json orphan = json::parse(kOldPod);
+  orphan["metadata"].erase("ownerReferences");
+  world.server.put("/api/v1/namespaces/a/pods/j-g-0", orphan.dump());
+  world.server.put(kJob, kSpec);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Accepted"), "False/NameConflict");
+  EXPECT_EQ(world.server.get("/api/v1/namespaces/a/pods/j-g-1"), "");
+}
+
+TEST(Controller, TwoJobsWhosePodsWouldHaveOneNameBothRun) {
+  World world;
+  world.server.put("/api/v1/namespaces/a/pods/j-g-0", R"({"metadata": {"name": "j-g-0",
+    "namespace": "a", "uid": "other-pod", "labels": {"weir.dev/job-name": "other"},
+    "ownerReferences": [{"uid": "other-job", "controller": true}]}})");
+  world.server.put(kJob, kSpec);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Accepted"), "True/Accepted");
+  const json pod = json::parse(world.server.get("/api/v1/namespaces/a/pods/j-g-0-1"));
+  EXPECT_EQ(pod["spec"]["hostname"], "j-g-0");
+  EXPECT_NE(world.server.get("/api/v1/namespaces/a/pods/j-g-1"), "");
+}
+
 TEST(Controller, StopsItsThreads) {
   World world;
   world.controller.start();

@@ -95,16 +95,59 @@ TEST(Executor, TakesAnExistingPodOfThisJobForItsOwn) {
   EXPECT_EQ(world.server.paths().size(), 2U);
 }
 
-TEST(Executor, CallsAForeignPodOfOurNameAConflict) {
+TEST(Executor, RemembersThatAnotherHasAPodsName) {
   World world;
-  world.server.put(std::string(kPods) + "j-g-0", "{}");
+  world.server.put(std::string(kPods) + "j-g-0", R"({"metadata": {"ownerReferences":
+    [{"uid": "another", "controller": true}], "labels": {"weir.dev/job-name": "j-g"}}})");
+
+  const Executed executed = world.run({World::pods(2)});
+
+  EXPECT_TRUE(executed.again);
+  EXPECT_FALSE(executed.error.has_value());
+  EXPECT_EQ(world.memory.taken_pod_names, std::set<std::string>{"j-g-0"});
+  EXPECT_FALSE(world.memory.template_check.has_value());
+}
+
+TEST(Executor, TriesAgainWhileAnEarlierJobsPodIsStillThere) {
+  World world;
+  world.server.put(std::string(kPods) + "j-g-0", R"({"metadata": {"ownerReferences":
+    [{"uid": "earlier", "controller": true}], "labels": {"weir.dev/job-name": "j"}}})");
 
   const Executed executed = world.run({World::pods(1)});
 
+  ASSERT_TRUE(executed.error.has_value());
+  EXPECT_EQ(executed.error->http_status, 409);
+  EXPECT_THAT(executed.error->message, HasSubstr("j-g-0 is left of an earlier job"));
+  EXPECT_THAT(world.memory.taken_pod_names, IsEmpty());
+}
+
+constexpr auto kEvents = "/apis/events.k8s.io/v1/namespaces/a/events/";
+
+TEST(Executor, ReadsWhyAPodDoesNotStart) {
+  World world;
+  world.server.put(std::string(kEvents) + "one", R"({"metadata": {"name": "one"}, "type": "Warning",
+    "reason": "FailedMount", "note": "configmap \"tetx\" not found",
+    "deprecatedLastTimestamp": "2026-01-01T00:00:01Z"})");
+
+  const Executed executed = world.run({reconcile::ReadPodWarning{"j-g-0", "pod-uid"}});
+
   EXPECT_TRUE(executed.again);
-  ASSERT_TRUE(world.memory.template_check.has_value());
-  EXPECT_FALSE(world.memory.template_check->accepted);
-  EXPECT_EQ(world.memory.template_check->reason, "NameConflict");
+  EXPECT_EQ(world.memory.pod_warnings["pod-uid"].text, "FailedMount: configmap \"tetx\" not found");
+  EXPECT_EQ(world.server.count("fieldSelector=regarding.kind%3DPod,regarding.uid%3Dpod-uid"), 1);
+}
+
+TEST(Executor, GoesOnWithoutEventsThatItMayNotRead) {
+  World world;
+  world.server.fail(
+      {.match = "events?fieldSelector", .response = http::Response{403, {}, R"({"kind": "Status",
+                       "reason": "Forbidden", "message": "not allowed"})"}});
+
+  const Executed executed =
+      world.run({reconcile::ReadPodWarning{"j-g-0", "pod-uid"}, reconcile::RequeueAfter{}});
+
+  EXPECT_FALSE(executed.error.has_value());
+  EXPECT_TRUE(executed.requeue.has_value());
+  EXPECT_EQ(world.memory.pod_warnings["pod-uid"].text, "");
 }
 
 constexpr auto kGang = "/apis/scheduling.volcano.sh/v1beta1/namespaces/a/podgroups/j";

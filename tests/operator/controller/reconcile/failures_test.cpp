@@ -45,6 +45,18 @@ TEST(Failures, WrongOptionsFailTheJobWithTheWorkersLastLine) {
   EXPECT_THAT(world.condition("Failed").message, HasSubstr("--model=gtp: unknown model"));
 }
 
+TEST(Failures, TrainingThatDivergesEndsTheJob) {
+  World world = training();
+  world.fail("job-gpu-1", 85);
+  world.pod("job-gpu-1").termination_message = "the loss of 10 steps in a row is not finite";
+  world.settle();
+
+  EXPECT_EQ(world.condition("Failed").reason, "Diverged");
+  EXPECT_EQ(world.condition("Failed").message,
+            "pod job-gpu-1: exit code 85: the loss of 10 steps in a row is not finite");
+  EXPECT_EQ(world.job.status.restarts, 0);
+}
+
 TEST(Failures, TheTableOfExitCodesDecides) {
   const struct {
     int exit_code;
@@ -52,10 +64,11 @@ TEST(Failures, TheTableOfExitCodesDecides) {
     const char* reason;
     int budget;
     std::size_t avoided;
-  } cases[] = {{1, "Error", "Crashed", 1, 0},           {81, "Error", "OutOfMemory", 1, 0},
-               {137, "OOMKilled", "OutOfMemory", 1, 0}, {82, "Error", "DeviceFault", 1, 1},
-               {83, "Error", "IoError", 1, 0},          {143, "Error", "Terminated", 0, 0},
-               {139, "Error", "Crashed", 1, 0}};
+  } cases[] = {
+      {1, "Error", "Crashed", 1, 0},           {81, "Error", "OutOfMemory", 1, 0},
+      {137, "OOMKilled", "OutOfMemory", 1, 0}, {82, "Error", "DeviceFault", 1, 1},
+      {83, "Error", "IoError", 1, 0},          {137, "ContainerStatusUnknown", "NodeLost", 0, 0},
+      {143, "Error", "Terminated", 0, 0},      {139, "Error", "Crashed", 1, 0}};
   for (const auto& c : cases) {
     World world = training();
     world.pod("job-gpu-1").termination_reason = c.termination;
@@ -85,7 +98,7 @@ TEST(Failures, TheFirstRuleThatMatchesDecides) {
 
   world.run();
   world.now += 60s;
-  disrupt(world.pod("job-gpu-2"));
+  disrupt(world.pod("job-gpu-2"), world.now);
   world.settle();
   EXPECT_EQ(world.job.status.restart_budget_used, 1);
   EXPECT_EQ(world.job.status.avoided_nodes.size(), 1U);
@@ -201,10 +214,7 @@ TEST(Failures, ScopeWorkerKeepsTheSurvivors) {
 
 TEST(Failures, ALostNodeIsAFailureAfterAMinuteAndItsPodIsLetGo) {
   World world = training();
-  world.nodes.emplace_back();
-  world.nodes[0].meta.name = world.pod("job-gpu-1").node;
-  world.nodes[0].ready = false;
-  world.nodes[0].not_ready_since = world.now;
+  world.lose_node(world.pod("job-gpu-1").node);
   world.steps(5, 10);
   EXPECT_EQ(world.job.status.restarts, 0);
   world.steps(2, 10);

@@ -22,7 +22,7 @@ void shuffle(std::vector<T>& list, Random& random) {
 }
 
 bool live(const api::Pod& pod) {
-  return (pod.phase == "Running" || pod.phase == "Pending") && !pod.meta.deleting;
+  return (pod.phase == "Running" || pod.phase == "Pending") && !pod.exit_code && !pod.meta.deleting;
 }
 
 bool has_condition(const api::Pod& pod, const std::string& type) {
@@ -34,9 +34,10 @@ bool has_condition(const api::Pod& pod, const std::string& type) {
 
 std::string text(const Event& event) {
   static constexpr std::array kNames = {
-      "KubeletsRun",  "Register", "Apply",     "Step",      "Crash",     "Disrupt", "Delete",
-      "Vanish",       "End",      "NodeLost",  "NodesBack", "Suspend",   "Resume",  "Finish",
-      "EditSchedule", "Scale",    "EditWrong", "EditBack",  "EditImage", "Time",    "NewLeader"};
+      "KubeletsRun", "Register", "Apply",     "Step",      "Crash",        "Disrupt",      "Delete",
+      "Vanish",      "End",      "NodeLost",  "NodesBack", "Suspend",      "Resume",       "Finish",
+      "InitFails",   "Reject",   "Outgrow",   "Forget",    "FinishUnseen", "EditSchedule", "Scale",
+      "EditWrong",   "EditBack", "EditImage", "Time",      "NewLeader"};
   return std::string(kNames[static_cast<std::size_t>(event.what)]) + " slot " +
          std::to_string(event.slot) + " value " + std::to_string(event.value);
 }
@@ -60,9 +61,9 @@ std::vector<Event> random_history(std::uint64_t seed, int length, bool short_wai
   static constexpr std::array kOften = {H::kKubeletsRun, H::kRegister, H::kApply,
                                         H::kStep,        H::kTime,     H::kEnd};
   static constexpr std::array kSometimes = {
-      H::kCrash,     H::kDisrupt,   H::kDelete, H::kVanish,       H::kNodeLost,
-      H::kNodesBack, H::kSuspend,   H::kResume, H::kEditSchedule, H::kEditWrong,
-      H::kEditBack,  H::kEditImage, H::kScale,  H::kScale};
+      H::kCrash,   H::kDisrupt, H::kDelete,       H::kVanish,    H::kNodeLost, H::kNodesBack,
+      H::kSuspend, H::kResume,  H::kEditSchedule, H::kEditWrong, H::kEditBack, H::kEditImage,
+      H::kScale,   H::kScale,   H::kInitFails,    H::kReject,    H::kOutgrow,  H::kForget};
   static constexpr std::array kCodes = {1, 1, 80, 81, 82, 83, 137, 139, 143};
   static constexpr std::array kWaits = {1, 5, 31, 61, 200, 700, 2000, 4000};
   Random random(seed);
@@ -77,6 +78,7 @@ std::vector<Event> random_history(std::uint64_t seed, int length, bool short_wai
       event.what = kSometimes[random.below(kSometimes.size())];
     } else {
       event.what = draw == 97 ? H::kFinish : H::kNewLeader;
+      if (draw == 98 && !short_waits) event.what = H::kFinishUnseen;
     }
     event.value = kCodes[random.below(kCodes.size())];
     if (event.what == H::kCrash && random.below(40) == 0) event.value = 2;
@@ -95,7 +97,8 @@ Model::Model(std::uint64_t the_seed) : seed(the_seed), random_(the_seed) {
   world.job.spec.stages = kWorkers;
   world.job.spec.global_batch = 24;  // six micro-batches: planning is not what is tested here
   world.job.spec.data_parallel = seed % 7 == 3 ? 2 : 1;
-  world.job.spec.checkpoint_path = "/ckpt";
+  world.job.spec.checkpoint_path = seed % 6 == 5 ? "" : "/ckpt";
+  sidecars = seed % 4 == 3;
   world.job.spec.restart_scope = seed % 3 == 0 ? "Job" : "Worker";
   if (seed % 4 == 1) world.job.spec.scheduler_name = "volcano";
   if (seed % 5 == 2) {
@@ -131,9 +134,34 @@ void Model::new_leader() {
   world.leading_since = world.now;
 }
 
+void Model::end(const std::string& pod, int exit_code) {
+  if (sidecars) return world.end_trainer(pod, exit_code);
+  world.fail(pod, exit_code);
+}
+
+void Model::end_without_time(Happening what, api::Pod& pod) {
+  const bool begins = what == Happening::kInitFails || what == Happening::kReject;
+  if (begins != (pod.phase == "Pending") || !pod.gates.empty()) return;
+  ++failures;
+  pod.phase = "Failed";
+  if (what == Happening::kInitFails) {
+    pod.containers_seen = true;
+    pod.failed_init = api::ContainerEnd{"fetch", 1, "Error", "no such bucket", std::nullopt};
+  } else if (what == Happening::kReject) {
+    pod.reason = "UnexpectedAdmissionError";
+  } else {
+    pod.exit_code = 137;
+    pod.ready = false;
+    pod.containers_seen = true;
+    pod.conditions.push_back({"Ready", "False", "PodFailed", "", world.now});
+    if (what == Happening::kOutgrow) pod.reason = "Evicted";
+    if (what == Happening::kForget) pod.termination_reason = "ContainerStatusUnknown";
+  }
+}
+
 void Model::happen(const Event& event) {
   api::Pod* pod = newest(worker_of(event));
-  const bool running = pod != nullptr && pod->phase == "Running";
+  const bool running = pod != nullptr && pod->phase == "Running" && !pod->exit_code;
   switch (event.what) {
     case Happening::kKubeletsRun:
       return world.kubelets_run();
@@ -151,7 +179,7 @@ void Model::happen(const Event& event) {
     case Happening::kCrash:
       if (!running) return;
       ++failures;
-      return world.fail(pod->meta.name, event.value);
+      return end(pod->meta.name, event.value);
     case Happening::kDisrupt:
       if (!running || has_condition(*pod, "DisruptionTarget")) return;
       ++failures;
@@ -171,17 +199,10 @@ void Model::happen(const Event& event) {
       return;
     case Happening::kEnd:
       return world.kubelets_end();
-    case Happening::kNodeLost: {
+    case Happening::kNodeLost:
       if (!running) return;
       ++failures;
-      api::Node node;
-      node.meta.name = pod->node;
-      node.ready = false;
-      node.not_ready_since = world.now;
-      std::erase_if(world.nodes, [&](const auto& n) { return n.meta.name == node.meta.name; });
-      world.nodes.push_back(node);
-      return;
-    }
+      return world.lose_node(std::string(pod->node));
     case Happening::kNodesBack:
       return world.nodes.clear();
     case Happening::kSuspend:
@@ -192,9 +213,23 @@ void Model::happen(const Event& event) {
       return;
     case Happening::kFinish:
       pod = newest(0);
-      if (pod != nullptr && pod->phase == "Running" && world.job.status.plan.applied_revision > 0)
-        world.fail(pod->meta.name, 0);
+      if (pod != nullptr && live(*pod) && world.job.status.plan.applied_revision > 0)
+        end(pod->meta.name, 0);
       return;
+    case Happening::kInitFails:
+    case Happening::kReject:
+    case Happening::kOutgrow:
+    case Happening::kForget:
+      if (pod != nullptr && live(*pod)) end_without_time(event.what, *pod);
+      return;
+    case Happening::kFinishUnseen:
+      if (world.condition("Ready").status != "True") return;
+      world.now += std::chrono::hours(2);
+      ++failures;
+      // With a checkpoint the next pods say so; a restart of that second may be the newer fact.
+      done = world.job.spec.checkpoint_path.empty() &&
+             world.job.status.last_restart_time.value_or(Time{}) < world.job.status.plan.time;
+      return world.pods.clear();
     case Happening::kEditSchedule:
       world.job.spec.schedule.k_initial.reset();
       world.job.spec.schedule.k_min = 1 + event.slot;
@@ -242,10 +277,11 @@ void Model::check_deletion(const DeletePod& action) const {
   });
   const int worker = std::atoi(pod->meta.labels.at("weir.dev/worker-index").c_str());
   const bool too_many = worker >= kWorkers * world.job.spec.data_parallel;
+  const bool over = pod->exit_code.has_value();
   EXPECT_TRUE(wanted_by_user || ended || restarted || replaced || status.scheduling_retry ||
-              too_many)
+              too_many || over)
       << "deletes " << action.name << ": " << action.why;
-  if (wanted_by_user || ended || restarted || replaced || status.scheduling_retry) return;
+  if (over || wanted_by_user || ended || restarted || replaced || status.scheduling_retry) return;
   EXPECT_FALSE(trains_on(action.uid)) << "deletes " << action.name << ", which trains";
 }
 

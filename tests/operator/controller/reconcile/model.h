@@ -27,6 +27,13 @@ enum class Happening : unsigned char {
   kSuspend,
   kResume,
   kFinish,  // the coordinator ends with 0
+  // Pods that the kubelet ends without telling when: an init container fails, it will not have the
+  // pod, the pod outgrows its own limits, its container is not found again after a reboot.
+  kInitFails,
+  kReject,
+  kOutgrow,
+  kForget,
+  kFinishUnseen,  // likewise, and all pods are gone before the operator looks
   kEditSchedule,
   kScale,      // of the job, to 1 + `slot` replicas
   kEditWrong,  // to something that is not implemented
@@ -54,6 +61,8 @@ class Model {
   bool crashes = false;   // the operator dies after a random action now and then
   bool shuffles = false;  // lists come in another order in every pass
   int failures = 0;       // happenings that may count as a restart
+  bool sidecars = false;  // pods have other containers, which go on when the trainer has ended
+  bool done = false;      // all steps are done
 
   void happen(const Event& event);
   // Passes until nothing changes at this time; false after `most` passes.
@@ -63,6 +72,8 @@ class Model {
   void recover();
 
  private:
+  void end(const std::string& pod, int exit_code);
+  void end_without_time(Happening what, api::Pod& pod);
   bool one_pass();
   void check(const std::vector<Action>& actions) const;
   void check_plan(const schedule::Plan& plan) const;

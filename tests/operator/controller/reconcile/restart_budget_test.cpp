@@ -126,26 +126,13 @@ TEST(RestartBudget, AWorkerThatKeepsCrashingWaitsLongerEachTime) {
 
 TEST(RestartBudget, ADisruptionDoesNotEatTheBudgetWhateverItsExitCode) {
   World world = training([](api::JobSpec& spec) { spec.max_restarts = 0; });
-  disrupt(world.pod("job-gpu-1"));
+  disrupt(world.pod("job-gpu-1"), world.now);
   world.fail("job-gpu-1", 137);
   world.settle();
 
   EXPECT_EQ(world.job.status.last_restart_reason, "Disrupted");
   EXPECT_EQ(world.job.status.restart_budget_used, 0);
   EXPECT_NE(world.condition("Failed").status, "True");
-}
-
-// Kubelets before Kubernetes 1.26 set no condition and give no exit code.
-TEST(RestartBudget, AnEvictionThatOnlyThePodsReasonTellsIsADisruption) {
-  World world = training();
-  auto& pod = world.pod("job-gpu-1");
-  pod.phase = "Failed";
-  pod.reason = "Evicted";
-  world.settle();
-
-  EXPECT_EQ(world.job.status.last_restart_reason, "Disrupted");
-  EXPECT_EQ(world.job.status.restart_budget_used, 0);
-  EXPECT_EQ(world.last_note("WorkerLost"), "pod job-gpu-1: Evicted, disrupted");
 }
 
 TEST(RestartBudget, AnHourOfProgressGivesTheBudgetBack) {

@@ -20,7 +20,7 @@ TEST(WorkersView, SaysThatAnImageCannotBePulled) {
   pod.waiting_message = "worker:1 not found";
   world.settle();
 
-  EXPECT_EQ(world.condition("WorkersReady").reason, "Pulling");
+  EXPECT_EQ(world.condition("WorkersReady").reason, "PodCannotStart");
   EXPECT_EQ(world.job.status.worker_groups[0].pending_reason,
             "ImagePullBackOff: worker:1 not found");
 }

@@ -68,6 +68,9 @@ Snapshot World::snapshot() const {
   for (const auto& n : nodes) (*table)[n.meta.name] = std::make_shared<const api::Node>(n);
   s.nodes = std::move(table);
   s.plans = plans;
+  s.leftovers = leftovers;
+  s.taken_names = taken_names;
+  s.pod_warnings = pod_warnings;
   s.service_exists = service;
   s.service_owner_uid = service ? job.meta.uid : "";
   s.control_ca = control_ca;
@@ -104,6 +107,9 @@ void World::apply(const Action& action) {
     void operator()(const ReadProfile&) const {
       world.profile = ProfileView{"", "ConfigMap p not found"};
     }
+    void operator()(const ReadPodWarning& a) const {
+      world.pod_warnings[a.uid] = {world.warning, world.now};
+    }
     void operator()(const CreateService&) const { world.service = true; }
     void operator()(const ApplyControlConfigMap&) const {
       world.control_ca = "ca";
@@ -125,7 +131,8 @@ void World::apply(const Action& action) {
         pod.meta.owner_uid = world.job.meta.uid;
         pod.meta.created = world.now;
         cut(pod.meta.created);
-        pod.meta.annotations = {{api::kPodGeneration, std::to_string(input.generation)}};
+        pod.meta.annotations = {{api::kPodGeneration, std::to_string(input.generation)},
+                                {api::kTemplateHash, api::template_hash(world.job)}};
         pod.meta.labels = input.labels;
         pod.meta.labels["weir.dev/worker-index"] = std::to_string(input.worker_index);
         pod.meta.labels["weir.dev/attempt"] = std::to_string(input.attempt);
@@ -213,7 +220,7 @@ void World::workers_register() {
   view.body.profile_json = profile_json();
   view.body.last_checkpoint_step = last_checkpoint;
   for (const auto& pod : pods) {
-    if (pod.phase != "Running") continue;
+    if (pod.phase != "Running" || pod.exit_code) continue;
     protocol::Member member;
     member.pod = pod.meta.name;
     member.pod_uid = pod.meta.uid;
@@ -279,11 +286,30 @@ api::Pod& World::pod(const std::string& name) {
 }
 
 void World::fail(const std::string& name, int exit_code) {
+  end_trainer(name, exit_code);
+  pod(name).phase = exit_code == 0 ? "Succeeded" : "Failed";
+}
+
+void World::end_trainer(const std::string& name, int exit_code) {
   auto& p = pod(name);
-  p.phase = exit_code == 0 ? "Succeeded" : "Failed";
   p.exit_code = exit_code;
   p.ended = now;
   p.ready = false;
+}
+
+void World::lose_node(const std::string& node) {
+  std::erase_if(nodes, [&](const auto& each) { return each.meta.name == node; });
+  for (const char* other : {"healthy-1", "healthy-2", "healthy-3", "healthy-4"}) {
+    const bool known = std::any_of(nodes.begin(), nodes.end(),
+                                   [&](const auto& each) { return each.meta.name == other; });
+    if (known) continue;
+    nodes.emplace_back();
+    nodes.back().meta.name = other;
+  }
+  nodes.emplace_back();
+  nodes.back().meta.name = node;
+  nodes.back().ready = false;
+  nodes.back().not_ready_since = now;
 }
 
 const schedule::Plan* World::plan() const {
@@ -380,8 +406,8 @@ World training(const std::function<void(api::JobSpec&)>& edit) {
   return world;
 }
 
-void disrupt(api::Pod& pod) {
-  pod.conditions.push_back({"DisruptionTarget", "True", "EvictionByEvictionAPI", "", std::nullopt});
+void disrupt(api::Pod& pod, Time when) {
+  pod.conditions.push_back({"DisruptionTarget", "True", "EvictionByEvictionAPI", "", when});
 }
 
 }  // namespace weir::reconcile::test

@@ -35,6 +35,10 @@ class World {
   std::vector<api::Node> nodes;
   bool service = false;
   std::string control_ca, written_url, control_url = "https://op:8443";
+  std::vector<Leftover> leftovers;
+  std::set<std::string> taken_names;
+  std::map<std::string, PodWarning> pod_warnings;  // as asked for
+  std::string warning;                             // of every pod that is asked for
   GangView gang;
   std::shared_ptr<Memo> memo = std::make_shared<Memo>();  // null: nothing is kept
   std::vector<api::PodInput> last_created;
@@ -69,7 +73,10 @@ class World {
   void steps(std::int64_t count, double seconds_each, double mean_seconds = 0);
   api::Pod& pod(const std::string& name);
   void fail(const std::string& name, int exit_code);
-  const schedule::Plan* plan() const;  // of status.plan.revision
+  // The trainer alone: the pod runs on, for it has other containers.
+  void end_trainer(const std::string& name, int exit_code);
+  void lose_node(const std::string& node);  // not ready from now on; four others are
+  const schedule::Plan* plan() const;       // of status.plan.revision
   int event_count(const std::string& reason) const;
   std::string last_note(const std::string& reason) const;
   const api::Condition& condition(const std::string& type) const;
@@ -89,6 +96,6 @@ class World {
 // A job that has trained 3 steps of 1.2 s, with `edit` made before it started.
 World training(const std::function<void(api::JobSpec&)>& edit = {});
 // What an eviction leaves on a pod.
-void disrupt(api::Pod& pod);
+void disrupt(api::Pod& pod, Time when);
 
 }  // namespace weir::reconcile::test
