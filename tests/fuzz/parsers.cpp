@@ -54,6 +54,7 @@ bool accepted_line(std::string_view line) {
 bool accepted_list(std::string_view text) {
   const auto page = api::decode_list(text);
   if (!accepted(page)) return false;
+  accepted(api::newest_warning(text));
   return std::ranges::all_of(page->items, accepted_object);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/api/plain_line.h"
 
+#include <random>
+
 #include <gtest/gtest.h>
 
 namespace weir::api {
@@ -52,6 +54,22 @@ TEST(PlainLine, IsOneShortLineWhateverWasLeft) {
   const std::string line = plain_line("x" + umlauts);
   EXPECT_EQ(line, "x" + umlauts.substr(0, 508) + "...");
   EXPECT_LE(line.size(), kLongestPlainLine);
+}
+
+TEST(PlainLine, IsOneShortLineOfAnyBytes) {
+  std::mt19937 random(20);
+  const std::string good = lines({kInfo, kError, "weir-worker: no"});
+  for (int round = 0; round < 2000; ++round) {
+    std::string left = good;
+    for (int change = 0; change < 4; ++change) {
+      left[random() % left.size()] = static_cast<char>(random() % 256);
+      left.erase(random() % left.size(), random() % 8);
+    }
+    const std::string line = plain_line(left);
+    ASSERT_FALSE(line.empty());
+    ASSERT_LE(line.size(), kLongestPlainLine);
+    ASSERT_EQ(line.find_first_of("\r\n"), std::string::npos);
+  }
 }
 
 }  // namespace
