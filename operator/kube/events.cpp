@@ -12,7 +12,7 @@ namespace weir::kube {
 namespace {
 
 constexpr std::size_t kQueue = 1000;
-constexpr double kBurst = 25, kRefillPerSecond = 1.0 / 300;  // api.md 11
+constexpr double kBurst = 25, kRefillPerSecond = 1.0 / 300;  // of each type; api.md 11
 constexpr std::chrono::minutes kSeries{6};                   // events.k8s.io: same series within
 constexpr std::size_t kMaxJobs = 2000;                       // budgets kept
 constexpr std::chrono::seconds kPoll{1};
@@ -68,25 +68,26 @@ bool EventSender::take(Budget& budget) {
 }
 
 void EventSender::forget_quiet_jobs() {
-  if (budgets_.size() <= kMaxJobs) return;
+  if (jobs_.size() <= kMaxJobs) return;
   const auto oldest =
-      std::ranges::min_element(budgets_, {}, [](const auto& entry) { return entry.second.at; });
-  budgets_.erase(oldest);
+      std::ranges::min_element(jobs_, {}, [](const auto& entry) { return entry.second.at; });
+  jobs_.erase(oldest);
 }
 
 void EventSender::send(const Waiting& waiting) {
   const api::PipelineJob& job = *waiting.job;
-  Budget& budget = budgets_[job.meta.uid];
-  if (!take(budget)) {
+  OfJob& known = jobs_[job.meta.uid];
+  known.at = clock_.now();
+  if (!take(known.budgets[waiting.event.type])) {
     log_debug("events", "over the job's budget", {{"reason", waiting.event.reason}});
     return;
   }
-  std::erase_if(budget.sent, [now = clock_.now()](const auto& entry) {
+  std::erase_if(known.sent, [now = clock_.now()](const auto& entry) {
     return now - entry.second.at > kSeries;
   });
   const std::string kind =
       waiting.event.type + "\n" + waiting.event.reason + "\n" + waiting.event.note;
-  if (const auto same = budget.sent.find(kind); same != budget.sent.end()) {
+  if (const auto same = known.sent.find(kind); same != known.sent.end()) {
     same->second.count += 1;
     same->second.at = clock_.now();
     const std::string patch = R"({"series":{"count":)" + std::to_string(same->second.count) +
@@ -95,7 +96,7 @@ void EventSender::send(const Waiting& waiting) {
     const auto answer =
         client_.merge_patch(events(), job.meta.namespace_name, same->second.name, patch);
     if (answer) return;
-    budget.sent.erase(same);  // gone by its own time to live: a new one
+    known.sent.erase(same);  // gone by its own time to live: a new one
   }
   char suffix[40];
   std::snprintf(suffix, sizeof suffix, ".%llx%02x",
@@ -107,7 +108,7 @@ void EventSender::send(const Waiting& waiting) {
       client_.create(events(), job.meta.namespace_name,
                      api::encode_event(job, waiting.event, name, instance_, clock_.system_now()));
   if (answer) {
-    budget.sent[kind] = {name, 1, clock_.now()};
+    known.sent[kind] = {name, 1, clock_.now()};
   } else {
     log_warn("events", "not sent",
              {{"reason", waiting.event.reason}, {"error", answer.error().message}});

@@ -47,7 +47,11 @@ class EventSender {
   struct Budget {
     double left = 0;
     SteadyTime at{};
-    std::map<std::string, Sent> sent;  // by type, reason and note
+  };
+  struct OfJob {
+    std::map<std::string, Budget> budgets;  // by type: what is normal uses up no warning's
+    SteadyTime at{};                        // of the newest event
+    std::map<std::string, Sent> sent;       // by type, reason and note
   };
   void send(const Waiting& waiting);
   bool take(Budget& budget);
@@ -58,7 +62,7 @@ class EventSender {
   const std::string instance_;
   BoundedQueue<Waiting> queue_;
   std::function<void(const api::PipelineJob&, const std::string&)> hook_;
-  std::map<std::string, Budget> budgets_;  // by job uid; only the sending thread
+  std::map<std::string, OfJob> jobs_;  // by uid; only the sending thread
   int counter_ = 0;
 };
 

@@ -18,8 +18,9 @@ struct World {
     job->meta.namespace_name = "a";
     job->meta.uid = "u1";
   }
-  void emit(const std::string& reason, const std::string& note) {
-    sender.emit(job, {"Normal", reason, note, ""});
+  void emit(const std::string& reason, const std::string& note,
+            const std::string& type = "Normal") {
+    sender.emit(job, {type, reason, note, ""});
     while (sender.send_one()) {
     }
   }
@@ -68,6 +69,16 @@ TEST(EventSender, KeepsToTheBudgetOfEachJob) {
   world.job->meta.uid = "u2";
   world.emit("Restarting", "other job");
   EXPECT_EQ(world.server.paths().size(), 27U);
+}
+
+TEST(EventSender, WhatIsNormalUsesUpNoBudgetOfWarnings) {
+  World world;
+  for (int i = 0; i < 40; ++i) world.emit("PlanRetuned", std::to_string(i));
+  EXPECT_EQ(world.server.paths().size(), 25U);
+
+  world.emit("Failed", "pod x: exit code 2", "Warning");
+
+  EXPECT_EQ(world.server.paths().size(), 26U);
 }
 
 TEST(EventSender, SurvivesAServerThatRefuses) {
