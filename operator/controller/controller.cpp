@@ -52,8 +52,13 @@ std::vector<reconcile::Leftover> leftovers_of(const cache::JobView& view) {
     if (of == meta.labels.end() || of->second != job.name || meta.owner_uid == job.uid) return;
     out.push_back({std::string(kind) + " " + meta.name, !meta.owner_uid.empty()});
   };
-  for (const auto& pod : view.pods) look_at("Pod", pod->meta);
-  for (const auto& map : view.config_maps) look_at("ConfigMap", map->meta);
+  for (const auto& pod : view.pods) {  // users may label what is theirs
+    if (pod->meta.labels.contains("weir.dev/attempt")) look_at("Pod", pod->meta);
+  }
+  for (const auto& map : view.config_maps) {
+    if (map->meta.name == job.name + "-control" || map->meta.name.starts_with(job.name + "-plan-"))
+      look_at("ConfigMap", map->meta);
+  }
   if (view.service) look_at("Service", view.service->meta);
   if (view.pod_group) look_at("PodGroup", view.pod_group->meta);
   return out;

@@ -193,6 +193,21 @@ TEST(Controller, AJobThatHasAnOrphansNameIsRefused) {
   EXPECT_EQ(world.server.get("/api/v1/namespaces/a/pods/j-g-1"), "");
 }
 
+TEST(Controller, WhatAUserHasLabelledIsInNobodysWay) {
+  World world;
+  for (const auto* path :
+       {"/api/v1/namespaces/a/configmaps/text", "/api/v1/namespaces/a/pods/debug"}) {
+    const std::string name = std::string(path).substr(std::string(path).rfind('/') + 1);
+    world.server.put(path, R"({"metadata": {"name": ")" + name + R"(", "namespace": "a",
+      "labels": {"weir.dev/job-name": "j"}}})");
+  }
+  world.server.put(kJob, kSpec);
+  world.settle();
+
+  EXPECT_EQ(world.condition("Accepted"), "True/Accepted");
+  EXPECT_NE(world.server.get("/api/v1/namespaces/a/pods/j-g-0"), "");
+}
+
 TEST(Controller, TwoJobsWhosePodsWouldHaveOneNameBothRun) {
   World world;
   world.server.put("/api/v1/namespaces/a/pods/j-g-0", R"({"metadata": {"name": "j-g-0",
