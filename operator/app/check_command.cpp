@@ -9,12 +9,14 @@
 
 #include <nlohmann/json.hpp>
 
-#include "operator/app/prometheus_auth.h"
+#include "operator/app/prometheus_headers.h"
 #include "operator/control/job_key.h"
 #include "operator/kube/auth.h"
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kube/kube_config.h"
+#include "operator/metrics/answer.h"
 #include "worker/http/server.h"
+#include "worker/http/text.h"
 
 namespace weir::operator_app {
 namespace {
@@ -30,13 +32,13 @@ struct Permission {
   const char *group, *resource;
   std::vector<const char*> verbs;
   Where where = Where::kJobs;
-  const char* name = "";          // only this object
+  std::string name;               // only this object
   const char* without = nullptr;  // what is lost without it, when the operator can do without
 };
 
 // What the chart's roles hold: api.md 12 without the verbs that nothing here uses.
-const std::vector<Permission>& permissions() {
-  static const std::vector<Permission> all{
+std::vector<Permission> permissions(const Options& options) {
+  return {
       {"weir.dev", "pipelinejobs", {"list", "watch", "delete"}},
       {"weir.dev", "pipelinejobs/status", {"patch"}},
       {"weir.dev", "pipelinejobs/finalizers", {"update"}},
@@ -46,9 +48,9 @@ const std::vector<Permission>& permissions() {
       {"events.k8s.io", "events", {"create", "patch"}},
       {"authentication.k8s.io", "tokenreviews", {"create"}, Where::kCluster},
       {"coordination.k8s.io", "leases", {"create"}, Where::kOwn},
-      {"coordination.k8s.io", "leases", {"get", "update"}, Where::kOwn, "weir-operator"},
+      {"coordination.k8s.io", "leases", {"get", "update"}, Where::kOwn, options.name},
       {"", "secrets", {"create"}, Where::kOwn},
-      {"", "secrets", {"get", "update"}, Where::kOwn, control_server::kKeysSecret},
+      {"", "secrets", {"get", "update"}, Where::kOwn, options.keys_secret_name()},
       {"", "nodes", {"list", "watch"}, Where::kCluster, "", "plans use no topology"},
       {kVolcano,
        "podgroups",
@@ -57,7 +59,6 @@ const std::vector<Permission>& permissions() {
        "",
        "no gangs of Volcano"},
   };
-  return all;
 }
 
 class Report {
@@ -109,7 +110,7 @@ void check_permission(kube::Client& client, const Permission& permission, const 
   const std::string where = permission.where == Where::kCluster ? ""
                             : ns.empty()                        ? " in all namespaces"
                                                                 : " in " + ns;
-  const std::string name = *permission.name == '\0' ? "" : " " + std::string(permission.name);
+  const std::string name = permission.name.empty() ? "" : " " + permission.name;
   const std::string what = " " + std::string(permission.resource) + name + where;
   if (refused.empty()) return report.line(true, "may " + granted + what);
   if (permission.without != nullptr) {
@@ -121,7 +122,7 @@ void check_permission(kube::Client& client, const Permission& permission, const 
 void check_permissions(const Options& options, kube::Client& client, Report& report) {
   std::vector<std::string> jobs_in = options.watch_namespaces;
   if (jobs_in.empty()) jobs_in = {""};
-  for (const Permission& permission : permissions()) {
+  for (const Permission& permission : permissions(options)) {
     switch (permission.where) {
       case Where::kJobs:
         for (const std::string& ns : jobs_in) check_permission(client, permission, ns, report);
@@ -136,12 +137,15 @@ void check_permissions(const Options& options, kube::Client& client, Report& rep
   }
 }
 
-// Number of series of a metric; nothing when the answer is no vector.
-std::optional<std::size_t> series_in(const std::string& text) {
-  const json body = json::parse(text, nullptr, false);
-  const json::json_pointer result("/data/result");
-  if (!body.is_object() || !body.contains(result) || !body[result].is_array()) return std::nullopt;
-  return body[result].size();
+// Number of series of a metric, or why the answer tells none.
+Result<std::size_t> series_in(const Result<http::Response>& answer) {
+  if (!answer && answer.error().code == Code::kTimeout) {
+    return Error{Code::kTimeout, "no answer in time (" + std::to_string(kLimit.count()) + " s)"};
+  }
+  if (!answer) return answer.error();
+  if (answer->status != 200) return Error{Code::kUnavailable, metrics::refusal(*answer)};
+  WEIR_TRY(const json document, metrics::decode_result(answer->body, "vector"));
+  return document["data"]["result"].size();
 }
 
 void check_prometheus(const Options& options, const CheckParts& parts, Report& report) {
@@ -150,15 +154,10 @@ void check_prometheus(const Options& options, const CheckParts& parts, Report& r
   }
   http::Request request;
   request.path = "/api/v1/query?query=" + http::percent_encoded("count(weir_link_bytes_total)");
-  if (parts.authorization) request.headers.emplace_back("Authorization", parts.authorization());
-  const auto answer = parts.prometheus->send(request, parts.clock.now() + kLimit, {});
-  const std::string what = "Prometheus at " + options.prometheus_url;
-  if (!answer) return report.line(false, what, answer.error().message);
-  if (answer->status != 200) {
-    return report.line(false, what, "HTTP " + std::to_string(answer->status));
-  }
-  const auto series = series_in(answer->body);
-  if (!series) return report.line(false, what, "its answer is no result of a query");
+  if (parts.headers) request.headers = parts.headers();
+  const auto series = series_in(parts.prometheus->send(request, parts.clock.now() + kLimit, {}));
+  const std::string what = "Prometheus at " + http::shown_url(options.prometheus_url);
+  if (!series) return report.line(false, what, series.error().message);
   report.line(true, what + " answers");
   if (*series > 0) return report.line(true, "weir_link_bytes_total is scraped");
   report.note(
@@ -170,7 +169,8 @@ void check_prometheus(const Options& options, const CheckParts& parts, Report& r
 // one that it does not have.
 void check_control(const Options& options, const CheckParts& parts, Report& report) {
   if (options.control_address.empty() || !parts.control) return;
-  const auto keys = control_server::read_keys(parts.client, options.namespace_name);
+  const auto keys =
+      control_server::read_keys(parts.client, {options.namespace_name, options.keys_secret_name()});
   const auto transport = parts.control(keys ? control_server::bundle_of(keys->keys) : "");
   const auto answer =
       transport->send({http::Method::kGet, "/", {}, ""}, parts.clock.now() + kLimit, {});
@@ -234,8 +234,8 @@ int check_command(const Options& given) {
     kube::TokenSource token(credentials->token, credentials->token_file, clock);
     const auto client = kube::make_client(*api, token, clock, {.request_limit = kLimit});
     return check_cluster(
-        options, {*client, clock, std::cout, prometheus.get(),
-                  prometheus_authorization(options, clock), [&options](const std::string& ca_pem) {
+        options, {*client, clock, std::cout, prometheus.get(), prometheus_headers(options, clock),
+                  [&options](const std::string& ca_pem) {
                     http::Options to;
                     to.base_url = "https://" + options.control_address;
                     return kube::make_cpprest_transport(

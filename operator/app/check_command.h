@@ -20,8 +20,8 @@ struct CheckParts {
   kube::Client& client;
   Clock& clock;
   std::ostream& out;
-  http::Transport* prometheus = nullptr;       // null: not configured
-  std::function<std::string()> authorization;  // for Prometheus; may be empty
+  http::Transport* prometheus = nullptr;   // null: not configured
+  std::function<http::Headers()> headers;  // for Prometheus; may be empty
   // A transport to the control API that trusts these certificates only, "" = any.
   std::function<std::unique_ptr<http::Transport>(const std::string& ca_pem)> control;
 };

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <pthread.h>
 
-#include "operator/app/prometheus_auth.h"
+#include "operator/app/prometheus_headers.h"
 #include "operator/app/run_state.h"
 #include "worker/base/random.h"
 
@@ -19,7 +19,7 @@ Status make_metrics_source(RunState& state) {
   options.scrape_interval = state.options.prometheus_scrape_interval;
   options.namespace_label = state.options.prometheus_namespace_label;
   options.extra_matchers = state.options.prometheus_extra_matchers;
-  options.authorization = prometheus_authorization(state.options, state.clock);
+  options.headers = prometheus_headers(state.options, state.clock);
   auto& took = state.metrics->histogram("weir_metrics_query_seconds", "Time of Prometheus queries.",
                                         {}, {0.01, 0.03, 0.1, 0.3, 1, 3, 10});
   std::map<std::string, telemetry::Counter*> errors;
@@ -89,8 +89,8 @@ std::vector<telemetry::Family> collect(RunState& state) {
                                  double value) {
     families.push_back({name, help, telemetry::Type::kGauge, {{std::move(labels), value, {}}}});
   };
-  gauge("leader_election_master_status", "1 while this replica leads.", {{"name", "weir-operator"}},
-        state.elector->leading() ? 1 : 0);
+  gauge("leader_election_master_status", "1 while this replica leads.",
+        {{"name", state.options.name}}, state.elector->leading() ? 1 : 0);
   for (auto& family : queue_families(state.controller->queue())) {
     families.push_back(std::move(family));
   }
@@ -102,6 +102,7 @@ std::vector<telemetry::Family> collect(RunState& state) {
 Status make_elector(RunState& state) {
   kube::LeaseOptions options;
   options.namespace_name = state.namespace_name;
+  options.name = state.options.name;
   options.identity = state.identity;
   options.duration = state.options.lease_duration;
   options.renew_deadline = state.options.renew_deadline;

@@ -2,6 +2,8 @@
 // The only file with CLI11 (7 s of compile time).
 #include "operator/app/options.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <deque>
 #include <iostream>
@@ -10,10 +12,13 @@
 
 #include <CLI/CLI.hpp>
 
+#include "worker/http/text.h"
+
 namespace weir::operator_app {
 namespace {
 
 constexpr int kWrongOptions = 2;
+constexpr std::size_t kLongestName = 58;  // of the Lease: <name>-keys is the name of a Secret, too
 
 // "15s", "2m", "1h", "15": whole seconds above 0.
 std::string seconds_error(const std::string& text, std::chrono::seconds* out) {
@@ -38,14 +43,52 @@ void add_duration(CLI::App& app, const std::string& name, std::chrono::seconds& 
                              "DURATION"));
 }
 
+// Never the text itself: it may hold a password.
+std::string url_error(const std::string& text) {
+  if (text.empty()) return "";
+  const auto url = http::parse_base_url(text);
+  return url ? "" : url.error().message + " (a password: --prometheus-basic-auth-dir)";
+}
+
+// "Name: value" as a header.
+Result<std::pair<std::string, std::string>> header_of(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  const std::string name = text.substr(0, colon);
+  const auto is_token = [](char c) {  // RFC 9110, 5.6.2
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+  };
+  if (colon == text.npos || name.empty() || !std::ranges::all_of(name, is_token)) {
+    return Error{Code::kInvalid, "expected NAME: VALUE, such as X-Scope-OrgID: team-a"};
+  }
+  const std::size_t value = text.find_first_not_of(' ', colon + 1);
+  const bool control = std::ranges::any_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; });
+  if (value == text.npos || control) {
+    return Error{Code::kInvalid, "header " + name + " has no value of one line"};
+  }
+  return std::pair(name, text.substr(value));
+}
+
 void add_cluster(CLI::App& app, Options& options) {
   app.add_option("--kubeconfig", options.kubeconfig,
                  "kubeconfig file; default: KUBECONFIG, then the pod's own account");
   app.add_option("--namespace", options.namespace_name, "namespace of the operator itself")
       ->envname("POD_NAMESPACE");
+  app.add_option("--name", options.name,
+                 "name of the operator's Lease, and of its Secret NAME-keys: two operators in one "
+                 "namespace need two")
+      ->envname("WEIR_NAME")
+      ->check(CLI::Validator(
+          [](std::string& text) -> std::string {
+            return text.empty() || text.size() > kLongestName ? "expected 1 to 58 characters" : "";
+          },
+          "NAME"))
+      ->capture_default_str();
   app.add_option("--watch-namespaces", options.watch_namespaces,
                  "only these namespaces, separated by commas; default: all")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->envname("WEIR_WATCH_NAMESPACES");
   const std::map<std::string, LogLevel> levels{{"debug", LogLevel::kDebug},
                                                {"info", LogLevel::kInfo},
                                                {"warn", LogLevel::kWarn},
@@ -60,22 +103,45 @@ void add_cluster(CLI::App& app, Options& options) {
       ->option_text("FORMAT [json]");
 }
 
+// The environment is that of the operator's container, so that `check` in its pod asks alike.
 void add_prometheus(CLI::App& app, Options& options) {
   app.add_option("--prometheus-url", options.prometheus_url,
-                 "base URL of the Prometheus server to ask; unset: jobs are not adapted");
+                 "base URL of the Prometheus server to ask; unset: jobs are not adapted")
+      ->check(CLI::Validator([](std::string& text) { return url_error(text); }, "URL"))
+      ->envname("WEIR_PROMETHEUS_URL");
   add_duration(app, "--prometheus-scrape-interval", options.prometheus_scrape_interval,
                "how often Prometheus scrapes the workers");
   app.add_option("--prometheus-namespace-label", options.prometheus_namespace_label,
                  "label that Prometheus puts on a pod's series with its namespace; '' = off")
       ->capture_default_str();
   app.add_option("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
-                 "file with a token for Prometheus");
+                 "file with a token for Prometheus")
+      ->envname("WEIR_PROMETHEUS_BEARER_TOKEN_FILE");
   app.add_option("--prometheus-basic-auth-dir", options.prometheus_basic_auth_dir,
-                 "folder with files username and password for Prometheus");
+                 "folder with files username and password for Prometheus")
+      ->envname("WEIR_PROMETHEUS_BASIC_AUTH_DIR");
   app.add_option("--prometheus-ca-file", options.prometheus_ca_file,
-                 "the only CA that may vouch for Prometheus (https)");
+                 "the only CA that may vouch for Prometheus (https)")
+      ->envname("WEIR_PROMETHEUS_CA_FILE");
   app.add_option("--prometheus-extra-matchers", options.prometheus_extra_matchers,
                  "added to every selector, such as cluster=\"a\"");
+  app.add_option_function<std::vector<std::string>>(
+         "--prometheus-header",
+         [&options](const std::vector<std::string>& lines) {
+           options.prometheus_headers.clear();
+           for (const std::string& line : lines) {
+             if (auto header = header_of(line)) options.prometheus_headers.push_back(*header);
+           }
+         },
+         "sent with every query, such as 'X-Scope-OrgID: team-a'; may be given more than once")
+      ->delimiter('\n')  // of the environment
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const auto header = header_of(text);
+            return header ? std::string() : header.error().message;
+          },
+          "NAME: VALUE"))
+      ->envname("WEIR_PROMETHEUS_HEADERS");
 }
 
 void add_run(CLI::App& app, Options& options) {
@@ -133,6 +199,37 @@ std::vector<const char*> with_empty_values(int argc, const char* const* argv,
   return out;
 }
 
+// What depends on several options.
+void check_together(const Options& options) {
+  if (options.renew_deadline >= options.lease_duration) {
+    throw CLI::ValidationError("--renew-deadline", "must be below --lease-duration");
+  }
+  if (options.retry_period >= options.renew_deadline) {
+    throw CLI::ValidationError("--retry-period", "must be below --renew-deadline");
+  }
+  const std::pair<const char*, int> ports[] = {{"--control-port", options.control_port},
+                                               {"--metrics-port", options.metrics_port},
+                                               {"--health-port", options.health_port}};
+  for (const auto& [name, port] : ports) {
+    for (const auto& [other, taken] : ports) {
+      if (name != other && port == taken && port != 0) {
+        throw CLI::ValidationError(name, std::string("must differ from ") + other);
+      }
+    }
+  }
+  if (!options.prometheus_basic_auth_dir.empty() && !options.prometheus_bearer_token_file.empty()) {
+    throw CLI::ValidationError("--prometheus-basic-auth-dir",
+                               "excludes --prometheus-bearer-token-file");
+  }
+}
+
+// One line, whatever CLI11 or a value has in it.
+std::string one_line(const CLI::App*, const CLI::Error& error) {
+  std::string text = error.what();
+  std::ranges::replace(text, '\n', ' ');
+  return text + " (--help tells more)\n";
+}
+
 }  // namespace
 
 Parsed parse_options(int argc, const char* const* argv) {
@@ -140,15 +237,19 @@ Parsed parse_options(int argc, const char* const* argv) {
   Options& options = parsed.options;
   CLI::App app{"weir-operator: runs PipelineJobs and adapts them to the network they find"};
   app.require_subcommand(1);
+  app.failure_message(one_line);
+  // Of an option that is given twice the last one counts, so that arguments can be appended.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   CLI::App* run = app.add_subcommand("run", "run the operator");
   add_cluster(*run, options);
   add_run(*run, options);
   add_prometheus(*run, options);
   CLI::App* check = app.add_subcommand("check", "say what is missing in this cluster");
-  add_cluster(*check, options);
-  add_prometheus(*check, options);
+  Options of_check;  // CLI11 reads the environment for both commands, whichever is given
+  add_cluster(*check, of_check);
+  add_prometheus(*check, of_check);
   check->add_option(
-      "--control-address", options.control_address,
+      "--control-address", of_check.control_address,
       "host:port of the control API to try, such as weir-operator.weir-system.svc:8443");
   CLI::App* plan = app.add_subcommand("plan", "cut a model for a cluster; needs no Kubernetes");
   add_plan_options(*plan, options.plan);
@@ -159,14 +260,8 @@ Parsed parse_options(int argc, const char* const* argv) {
     std::deque<std::string> storage;
     const auto arguments = with_empty_values(argc, argv, storage);
     app.parse(static_cast<int>(arguments.size()), arguments.data());
-    if (options.renew_deadline >= options.lease_duration) {
-      throw CLI::ValidationError("--renew-deadline", "must be below --lease-duration");
-    }
-    if (!options.prometheus_basic_auth_dir.empty() &&
-        !options.prometheus_bearer_token_file.empty()) {
-      throw CLI::ValidationError("--prometheus-basic-auth-dir",
-                                 "excludes --prometheus-bearer-token-file");
-    }
+    if (check->parsed()) options = of_check;
+    check_together(options);
   } catch (const CLI::ParseError& e) {
     const int code = app.exit(e, std::cout, std::cerr);
     parsed.exit_code = code == 0 ? 0 : kWrongOptions;

@@ -8,6 +8,7 @@
 
 #include "operator/app/plan_options.h"
 #include "worker/base/log.h"
+#include "worker/http/transport.h"
 
 namespace weir::operator_app {
 
@@ -19,6 +20,7 @@ struct Options {
 
   std::string kubeconfig;                     // "" = KUBECONFIG, in-cluster, ~/.kube/config
   std::string namespace_name;                 // the operator's own
+  std::string name = "weir-operator";         // of its Lease; its Secret is <name>-keys
   std::vector<std::string> watch_namespaces;  // empty = all
   int concurrent_reconciles = 8;
   double kube_api_qps = 100, kube_api_burst = 200;
@@ -33,12 +35,15 @@ struct Options {
   std::string prometheus_namespace_label = "namespace";
   std::string prometheus_bearer_token_file, prometheus_ca_file, prometheus_extra_matchers;
   std::string prometheus_basic_auth_dir;  // with files username and password
+  http::Headers prometheus_headers;       // sent with every query, such as X-Scope-OrgID
   std::string control_address;            // check: host:port of a control API to try, "" = none
 
   int control_port = 8443, metrics_port = 8080, health_port = 8081;
   std::string control_service = "weir-operator";
 
   std::string pod_name, pod_ip;  // POD_NAME, POD_IP
+
+  std::string keys_secret_name() const { return name + "-keys"; }
 
   PlanOptions plan;
   SimulateOptions simulate;

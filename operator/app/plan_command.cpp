@@ -175,6 +175,9 @@ int plan_command(const PlanOptions& options, std::istream& in, std::ostream& out
   }
   out << (options.json ? json_text(*report, options, seconds())
                        : plan_table(*inputs, *report, seconds()));
+  if (!options.json && options.out.empty()) {
+    out << "the plan is not written; --out plan.json does so, for simulate --plan plan.json\n";
+  }
   if (!out.flush()) return kInternalError;
   return planned_exit_code(*report, options);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <istream>
 #include <iterator>
@@ -73,15 +74,16 @@ int samples_of(const Model& model) {
   return 1;
 }
 
-bool looks_short(const std::string& text) {
-  const std::size_t digits = text.find_first_not_of("0123456789");
-  return digits != 0 && digits != std::string::npos && text[digits] == 'x';
-}
-
+// A file if there is one of that name, whatever the name; else the short form.
 Result<Cluster> cluster_of(const std::string& from, std::istream& standard_input) {
-  if (looks_short(from)) return planner::decode_short_cluster(from);
-  WEIR_TRY(const std::string text, read_text(from, standard_input));
-  return planner::decode_cluster(text, short_name(from));
+  std::error_code none;
+  if (from == "-" || std::filesystem::exists(from, none)) {
+    WEIR_TRY(const std::string text, read_text(from, standard_input));
+    return planner::decode_cluster(text, short_name(from));
+  }
+  auto cluster = planner::decode_short_cluster(from);
+  if (cluster) return cluster;
+  return cluster.error().with("--cluster: no file of that name, and as a short form");
 }
 
 // sailor:CLASS=FILE[,CLASS=FILE] with --sailor-info and --sailor-model.
@@ -134,6 +136,28 @@ Result<PlanInputs> read_model(const InputOptions& options, std::istream& standar
   return inputs;
 }
 
+// UTF-8 without a byte order mark, lines that end with \n; "NAME: reason" for what is no UTF-8.
+Result<std::string> plain_text(std::string text, const std::string& name) {
+  if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
+    return Error{Code::kInvalid, name + ": UTF-16, expected UTF-8"};
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  if (const std::size_t at = text.find('\0'); at != std::string::npos) {
+    return Error{Code::kInvalid, name + ": a zero byte at offset " + std::to_string(at) +
+                                     ", expected UTF-8 text (UTF-16 has such)"};
+  }
+  std::string lines;
+  lines.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\r') {
+      lines += text[i];
+    } else if (i + 1 == text.size() || text[i + 1] != '\n') {
+      lines += '\n';
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 Result<std::string> read_text(const std::string& file, std::istream& standard_input) {
@@ -152,7 +176,7 @@ Result<std::string> read_text(const std::string& file, std::istream& standard_in
     }
   }
   if (in.bad()) return Error{Code::kInvalid, file + ": cannot be read"};
-  return text;
+  return plain_text(std::move(text), file == "-" ? "standard input" : short_name(file));
 }
 
 Result<PlanInputs> read_inputs(const InputOptions& options, std::istream& standard_input) {

@@ -13,8 +13,11 @@ void add_inputs(CLI::App& app, InputOptions& inputs) {
   app.add_option("--profile", inputs.profile,
                  "graph.txt, profile.json, - for standard input, or sailor:CLASS=FILE[,...]")
       ->required();
-  app.add_option("--cluster", inputs.cluster,
-                 "cluster.json, -, or the short form 4xA:32e9@1e9+4xB:16e9/2")
+  app.add_option(
+         "--cluster", inputs.cluster,
+         "cluster.json, -, or the short form COUNTxCLASS[:BYTES][@RATE][/FACTOR]+...: memory "
+         "in bytes, bandwidth in bytes per second, times as slow as the first class; such "
+         "as 4xA:32e9@1e9+4xB:16e9/2")
       ->required();
   app.add_option("--sailor-info", inputs.sailor_info, "llm_info.json of a sailor: profile");
   app.add_option("--sailor-model", inputs.sailor_model, "model in --sailor-info, such as OPT-350");
@@ -73,7 +76,9 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_flag("--require-optimal", options.require_optimal, "exit 6 unless proved optimal");
-  app.add_option("--out", options.out, "file for the plan document");
+  app.add_option(
+      "--out", options.out,
+      "file for the plan document, which simulate --plan reads; without it none is written");
 }
 
 void add_simulate_options(CLI::App& app, SimulateOptions& options) {

@@ -70,7 +70,7 @@ std::string bound_line(const planner::PlanReport& report, double seconds) {
 std::string candidate_line(const planner::PlanReport& report) {
   std::string text;
   for (const planner::KCandidate& candidate : report.candidates) {
-    text += text.empty() ? "k " : "   ";
+    text += text.empty() ? "step in s by k   " : "   ";
     text += std::to_string(candidate.k) + ": ";
     text += candidate.why_not.empty() ? fixed(candidate.step_seconds, 6)
                                       : "does not fit, " + candidate.why_not;
@@ -193,10 +193,10 @@ std::string simulation_table(const schedule::Plan& plan, const planner::Simulate
     }
     text += columns(rows);
   }
-  text += "step " + fixed(simulated.step_seconds, 6) + " s   T+ " + fixed(simulated.forms.sum, 6) +
-          "   T~ " + fixed(simulated.forms.pivot, 6) + "   V " + fixed(simulated.forms.bound, 6) +
-          "   period " + fixed(simulated.period_seconds, 6) + " s, set by " +
-          simulated.period_cause + "\n";
+  text += "step " + fixed(simulated.step_seconds, 6) + " s   by formula: sum " +
+          fixed(simulated.forms.sum, 6) + ", slowest part " + fixed(simulated.forms.pivot, 6) +
+          ", lower bound " + fixed(simulated.forms.bound, 6) + "   period " +
+          fixed(simulated.period_seconds, 6) + " s, set by " + simulated.period_cause + "\n";
   return text;
 }
 

@@ -71,6 +71,7 @@ struct RunState {
   std::unique_ptr<control_server::ControlServer> control;
   std::jthread lease_thread, events_thread, metrics_thread;
 
+  control_server::KeysSecret keys_secret() const;
   std::string control_url() const;
   std::vector<JobFacts> job_facts() const;
 };

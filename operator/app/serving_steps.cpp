@@ -40,7 +40,7 @@ Status fill_caches(RunState& state) {
 Status ensure_operator_keys(RunState& state) {
   state.certificates =
       std::make_unique<control_server::CertificateKeeper>(control_server::CertificateKeeper::Parts{
-          *state.client, state.clock, state.namespace_name,
+          *state.client, state.clock, state.keys_secret(),
           control_server::control_names(state.options.control_service, state.namespace_name,
                                         state.options.pod_ip)});
   return state.certificates->load();
@@ -99,6 +99,10 @@ void renew_certificates(RunState& state) {
   }
   if (!changes->bundle) return;
   for (const std::string& key : state.cache->job_keys()) state.controller->queue().add(key, true);
+}
+
+control_server::KeysSecret RunState::keys_secret() const {
+  return {namespace_name, options.keys_secret_name()};
 }
 
 std::string RunState::control_url() const {

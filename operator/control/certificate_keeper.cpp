@@ -27,8 +27,7 @@ std::optional<Keys> rotated(const Keys& keys, SystemTime now) {
 }
 
 Status CertificateKeeper::load() {
-  WEIR_TRY(Keys loaded,
-           ensure_keys(parts_.client, parts_.namespace_name, parts_.clock.system_now()));
+  WEIR_TRY(Keys loaded, ensure_keys(parts_.client, parts_.secret, parts_.clock.system_now()));
   take(std::move(loaded));
   return Unit{};
 }
@@ -65,10 +64,10 @@ Result<CertificateKeeper::Changes> CertificateKeeper::refresh(bool leading) {
   const SystemTime now = parts_.clock.system_now();
   const std::string before = bundle();
   Status read = Unit{};
-  if (auto found = read_keys(parts_.client, parts_.namespace_name)) {
+  if (auto found = read_keys(parts_.client, parts_.secret)) {
     Keys newest = std::move(found->keys);
     if (auto next = leading ? rotated(newest, now) : std::nullopt) {
-      read = write_keys(parts_.client, parts_.namespace_name, found->json, *next);
+      read = write_keys(parts_.client, parts_.secret, found->json, *next);
       if (read) {
         log_info("control", "authority of the control API",
                  {{"reason", next->next ? "NextAnnounced" : "Changed"}});

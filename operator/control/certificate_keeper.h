@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Certificates of a running control API: issues the leaf anew before it ends, and changes the
 // authority in steps that no worker notices: the next one is announced in every <job>-control
-// first, signs a day later, and the old one stays in the bundle until it ends. The Secret
-// weir-operator-keys holds all of them; only the leader writes it. bundle() and seed() are
+// first, signs a day later, and the old one stays in the bundle until it ends. The Secret of the
+// keys holds all of them; only the leader writes it. bundle() and seed() are
 // thread-safe, the rest is for one thread and blocks on the API server.
 #pragma once
 
@@ -33,7 +33,7 @@ class CertificateKeeper {
   struct Parts {
     kube::Client& client;
     Clock& clock;
-    std::string namespace_name;      // the operator's own
+    KeysSecret secret;
     std::vector<std::string> names;  // of the leaf
   };
   explicit CertificateKeeper(Parts parts) : parts_(std::move(parts)) {}

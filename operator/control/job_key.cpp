@@ -13,33 +13,36 @@ using nlohmann::json;
 constexpr std::size_t kSeedBytes = 32;
 constexpr int kAttempts = 3;  // read, create, read: once more if it was deleted in between
 
-Result<std::string> entry(const json& data, const char* name) {
+Error no_secret(const KeysSecret& secret, const std::string& why = "") {
+  return {Code::kInvalid, "Secret " + secret.name + why};
+}
+
+Result<std::string> entry(const KeysSecret& secret, const json& data, const char* name) {
   const auto found = data.find(name);
   const auto value = found != data.end() && found->is_string()
                          ? from_base64(found->get<std::string>())
                          : std::nullopt;
   if (!value || value->empty()) {
-    return Error{Code::kInvalid, std::string("Secret ") + kKeysSecret + ": data[\"" + name +
-                                     "\"] is missing or not base64"};
+    return no_secret(secret, std::string(": data[\"") + name + "\"] is missing or not base64");
   }
   return *value;
 }
 
-Result<Keys> decode_keys(const std::string& secret) {
-  const json object = json::parse(secret, nullptr, false);
+Result<Keys> decode_keys(const KeysSecret& secret, const std::string& text) {
+  const json object = json::parse(text, nullptr, false);
   const json data = object.is_object() ? object.value("data", json::object()) : json::object();
-  if (!data.is_object()) return Error{Code::kInvalid, std::string("Secret ") + kKeysSecret};
+  if (!data.is_object()) return no_secret(secret);
   Keys keys;
-  WEIR_TRY(keys.authority.certificate_pem, entry(data, "ca.crt"));
-  WEIR_TRY(keys.authority.key_pem, entry(data, "ca.key"));
-  WEIR_TRY(keys.seed, entry(data, "seed"));
+  WEIR_TRY(keys.authority.certificate_pem, entry(secret, data, "ca.crt"));
+  WEIR_TRY(keys.authority.key_pem, entry(secret, data, "ca.key"));
+  WEIR_TRY(keys.seed, entry(secret, data, "seed"));
   if (data.contains("next.crt")) {
     keys.next.emplace();
-    WEIR_TRY(keys.next->certificate_pem, entry(data, "next.crt"));
-    WEIR_TRY(keys.next->key_pem, entry(data, "next.key"));
+    WEIR_TRY(keys.next->certificate_pem, entry(secret, data, "next.crt"));
+    WEIR_TRY(keys.next->key_pem, entry(secret, data, "next.key"));
   }
   if (data.contains("retired.crt")) {
-    WEIR_TRY(keys.retired_pem, entry(data, "retired.crt"));
+    WEIR_TRY(keys.retired_pem, entry(secret, data, "retired.crt"));
   }
   return keys;
 }
@@ -56,20 +59,20 @@ json data_of(const Keys& keys) {
   return data;
 }
 
-std::string encode_keys(const Keys& keys, const std::string& namespace_name) {
+std::string encode_keys(const Keys& keys, const KeysSecret& secret) {
   return json{{"apiVersion", "v1"},
               {"kind", "Secret"},
               {"metadata",
-               {{"name", kKeysSecret},
-                {"namespace", namespace_name},
+               {{"name", secret.name},
+                {"namespace", secret.namespace_name},
                 {"labels", {{"app.kubernetes.io/part-of", "weir-operator"}}}}},
               {"type", "Opaque"},
               {"data", data_of(keys)}}
       .dump();
 }
 
-Error failed(const char* verb, const kube::ApiError& error) {
-  return error.to_error().with(std::string(verb) + " Secret " + kKeysSecret);
+Error failed(const char* verb, const KeysSecret& secret, const kube::ApiError& error) {
+  return error.to_error().with(std::string(verb) + " Secret " + secret.name);
 }
 
 }  // namespace
@@ -83,35 +86,36 @@ std::string bundle_of(const Keys& keys) {
          keys.retired_pem;
 }
 
-Result<FoundKeys> read_keys(kube::Client& client, const std::string& namespace_name) {
-  auto found = client.get(kube::secrets(), namespace_name, kKeysSecret);
-  if (!found) return failed("get", found.error());
-  WEIR_TRY(Keys keys, decode_keys(*found));
+Result<FoundKeys> read_keys(kube::Client& client, const KeysSecret& secret) {
+  auto found = client.get(kube::secrets(), secret.namespace_name, secret.name);
+  if (!found) return failed("get", secret, found.error());
+  WEIR_TRY(Keys keys, decode_keys(secret, *found));
   return FoundKeys{std::move(keys), *std::move(found)};
 }
 
-Status write_keys(kube::Client& client, const std::string& namespace_name,
-                  const std::string& found_json, const Keys& keys) {
+Status write_keys(kube::Client& client, const KeysSecret& secret, const std::string& found_json,
+                  const Keys& keys) {
   json object = json::parse(found_json, nullptr, false);
-  if (!object.is_object()) return Error{Code::kInvalid, std::string("Secret ") + kKeysSecret};
+  if (!object.is_object()) return no_secret(secret);
   object["data"] = data_of(keys);
-  const auto written = client.update(kube::secrets(), namespace_name, kKeysSecret, object.dump());
-  if (!written) return failed("update", written.error());
+  const auto written =
+      client.update(kube::secrets(), secret.namespace_name, secret.name, object.dump());
+  if (!written) return failed("update", secret, written.error());
   return Unit{};
 }
 
-Result<Keys> ensure_keys(kube::Client& client, const std::string& namespace_name, SystemTime now) {
+Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const auto found = client.get(kube::secrets(), namespace_name, kKeysSecret);
-    if (found) return decode_keys(*found);
-    if (found.error().http_status != 404) return failed("get", found.error());
+    const auto found = client.get(kube::secrets(), secret.namespace_name, secret.name);
+    if (found) return decode_keys(secret, *found);
+    if (found.error().http_status != 404) return failed("get", secret, found.error());
     const Keys keys{make_authority(now), random_bytes(kSeedBytes)};
     const auto created =
-        client.create(kube::secrets(), namespace_name, encode_keys(keys, namespace_name));
+        client.create(kube::secrets(), secret.namespace_name, encode_keys(keys, secret));
     if (created) return keys;
-    if (created.error().http_status != 409) return failed("create", created.error());
+    if (created.error().http_status != 409) return failed("create", secret, created.error());
   }
-  return Error{Code::kConflict, std::string("Secret ") + kKeysSecret + " comes and goes"};
+  return Error{Code::kConflict, "Secret " + secret.name + " comes and goes"};
 }
 
 }  // namespace weir::control_server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The secrets of the operator: what the Secret weir-operator-keys holds, and the key of a job,
-// which every replica derives alike (api.md 9).
+// The secrets of the operator: what the Secret of its keys holds, and the key of a job, which every
+// replica derives alike (api.md 9).
 #pragma once
 
 #include <optional>
@@ -13,7 +13,11 @@
 
 namespace weir::control_server {
 
-constexpr const char* kKeysSecret = "weir-operator-keys";
+// The Secret, in the operator's own namespace. Two operators in one namespace have two.
+struct KeysSecret {
+  std::string namespace_name;
+  std::string name = "weir-operator-keys";
+};
 
 struct Keys {
   Authority authority;
@@ -27,18 +31,18 @@ std::string bundle_of(const Keys& keys);
 // HMAC-SHA256(seed, job uid): 32 raw bytes.
 std::string key_of_job(const std::string& seed, const std::string& job_uid);
 
-// Reads the Secret in the operator's own namespace; creates it if it is absent, and reads it when
-// another replica was faster. Blocks. kInvalid: a Secret of that name without our data.
-Result<Keys> ensure_keys(kube::Client& client, const std::string& namespace_name, SystemTime now);
+// Reads the Secret; creates it if it is absent, and reads it when another replica was faster.
+// Blocks. kInvalid: a Secret of that name without our data.
+Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now);
 
 // The Secret as it is, with its JSON for write_keys.
 struct FoundKeys {
   Keys keys;
   std::string json;
 };
-Result<FoundKeys> read_keys(kube::Client& client, const std::string& namespace_name);
+Result<FoundKeys> read_keys(kube::Client& client, const KeysSecret& secret);
 // PUT with the version of `found_json`: of two writers one gets kConflict.
-Status write_keys(kube::Client& client, const std::string& namespace_name,
-                  const std::string& found_json, const Keys& keys);
+Status write_keys(kube::Client& client, const KeysSecret& secret, const std::string& found_json,
+                  const Keys& keys);
 
 }  // namespace weir::control_server

@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/metrics/answer.h"
+
 namespace weir::metrics {
 namespace {
 
@@ -14,11 +16,6 @@ using nlohmann::json;
 
 Error invalid(const std::string& why) {
   return {Code::kInvalid, "answer of Prometheus: " + why};
-}
-
-std::string text_of(const json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 SystemTime time_of(double unix_seconds) {
@@ -69,29 +66,9 @@ const std::string& Series::label(const std::string& name) const {
 }
 
 Result<Matrix> decode_matrix(std::string_view text) {
-  // A matrix nests 6 levels; anything deep is stopped before it becomes a tree.
-  constexpr int kMaxNesting = 16;
-  bool too_deep = false;
-  const auto limit = [&too_deep](int depth, json::parse_event_t, json&) {
-    too_deep = too_deep || depth > kMaxNesting;
-    return !too_deep;
-  };
-  const json root = json::parse(text, limit, false);
-  if (too_deep) return invalid("nested too deep");
-  if (root.is_discarded() || !root.is_object()) return invalid("not a JSON object");
-  const std::string status = text_of(root, "status");
-  if (status == "error") {
-    return Error{Code::kUnavailable, text_of(root, "errorType") + ": " + text_of(root, "error")};
-  }
-  if (status != "success") return invalid("status is neither success nor error");
-
-  const auto data = root.find("data");
-  if (data == root.end() || !data->is_object()) return invalid("no data");
-  if (text_of(*data, "resultType") != "matrix") return invalid("the result is no matrix");
-  const auto result = data->find("result");
-  if (result == data->end() || !result->is_array()) return invalid("no result");
+  WEIR_TRY(const json root, decode_result(text, "matrix"));
   Matrix matrix;
-  for (const auto& entry : *result) {
+  for (const auto& entry : root["data"]["result"]) {
     WEIR_TRY(Series series, decode_series(entry));
     matrix.series.push_back(std::move(series));
   }

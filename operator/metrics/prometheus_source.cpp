@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "operator/metrics/answer.h"
 #include "operator/metrics/promql.h"
 #include "operator/metrics/samples.h"
 #include "worker/base/log.h"
@@ -66,9 +67,8 @@ Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t point
                                 "&start=" + std::to_string(start) + "&end=" + std::to_string(end) +
                                 "&step=" + std::to_string(step) +
                                 "&timeout=" + std::to_string(kServerTimeout.count()) + "s"};
-  if (options_.authorization) {
-    const std::string value = options_.authorization();
-    if (!value.empty()) request.headers.emplace_back("Authorization", value);
+  if (options_.headers) {
+    for (auto& header : options_.headers()) request.headers.push_back(std::move(header));
   }
 
   const SteadyTime began = clock_.now();
@@ -80,13 +80,11 @@ Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t point
     told("transport");
     return answer.error().with("query to Prometheus");
   }
-  auto matrix = decode_matrix(answer->body);
   if (answer->status != 200) {
     told("prometheus");
-    const bool explained = !matrix && matrix.error().code == Code::kUnavailable;
-    return Error{Code::kUnavailable, "Prometheus answered " + std::to_string(answer->status) +
-                                         (explained ? ": " + matrix.error().message : "")};
+    return Error{Code::kUnavailable, refusal(*answer)};
   }
+  auto matrix = decode_matrix(answer->body);
   told(matrix ? "" : matrix.error().code == Code::kInvalid ? "decode" : "prometheus");
   if (matrix && !matrix->warnings.empty()) {
     log_debug("metrics", "Prometheus warns", {{"warnings", matrix->warnings}});

@@ -53,8 +53,8 @@ struct SourceOptions {
   std::string namespace_label = "namespace";  // "" = off
   std::string extra_matchers;                 // "cluster=\"a\"", added to every selector
   std::chrono::seconds baseline_interval{300};
-  // Value of the Authorization header, "" = none; asked before each request.
-  std::function<std::string()> authorization;
+  // Further headers, such as Authorization and those of tenants; asked before each request.
+  std::function<http::Headers()> headers;
   // After each request: reason "" = worked, else "transport", "prometheus" (an error status) or
   // "decode".
   std::function<void(const char* reason, std::chrono::nanoseconds took)> observe;

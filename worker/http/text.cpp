@@ -147,11 +147,19 @@ std::string percent_encoded(const std::string& text) {
   return out;
 }
 
+std::string shown_url(const std::string& url) {
+  const std::size_t scheme = url.find("://");
+  const std::size_t start = scheme == std::string::npos ? 0 : scheme + 3;
+  const std::size_t at = url.rfind('@');  // a password may hold a slash that was not encoded
+  if (at == std::string::npos || at < start) return url;
+  return url.substr(0, start) + "***" + url.substr(at);
+}
+
 Result<BaseUrl> parse_base_url(const std::string& url) {
   BaseUrl out;
   std::string_view rest = url;
   const auto bad = [&url](const std::string& why) {
-    return Error{Code::kInvalid, "URL \"" + url + "\": " + why};
+    return Error{Code::kInvalid, "URL \"" + shown_url(url) + "\": " + why};
   };
   if (rest.starts_with("https://")) {
     out.tls = true;
@@ -167,7 +175,8 @@ Result<BaseUrl> parse_base_url(const std::string& url) {
   out.prefix = std::string(rest.substr(std::min(rest.size(), rest.find('/'))));
   while (out.prefix.ends_with('/')) out.prefix.pop_back();
   rest = rest.substr(0, rest.find('/'));
-  if (rest.find_first_of("@?#") != rest.npos || out.prefix.find_first_of("?#") != rest.npos) {
+  // An @ behind a slash is most likely one of a password that was not encoded.
+  if (url.find_first_of("@?#") != url.npos) {
     return bad("user names, queries and fragments are not allowed");
   }
   out.authority = std::string(rest);

@@ -17,6 +17,9 @@ struct BaseUrl {
   std::string authority;  // as the Host header wants it
 };
 
+// The URL as logs and messages may hold it: user name and password become "***".
+std::string shown_url(const std::string& url);
+
 // kInvalid with the reason: other schemes, user names, no host, bad port.
 Result<BaseUrl> parse_base_url(const std::string& url);
 

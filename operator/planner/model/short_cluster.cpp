@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // "4xA:32e9@1e9+4xB:16e9/2", a cluster on a command line.
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <set>
@@ -50,7 +51,29 @@ Result<double> number(std::string_view all, std::string_view text, const std::st
   return value;
 }
 
+std::string_view trimmed(std::string_view text) {
+  const std::size_t begin = std::min(text.size(), text.find_first_not_of(' '));
+  return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+}
+
+// What a name holds that only another separator of classes would explain, as in "A100,2xL4" and
+// "A100 2xL4"; "" = nothing.
+std::string foreign_separator(std::string_view name) {
+  constexpr std::string_view kUsual = " -_.()#";  // "NVIDIA A100-SXM4-80GB MIG 1g.10gb"
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    const bool known = std::isalnum(c) != 0 || c >= 0x80 || kUsual.find(name[i]) != kUsual.npos;
+    if (!known) return std::string(1, name[i]);
+    const std::size_t word_end = name.find_first_not_of("0123456789", i + 1);
+    const bool count =
+        c == ' ' && word_end != name.npos && word_end > i + 1 && name[word_end] == 'x';
+    if (count) return std::string(name.substr(i, word_end + 1 - i));
+  }
+  return "";
+}
+
 Result<Part> part_of(std::string_view all, std::string_view text) {
+  text = trimmed(text);
   const std::size_t x = text.find('x');
   if (x == std::string_view::npos) return bad(all, "expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]");
   Part part;
@@ -61,9 +84,13 @@ Result<Part> part_of(std::string_view all, std::string_view text) {
   part.count = static_cast<int>(count);
   text.remove_prefix(x + 1);
   const std::size_t name_end = std::min(text.size(), text.find_first_of(":@/"));
-  part.device_class.name = text.substr(0, name_end);
+  part.device_class.name = trimmed(text.substr(0, name_end));
   part.device_class.memory_reserve = 0;
   if (part.device_class.name.empty()) return bad(all, "a class has no name");
+  if (const std::string found = foreign_separator(part.device_class.name); !found.empty()) {
+    return bad(all, "a class is not named \"" + part.device_class.name + "\" with \"" + found +
+                        "\" in it; \"+\" joins two classes");
+  }
   text.remove_prefix(name_end);
   while (!text.empty()) {
     const char kind = text.front();

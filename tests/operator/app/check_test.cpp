@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -51,12 +52,13 @@ struct World {
   World() {
     options.namespace_name = "weir-system";
     options.prometheus_url = "http://p:9090";
-    prometheus.answer.body = R"({"data": {"result": [{"value": [1, "4"]}]}})";
+    prometheus.answer.body =
+        R"({"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "4"]}]}})";
   }
   int check() {
     out.str("");
     return check_cluster(options, {*client, clock, out, prometheus_there ? &prometheus : nullptr,
-                                   authorization, [this](const std::string& ca_pem) {
+                                   headers, [this](const std::string& ca_pem) {
                                      trusted = ca_pem;
                                      auto made = std::make_unique<Server>();
                                      made->fails = control_fails;
@@ -67,7 +69,7 @@ struct World {
   test::JumpClock clock;
   Server api, prometheus;
   bool prometheus_there = true;
-  std::function<std::string()> authorization;
+  std::function<http::Headers()> headers;
   std::optional<Error> control_fails;
   std::string trusted = "not asked";
   kube::TokenSource token{"", "", clock};
@@ -104,6 +106,16 @@ TEST(Check, AsksForEachVerbWhereItIsNeeded) {
   EXPECT_EQ(asked("update leases weir-system weir-operator"), 1);
   EXPECT_EQ(asked("get secrets weir-system weir-operator-keys"), 1);
   EXPECT_EQ(asked("create tokenreviews  "), 1);
+}
+
+TEST(Check, AsksForTheObjectsOfItsOwnName) {
+  World world;
+  world.options.name = "two-operator";
+
+  world.check();
+
+  EXPECT_THAT(world.api.reviews, Contains("update leases weir-system two-operator"));
+  EXPECT_THAT(world.api.reviews, Contains("get secrets weir-system two-operator-keys"));
 }
 
 TEST(Check, NamesAMissingVerbWithItsResource) {
@@ -155,22 +167,33 @@ TEST(Check, SaysHowPrometheusFails) {
   EXPECT_EQ(world.check(), 1);
   EXPECT_THAT(world.out.str(), HasSubstr("MISSING  Prometheus at http://p:9090: no route"));
 
-  world.prometheus.fails.reset();
-  world.prometheus.answer = {401, {}, ""};
+  world.prometheus.fails = Error{Code::kTimeout, "Operation canceled"};
   EXPECT_EQ(world.check(), 1);
-  EXPECT_THAT(world.out.str(), HasSubstr("HTTP 401"));
+  EXPECT_THAT(world.out.str(), HasSubstr("http://p:9090: no answer in time (10 s)"));
+
+  world.prometheus.fails.reset();
+  world.prometheus.answer = {401, {}, "no org id"};
+  EXPECT_EQ(world.check(), 1);
+  EXPECT_THAT(world.out.str(), HasSubstr("http://p:9090: Prometheus answered 401: no org id"));
 
   world.prometheus.answer = {200, {}, "<html>"};
   EXPECT_EQ(world.check(), 1);
+  EXPECT_THAT(world.out.str(), HasSubstr("a page of HTML"));
 
-  world.prometheus.answer = {200, {}, R"({"data": {"result": []}})"};
+  world.prometheus.answer = {
+      200, {}, R"({"status": "success", "data": {"resultType": "scalar", "result": [1, "4"]}})"};
+  EXPECT_EQ(world.check(), 1);
+  EXPECT_THAT(world.out.str(), HasSubstr("no vector but a scalar"));
+
+  world.prometheus.answer = {
+      200, {}, R"({"status": "success", "data": {"resultType": "vector", "result": []}})"};
   EXPECT_EQ(world.check(), 0);
   EXPECT_THAT(world.out.str(), HasSubstr("note     weir_link_bytes_total has no series"));
 }
 
-TEST(Check, ShowsPrometheusItsAuthorization) {
+TEST(Check, ShowsPrometheusItsHeaders) {
   World world;
-  world.authorization = [] { return std::string("Basic x"); };
+  world.headers = [] { return http::Headers{{"Authorization", "Basic x"}}; };
 
   world.check();
 

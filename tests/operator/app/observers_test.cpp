@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/app/exposition.h"
-#include "operator/app/prometheus_auth.h"
+#include "operator/app/prometheus_headers.h"
 #include "operator/app/version.h"
 #include "tests/support/jump_clock.h"
 #include "tests/support/temp_dir.h"
@@ -92,24 +92,30 @@ TEST(Revision, IsNeverEmpty) {
   EXPECT_NE(std::string(revision()), "");
 }
 
-TEST(PrometheusAuthorization, FollowsItsFiles) {
+std::string authorization(const Options& options, Clock& clock) {
+  return http::header_value(prometheus_headers(options, clock)(), "Authorization");
+}
+
+TEST(PrometheusHeaders, AreThoseOfTheOptionsAndFollowTheirFiles) {
   const test::TempDir folder;
   test::JumpClock clock;
   Options options;
-  EXPECT_FALSE(prometheus_authorization(options, clock));
+  EXPECT_FALSE(prometheus_headers(options, clock));
 
   options.prometheus_basic_auth_dir = folder.path();
   folder.file("username", "ada");
   folder.file("password", "secret\n");
-  const auto basic = prometheus_authorization(options, clock);
-  EXPECT_EQ(basic(), "Basic YWRhOnNlY3JldA==");
+  options.prometheus_headers = {{"X-Scope-OrgID", "a"}};
+  const auto basic = prometheus_headers(options, clock);
+  EXPECT_EQ(basic(),
+            (http::Headers{{"X-Scope-OrgID", "a"}, {"Authorization", "Basic YWRhOnNlY3JldA=="}}));
   folder.file("password", "rotated");
   clock.advance(seconds(61));
-  EXPECT_EQ(basic(), "Basic YWRhOnJvdGF0ZWQ=");
+  EXPECT_EQ(http::header_value(basic(), "Authorization"), "Basic YWRhOnJvdGF0ZWQ=");
 
   options.prometheus_basic_auth_dir.clear();
   options.prometheus_bearer_token_file = folder.file("token", "t");
-  EXPECT_EQ(prometheus_authorization(options, clock)(), "Bearer t");
+  EXPECT_EQ(authorization(options, clock), "Bearer t");
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/app/options.h"
 
+#include <algorithm>
+#include <cstdlib>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +11,10 @@ namespace weir::operator_app {
 namespace {
 
 using std::chrono::seconds;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Outcome {
   Parsed parsed;
@@ -75,6 +80,15 @@ TEST(Options, RefusesWithCode2AndTheFlag) {
       {{"run", "--lease-duration=soon"}, "'soon' is no duration such as 15s or 2m"},
       {{"run", "--lease-duration=0s"}, "--lease-duration"},
       {{"run", "--renew-deadline=20s"}, "must be below --lease-duration"},
+      {{"run", "--retry-period=10s"}, "must be below --renew-deadline"},
+      {{"run", "--control-port=8080"}, "--control-port: must differ from --metrics-port"},
+      {{"run", "--name="}, "--name"},
+      {{"run", "--prometheus-url=prometheus.monitoring.svc:9090"},
+       "--prometheus-url: URL \"prometheus.monitoring.svc:9090\": starts neither with http://"},
+      {{"check", "--prometheus-header=X-Scope-OrgID"}, "expected NAME: VALUE"},
+      {{"check", "--prometheus-header=X-Scope-OrgID:"}, "X-Scope-OrgID has no value"},
+      {{"check", "--prometheus-header=a b: c"}, "expected NAME: VALUE"},
+      {{"plan", "--profile=x", "--cluster=2xA", "--micro-batch=0"}, "--micro-batch"},
       {{"run", "--metrics-port=70000"}, "--metrics-port"},
       {{"run", "--log-level=loud"}, "--log-level"},
       {{"run", "--prometheus-basic-auth-dir=/a", "--prometheus-bearer-token-file=/b"},
@@ -85,6 +99,57 @@ TEST(Options, RefusesWithCode2AndTheFlag) {
     const Outcome outcome = parse(c.arguments);
     EXPECT_EQ(outcome.parsed.exit_code, 2);
     EXPECT_THAT(outcome.err, HasSubstr(c.message));
+    EXPECT_EQ(std::ranges::count(outcome.err, '\n'), 1) << outcome.err;
+  }
+}
+
+TEST(Options, NeverPrintAPassword) {
+  for (const char* url : {"http://reader:s3cret@p:9090", "http://reader:s3c/ret@p", "s3cret@p"}) {
+    const std::string argument = std::string("--prometheus-url=") + url;
+    const Outcome outcome = parse({"check", argument.c_str()});
+    EXPECT_EQ(outcome.parsed.exit_code, 2);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("***@p"), HasSubstr("--prometheus-basic-auth-dir"),
+                                   Not(HasSubstr("s3c"))));
+  }
+}
+
+TEST(Options, OfTwoThatAreTheSameTheLastOneCounts) {
+  const auto [parsed, out, err] =
+      parse({"run", "--log-level=info", "--control-port=1", "--log-level=debug", "--control-port=2",
+             "--watch-namespaces=a", "--watch-namespaces=b,c"});
+
+  ASSERT_EQ(parsed.exit_code, -1) << err;
+  EXPECT_EQ(parsed.options.log_level, LogLevel::kDebug);
+  EXPECT_EQ(parsed.options.control_port, 2);
+  EXPECT_THAT(parsed.options.watch_namespaces, ElementsAre("a", "b", "c"));
+}
+
+// Set and taken back.
+class Environment {
+ public:
+  Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Environment() { unsetenv(name_); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(Options, OfRunAndCheckComeFromTheEnvironmentOfTheContainer) {
+  const Environment url("WEIR_PROMETHEUS_URL", "http://p:9090"),
+      namespaces("WEIR_WATCH_NAMESPACES", "a,b"), name("WEIR_NAME", "two-operator"),
+      headers("WEIR_PROMETHEUS_HEADERS", "X-Scope-OrgID: a|b, c\nX-Other: d");
+  for (const char* command : {"run", "check"}) {
+    const Options options = parse({command, "--prometheus-header=A: b"}).parsed.options;
+    EXPECT_EQ(options.prometheus_url, "http://p:9090");
+    EXPECT_EQ(options.name, "two-operator");
+    EXPECT_THAT(options.watch_namespaces, ElementsAre("a", "b"));
+    EXPECT_EQ(options.prometheus_headers, (http::Headers{{"A", "b"}})) << "an option comes first";
+    EXPECT_EQ(parse({command, "--prometheus-url=http://q"}).parsed.options.prometheus_url,
+              "http://q");
+    EXPECT_EQ(parse({command}).parsed.options.prometheus_headers,
+              (http::Headers{{"X-Scope-OrgID", "a|b, c"}, {"X-Other", "d"}}));
   }
 }
 

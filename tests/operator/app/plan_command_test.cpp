@@ -29,7 +29,7 @@ TEST(PlanCommand, PrintsATableForPeople) {
   EXPECT_THAT(result.out, StartsWith("model vgg16 (40 nodes, 40 ideals)   cluster 4 x A, 1 replica "
                                      "  objective sync   M 16\nstage  layers"));
   EXPECT_THAT(result.out, HasSubstr("\nbound "));
-  EXPECT_THAT(result.out, HasSubstr("\nk 1: "));
+  EXPECT_THAT(result.out, HasSubstr("\nstep in s by k   1: "));
   EXPECT_EQ(result.err, "");
 }
 
@@ -249,6 +249,35 @@ TEST(PlanCommand, RequireOptimalAndTimeLimitHaveTheirCodes) {
   EXPECT_THAT(result.out, HasSubstr("heuristic")) << "the best so far is printed";
 }
 
+TEST(PlanCommand, TakesAClusterFileWhateverItsName) {
+  const PlanOptions options = plan_of("-", "2xA:32e9");
+  const std::string by_name = ran(options, kDiamond).out;
+  for (const char* name : {"2xB", "cluster", "4xA:32e9@1e9"}) {
+    const Scratch file(name);
+    file.write(R"({"apiVersion": "weir.dev/cluster/v1", "deviceClasses": [{"name": "FILE"}],
+                   "servers": [{"name": "s", "class": "FILE", "devices": 2}]})");
+    const Ran result = ran(plan_of("-", file.path()), kDiamond);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("cluster 2 x FILE"));
+  }
+  EXPECT_THAT(by_name, HasSubstr("cluster 2 x A"));
+}
+
+TEST(PlanCommand, ReadsTextOfOtherSystems) {
+  const std::string text = kDiamond;
+  std::string windows, old_mac = text;
+  for (const char c : text) windows += c == '\n' ? "\r\n" : std::string(1, c);
+  std::ranges::replace(old_mac, '\n', '\r');
+  PlanOptions options = plan_of("-", "2xA");
+  options.json = true;
+
+  const std::string plain = json_of(options, text)["plan"].dump();
+
+  for (const std::string& other : {"\xEF\xBB\xBF" + text, windows, old_mac}) {
+    EXPECT_EQ(json_of(options, other)["plan"].dump(), plain);
+  }
+}
+
 // One line, with file and line, and nothing on standard output (planner.md 9.4).
 struct Refusal {
   const char* name;
@@ -289,9 +318,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "'{', or a "
                 "literal"},
         Refusal{"cluster", node("a"), "2xA:much",
-                "cluster \"2xA:much\": \"much\" is no memory in bytes"},
+                "--cluster: no file of that name, and as a short form: cluster \"2xA:much\": "
+                "\"much\" is no memory in bytes"},
         Refusal{"file", node("a"), "/nowhere/cluster.json",
-                "/nowhere/cluster.json: cannot be read"},
+                "--cluster: no file of that name, and as a short form: cluster "
+                "\"/nowhere/cluster.json\": expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]"},
+        Refusal{"folder", node("a"), "/usr", "/usr: cannot be read"},
+        Refusal{"utf16", std::string("\xFF\xFE\n\0", 4), "2xA",
+                "standard input: UTF-16, expected UTF-8"},
+        Refusal{"zero", std::string("a\0-", 3), "2xA",
+                "standard input: a zero byte at offset 1, expected UTF-8 text (UTF-16 has such)"},
         Refusal{"memory",
                 "a -- Linear(25088, 4096) -- forward_compute_time=1, backward_compute_time=2, "
                 "activation_size=8, parameter_size=1675000000\n",

@@ -24,7 +24,7 @@ constexpr hours kDay{24};
 
 struct World {
   CertificateKeeper keeper(const std::string& name = "127.0.0.1") {
-    return CertificateKeeper({*client, clock, "sys", {name}});
+    return CertificateKeeper({*client, clock, {"sys"}, {name}});
   }
 
   test::JumpClock clock;

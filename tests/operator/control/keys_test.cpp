@@ -17,6 +17,8 @@ using kube::ApiError;
 using kube::ApiResult;
 using testing::HasSubstr;
 
+const KeysSecret kSecret{"weir-system", "weir-two-keys"};
+
 ApiError api_error(int status) {
   return {.http_status = status, .code = Code::kInternal, .message = std::to_string(status)};
 }
@@ -37,10 +39,10 @@ class ScriptedClient final : public kube::Client {
       return review_answer;
     }
     if (faster_replica) {
-      secrets[kKeysSecret] = *std::exchange(faster_replica, std::nullopt);
+      secrets[kSecret.name] = *std::exchange(faster_replica, std::nullopt);
       return api_error(409);
     }
-    secrets[kKeysSecret] = body;
+    secrets[kSecret.name] = body;
     return body;
   }
   ApiResult<std::string> list(const kube::Resource&, const std::string&,
@@ -80,8 +82,8 @@ const SystemTime kNow = std::chrono::system_clock::now();
 TEST(Keys, AreMadeOnceAndThenRead) {
   ScriptedClient client;
 
-  const auto first = ensure_keys(client, "weir-system", kNow);
-  const auto second = ensure_keys(client, "weir-system", kNow);
+  const auto first = ensure_keys(client, kSecret, kNow);
+  const auto second = ensure_keys(client, kSecret, kNow);
 
   ASSERT_TRUE(first.ok()) << first.error().message;
   ASSERT_TRUE(second.ok()) << second.error().message;
@@ -93,10 +95,10 @@ TEST(Keys, AreMadeOnceAndThenRead) {
 
 TEST(Keys, OfAFasterReplicaAreTaken) {
   ScriptedClient other, client;
-  const auto theirs = ensure_keys(other, "weir-system", kNow);
-  client.faster_replica = other.secrets[kKeysSecret];
+  const auto theirs = ensure_keys(other, kSecret, kNow);
+  client.faster_replica = other.secrets[kSecret.name];
 
-  const auto ours = ensure_keys(client, "weir-system", kNow);
+  const auto ours = ensure_keys(client, kSecret, kNow);
 
   ASSERT_TRUE(ours.ok()) << ours.error().message;
   EXPECT_EQ(ours->seed, theirs->seed);
@@ -104,15 +106,15 @@ TEST(Keys, OfAFasterReplicaAreTaken) {
 
 TEST(Keys, AreNotReplacedWhenTheyCannotBeRead) {
   ScriptedClient client;
-  client.secrets[kKeysSecret] = R"({"data":{"ca.crt":"eA==","ca.key":"eA=="}})";
-  const auto damaged = ensure_keys(client, "weir-system", kNow);
+  client.secrets[kSecret.name] = R"({"data":{"ca.crt":"eA==","ca.key":"eA=="}})";
+  const auto damaged = ensure_keys(client, kSecret, kNow);
   ASSERT_FALSE(damaged.ok());
   EXPECT_EQ(damaged.error().code, Code::kInvalid);
   EXPECT_THAT(damaged.error().message, HasSubstr("data[\"seed\"]"));
 
   client.get_fails = api_error(403);
-  EXPECT_FALSE(ensure_keys(client, "weir-system", kNow).ok());
-  EXPECT_EQ(client.secrets[kKeysSecret].find("seed"), std::string::npos);
+  EXPECT_FALSE(ensure_keys(client, kSecret, kNow).ok());
+  EXPECT_EQ(client.secrets[kSecret.name].find("seed"), std::string::npos);
 }
 
 TEST(Keys, OfJobsDifferAndAreTheSameOnEveryReplica) {

@@ -306,7 +306,7 @@ TEST_F(Source, ReportsFailedQueriesWithTheirReason) {
   prometheus_.status = 200;
   samples = fetch_one();
   EXPECT_EQ(samples.freshness, Freshness::kQueryFailed);
-  EXPECT_EQ(samples.detail, "answer of Prometheus: not a JSON object");
+  EXPECT_EQ(samples.detail, "answer of Prometheus: a page of HTML, not JSON");
   EXPECT_EQ(reasons, (std::vector<std::string>{"transport", "prometheus", "prometheus", "decode"}));
 }
 
@@ -403,12 +403,16 @@ TEST_F(Source, AsksForThirtyTwoPointsOnAGridOfScrapes) {
               HasSubstr("&start=" + at(-1 - 31 * 2) + "&end=" + at(-1) + "&step=2&timeout=5s"));
 }
 
-TEST_F(Source, SendsItsAuthorization) {
-  PrometheusSource source(&prometheus_, clock_, {.authorization = [] { return "Bearer t"; }});
+TEST_F(Source, SendsFurtherHeaders) {
+  PrometheusSource source(&prometheus_, clock_, {.headers = [] {
+    return http::Headers{{"Authorization", "Bearer t"}, {"X-Scope-OrgID", "a"}};
+  }});
 
   source.fetch({job_}, {});
 
-  EXPECT_EQ(http::header_value(prometheus_.asked.front().headers, "Authorization"), "Bearer t");
+  const http::Headers& sent = prometheus_.asked.front().headers;
+  EXPECT_EQ(http::header_value(sent, "Authorization"), "Bearer t");
+  EXPECT_EQ(http::header_value(sent, "X-Scope-OrgID"), "a");
 }
 
 TEST(PromQl, GroupsByTheNamespaceThatPrometheusSets) {

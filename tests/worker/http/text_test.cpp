@@ -44,6 +44,19 @@ TEST(BaseUrl, RefusesWhatIsNoBase) {
   }
 }
 
+TEST(BaseUrl, IsShownWithoutAPassword) {
+  EXPECT_EQ(shown_url("http://a:9090/b"), "http://a:9090/b");
+  EXPECT_EQ(shown_url("http://u:secret@a:9090/b"), "http://***@a:9090/b");
+  EXPECT_EQ(shown_url("http://u:se/cr@et@a"), "http://***@a");
+  EXPECT_EQ(shown_url("u:secret@a"), "***@a");
+  for (const char* url :
+       {"http://u:secret@a", "http://u:secret/x@a", "ftp://u:secret@a", "http://secret@a b"}) {
+    const auto parsed = parse_base_url(url);
+    ASSERT_FALSE(parsed.ok()) << url;
+    EXPECT_EQ(parsed.error().message.find("secret"), std::string::npos) << parsed.error().message;
+  }
+}
+
 TEST(RequestText, RefusesHeadersThatBreakTheMessage) {
   const BaseUrl base = *parse_base_url("http://a");
 

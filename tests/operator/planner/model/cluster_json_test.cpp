@@ -212,7 +212,12 @@ TEST(ShortCluster, RefusesWhatIsNoCluster) {
             "a cluster.json");
   EXPECT_EQ(short_refusal("2xA@0"), "cluster \"2xA@0\": \"0\" is no bandwidth in bytes per second");
   EXPECT_EQ(short_refusal("2xA/-1"), "cluster \"2xA/-1\": \"-1\" is no speed factor");
-  EXPECT_EQ(short_refusal("2xA\n:x"), "cluster \"2xA?:x\": \"x\" is no memory in bytes");
+  EXPECT_EQ(
+      short_refusal("2xA\n:x"),
+      "cluster \"2xA?:x\": a class is not named \"A?\" with \"?\" in it; \"+\" joins two classes");
+  for (const char* joined : {"4xA100,2xL4", "4xA100;2xL4", "4xA100 2xL4", "4xA100, 2xL4"}) {
+    EXPECT_THAT(short_refusal(joined), testing::HasSubstr("\"+\" joins two classes")) << joined;
+  }
   EXPECT_EQ(short_refusal("A"), "cluster \"A\": expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]");
 }
 

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/app/prometheus_auth.h"
+#include "operator/app/prometheus_headers.h"
 
 #include <memory>
+#include <string>
 
 #include "operator/kube/auth.h"
 #include "worker/base/digest.h"
 
 namespace weir::operator_app {
+namespace {
 
-std::function<std::string()> prometheus_authorization(const Options& options, Clock& clock) {
+// Value of the Authorization header; empty function: none is sent.
+std::function<std::string()> authorization(const Options& options, Clock& clock) {
   const auto file = [&clock](const std::string& path) {
     return std::make_shared<kube::TokenSource>("", path, clock);
   };
@@ -23,6 +26,18 @@ std::function<std::string()> prometheus_authorization(const Options& options, Cl
     };
   }
   return {};
+}
+
+}  // namespace
+
+std::function<http::Headers()> prometheus_headers(const Options& options, Clock& clock) {
+  auto who = authorization(options, clock);
+  if (!who && options.prometheus_headers.empty()) return {};
+  return [who = std::move(who), fixed = options.prometheus_headers] {
+    http::Headers headers = fixed;
+    if (who) headers.emplace_back("Authorization", who());
+    return headers;
+  };
 }
 
 }  // namespace weir::operator_app

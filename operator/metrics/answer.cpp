@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/metrics/answer.h"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+namespace weir::metrics {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostWords = 200;  // bytes of a server's own text in a message
+
+Error invalid(const std::string& why) {
+  return {Code::kInvalid, "answer of Prometheus: " + why};
+}
+
+// A matrix nests 6 levels; anything deep is stopped before it becomes a tree.
+bool too_deep(std::string_view text) {
+  constexpr int kMostLevels = 16;
+  int level = 0;
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (!quoted && (c == '[' || c == '{')) {
+      if (++level > kMostLevels) return true;
+    } else if (!quoted && (c == ']' || c == '}')) {
+      --level;
+    }
+  }
+  return false;
+}
+
+std::string text_of(const json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+bool looks_like_html(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin != std::string_view::npos && text[begin] == '<';
+}
+
+// The first line of a plain text, as one line of a message may hold it.
+std::string words_of(std::string_view text) {
+  text = text.substr(0, std::min(kMostWords, text.find_first_of("\r\n")));
+  std::string words(text);
+  std::replace_if(
+      words.begin(), words.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; }, '?');
+  return words;
+}
+
+std::string said_by(const http::Response& response) {
+  if (response.status >= 300 && response.status < 400) {
+    const std::string to = http::header_value(response.headers, "Location");
+    return "a redirect to " + words_of(to.substr(0, to.find('?')));
+  }
+  if (looks_like_html(response.body)) return "";
+  const auto result = decode_result(response.body, "");
+  if (!result && result.error().code == Code::kUnavailable) return words_of(result.error().message);
+  return response.body.starts_with('{') ? "" : words_of(response.body);
+}
+
+const char* usual_help(int status) {
+  switch (status) {
+    case 401:
+    case 403:
+      return "it wants a token, a password or a tenant's header";
+    case 404:
+      return "its URL is the part before /api/v1";
+    default:
+      return status >= 300 && status < 400 ? "it wants a login, or has another URL" : "";
+  }
+}
+
+}  // namespace
+
+Result<json> decode_result(std::string_view text, const std::string& kind) {
+  if (too_deep(text)) return invalid("nested too deep");
+  json root = json::parse(text, nullptr, false);
+  if (root.is_discarded() || !root.is_object()) {
+    return invalid(looks_like_html(text) ? "a page of HTML, not JSON" : "not a JSON object");
+  }
+  const std::string status = text_of(root, "status");
+  if (status == "error") {
+    return Error{Code::kUnavailable, text_of(root, "errorType") + ": " + text_of(root, "error")};
+  }
+  if (status != "success") return invalid("status is neither success nor error");
+
+  const auto data = root.find("data");
+  if (data == root.end() || !data->is_object()) return invalid("no data");
+  if (const std::string type = text_of(*data, "resultType"); type != kind) {
+    return invalid("the result is no " + kind + (type.empty() ? "" : " but a " + words_of(type)));
+  }
+  const auto result = data->find("result");
+  if (result == data->end() || !result->is_array()) return invalid("no result");
+  return root;
+}
+
+std::string refusal(const http::Response& response) {
+  std::string text = "Prometheus answered " + std::to_string(response.status);
+  const std::string said = said_by(response), help = usual_help(response.status);
+  if (!said.empty()) text += ": " + said;
+  if (!help.empty()) text += " (" + help + ")";
+  return text;
+}
+
+}  // namespace weir::metrics
