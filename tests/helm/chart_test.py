@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Helm chart: lint, four renderings, roles within an allow list, restricted pod, closed schema, committed copies.
+"""The Helm chart: lint, renderings of all kinds, roles within an allow list, restricted pod, closed schema, committed copies.
+What the schema takes and what the operator takes is compared in values_test.py.
 
 Needs helm of tests/cluster/build.sh (or one in PATH) and Debian's python3-yaml; without helm all tests are skipped.
 """
+import json
 import pathlib
 import shutil
 import subprocess
@@ -15,7 +17,6 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "weir"
 VALUES = sorted((ROOT / "tests" / "helm" / "values").glob("*.yaml"))
-MONITORING = ("--api-versions", "monitoring.coreos.com/v1")
 CRD = "files/pipelinejobs.weir.dev.yaml"
 
 # (group, resource): verbs. Whatever the chart asks for must be in here; tests/faults/run roles shows that none is idle.
@@ -33,7 +34,7 @@ ALLOWED = {
     ("coordination.k8s.io", "leases"): {"create", "get", "update"},
     ("", "secrets"): {"create", "get", "update"},
 }
-BY_NAME = {("coordination.k8s.io", "leases"): "weir-operator", ("", "secrets"): "weir-operator-keys"}
+BY_NAME = {("coordination.k8s.io", "leases"): {"weir-operator", "weir-gauge"}, ("", "secrets"): {"weir-operator-keys", "weir-gauge-keys"}}
 
 
 def find_helm():
@@ -60,13 +61,28 @@ def helm(*arguments):
 
 
 def render(values, *arguments):
-    done = helm("template", "weir", CHART, "-n", "weir-system", "--kube-version", "1.35.4", "-f", values, *MONITORING, *arguments)
+    return render_as("weir", "weir-system", "-f", values, *arguments)
+
+
+def render_as(release, namespace, *arguments):
+    done = helm("template", release, CHART, "-n", namespace, "--kube-version", "1.35.4", *arguments)
     assert done.returncode == 0, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def of_kind(objects, kind):
     return [o for o in objects if o["kind"] == kind]
+
+
+def pods_of(objects):
+    """The pod of the operator, and that of `helm test`, as (metadata, spec)."""
+    [deployment], [check] = of_kind(objects, "Deployment"), of_kind(objects, "Pod")
+    template = deployment["spec"]["template"]
+    return (template["metadata"], template["spec"]), (check["metadata"], check["spec"])
+
+
+def environment(container):
+    return {e["name"]: e["value"] for e in container["env"] if "value" in e}
 
 
 @unittest.skipUnless(HELM, "no helm: tests/cluster/build.sh builds it")
@@ -122,7 +138,8 @@ class Chart(unittest.TestCase):
             self.assertEqual(role["kind"], "Role")
             self.assertEqual(role["metadata"]["namespace"], "weir-system")
             if rule["verbs"] != ["create"]:
-                self.assertEqual(rule["resourceNames"], [BY_NAME[key]])
+                self.assertEqual(len(rule["resourceNames"]), 1)
+                self.assertLessEqual(set(rule["resourceNames"]), BY_NAME[key])
 
     def test_watch_namespaces_leave_nothing_of_jobs_in_the_cluster_role(self):
         objects = render(ROOT / "tests" / "helm" / "values" / "namespaced.yaml")
@@ -156,7 +173,8 @@ class Chart(unittest.TestCase):
         for name, objects in self.each_rendering():
             [deployment] = of_kind(objects, "Deployment")
             arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-            done = subprocess.run([OPERATOR, arguments[0], "--dry-run", *arguments[1:]], capture_output=True, text=True, timeout=20)
+            settings = environment(deployment["spec"]["template"]["spec"]["containers"][0])
+            done = subprocess.run([OPERATOR, arguments[0], "--dry-run", *arguments[1:]], capture_output=True, text=True, timeout=20, env=settings)
             self.assertEqual(done.returncode, 0, f"{name}: {arguments}: {done.stderr}")
 
     def test_helm_test_runs_the_check_as_the_operator(self):
@@ -166,26 +184,26 @@ class Chart(unittest.TestCase):
             [service] = of_kind(objects, "Service")
             operator = deployment["spec"]["template"]["spec"]
             self.assertEqual(pod["metadata"]["annotations"]["helm.sh/hook"], "test")
-            for field in ("serviceAccountName", "securityContext"):
-                self.assertEqual(pod["spec"][field], operator[field])
-            for field in ("image", "securityContext"):
-                self.assertEqual(pod["spec"]["containers"][0][field], operator["containers"][0][field])
+            for field in ("serviceAccountName", "securityContext", "volumes"):
+                self.assertEqual(pod["spec"].get(field), operator.get(field))
+            for field in ("image", "securityContext", "env", "envFrom", "volumeMounts"):
+                self.assertEqual(pod["spec"]["containers"][0].get(field), operator["containers"][0].get(field))
             self.assertFalse(service["spec"]["selector"].items() <= pod["metadata"]["labels"].items(), "the Service selects the check")
             arguments = pod["spec"]["containers"][0]["args"]
             self.assertEqual(arguments[0], "check")
-            asked = {a for a in arguments if a.startswith("--prometheus")}
-            self.assertEqual(asked, {a for a in operator["containers"][0]["args"] if a.startswith("--prometheus")})
+            settings = environment(pod["spec"]["containers"][0])
+            self.assertEqual(settings, environment(operator["containers"][0]))
             if OPERATOR:
-                done = subprocess.run([OPERATOR, *arguments, "--kubeconfig=/nonexistent"], capture_output=True, text=True, timeout=20)
+                done = subprocess.run([OPERATOR, *arguments, "--kubeconfig=/nonexistent"], capture_output=True, text=True, timeout=20, env=settings)
                 self.assertIn("/nonexistent", done.stderr, f"{name}: {arguments}: {done.stderr}")
 
     def test_password_for_prometheus_comes_from_a_secret(self):
         objects = render(ROOT / "tests" / "helm" / "values" / "everything.yaml")
         for pod in (of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"], of_kind(objects, "Pod")[0]["spec"]):
             [container] = pod["containers"]
-            self.assertIn("--prometheus-basic-auth-dir=/etc/weir/prometheus-auth", container["args"])
+            self.assertEqual(environment(container)["WEIR_PROMETHEUS_BASIC_AUTH_DIR"], "/etc/weir/prometheus-auth")
             self.assertIn({"name": "prometheus-auth", "mountPath": "/etc/weir/prometheus-auth", "readOnly": True}, container["volumeMounts"])
-            self.assertIn({"name": "prometheus-auth", "secret": {"secretName": "prometheus-login", "defaultMode": 0o440}}, pod["volumes"])
+            self.assertIn({"name": "prometheus-auth", "secret": {"secretName": "prometheus-login", "defaultMode": 0o444}}, pod["volumes"])
         both = helm("template", "weir", CHART, "--kube-version", "1.35.4", "--set", "prometheus.basicAuthSecret=a,prometheus.bearerTokenFile=/b")
         self.assertIn("exclude each other", both.stderr)
 
@@ -198,19 +216,107 @@ class Chart(unittest.TestCase):
             ports = {p["name"]: p["containerPort"] for p in container["ports"]}
             self.assertEqual({p["targetPort"]: p["port"] for p in service["spec"]["ports"]}, ports)
 
-    def test_monitors_need_the_api_of_the_prometheus_operator(self):
-        values = ROOT / "tests" / "helm" / "values" / "monitored.yaml"
-        kinds = {o["kind"] for o in render(values)}
-        self.assertLessEqual({"ServiceMonitor", "PodMonitor", "PrometheusRule"}, kinds)
-        bare = helm("template", "weir", CHART, "--kube-version", "1.35.4", "-f", values)
-        self.assertNotIn("monitoring.coreos.com", bare.stdout)
+    def test_monitors_that_are_switched_on_are_rendered_wherever_helm_runs(self):
+        kinds = [o["kind"] for o in render(ROOT / "tests" / "helm" / "values" / "monitored.yaml")]
+        for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
+            self.assertEqual(kinds.count(kind), 1, kind)
+            self.assertNotIn(kind, [o["kind"] for o in render(VALUES[0])])
+
+    def test_pod_names_no_user_so_that_openshift_can_choose_one(self):
+        for name, objects in self.each_rendering():
+            for _, pod in pods_of(objects):
+                for context in (pod["securityContext"], pod["containers"][0]["securityContext"]):
+                    self.assertFalse({"runAsUser", "runAsGroup", "fsGroup"} & set(context), name)
+        own = render(VALUES[0], "--set", "podSecurityContext.runAsUser=1000,podSecurityContext.fsGroup=1000,securityContext.privileged=false")
+        for _, pod in pods_of(own):
+            self.assertEqual((pod["securityContext"]["runAsUser"], pod["securityContext"]["fsGroup"]), (1000, 1000))
+            self.assertIs(pod["containers"][0]["securityContext"]["privileged"], False)
+
+    def test_labels_of_users_reach_objects_and_pods_and_replace_none_of_ours(self):
+        objects = render(ROOT / "tests" / "helm" / "values" / "everything.yaml")
+        for o in objects:
+            if o["kind"] == "CustomResourceDefinition" or o["metadata"]["name"].endswith("-extra"):
+                continue
+            self.assertEqual(o["metadata"]["labels"]["example.com/cost"], "ml", o["metadata"]["name"])
+            self.assertEqual(o["metadata"]["labels"]["app.kubernetes.io/instance"], "weir")
+        (metadata, pod), _ = pods_of(objects)
+        self.assertEqual(metadata["labels"]["example.com/mesh"], "off")
+        self.assertEqual(metadata["labels"]["app.kubernetes.io/name"], "gauge")
+        self.assertIn({"name": "cache", "emptyDir": {}}, pod["volumes"])
+        self.assertIn({"name": "cache", "mountPath": "/cache"}, pod["containers"][0]["volumeMounts"])
+        self.assertEqual(pod["containers"][0]["envFrom"], [{"configMapRef": {"name": "proxy"}}])
+
+    def test_names_of_users_are_those_of_all_objects(self):
+        for setting, expected in (("nameOverride=gauge", "weir-gauge"), ("fullnameOverride=gauge", "gauge")):
+            objects = render(VALUES[0], "--set", setting)
+            self.assertEqual(of_kind(objects, "Service")[0]["metadata"]["name"], expected)
+            self.assertEqual(environment(pods_of(objects)[0][1]["containers"][0])["WEIR_NAME"], expected)
+
+    def test_two_releases_share_no_object_no_lease_and_no_dashboard(self):
+        more = ("--set", "dashboards.enabled=true,dashboards.namespace=monitoring,crds.install=false,watchNamespaces={jobs}")
+        first = render_as("weir", "weir-system", *more)
+        for release, namespace in (("weir", "team-b"), ("other", "weir-system"), ("other", "team-b")):
+            second = render_as(release, namespace, *more)
+            with self.subTest(release=release, namespace=namespace):
+                self.assertFalse(self.identities(first) & self.identities(second))
+                self.assertFalse(self.leases(first) & self.leases(second))
+                for part in ("uid", "title", "file"):
+                    self.assertFalse(self.dashboards(first, part) & self.dashboards(second, part), part)
+                self.assertTrue(all(len(uid) <= 40 for uid in self.dashboards(second, "uid")))
+
+    @staticmethod
+    def identities(objects):
+        return {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in objects}
+
+    def leases(self, objects):
+        """(namespace, name) of what the operator's own Role lets it write; its flags must say the same."""
+        [own] = [r for r in of_kind(objects, "Role") if any("leases" in rule["resources"] for rule in r["rules"])]
+        names = {(resource, name) for rule in own["rules"] for resource in rule["resources"] for name in rule.get("resourceNames", [])}
+        name = environment(pods_of(objects)[0][1]["containers"][0])["WEIR_NAME"]
+        self.assertEqual(names, {("leases", name), ("secrets", f"{name}-keys")})
+        return {(own["metadata"]["namespace"], *entry) for entry in names}
+
+    @staticmethod
+    def dashboards(objects, part):
+        maps = [o for o in of_kind(objects, "ConfigMap") if "-dashboard-" in o["metadata"]["name"]]
+        assert len(maps) == 2
+        return {file if part == "file" else json.loads(text)[part] for o in maps for file, text in o["data"].items()}
+
+    def test_rules_and_dashboards_ask_for_the_lease_of_their_release(self):
+        text = json.dumps(render_as("other", "team-b", "--set", "dashboards.enabled=true,prometheusRule.enabled=true"))
+        self.assertNotIn("weir-operator\\\"}", text)
+        self.assertIn('leader_election_master_status{name=\\"other-operator\\",namespace=\\"team-b\\"}', text)
+
+    def test_prometheus_headers_reach_operator_and_check(self):
+        for _, pod in pods_of(render(VALUES[0], "--set-string", "prometheus.headers.X-Scope-OrgID=a|b,prometheus.headers.X-Other=c")):
+            self.assertEqual(environment(pod["containers"][0])["WEIR_PROMETHEUS_HEADERS"], "X-Other: c\nX-Scope-OrgID: a|b")
+
+    def test_drains_are_not_blocked_by_pods_that_are_not_ready(self):
+        [budget] = of_kind(render(VALUES[0]), "PodDisruptionBudget")
+        self.assertEqual(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow")
+        half = render(VALUES[0], "--set", "podDisruptionBudget.minAvailable=50%")
+        self.assertEqual(of_kind(half, "PodDisruptionBudget")[0]["spec"]["minAvailable"], "50%")
+
+    def test_items_of_lists_in_the_crd_have_no_defaults(self):
+        """kubectl apply compares lists as a whole: a default in an item is a difference for ever."""
+        def walk(node, path, in_list):
+            if not isinstance(node, dict):
+                return
+            if in_list:
+                self.assertNotIn("default", node, path)
+            for name, child in node.get("properties", {}).items():
+                walk(child, f"{path}.{name}", in_list)
+            walk(node.get("items"), path + "[]", True)
+            walk(node.get("additionalProperties"), path + "{}", in_list)
+        crd = yaml.safe_load((ROOT / "crds" / "pipelinejobs.weir.dev.yaml").read_text())
+        walk(crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", False)
 
     def test_disruption_budget_needs_two_replicas(self):
         self.assertEqual(len(of_kind(render(VALUES[0]), "PodDisruptionBudget")), 1)
         self.assertEqual(of_kind(render(VALUES[0], "--set", "replicaCount=1"), "PodDisruptionBudget"), [])
 
     def test_schema_refuses_unknown_keys_and_bad_values(self):
-        for setting in ("replicas=3", "prometheus.uri=http://x", "control.tls.mode=CertManager", "log.level=loud", "replicaCount=0",
+        for setting in ("replicas=3", "prometheus.uri=http://x", "fullnameOverride=7b", "commonLabels.a=b c", "control.tls.mode=CertManager", "log.level=loud", "replicaCount=0",
                         "prometheus.scrapeInterval=5", "gang.kai.enabled=true"):
             done = helm("template", "weir", CHART, "--kube-version", "1.35.4", "--set", setting)
             self.assertNotEqual(done.returncode, 0, setting)
@@ -221,12 +327,12 @@ class Chart(unittest.TestCase):
                 yield path + key
                 if isinstance(value, dict):
                     yield from keys(value, path + key + ".")
-        import json
         schema = json.loads((CHART / "values.schema.json").read_text())
         for path in keys(yaml.safe_load((CHART / "values.yaml").read_text())):
             node = schema
             for part in path.split("."):
-                node = node.get("properties", {}).get(part, {} if node.get("type") == "object" and "properties" not in node else None)
+                free = node.get("type") == "object" and "properties" not in node
+                node = node if free else node.get("properties", {}).get(part)
                 self.assertIsNotNone(node, path)
 
 

@@ -208,10 +208,6 @@ class ControlPlane:
             elif kind in ("Role", "RoleBinding"):
                 path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{o['metadata']['namespace']}/{kind.lower()}s"
             elif kind in ("ClusterRole", "ClusterRoleBinding"):
-                # one per namespace here: several operators live on this control plane
-                o["metadata"]["name"] += "-" + namespace
-                if kind == "ClusterRoleBinding":
-                    o["roleRef"]["name"] += "-" + namespace
                 path = f"/apis/rbac.authorization.k8s.io/v1/{kind.lower()}s"
             else:
                 continue
@@ -234,7 +230,7 @@ class ControlPlane:
         """(group, resource, verb) that the chart's roles of this namespace's operator allow."""
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         roles = self.list(f"{rbac}/namespaces/{namespace}/roles") + [
-            r for r in self.list(f"{rbac}/clusterroles") if r["metadata"]["name"] == f"weir-operator-{namespace}"]
+            r for r in self.list(f"{rbac}/clusterroles") if r["metadata"]["name"] == f"weir-operator.{namespace}"]
         return {(g, resource, verb) for role in roles for rule in role["rules"] for g in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]}
 
     def account_token(self, namespace, account="weir-operator", seconds=7200, **request):
