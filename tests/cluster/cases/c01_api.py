@@ -8,11 +8,18 @@ from lab import check
 CLUSTER = pathlib.Path(lab.HERE)
 
 
-def test_examples_are_accepted_by_the_api_server(_):
-    for namespace in ("team-a", "team-b"):
-        lab.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+def test_examples_are_accepted_by_the_api_server(namespace):
     for example in sorted((lab.ROOT / "crds" / "examples").glob("*.yaml")):
-        lab.kubectl("apply", "--server-side", "--dry-run=server", "-f", example)
+        lab.kubectl("-n", namespace, "apply", "--server-side", "--dry-run=server", "-f", example)
+
+
+def test_a_manifest_that_is_applied_twice_changes_nothing(namespace):
+    for example in sorted((lab.ROOT / "crds" / "examples").glob("*.yaml")):
+        text = example.read_text() + "  suspend: true\n"
+        lab.kubectl("-n", namespace, "apply", "-f", "-", text_input=text)
+        again = lab.kubectl("-n", namespace, "apply", "-f", "-", text_input=text)
+        check("unchanged" in again, f"{example.name}: {again}")
+        lab.kubectl("-n", namespace, "delete", "-f", "-", text_input=text)
 
 
 def manifests(kind):
