@@ -11,11 +11,15 @@ void view_network(Pass& pass) {
   using estimator::Freshness;
   const auto& estimates = pass.estimates;
   const bool off = pass.spec().adaptation.mode == "Off";
+  const bool alone = pass.plan != nullptr && pass.plan->ranks.size() < 2;
+  // Unknown, not False: there is nothing that anybody should mend.
   if (off) {
-    pass.set("NetworkMetricsAvailable", "False", "Disabled", "adaptation.mode is Off");
+    pass.set("NetworkMetricsAvailable", "Unknown", "Disabled", "adaptation.mode is Off");
   } else if (estimates.freshness == Freshness::kFresh) {
     pass.set("NetworkMetricsAvailable", "True", "Fresh",
              std::to_string(estimates.links.size()) + " link directions measured");
+  } else if (alone && estimates.freshness == Freshness::kNoSeries) {
+    pass.set("NetworkMetricsAvailable", "Unknown", "NoLinks", "one worker trains, it has no links");
   } else if (pass.status.plan.applied_revision == 0) {
     pass.set("NetworkMetricsAvailable", "Unknown", estimator::name(estimates.freshness),
              "training has not started");

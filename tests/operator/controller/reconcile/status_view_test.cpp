@@ -60,6 +60,18 @@ TEST(NetworkView, TellsWhenMeasurementsEndAndWhy) {
   world.job.spec.adaptation.mode = "Off";
   world.settle();
   EXPECT_EQ(world.condition("NetworkMetricsAvailable").reason, "Disabled");
+  EXPECT_EQ(world.condition("NetworkMetricsAvailable").status, "Unknown") << "nobody must act";
+}
+
+TEST(NetworkView, OneWorkerHasNothingToMeasure) {
+  World world = training([](api::JobSpec& spec) { spec.worker_groups.at(0).count = 1; });
+  world.estimates.freshness = estimator::Freshness::kNoSeries;
+  world.estimates.detail = "no link has had traffic yet";
+  world.steps(3, 1.2);
+
+  ASSERT_EQ(world.plan()->ranks.size(), 1U);
+  EXPECT_EQ(world.condition("NetworkMetricsAvailable").status, "Unknown");
+  EXPECT_EQ(world.condition("NetworkMetricsAvailable").reason, "NoLinks");
 }
 
 TEST(NetworkView, AContendedLinkIsToldOnceAndSoIsItsEnd) {
