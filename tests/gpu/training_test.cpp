@@ -41,9 +41,9 @@ class GpuTraining : public OnGpu, public testing::WithParamInterface<TestedModel
       for (int m = 0; m < kMicroBatches; ++m) {
         for (int i = 0; i < kSamples; ++i) {
           const auto at = static_cast<std::size_t>(i * kSequence);
-          data->sample(step, m * kSamples + i, kMicroBatches * kSamples,
-                       std::span(inputs).subspan(at, kSequence),
-                       std::span(targets).subspan(at, kSequence));
+          EXPECT_TRUE(data->sample(step, m * kSamples + i, kMicroBatches * kSamples,
+                                   std::span(inputs).subspan(at, kSequence),
+                                   std::span(targets).subspan(at, kSequence)));
         }
         const stage::Tokens tokens{.inputs = inputs, .targets = targets, .samples = kSamples};
         device::Buffer tensor;

@@ -37,8 +37,8 @@ class Synthetic final : public Dataset {
         by_last_(shuffled(std::min(vocabulary, kAlphabet), mix_seed(seed, "by last"))),
         by_last_two_(shuffled(std::min(vocabulary, kAlphabet), mix_seed(seed, "by last two"))) {}
 
-  void sample(std::int64_t step, int index, int global_batch, std::span<std::int32_t> inputs,
-              std::span<std::int32_t> targets) const override {
+  Status sample(std::int64_t step, int index, int global_batch, std::span<std::int32_t> inputs,
+                std::span<std::int32_t> targets) const override {
     const auto length = static_cast<std::size_t>(sequence_);
     WEIR_CHECK(inputs.size() == length && targets.size() == length, "one sequence");
     const auto sample_id = static_cast<std::uint64_t>(step * global_batch + index);
@@ -52,12 +52,15 @@ class Synthetic final : public Dataset {
       before = std::exchange(last, next);
       targets[t] = letters_[last];
     }
+    return Unit{};
   }
 
   std::string description() const override {
     return "synthetic language, vocabulary " + std::to_string(vocabulary_) + ", seed " +
            std::to_string(seed_);
   }
+
+  std::string content() const override { return "synthetic"; }
 
  private:
   std::uint64_t following(std::uint64_t before, std::uint64_t last, Random& random) const {

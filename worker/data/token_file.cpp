@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any file, byte by byte. Window w holds the bytes w*T .. w*T+T (its last byte is only a target),
-// so every byte is a target once an epoch, except up to T at the end of the file. The file must not
-// shrink while it is mapped.
+// so every byte is a target once an epoch, except up to T at the end of the file. Read, not mapped:
+// a file that shrinks is then an error instead of a signal.
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "worker/base/check.h"
+#include "worker/base/digest.h"
 #include "worker/base/random.h"
 #include "worker/data/dataset.h"
 #include "worker/data/permutation.h"
@@ -18,88 +21,132 @@
 namespace weir::data {
 namespace {
 
-// A read-only map of a whole file.
-class FileMap {
+// Of a file's content: small files are hashed whole, of larger ones so many blocks, evenly spread
+// from the first byte to the last. 1 MB is read in a moment even from a far server.
+constexpr std::size_t kHashedBlocks = 256, kBlock = 4096;
+constexpr std::size_t kDigits = 16;  // of the hash, in hex: it is to show mistakes, not malice
+
+class OpenFile {
  public:
-  FileMap(const unsigned char* data, std::size_t size) : data_(data), size_(size) {}
-  FileMap(FileMap&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-  FileMap& operator=(FileMap&&) = delete;
-  ~FileMap() {
-    if (data_ != nullptr) munmap(const_cast<unsigned char*>(data_), size_);
+  explicit OpenFile(int number) : number_(number) {}
+  OpenFile(OpenFile&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile() {
+    if (number_ >= 0) close(number_);
   }
-  const unsigned char* data() const { return data_; }
-  std::size_t size() const { return size_; }
+
+  // Appends `size` bytes from `at`; an errno, -1 for a file that ends before.
+  int read_at(std::size_t at, std::size_t size, std::string& to) const {
+    const std::size_t before = to.size();
+    to.resize(before + size);
+    for (std::size_t done = 0; done < size;) {
+      const ssize_t got =
+          pread(number_, to.data() + before + done, size - done, static_cast<off_t>(at + done));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return errno;
+      if (got == 0) return -1;
+      done += static_cast<std::size_t>(got);
+    }
+    return 0;
+  }
+  int facts(struct stat& facts) const { return fstat(number_, &facts) == 0 ? 0 : errno; }
 
  private:
-  const unsigned char* data_;
-  std::size_t size_;
+  int number_;
 };
+
+// Of the first `size` bytes; "" when they cannot be read.
+std::string content_of(const OpenFile& file, std::size_t size) {
+  std::string hashed;
+  int error = 0;
+  if (size <= kHashedBlocks * kBlock) {
+    error = file.read_at(0, size, hashed);
+  } else {
+    constexpr std::size_t kGaps = kHashedBlocks - 1;
+    const std::size_t last = size - kBlock;
+    for (std::size_t i = 0; i <= kGaps && error == 0; ++i) {
+      // last * i / kGaps without its overflow
+      error = file.read_at(last / kGaps * i + last % kGaps * i / kGaps, kBlock, hashed);
+    }
+  }
+  if (error != 0) return "";
+  return std::to_string(size) + " bytes, sha256:" + sha256_hex(hashed).substr(0, kDigits);
+}
+
+// When a file was written to.
+std::int64_t written_at(const struct stat& facts) {
+  constexpr std::int64_t kNanoseconds = 1'000'000'000;
+  return facts.st_mtim.tv_sec * kNanoseconds + facts.st_mtim.tv_nsec;
+}
 
 class TokenFile final : public Dataset {
  public:
-  TokenFile(std::string path, FileMap map, int sequence, std::uint64_t seed)
+  TokenFile(std::string path, OpenFile file, const struct stat& facts, std::string content,
+            int sequence, std::uint64_t seed)
       : path_(std::move(path)),
-        map_(std::move(map)),
+        file_(std::move(file)),
+        size_(static_cast<std::size_t>(facts.st_size)),
         sequence_(static_cast<std::size_t>(sequence)),
-        windows_((map_.size() - 1) / sequence_),
-        seed_(seed) {}
+        windows_((size_ - 1) / sequence_),
+        seed_(seed),
+        content_(std::move(content)),
+        written_at_(written_at(facts)) {}
 
-  void sample(std::int64_t step, int index, int global_batch, std::span<std::int32_t> inputs,
-              std::span<std::int32_t> targets) const override {
+  Status sample(std::int64_t step, int index, int global_batch, std::span<std::int32_t> inputs,
+                std::span<std::int32_t> targets) const override {
     WEIR_CHECK(inputs.size() == sequence_ && targets.size() == sequence_, "one sequence");
     WEIR_CHECK(step >= 0 && index >= 0 && index < global_batch, "a sample of the step");
     const auto id = static_cast<std::uint64_t>(step * global_batch + index);
     const Permutation order(windows_, mix_seed(seed_, id / windows_));  // one for each epoch
-    const unsigned char* window = map_.data() + order(id % windows_) * sequence_;
+    std::string window;
+    const int error = file_.read_at(order(id % windows_) * sequence_, sequence_ + 1, window);
+    if (error > 0) return gone(std::strerror(error));
+    if (error < 0) return gone("it has become shorter while it is read");
+    WEIR_TRY([[maybe_unused]] const Unit same, check_unchanged());
     for (std::size_t t = 0; t < sequence_; ++t) {
-      inputs[t] = window[t];
-      targets[t] = window[t + 1];
+      inputs[t] = static_cast<unsigned char>(window[t]);
+      targets[t] = static_cast<unsigned char>(window[t + 1]);
     }
+    return Unit{};
   }
 
   std::string description() const override {
-    return path_ + ", " + std::to_string(map_.size()) + " bytes, " + std::to_string(windows_) +
+    return path_ + ", " + std::to_string(size_) + " bytes, " + std::to_string(windows_) +
            " windows of " + std::to_string(sequence_);
   }
+  std::string content() const override { return content_; }
 
  private:
+  Error gone(const std::string& reason) const {
+    return {Code::kGone, "data file " + path_ + ": " + reason};
+  }
+
+  // Somebody who writes to the file may have appended to it, which is no matter, or replaced what
+  // all ranks have agreed on.
+  Status check_unchanged() const {
+    struct stat facts{};
+    if (const int error = file_.facts(facts); error != 0) return gone(std::strerror(error));
+    const std::int64_t now = written_at(facts);
+    if (now == written_at_.load(std::memory_order_relaxed)) return Unit{};
+    if (content_of(file_, size_) != content_)
+      return gone("its content has changed while it is read");
+    written_at_.store(now, std::memory_order_relaxed);
+    return Unit{};
+  }
+
   const std::string path_;
-  const FileMap map_;
+  const OpenFile file_;
+  const std::size_t size_;
   const std::size_t sequence_;
   const std::uint64_t windows_;
   const std::uint64_t seed_;
+  const std::string content_;
+  mutable std::atomic<std::int64_t> written_at_;  // of the content that was compared last
 };
 
 Error failure(const std::string& path, int error) {
   const Code code = error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kInvalid;
   return {code, "data file " + path + ": " + std::strerror(error)};
-}
-
-Result<FileMap> map_file(const std::string& path, std::size_t least) {
-  // Without O_NONBLOCK a named pipe would wait for a writer; a regular file ignores it.
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return failure(path, errno);
-  struct stat facts{};
-  const int error = fstat(file, &facts) == 0 ? 0 : errno;
-  const auto size = static_cast<std::size_t>(facts.st_size);
-  std::string reason;
-  if (error != 0) {
-    reason = std::strerror(error);
-  } else if (!S_ISREG(facts.st_mode)) {
-    reason = "not a regular file";
-  } else if (size < least) {
-    reason = std::to_string(size) + " bytes, less than one window of " + std::to_string(least);
-  }
-  if (!reason.empty()) {
-    close(file);
-    return Error{Code::kInvalid, "data file " + path + ": " + reason};
-  }
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file, 0);
-  const int map_error = data == MAP_FAILED ? errno : 0;
-  close(file);
-  if (map_error != 0) return failure(path, map_error);
-  return FileMap(static_cast<const unsigned char*>(data), size);
 }
 
 }  // namespace
@@ -109,9 +156,25 @@ Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int se
   if (sequence < 1) {
     return Error{Code::kInvalid, "sequence: " + std::to_string(sequence) + " is below 1"};
   }
-  WEIR_TRY(FileMap map, map_file(path, static_cast<std::size_t>(sequence) + 1));
-  return std::unique_ptr<Dataset>(
-      std::make_unique<TokenFile>(path, std::move(map), sequence, seed));
+  // Without O_NONBLOCK a named pipe would wait for a writer; a regular file ignores it.
+  const int number = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (number < 0) return failure(path, errno);
+  OpenFile file(number);
+  struct stat facts{};
+  if (const int error = file.facts(facts); error != 0) return failure(path, error);
+  const auto invalid = [&](const std::string& reason) {
+    return Error{Code::kInvalid, "data file " + path + ": " + reason};
+  };
+  if (!S_ISREG(facts.st_mode)) return invalid("not a regular file");
+  const std::int64_t least = std::int64_t{sequence} + 1;
+  if (facts.st_size < least) {
+    return invalid(std::to_string(facts.st_size) + " bytes, less than one window of " +
+                   std::to_string(least));
+  }
+  std::string content = content_of(file, static_cast<std::size_t>(facts.st_size));
+  if (content.empty()) return invalid("cannot be read");
+  return std::unique_ptr<Dataset>(std::make_unique<TokenFile>(path, std::move(file), facts,
+                                                              std::move(content), sequence, seed));
 }
 
 }  // namespace weir::data

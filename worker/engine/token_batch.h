@@ -14,9 +14,10 @@ namespace weir::engine {
 class TokenBatch {
  public:
   // Samples first .. first + samples - 1 of those of a step; inputs for the first stage, targets
-  // for the last: both read the same sample. Valid until the next call.
-  stage::Tokens load(const data::Dataset& dataset, std::int64_t step, int first, int samples,
-                     int step_samples, int sequence, bool first_stage, bool last_stage) {
+  // for the last: both read the same sample. Valid until the next call. Errors of the dataset.
+  Result<stage::Tokens> load(const data::Dataset& dataset, std::int64_t step, int first,
+                             int samples, int step_samples, int sequence, bool first_stage,
+                             bool last_stage) {
     stage::Tokens tokens{.samples = samples};
     if (!first_stage && !last_stage) return tokens;
     const auto length = static_cast<std::size_t>(sequence);
@@ -24,8 +25,9 @@ class TokenBatch {
     targets_.resize(inputs_.size());
     for (int i = 0; i < samples; ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * length;
-      dataset.sample(step, first + i, step_samples, std::span(inputs_).subspan(at, length),
-                     std::span(targets_).subspan(at, length));
+      WEIR_TRY([[maybe_unused]] const Unit read,
+               dataset.sample(step, first + i, step_samples, std::span(inputs_).subspan(at, length),
+                              std::span(targets_).subspan(at, length)));
     }
     if (first_stage) tokens.inputs = inputs_;
     if (last_stage) tokens.targets = targets_;

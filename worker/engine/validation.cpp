@@ -55,9 +55,9 @@ Result<double> run_validation(const StepParts& parts, const ValidationOrder& ord
     if (!ports.first()) {
       WEIR_TRY(input, ports.take_input(Channel::kForward));
     }
-    const stage::Tokens tokens =
-        batch.load(parts.dataset, 0, m * samples, samples, micro_batches * samples, parts.sequence,
-                   ports.first(), ports.last());
+    WEIR_TRY(const stage::Tokens tokens,
+             batch.load(parts.dataset, 0, m * samples, samples, micro_batches * samples,
+                        parts.sequence, ports.first(), ports.last()));
     WEIR_TRY(stage::Evaluated evaluated, parts.stage.evaluate(input, tokens));
     sum += evaluated.loss_sum;
     input = device::Buffer();

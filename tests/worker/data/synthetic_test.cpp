@@ -20,7 +20,7 @@ struct Sample {
 
 Sample sample_of(const Dataset& data, std::int64_t step, int index, int batch) {
   Sample sample;
-  data.sample(step, index, batch, sample.inputs, sample.targets);
+  EXPECT_TRUE(data.sample(step, index, batch, sample.inputs, sample.targets));
   return sample;
 }
 

@@ -24,7 +24,7 @@ struct Sample {
 Sample sample_of(const Dataset& data, int sequence, std::int64_t step, int index, int batch) {
   const auto length = static_cast<std::size_t>(sequence);
   Sample sample{std::vector<std::int32_t>(length), std::vector<std::int32_t>(length)};
-  data.sample(step, index, batch, sample.inputs, sample.targets);
+  EXPECT_TRUE(data.sample(step, index, batch, sample.inputs, sample.targets));
   return sample;
 }
 
@@ -50,6 +50,61 @@ TEST_F(TokenFile, GivesTheNextByteAsTarget) {
   const Sample sample = sample_of(*data, 10, 3, 1, 4);
   for (std::size_t t = 0; t < 10; ++t) EXPECT_EQ(sample.targets[t], sample.inputs[t] + 1);
   EXPECT_EQ(sample.inputs[9], sample.inputs[0] + 9);
+}
+
+TEST_F(TokenFile, IsKnownByItsContentAndNotByItsPath) {
+  const std::string text(100'000, 'x');
+  std::string other = text;
+  other[70'000] = 'y';
+  const std::string content = open(text, 10)->content();
+
+  const auto moved = open_token_file(dir_.file("elsewhere", text), 20, 5);
+  ASSERT_TRUE(moved);
+  EXPECT_EQ((*moved)->content(), content);
+  EXPECT_NE(open(other, 10)->content(), content);
+  EXPECT_NE(open(text + "x", 10)->content(), content);
+}
+
+TEST_F(TokenFile, OfALargeSizeIsKnownByBlocksFromItsFirstByteToItsLast) {
+  const std::string text(5'000'000, 'x');
+  const std::string content = open(text, 10)->content();
+
+  for (const std::size_t at : {std::size_t{0}, text.size() - 1}) {
+    std::string other = text;
+    other[at] = 'y';
+    EXPECT_NE(open(other, 10)->content(), content) << at;
+  }
+  EXPECT_NE(open(text + "x", 10)->content(), content);
+}
+
+// In place, as `cp` and editors do.
+TEST_F(TokenFile, ThatIsReplacedOrBecomesShorterIsNamed) {
+  const auto dataset = open(std::string(1000, 'x'), 10);
+  const auto fails = [&] {
+    std::vector<std::int32_t> inputs(10), targets(10);
+    for (int i = 0; i < 99; ++i) {
+      const Status read = dataset->sample(0, i, 99, inputs, targets);
+      if (!read) return read.error();
+    }
+    return Error{Code::kCancelled, "all of it was read"};
+  };
+  EXPECT_EQ(fails().code, Code::kCancelled);
+
+  dir_.file("text", std::string(1000, 'y'));
+  EXPECT_EQ(fails().code, Code::kGone);
+  EXPECT_THAT(fails().message, HasSubstr("text: its content has changed"));
+
+  dir_.file("text", std::string(500, 'x'));
+  EXPECT_EQ(fails().code, Code::kGone);
+  EXPECT_THAT(fails().message, HasSubstr("text: "));
+}
+
+TEST_F(TokenFile, MayGrowOrBeTouched) {
+  const auto dataset = open(std::string(1000, 'x'), 10);
+  dir_.file("text", std::string(2000, 'x'));
+  std::vector<std::int32_t> inputs(10), targets(10);
+
+  for (int i = 0; i < 99; ++i) EXPECT_TRUE(dataset->sample(0, i, 99, inputs, targets));
 }
 
 TEST_F(TokenFile, ReadsBytesAbove127AsPositiveTokens) {

@@ -40,9 +40,9 @@ std::vector<double> losses_of(const std::string& name, int steps, double learnin
     for (int m = 0; m < kMicroBatches; ++m) {
       for (int i = 0; i < kSamples; ++i) {
         const auto at = static_cast<std::size_t>(i * kSequence);
-        data->sample(step, m * kSamples + i, kMicroBatches * kSamples,
-                     std::span(inputs).subspan(at, kSequence),
-                     std::span(targets).subspan(at, kSequence));
+        EXPECT_TRUE(data->sample(step, m * kSamples + i, kMicroBatches * kSamples,
+                                 std::span(inputs).subspan(at, kSequence),
+                                 std::span(targets).subspan(at, kSequence)));
       }
       test::forward(*stage, m, Buffer(), {inputs, targets, kSamples});
       test::backward(*stage, m, Buffer());
