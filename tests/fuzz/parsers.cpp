@@ -11,6 +11,9 @@
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/model/sailor_profile.h"
 #include "worker/base/check.h"
+#include "worker/checkpoint/folder_lock.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/protocol/codec.h"
 
 namespace weir::fuzz {
 namespace {
@@ -80,6 +83,12 @@ bool feed(Parser parser, std::string_view text) {
       return accepted_line(text);
     case Parser::kList:
       return accepted_list(text);
+    case Parser::kFrame:
+      return accepted(protocol::decode_message(text));
+    case Parser::kManifest:
+      return accepted(checkpoint::decode_manifest(text));
+    case Parser::kFolderLock:
+      return accepted(checkpoint::decode_lock(text));
   }
   return false;
 }

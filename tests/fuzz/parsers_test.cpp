@@ -37,6 +37,9 @@ constexpr Seed kSeeds[] = {
     {Parser::kSailorNetwork, "fuzz/corpus/sailor_network.json"},
     {Parser::kWatchLine, "fuzz/corpus/watch_event.json"},
     {Parser::kList, "fuzz/corpus/list.json"},
+    {Parser::kFrame, "fuzz/corpus/hello.json"},
+    {Parser::kManifest, "fuzz/corpus/manifest.json"},
+    {Parser::kFolderLock, "fuzz/corpus/writer_lock.json"},
 };
 
 // Pieces that parsers treat in a special way.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +19,18 @@ constexpr std::size_t kChunk = std::size_t{16} << 20;  // of one write call
 constexpr mode_t kFileMode = 0644, kFolderMode = 0755;
 
 Error failure(const std::string& path, const std::string& call, int number) {
-  const Code code = number == ENOENT ? Code::kNotFound : Code::kUnavailable;
-  return {code, path + ": " + call + ": " + std::strerror(number)};
+  Code code = Code::kUnavailable;
+  if (number == ENOENT) code = Code::kNotFound;
+  if (number == ENOSPC || number == EDQUOT) code = kNoRoom;
+  std::string reason = std::strerror(number);
+  if (number == EFBIG) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+      reason +=
+          ": the limit of this process (ulimit -f) is " + std::to_string(limit.rlim_cur) + " bytes";
+    }
+  }
+  return {code, path + ": " + call + ": " + reason};
 }
 
 Error killed(const std::string& path) {
@@ -102,6 +113,17 @@ Status Disk::rename(const std::string& from, const std::string& to) {
   if (!allowed("rename", to)) return killed(to);
   if (std::rename(from.c_str(), to.c_str()) != 0) return failure(to, "rename", errno);
   return Unit{};
+}
+
+Status Disk::exchange(const std::string& one, const std::string& other) {
+  if (!allowed("exchange", other)) return killed(other);
+  const int done =
+      exchanges_ ? renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) : -1;
+  if (done == 0) return Unit{};
+  if (!exchanges_ || errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) {
+    return Error{Code::kInvalid, other + ": the file system cannot exchange names"};
+  }
+  return failure(other, "exchange", errno);
 }
 
 Status Disk::remove_tree(const std::string& path) {

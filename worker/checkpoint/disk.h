@@ -12,6 +12,9 @@
 
 namespace weir::checkpoint {
 
+// The disk is full, or the user's part of it: with less on it the same call succeeds.
+constexpr Code kNoRoom = Code::kThrottled;
+
 class Disk {
  public:
   // Asked before each call: false = as if the process had been killed right there: this call (a
@@ -19,14 +22,18 @@ class Disk {
   using Allow = std::function<bool(std::string_view call, const std::string& path)>;
 
   Disk() = default;
-  explicit Disk(Allow allow) : allow_(std::move(allow)) {}
+  // exchanges: false = as on a file system that cannot exchange names.
+  explicit Disk(Allow allow, bool exchanges = true)
+      : allow_(std::move(allow)), exchanges_(exchanges) {}
 
-  // Errors: kUnavailable, with path and the system's reason.
+  // Errors: kUnavailable, with path and the system's reason; kNoRoom.
   Status make_folder(const std::string& path);  // one level; an existing one is fine
   // Beside it, fsync, rename: `path` is either as before or whole. The folder is not synced.
   Status write_file(const std::string& path, std::string_view bytes);
   Status sync_folder(const std::string& path);
   Status rename(const std::string& from, const std::string& to);
+  // The two change names at once. kInvalid: this file system cannot do that.
+  Status exchange(const std::string& one, const std::string& other);
   Status remove_tree(const std::string& path);  // a missing one is fine
 
  private:
@@ -35,6 +42,7 @@ class Disk {
   bool allowed(std::string_view call, const std::string& path);
 
   Allow allow_;
+  bool exchanges_ = true;
   bool dead_ = false;  // allow_ has said no
 };
 

@@ -56,25 +56,33 @@ Status copy_tensor(const std::vector<TensorView>& tensors, const std::string& na
                    const std::vector<std::int64_t>& shape, std::span<float> to,
                    device::Device& device) {
   const auto found = std::ranges::find(tensors, name, &TensorView::name);
-  if (found == tensors.end()) return Error{Code::kInvalid, "tensor " + name + " is missing"};
+  if (found == tensors.end()) return Error{Code::kConflict, "tensor " + name + " is missing"};
   if (found->shape != shape || found->bytes.size() != to.size_bytes()) {
-    return Error{Code::kInvalid, "tensor " + name + " has another shape"};
+    return Error{Code::kConflict, "tensor " + name + " has another shape"};
   }
   return device.write(to.data(), found->bytes.data(), to.size_bytes());
 }
 
 Status load_layer(const std::string& path, const FileEntry& file,
                   std::span<const stage::Parameter> parameters, Part part, device::Device& device) {
-  const Result<std::string> bytes = read_file(path);
+  Result<std::string> bytes = read_file(path);
+  const auto matches = [&] { return bytes && sha256_hex(*bytes) == file.sha256; };
+  // A network file system may show an old size or old bytes; it asks its server when a file is
+  // opened, so a second look shows whether the file is damaged.
+  bool good = matches();
+  if (!good) {
+    bytes = read_file(path);
+    good = matches();
+  }
   if (!bytes) return damage(bytes.error());
-  if (sha256_hex(*bytes) != file.sha256) {
+  if (!good) {
     return Error{Code::kInvalid, path + ": has another SHA-256 than its manifest says"};
   }
   const auto tensors = decode_tensors(*bytes);
   if (!tensors) return tensors.error().with(path);
   constexpr std::size_t kTensorsEach = 3;
   if (tensors->size() != kTensorsEach * parameters.size()) {
-    return Error{Code::kInvalid, path + ": is of another layer"};
+    return Error{Code::kConflict, path + ": is of another layer"};
   }
   for (const stage::Parameter& p : parameters) {
     Status copied = copy_tensor(*tensors, "value/" + p.name, p.shape, p.value, device);
@@ -87,14 +95,18 @@ Status load_layer(const std::string& path, const FileEntry& file,
   return Unit{};
 }
 
-Status load_folder(const std::string& folder, stage::Stage& stage, Part part) {
+Status load_folder(const std::string& folder, stage::Stage& stage, Part part,
+                   const std::string& shapes = "") {
   WEIR_TRY(const Manifest manifest, read_manifest(folder));
+  if (!shapes.empty() && !manifest.shapes.empty() && manifest.shapes != shapes) {
+    return Error{Code::kConflict, folder + ": is of another model (" + manifest.model + ")"};
+  }
   std::map<int, std::vector<stage::Parameter>> layers;
   for (const stage::Parameter& p : stage.parameters()) layers[p.layer].push_back(p);
   for (const auto& [layer, parameters] : layers) {
     const auto index = static_cast<std::size_t>(layer);
     if (index >= manifest.files.size()) {
-      return Error{Code::kInvalid, folder + ": has no layer " + std::to_string(layer)};
+      return Error{Code::kConflict, folder + ": has no layer " + std::to_string(layer)};
     }
     const FileEntry& file = manifest.files[index];
     WEIR_TRY([[maybe_unused]] const Unit loaded,
@@ -133,8 +145,9 @@ Result<Scan> scan(const std::string& root) {
   return found;
 }
 
-Status load_stage(const std::string& root, std::int64_t step, stage::Stage& stage) {
-  return load_folder(join(root, folder_name(step)), stage, Part::kAll);
+Status load_stage(const std::string& root, std::int64_t step, stage::Stage& stage,
+                  const std::string& shapes) {
+  return load_folder(join(root, folder_name(step)), stage, Part::kAll, shapes);
 }
 
 Status load_values(const std::string& folder, stage::Stage& stage) {

@@ -22,9 +22,11 @@ struct Scan {
 Result<Scan> scan(const std::string& root);
 
 // Values and optimizer state of the stage's layers from `root`/step-N. Errors leave the stage with
-// unspecified values: kInvalid: that checkpoint is damaged or of another model; kUnavailable,
-// kNotFound: it cannot be read here.
-Status load_stage(const std::string& root, std::int64_t step, stage::Stage& stage);
+// unspecified values: kInvalid: that checkpoint is damaged; kConflict: it is of another model;
+// kUnavailable, kNotFound: it cannot be read here. shapes: of the model, so that a checkpoint of
+// another one is kConflict before anything is read.
+Status load_stage(const std::string& root, std::int64_t step, stage::Stage& stage,
+                  const std::string& shapes = "");
 
 // Values only, from any checkpoint folder ("<root>/step-N", or <root>: its newest whole one) whose
 // layers have the same parameters; the moments are left alone.

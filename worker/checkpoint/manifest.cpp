@@ -59,9 +59,16 @@ Manifest read(const json& from) {
                     .job = from.value("job", ""),
                     .model = from.value("model", ""),
                     .digest = from.at("digest").get<std::string>(),
+                    .shapes = from.value("shapes", ""),
+                    .settings = {},
                     .seed = from.value("seed", std::uint64_t{0}),
                     .revision = from.value("revision", std::uint32_t{0}),
                     .incarnation = from.value("incarnation", 0)};
+  if (from.contains("settings")) {
+    for (const auto& [name, value] : from.at("settings").items()) {
+      manifest.settings.push_back({name, value.get<std::string>()});
+    }
+  }
   if (from.contains("optimizer")) manifest.optimizer = optimizer_of(from.at("optimizer"));
   if (from.contains("plan")) manifest.plan_json = from.at("plan").dump();
   for (const json& file : from.at("files")) {
@@ -91,6 +98,8 @@ std::string encode(const Manifest& m) {
               {"incarnation", m.incarnation},
               {"files", files}};
   if (!m.job.empty()) all["job"] = m.job;
+  if (!m.shapes.empty()) all["shapes"] = m.shapes;
+  for (const Setting& one : m.settings) all["settings"][one.name] = one.value;
   const json plan = json::parse(m.plan_json, nullptr, false);
   if (plan.is_object()) all["plan"] = plan;
   return all.dump(1) + "\n";

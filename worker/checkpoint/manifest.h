@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/base/settings.h"
 
 namespace weir::checkpoint {
 
@@ -20,7 +21,7 @@ struct FileEntry {  // one layer
   bool operator==(const FileEntry&) const = default;
 };
 
-struct Optimizer {  // for people and other programs; the model's digest decides
+struct Optimizer {  // for people and other programs
   double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
   std::string schedule;
   int warmup_steps = 0;
@@ -31,7 +32,9 @@ struct Manifest {
   std::int64_t step = 0;     // completed steps
   std::int64_t samples = 0;  // that were trained with; the next one is the position in the data
   std::string job;  // "namespace/name", which goes on from it; "" = whoever names the folder
-  std::string model, digest;
+  std::string model, digest;  // stage::Model::digest: all that versions without `shapes` look at
+  std::string shapes;         // stage::Model::shapes; "" = of such a version
+  Settings settings;          // of the run that wrote it, by the names of its options
   std::uint64_t seed = 0;
   Optimizer optimizer;
   std::uint32_t revision = 0;

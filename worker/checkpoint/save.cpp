@@ -4,12 +4,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "worker/base/digest.h"
+#include "worker/device/system_memory.h"
 
 namespace weir::checkpoint {
 namespace {
+
+constexpr std::string_view kReplaced = ".replaced";  // behind the name of a complete one
 
 std::string join(const std::string& folder, const std::string& name) {
   return folder + "/" + name;
@@ -47,6 +52,30 @@ Status remove_folders(Disk& disk, const std::string& root,
   return Unit{};
 }
 
+// Training has come to this step a second time. Until the new checkpoint has its name the old one,
+// which somebody could not read, is not touched: with exchange() there is always one of that name,
+// elsewhere repair() finds the old one.
+Status replace(Disk& disk, const std::string& unfinished, const std::string& final_name) {
+  const Status exchanged = disk.exchange(unfinished, final_name);
+  if (exchanged) return disk.remove_tree(unfinished);
+  if (exchanged.error().code != Code::kInvalid) return exchanged;
+  const std::string old = final_name + std::string(kReplaced);
+  WEIR_TRY([[maybe_unused]] const Unit away, disk.rename(final_name, old));
+  WEIR_TRY([[maybe_unused]] const Unit renamed, disk.rename(unfinished, final_name));
+  return disk.remove_tree(old);
+}
+
+// Host memory for a copy. On a host device it is the device's, so that its limit, which is the
+// container's, holds; beside another device the container is asked: Linux would give more than
+// there is and end the process later.
+device::Buffer memory_of(device::Device& device, std::size_t bytes) {
+  if (device.is_host()) return device.allocate(bytes);
+  if (static_cast<std::int64_t>(bytes) > device::read_system_memory().free) return {};
+  auto* const data = new (std::nothrow) std::byte[bytes];
+  if (data == nullptr) return {};
+  return {std::shared_ptr<std::byte>(data, [](const std::byte* all) { delete[] all; }), bytes};
+}
+
 }  // namespace
 
 Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
@@ -64,7 +93,8 @@ Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
   };
   std::vector<LayerImage> images;
   for (const auto& [layer, tensors] : layers) {
-    WEIR_TRY(FileImage file, encode_tensors(tensors, read));
+    const auto allocate = [&stage](std::size_t bytes) { return memory_of(stage.device(), bytes); };
+    WEIR_TRY(FileImage file, encode_tensors(tensors, read, allocate));
     images.push_back({.layer = layer, .file = std::move(file)});
   }
   return images;
@@ -78,6 +108,9 @@ Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root,
   for (const LayerImage& image : images) {
     const std::string_view bytes = image.file.view();
     const std::string name = layer_file(image.layer);
+    if (!all_finite(image.file)) {
+      return Error{Code::kInvalid, name + ": holds values that are no finite numbers"};
+    }
     WEIR_TRY([[maybe_unused]] const Unit written, disk.write_file(join(folder, name), bytes));
     files.push_back({.name = name,
                      .bytes = static_cast<std::int64_t>(bytes.size()),
@@ -94,11 +127,11 @@ Status commit(Disk& disk, const std::string& root, const Manifest& manifest) {
   WEIR_TRY([[maybe_unused]] const Unit written,
            disk.write_file(join(unfinished, kManifestName), encode(manifest)));
   WEIR_TRY([[maybe_unused]] const Unit synced, disk.sync_folder(unfinished));
-  // A folder of that name is one that could not be loaded: training has come here a second time.
   if (std::error_code ignored; std::filesystem::exists(final_name, ignored)) {
-    WEIR_TRY([[maybe_unused]] const Unit removed, disk.remove_tree(final_name));
+    WEIR_TRY([[maybe_unused]] const Unit replaced, replace(disk, unfinished, final_name));
+  } else {
+    WEIR_TRY([[maybe_unused]] const Unit renamed, disk.rename(unfinished, final_name));
   }
-  WEIR_TRY([[maybe_unused]] const Unit renamed, disk.rename(unfinished, final_name));
   return disk.sync_folder(root);
 }
 
@@ -110,8 +143,34 @@ Status remove_others(Disk& disk, const std::string& root, std::span<const std::i
   });
 }
 
-Status remove_unfinished(Disk& disk, const std::string& root) {
-  return remove_folders(disk, root, [](const FolderName& name) { return name.unfinished; });
+Status remove_steps(Disk& disk, const std::string& root, std::span<const std::int64_t> complete,
+                    std::span<const std::int64_t> unfinished) {
+  return remove_folders(disk, root, [&](const FolderName& name) {
+    const auto& steps = name.unfinished ? unfinished : complete;
+    return std::ranges::find(steps, name.step) != steps.end();
+  });
+}
+
+Status repair(Disk& disk, const std::string& root) {
+  WEIR_TRY([[maybe_unused]] const Unit removed,
+           remove_folders(disk, root, [](const FolderName& name) { return name.unfinished; }));
+  std::error_code error;
+  std::vector<std::string> replaced;
+  for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::string path = entry->path().string();
+    if (path.ends_with(kReplaced)) replaced.push_back(std::move(path));
+  }
+  if (error) return Error{Code::kUnavailable, root + ": " + error.message()};
+  for (const std::string& old : replaced) {
+    const std::string name = old.substr(0, old.size() - kReplaced.size());
+    if (!parse_folder(std::filesystem::path(name).filename().string())) continue;
+    std::error_code ignored;
+    const bool done = std::filesystem::exists(name, ignored);
+    WEIR_TRY([[maybe_unused]] const Unit repaired,
+             done ? disk.remove_tree(old) : disk.rename(old, name));
+  }
+  return Unit{};
 }
 
 }  // namespace weir::checkpoint

@@ -23,12 +23,18 @@ struct LayerImage {
   FileImage file;
 };
 
-// value, adam_m and adam_v of the layers that `mine` wants, after the ops so far: 12 bytes a
-// parameter. kInternal: no memory for the copy, or the device failed.
+// Bytes of a checkpoint, and of the copy that a save holds until it is written, per byte of the
+// parameters: value and two moments.
+inline constexpr int kCopyFactor = stage::kSaveCopyFactor;
+
+// value, adam_m and adam_v of the layers that `mine` wants, after the ops so far: kCopyFactor times
+// the parameters, of the device's memory if that is the host's. kInternal: no memory for the copy,
+// or the device failed.
 Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
                                             const std::function<bool(int layer)>& mine);
 
 // Into `root`/step-N.tmp, durably. Several ranks do that at once, each with its own layers.
+// kInvalid: values that are no finite numbers; kNoRoom (disk.h).
 Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root, std::int64_t step,
                                             std::span<const LayerImage> images);
 
@@ -40,7 +46,11 @@ Status commit(Disk& disk, const std::string& root, const Manifest& manifest);
 // left but that of `writing` (-1: none is under way).
 Status remove_others(Disk& disk, const std::string& root, std::span<const std::int64_t> keep,
                      std::int64_t writing);
-// What unfinished saves of earlier processes have left.
-Status remove_unfinished(Disk& disk, const std::string& root);
+// The complete checkpoints and the unfinished saves of those steps.
+Status remove_steps(Disk& disk, const std::string& root, std::span<const std::int64_t> complete,
+                    std::span<const std::int64_t> unfinished);
+// After earlier processes were killed: removes unfinished saves, gives a checkpoint its name back
+// that was to be replaced.
+Status repair(Disk& disk, const std::string& root);
 
 }  // namespace weir::checkpoint

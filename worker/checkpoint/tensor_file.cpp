@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstring>
-#include <new>
 
 #include <nlohmann/json.hpp>
 
@@ -73,16 +73,17 @@ Result<TensorView> read_entry(const std::string& name, const json& entry, std::s
 
 }  // namespace
 
-Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyBytes& copy) {
+Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyBytes& copy,
+                                 const Allocate& allocate) {
   const std::string header = header_of(tensors);
   std::size_t size = kLengthBytes + header.size();
   for (const Tensor& tensor : tensors) size += tensor.values.size_bytes();
-  FileImage file{.data = std::unique_ptr<char[]>(new (std::nothrow) char[size]), .size = size};
-  if (!file.data) {
+  FileImage file{.memory = allocate(size)};
+  if (!file.memory) {
     return Error{Code::kInternal, "no memory for a copy of " + std::to_string(size) + " bytes"};
   }
   const std::uint64_t length = header.size();
-  char* to = file.data.get();
+  char* to = file.memory.as<char>();
   std::memcpy(to, &length, kLengthBytes);
   to += kLengthBytes;
   std::memcpy(to, header.data(), header.size());
@@ -94,6 +95,21 @@ Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyByte
     to += bytes;
   }
   return file;
+}
+
+bool all_finite(const FileImage& image) {
+  const std::string_view file = image.view();
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), kLengthBytes);
+  const char* at = file.data() + kLengthBytes + length;
+  constexpr std::uint32_t kExponent = 0x7F800000;  // all its bits: infinity or no number
+  bool finite = true;
+  for (const char* const end = file.data() + file.size(); at < end; at += sizeof(float)) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, at, sizeof(bits));
+    finite = finite && (bits & kExponent) != kExponent;
+  }
+  return finite;
 }
 
 Result<std::vector<TensorView>> decode_tensors(std::string_view file) {

@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "worker/base/result.h"
+#include "worker/device/device.h"
 
 namespace weir::checkpoint {
 
@@ -22,16 +22,19 @@ struct Tensor {
   std::span<const float> values;  // in memory that `copy` reads
 };
 
-// The bytes of a file; not initialised where nothing is copied to, unlike a vector.
+// The bytes of a file, in host memory.
 struct FileImage {
-  std::unique_ptr<char[]> data;
-  std::size_t size = 0;
-  std::string_view view() const { return {data.get(), size}; }
+  device::Buffer memory;
+  std::string_view view() const { return {memory.as<char>(), memory.size()}; }
 };
 
 using CopyBytes = std::function<Status(void* to, const void* from, std::size_t bytes)>;
+using Allocate = std::function<device::Buffer(std::size_t bytes)>;  // empty: there is none
 // Copies the tensors, in the order given. kInternal: no memory for the copy; errors of `copy`.
-Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyBytes& copy);
+Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyBytes& copy,
+                                 const Allocate& allocate);
+// Of an image that encode_tensors() made: all its values are.
+bool all_finite(const FileImage& image);
 
 struct TensorView {
   std::string name;

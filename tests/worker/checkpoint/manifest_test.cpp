@@ -15,6 +15,8 @@ Manifest example() {
           .job = "team-a/gpt",
           .model = "gpt-tiny",
           .digest = "sha256:1",
+          .shapes = "sha256:2",
+          .settings = {{"--lr", "0.001"}, {"--seed", "7"}},
           .seed = 7,
           .optimizer = {.learning_rate = 1e-3, .beta1 = 0.9, .schedule = "cosine"},
           .revision = 4,
@@ -29,6 +31,19 @@ TEST(Manifest, GivesBackWhatWasPutIn) {
 
   ASSERT_TRUE(manifest) << manifest.error().message;
   EXPECT_EQ(*manifest, example());
+}
+
+TEST(Manifest, OfAVersionWithoutShapesIsRead) {
+  Manifest old = example();
+  old.shapes.clear();
+  old.settings.clear();
+  const std::string text = encode(old);
+  EXPECT_EQ(text.find("shapes"), std::string::npos);
+
+  const auto manifest = decode_manifest(text);
+
+  ASSERT_TRUE(manifest) << manifest.error().message;
+  EXPECT_EQ(*manifest, old);
 }
 
 TEST(Manifest, IgnoresFieldsThatItDoesNotKnow) {

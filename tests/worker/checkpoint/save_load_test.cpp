@@ -3,9 +3,12 @@
 // anywhere in a save loses nothing that was there before.
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
+#include <sys/resource.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -159,7 +162,7 @@ TEST(Checkpoint, OfAnotherModelIsRefused) {
   const Status loaded = load_stage(folder.root(), 20, *gpt.stage);
 
   ASSERT_FALSE(loaded);
-  EXPECT_EQ(loaded.error().code, Code::kInvalid);
+  EXPECT_EQ(loaded.error().code, Code::kConflict);
 }
 
 TEST(Checkpoint, InAFolderThatIsNotThereIsNoDamage) {
@@ -256,6 +259,108 @@ TEST(Checkpoint, SurvivesAKillAtEverySystemCall) {
     EXPECT_EQ(folder.names(), std::vector<std::string>{folder_name(20)});
   }
   EXPECT_GT(calls, 20);  // 4 layers and a manifest, each open, write, fsync, close, rename
+}
+
+// The same where training comes to step 10 a second time; with names that can be exchanged, and
+// without, as on NFS.
+TEST(Checkpoint, ThatIsReplacedIsThereUntilTheNewOneIs) {
+  SmallStage before(0, 3, 1), after(0, 3, 2), loaded(0, 3, 3);
+  const std::array<SmallStage*, 1> second = {&after};
+  for (const bool exchanges : {true, false}) {
+    bool finished = false;
+    int calls = 0;
+    for (; !finished; ++calls) {
+      Folder folder;
+      folder.save(10, before);
+      int left = calls;
+      Disk mortal([&left](std::string_view, const std::string&) { return left-- > 0; }, exchanges);
+
+      finished = save_all(mortal, folder.root(), 10, second, {10}).ok();
+      ASSERT_TRUE(repair(folder.disk, folder.root()));
+
+      EXPECT_EQ(folder.names(), std::vector<std::string>{folder_name(10)}) << "killed at " << calls;
+      ASSERT_TRUE(load_stage(folder.root(), 10, *loaded.stage)) << "killed at call " << calls;
+      EXPECT_TRUE(loaded.state() == before.state() || loaded.state() == after.state());
+    }
+    EXPECT_EQ(loaded.state(), after.state());
+  }
+}
+
+TEST(Checkpoint, OfCertainStepsIsRemovedAndNothingElse) {
+  Folder folder;
+  SmallStage stage(0, kLayers - 1, 1);
+  for (const std::int64_t step : {10, 20}) folder.save(step, stage);
+  const auto images = copy_layers(*stage.stage, [](int) { return true; });
+  for (const std::int64_t step : {20, 30, 40}) {
+    ASSERT_TRUE(write_layers(folder.disk, folder.root(), step, *images));
+  }
+
+  ASSERT_TRUE(remove_steps(folder.disk, folder.root(), std::vector<std::int64_t>{10},
+                           std::vector<std::int64_t>{30}));
+
+  EXPECT_EQ(folder.names(),
+            (std::vector<std::string>{folder_name(20), unfinished_name(20), unfinished_name(40)}));
+}
+
+TEST(Checkpoint, OfAStateThatIsNoNumberIsNotWritten) {
+  Folder folder;
+  SmallStage stage(0, kLayers - 1, 1);
+  stage.stage->parameters()[0].value[3] = std::numeric_limits<float>::quiet_NaN();
+  const auto images = copy_layers(*stage.stage, [](int) { return true; });
+  ASSERT_TRUE(images);
+
+  const auto files = write_layers(folder.disk, folder.root(), 5, *images);
+
+  ASSERT_FALSE(files);
+  EXPECT_THAT(files.error().message, HasSubstr("no finite numbers"));
+}
+
+TEST(Checkpoint, CopiesAreOfTheDevicesMemory) {
+  SmallStage stage(0, kLayers - 1, 1);
+  device::Device& device = stage.stage->device();
+  const std::int64_t before = device.bytes_in_use();
+  {
+    const auto images = copy_layers(*stage.stage, [](int) { return true; });
+    ASSERT_TRUE(images);
+    std::int64_t parameters = 0;
+    for (const auto& layer : stage.model.layers) parameters += layer.parameter_bytes;
+    EXPECT_GE(device.bytes_in_use() - before, kCopyFactor * parameters);
+  }
+  EXPECT_EQ(device.bytes_in_use(), before);
+}
+
+TEST(Checkpoint, OfAnotherModelIsKnownByItsShapesBeforeItIsRead) {
+  Folder folder;
+  SmallStage stage(0, kLayers - 1, 1);
+  folder.save(20, stage);
+  const auto manifest = scan(folder.root())->whole.back();
+  Manifest other = manifest;
+  other.shapes = "sha256:other";
+  std::ofstream(folder.root() + "/" + folder_name(20) + "/" + kManifestName) << encode(other);
+
+  const Status loaded = load_stage(folder.root(), 20, *stage.stage, "sha256:this");
+
+  ASSERT_FALSE(loaded);
+  EXPECT_EQ(loaded.error().code, Code::kConflict);
+  EXPECT_TRUE(load_stage(folder.root(), 20, *stage.stage, "sha256:other"));
+}
+
+// A write above `ulimit -f`: the signal is ignored by the program, the error is named.
+TEST(Disk, NamesTheLimitOfAFilesSize) {
+  Folder folder;
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+  const rlimit tight{.rlim_cur = 1000, .rlim_max = old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+
+  const Status written = folder.disk.write_file(folder.root() + "/large", std::string(5000, 'x'));
+
+  setrlimit(RLIMIT_FSIZE, &old);
+  static_cast<void>(std::signal(SIGXFSZ, before));
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message, HasSubstr("ulimit -f) is 1000 bytes"));
+  EXPECT_TRUE(folder.names().empty()) << "nothing stays behind";
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,13 +16,18 @@ namespace {
 const std::array<float, 6> kSix = {1, 2, 3, 4, 5, 6};
 const std::array<float, 1> kOne = {-0.5F};
 
+device::Buffer allocate(std::size_t bytes) {
+  static const auto kDevice = device::make_host_device();
+  return kDevice->allocate(bytes);
+}
+
 std::string two_tensors() {
   const std::vector<Tensor> tensors = {{"value/w", {2, 3}, kSix}, {"value/b", {1}, kOne}};
   const auto copy = [](void* to, const void* from, std::size_t bytes) -> Status {
     std::memcpy(to, from, bytes);
     return Unit{};
   };
-  return std::string(encode_tensors(tensors, copy)->view());
+  return std::string(encode_tensors(tensors, copy, allocate)->view());
 }
 
 // A file with this header and these data bytes.
@@ -29,6 +36,35 @@ std::string with_header(const std::string& header, std::size_t data_bytes) {
   const std::uint64_t length = header.size();
   std::memcpy(file.data(), &length, 8);
   return file + header + std::string(data_bytes, '\1');
+}
+
+TEST(TensorFile, TellsWhetherAllValuesAreFinite) {
+  const auto copy = [](void* to, const void* from, std::size_t bytes) -> Status {
+    std::memcpy(to, from, bytes);
+    return Unit{};
+  };
+  const auto image_of = [&](std::span<const float> values) {
+    return *encode_tensors(
+        std::vector<Tensor>{{"v", {static_cast<std::int64_t>(values.size())}, values}}, copy,
+        allocate);
+  };
+  EXPECT_TRUE(all_finite(image_of(kSix)));
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    std::array<float, 6> values = kSix;
+    values.back() = -bad;
+    EXPECT_FALSE(all_finite(image_of(values)));
+  }
+}
+
+TEST(TensorFile, IsNotMadeWithoutMemory) {
+  const std::vector<Tensor> tensors = {{"value/w", {2, 3}, kSix}};
+  const auto copy = [](void*, const void*, std::size_t) -> Status { return Unit{}; };
+
+  const auto made = encode_tensors(tensors, copy, [](std::size_t) { return device::Buffer(); });
+
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Code::kInternal);
 }
 
 TEST(TensorFile, GivesBackWhatWasPutIn) {
