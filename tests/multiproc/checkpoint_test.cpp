@@ -2,10 +2,13 @@
 // Real workers that save, are stopped or killed, and go on: on any cut the loss is, bit for bit,
 // that of a run that nobody disturbed.
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
+#include <sys/mount.h>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -22,7 +25,7 @@ namespace {
 using testing::Each;
 
 constexpr int kMicroBatches = 5;
-constexpr int kConfiguration = 2, kNoCheckpoint = 83, kTerminated = 143;
+constexpr int kConfiguration = 2, kNoCheckpoint = 83, kDiverged = 85, kTerminated = 143;
 
 std::vector<std::string> with(std::vector<std::string> words,
                               const std::vector<std::string>& more) {
@@ -67,7 +70,7 @@ std::vector<std::string> step_folders(const TempDir& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
     const std::string name = entry.path().filename().string();
-    if (!name.ends_with(".tmp")) names.push_back(name);
+    if (name.starts_with("step-") && !name.ends_with(".tmp")) names.push_back(name);
   }
   std::ranges::sort(names);
   return names;
@@ -85,6 +88,12 @@ class Checkpoints : public testing::Test {
  protected:
   std::vector<std::string> saving(int steps, const std::vector<std::string>& more = {}) const {
     return with(with(run_of(steps), {"--checkpoint-dir=" + folder_.path().string()}), more);
+  }
+  std::vector<std::string> other_options(const std::string& vocabulary, const std::string& rate,
+                                         const std::vector<std::string>& more) const {
+    return with({"--model=mlp", "--seq=8", vocabulary, rate, "--steps=1000",
+                 "--checkpoint-dir=" + folder_.path().string()},
+                more);
   }
   // A worker alone; its exit code.
   std::optional<int> alone(const std::vector<std::string>& words) {
@@ -257,7 +266,8 @@ TEST_F(Checkpoints, ThatAreDamagedAreNamedAndTheOneBeforeIsTaken) {
   EXPECT_EQ(workers.steps(1).front().step, 10);
   expect_prefix(by_step(workers.steps(1)), expected);
   EXPECT_EQ(step_folders(folder_),
-            (std::vector<std::string>{"step-0000000010", "step-0000000030"}));
+            (std::vector<std::string>{"step-0000000010", "step-0000000020", "step-0000000030"}))
+      << "step 20 stays until a newer one has proved good: it may be sound on the disk";
 }
 
 TEST_F(Checkpoints, OfWhichNoneIsValidEndTheJob) {
@@ -273,10 +283,30 @@ TEST_F(Checkpoints, OfWhichNoneIsValidEndTheJob) {
 TEST_F(Checkpoints, OfAnotherModelAreNotOverwritten) {
   ASSERT_EQ(alone(saving(10)), 0) << said_;
 
-  EXPECT_EQ(alone(saving(20, {"--weight-decay=0.5"})), kConfiguration);
+  EXPECT_EQ(alone(other_options("--vocab=64", "--lr=0.01", {"--change-options"})), kConfiguration);
 
   EXPECT_NE(said_.find("another model"), std::string::npos) << said_;
   EXPECT_EQ(step_folders(folder_), std::vector<std::string>{"step-0000000010"});
+}
+
+TEST_F(Checkpoints, OfARunWithOtherOptionsAreTakenByConsentOnly) {
+  const std::vector<std::string> cosine = {"--lr-schedule=cosine"};
+  ASSERT_EQ(alone(saving(10, cosine)), 0) << said_;
+
+  EXPECT_EQ(alone(saving(20, cosine)), kConfiguration);
+  EXPECT_NE(said_.find("--steps (length of the schedule) is 20, the checkpoint has 10"),
+            std::string::npos)
+      << said_;
+  EXPECT_EQ(step_folders(folder_), std::vector<std::string>{"step-0000000010"});
+
+  EXPECT_EQ(alone(saving(20, {"--lr-schedule=cosine", "--weight-decay=0.5", "--change-options"})),
+            0)
+      << said_;
+  EXPECT_NE(said_.find("option changed since the checkpoint"), std::string::npos) << said_;
+  EXPECT_NE(said_.find("--weight-decay"), std::string::npos) << said_;
+  EXPECT_EQ(step_folders(folder_),
+            (std::vector<std::string>{"step-0000000010", "step-0000000020"}));
+  EXPECT_EQ(alone(saving(20, {"--lr-schedule=cosine", "--weight-decay=0.5"})), 0) << said_;
 }
 
 // As two PipelineJobs whose path is one folder, and as one that is deleted and applied again.
@@ -288,6 +318,68 @@ TEST_F(Checkpoints, OfAnotherJobAreLeftAlone) {
       << said_;
   EXPECT_EQ(alone(saving(20, {"--job-namespace=team", "--job-name=first"})), 0) << said_;
   EXPECT_EQ(alone(saving(30)), 0) << "a worker started by hand: " << said_;
+}
+
+TEST_F(Checkpoints, OfAJobThatRunsAreRefusedToASecondOne) {
+  Workers first({.stages = 2, .micro_batches = kMicroBatches},
+                saving(1'000'000, {"--job-name=first", "--job-uid=1"}));
+  ASSERT_TRUE(first.reaches(1, 3)) << first[0].errors();
+
+  EXPECT_EQ(alone(saving(10, {"--job-name=second", "--job-uid=2"})), kConfiguration);
+
+  EXPECT_NE(said_.find("is in use by job default/first"), std::string::npos) << said_;
+  for (int i = 0; i < 2; ++i) first[i].signal(SIGTERM);
+  EXPECT_THAT(first.wait_all(), Each(kTerminated)) << first[0].errors();
+}
+
+// Steps whose loss is no number: nothing is updated, then the job ends; what was good is there.
+TEST_F(Checkpoints, OfADivergedRunStayGood) {
+  const auto expected = losses_alone(run_of(20), kMicroBatches);
+  ASSERT_EQ(alone(saving(10)), 0) << said_;
+  Workers diverges(restart_plan(2, 2),
+                   other_options("--vocab=32", "--lr=1e30",
+                                 {"--change-options", "--checkpoint-interval=1",
+                                  "--checkpoint-keep=1", "--diverged-after=4"}));
+
+  EXPECT_THAT(diverges.wait_all(), Each(kDiverged)) << diverges[0].errors();
+
+  EXPECT_TRUE(diverges[1].says("step skipped"));
+  EXPECT_TRUE(diverges[1].says("training has diverged")) << diverges[1].errors();
+  const auto folders = step_folders(folder_);
+  EXPECT_NE(std::ranges::find(folders, "step-0000000010"), folders.end());
+  for (const std::string& folder : folders) {  // those after it are of no use, but numbers
+    if (folder != "step-0000000010") std::filesystem::remove_all(folder_.path() / folder);
+  }
+  Workers again(restart_plan(3, 2), saving(20));
+  ASSERT_THAT(again.wait_all(), Each(0)) << again[0].errors();
+  expect_prefix(by_step(again.steps(1)), expected);
+}
+
+TEST_F(Checkpoints, OnADiskThatIsFullMakeRoomOfTheOldestOne) {
+  const TempDir mounted;
+  const std::string where = mounted.path().string();
+  if (mount("tmpfs", where.c_str(), "tmpfs", 0, "size=64m") != 0) {
+    GTEST_SKIP() << "needs to mount a small disk: " << std::strerror(errno);
+  }
+  // What a checkpoint takes, then a disk that has room for two and a half of them.
+  ASSERT_EQ(alone(with(run_of(1), {"--checkpoint-dir=" + where})), 0) << said_;
+  std::uintmax_t bytes = 0;
+  for (const auto& file : std::filesystem::recursive_directory_iterator(where)) {
+    if (file.is_regular_file()) bytes += (file.file_size() / 4096 + 1) * 4096;
+  }
+  std::filesystem::remove_all(mounted.path() / "step-0000000001");
+  const std::string size = "size=" + std::to_string(5 * bytes / 2);
+  ASSERT_EQ(mount("tmpfs", where.c_str(), "tmpfs", MS_REMOUNT, size.c_str()), 0);
+
+  EXPECT_EQ(alone(with(run_of(40), {"--checkpoint-dir=" + where, "--checkpoint-interval=5"})), 0)
+      << said_;
+
+  EXPECT_NE(said_.find("the disk is full: checkpoint of step"), std::string::npos) << said_;
+  EXPECT_TRUE(std::filesystem::exists(mounted.path() / "step-0000000040")) << said_;
+  for (const auto& entry : std::filesystem::directory_iterator(where)) {
+    EXPECT_FALSE(entry.path().string().ends_with(".tmp")) << entry.path();
+  }
+  umount2(where.c_str(), MNT_DETACH);
 }
 
 TEST_F(Checkpoints, AreNotWrittenAnewByARunThatHasNothingLeftToDo) {

@@ -188,6 +188,7 @@ std::unique_ptr<Process> Workers::start(int index, const std::vector<std::string
 }
 
 void Workers::restart(int index, const std::vector<std::string>& extra) {
+  std::filesystem::remove(log_of(index));  // a new process goes on with a log that is there
   const auto place = processes_.begin() + index;
   *place = start(index, extra);
 }

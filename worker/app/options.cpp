@@ -95,6 +95,13 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str()
       ->group(group);
+  app.add_option(
+         "--diverged-after", o.diverged_after,
+         "end with exit code 85 after so many steps in a row whose loss or gradient is no "
+         "finite number; such steps change no parameter; 0 = never, the same on all workers")
+      ->check(CLI::Range(0, 1 << 30))
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--micro-batches", o.own_micro_batches, "per step, when there is no plan")
       ->check(CLI::Range(1, 65535))
       ->capture_default_str()
@@ -248,6 +255,10 @@ void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
       ->envname("WEIR_CHECKPOINT_KEEP")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str()
+      ->group(group);
+  app.add_flag("--change-options", o.change_options,
+               "go on from a checkpoint although its run had another learning rate, schedule, "
+               "length of it, decay, clipping, seed or data; the log tells what has changed")
       ->group(group);
   app.add_option("--init-from", o.init_from,
                  "a checkpoint whose parameters training begins with at step 0")

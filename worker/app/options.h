@@ -54,7 +54,8 @@ struct Options {
   std::int64_t checkpoint_interval = 0;                                  // steps; 0: by time
   std::chrono::nanoseconds checkpoint_period{std::chrono::minutes(10)};  // then
   int checkpoint_keep = 2;
-  std::string init_from;  // parameters of step 0, when there is no checkpoint
+  bool change_options = false;  // go on from a checkpoint of a run with other options
+  std::string init_from;        // parameters of step 0, when there is no checkpoint
 
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
@@ -68,7 +69,8 @@ struct Options {
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
   bool dry_run = false;
-  double grad_clip = 0;  // 0 = off
+  double grad_clip = 0;     // 0 = off
+  int diverged_after = 10;  // skipped steps in a row; 0 = never
 
   // Of the first plan's profile; the operator sets both (api.md 3, model.profile).
   std::string profile_source = "Measure";

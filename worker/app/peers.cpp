@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "worker/app/agreement.h"
 #include "worker/app/checkpoints.h"
 #include "worker/app/network.h"
 #include "worker/app/own_plan.h"
@@ -139,6 +140,12 @@ protocol::Member member_of(const State& state, std::vector<std::string> ips) {
       .ranks = {{.device = state.device->name(), .memory_bytes = state.device->memory_bytes()}}};
 }
 
+void end_with(State& state, Exit exit, std::string reason) {
+  state.end.give(static_cast<int>(exit), std::move(reason));
+  state.end_at_once = true;
+  state.leaver.leave();
+}
+
 control::AgentHooks agent_hooks(State& state) {
   control::AgentHooks hooks;
   // A key that was refused is asked for again; with the operator gone the known one still serves.
@@ -152,10 +159,16 @@ control::AgentHooks agent_hooks(State& state) {
     if (again) key = *std::move(again);
     return key;
   };
+  hooks.on_refused = [&state](const std::string& reason) {
+    end_with(state, Exit::kConfiguration, reason);
+  };
   hooks.measure = [&state](const protocol::Measure& request) {
-    return measure_profile(*state.model, state.options.device, state.device->name(),
-                           state.emulation ? &*state.emulation : nullptr, request,
-                           state.leaver.token());
+    return measure_profile({.model = *state.model,
+                            .device = state.options.device,
+                            .device_class = state.device->name(),
+                            .emulation = state.emulation ? &*state.emulation : nullptr,
+                            .saves = state.options.saves() && state.device->is_host()},
+                           request, state.leaver.token());
   };
   hooks.probe = [&state](const protocol::Probe& request) -> protocol::Probed {
     const auto rate = state.transport->probe(
@@ -178,27 +191,21 @@ control::AgentHooks agent_hooks(State& state) {
 // A worker alone plans for itself.
 class OwnPlan final : public coordinator::PlanSource {
  public:
-  OwnPlan(schedule::Plan plan, std::function<void()> refused)
+  OwnPlan(schedule::Plan plan, std::function<void(std::string reason)> refused)
       : plan_(std::move(plan)), refused_(std::move(refused)) {}
   void start(Hooks hooks) override { hooks.on_plan(plan_); }
   void register_members(protocol::Register) override {}
   void report(protocol::Report report) override {
     const bool refused =
         report.last_switch && report.last_switch->outcome == protocol::Outcome::kRefused;
-    if (refused) refused_();
+    if (refused) refused_("the worker's own plan was refused: " + report.last_switch->reason);
   }
   void have(std::uint32_t) override {}
 
  private:
   const schedule::Plan plan_;
-  const std::function<void()> refused_;
+  const std::function<void(std::string reason)> refused_;
 };
-
-void end_with(State& state, Exit exit) {
-  state.end_with = static_cast<int>(exit);
-  state.end_at_once = true;
-  state.leaver.leave();
-}
 
 std::unique_ptr<coordinator::PlanSource> plan_source(State& state) {
   const Options& o = state.options;
@@ -209,7 +216,7 @@ std::unique_ptr<coordinator::PlanSource> plan_source(State& state) {
   return std::make_unique<OwnPlan>(
       own_plan(o.job_uid, o.pod, o.pod_uid, static_cast<int>(state.model->layers.size()),
                o.own_micro_batches, o.own_micro_batch_size),
-      [&state] { end_with(state, Exit::kConfiguration); });
+      [&state](const std::string& reason) { end_with(state, Exit::kConfiguration, reason); });
 }
 
 coordinator::CheckpointPolicy checkpoint_policy(State& state) {
@@ -219,15 +226,19 @@ coordinator::CheckpointPolicy checkpoint_policy(State& state) {
           .interval_steps = o.checkpoint_interval,
           .period = o.checkpoint_period,
           .keep = o.checkpoint_keep,
+          .deadline = o.progress_deadline,
           .commit =
               [&state](const coordinator::CheckpointOrder& order,
-                       std::function<void(std::string)> done) {
+                       std::function<void(coordinator::SaveResult)> done) {
                 state.checkpoints->commit(order, std::move(done));
+              },
+          .remove =
+              [&state](const coordinator::CheckpointRemoval& removal, std::function<void()> done) {
+                state.checkpoints->remove(removal, std::move(done));
               },
           .unusable =
               [&state](const std::string& reason) {
-                log_error(kRoom, "training cannot go on", {{"reason", reason}});
-                end_with(state, Exit::kCheckpoint);
+                end_with(state, Exit::kCheckpoint, "training cannot go on: " + reason);
               }};
 }
 
@@ -289,6 +300,7 @@ Outcome run_coordinator(State& state) {
 
   if (o.saves()) {
     if (Outcome failure = find_checkpoints(state)) return failure;
+    state.checkpoints->guard([&state] { return state.folder_lock->check(); });
   }
   if (o.standalone() && !o.plans_itself()) {
     const Status readable = check_plan_file(o.plan_file);
@@ -302,6 +314,7 @@ Outcome run_coordinator(State& state) {
       .model = {.name = state.model->options.name,
                 .layers = static_cast<int>(state.model->layers.size()),
                 .digest = state.model->digest},
+      .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
       .total_steps = o.steps,
       .measure = o.measures(),
       .measure_rounds = o.profile_rounds,
@@ -332,11 +345,13 @@ Outcome connect_to_coordinator(State& state) {
   }
   Result<std::vector<std::string>> ips = own_addresses(o.interface, o.pod_ips, listen_ip(o));
   if (!ips) return Failure{Exit::kConfiguration, ips.error().message};
-  state.agent = control::start_agent({.coordinator = address,
-                                      .job_uid = o.job_uid,
-                                      .member = member_of(state, *std::move(ips)),
-                                      .dead_after = o.dead_after},
-                                     agent_hooks(state), *state.target);
+  state.agent = control::start_agent(
+      {.coordinator = address,
+       .job_uid = o.job_uid,
+       .member = member_of(state, *std::move(ips)),
+       .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
+       .dead_after = o.dead_after},
+      agent_hooks(state), *state.target);
   if (state.checkpoints) {
     state.checkpoints->tell(
         [&state](const protocol::Message& message) { state.agent->send(message); });
@@ -360,6 +375,11 @@ void disconnect(State& state) {
 
 void stop_coordinator(State& state) {
   state.coordinator.reset();
+  // A disk that stands still would hold up the end; the lock then shows no life any more.
+  if (state.checkpoints && state.checkpoints->writing()) {
+    static_cast<void>(state.folder_lock.release());
+  }
+  state.folder_lock.reset();
 }
 
 }  // namespace weir::app

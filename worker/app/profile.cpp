@@ -23,11 +23,12 @@ Timings emulated_times(const stage::Model& model, const EmulationProfile& emulat
   return times;
 }
 
-std::string profile_json(const stage::Model& model, const std::string& device_class,
-                         const Timings& times) {
+std::string profile_json(const ProfileOf& of, const Timings& times) {
+  const stage::Model& model = of.model;
   protocol::Profile profile{.model = model.options.name,
                             .digest = model.digest,
-                            .state_factor = stage::state_factor(model.options.precision)};
+                            .state_factor = stage::state_factor(model.options.precision) +
+                                            (of.saves ? stage::kSaveCopyFactor : 0)};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const stage::LayerInfo& info = model.layers[i];
     protocol::ProfileLayer layer{.id = info.id,
@@ -37,10 +38,10 @@ std::string profile_json(const stage::Model& model, const std::string& device_cl
                                  .stash_bytes_per_sample = info.stash_bytes_per_sample,
                                  .transient_bytes_per_sample = info.transient_bytes_per_sample};
     for (const stage::LayerTiming& timing : times[i]) {
-      layer.times[device_class].push_back({.samples = timing.samples,
-                                           .forward = to_seconds(timing.forward),
-                                           .backward = to_seconds(timing.backward),
-                                           .update = to_seconds(timing.update)});
+      layer.times[of.device_class].push_back({.samples = timing.samples,
+                                              .forward = to_seconds(timing.forward),
+                                              .backward = to_seconds(timing.backward),
+                                              .update = to_seconds(timing.update)});
     }
     profile.layers.push_back(std::move(layer));
   }
@@ -49,21 +50,20 @@ std::string profile_json(const stage::Model& model, const std::string& device_cl
 
 }  // namespace
 
-protocol::Measured measure_profile(const stage::Model& model, const std::string& device,
-                                   const std::string& device_class,
-                                   const EmulationProfile* emulation,
-                                   const protocol::Measure& request, std::stop_token stop) {
-  if (emulation != nullptr) {
-    return {.profile_json = profile_json(model, device_class,
-                                         emulated_times(model, *emulation, request.samples))};
+protocol::Measured measure_profile(const ProfileOf& of, const protocol::Measure& request,
+                                   std::stop_token stop) {
+  const stage::Model& model = of.model;
+  if (of.emulation != nullptr) {
+    return {.profile_json =
+                profile_json(of, emulated_times(model, *of.emulation, request.samples))};
   }
-  const Result<std::unique_ptr<device::Device>> scratch = device::open_device(device);
+  const Result<std::unique_ptr<device::Device>> scratch = device::open_device(of.device);
   if (!scratch) return {.error = scratch.error().message};
   const Result<Timings> times =
       stage::measure(model, **scratch, request.samples, request.rounds, std::move(stop));
   if (!times) return {.error = times.error().message};
   log_info("app", "layers measured", {{"layers", model.layers.size()}});
-  return {.profile_json = profile_json(model, device_class, *times)};
+  return {.profile_json = profile_json(of, *times)};
 }
 
 }  // namespace weir::app

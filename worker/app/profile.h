@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "worker/app/emulation.h"
@@ -12,12 +13,17 @@
 
 namespace weir::app {
 
+struct ProfileOf {
+  const stage::Model& model;
+  std::string device, device_class;
+  const EmulationProfile* emulation = nullptr;
+  bool saves = false;  // checkpoints, from the device's own memory: the planner counts their copy
+};
+
 // Times each layer on scratch memory; with emulated compute the times are the emulated profile's.
 // Blocks for as long as measuring takes. The answer names the error if there is one. `device` is
 // opened anew (device::open_device): the engine's belongs to the engine's thread.
-protocol::Measured measure_profile(const stage::Model& model, const std::string& device,
-                                   const std::string& device_class,
-                                   const EmulationProfile* emulation,
-                                   const protocol::Measure& request, std::stop_token stop);
+protocol::Measured measure_profile(const ProfileOf& of, const protocol::Measure& request,
+                                   std::stop_token stop);
 
 }  // namespace weir::app

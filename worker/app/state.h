@@ -17,6 +17,7 @@
 #include "worker/app/report.h"
 #include "worker/app/slowness.h"
 #include "worker/base/clock.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/control/agent.h"
 #include "worker/coordinator/coordinator.h"
 #include "worker/data/dataset.h"
@@ -47,13 +48,34 @@ class Leaver {
   std::stop_source stop_;
 };
 
+// An end that another thread orders; the first order counts.
+class EndOrder {
+ public:
+  struct Order {
+    int exit = 0;
+    std::string reason;  // one line
+  };
+  void give(int exit, std::string reason) {
+    const std::lock_guard lock(mutex_);
+    if (!order_) order_ = Order{.exit = exit, .reason = std::move(reason)};
+  }
+  std::optional<Order> given() const {
+    const std::lock_guard lock(mutex_);
+    return order_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // guards order_
+  std::optional<Order> order_;
+};
+
 struct State {
   Options options;
   Leaver leaver;
   SystemClock clock;
   int exit_code = 0;
-  // Asked for by another thread before leave(): end with that exit code; end without saving.
-  std::atomic<int> end_with{0};
+  // Given by another thread before leave(): what to end with; end without saving.
+  EndOrder end;
   std::atomic<bool> end_at_once{false};
 
   std::unique_ptr<device::Device> device;
@@ -70,6 +92,7 @@ struct State {
   std::string job_key;                                     // raw
   std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
+  std::unique_ptr<checkpoint::FolderLock> folder_lock;     // worker 0 with a folder
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<control::PlanTarget> target;
   std::unique_ptr<coordinator::Coordinator> coordinator;

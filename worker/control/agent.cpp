@@ -175,7 +175,7 @@ class Core : public std::enable_shared_from_this<Core> {
     pause_ = kFirstPause;
     failures_ = 0;
     socket_->set_max_frame(kMaxFrame);
-    transmit(session_->hello(options_.member));
+    transmit(session_->hello(options_.member, options_.settings));
     log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
     if (hooks_.on_connection) hooks_.on_connection(true, "");
   }
@@ -201,6 +201,7 @@ class Core : public std::enable_shared_from_this<Core> {
       log_debug(kComponent, "not connected to the coordinator", {{"reason", why}});
     }
     if (hooks_.on_connection) hooks_.on_connection(false, why);
+    if (refused_) return;
     const auto jittered = milliseconds(static_cast<std::int64_t>(
         static_cast<double>(pause_.count()) * (0.5 + random_.uniform() / 2)));
     pause_ = std::min(pause_ * 2, kLongestPause);
@@ -224,6 +225,9 @@ class Core : public std::enable_shared_from_this<Core> {
       answer_later([this, request = *probe]() -> protocol::Message {
         return hooks_.probe ? hooks_.probe(request) : protocol::Probed{};
       });
+    } else if (const auto* refused = std::get_if<protocol::Refused>(&*message)) {
+      refused_ = true;
+      if (hooks_.on_refused) hooks_.on_refused(refused->reason);
     } else if (!session_->on_message(*message)) {
       retry(std::string("unexpected ") + protocol::type_name(*message));
     }
@@ -291,6 +295,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::int64_t failures_ = 0;
   Random random_{mix_seed(0, random_bytes(8))};  // jitter only
   std::atomic<bool> connected_ = false;
+  bool refused_ = false;
   BoundedQueue<std::function<void()>> tasks_{kMaxTasks};
   std::jthread worker_, thread_;
 };

@@ -19,6 +19,7 @@ struct AgentOptions {
   std::string coordinator;  // "gpt-gpu-0.gpt:7070" or "127.0.0.1:41001"
   std::string job_uid;
   protocol::Member member;              // of HELLO
+  Settings settings;                    // likewise
   std::chrono::seconds dead_after{30};  // silence of the coordinator
   std::chrono::milliseconds heartbeat{1000};
 };
@@ -32,6 +33,8 @@ struct AgentHooks {
   std::function<protocol::Probed(const protocol::Probe&)> probe;  // likewise
   std::function<void(bool connected, const std::string& why)>
       on_connection;  // for logs and readiness
+  // The coordinator will never take this rank; the agent does not connect again.
+  std::function<void(const std::string& reason)> on_refused;
 };
 
 class Agent {

@@ -135,11 +135,12 @@ void RankSession::on_status(const protocol::StageStatus& status) {
   }
 }
 
-protocol::Hello RankSession::hello(const protocol::Member& member) const {
+protocol::Hello RankSession::hello(const protocol::Member& member, const Settings& settings) const {
   return {.member = member,
           .incarnation = incarnation_,
           .revision = current_ ? current_->revision : 0,
-          .step = step_};
+          .step = step_,
+          .settings = settings};
 }
 
 }  // namespace weir::control

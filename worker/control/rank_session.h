@@ -29,7 +29,7 @@ class RankSession : public std::enable_shared_from_this<RankSession> {
   void on_disconnect();
   // What the engine says about itself: epoch and step of a STATUS go into the next HELLO.
   void on_status(const protocol::StageStatus& status);
-  protocol::Hello hello(const protocol::Member& member) const;
+  protocol::Hello hello(const protocol::Member& member, const Settings& settings = {}) const;
 
  private:
   struct Prepared {

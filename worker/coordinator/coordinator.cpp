@@ -134,6 +134,7 @@ class JobCoordinator final : public Coordinator {
     if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
       members_.status(*index, *status);
       reporter_.on_status(*index, *status);
+      saves_.on_status(*status);
       rounds_.on_status(*status, clock_.now());
     } else if (const auto* done = std::get_if<protocol::SyncReady>(&message)) {
       return act(rounds_.on_ready(*index, *done, members_, clock_.now()));
@@ -164,6 +165,12 @@ class JobCoordinator final : public Coordinator {
     const std::string refusal =
         members_.index_of(session) ? "a second HELLO" : members_.refusal(peer, hello);
     if (!refusal.empty()) return server_->close(session, refusal);
+    const std::string other = Members::disagreement(options_.settings, hello);
+    if (!other.empty()) {
+      log_error(kComponent, "member refused", {{"pod", hello.member.pod}, {"reason", other}});
+      server_->send(session, protocol::Refused{.reason = other});
+      return server_->close(session, other);
+    }
     const auto* before = members_.find(hello.member.worker_index);
     if (before != nullptr && before->connected()) {  // its old session is half open at best
       const auto old = before->session;
@@ -274,19 +281,30 @@ class JobCoordinator final : public Coordinator {
     send(effects.send);
     if (switch_.set_checkpoint(saves_.newest())) send_report();
     if (!effects.unusable.empty()) options_.checkpoints.unusable(effects.unusable);
+    if (effects.remove) {
+      options_.checkpoints.remove(*effects.remove, [life = std::weak_ptr(life_), this] {
+        const auto alive = life.lock();
+        if (alive) later(&JobCoordinator::on_removed);
+      });
+    }
     if (!effects.commit) return;
     // It may take long, and end when this object is gone.
     const std::int64_t step = effects.commit->checkpoint.step;
     options_.checkpoints.commit(
-        *effects.commit, [life = std::weak_ptr(life_), this, step](const std::string& error) {
+        *effects.commit, [life = std::weak_ptr(life_), this, step](const SaveResult& result) {
           const auto alive = life.lock();
-          if (alive) later(&JobCoordinator::on_committed, step, error);
+          if (alive) later(&JobCoordinator::on_committed, step, result);
         });
   }
 
-  void on_committed(std::int64_t step, const std::string& error) {
+  void on_removed() {
+    saves_.removed();
+    advance();
+  }
+
+  void on_committed(std::int64_t step, const SaveResult& result) {
     if (stopping_) return;
-    act(saves_.committed(step, error, members_, clock_.now()));
+    act(saves_.committed(step, result, members_, clock_.now()));
     advance();
   }
 

@@ -50,6 +50,7 @@ struct Options {
   std::string job_uid;
   int workers = 1;  // required count (WEIR_WORKERS)
   protocol::ModelInfo model;
+  Settings settings;  // of worker 0: a rank whose HELLO names another value is refused
   std::int64_t total_steps = 0;
   bool measure = true;  // profile source Measure; false: register without profile
   std::vector<int> measure_samples{1, 2, 4};

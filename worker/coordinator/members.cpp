@@ -32,6 +32,13 @@ std::string Members::refusal(const control::PeerId& proven, const protocol::Hell
   return "";
 }
 
+std::string Members::disagreement(const Settings& worker_0, const protocol::Hello& hello) {
+  const std::string found = describe(differences(hello.settings, worker_0), "worker 0");
+  if (found.empty()) return "";
+  return "worker " + std::to_string(hello.member.worker_index) +
+         " does not train what worker 0 trains: " + found;
+}
+
 void Members::hello(control::SessionId session, const protocol::Hello& hello, SteadyTime now) {
   const protocol::Member& member = hello.member;
   MemberState& state = members_[member.worker_index];

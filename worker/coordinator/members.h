@@ -35,6 +35,8 @@ class Members {
   // Why this HELLO must be refused; empty = welcome. The newest pod uid wins for an index; a pod
   // that was displaced stays out.
   std::string refusal(const control::PeerId& proven, const protocol::Hello& hello) const;
+  // Why this rank cannot train with worker 0, whatever it says later; empty = it can.
+  static std::string disagreement(const Settings& worker_0, const protocol::Hello& hello);
   // Only when welcome; an older session of that index has been closed() before.
   void hello(control::SessionId session, const protocol::Hello& hello, SteadyTime now);
   // The index whose session this was; nothing when it has another session or is unknown.

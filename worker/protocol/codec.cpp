@@ -14,6 +14,8 @@ namespace {
 constexpr Names<Outcome, 3> kOutcomes{{{Outcome::kApplied, "Applied"},
                                        {Outcome::kRefused, "Refused"},
                                        {Outcome::kAborted, "Aborted"}}};
+constexpr Names<SaveTrouble, 3> kTroubles{
+    {{SaveTrouble::kNone, ""}, {SaveTrouble::kFull, "Full"}, {SaveTrouble::kBusy, "Busy"}}};
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct Protocol {
@@ -149,6 +151,8 @@ void fields(Io& io, T& report) {
   io("samplesPerSecond", report.samples_per_second);
   io("loss", report.loss);
   io("bubbleRatio", report.bubble_ratio);
+  if (Io::kReads || report.skipped_steps != 0) io("skippedSteps", report.skipped_steps);
+  if (Io::kReads || report.skipped_in_row != 0) io("skippedInRow", report.skipped_in_row);
   io("lastCheckpointStep", report.last_checkpoint_step);
   io("members", report.members);
   io("links", report.links);
@@ -157,12 +161,22 @@ void fields(Io& io, T& report) {
 
 // ---- port 7070 ----
 
+template <class Io, Is<Setting> T>
+void fields(Io& io, T& setting) {
+  io.required("name", setting.name);
+  io.required("value", setting.value);
+}
 template <class Io, Is<Hello> T>
 void fields(Io& io, T& hello) {
   io.required("member", hello.member);
   io("incarnation", hello.incarnation);
   io("revision", hello.revision);
   io("step", hello.step);
+  io("settings", hello.settings);
+}
+template <class Io, Is<Refused> T>
+void fields(Io& io, T& refused) {
+  io("reason", refused.reason);
 }
 template <class Io, Is<Measure> T>
 void fields(Io& io, T& measure) {
@@ -232,6 +246,8 @@ void fields(Io& io, T& status) {
   io("stepSeconds", status.step_seconds);
   io("computeSeconds", status.compute_seconds);
   io("idleSeconds", status.idle_seconds);
+  if (Io::kReads || status.skipped_in_row != 0) io("skippedInRow", status.skipped_in_row);
+  if (Io::kReads || status.skipped_steps != 0) io("skippedSteps", status.skipped_steps);
   io("samples", status.samples);
   io("memoryPeakBytes", status.memory_peak_bytes);
   io("memoryLimitBytes", status.memory_limit_bytes);
@@ -270,6 +286,7 @@ void fields(Io& io, T& saved) {
   io("at", saved.at);
   io("leave", saved.leave);
   io("files", saved.files);
+  io.choice("trouble", saved.trouble, kTroubles);
 }
 template <class Io, Is<BadCheckpoint> T>
 void fields(Io& io, T& bad) {
@@ -319,10 +336,10 @@ namespace {
 
 // In the order of the variant's alternatives.
 constexpr const char* kTypes[] = {
-    "HELLO",   "MEASURE",        "MEASURED",  "PROBE",       "PROBED",    "PREPARE",
-    "READY",   "REJECT",         "COMMIT",    "READY_STATE", "GO",        "ABORT",
-    "APPLIED", "STATUS",         "PEER_LOST", "LEAVE",       "HEARTBEAT", "SAVE",
-    "SAVED",   "BAD_CHECKPOINT", "MOVED",     "SYNC_READY",  "GRANT",     "ROUND_FAILED"};
+    "HELLO",      "MEASURE", "MEASURED",     "PROBE",  "PROBED", "PREPARE",        "READY",
+    "REJECT",     "COMMIT",  "READY_STATE",  "GO",     "ABORT",  "APPLIED",        "STATUS",
+    "PEER_LOST",  "LEAVE",   "HEARTBEAT",    "SAVE",   "SAVED",  "BAD_CHECKPOINT", "MOVED",
+    "SYNC_READY", "GRANT",   "ROUND_FAILED", "REFUSED"};
 static_assert(std::size(kTypes) == std::variant_size_v<Message>);
 
 void read_message(Reader& io, const std::string& type, std::optional<Message>& out) {

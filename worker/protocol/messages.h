@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "worker/base/settings.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::protocol {
@@ -108,6 +109,10 @@ struct Report {
   double samples_per_second = 0;
   double loss = 0;  // NaN = unknown
   double bubble_ratio = 0;
+  // Steps that changed no parameter, for their loss or gradient was no finite number; in all, and
+  // those without a good one since.
+  std::int64_t skipped_steps = 0;
+  int skipped_in_row = 0;
   std::int64_t last_checkpoint_step = -1;
   std::vector<MemberReport> members;
   std::vector<LinkTotals> links;
@@ -120,6 +125,14 @@ struct Hello {
   int incarnation = 0;         // of the plan in force on this rank
   std::uint32_t revision = 0;  // likewise; 0 = a fresh process without state
   std::int64_t step = 0;       // completed steps
+  // What must be the same on all ranks: model, data, options that decide the numbers. A version
+  // that knows more or fewer of them is compared by those that both know; one from before there
+  // were any says none.
+  Settings settings = {};
+};
+// The coordinator's answer to a HELLO that no later one can mend: the rank ends with exit code 2.
+struct Refused {
+  std::string reason;  // names the setting, its value there and here
 };
 struct Measure {
   std::vector<int> samples;
@@ -179,6 +192,8 @@ struct StageStatus {  // after each step
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
   std::vector<LinkTotals> links;
   std::int64_t memory_free_bytes = -1;  // of the device; < 0 = unknown
+  int skipped_in_row = 0;  // steps up to this one that changed no parameter (loss, gradient)
+  std::int64_t skipped_steps = 0;  // of this process, in all
 };
 struct PeerLost {
   int replica = 0, stage = 0;
@@ -198,6 +213,11 @@ struct Save {  // the state after `step` completed steps
   std::int64_t step = 0;
   std::vector<int> replicas;  // that share the layers among them; empty: all of the plan
 };
+enum class SaveTrouble : unsigned char {
+  kNone,
+  kFull,  // the disk has no room left: with less on it the save may succeed
+  kBusy,  // the disk does not keep up: a save before is not done yet
+};
 // From a rank: its files lie on disk, or why not. From the coordinator: the checkpoint is complete,
 // or has failed.
 struct Saved {
@@ -207,6 +227,7 @@ struct Saved {
   std::int64_t at = 0;  // completed steps
   bool leave = false;   // from the coordinator: who has said LEAVE may end now
   std::vector<SavedFile> files;
+  SaveTrouble trouble = SaveTrouble::kNone;  // the kind of the error, where it matters
 };
 struct BadCheckpoint {  // a rank could not load it, for its content
   std::int64_t step = 0;
@@ -257,6 +278,6 @@ struct RoundFailed {
 using Message =
     std::variant<Hello, Measure, Measured, Probe, Probed, Prepare, Ready, Reject, Commit,
                  ReadyState, Go, Abort, Applied, StageStatus, PeerLost, Leave, Heartbeat, Save,
-                 Saved, BadCheckpoint, Moved, SyncReady, Grant, RoundFailed>;
+                 Saved, BadCheckpoint, Moved, SyncReady, Grant, RoundFailed, Refused>;
 
 }  // namespace weir::protocol

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/protocol/profile_writer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -179,6 +180,8 @@ Status merge(Profile& into, const Profile& other) {
                      into.layers[i].id + " is not " + other.layers[i].id);
     }
   }
+  into.state_factor =
+      std::max(into.state_factor, other.state_factor);  // CPUs that save beside GPUs
   for (std::size_t i = 0; i < into.layers.size(); ++i) {
     into.layers[i].times.insert(other.layers[i].times.begin(), other.layers[i].times.end());
   }

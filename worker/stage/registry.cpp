@@ -64,6 +64,19 @@ Status check(const ModelOptions& options) {
   return Unit{};
 }
 
+std::string shapes_of(const Layers& layers) {
+  std::ostringstream text;
+  text << "weir-shapes/1";
+  for (const auto& layer : layers) {
+    text << '\n' << layer->info().id << ' ' << layer->info().kind;
+    for (const auto& parameter : layer->parameters()) {
+      text << ' ' << parameter.name;
+      for (const auto extent : parameter.shape) text << ' ' << extent;
+    }
+  }
+  return "sha256:" + sha256_hex(text.str());
+}
+
 // Layers and parameters are listed, so that a change of a model's structure changes the digest.
 std::string digest_of(const ModelOptions& options, const Layers& layers) {
   std::ostringstream text;
@@ -107,7 +120,8 @@ Result<Layers> build_layers(const ModelOptions& options) {
 
 Result<Model> describe_model(const ModelOptions& options) {
   WEIR_TRY(const Layers layers, build_layers(options));
-  Model model{.options = options, .digest = digest_of(options, layers)};
+  Model model{
+      .options = options, .digest = digest_of(options, layers), .shapes = shapes_of(layers)};
   for (const auto& layer : layers) model.layers.push_back(layer->info());
   return model;
 }

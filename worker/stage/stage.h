@@ -46,6 +46,8 @@ struct Model {
   ModelOptions options;
   std::vector<LayerInfo> layers;
   std::string digest;  // "sha256:..." of everything that decides the mathematics
+  std::string
+      shapes;  // "sha256:..." of its layers and their parameters: what can be loaded into it
 };
 // The whole model's description. kInvalid names an unknown model and lists the known ones.
 Result<Model> describe_model(const ModelOptions& options);
@@ -67,6 +69,10 @@ inline constexpr double state_factor(Precision precision) {
 inline constexpr std::int64_t state_bytes(Precision precision, std::int64_t parameter_bytes) {
   return kStateFactor * parameter_bytes + (precision == Precision::kBf16 ? parameter_bytes / 2 : 0);
 }
+
+// The same for a worker that saves checkpoints from host memory: the copy that a save holds until
+// it is written is of values and moments, all of it when a rank has to save without its replicas.
+inline constexpr int kSaveCopyFactor = 3;
 
 // Its spans, and those of LayerSum, are memory of Stage::device(): host code reaches them through
 // device::HostView, Device::read() and write().
@@ -149,6 +155,8 @@ class Stage {
   // Last stage: by micro-batch, in their order; and the mean over the step from those of all.
   virtual std::vector<double> loss_sums() const { return {}; }
   virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }
+  // False: it computes nothing (idle()), and no loss of it means anything.
+  virtual bool trains() const { return true; }
   // Forwards and backwards so far whose ops were launched as one graph (graphs.h).
   virtual std::int64_t graph_launches() const { return 0; }
 };

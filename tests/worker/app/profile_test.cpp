@@ -8,12 +8,13 @@
 namespace weir::app {
 namespace {
 
-protocol::Profile profile_of(stage::Precision precision) {
+protocol::Profile profile_of(stage::Precision precision, bool saves = false) {
   const auto model = stage::describe_model(
       {.name = "gpt-tiny", .sequence = 4, .vocabulary = 13, .precision = precision});
   EXPECT_TRUE(model);
   const protocol::Measured measured =
-      measure_profile(*model, "cpu", "cpu", nullptr, {.samples = {1, 2}, .rounds = 1}, {});
+      measure_profile({.model = *model, .device = "cpu", .device_class = "cpu", .saves = saves},
+                      {.samples = {1, 2}, .rounds = 1}, {});
   EXPECT_EQ(measured.error, "");
   const auto profile = protocol::decode_profile(measured.profile_json);
   EXPECT_TRUE(profile) << profile.error().message;
@@ -33,6 +34,10 @@ TEST(MeasuredProfile, HasWhatBf16Takes) {
     EXPECT_LE(narrow.layers[i].stash_bytes_per_sample, wide.layers[i].stash_bytes_per_sample);
     EXPECT_EQ(narrow.layers[i].times.at("cpu").size(), 2U);
   }
+}
+
+TEST(MeasuredProfile, CountsTheCopyThatASaveHolds) {
+  EXPECT_EQ(profile_of(stage::Precision::kFp32, true).state_factor, 9);
 }
 
 }  // namespace

@@ -74,6 +74,18 @@ TEST(LossLog, WritesALinePerStep) {
   EXPECT_THAT(LossLog::open("/no/such/folder/x").error().message, HasSubstr("--loss-log"));
 }
 
+TEST(LossLog, KeepsTheHistoryOfTheProcessBefore) {
+  const weir::test::TempDir folder;
+  const std::string path = folder.file("loss.jsonl", "{\"step\": 0}\n");
+
+  (*LossLog::open(path))->write(record_of(1), false);
+
+  std::ifstream file(path);
+  std::string first;
+  std::getline(file, first);
+  EXPECT_EQ(first, "{\"step\": 0}");
+}
+
 TEST(StatusOf, CountsCompletedStepsAndSamplesOfStageZero) {
   transport::LinkReport link{.boundary = 0, .channel = transport::Channel::kBackward};
   link.counters.bytes = 10;

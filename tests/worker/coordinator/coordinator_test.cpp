@@ -3,6 +3,8 @@
 // memory.
 #include "worker/coordinator/coordinator.h"
 
+#include <mutex>
+
 #include <gtest/gtest.h>
 
 #include "tests/worker/control/recording_target.h"
@@ -29,22 +31,36 @@ std::string profile() {
 }
 
 struct Rank {
-  Rank(int worker, int port, const std::string& key = kKey) : index(worker) {
+  Rank(int worker, int port, const std::string& key = kKey, const std::string& rate = "0.1")
+      : index(worker) {
     control::AgentOptions options{.coordinator = "127.0.0.1:" + std::to_string(port),
                                   .job_uid = "job",
-                                  .member = member(worker)};
+                                  .member = member(worker),
+                                  .settings = {{"--lr", rate}}};
     agent = control::start_agent(
         options,
         {.job_key = [key] { return key; },
-         .measure = [](const auto&) { return protocol::Measured{.profile_json = profile()}; }},
+         .measure = [](const auto&) { return protocol::Measured{.profile_json = profile()}; },
+         .on_refused =
+             [this](const std::string& reason) {
+               const std::lock_guard lock(mutex);
+               refused = reason;
+             }},
         target);
   }
   void finish_step(std::uint32_t epoch, std::int64_t step, double loss = 0) const {
     agent->send(protocol::StageStatus{.epoch = epoch, .step = step, .stage = index, .loss = loss});
   }
 
+  std::string refusal() {
+    const std::lock_guard lock(mutex);
+    return refused;
+  }
+
   int index;
   RecordingTarget target;
+  std::mutex mutex;  // guards refused
+  std::string refused;
   std::unique_ptr<control::Agent> agent;
 };
 
@@ -54,6 +70,7 @@ struct Cluster {
                     .port = 0,
                     .job_uid = "job",
                     .workers = workers,
+                    .settings = {{"--lr", "0.1"}},
                     .total_steps = 100,
                     .measure = true};
     options.model = {.name = "gpt-tiny", .layers = workers, .digest = "sha256:1"};
@@ -105,6 +122,20 @@ TEST(Coordinator, MeasuresRegistersAndAppliesTheFirstPlan) {
             (std::vector<std::string>{"prepare 1 incarnation 0", "commit 1 at 0", "go 1"}));
   EXPECT_EQ(cluster.source.known(), 1U);
   EXPECT_EQ(cluster.source.reports().back().plan_revision, 1U);
+}
+
+TEST(Coordinator, RefusesARankThatTrainsSomethingElse) {
+  Cluster cluster;
+  cluster.train();
+
+  Rank other(1, cluster.coordinator->port(), kKey, "0.2");
+
+  ASSERT_TRUE(eventually([&] { return !other.refusal().empty(); }));
+  EXPECT_EQ(other.refusal(),
+            "worker 1 does not train what worker 0 trains: --lr is 0.2, worker 0 has 0.1");
+  cluster.all_finish_step(1, 3);  // nobody else was disturbed
+  EXPECT_EQ(cluster.rank(1).refusal(), "");
+  EXPECT_TRUE(cluster.rank(1).agent->connected());
 }
 
 TEST(Coordinator, RetunesThroughStageZero) {

@@ -46,6 +46,18 @@ TEST(Members, AHelloMustNameTheWorkerThatProvedTheKey) {
   EXPECT_NE(members.refusal(proven(1, "uid-2"), {.member = member(1)}), "");
 }
 
+TEST(Members, ARankWithOtherSettingsThanWorker0IsNamedWithThem) {
+  const Settings worker_0{{"--seed", "1"}, {"--lr", "0.1"}};
+  const protocol::Hello same{.member = member(1), .settings = worker_0};
+  const protocol::Hello other{.member = member(2), .settings = {{"--seed", "7"}, {"--lr", "0.1"}}};
+  const protocol::Hello of_an_older_version{.member = member(3)};
+
+  EXPECT_EQ(Members::disagreement(worker_0, same), "");
+  EXPECT_EQ(Members::disagreement(worker_0, other),
+            "worker 2 does not train what worker 0 trains: --seed is 7, worker 0 has 1");
+  EXPECT_EQ(Members::disagreement(worker_0, of_an_older_version), "");
+}
+
 TEST(Members, OnePodCannotBeTwoWorkers) {
   Members members;
   members.hello(1, {.member = member(1)}, kStart);

@@ -254,7 +254,8 @@ TEST(ReportMessage, AnUnknownLossIsNullAndNotANumber) {
 
 TEST(Frames, SurviveTheRoundTripWithTheirType) {
   const std::vector<Message> all{
-      Hello{{"p", "u", 2, {"10.0.0.1"}, "n", 7071, {{"cpu", 9}}}, 3, 7, 120},
+      Hello{{"p", "u", 2, {"10.0.0.1"}, "n", 7071, {{"cpu", 9}}}, 3, 7, 120, {{"--lr", "0.1"}}},
+      Refused{"--lr is 0.1, worker 0 has 0.2"},
       Measure{{1, 2, 4}, 6},
       Measured{R"({"apiVersion":"weir.dev/profile/v1"})", ""},
       Measured{"", "out of memory"},
@@ -310,6 +311,7 @@ TEST(Frames, KeepWhatMatters) {
   ASSERT_TRUE(hello.ok());
   EXPECT_EQ(std::get<Hello>(*hello).revision, 7U);
   EXPECT_EQ(std::get<Hello>(*hello).step, 120);
+  EXPECT_TRUE(std::get<Hello>(*hello).settings.empty());
 }
 
 TEST(Frames, NameTheWrongField) {

@@ -93,6 +93,22 @@ TEST(Registry, DigestsWhatDecidesTheMathematics) {
   EXPECT_EQ(digest_with([](ModelOptions&) {}), digest_with([](ModelOptions&) {}));
 }
 
+TEST(Registry, ShapesAreOfTheLayersAlone) {
+  const auto shapes_with = [](const std::function<void(ModelOptions&)>& change) {
+    ModelOptions options = test::small_options("gpt-tiny");
+    change(options);
+    return test::model_of(options).shapes;
+  };
+  const std::string plain = shapes_with([](ModelOptions&) {});
+
+  EXPECT_EQ(shapes_with([](ModelOptions& o) { o.seed = 2; }), plain);
+  EXPECT_EQ(shapes_with([](ModelOptions& o) { o.learning_rate = 2e-2; }), plain);
+  EXPECT_EQ(shapes_with([](ModelOptions& o) { o.precision = Precision::kBf16; }), plain);
+  EXPECT_NE(shapes_with([](ModelOptions& o) { o.sequence = 5; }), plain);
+  EXPECT_NE(shapes_with([](ModelOptions& o) { o.vocabulary = 14; }), plain);
+  EXPECT_NE(shapes_with([](ModelOptions& o) { o.name = "mlp"; }), plain);
+}
+
 TEST(Registry, NamesTheOptionThatIsWrong) {
   const auto message_with = [](const std::function<void(ModelOptions&)>& change) {
     ModelOptions options = test::small_options("mlp");

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// All ranks train the same: one that differs from worker 0 in data or options is refused by the
+// name of what differs, before anything is trained.
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/multiproc/workers.h"
+
+namespace weir::test {
+namespace {
+
+constexpr int kConfiguration = 2;
+
+TEST(Agreement, ARankThatDiffersIsRefusedByTheNameOfTheField) {
+  const TempDir folder;
+  const std::string text = folder.file("text", std::string(4000, 'a'));
+  const std::string same = folder.file("same", std::string(4000, 'a'));
+  const std::string longer = folder.file("longer", std::string(4500, 'a'));
+  const std::string other = folder.file("other", std::string(4000, 'b'));
+  const auto options = [](const std::string& data, const std::string& rate = "--lr=0.01",
+                          const std::string& length = "--seq=16",
+                          const std::string& steps = "--steps=5") {
+    return std::vector<std::string>{"--data=" + data, rate, length, steps};
+  };
+  const auto with = [&](const std::string& more) {
+    std::vector<std::string> all = options(text);
+    all.push_back(more);
+    return all;
+  };
+  struct Case {
+    std::vector<std::string> options;  // of worker 1
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {options(longer), "--data is 4500 bytes"},
+      {options(other), "--data is 4000 bytes"},
+      {options(text, "--lr=0.02"), "--lr is 0.02, worker 0 has 0.01"},
+      {options(text, "--lr=0.01", "--seq=32"), "--seq is 32, worker 0 has 16"},
+      {options(text, "--lr=0.01", "--seq=16", "--steps=9"), "--steps is 9, worker 0 has 5"},
+      {with("--seed=7"), "--seed is 7, worker 0 has 1"},
+      {with("--grad-clip=1"), "--grad-clip is 1, worker 0 has 0"},
+  };
+  // Worker 0 takes nobody who differs, and trains with the one that does not.
+  Workers workers({.stages = 2}, {"--model=mlp"}, {options(text), cases[0].options});
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    if (i > 0) workers.restart(1, cases[i].options);
+
+    EXPECT_EQ(workers[1].wait(), kConfiguration) << cases[i].says;
+
+    EXPECT_NE(workers[1].errors().find(cases[i].says), std::string::npos) << workers[1].errors();
+  }
+  workers.restart(1, options(same));
+  EXPECT_EQ(workers[1].wait(), 0) << workers[1].errors();
+  EXPECT_EQ(workers[0].wait(), 0) << workers[0].errors();
+}
+
+// `cp` onto the file that is read.
+TEST(Agreement, DataThatIsReplacedInPlaceEndsTheWorkerByItsName) {
+  const TempDir folder;
+  const std::string text = folder.file("text", std::string(4000, 'a'));
+  Process worker({"--model=mlp", "--seq=16", "--steps=1000000", "--data=" + text},
+                 (folder.path() / "errors.log").string());
+  ASSERT_TRUE(worker.says("\"step\":10")) << worker.errors();
+
+  folder.file("text", "b");
+
+  EXPECT_EQ(worker.wait(), 83) << worker.errors();
+  EXPECT_NE(worker.errors().find("data file " + text), std::string::npos) << worker.errors();
+}
+
+}  // namespace
+}  // namespace weir::test
