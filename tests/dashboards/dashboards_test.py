@@ -39,6 +39,7 @@ METRICS = {
     "weir_sync_group_size": WORKER_LABELS, "weir_sync_staleness": WORKER_LABELS | {"replica"},
     "weir_samples_total": WORKER_LABELS, "weir_tokens_total": WORKER_LABELS, "weir_rejoins_total": WORKER_LABELS,
     "weir_checkpoint_seconds": WORKER_LABELS, "weir_checkpoint_last_step": WORKER_LABELS,
+    "weir_checkpoint_failures_total": WORKER_LABELS, "weir_skipped_steps_total": WORKER_LABELS,
     "weir_operator_info": {"version", "revision"},
     "weir_job_condition": {"pipeline_namespace", "pipeline_job", "condition", "status"},
     "weir_job_plan_revision": {"pipeline_namespace", "pipeline_job"},

@@ -103,9 +103,14 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
               static_cast<double>(s.samples));
   out.counter("weir_tokens_total", "tokens of completed steps, counted by stage 0",
               static_cast<double>(s.tokens));
+  out.counter("weir_skipped_steps_total",
+              "steps that changed no parameter: their loss or gradient was no finite number",
+              static_cast<double>(s.skipped_steps));
   out.begin("weir_checkpoint_seconds", "from the copy until this worker's files lie on disk",
             Type::kHistogram);
   out.add(histogram_of(s.save));
+  out.counter("weir_checkpoint_failures_total", "saves of the job that came to nothing",
+              static_cast<double>(s.checkpoint_failures));
   if (s.checkpoint_step >= 0) {
     out.gauge("weir_checkpoint_last_step", "of the last complete checkpoint",
               static_cast<double>(s.checkpoint_step));

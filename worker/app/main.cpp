@@ -38,13 +38,20 @@ sigset_t handled_signals() {
   const sigset_t signals = handled_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // the call that is above the limit of a file's size says so
   prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // measuring.md 2; inherited likewise
 
   std::atomic<bool> done{false};
   const pthread_t main_thread = pthread_self();
   std::jthread engine([&] {
     pthread_setname_np(pthread_self(), "engine");
-    run_steps(state);
+    try {
+      run_steps(state);
+    } catch (const std::exception& error) {  // no thread, no descriptor, no memory left
+      log_error("app", std::string("ends: ") + error.what(),
+                {{"exit_code", static_cast<int>(Exit::kCrash)}});
+      state.exit_code = static_cast<int>(Exit::kCrash);
+    }
     done = true;
     pthread_kill(main_thread, SIGUSR1);
   });

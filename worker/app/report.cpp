@@ -36,7 +36,9 @@ protocol::StageStatus status_of(const engine::StepRecord& record,
                                .samples = record.first_stage ? record.samples : 0,
                                .memory_peak_bytes = memory_peak,
                                .memory_limit_bytes = memory_limit,
-                               .memory_free_bytes = memory_free};
+                               .links = {},
+                               .memory_free_bytes = memory_free,
+                               .skipped_in_row = record.skipped_in_row};
   for (const transport::LinkReport& link : links) {
     status.links.push_back({.replica = link.replica,
                             .link = link_name(link.boundary),
@@ -64,6 +66,7 @@ std::string loss_line(const engine::StepRecord& record, bool emulated) {
   line += ", \"backward_seconds\": " + number("%.9g", record.backward_seconds);
   line += ", \"in_flight_peak\": " + std::to_string(record.in_flight_peak);
   line += ", \"graph_launches\": " + std::to_string(record.graph_launches);
+  if (record.skipped) line += ", \"skipped\": true";
   if (emulated) {
     line += ", \"overruns\": " + std::to_string(record.overruns) + ", \"lateness_us\": [";
     for (std::size_t i = 0; i < record.lateness.size(); ++i) {
@@ -75,7 +78,7 @@ std::string loss_line(const engine::StepRecord& record, bool emulated) {
 }
 
 Result<std::unique_ptr<LossLog>> LossLog::open(const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "w");
+  std::FILE* const file = std::fopen(path.c_str(), "a");
   if (file == nullptr) {
     return Error{Code::kInvalid, "--loss-log: " + path + ": " + std::strerror(errno)};
   }

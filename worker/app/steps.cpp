@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/app/agreement.h"
 #include "worker/app/blocking_sends.h"
 #include "worker/app/checkpoints.h"
 #include "worker/app/exposition.h"
@@ -80,6 +81,10 @@ Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
   if (m.vocabulary < kByteValues) {
     return Error{Code::kInvalid, "--vocab: bytes of " + option + " need 256"};
   }
+  if (m.vocabulary > kByteValues) {  // to time a model in its usual size on any text
+    log_warn(kRoom, "the vocabulary is larger than the 256 values of bytes; the rest is never met",
+             {{"option", option}, {"vocabulary", m.vocabulary}});
+  }
   auto opened = data::open_token_file(path, m.sequence, m.seed);
   if (!opened) return opened.error().with(option);
   return opened;
@@ -130,6 +135,7 @@ engine::Settings engine_settings(const State& state) {
           .connect_timeout = o.connect_timeout,
           .progress_deadline = o.progress_deadline,
           .rejoin_timeout = o.rejoin_timeout,
+          .diverged_after = o.diverged_after,
           .grad_clip = o.grad_clip,
           .validation = {.interval = o.validation_interval, .samples = o.validation_samples},
           .saves = o.saves()};
@@ -180,8 +186,19 @@ void on_step(State& state, const engine::StepRecord& record) {
     device::Device& device = *state.device;
     const std::int64_t free =
         device.memory_free_bytes() + device.bytes_in_use() - device.take_recent_peak();
-    state.agent->send(status_of(record, state.engine->links(), device.bytes_peak(),
-                                device.memory_bytes(), std::max<std::int64_t>(0, free)));
+    protocol::StageStatus status =
+        status_of(record, state.engine->links(), device.bytes_peak(), device.memory_bytes(),
+                  std::max<std::int64_t>(0, free));
+    status.skipped_steps = state.engine->statistics().skipped_steps;
+    state.agent->send(status);
+  }
+  if (record.skipped) {
+    log_warn(kRoom,
+             "step skipped: its loss or gradient is no finite number, no parameter has changed",
+             {{"step", record.step + 1},
+              {"stage", record.stage},
+              {"loss", record.loss},
+              {"in_a_row", record.skipped_in_row}});
   }
   const int every = state.options.step_report;
   if (every == 0 || (record.step + 1) % every != 0) return;
@@ -208,8 +225,9 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
     };
   }
   if (!state.options.saves()) return;
-  state.checkpoints = std::make_shared<Checkpoints>(state.options.checkpoint_dir,
-                                                    state.options.owner(), *state.model);
+  state.checkpoints = std::make_shared<Checkpoints>(
+      state.options.checkpoint_dir, state.options.owner(), *state.model,
+      settings_of_checkpoint(state.options, *state.dataset));
   parts.load = [&state](stage::Stage& stage, std::int64_t step) {
     return state.checkpoints->load(stage, step);
   };
@@ -336,12 +354,21 @@ Exit exit_of(engine::Why why) {
       return Exit::kCrash;
     case engine::Why::kOutOfMemory:
       return Exit::kOutOfMemory;
+    case engine::Why::kDataGone:
     case engine::Why::kCheckpoint:
       return Exit::kCheckpoint;
+    case engine::Why::kDiverged:
+      return Exit::kDiverged;
     case engine::Why::kBadStart:
       return Exit::kConfiguration;
   }
   return Exit::kCrash;
+}
+
+Outcome ordered_end(const State& state) {
+  const auto order = state.end.given();
+  if (!order) return std::nullopt;
+  return Failure{static_cast<Exit>(order->exit), order->reason};
 }
 
 Outcome train(State& state) {
@@ -364,10 +391,11 @@ Outcome train(State& state) {
     say_finished(state);
     return std::nullopt;
   }
-  if (state.coordinator && state.options.saves()) {
+  if (exit == Exit::kDiverged) disconnect(state);  // the last report waits for nobody who is here
+  if (state.coordinator && (state.options.saves() || exit == Exit::kDiverged)) {
     state.coordinator->finish(state.clock.now() + kLastReport);
   }
-  if (const int code = state.end_with) return Failure{static_cast<Exit>(code), ending.message};
+  if (const auto order = ordered_end(state)) return order;
   if (state.exit_code != 0) return Failure{static_cast<Exit>(state.exit_code), ending.message};
   return Failure{exit, ending.message};
 }
@@ -396,7 +424,8 @@ int run_steps(State& state) {
   for (; done < list.size(); ++done) {
     std::optional<Failure> failure = list[done].run(state);
     if (!failure && state.leaver.asked() && done + 1 < list.size()) {
-      failure = Failure{Exit::kTerminated, "asked to end"};
+      failure = ordered_end(state);
+      if (!failure) failure = Failure{Exit::kTerminated, "asked to end"};
     }
     if (!failure) continue;
     state.exit_code = static_cast<int>(failure->exit);

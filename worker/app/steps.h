@@ -19,6 +19,7 @@ enum class Exit : int {
   kPeerLost = 80,
   kOutOfMemory = 81,
   kCheckpoint = 83,
+  kDiverged = 85,
   kTerminated = 143,
 };
 

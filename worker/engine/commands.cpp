@@ -50,7 +50,8 @@ const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
 
 void Engine::on_prepare(PrepareCommand command) {
   std::vector<std::string> reasons =
-      objections(command.plan, settings_.identity, parts_.model, parts_.device.memory_bytes());
+      objections(command.plan, settings_.identity, parts_.model,
+                 {.limit = parts_.device.memory_bytes(), .saves = copies_for_saves()});
   if (generation_ && command.plan.revision < generation_->current.plan.revision) {
     reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");
@@ -119,6 +120,7 @@ void Engine::on_go(const GoCommand& command) {
   told_ = {};
   generation_->running = true;
   validated_ = step_;
+  skipped_in_row_ = 0;  // a rank that has just come has seen none
   ever_ran_ = true;
   if (hooks_.adopted) hooks_.adopted(command.revision, step_);
 }

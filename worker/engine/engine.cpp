@@ -173,9 +173,24 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   }
   recorder_.step_done(*record, parts_.model.options.sequence);
   step_ = record->next_step;
+  skipped_in_row_ = record->skipped ? skipped_in_row_ + 1 : 0;
+  record->skipped_in_row = skipped_in_row_;
   save_if_due();
   if (hooks_.step_done) hooks_.step_done(*record);
+  if (settings_.diverged_after > 0 && skipped_in_row_ >= settings_.diverged_after) {
+    return diverged(stop);
+  }
   return validates ? validate(stop) : std::nullopt;
+}
+
+// All ranks have counted the same: they end after the same step.
+Ending Engine::diverged(const std::stop_token& stop) {
+  finish(stop);
+  return {Why::kDiverged,
+          "training has diverged: the loss or the norm of the gradients was not a "
+          "finite number in " +
+              std::to_string(skipped_in_row_) + " steps in a row, the last one is step " +
+              std::to_string(step_)};
 }
 
 std::optional<Ending> Engine::validate(const std::stop_token& stop) {
@@ -247,6 +262,7 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   if (!told) abort_links(error.message);
   drop_links();
   if (error.code == Code::kInternal) return Ending{Why::kOutOfMemory, error.message};
+  if (error.code == Code::kGone) return Ending{Why::kDataGone, error.message};
 
   const SteadyTime until = parts_.clock.now() + kCommitGrace;
   while (!told && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&

@@ -67,6 +67,7 @@ class Engine {
   void say_ready(double seconds);  // Partial: SYNC_READY of this step
   Result<std::optional<Grant>> granted(SteadyTime until, const std::stop_token& stop);
   Ending finish(const std::stop_token& stop);
+  Ending diverged(const std::stop_token& stop);
   void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);  // what was sent
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
   bool leaving() const { return leave_at_.load() != 0; }
@@ -75,6 +76,7 @@ class Engine {
   // that leave together stand at the same step. Also notes at which step it heard of the leave.
   bool one_more_step();
   bool switch_due() const;
+  bool copies_for_saves() const { return settings_.saves && parts_.device.is_host(); }
 
   // saving.cpp: checkpoints
   void on_save(const SaveCommand& command);
@@ -134,6 +136,7 @@ class Engine {
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;       // of what it held before a move, until the GO
   std::int64_t step_ = 0;                     // next step of this rank
+  int skipped_in_row_ = 0;                    // up to the last step of this generation
   std::int64_t validated_ = 0;                // after that step, or this generation began there
   std::optional<std::string> lost_;           // the coordinator's PEER_LOST, until it is dealt with
   std::optional<std::int64_t> leave_before_;  // leaving: the first step that is not begun any more

@@ -35,7 +35,8 @@ struct Settings {
   // Longest wait without any message of a peer: a hang, api.md 14.
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // after a lost peer
-  double grad_clip = 0;  // largest global norm of the gradients, the same on all ranks; 0 = none
+  int diverged_after = 10;  // so many skipped steps in a row end training; 0 = never
+  double grad_clip = 0;     // largest global norm of the gradients, the same on all ranks; 0 = none
   Validation validation;
   bool saves = false;  // a coordinator orders checkpoints, that of the last step too
 };
@@ -60,9 +61,9 @@ struct Parts {
   const data::Dataset* validation = nullptr;  // what validation reads; there if it has an interval
   std::shared_ptr<stage::Lateness> lateness;  // of emulated compute; null without
 
-  // Checkpoints; all may be empty. load: kInvalid = that checkpoint is damaged, other codes = it
-  // cannot be read here. save: copies what `mine` wants and returns, the rest is done elsewhere.
-  // init: values for step 0 instead of random ones.
+  // Checkpoints; all may be empty. load: kInvalid = that checkpoint is damaged, kConflict = it is
+  // of another model, other codes = it cannot be read here. save: copies what `mine` wants and
+  // returns, the rest is done elsewhere. init: values for step 0 instead of random ones.
   std::function<Status(stage::Stage&, std::int64_t step)> load;
   std::function<void(stage::Stage&, std::int64_t step, const std::function<bool(int layer)>& mine)>
       save;
@@ -101,8 +102,10 @@ enum class Why : unsigned char {
   kPeerLost,     // and no new plan within rejoin_timeout
   kNoPlan,       // none within startup_timeout
   kOutOfMemory,  // the device has no memory left
+  kDataGone,     // the data that is trained on has changed, or cannot be read any more
   kCheckpoint,   // it cannot be read, or the last one was not saved
-  kBadStart,     // the values to begin with cannot be loaded
+  kDiverged,     // too many steps in a row without a finite loss and gradient
+  kBadStart,     // the values to begin with cannot be loaded, or are of another model
 };
 struct Ending {
   Why why = Why::kFinished;

@@ -136,7 +136,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
   WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
   WEIR_TRY([[maybe_unused]] const Unit filled, fill_stage(*generation.stage, next.plan));
   const int stage = generation.place.stage;
-  schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model);
+  schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model, copies_for_saves());
   const std::int64_t planned = schedule::memory_bytes(memory, next.plan.schedule, stage);
   memory.input_bytes = memory.output_bytes = 0;
   const std::int64_t without_messages = schedule::memory_bytes(memory, next.plan.schedule, stage);

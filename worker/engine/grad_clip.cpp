@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <sstream>
 
 #include "worker/base/check.h"
@@ -17,8 +18,20 @@ double sum_in_order(std::span<const double> squares) {
 
 float clip_factor(double squares, double limit) {
   const double norm = std::sqrt(squares);
-  if (!std::isfinite(norm) || norm <= limit) return 1;
+  if (limit <= 0 || !std::isfinite(norm) || norm <= limit) return 1;
   return static_cast<float>(limit / norm);
+}
+
+bool is_usable(double squares, double limit) {
+  if (!std::isfinite(squares)) return false;
+  return limit > 0 || squares <= std::numeric_limits<float>::max();
+}
+
+std::vector<double> with_loss(std::vector<double> squares, double loss) {
+  if (!std::isfinite(loss) && !squares.empty()) {
+    squares.back() = std::numeric_limits<double>::quiet_NaN();
+  }
+  return squares;
 }
 
 std::vector<std::byte> encode_squares(std::span<const double> squares) {

@@ -41,8 +41,8 @@ bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next,
   return tier && incarnation == 0 && schedule::same_generation(current, next);
 }
 
-schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
-                                   const stage::Model& model) {
+schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,
+                                   bool saves) {
   const auto index = static_cast<std::size_t>(stage);
   const schedule::LayerRange range = plan.stages[index];
   const std::int64_t samples = plan.schedule.micro_batch_size;
@@ -52,6 +52,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
     const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
     memory.stash_bytes += layer.stash_bytes_per_sample * samples;
     memory.static_bytes += stage::state_bytes(model.options.precision, layer.parameter_bytes);
+    if (saves) memory.static_bytes += stage::kSaveCopyFactor * layer.parameter_bytes;
     transient = std::max(transient, layer.transient_bytes_per_sample * samples);
   }
   memory.static_bytes += transient;
@@ -64,7 +65,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
 }
 
 std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
-                                    const stage::Model& model, std::int64_t memory_limit) {
+                                    const stage::Model& model, const Memory& memory) {
   std::vector<std::string> reasons =
       schedule::broken_rules(plan, static_cast<int>(model.layers.size()));
   if (!reasons.empty()) return reasons;
@@ -84,10 +85,11 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
     held = held_bytes(plan, *place, identity, model);
   }
 
-  const std::int64_t need = held + schedule::memory_bytes(stage_memory(plan, place->stage, model),
-                                                          plan.schedule, place->stage);
+  const std::int64_t need =
+      held + schedule::memory_bytes(stage_memory(plan, place->stage, model, memory.saves),
+                                    plan.schedule, place->stage);
   const auto limit =
-      static_cast<std::int64_t>(static_cast<double>(memory_limit) * (1 - kMemoryReserve));
+      static_cast<std::int64_t>(static_cast<double>(memory.limit) * (1 - kMemoryReserve));
   if (need > limit) {
     reasons.push_back("caps: stage " + std::to_string(place->stage) + " needs " +
                       std::to_string(need) + " bytes, " + std::to_string(limit) + " are available");

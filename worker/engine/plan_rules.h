@@ -26,14 +26,19 @@ std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Id
 // decides by the same rule.
 bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next, int incarnation);
 
-// Bytes of one stage of the plan, from the model's description.
-schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage,
-                                   const stage::Model& model);
+// Bytes of one stage of the plan, from the model's description. saves: with the copy of a save, of
+// a rank whose checkpoints are copied into the same memory.
+schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,
+                                   bool saves = false);
 
 // Why this rank cannot run the plan, one line per reason: broken rules, what is not built, memory
 // above the limit (less kMemoryReserve). Empty: it can.
 constexpr double kMemoryReserve = 0.10;  // scheduling.md 1
+struct Memory {
+  std::int64_t limit = 0;
+  bool saves = false;  // as above
+};
 std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
-                                    const stage::Model& model, std::int64_t memory_limit);
+                                    const stage::Model& model, const Memory& memory);
 
 }  // namespace weir::engine

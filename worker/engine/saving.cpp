@@ -58,7 +58,11 @@ void Engine::save_if_due() {
 }
 
 void Engine::on_saved(const SavedCommand& command) {
-  if (command.error.empty()) recorder_.checkpoint_complete(command.step);
+  if (command.error.empty()) {
+    recorder_.checkpoint_complete(command.step);
+  } else {
+    recorder_.checkpoint_failed();
+  }
   if (command.leave) saving_.released = true;
   if (command.leave || command.step == settings_.total_steps) saving_.failure = command.error;
   if (command.step == settings_.total_steps) saving_.last_done = true;
@@ -123,7 +127,9 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
     return loaded;
   }
   // Damaged: the coordinator takes an older one. Anything else is the matter of this machine.
-  if (loaded.error().code != Code::kInvalid) {
+  if (loaded.error().code == Code::kConflict) {  // every worker of this job would find that
+    give_up_ = Ending{Why::kBadStart, loaded.error().message};
+  } else if (loaded.error().code != Code::kInvalid) {
     give_up_ = Ending{Why::kCheckpoint, loaded.error().message};
   } else if (hooks_.bad_checkpoint) {
     hooks_.bad_checkpoint(step, loaded.error().message);

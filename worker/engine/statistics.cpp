@@ -155,6 +155,7 @@ void Recorder::step_done(const StepRecord& record, std::int64_t tokens_per_sampl
   const std::lock_guard lock(mutex_);
   statistics_.step = record.next_step;
   statistics_.loss = record.loss;
+  if (record.skipped) ++statistics_.skipped_steps;
   statistics_.iteration.add(record.iteration_seconds);
   if (!record.first_stage) return;
   statistics_.samples += record.samples;
@@ -175,6 +176,11 @@ void Recorder::checkpoint_written(std::chrono::nanoseconds took) {
 void Recorder::checkpoint_complete(std::int64_t step) {
   const std::lock_guard lock(mutex_);
   statistics_.checkpoint_step = step;
+}
+
+void Recorder::checkpoint_failed() {
+  const std::lock_guard lock(mutex_);
+  ++statistics_.checkpoint_failures;
 }
 
 }  // namespace weir::engine

@@ -81,7 +81,8 @@ struct Statistics {
   int incarnation = 0, k = 0, cap = 0;
   schedule::Family family = schedule::Family::kKfkb;
 
-  std::int64_t step = 0;                                   // completed steps
+  std::int64_t step = 0;           // completed steps
+  std::int64_t skipped_steps = 0;  // of them that changed no parameter (StepRecord::skipped)
   double loss = std::numeric_limits<double>::quiet_NaN();  // of the last step; last stage only
   double validation_loss = std::numeric_limits<double>::quiet_NaN();  // of the last one; last stage
   std::int64_t validation_step = -1;  // after so many steps; -1 = none yet
@@ -107,6 +108,7 @@ struct Statistics {
   std::int64_t overruns = 0;               // ops whose real work took longer than the profile
   SaveHistogram save{0.05, 2};             // from the copy until this rank's files lie on disk
   std::int64_t checkpoint_step = -1;       // of the last complete one; -1: none known
+  std::int64_t checkpoint_failures = 0;    // saves of the job that came to nothing
 };
 
 // One step as its rank saw it.
@@ -116,6 +118,8 @@ struct StepRecord {
   std::uint32_t epoch = 0;
   int replica = 0, stage = 0;
   bool first_stage = false, last_stage = false;
+  bool skipped = false;    // its loss or gradient was no finite number: the parameters stayed
+  int skipped_in_row = 0;  // such steps up to this one, of this generation; the engine counts them
   double loss = std::numeric_limits<double>::quiet_NaN();
   double step_seconds = 0;       // start of the first F to end of the last B
   double iteration_seconds = 0;  // start of the step until its parameters are updated
@@ -150,6 +154,7 @@ class Recorder {
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);
   void checkpoint_written(std::chrono::nanoseconds took);
   void checkpoint_complete(std::int64_t step);
+  void checkpoint_failed();
 
  private:
   void count_round(SyncKind kind, std::chrono::nanoseconds waited);

@@ -52,8 +52,8 @@ class Runner {
                               .input_bytes = parts_.stage.input_bytes(samples_),
                               .output_bytes = parts_.stage.output_bytes(samples_),
                               .header_follows = order_.header_follows,
-                              .forward_note_bytes = clips() ? kVerdictBytes : 0,
-                              .backward_note_bytes = clips() ? layers_after() * sizeof(double) : 0};
+                              .forward_note_bytes = kVerdictBytes,
+                              .backward_note_bytes = layers_after() * sizeof(double)};
     WEIR_TRY([[maybe_unused]] const Unit begun, parts_.ports.begin_step(traffic));
 
     while (!dispatcher_.done(progress_)) {
@@ -74,10 +74,12 @@ class Runner {
     if (sync_) {
       WEIR_TRY([[maybe_unused]] const Unit synchronized, wait_for_replicas());
     }
-    if (clips()) {
-      WEIR_TRY([[maybe_unused]] const Unit clipped, clip_gradients());
+    WEIR_TRY(const bool usable, judge_gradients());
+    if (usable) {
+      update();
+    } else {
+      skipped_ = true;
     }
-    update();
     if (averages()) {
       WEIR_TRY([[maybe_unused]] const Unit averaged, average());
     }
@@ -136,9 +138,11 @@ class Runner {
     if (!parts_.ports.first()) {
       WEIR_TRY(input, parts_.ports.take_input(Channel::kForward));
     }
-    const stage::Tokens tokens = tokens_.load(
-        parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_, samples_,
-        step_micro_batches_ * samples_, parts_.sequence, parts_.ports.first(), parts_.ports.last());
+    WEIR_TRY(
+        const stage::Tokens tokens,
+        tokens_.load(parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_,
+                     samples_, step_micro_batches_ * samples_, parts_.sequence,
+                     parts_.ports.first(), parts_.ports.last()));
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
     WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kForward));
@@ -324,7 +328,6 @@ class Runner {
     return false;
   }
 
-  bool clips() const { return order_.grad_clip > 0; }
   schedule::LayerRange layers() const {
     return order_.plan.stages[static_cast<std::size_t>(order_.stage)];
   }
@@ -332,9 +335,14 @@ class Runner {
     return static_cast<std::size_t>(order_.plan.stages.back().last - layers().last);
   }
 
-  Status clip_gradients() {
+  double loss() const { return sync_ ? sync_->loss() : parts_.stage.loss(); }
+
+  // Clips the gradients. False: this step must not change the parameters. All ranks of the replica
+  // come to the same answer, in Exact those of all replicas, which have the same gradients.
+  Result<bool> judge_gradients() {
     Ports& ports = parts_.ports;
     WEIR_TRY(std::vector<double> squares, parts_.stage.gradient_squares());
+    if (ports.last() && parts_.stage.trains()) squares = with_loss(std::move(squares), loss());
     if (!ports.last()) {
       WEIR_TRY(const auto note, wait_for_note(Channel::kBackward));
       const std::vector<double> later = decode_squares(note);
@@ -354,7 +362,7 @@ class Runner {
                ports.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
     }
     parts_.stage.scale_gradients(clip_factor(sum, order_.grad_clip));
-    return Unit{};
+    return is_usable(sum, order_.grad_clip);
   }
 
   Result<std::vector<std::byte>> wait_for_note(Channel channel) {
@@ -386,8 +394,9 @@ class Runner {
                       .replica = order_.replica,
                       .stage = order_.stage,
                       .first_stage = parts_.ports.first(),
-                      .last_stage = parts_.ports.last()};
-    if (result.last_stage) result.loss = sync_ ? sync_->loss() : parts_.stage.loss();
+                      .last_stage = parts_.ports.last(),
+                      .skipped = skipped_};
+    if (result.last_stage) result.loss = loss();
     if (sync_) result.next_epoch = sync_->next_epoch();
     result.sync_seconds = to_seconds(sync_wait_);
     result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
@@ -419,6 +428,7 @@ class Runner {
   SteadyTime last_end_{};
   nanoseconds forward_{0}, backward_{0}, update_{0}, idle_{0}, sync_wait_{0};
   int in_flight_at_start_ = 0, peak_ = 0;
+  bool skipped_ = false;
 };
 
 }  // namespace

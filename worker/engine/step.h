@@ -65,9 +65,9 @@ struct StepOrder {
 };
 
 // Runs the step to its end, or fails: kUnavailable (generation broken), kTimeout (no message for
-// progress_deadline), kInternal (no device memory), kCancelled (stop or go_on). A group that loses
-// a member fails no step, but where all have to meet. After a failure the stage holds a part of the
-// step's gradients: it must be reset.
+// progress_deadline), kInternal (no device memory), kGone (the data), kCancelled (stop or go_on). A
+// group that loses a member fails no step, but where all have to meet. After a failure the stage
+// holds a part of the step's gradients: it must be reset.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
 
 // Waits until `ports` brings something; kTimeout after progress_deadline since `since`,

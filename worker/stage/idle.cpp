@@ -38,6 +38,10 @@ class IdleStage final : public StageAround {
   }
   void begin_step(std::int64_t /*step*/, int /*step_samples*/) override {}
   void optimizer_step() override {}
+  Result<std::vector<double>> gradient_squares() override {
+    return std::vector<double>(layer_sums().size(), 0.0);
+  }
+  bool trains() const override { return false; }
 
  private:
   enum Way : unsigned char { kForward, kBackward };

@@ -52,6 +52,7 @@ class StageAround : public Stage {
   std::vector<double> loss_sums() const override { return inner_->loss_sums(); }
   double mean_loss(std::span<const double> sums) const override { return inner_->mean_loss(sums); }
   std::int64_t graph_launches() const override { return inner_->graph_launches(); }
+  bool trains() const override { return inner_->trains(); }
 
  protected:
   Stage& inner() { return *inner_; }

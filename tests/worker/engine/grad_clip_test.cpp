@@ -19,11 +19,31 @@ TEST(GradClip, ScalesWhatIsAboveTheLimitOnly) {
   EXPECT_EQ(clip_factor(36, 6), 1);
   EXPECT_EQ(clip_factor(36, 3), 0.5F);
   EXPECT_EQ(clip_factor(0, 3), 1);
+  EXPECT_EQ(clip_factor(36, 0), 1) << "no limit";
 }
 
 TEST(GradClip, LeavesGradientsAloneWhenTheNormIsNotFinite) {
   EXPECT_EQ(clip_factor(std::numeric_limits<double>::infinity(), 1), 1);
   EXPECT_EQ(clip_factor(std::numeric_limits<double>::quiet_NaN(), 1), 1);
+}
+
+TEST(GradClip, NothingIsUpdatedWithWhatIsNoFiniteNumber) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(is_usable(0, 0));
+  EXPECT_TRUE(is_usable(1e30, 0));
+  for (const double limit : {0.0, 1.0}) {
+    EXPECT_FALSE(is_usable(infinity, limit));
+    EXPECT_FALSE(is_usable(nan, limit));
+  }
+  EXPECT_FALSE(is_usable(1e39, 0)) << "its square root squared is no float";
+  EXPECT_TRUE(is_usable(1e39, 1)) << "it is scaled down first";
+}
+
+TEST(GradClip, ALossThatIsNoFiniteNumberSpoilsTheSum) {
+  EXPECT_EQ(with_loss({1, 2}, 0.5), (std::vector<double>{1, 2}));
+  EXPECT_FALSE(
+      is_usable(sum_in_order(with_loss({1, 2}, std::numeric_limits<double>::infinity())), 0));
 }
 
 TEST(GradClip, NotesComeBackAsTheyWere) {

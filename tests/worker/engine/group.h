@@ -153,11 +153,15 @@ class Group {
       std::function<Result<Collective>(int rank, const transport::GroupGeneration&, Collective tcp,
                                        SteadyTime deadline, const std::stop_token& stop)>;
   enum class On : unsigned char { kHost, kStrictDevice };
+  // around: put around each stage that is made, for one that misbehaves.
+  using Around =
+      std::function<std::unique_ptr<stage::Stage>(std::unique_ptr<stage::Stage>, int first_layer)>;
   Group(const std::string& model_name, int workers, std::int64_t total_steps, double grad_clip = 0,
         Saves* saves = nullptr, OnReady on_ready = nullptr, Over over = nullptr, On on = On::kHost,
-        Validation validation = {})
+        Validation validation = {}, Around around = nullptr)
       : on_(on),
         validation_(validation),
+        around_(std::move(around)),
         grad_clip_(grad_clip),
         saves_(saves),
         on_ready_(std::move(on_ready)),
@@ -296,13 +300,15 @@ class Group {
             links = shared;
             return std::unique_ptr<transport::Communicator>(std::make_unique<SharedLinks>(shared));
           },
-          .make_stage =
-              [&group, this](int first, int last) {
-                if (auto* strict = dynamic_cast<weir::test::StrictDevice*>(device.get())) {
-                  return weir::test::make_strict_stage(group.model_, first, last, *strict);
-                }
-                return stage::make_stage(group.model_, first, last, *device);
-              },
+          .make_stage = [&group, this](int first,
+                                       int last) -> Result<std::unique_ptr<stage::Stage>> {
+            if (auto* strict = dynamic_cast<weir::test::StrictDevice*>(device.get())) {
+              return weir::test::make_strict_stage(group.model_, first, last, *strict);
+            }
+            auto made = stage::make_stage(group.model_, first, last, *device);
+            if (made && group.around_) return group.around_(*std::move(made), first);
+            return made;
+          },
           .connect_group = [&group, index, this](const transport::GroupGeneration& generation,
                                                  auto deadline,
                                                  std::stop_token stop) -> Result<Collective> {
@@ -389,6 +395,7 @@ class Group {
 
   const On on_;
   const Validation validation_;
+  const Around around_;
   const double grad_clip_;
   Saves* const saves_;
   const OnReady on_ready_;

@@ -42,7 +42,9 @@ schedule::Plan two_stages() {
 std::string reasons_of(const schedule::Plan& plan, const Identity& identity,
                        std::int64_t limit = kPlenty) {
   std::string text;
-  for (const auto& reason : objections(plan, identity, four_layers(), limit)) text += reason + "\n";
+  for (const auto& reason : objections(plan, identity, four_layers(), {.limit = limit})) {
+    text += reason + "\n";
+  }
   return text;
 }
 
@@ -51,6 +53,20 @@ TEST(PlanRules, CountTheStateOfTheModelsPrecision) {
   const std::int64_t wide = stage_memory(two_stages(), 0, model).static_bytes;
   model.options.precision = stage::Precision::kBf16;
   EXPECT_EQ(stage_memory(two_stages(), 0, model).static_bytes - wide, 2 * 1000 / 2);
+}
+
+TEST(PlanRules, CountTheCopyThatASaveHolds) {
+  const std::int64_t without = stage_memory(two_stages(), 0, four_layers()).static_bytes;
+  const std::int64_t with = stage_memory(two_stages(), 0, four_layers(), true).static_bytes;
+  EXPECT_EQ(with - without, 3 * 2 * 1000) << "value and two moments of two layers";
+
+  const std::int64_t need = schedule::memory_bytes(stage_memory(two_stages(), 0, four_layers()),
+                                                   two_stages().schedule, 0);
+  const auto barely = static_cast<std::int64_t>(static_cast<double>(need) / 0.9) + 2;
+  const Identity first{.pod = "a"};
+  EXPECT_TRUE(objections(two_stages(), first, four_layers(), {.limit = barely}).empty());
+  EXPECT_EQ(objections(two_stages(), first, four_layers(), {.limit = barely, .saves = true}).size(),
+            1U);
 }
 
 TEST(PlanRules, FindThePlaceByUidBeforeTheName) {
