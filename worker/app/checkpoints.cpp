@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/checkpoints.h"
 
+#include <array>
+#include <climits>
 #include <memory>
+#include <unistd.h>
 #include <utility>
 
+#include "worker/app/agreement.h"
 #include "worker/base/clock.h"
 #include "worker/base/log.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/load.h"
 #include "worker/checkpoint/save.h"
 
@@ -15,13 +20,15 @@ namespace {
 constexpr const char* kRoom = "checkpoint";
 
 checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order, const std::string& job,
-                                 const stage::Model& model) {
+                                 const stage::Model& model, const Settings& settings) {
   const stage::ModelOptions& o = model.options;
   checkpoint::Manifest manifest{.step = order.checkpoint.step,
                                 .samples = order.checkpoint.samples,
                                 .job = job,
                                 .model = o.name,
                                 .digest = model.digest,
+                                .shapes = model.shapes,
+                                .settings = settings,
                                 .seed = o.seed,
                                 .optimizer = {.learning_rate = o.learning_rate,
                                               .beta1 = o.beta1,
@@ -39,21 +46,65 @@ checkpoint::Manifest manifest_of(const coordinator::CheckpointOrder& order, cons
   return manifest;
 }
 
+protocol::SaveTrouble trouble_of(const Error& error) {
+  return error.code == checkpoint::kNoRoom ? protocol::SaveTrouble::kFull
+                                           : protocol::SaveTrouble::kNone;
+}
+
+// Before anything in the folder is touched.
+std::optional<Failure> take_folder(State& state) {
+  const Options& o = state.options;
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  static_cast<void>(gethostname(host.data(), host.size() - 1));
+  auto lock =
+      checkpoint::FolderLock::take(o.checkpoint_dir,
+                                   {.job = o.owner(),
+                                    .uid = o.job_uid == Options().job_uid ? "" : o.job_uid,
+                                    .pod = o.pod,
+                                    .host = host.data(),
+                                    .process = getpid()},
+                                   {}, state.leaver.token(), [&state](const std::string& reason) {
+                                     state.end.give(static_cast<int>(Exit::kCheckpoint), reason);
+                                     state.end_at_once = true;
+                                     state.leaver.leave();
+                                   });
+  if (lock) {
+    state.folder_lock = *std::move(lock);
+    return std::nullopt;
+  }
+  if (lock.error().code == Code::kCancelled) {
+    return Failure{Exit::kTerminated, lock.error().message};
+  }
+  return Failure{Exit::kConfiguration, "--checkpoint-dir: " + lock.error().message};
+}
+
 Failure wrong_folder(const Error& error) {
   return {Exit::kConfiguration, "--checkpoint-dir: " + error.message};
 }
 
-// Of this folder by this worker's options; nothing is wrong: "".
-std::string refusal(const checkpoint::Manifest& found, const std::string& job,
-                    const std::string& digest) {
-  const std::string step = " holds step " + std::to_string(found.step) + " of ";
-  if (!job.empty() && !found.job.empty() && found.job != job) {
-    return step + "job " + found.job + ", this is " + job + ": give it a folder of its own; " +
-           "--init-from takes the other job's parameters";
+// May this run go on from there? Owner and shapes count for all, the options for the newest.
+std::optional<Failure> refusal_of(const std::vector<checkpoint::Manifest>& found,
+                                  const State& state) {
+  const Settings now = settings_of_checkpoint(state.options, *state.dataset);
+  for (const checkpoint::Manifest& manifest : found) {
+    Options options = state.options;
+    const bool newest = &manifest == &found.back();
+    if (!newest) options.change_options = true;
+    const Verdict verdict = compare(manifest, options, *state.model, now);
+    if (!verdict.refusal.empty()) {
+      return Failure{Exit::kConfiguration,
+                     "--checkpoint-dir: " + options.checkpoint_dir + " " + verdict.refusal};
+    }
+    if (!newest) continue;
+    for (const Difference& one : verdict.different) {
+      log_warn(kRoom, "option changed since the checkpoint",
+               {{"option", one.name},
+                {"now", one.here},
+                {"checkpoint_has", one.there},
+                {"step", manifest.step}});
+    }
   }
-  if (found.digest == digest) return "";
-  return step + "another model or other options of training (" + found.model +
-         "); --init-from takes its parameters";
+  return std::nullopt;
 }
 
 }  // namespace
@@ -70,41 +121,82 @@ void Checkpoints::say(const protocol::Message& message) {
 
 void Checkpoints::save(stage::Stage& stage, std::int64_t step,
                        const std::function<bool(int layer)>& mine, const Written& written) {
+  const auto failed = [&](const std::string& error, protocol::SaveTrouble trouble) {
+    say(protocol::Saved{.step = step, .error = error, .files = {}, .trouble = trouble});
+  };
+  if (writing_.exchange(true)) {
+    return failed("the disk does not keep up: the save before is still being written",
+                  protocol::SaveTrouble::kBusy);
+  }
   const SystemClock clock;
   const SteadyTime start = clock.now();
   auto copied = checkpoint::copy_layers(stage, mine);
-  if (!copied) return say(protocol::Saved{.step = step, .error = copied.error().message});
-
-  const auto images =
-      std::make_shared<const std::vector<checkpoint::LayerImage>>(*std::move(copied));
+  if (!copied) {
+    writing_ = false;
+    return failed(copied.error().message, protocol::SaveTrouble::kNone);
+  }
+  auto images = std::make_shared<std::vector<checkpoint::LayerImage>>(*std::move(copied));
   const bool taken = writer_.post([this, images, step, start, written] {
-    const auto files = checkpoint::write_layers(disk_, folder_, step, *images);
-    if (!files) {
-      log_error(kRoom, "cannot be written", {{"step", step}, {"reason", files.error().message}});
-      return say(protocol::Saved{.step = step, .error = files.error().message});
-    }
-    written(SystemClock().now() - start);
-    protocol::Saved saved{.step = step};
-    for (const auto& file : *files) saved.files.push_back({file.name, file.bytes, file.sha256});
+    const protocol::Saved saved = write(step, *images, start, written);
+    images->clear();
+    writing_ = false;  // before the coordinator may order the next one
     say(saved);
   });
-  if (!taken) say(protocol::Saved{.step = step, .error = "the disk does not keep up"});
+  if (taken) return;
+  writing_ = false;
+  failed("the disk does not keep up", protocol::SaveTrouble::kBusy);
+}
+
+protocol::Saved Checkpoints::write(std::int64_t step,
+                                   const std::vector<checkpoint::LayerImage>& images,
+                                   SteadyTime start, const Written& written) {
+  const auto files = checkpoint::write_layers(disk_, folder_, step, images);
+  if (!files) {
+    log_error(kRoom, "cannot be written", {{"step", step}, {"reason", files.error().message}});
+    return {.step = step,
+            .error = files.error().message,
+            .files = {},
+            .trouble = trouble_of(files.error())};
+  }
+  written(SystemClock().now() - start);
+  protocol::Saved saved{.step = step};
+  for (const auto& file : *files) saved.files.push_back({file.name, file.bytes, file.sha256});
+  return saved;
 }
 
 Status Checkpoints::load(stage::Stage& stage, std::int64_t step) const {
-  return checkpoint::load_stage(folder_, step, stage);
+  return checkpoint::load_stage(folder_, step, stage, model_.shapes);
 }
 
 void Checkpoints::commit(const coordinator::CheckpointOrder& order,
-                         std::function<void(std::string error)> done) {
+                         std::function<void(coordinator::SaveResult)> done) {
   const bool taken = writer_.post([this, order, done] {
-    const Status status = checkpoint::commit(disk_, folder_, manifest_of(order, job_, model_));
-    if (!status) return done(status.error().message);
+    Status status = may_commit_();
+    if (status) {
+      status = checkpoint::commit(disk_, folder_, manifest_of(order, job_, model_, settings_));
+    }
+    if (!status)
+      return done({.error = status.error().message, .trouble = trouble_of(status.error())});
     const Status removed = checkpoint::remove_others(disk_, folder_, order.keep, -1);
     if (!removed) log_warn(kRoom, "old ones stay", {{"reason", removed.error().message}});
-    done("");
+    done({});
   });
-  if (!taken) done("the disk does not keep up");
+  if (!taken) {
+    done({.error = "the disk does not keep up", .trouble = protocol::SaveTrouble::kBusy});
+  }
+}
+
+void Checkpoints::remove(const coordinator::CheckpointRemoval& removal,
+                         std::function<void()> done) {
+  const bool taken = writer_.post([this, removal, done] {
+    Status removed = may_commit_();
+    if (removed) {
+      removed = checkpoint::remove_steps(disk_, folder_, removal.complete, removal.unfinished);
+    }
+    if (!removed) log_warn(kRoom, "not removed", {{"reason", removed.error().message}});
+    done();
+  });
+  if (!taken) done();
 }
 
 std::optional<Failure> find_checkpoints(State& state) {
@@ -112,19 +204,17 @@ std::optional<Failure> find_checkpoints(State& state) {
   checkpoint::Disk disk;
   const Status made = disk.make_folder(folder);
   if (!made) return wrong_folder(made.error());
-  const Status removed = checkpoint::remove_unfinished(disk, folder);
-  if (!removed) return wrong_folder(removed.error());
+  if (std::optional<Failure> failure = take_folder(state)) return failure;
+  const Status repaired = checkpoint::repair(disk, folder);
+  if (!repaired) return wrong_folder(repaired.error());
   const Result<checkpoint::Scan> found = checkpoint::scan(folder);
   if (!found) return wrong_folder(found.error());
 
   for (const std::string& one : found->damaged) {
     log_warn(kRoom, "damaged", {{"folder", folder}, {"reason", one}});
   }
+  if (std::optional<Failure> failure = refusal_of(found->whole, state)) return failure;
   for (const checkpoint::Manifest& manifest : found->whole) {
-    const std::string wrong = refusal(manifest, state.options.owner(), state.model->digest);
-    if (!wrong.empty()) {
-      return Failure{Exit::kConfiguration, "--checkpoint-dir: " + folder + wrong};
-    }
     state.found_checkpoints.push_back({.step = manifest.step, .samples = manifest.samples});
   }
   if (found->whole.empty() && !found->damaged.empty()) {

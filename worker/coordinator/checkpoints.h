@@ -28,14 +28,31 @@ struct CheckpointOrder {
   std::vector<std::int64_t> keep;          // steps whose checkpoints stay, this one too
 };
 
+// Of the folder, by step: complete checkpoints, and what failed saves have left.
+struct CheckpointRemoval {
+  std::vector<std::int64_t> complete, unfinished;
+  bool operator==(const CheckpointRemoval&) const = default;
+};
+
+// How a save or a commit has ended.
+struct SaveResult {
+  std::string error;  // empty: well
+  protocol::SaveTrouble trouble = protocol::SaveTrouble::kNone;
+};
+
 struct CheckpointPolicy {
   bool on = false;
   std::vector<Checkpoint> found;       // whole ones at the start, oldest first
   std::int64_t interval_steps = 0;     // 0: by time
   std::chrono::nanoseconds period{0};  // then
   int keep = 2;
-  // Makes the checkpoint count, in the background; done: from any thread, empty = it does.
-  std::function<void(CheckpointOrder, std::function<void(std::string error)> done)> commit;
+  // For all ranks to write their files, and for a commit; then it is told that the disk stands
+  // still. 0 = for ever.
+  std::chrono::nanoseconds deadline{0};
+  // Both in the background, one after the other; done: from any thread. The first one makes the
+  // checkpoint count.
+  std::function<void(CheckpointOrder, std::function<void(SaveResult)> done)> commit;
+  std::function<void(CheckpointRemoval, std::function<void()> done)> remove;
   // Training cannot go on: no checkpoint can be loaded, or none is ever written.
   std::function<void(std::string reason)> unusable;
 };

@@ -81,6 +81,8 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
     report.links.insert(report.links.end(), status.links.begin(), status.links.end());
     if (!trains) continue;
     if (state.revision != plan->revision) lowest = std::min(lowest, status.step);
+    report.skipped_steps = std::max(report.skipped_steps, status.skipped_steps);
+    report.skipped_in_row = std::max(report.skipped_in_row, status.skipped_in_row);
     if (status.step_seconds > 0) bubble.add(status.idle_seconds / status.step_seconds);
     if (status.stage == plan->stage_count() - 1 && !std::isnan(status.loss)) loss.add(status.loss);
   }

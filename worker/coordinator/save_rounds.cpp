@@ -31,16 +31,42 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 }  // namespace
 
 SaveRounds::SaveRounds(const CheckpointPolicy& policy, std::int64_t total_steps, int layers)
-    : policy_(policy), total_steps_(total_steps), layers_(layers), whole_(policy.found) {}
+    : policy_(policy), total_steps_(total_steps), layers_(layers), whole_(policy.found) {
+  if (whole_.size() > 1) proven_ = whole_[whole_.size() - 2].step;  // the newest came after it
+}
+
+void SaveRounds::on_status(const protocol::StageStatus& status) {
+  skips_ = status.skipped_in_row > 0;
+  if (!skips_) proven_ = std::max(proven_, status.step - 1);
+}
+
+std::int64_t SaveRounds::newest_proven() const {
+  std::int64_t newest = -1;
+  for (const Checkpoint& one : whole_) {
+    if (one.step <= proven_) newest = one.step;
+  }
+  return newest;
+}
+
+void SaveRounds::remove(const CheckpointRemoval& removal, Effects& effects) {
+  if (!effects.remove) {
+    effects.remove.emplace();
+    ++removing_;
+  }
+  auto& all = *effects.remove;
+  all.complete.insert(all.complete.end(), removal.complete.begin(), removal.complete.end());
+  all.unfinished.insert(all.unfinished.end(), removal.unfinished.begin(), removal.unfinished.end());
+}
 
 SaveRounds::Effects SaveRounds::advance(const Training& training, const Members& members,
                                         SteadyTime now) {
   Effects effects;
-  if (!policy_.on) return effects;
+  if (!policy_.on || given_up_) return effects;
   if (training.plan == nullptr) {
     if (round_ && !round_->committing) {
       effects.notes.push_back("save of step " + std::to_string(round_->step) +
                               " given up: the generation is broken");
+      remove({.complete = {}, .unfinished = {round_->step}}, effects);
       round_.reset();
     }
     next_.reset();
@@ -55,13 +81,56 @@ SaveRounds::Effects SaveRounds::advance(const Training& training, const Members&
     // Layers that a replica was to save which is gone: the others save them, at a later step.
     effects.notes.push_back("save of step " + std::to_string(round_->step) +
                             " given up: a replica is gone");
-    open(std::min(std::max(highest, round_->step) + ahead_, total_steps_), training, members,
+    open(std::min(std::max(highest, round_->step) + ahead_, total_steps_), training, members, now,
          effects);
   }
-  serve_leavers(training, members, highest, effects);
+  look_at_the_clock(members, now, effects);
+  if (again_ && removing_ > 0) return effects;  // the room that the next save needs
+  drop_surplus(effects);
+  serve_leavers(training, members, highest, now, effects);
   if (round_) return effects;
-  if (const auto step = due(highest, now)) open(*step, training, members, effects);
+  if (const auto step = due(highest, now)) open(*step, training, members, now, effects);
   return effects;
+}
+
+// A disk that stands still must not hold up training: the round ends, whatever comes later. A
+// commit cannot be taken back, so it is only told.
+void SaveRounds::look_at_the_clock(const Members& members, SteadyTime now, Effects& effects) {
+  if (!round_ || policy_.deadline.count() == 0 || now - round_->opened < policy_.deadline) return;
+  const std::string limit =
+      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(policy_.deadline).count()) +
+      " s";
+  if (!round_->committing) {
+    std::string who;
+    for (const int index : round_->waiting)
+      who += (who.empty() ? "" : ", ") + std::to_string(index);
+    return close({.error = "no answer within " + limit + " from workers " + who,
+                  .trouble = protocol::SaveTrouble::kBusy},
+                 members, now, effects);
+  }
+  if (std::exchange(round_->overdue, true)) return;
+  effects.warnings.push_back("checkpoint of step " + std::to_string(round_->step) +
+                             ": the disk of worker 0 has not completed it within " + limit);
+}
+
+// What was kept only until a newer one has proved good.
+void SaveRounds::drop_surplus(Effects& effects) {
+  const auto kept = static_cast<std::size_t>(std::max(1, policy_.keep));
+  const std::int64_t proven = newest_proven();
+  std::vector<std::int64_t> surplus;
+  for (std::size_t i = 0; i + kept < whole_.size(); ++i) {
+    if (whole_[i].step < proven) surplus.push_back(whole_[i].step);
+  }
+  for (const std::int64_t step : doubted_) {
+    if (step < proven) surplus.push_back(step);
+  }
+  if (surplus.empty()) return;
+  const auto goes = [&](std::int64_t step) {
+    return std::ranges::find(surplus, step) != surplus.end();
+  };
+  std::erase_if(whole_, [&](const Checkpoint& one) { return goes(one.step); });
+  std::erase_if(doubted_, goes);
+  remove({.complete = surplus, .unfinished = {}}, effects);
 }
 
 // Without those who want to leave.
@@ -71,6 +140,8 @@ std::optional<std::int64_t> SaveRounds::due(std::int64_t highest, SteadyTime now
     const bool done = last_failed_ || newest() == total_steps_;
     return done ? std::nullopt : std::optional(total_steps_);
   }
+  if (skips_) return std::nullopt;  // perhaps nothing good comes any more
+  if (again_) return soonest;
   if (policy_.interval_steps > 0) {
     const std::int64_t from = std::max(soonest, last_step_ + 1);
     return std::min(round_up(from, policy_.interval_steps), total_steps_);
@@ -79,7 +150,7 @@ std::optional<std::int64_t> SaveRounds::due(std::int64_t highest, SteadyTime now
 }
 
 void SaveRounds::serve_leavers(const Training& training, const Members& members,
-                               std::int64_t highest, Effects& effects) {
+                               std::int64_t highest, SteadyTime now, Effects& effects) {
   for (const auto& [index, member] : members.all()) {  // with those that are idle
     const bool wants = member.connected() && member.leaving && !member.finished &&
                        !served_.contains(member.session);
@@ -87,17 +158,18 @@ void SaveRounds::serve_leavers(const Training& training, const Members& members,
     // A round of what it has left behind, or one whose end is near: the next one.
     if (round_ && (round_->committing || round_->step < member.step)) continue;
     const std::int64_t soonest = std::min(highest + ahead_, total_steps_);
-    if (!round_ || round_->step > soonest) open(soonest, training, members, effects);
+    if (!round_ || round_->step > soonest) open(soonest, training, members, now, effects);
     round_->leavers.insert(member.session);
   }
 }
 
 void SaveRounds::open(std::int64_t step, const Training& training, const Members& members,
-                      Effects& effects) {
+                      SteadyTime now, Effects& effects) {
   std::set<control::SessionId> leavers;
   if (round_) leavers = std::move(round_->leavers);
-  round_ = Round{.step = step, .lost = training.lost, .leavers = std::move(leavers)};
+  round_ = Round{.step = step, .lost = training.lost, .leavers = std::move(leavers), .opened = now};
   last_step_ = step;
+  again_ = false;
   protocol::Save save{.step = step, .replicas = {}};
   for (int r = 0; !training.lost.empty() && r < training.plan->replica_count(); ++r) {
     if (!training.lost.contains(r)) save.replicas.push_back(r);
@@ -114,7 +186,13 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
   Effects effects;
   const bool expected = round_ && !round_->committing && round_->step == saved.step &&
                         training.plan != nullptr && round_->waiting.contains(index);
-  if (!expected) return effects;
+  if (!expected) {
+    // Of a round that was given up: nobody will commit those files.
+    const bool useless = !saved.late && (!round_ || round_->step != saved.step) &&
+                         std::ranges::find(whole_, saved.step, &Checkpoint::step) == whole_.end();
+    if (useless) remove({.complete = {}, .unfinished = {saved.step}}, effects);
+    return effects;
+  }
   if (saved.late) {
     reached_ = std::max(reached_, saved.at);
     ahead_ = std::min(2 * ahead_, kMostAhead);
@@ -122,18 +200,20 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
                             std::to_string(saved.at));
     const bool urgent = !round_->leavers.empty();
     if (urgent) {
-      open(std::min(reached_ + ahead_, total_steps_), training, members, effects);
+      open(std::min(reached_ + ahead_, total_steps_), training, members, now, effects);
     } else {
       round_.reset();
     }
   } else if (!saved.error.empty()) {
-    close("worker " + std::to_string(index) + ": " + saved.error, members, now, effects);
+    close(
+        {.error = "worker " + std::to_string(index) + ": " + saved.error, .trouble = saved.trouble},
+        members, now, effects);
   } else {
     round_->waiting.erase(index);
     for (const auto& file : saved.files) round_->files.emplace(file.name, file);
     if (round_->waiting.empty()) order_commit(training, effects);
     if (round_ && round_->waiting.empty() && !round_->committing) {
-      close("layers are missing", members, now, effects);
+      close({.error = "layers are missing"}, members, now, effects);
     }
   }
   return effects;
@@ -154,6 +234,12 @@ void SaveRounds::order_commit(const Training& training, Effects& effects) {
   for (auto older = whole_.rbegin(); older != whole_.rend() && order.keep.size() < kept; ++older) {
     if (older->step != checkpoint.step) order.keep.push_back(older->step);
   }
+  std::vector<std::int64_t> also = doubted_;
+  also.push_back(newest_proven());
+  for (const std::int64_t step : also) {
+    const bool kept_already = std::ranges::find(order.keep, step) != order.keep.end();
+    if (step >= 0 && step < checkpoint.step && !kept_already) order.keep.push_back(step);
+  }
   round_->keep = order.keep;
   effects.commit = std::move(order);
 }
@@ -166,18 +252,41 @@ std::int64_t SaveRounds::samples_at(std::int64_t step, const schedule::Plan& pla
   return before.samples + (step - before.step) * batch;
 }
 
-SaveRounds::Effects SaveRounds::committed(std::int64_t step, const std::string& error,
+SaveRounds::Effects SaveRounds::committed(std::int64_t step, const SaveResult& result,
                                           const Members& members, SteadyTime now) {
   Effects effects;
   if (!round_ || !round_->committing || round_->step != step) return effects;
-  close(error, members, now, effects);
+  close(result, members, now, effects);
   return effects;
 }
 
+// The oldest checkpoint goes, but neither the newest one nor the newest that has proved good.
+// False: there is no other.
+bool SaveRounds::make_room(Effects& effects) {
+  const std::int64_t proven = newest_proven();
+  const auto oldest = std::ranges::find_if(
+      whole_, [&](const Checkpoint& one) { return one.step != newest() && one.step != proven; });
+  if (oldest == whole_.end()) return false;
+  effects.warnings.push_back("the disk is full: checkpoint of step " +
+                             std::to_string(oldest->step) + " goes, and the save is tried again");
+  remove({.complete = {oldest->step}, .unfinished = {}}, effects);
+  whole_.erase(oldest);
+  return true;
+}
+
 // The round is over: tells everybody how.
-void SaveRounds::close(const std::string& error, const Members& members, SteadyTime now,
+void SaveRounds::close(const SaveResult& result, const Members& members, SteadyTime now,
                        Effects& effects) {
+  const std::string& error = result.error;
   const Round round = *std::exchange(round_, std::nullopt);
+  if (!error.empty()) {
+    effects.warnings.push_back("step " + std::to_string(round.step) + " was not saved: " + error);
+    remove({.complete = {}, .unfinished = {round.step}}, effects);
+    if (result.trouble == protocol::SaveTrouble::kFull && make_room(effects)) {
+      again_ = true;  // those who leave wait for it, too
+      return;
+    }
+  }
   next_ = now + policy_.period;
   for (const auto& [index, state] : members.all()) {
     if (!state.connected()) continue;
@@ -191,13 +300,16 @@ void SaveRounds::close(const std::string& error, const Members& members, SteadyT
     std::erase_if(whole_, [&](const Checkpoint& one) {
       return one.step >= round.step || std::ranges::find(round.keep, one.step) == round.keep.end();
     });
+    std::erase_if(doubted_, [&](std::int64_t step) { return step >= round.step; });
     whole_.push_back({.step = round.step, .samples = round.samples});
+    proven_ = std::min(proven_, round.step - 1);
     effects.notes.push_back("checkpoint of step " + std::to_string(round.step) + " is complete");
     return;
   }
   last_failed_ = round.step == total_steps_;
-  effects.warnings.push_back("step " + std::to_string(round.step) + " was not saved: " + error);
+  if (result.trouble == protocol::SaveTrouble::kBusy) return;  // training does without, and says so
   if (++failures_ >= kMostFailures) {
+    given_up_ = true;  // training ends: what would be saved now would stay unfinished
     effects.unusable = "checkpoints cannot be written: " + error;
   }
 }
@@ -207,6 +319,7 @@ SaveRounds::Effects SaveRounds::on_bad(int index, const protocol::BadCheckpoint&
   const auto known = std::erase_if(
       whole_, [&](const Checkpoint& checkpoint) { return checkpoint.step == bad.step; });
   if (known == 0) return effects;  // another rank was first
+  doubted_.push_back(bad.step);    // one rank's word: it may be that rank's view of the disk
   effects.warnings.push_back("checkpoint of step " + std::to_string(bad.step) +
                              " is damaged, worker " + std::to_string(index) +
                              " says: " + bad.reason);

@@ -53,7 +53,21 @@ struct Rounds {
     for (int i = 0; i < 3; ++i) answer(i, {.step = step});
   }
   void committed(std::int64_t step, const std::string& error = "") {
-    take(saves.committed(step, error, members, now));
+    take(saves.committed(step, {.error = error}, members, now));
+    advance();
+  }
+  void complete(std::int64_t step) {
+    all_saved(step);
+    committed(step);
+  }
+  // A step has ended; in_row: so many up to it changed no parameter.
+  void trained(std::int64_t step, int in_row = 0) {
+    saves.on_status({.epoch = 1, .step = step, .skipped_in_row = in_row});
+    stand_at(step);
+  }
+  void removed() {
+    removals.clear();
+    saves.removed();
     advance();
   }
   void leave(int index, const std::string& reason = "SIGTERM") {
@@ -81,6 +95,7 @@ struct Rounds {
     sent.insert(sent.end(), effects.send.begin(), effects.send.end());
     warnings.insert(warnings.end(), effects.warnings.begin(), effects.warnings.end());
     if (effects.commit) commits.push_back(*effects.commit);
+    if (effects.remove) removals.push_back(*effects.remove);
     if (!effects.unusable.empty()) unusable = effects.unusable;
   }
 
@@ -92,6 +107,7 @@ struct Rounds {
   SaveRounds saves;
   Outgoing sent;
   std::vector<CheckpointOrder> commits;
+  std::vector<CheckpointRemoval> removals;
   std::vector<std::string> warnings;
   std::string unusable;
 };
@@ -283,6 +299,124 @@ TEST(SaveRounds, TrainOnAfterAFailureButNotForEver) {
   EXPECT_EQ(rounds.unusable, "");
   rounds.answer(0, {.step = 30, .error = "no space left on device"});
   EXPECT_THAT(rounds.unusable, HasSubstr("no space left on device"));
+  rounds.ordered();
+  rounds.leave(1);
+  rounds.stand_at(100);
+  EXPECT_EQ(rounds.ordered(), Steps{}) << "nothing that would stay unfinished";
+}
+
+constexpr auto kFull = protocol::SaveTrouble::kFull;
+constexpr auto kBusy = protocol::SaveTrouble::kBusy;
+
+TEST(SaveRounds, RemoveWhatAFailedSaveHasLeft) {
+  Rounds rounds;
+  rounds.answer(1, {.step = 10, .error = "input/output error"});
+
+  ASSERT_EQ(rounds.removals.size(), 1U);
+  EXPECT_EQ(rounds.removals[0], (CheckpointRemoval{.complete = {}, .unfinished = {10}}));
+  // A rank that was still writing then.
+  rounds.answer(2, {.step = 10});
+  ASSERT_EQ(rounds.removals.size(), 2U);
+  EXPECT_EQ(rounds.removals[1], (CheckpointRemoval{.complete = {}, .unfinished = {10}}));
+}
+
+TEST(SaveRounds, OnAFullDiskTheOldestCheckpointGoesAndTheSaveIsTriedAgain) {
+  Rounds rounds({.found = {{.step = 10}, {.step = 20}}, .interval_steps = 100});
+  rounds.trained(99);
+  ASSERT_EQ(rounds.ordered(), Steps{100});
+  for (int round = 0; round < 5; ++round) {  // no failure of these ends training
+    rounds.answer(1, {.step = 100, .error = "no space left on device", .trouble = kFull});
+    if (round > 0) break;
+    ASSERT_FALSE(rounds.removals.empty());
+    EXPECT_EQ(rounds.removals[0], (CheckpointRemoval{.complete = {10}, .unfinished = {100}}));
+    EXPECT_EQ(rounds.ordered(), Steps{}) << "not before there is room";
+    rounds.removed();
+    EXPECT_EQ(rounds.ordered(), Steps{100}) << "and then at once";
+  }
+  EXPECT_EQ(rounds.saves.newest(), 20) << "the newest one stays";
+  EXPECT_EQ(rounds.unusable, "");
+  rounds.removed();
+  EXPECT_EQ(rounds.removals.size(), 0U);
+}
+
+TEST(SaveRounds, OnAFullDiskARankThatLeavesWaitsForTheSecondTry) {
+  Rounds rounds({.found = {{.step = 10}, {.step = 20}}, .interval_steps = 500});
+  rounds.trained(30);
+  rounds.ordered();
+  rounds.leave(1);
+  ASSERT_EQ(rounds.ordered(), Steps{31});
+
+  rounds.answer(0, {.step = 31, .error = "no space left on device", .trouble = kFull});
+  EXPECT_THAT(rounds.told(1), IsEmpty());
+  rounds.removed();
+  ASSERT_EQ(rounds.ordered(), Steps{31});
+  rounds.complete(31);
+
+  EXPECT_TRUE(rounds.told(1).back().leave);
+  EXPECT_EQ(rounds.told(1).back().error, "");
+}
+
+TEST(SaveRounds, GiveUpAfterADeadlineAndTrainOn) {
+  Rounds rounds({.interval_steps = 10, .deadline = 100s});
+  for (const std::int64_t step : {10, 20, 30, 40, 50}) {
+    EXPECT_EQ(rounds.ordered(), Steps{step});
+    rounds.answer(0, {.step = step});
+    rounds.now += 101s;
+    rounds.stand_at(step);
+    EXPECT_THAT(rounds.warnings.back(), HasSubstr("no answer within 100 s from workers 1, 2"));
+  }
+  EXPECT_EQ(rounds.unusable, "") << "a disk that stands still ends nothing";
+  rounds.answer(1, {.step = 10});  // much too late
+  rounds.complete(60);
+  EXPECT_EQ(rounds.saves.newest(), 60);
+}
+
+TEST(SaveRounds, SayThatACommitTakesLongAndTakeItWhenItComes) {
+  Rounds rounds({.interval_steps = 10, .deadline = 100s});
+  rounds.all_saved(10);
+  rounds.now += 101s;
+  rounds.advance();
+  rounds.advance();
+  ASSERT_EQ(rounds.warnings.size(), 1U);
+  EXPECT_THAT(rounds.warnings[0], HasSubstr("has not completed it within 100 s"));
+  rounds.committed(10);
+  EXPECT_EQ(rounds.saves.newest(), 10);
+}
+
+TEST(SaveRounds, DoNotEndTrainingBecauseTheDiskDoesNotKeepUp) {
+  Rounds rounds;
+  for (const std::int64_t step : {10, 20, 30, 40}) {
+    rounds.answer(1, {.step = step, .error = "still being written", .trouble = kBusy});
+  }
+  EXPECT_EQ(rounds.unusable, "");
+}
+
+TEST(SaveRounds, KeepTheNewestCheckpointThatHasProvedGood) {
+  Rounds rounds({.interval_steps = 10, .keep = 1});
+  rounds.complete(10);
+  rounds.trained(12);  // step 10 has proved good
+  rounds.complete(20);
+  EXPECT_THAT(rounds.commits.back().keep, ElementsAre(20, 10));
+  rounds.trained(21, 1);  // what was saved at 20 gives no number
+  EXPECT_THAT(rounds.removals, IsEmpty());
+
+  rounds.trained(22);
+  ASSERT_EQ(rounds.removals.size(), 1U);
+  EXPECT_EQ(rounds.removals[0], (CheckpointRemoval{.complete = {10}, .unfinished = {}}));
+}
+
+TEST(SaveRounds, AreNotOrderedWhileStepsAreSkipped) {
+  Rounds rounds;
+  rounds.complete(10);
+  rounds.ordered();
+  rounds.all_saved(20);
+  rounds.trained(21, 1);
+  rounds.committed(20);
+  rounds.trained(35, 15);
+  EXPECT_EQ(rounds.ordered(), Steps{});
+
+  rounds.trained(36);
+  EXPECT_EQ(rounds.ordered(), Steps{40});
 }
 
 TEST(SaveRounds, CountFailuresInARow) {
@@ -317,6 +451,21 @@ TEST(SaveRounds, ForgetADamagedCheckpointOnce) {
   EXPECT_EQ(rounds.unusable, "");
   rounds.take(rounds.saves.on_bad(2, {.step = 10, .reason = "torn"}));
   EXPECT_THAT(rounds.unusable, HasSubstr("torn"));
+}
+
+// It may be that rank's view of a network disk.
+TEST(SaveRounds, OneRanksWordAboutACheckpointRemovesNothing) {
+  Rounds rounds({.found = {{.step = 10}, {.step = 20}}, .interval_steps = 100, .keep = 1});
+  rounds.take(rounds.saves.on_bad(1, {.step = 20, .reason = "another SHA-256"}));
+  EXPECT_EQ(rounds.saves.newest(), 10);
+  rounds.trained(99);
+  rounds.complete(100);
+  EXPECT_THAT(rounds.commits.back().keep, testing::UnorderedElementsAre(100, 10, 20));
+  EXPECT_THAT(rounds.removals, IsEmpty());
+
+  rounds.trained(102);  // step 100 has proved good
+  ASSERT_EQ(rounds.removals.size(), 1U);
+  EXPECT_THAT(rounds.removals[0].complete, testing::UnorderedElementsAre(10, 20));
 }
 
 TEST(SaveRounds, DoNothingWithoutAFolder) {
