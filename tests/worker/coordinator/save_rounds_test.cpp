@@ -150,6 +150,7 @@ TEST(SaveRounds, KeepTheNewestOnes) {
   for (const std::int64_t step : {10, 20}) {
     rounds.all_saved(step);
     rounds.committed(step);
+    rounds.trained(step + 1);
   }
 
   EXPECT_THAT(rounds.commits[0].keep, ElementsAre(10, 7, 5));
