@@ -64,11 +64,15 @@ TEST(NetworkView, TellsWhenMeasurementsEndAndWhy) {
 }
 
 TEST(NetworkView, OneWorkerHasNothingToMeasure) {
-  World world = training([](api::JobSpec& spec) { spec.worker_groups.at(0).count = 1; });
+  World world = training([](api::JobSpec& spec) {
+    spec.worker_groups.at(0).count = 1;
+    spec.stages = 1;
+  });
   world.estimates.freshness = estimator::Freshness::kNoSeries;
   world.estimates.detail = "no link has had traffic yet";
   world.steps(3, 1.2);
 
+  ASSERT_NE(world.plan(), nullptr);
   ASSERT_EQ(world.plan()->ranks.size(), 1U);
   EXPECT_EQ(world.condition("NetworkMetricsAvailable").status, "Unknown");
   EXPECT_EQ(world.condition("NetworkMetricsAvailable").reason, "NoLinks");
