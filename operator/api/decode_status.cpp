@@ -9,9 +9,18 @@ namespace weir::api {
 namespace {
 
 // Conditions of other controllers on our object stay theirs: not read, so never sent.
-constexpr std::array kOurConditions = {
-    "Accepted",         "PodsScheduled",           "WorkersReady", "Ready",    "Degraded",
-    "ReplanInProgress", "NetworkMetricsAvailable", "Suspended",    "Complete", "Failed"};
+constexpr std::array kOurConditions = {"Accepted",
+                                       "PodsScheduled",
+                                       "WorkersReady",
+                                       "Ready",
+                                       "Degraded",
+                                       "ReplanInProgress",
+                                       "NetworkMetricsAvailable",
+                                       "Suspended",
+                                       "Complete",
+                                       "Failed",
+                                       "Finished",
+                                       "Stalled"};
 
 PlanStatus read_plan(const Field& plan) {
   PlanStatus out;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/encode_parts.h"
+#include "operator/api/fit.h"
 #include "operator/api/json_write.h"
 #include "worker/base/time_text.h"
 
@@ -18,14 +19,6 @@ namespace {
 
 constexpr std::size_t kMaxNote = 1024;     // events.k8s.io/v1
 constexpr std::size_t kMaxInstance = 128;  // reportingInstance
-
-// Cuts text to at most `limit` bytes, never inside a UTF-8 character.
-std::string cut(const std::string& text, std::size_t limit) {
-  if (text.size() <= limit) return text;
-  std::size_t end = limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end);
-}
 
 }  // namespace
 

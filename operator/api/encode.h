@@ -26,7 +26,8 @@ struct PodInput {
   std::string coordinator;  // "<job>-<group>-<0>.<job>:7070"
   std::string control_url;
   std::vector<std::string> avoided_nodes;
-  int generation = 0;  // status.podGeneration when it is made
+  int generation = 0;   // status.podGeneration when it is made
+  bool queued = false;  // a queue lets the pods in: that may take for ever
   // Of the gang provider, and Pinned's gate.
   std::map<std::string, std::string> labels, annotations;
   std::string scheduler_name;  // "" = as the user wrote
@@ -35,6 +36,7 @@ struct PodInput {
 struct PodManifest {
   std::string name, json;
   std::vector<std::string> env_conflicts;  // names that the user set and that ours gave way to
+  bool checkpoint_on_volume = true;        // checkpoint.path, if set, is in a mounted volume
 };
 // Annotation of every pod: PodInput::generation.
 constexpr auto kPodGeneration = "weir.dev/pod-generation";
@@ -57,8 +59,9 @@ std::string encode_control_config_map(const PipelineJob& job, const std::string&
 std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision,
                                    const std::string& plan_json);  // immutable
 
-// Bodies of server-side apply on /status: all fields of that owner.
-// guarded: carries metadata.resourceVersion, so that a paused former leader cannot win.
+// Bodies of server-side apply on /status: all fields of that owner, within the CRD's limits
+// (fit.h), for the job of that uid alone. guarded: carries metadata.resourceVersion, so that a
+// paused former leader cannot win.
 std::string encode_status(const PipelineJob& job, const JobStatus& status, bool guarded = false);
 std::string encode_report_status(const PipelineJob& job, const ReportStatus& status);
 

@@ -52,6 +52,18 @@ int grace_seconds(const JobSpec& spec) {
   return spec.checkpoint_grace_seconds.value_or(kGraceWithCheckpoint);
 }
 
+// A worker is early by what all others may take: to find nodes, to start, and to be made again
+// after failures in a row. The operator acts before that; without one, a worker ends by itself. A
+// job that may wait for ever, for nodes or in a queue, has workers that do. "0": no limit.
+std::string waiting_seconds(const PipelineJob& job, const PodInput& input) {
+  constexpr std::int64_t kMostBackOff = 600;  // between restarts
+  const JobSpec& spec = job.spec;
+  if (spec.scheduling_timeout_seconds == 0 || spec.startup_timeout_seconds == 0 || input.queued)
+    return "0";
+  return std::to_string(std::int64_t{spec.scheduling_timeout_seconds} +
+                        spec.startup_timeout_seconds + kMostBackOff);
+}
+
 json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& group) {
   const auto field = [](const char* path) { return json{{"fieldRef", {{"fieldPath", path}}}}; };
   json env = json::array();
@@ -70,6 +82,9 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   text("WEIR_CONTROL_URL", input.control_url);
   text("WEIR_CONTROL_DIR", kControlDir);
   text("WEIR_GRACE_SECONDS", std::to_string(grace_seconds(job.spec)));
+  text("WEIR_STARTUP_TIMEOUT", waiting_seconds(job, input));
+  text("WEIR_REJOIN_TIMEOUT", waiting_seconds(job, input));
+  text("WEIR_PROGRESS_DEADLINE", std::to_string(job.spec.progress_deadline_seconds));
   const std::string& checkpoints = job.spec.checkpoint_path;
   if (!checkpoints.empty()) {
     // Jobs share claims: each has a folder of its own in it.
@@ -139,6 +154,16 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
                 {{"httpGet", {{"path", "/metrics"}, {"port", 9400}}}, {"periodSeconds", 10}});
   trainer["terminationMessagePolicy"] = "FallbackToLogsOnError";
   return trainer;
+}
+
+// Of a volume that is not ours for another purpose. Elsewhere the container's own layer would hold
+// the checkpoint, and go with the pod.
+bool on_volume(const std::string& path, const json& mounts) {
+  return std::ranges::any_of(mounts, [&](const json& mount) {
+    std::string at = mount.is_object() ? mount.value("mountPath", "") : "";
+    while (!at.empty() && at.back() == '/') at.pop_back();
+    return !at.empty() && at != kControlDir && (path == at || path.starts_with(at + "/"));
+  });
 }
 
 json our_volumes(const PipelineJob& job) {
@@ -297,6 +322,12 @@ Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
   if (containers.size() == 1 && !containers[0].contains("image")) {
     return Error{Code::kInvalid,
                  "worker.image: missing, and the template of group " + group->name + " sets none"};
+  }
+  if (const std::string& path = job.spec.checkpoint_path; !path.empty()) {
+    for (const json& each : containers) {
+      if (each["name"] == "trainer")
+        manifest.checkpoint_on_volume = on_volume(path, each["volumeMounts"]);
+    }
   }
   spec["containers"] = std::move(containers);
   if (spec.contains("initContainers")) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/api/encode.h"
+#include "operator/api/fit.h"
 #include "operator/api/json_write.h"
 #include "worker/base/time_text.h"
 
@@ -95,16 +96,21 @@ void put_restarts(json& out, const JobStatus& status) {
   }
 }
 
+// The uid keeps what belongs to a job that is gone off a new one of its name.
 json apply_body(const PipelineJob& job, json status) {
+  json metadata = {{"name", job.meta.name}, {"namespace", job.meta.namespace_name}};
+  if (!job.meta.uid.empty()) metadata["uid"] = job.meta.uid;
   return {{"apiVersion", "weir.dev/v1alpha1"},
           {"kind", "PipelineJob"},
-          {"metadata", {{"name", job.meta.name}, {"namespace", job.meta.namespace_name}}},
+          {"metadata", std::move(metadata)},
           {"status", std::move(status)}};
 }
 
 }  // namespace
 
-std::string encode_status(const PipelineJob& job, const JobStatus& status, bool guarded) {
+std::string encode_status(const PipelineJob& job, const JobStatus& whole, bool guarded) {
+  JobStatus status = whole;
+  fit(status);
   json out = {{"observedGeneration", status.observed_generation},
               {"conditions", conditions_json(status.conditions)},
               {"dataParallel", status.data_parallel},
@@ -139,7 +145,9 @@ std::string encode_status(const PipelineJob& job, const JobStatus& status, bool 
   return dump_json(body);
 }
 
-std::string encode_report_status(const PipelineJob& job, const ReportStatus& status) {
+std::string encode_report_status(const PipelineJob& job, const ReportStatus& whole) {
+  ReportStatus status = whole;
+  fit(status);
   json out = json::object();
   if (status.has_progress) {
     json& progress = out["progress"] = {{"step", status.step},

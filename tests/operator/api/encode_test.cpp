@@ -337,6 +337,29 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
   EXPECT_TRUE(back->status == status) << body;
 }
 
+// What a worker waits for is what the job waits for.
+TEST(EncodePod, PassesTheDeadlinesOfTheSpec) {
+  const auto value = [](const PipelineJob& job, const char* name, bool queued = false) {
+    PodInput input;
+    input.group = job.spec.worker_groups[0].name;
+    input.queued = queued;
+    const json pod = json::parse(encode_pod(job, input)->json);
+    return by_name(pod["spec"]["containers"][0]["env"], name)["value"].get<std::string>();
+  };
+  PipelineJob job = plain();
+  job.spec.startup_timeout_seconds = 3600;
+  job.spec.scheduling_timeout_seconds = 1200;
+  job.spec.progress_deadline_seconds = 7200;
+
+  EXPECT_EQ(value(job, "WEIR_STARTUP_TIMEOUT"), "5400") << "with 600 s of back-off";
+  EXPECT_EQ(value(job, "WEIR_REJOIN_TIMEOUT"), "5400");
+  EXPECT_EQ(value(job, "WEIR_PROGRESS_DEADLINE"), "7200");
+  EXPECT_EQ(value(job, "WEIR_STARTUP_TIMEOUT", true), "0") << "a queue may take for ever";
+  job.spec.scheduling_timeout_seconds = 0;
+  EXPECT_EQ(value(job, "WEIR_STARTUP_TIMEOUT"), "0");
+  EXPECT_EQ(value(job, "WEIR_REJOIN_TIMEOUT"), "0");
+}
+
 TEST(EncodeReportStatus, ReadsBackEqual) {
   ReportStatus status;
   status.has_progress = true;

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/api/fit.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <vector>
+
+namespace weir::api {
+namespace {
+
+// Of status in crds/pipelinejobs.weir.dev.yaml, maxLength and maxItems.
+constexpr std::size_t kMostConditions = 16, kMostType = 316, kMostConditionReason = 1024,
+                      kMostMessage = 32768;
+constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, kMostHash = 16;
+constexpr std::size_t kMostCauses = 32, kMostGroups = 16, kMostGroupName = 12;
+constexpr std::size_t kMostPendingReason = 1024, kMostNodes = 16, kMostNodeReason = 256;
+constexpr std::size_t kMostObjectName = 253, kMostStages = 256, kMostLinks = 16, kMostShares = 256;
+
+void shorten(std::string& text, std::size_t limit) {
+  if (text.size() > limit) text = cut(text, limit);
+}
+
+void shorten(std::initializer_list<std::string*> texts, std::size_t limit) {
+  for (std::string* text : texts) shorten(*text, limit);
+}
+
+template <class T>
+void shorten(std::vector<T>& list, std::size_t limit) {
+  if (list.size() > limit)
+    list.erase(list.begin() + static_cast<std::ptrdiff_t>(limit), list.end());
+}
+
+}  // namespace
+
+std::string cut(const std::string& text, std::size_t limit) {
+  if (text.size() <= limit) return text;
+  std::size_t end = limit;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end);
+}
+
+void fit(JobStatus& status) {
+  shorten(status.conditions, kMostConditions);
+  for (Condition& each : status.conditions) {
+    shorten(each.type, kMostType);
+    shorten(each.reason, kMostConditionReason);
+    shorten(each.message, kMostMessage);
+    each.observed_generation = std::max<std::int64_t>(each.observed_generation, 0);
+  }
+  shorten(status.selector, kMostSelector);
+  shorten({&status.workers_summary, &status.gang_provider}, kMostNumber);
+  shorten(status.template_hash, kMostHash);
+  shorten(status.last_restart_reason, kMostReason);
+  shorten(status.restart_reasons, kMostCauses);
+  for (RestartCount& each : status.restart_reasons) shorten(each.reason, kMostReason);
+  shorten(status.avoided_nodes, kMostNodes);
+  for (AvoidedNode& each : status.avoided_nodes) {
+    shorten(each.node, kMostObjectName);
+    shorten(each.reason, kMostNodeReason);
+  }
+  shorten(status.memory_limits, kMostGroups);
+  for (MemoryLimit& each : status.memory_limits) shorten(each.group, kMostGroupName);
+  shorten(status.worker_groups, kMostGroups);
+  for (GroupStatus& each : status.worker_groups) {
+    shorten(each.name, kMostGroupName);
+    shorten(each.pending_reason, kMostPendingReason);
+  }
+  PlanStatus& plan = status.plan;
+  shorten(plan.config_map, kMostObjectName);
+  shorten({&plan.predicted_step_seconds, &plan.predicted_gain_percent, &plan.measured_gain_percent},
+          kMostNumber);
+  shorten(plan.stages, kMostStages);
+  for (StageStatus& each : plan.stages) {
+    shorten(each.worker_group, kMostGroupName);
+    shorten(each.node, kMostObjectName);
+  }
+  shorten(status.last_replan_request, kMostReplanRequest);
+}
+
+void fit(ReportStatus& status) {
+  status.percentage = std::clamp(status.percentage, 0, 100);
+  shorten({&status.samples_per_second, &status.loss, &status.bubble_percent,
+           &status.sync_mean_group_size, &status.sync_max_staleness},
+          kMostNumber);
+  shorten(status.worst_links, kMostLinks);
+  for (WorstLink& each : status.worst_links) {
+    shorten({&each.from_node, &each.to_node}, kMostObjectName);
+    shorten({&each.bandwidth, &each.baseline, &each.latency_milliseconds}, kMostNumber);
+  }
+  shorten(status.micro_batch_shares, kMostShares);
+}
+
+}  // namespace weir::api
