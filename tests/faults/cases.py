@@ -13,7 +13,7 @@ import lab
 from fault_proxy import Rule
 from lab import check
 
-END_LIMIT = 150     # seconds from the job to its end, with all faults
+END_LIMIT = 300     # seconds from the job to its end, with all faults; what is denied is asked for again after 30
 CACHED = ("pipelinejobs", "pods", "services", "configmaps", "nodes")   # what the operator watches
 FLAGS = ["--verify-interval=1s", "--log-level=debug"]
 

@@ -8,6 +8,8 @@ Request faults                                    Watch faults (requests with wa
   lose        closes after the server has done it   split      sends every frame in pieces of a few bytes
   fail        500, 503, 504, 429, 409 without       join       sends frames in pairs
               forwarding; may carry Retry-After     late       holds each frame back
+  deny        403 or 422 in place of a write, as
+              quotas, webhooks and validation do
   lie         500 or 504 after the server has       duplicate  sends each event twice
               done it                               expire     410 as an event, then the end
                                                     gone       410 instead of the stream
@@ -27,8 +29,9 @@ import ssl
 import subprocess
 import threading
 
-STATUS_REASONS = {409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
-REQUEST_FAULTS = ("delay", "drop", "lose", "fail", "lie")
+STATUS_REASONS = {403: "Forbidden", 422: "Invalid", 409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
+REQUEST_FAULTS = ("delay", "drop", "lose", "fail", "lie", "deny")
+DENIED = (("POST", "/pods"), ("POST", "/pods"), ("POST", "/configmaps"), ("POST", "/services"), ("PATCH", "/status"), ("POST", "/events"))
 WATCH_FAULTS = ("cut", "truncate", "split", "join", "late", "duplicate", "expire", "gone", "freeze")
 
 
@@ -49,7 +52,7 @@ class Rule:
         return self.fault in WATCH_FAULTS
 
     def __str__(self):
-        extra = {"fail": f" {self.code}" + (f" Retry-After {self.retry_after}" if self.retry_after >= 0 else ""), "lie": f" {self.code}",
+        extra = {"deny": f" {self.code}", "fail": f" {self.code}" + (f" Retry-After {self.retry_after}" if self.retry_after >= 0 else ""), "lie": f" {self.code}",
                  "delay": f" {self.seconds:.1f} s", "late": f" {self.seconds:.1f} s", "freeze": f" {self.seconds:.1f} s", "cut": f" after {self.after}"}
         return f"{self.fault}{extra.get(self.fault, '')} x{self.count} of {self.method or 'any'} {self.path or '.'}" + (f" after {self.skip}" if self.skip else "")
 
@@ -67,6 +70,10 @@ def random_rules(seed, size=14):
                               count=draw.randint(1, 3), seconds=draw.uniform(0.1, 1.0), after=draw.randint(0, 4)))
             continue
         fault = draw.choice(REQUEST_FAULTS)
+        if fault == "deny":   # once: the operator asks again after 30 s
+            method, path = draw.choice(DENIED)
+            rules.append(Rule(fault, method, path, skip=draw.randint(0, 2), code=draw.choice([403, 422])))
+            continue
         method, path = draw.choice(requests)
         code = draw.choice([500, 503, 504, 429, 409] if fault == "fail" else [500, 504])
         rules.append(Rule(fault, method, path, count=draw.randint(1, 3), skip=draw.randint(0, 2), code=code,
@@ -228,7 +235,7 @@ class FaultProxy:
                 rule.count -= 1
                 if rule.count <= 0:
                     self.rules.remove(rule)
-                self.used.append(f"{rule.fault} {rule.code if rule.fault in ('fail', 'lie') else ''}: {request.method} {request.target.partition('?')[0]}")
+                self.used.append(f"{rule.fault} {rule.code if rule.fault in ('fail', 'lie', 'deny') else ''}: {request.method} {request.target.partition('?')[0]}")
                 return rule
         return None
 
@@ -239,7 +246,7 @@ class FaultProxy:
             await asyncio.sleep(rule.seconds)
         if fault == "drop":
             raise Closed
-        if fault in ("fail", "gone"):
+        if fault in ("fail", "gone", "deny"):
             return await self._answer(writer, 410 if fault == "gone" else rule.code, rule.retry_after)
         server_writer.write(request.bytes)
         await server_writer.drain()
@@ -284,7 +291,7 @@ class FaultProxy:
     @staticmethod
     async def _answer(writer, code, retry_after):
         body = json.dumps({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": STATUS_REASONS.get(code, ""),
-                           "message": f"fault proxy: {code}", "code": code}).encode()
+                           "message": "exceeded quota: faults" if code == 403 else f"fault proxy: {code}", "code": code}).encode()
         extra = f"Retry-After: {retry_after}\r\n" if retry_after >= 0 else ""
         writer.write(f"HTTP/1.1 {code} Fault\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await writer.drain()
