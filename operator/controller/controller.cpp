@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/api/decode.h"
+#include "operator/controller/reconcile/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
 #include "worker/protocol/codec.h"
@@ -188,6 +189,7 @@ void Controller::forget_old_answers(const api::PipelineJob& job, JobMemory& memo
     memory.profile.reset();
   }
   memory.replan_seen = asked;
+  reconcile::forget_old(memory.refused, parts_.clock.system_now());
 }
 
 reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache::JobView& view,
@@ -242,6 +244,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   out.memo = &memory.memo;
   out.template_check = memory.template_check;
   out.profile = memory.profile;
+  out.refused = memory.refused;
   out.gang = memory.gang;
   out.gang.watched = view.pod_groups_watched;
   if (view.pod_group && view.pod_group->meta.owner_uid == job.meta.uid)
@@ -306,7 +309,7 @@ Executed Controller::pass(const std::string& key) {
       return later;
     }
     Executed executed = executor_.run(view, *memory, actions);
-    if (!executed.error) tell_applied(view, *memory, actions);
+    if (!executed.error && !executed.refused) tell_applied(view, *memory, actions);
     if (memory->template_check && !memory->template_check->accepted) {
       executed.requeue = std::min<milliseconds>(executed.requeue.value_or(kRejectedAgain),
                                                 kRejectedAgain + seconds(1));

@@ -11,6 +11,7 @@
 #include "operator/api/encode.h"
 #include "operator/controller/executor_pass.h"
 #include "operator/controller/pass_log.h"
+#include "operator/controller/reconcile/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
 #include "worker/protocol/codec.h"
@@ -22,6 +23,7 @@ using kube::ApiError;
 
 constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // operator.md 5, slow start
 constexpr int kDryRunAttempt = 9999;                      // a name that no pod has
+constexpr std::size_t kMostPlan = 1'048'576;              // bytes of a ConfigMap's data: 1 MiB
 constexpr auto kReportOwner = "weir-operator-report";
 
 // Runs each(i) for i in 0..count-1 on at most kParallel threads of its own.
@@ -36,28 +38,29 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each
   }
 }
 
-const char* name_of(const reconcile::Action& action) {
-  static constexpr const char* kNames[] = {"PatchStatus",
-                                           "PatchReport",
-                                           "DryRunPods",
-                                           "ReadProfile",
-                                           "ReadPodWarning",
-                                           "CreateService",
-                                           "ApplyControlConfigMap",
-                                           "ApplyGangObject",
-                                           "DeleteGangObject",
-                                           "CreatePods",
-                                           "ClosePodGroup",
-                                           "OpenGate",
-                                           "DeletePod",
-                                           "CreatePlan",
-                                           "DeletePlan",
-                                           "EmitEvent",
-                                           "DeleteJob",
-                                           "KeepAdaptationState",
-                                           "RequeueAfter"};
-  static_assert(std::size(kNames) == std::variant_size_v<reconcile::Action>);
-  return kNames[action.index()];
+// The body's uid is not that of the object of the name: ours is gone, and the cache will show it.
+bool is_another_of_that_name(const ApiError& error) {
+  return std::ranges::any_of(
+      error.causes, [](const std::string& cause) { return cause.starts_with("metadata.uid"); });
+}
+
+// The server has understood and says no; asking again at once gives the same. Not: conflicts, what
+// is gone, a server that is slow, busy or absent.
+bool is_refusal(const reconcile::Action& action, const ApiError& error) {
+  switch (error.code) {
+    case Code::kForbidden:
+    case Code::kInvalid:
+      return true;
+    case Code::kNotFound:  // of what is to be changed: gone, and the cache will show it
+      return std::holds_alternative<reconcile::CreatePods>(action) ||
+             std::holds_alternative<reconcile::CreateService>(action) ||
+             std::holds_alternative<reconcile::CreatePlan>(action) ||
+             std::holds_alternative<reconcile::ApplyControlConfigMap>(action);
+    case Code::kInternal:
+      return error.http_status != 0 && error.message.find("webhook") != std::string::npos;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -66,18 +69,41 @@ Executed Executor::run(const cache::JobView& view, JobMemory& memory,
                        const std::vector<reconcile::Action>& actions) {
   const api::PipelineJob& job = *view.job;
   Pass pass{view, job, cache::job_key(job.meta.namespace_name, job.meta.name), memory, {}, {}, {}};
-  for (const reconcile::Action& action : actions) {
+  using reconcile::Answer;
+  const auto ask = [&](const reconcile::Action& action) -> Answer {
     auto error = std::visit([&](const auto& each) { return carry_out(pass, each); }, action);
-    if (!error) continue;
+    if (!error) return {};
     if (kube::is_namespace_terminating(*error)) {
       pass.result.hopeless = true;
-      return std::move(pass.result);
+      return {Answer::Kind::kEnds, ""};
     }
-    pass.result.failed = name_of(action);
+    if (is_another_of_that_name(*error)) {
+      error->http_status = 409;
+      error->code = Code::kConflict;
+    }
+    const std::string subject = reconcile::subject_of(action);
+    if (is_refusal(action, *error)) {
+      log_warn("controller", "request refused",
+               {{"job", pass.key},
+                {"subject", subject},
+                {"status", error->http_status},
+                {"error", error->message}});
+      return {Answer::Kind::kRefused, error->message};
+    }
+    pass.result.failed = subject;
     pass.result.error = std::move(error);
-    return std::move(pass.result);
+    return {Answer::Kind::kEnds, ""};
+  };
+  const auto carried =
+      reconcile::carry_out(actions, job, parts_.clock.system_now(), memory.refused, ask);
+  Executed& result = pass.result;
+  result.refused = carried.refused;
+  if (!carried.ended) result.again = result.again || carried.news;
+  if (carried.refused) {
+    result.requeue = std::min<std::chrono::milliseconds>(
+        result.requeue.value_or(reconcile::kAskedAgain), reconcile::kAskedAgain);
   }
-  return std::move(pass.result);
+  return std::move(result);
 }
 
 // The cache must have seen our own write before the next pass looks.
@@ -115,6 +141,14 @@ Executor::Error Executor::dry_run_group(Pass& pass, const api::PodInput& input,
     check.reason =
         pod.error().code == Code::kNotFound ? "TrainerContainerMissing" : "InvalidTemplate";
     check.message = pod.error().message;
+    return std::nullopt;
+  }
+  if (!pod->checkpoint_on_volume) {
+    check.accepted = false;
+    check.reason = "InvalidSpec";
+    check.message = "checkpoint.path: " + pass.job.spec.checkpoint_path +
+                    " is on no volume in group " + input.group +
+                    "; name a claim in checkpoint.persistentVolumeClaim, or mount a volume there";
     return std::nullopt;
   }
   const auto answer =
@@ -313,10 +347,17 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeletePod& acti
 }
 
 Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePlan& action) {
+  const std::string text = protocol::encode_plan(action.plan);
+  if (text.size() > kMostPlan) {
+    return kube::transport_error(
+        {Code::kInvalid, "it has " + std::to_string(text.size()) + " bytes for " +
+                             std::to_string(action.plan.ranks.size()) +
+                             " ranks, and a ConfigMap takes " + std::to_string(kMostPlan) +
+                             "; use fewer workers or shorter names"});
+  }
   const auto answer =
       parts_.client.create(kube::config_maps(), pass.job.meta.namespace_name,
-                           api::encode_plan_config_map(pass.job, action.plan.revision,
-                                                       protocol::encode_plan(action.plan)));
+                           api::encode_plan_config_map(pass.job, action.plan.revision, text));
   if (!answer) return answer.error();  // 409: the cache is behind; never adopt what is there
   remember(pass, "ConfigMap", *answer);
   log_new_plan(pass.job, action.plan);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out the Actions of one pass in order; the first error ends the pass. Each action is
-// idempotent: fixed names, uid and version preconditions. From any reconcile thread; blocks.
+// Carries out the Actions of one pass in order. What the API server refuses is remembered for the
+// next pass, and the rest goes on (reconcile/refusals.h); any other error ends the pass. Each
+// action is idempotent: fixed names, uid and version preconditions. From any reconcile thread;
+// blocks.
 #pragma once
 
 #include <chrono>
@@ -21,8 +23,9 @@ namespace weir::controller {
 
 struct Executed {
   std::optional<kube::ApiError> error;
-  std::string failed;     // the action that met it
-  bool again = false;     // an answer was fetched: reconcile once more, at once
+  std::string failed;     // what was asked for then
+  bool refused = false;   // the server has said no to something, and something may not be done
+  bool again = false;     // an answer was fetched or is news: reconcile once more, at once
   bool hopeless = false;  // the namespace is going away: nothing more can be done
   std::optional<std::chrono::milliseconds> requeue;
 };

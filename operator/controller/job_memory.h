@@ -25,6 +25,7 @@ struct JobMemory {
   std::optional<reconcile::ProfileView> profile;
   SteadyTime profile_read{};
   std::string replan_seen;  // annotation weir.dev/replan at the time the profile was read
+  reconcile::RefusedRequests refused;
   reconcile::GangView gang;
   std::optional<SystemTime> status_written;
   // A Service of our name that is not ours, seen when ours could not be made.

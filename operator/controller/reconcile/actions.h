@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Output of reconcile. The executor carries actions out in this order, one request each,
-// idempotent; the first error ends the pass.
+// idempotent; what of them goes on after a refusal: refusals.h.
 #pragma once
 
 #include <chrono>

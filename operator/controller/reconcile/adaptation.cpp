@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "operator/api/fit.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/ports.h"
 #include "operator/controller/reconcile/tiers.h"
@@ -165,10 +166,10 @@ bool may_adapt(Pass& pass) {
 // A changed value of weir.dev/replan forces one evaluation without cooldown.
 bool replan_requested(Pass& pass) {
   const auto found = pass.job().meta.annotations.find("weir.dev/replan");
-  if (found == pass.job().meta.annotations.end() ||
-      found->second == pass.status.last_replan_request)
-    return false;
-  pass.status.last_replan_request = found->second;
+  if (found == pass.job().meta.annotations.end()) return false;
+  const std::string asked = api::cut(found->second, api::kMostReplanRequest);
+  if (asked == pass.status.last_replan_request) return false;
+  pass.status.last_replan_request = asked;
   pass.guarded = true;
   return true;
 }

@@ -2,6 +2,7 @@
 // What happens when something takes too long: start, progress, scheduling, the whole job; and the
 // budget that an hour of progress gives back (operator.md 5 and 6).
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/refusals.h"
 #include "worker/base/random.h"
 
 namespace weir::reconcile {
@@ -132,39 +133,79 @@ Time could_be_scheduled(Pass& pass, Time newest) {
   return std::max(newest, state.let_in.value_or(pass.snapshot.leading_since));
 }
 
-// Some pods have found no node in time while training does not run: give back what the others
-// hold.
-bool scheduling_timed_out(Pass& pass) {
-  const int timeout = pass.spec().scheduling_timeout_seconds;
-  bool waiting = false;
-  Time newest{};
-  for (const auto& slot : pass.slots) {
-    if (!needed(pass, slot)) continue;  // training does not wait for it
-    if (!slot.pod || pod_ended(*slot.pod)) return false;
-    waiting = waiting || slot.pod->node.empty();
-    newest = std::max(newest, slot.pod->meta.created);
-  }
-  if (!waiting) {
-    pass.status.scheduling_timeouts = 0;
-    return false;
-  }
-  const Time since = could_be_scheduled(pass, newest);
-  if (timeout == 0 || pass.adaptation.queued) return false;
-  const Time limit = since + seconds(timeout);
-  if (pass.now() < limit) {
-    pass.wake_at(limit);
-    return false;
-  }
+// What the pods hold is given back, and all is tried again later.
+void release(Pass& pass, const std::string& why) {
   auto& status = pass.status;
   const seconds delay = release_delay(pass.job().meta.uid, status.scheduling_timeouts);
   status.scheduling_timeouts += 1;
   status.scheduling_retry = pass.now() + delay;
   begin_generation(pass, pass.now());
-  const std::string text = "not all pods found a node within scheduling.timeoutSeconds " +
-                           std::to_string(timeout) + "; all are released and tried again in " +
-                           std::to_string(delay.count()) + " s";
+  const std::string text =
+      why + "; all are released and tried again in " + std::to_string(delay.count()) + " s";
   pass.set("PodsScheduled", "False", "SchedulingTimedOut", text);
   pass.event("Warning", "SchedulingTimedOut", text, "Schedule");
+}
+
+// Some pods have found no node in time, or cannot be made at all, while training does not run: give
+// back what the others hold.
+bool scheduling_timed_out(Pass& pass) {
+  const int timeout = pass.spec().scheduling_timeout_seconds;
+  const RefusedRequest* no = refused_start(pass);
+  bool waiting = false, lacking = false, held = false;
+  Time newest{};
+  for (const auto& slot : pass.slots) {
+    if (!needed(pass, slot)) continue;  // training does not wait for it
+    if (lacks_pod(slot) && no != nullptr) {
+      lacking = true;
+      continue;
+    }
+    if (!slot.pod || pod_ended(*slot.pod)) return false;
+    held = true;
+    waiting = waiting || slot.pod->node.empty();
+    newest = std::max(newest, slot.pod->meta.created);
+  }
+  if (!waiting && !lacking) {
+    pass.status.scheduling_timeouts = 0;
+    return false;
+  }
+  if (lacking) newest = std::max(newest, pass.status.last_restart_time.value_or(newest));
+  const Time since = could_be_scheduled(pass, newest);
+  if (timeout == 0 || pass.adaptation.queued || !held) return false;
+  const Time limit = since + seconds(timeout);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  release(pass, std::string(lacking ? "not all pods could be made" : "not all pods found a node") +
+                    " within scheduling.timeoutSeconds " + std::to_string(timeout) +
+                    (lacking ? " (" + text_of(*no) + ")" : ""));
+  return true;
+}
+
+// All workers are there and idle, and there is no plan for them.
+bool planning_timed_out(Pass& pass) {
+  if (pass.plan_lives || !members_complete(pass) || !pass.failures.empty()) return false;
+  const auto* accepted = api::find_condition(pass.status.conditions, "Accepted");
+  const auto* scheduled = api::find_condition(pass.status.conditions, "PodsScheduled");
+  if (accepted == nullptr || scheduled == nullptr || scheduled->status != "True") return false;
+  const bool impossible = accepted->status == "False" && (accepted->reason == "NoFeasiblePlan" ||
+                                                          accepted->reason == "ProfileMissing");
+  const RefusedRequest* no = refused(pass, kPlanSubject);
+  if (!impossible && no == nullptr) return false;
+  Time since = std::max(scheduled->since, pass.status.last_restart_time.value_or(Time{}));
+  if (impossible) since = std::max(since, accepted->since);
+  const Time limit = since + seconds(pass.spec().startup_timeout_seconds);
+  if (pass.now() < limit) {
+    pass.wake_at(limit);
+    return false;
+  }
+  const std::string in_time =
+      " within startupTimeoutSeconds " + std::to_string(pass.spec().startup_timeout_seconds);
+  if (impossible) {
+    fail_job(pass, accepted->reason, "no plan could be made" + in_time + ": " + accepted->message);
+  } else {
+    release(pass, "the plan could not be written" + in_time + " (" + text_of(*no) + ")");
+  }
   return true;
 }
 
@@ -183,7 +224,8 @@ bool handle_deadlines(Pass& pass) {
   std::erase_if(pass.status.avoided_nodes,
                 [&](const auto& avoided) { return avoided.until <= pass.now(); });
   give_budget_back(pass);
-  return scheduling_timed_out(pass) || startup_timed_out(pass) || hangs(pass);
+  return scheduling_timed_out(pass) || planning_timed_out(pass) || startup_timed_out(pass) ||
+         hangs(pass);
 }
 
 bool handle_release(Pass& pass) {
@@ -201,7 +243,8 @@ bool handle_release(Pass& pass) {
 bool handle_end(Pass& pass) {
   if (const auto text = finished(pass)) {
     pass.set("Complete", "True", "Succeeded", *text);
-    pass.set("Ready", "False", "Complete", *text);
+    pass.set("Finished", "True", "Succeeded", *text);
+    pass.set("Ready", "True", "Complete", *text);  // tools that wait for Ready are done
     // All were needed for the last step; those that ended before the coordinator were done.
     const std::string workers = std::to_string(pass.slots.size());
     pass.status.workers_summary = workers + "/" + workers;
@@ -215,7 +258,7 @@ bool handle_end(Pass& pass) {
     return true;
   }
   if (!pass.spec().active_deadline_seconds || !pass.status.start_time ||
-      pass.is("Suspended", "True"))
+      pass.is("Suspended", "True") || waits_to_be_let_in(pass.status))
     return false;
   const Time limit = *pass.status.start_time + seconds(*pass.spec().active_deadline_seconds) +
                      seconds(pass.status.suspended_seconds);
@@ -225,7 +268,7 @@ bool handle_end(Pass& pass) {
   }
   fail_job(pass, "DeadlineExceeded",
            "activeDeadlineSeconds " + std::to_string(*pass.spec().active_deadline_seconds) +
-               " are over (suspended time excluded)");
+               " are over (time suspended or queued excluded)");
   return true;
 }
 

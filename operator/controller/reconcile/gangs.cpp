@@ -4,6 +4,25 @@
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
+namespace {
+
+constexpr auto kKueueGates = "kueue.x-k8s.io/";  // admission, topology
+
+// A needed pod that waits behind such a gate, and what its condition says.
+template <class Counts>
+std::optional<std::string> gated(const Pass& pass, Counts&& counts) {
+  for (const auto& slot : pass.slots) {
+    if (!slot.pod || !needed(pass, slot)) continue;  // training does not wait for it
+    if (!std::any_of(slot.pod->gates.begin(), slot.pod->gates.end(), counts)) continue;
+    for (const auto& condition : slot.pod->conditions) {
+      if (condition.type == "PodScheduled" && condition.reason == "SchedulingGated")
+        return slot.group + ": " + condition.message;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 void apply_gang(Pass& pass) {
   const auto object = gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas);
@@ -31,14 +50,30 @@ std::optional<std::string> queued(const Pass& pass) {
     return "PodGroup " + group->meta.name + " is Pending" +
            (group->why.empty() ? "" : ": " + group->why);
   }
-  for (const auto& slot : pass.slots) {
-    if (!slot.pod || !needed(pass, slot)) continue;  // training does not wait for it
-    for (const auto& condition : slot.pod->conditions) {
-      if (condition.type == "PodScheduled" && condition.reason == "SchedulingGated")
-        return slot.group + ": " + condition.message;
-    }
-  }
-  return std::nullopt;
+  if (pass.provider != gang::Provider::kKueue) return std::nullopt;
+  return gated(pass, [](const std::string& gate) { return gate.starts_with(kKueueGates); });
+}
+
+std::optional<std::string> held_by_others(const Pass& pass) {
+  const auto ours = gates_of(pass.spec());
+  return gated(pass, [&](const std::string& gate) {
+    return std::find(ours.begin(), ours.end(), gate) == ours.end();
+  });
+}
+
+bool waits_to_be_let_in(const api::JobStatus& status) {
+  const auto* scheduled = api::find_condition(status.conditions, "PodsScheduled");
+  return scheduled != nullptr && scheduled->status == "False" &&
+         (scheduled->reason == kWaitsForQuota || scheduled->reason == kHeldByGate);
+}
+
+void count_waiting(Pass& pass) {
+  const api::JobStatus& before = pass.job().status;
+  if (!waits_to_be_let_in(before) || waits_to_be_let_in(pass.status)) return;
+  const Time since = api::find_condition(before.conditions, "PodsScheduled")->since;
+  const auto waited = std::chrono::duration_cast<std::chrono::seconds>(pass.now() - since).count();
+  pass.status.suspended_seconds += std::max<std::int64_t>(waited, 0);
+  pass.guarded = true;
 }
 
 }  // namespace weir::reconcile

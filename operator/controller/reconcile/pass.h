@@ -134,8 +134,18 @@ Failure failed_worker(const api::Pod& pod);  // of one that has failed
 std::string cannot_start(const Pass& pass, const api::Pod& pod);
 void ask_why_pods_wait(Pass& pass);
 
+// Refusals of the API server (refusals.cpp).
+std::string text_of(const RefusedRequest& no);
+const RefusedRequest* refused(const Pass& pass, const std::string& subject);
+const RefusedRequest* refused_start(const Pass& pass);  // of pods, or of what they need
+// Refused, and not to be asked for yet: wakes when it is.
+const RefusedRequest* held_back(Pass& pass, const std::string& subject);
+void hold_back(Pass& pass);     // takes out of the actions what is held back
+void view_refused(Pass& pass);  // condition Degraded
+
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all containers: it holds no resources any more
+bool lacks_pod(const Slot& slot);     // none is there, or one whose worker has failed
 int generation_of(const api::Pod& pod);
 // Its trainer has never started, and the template was edited since it was made: it is made again.
 bool outdated(const Pass& pass, const api::Pod& pod);
@@ -153,9 +163,17 @@ void apply_gang(Pass& pass);
 void delete_gang(Pass& pass);
 // These pods are the last of their pod group of Kueue.
 void close_group(Pass& pass);
-// The job has not been let in: pods behind a gate, or a PodGroup that is Pending. No time runs
-// meanwhile. The text says what is known.
+// The job waits for its own provider: pods behind a gate of Kueue, a PodGroup of Volcano that is
+// Pending. No scheduling timeout runs meanwhile. The text says what is known.
 std::optional<std::string> queued(const Pass& pass);
+// Pods wait behind a gate that is not ours.
+std::optional<std::string> held_by_others(const Pass& pass);
+constexpr auto kWaitsForQuota = "WaitingForQuota";  // reasons of PodsScheduled in the two cases
+constexpr auto kHeldByGate = "SchedulingGated";
+// In one of the two: activeDeadlineSeconds does not count the time, as it does not count what is
+// suspended.
+bool waits_to_be_let_in(const api::JobStatus& status);
+void count_waiting(Pass& pass);                                    // when it is over
 bool silent(const Pass& pass);                                     // no report for some time
 int registered_workers(const Pass& pass, int replicas = 1 << 30);  // of the first ones
 

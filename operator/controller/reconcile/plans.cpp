@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a job needs a plan that is no adaptation: the first one, one after a change of members, one
 // for an edited spec.
+#include <cmath>
 #include <set>
 
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
 #include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/restarts.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
@@ -304,6 +306,14 @@ void limit_caps(const Pass& pass, Plan& plan) {
   schedule.dispatch = schedule::dispatch_in_force(schedule.caps, asked);
 }
 
+// A worker answers between two ops, and no op takes longer than a step.
+int prepare_seconds(const Pass& pass, const Plan& plan) {
+  constexpr double kLeast = 10, kSteps = 2;
+  const double step = std::max(recent_step_seconds(pass), plan.predicted_step_seconds);
+  const double most = std::max<double>(kLeast, pass.spec().progress_deadline_seconds);
+  return static_cast<int>(std::clamp(std::ceil(kLeast + kSteps * step), kLeast, most));
+}
+
 void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   std::int64_t highest = pass.status.plan.revision;
   for (const auto& old : pass.snapshot.plans)
@@ -313,6 +323,7 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   plan.trigger = trigger;
   plan.job_uid = pass.job().meta.uid;
   plan.predicted_gain = predicted_gain;
+  plan.prepare_timeout_seconds = prepare_seconds(pass, plan);
   auto& status = pass.status.plan;
   status.revision = plan.revision;
   status.trigger = schedule::name(trigger);
@@ -342,6 +353,8 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
             std::to_string(plan.schedule.micro_batch_size),
         "Plan");
   }
+  if (trigger == Trigger::kInitial && !plan.idle.empty())
+    pass.event("Warning", "IdleWorkers", idle_text(pass, plan), "Plan");
   pass.act(CreatePlan{plan});
   // Keep the last 5 (api.md 7).
   constexpr std::size_t kKept = 5;
@@ -352,7 +365,10 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
 }
 
 void make_plans(Pass& pass) {
-  if (!members_complete(pass)) return;
+  const bool goes = std::ranges::any_of(pass.slots, [&](const Slot& slot) {
+    return slot.pod && replaced_by_restart(pass, *slot.pod);
+  });
+  if (goes || !members_complete(pass)) return;
   // A refused plan for the same members would be refused again: wait before the next try.
   if (pass.refused && pass.newest != nullptr && has_members(pass, *pass.newest) &&
       (pass.plan == nullptr || !has_members(pass, *pass.plan))) {

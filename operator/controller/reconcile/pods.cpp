@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/restarts.h"
 
 namespace weir::reconcile {
 namespace {
@@ -71,6 +72,7 @@ api::PodInput input_of(const Pass& pass, const Slot& slot, const std::string& po
   input.annotations = std::move(marks.annotations);
   input.scheduler_name = std::move(marks.scheduler_name);
   input.gates = gates_of(pass.spec());
+  input.queued = pass.provider != gang::Provider::kNone;
   return input;
 }
 
@@ -107,11 +109,11 @@ bool failure_recorded(const Pass& pass, const api::Pod& pod) {
   });
 }
 
+}  // namespace
+
 bool replaced_by_restart(const Pass& pass, const api::Pod& pod) {
   return pass.status.last_restart_scope == "Job" && generation_of(pod) < pass.status.pod_generation;
 }
-
-}  // namespace
 
 bool pod_ended(const api::Pod& pod) {
   return pod.phase == "Failed" || pod.phase == "Succeeded";
@@ -121,6 +123,10 @@ bool outdated(const Pass& pass, const api::Pod& pod) {
   const auto hash = pod.meta.annotations.find(api::kTemplateHash);
   return !pod.started && !worker_ended(pod) && !pass.status.template_hash.empty() &&
          hash != pod.meta.annotations.end() && hash->second != pass.status.template_hash;
+}
+
+bool lacks_pod(const Slot& slot) {
+  return !slot.pod || worker_failed(*slot.pod);
 }
 
 int generation_of(const api::Pod& pod) {

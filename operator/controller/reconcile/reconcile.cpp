@@ -3,7 +3,9 @@
 
 #include <algorithm>
 
+#include "operator/api/fit.h"
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/refusals.h"
 
 namespace weir::reconcile {
 namespace {
@@ -65,9 +67,23 @@ bool report_comes_first(Pass& pass) {
   return true;
 }
 
-// The status patch, if anything changed; KeepAdaptationState and the one RequeueAfter come last.
+// What the pass comes to: the one RequeueAfter comes last.
+std::vector<Action> done(Pass& pass) {
+  hold_back(pass);
+  if (pass.wake) {
+    const auto delay = std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now());
+    pass.act(RequeueAfter{std::max(delay, std::chrono::milliseconds(1))});
+  }
+  return std::move(pass.actions);
+}
+
+// The status patch, if anything changed, then KeepAdaptationState.
 std::vector<Action> finish(Pass& pass) {
   pass.status.observed_generation = pass.job().meta.generation;
+  count_waiting(pass);
+  view_refused(pass);
+  api::fit(pass.status);  // or what is cut would be news in every pass
+  hold_back(pass);        // a report that is refused does not come first
   if (report_comes_first(pass)) return std::move(pass.actions);
   if (const auto due = status_due(pass)) {
     pass.wake_at(*due);
@@ -82,11 +98,7 @@ std::vector<Action> finish(Pass& pass) {
     pass.actions.insert(later, PatchStatus{pass.status, pass.guarded});
   }
   pass.act(KeepAdaptationState{std::move(pass.adaptation)});
-  if (pass.wake) {
-    const auto delay = std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now());
-    pass.act(RequeueAfter{std::max(delay, std::chrono::milliseconds(1))});
-  }
-  return std::move(pass.actions);
+  return done(pass);
 }
 
 // Workers end by themselves after the last step. One that is deleted before that takes its last log
@@ -121,12 +133,18 @@ std::vector<Action> clean_up(Pass& pass) {
       pass.wake_at(end);
     }
   }
-  if (pass.wake) {
-    pass.act(
-        RequeueAfter{std::max(std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now()),
-                              std::chrono::milliseconds(1))});
+  return done(pass);
+}
+
+// An answer that must be had first could not be fetched.
+bool fetches(Pass& pass, Action action) {
+  const RefusedRequest* no = held_back(pass, subject_of(action));
+  if (no == nullptr) {
+    pass.act(std::move(action));  // the executor comes back with the answer
+  } else {
+    pass.refusal = {no->reason, text_of(*no)};
   }
-  return std::move(pass.actions);
+  return false;
 }
 
 // False: something of the job of that name before ours is in the way, and nobody removes it.
@@ -162,20 +180,13 @@ bool check_acceptance(Pass& pass) {
   }
   const std::string hash = api::template_hash(pass.job());
   const auto& check = pass.snapshot.template_check;
-  if (!check || check->hash != hash) {
-    // The executor comes back with the answer.
-    pass.act(DryRunPods{hash});
-    return false;
-  }
+  if (!check || check->hash != hash) return fetches(pass, DryRunPods{hash});
   if (!check->accepted) {
     refuse_job(pass, check->reason, check->message);
     return false;
   }
   if (pass.spec().profile.source == "ConfigMap") {
-    if (!pass.snapshot.profile) {
-      pass.act(ReadProfile{});
-      return false;
-    }
+    if (!pass.snapshot.profile) return fetches(pass, ReadProfile{});
     if (!pass.snapshot.profile->error.empty() && pass.plan == nullptr) {
       refuse_job(pass, "ProfileMissing", pass.snapshot.profile->error);
       pass.wake_at(pass.now() + std::chrono::seconds(10));  // the ConfigMap may come later
@@ -224,14 +235,14 @@ void run(Pass& pass, bool accepted) {
   if (handle_release(pass)) return view_conditions(pass);
   if (handle_failures(pass) || handle_deadlines(pass)) return view_report(pass);
   delete_pods(pass, accepted);
-  if (accepted) {
-    create_pods(pass);
-    make_plans(pass);
-  }
+  // A plan that cannot be written, or not be named in status, is not made.
+  const bool plans = !held_back(pass, kPlanSubject) && !held_back(pass, kStatusSubject);
+  if (accepted) create_pods(pass);
+  if (accepted && plans) make_plans(pass);
   view_conditions(pass);
   ask_why_pods_wait(pass);
   if (accepted) open_gates(pass);
-  adapt(pass);
+  if (plans) adapt(pass);
   view_report(pass);
 }
 
@@ -256,7 +267,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   if (snapshot.job->meta.deleting) {
     pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
     close_group(pass);  // or its pods would be kept, and the job with them
-    return std::move(pass.actions);
+    return done(pass);
   }
   pass.adaptation = snapshot.adaptation;
   if (ended(pass)) return clean_up(pass);
@@ -290,7 +301,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
                                    [](const Slot& slot) { return slot.pod != nullptr; });
   if (!accepted && !started) {
     // An answer is being fetched: the pass that follows at once tells all.
-    if (!pass.refusal) return std::move(pass.actions);
+    if (!pass.refusal) return done(pass);
     view_conditions(pass);
     return finish(pass);
   }

@@ -92,6 +92,19 @@ std::chrono::milliseconds progress_interval(const Pass& pass) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
 }
 
+// A checkpoint may hold more steps than are wanted now.
+int percent_done(std::int64_t step, std::int64_t total) {
+  if (step <= 0 || total <= 0) return 0;
+  if (step >= total) return 100;
+  return static_cast<int>(100 * static_cast<double>(step) / static_cast<double>(total));
+}
+
+std::int64_t seconds_left(std::int64_t steps, double seconds_each) {
+  constexpr double kMost = 1e15;  // beyond what a double counts exactly
+  const double left = static_cast<double>(std::max<std::int64_t>(steps, 0)) * seconds_each;
+  return static_cast<std::int64_t>(std::min(left, kMost));
+}
+
 // There is something to write that is not in status yet. Times in status have whole seconds.
 bool has_news(const Pass& pass) {
   using std::chrono::floor;
@@ -144,15 +157,15 @@ void view_report(Pass& pass) {
   if (between_runs(pass)) step = std::max(step, old.step);   // ProgressLost tells it
   view.step = step;
   view.total_steps = report.total_steps;
-  view.percentage = report.total_steps > 0 ? static_cast<int>(100 * step / report.total_steps) : 0;
+  view.percentage = percent_done(step, report.total_steps);
   view.samples_per_second = number(report.samples_per_second, 1);
   view.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
   view.bubble_percent = percent(report.bubble_ratio);
   view.last_checkpoint_step = old.last_checkpoint_step;
   if (report.last_checkpoint_step >= 0) view.last_checkpoint_step = report.last_checkpoint_step;
   if (report.samples_per_second > 0) {
-    const double left = static_cast<double>(report.total_steps - step) * pass.spec().global_batch;
-    view.estimated_remaining_seconds = static_cast<std::int64_t>(left / report.samples_per_second);
+    view.estimated_remaining_seconds = seconds_left(
+        report.total_steps - step, pass.spec().global_batch / report.samples_per_second);
   }
   view.last_step_time = step != old.step || !old.last_step_time ? pass.snapshot.report->received
                                                                 : *old.last_step_time;

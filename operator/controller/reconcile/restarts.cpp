@@ -189,6 +189,8 @@ bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
 
 void fail_job(Pass& pass, const std::string& reason, const std::string& message) {
   pass.set("Failed", "True", reason, message);
+  pass.set("Finished", "True", reason, message);
+  pass.set("Stalled", "True", reason, message);  // tools that wait for Ready need not any longer
   pass.set("Ready", "False", "Failed", message);
   pass.status.completion_time = pass.now();
   pass.guarded = true;

@@ -145,6 +145,16 @@ struct ProfileView {
   std::string text, error;  // error set: missing or unreadable, with the name
 };
 
+// A request that the API server has refused, until it accepts it (refusals.h).
+struct RefusedRequest {
+  std::string subject;          // what was asked for: "pods", "Service", "status", ...
+  std::string reason;           // for conditions: QuotaExceeded, CreateRefused, PatchRefused, ...
+  std::string message;          // in the server's words
+  Time last{};                  // when it was refused last
+  std::int64_t generation = 0;  // of the job then
+};
+using RefusedRequests = std::vector<RefusedRequest>;
+
 // Work that an earlier pass of this job did and this one need not do again. No decision depends on
 // what is in it: without it, or after it was lost, the same comes out later. Written by reconcile;
 // one pass at a time.
@@ -192,6 +202,7 @@ struct Snapshot {
   AdaptationState adaptation;
   std::optional<TemplateCheck> template_check;
   std::optional<ProfileView> profile;  // only with source ConfigMap
+  RefusedRequests refused;
   GangView gang;
   std::string ca_bundle;  // what <job>-control must hold now
   Time now{};

@@ -52,12 +52,19 @@ void view_scheduled(Pass& pass) {
     if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(pass, *slot.pod);
     if (why == slot.group + ": ") why.clear();
   }
+  const auto all = std::to_string(pass.slots.size());
+  const auto lacking = std::ranges::count_if(pass.slots, lacks_pod);
+  if (const auto* no = refused_start(pass); no != nullptr && lacking > 0) {
+    return pass.set("PodsScheduled", "False", no->reason,
+                    std::to_string(lacking) + " of " + all + " pods are missing: " + text_of(*no));
+  }
   if (missing == 0)
     return pass.set("PodsScheduled", "True", "AllScheduled", "all pods have a node");
-  const std::string count =
-      std::to_string(missing) + " of " + std::to_string(pass.slots.size()) + " pods have no node";
-  if (const auto queue = queued(pass); queue && pass.provider != gang::Provider::kNone)
-    return pass.set("PodsScheduled", "False", "WaitingForQuota", count + ": " + *queue);
+  const std::string count = std::to_string(missing) + " of " + all + " pods have no node";
+  if (const auto queue = queued(pass))
+    return pass.set("PodsScheduled", "False", kWaitsForQuota, count + ": " + *queue);
+  if (const auto gate = held_by_others(pass))
+    return pass.set("PodsScheduled", "False", kHeldByGate, count + ": " + *gate);
   const auto& group = pass.snapshot.gang.seen;
   if (group && !group->why.empty()) why = "PodGroup " + group->meta.name + ": " + group->why;
   if (why.empty()) return pass.set("PodsScheduled", "Unknown", "Unschedulable", count + " yet");
@@ -107,7 +114,9 @@ void view_workers(Pass& pass) {
       pass.status.plan.applied_revision != pass.status.plan.revision) {
     return pass.set("WorkersReady", "False", "Starting", "the plan is not applied yet");
   }
-  pass.set("WorkersReady", "True", "AllReady", "all workers run the current plan");
+  const std::string idle = pass.plan == nullptr ? "" : idle_text(pass, *pass.plan);
+  pass.set("WorkersReady", "True", "AllReady",
+           "all workers run the current plan" + (idle.empty() ? "" : "; " + idle));
 }
 
 // A plan that begins at step 0 where steps were complete found neither a checkpoint nor a replica
@@ -211,7 +220,7 @@ void view_ready(Pass& pass) {
   const auto* workers = api::find_condition(pass.status.conditions, "WorkersReady");
   if (restarting) return pass.set("Ready", "False", "Restarting", workers->message);
   if (!pass.plan_lives && !pass.is("PodsScheduled", "True")) {
-    const bool queued = pass.has_reason("PodsScheduled", "WaitingForQuota");
+    const bool queued = pass.has_reason("PodsScheduled", kWaitsForQuota);
     return pass.set("Ready", "False", queued ? "Queued" : "Pending",
                     api::find_condition(pass.status.conditions, "PodsScheduled")->message);
   }
@@ -225,6 +234,21 @@ void view_ready(Pass& pass) {
 }
 
 }  // namespace
+
+std::string idle_text(const Pass& pass, const schedule::Plan& plan) {
+  if (plan.idle.empty()) return "";
+  constexpr std::size_t kNamed = 4;
+  std::string names;
+  for (std::size_t i = 0; i < std::min(plan.idle.size(), kNamed); ++i)
+    names += (i == 0 ? "" : ", ") + plan.idle[i];
+  if (plan.idle.size() > kNamed) names += ", ...";
+  const std::size_t all = plan.idle.size() + plan.ranks.size();
+  const int layers = pass.snapshot.members ? pass.snapshot.members->body.model.layers : 0;
+  const bool too_many = layers > 0 && all > static_cast<std::size_t>(layers * plan.replica_count());
+  return std::to_string(plan.idle.size()) + " of " + std::to_string(all) +
+         " workers have no stage (" + names + ")" +
+         (too_many ? ": the model has " + std::to_string(layers) + " layers" : "");
+}
 
 void show_plan(Pass& pass, const schedule::Plan& plan) {
   auto& status = pass.status.plan;
@@ -263,7 +287,7 @@ int registered_workers(const Pass& pass, int replicas) {
 void view_acceptance(Pass& pass) {
   for (const char* type :
        {"Accepted", "PodsScheduled", "WorkersReady", "Ready", "Degraded", "ReplanInProgress",
-        "NetworkMetricsAvailable", "Suspended", "Complete", "Failed"}) {
+        "NetworkMetricsAvailable", "Suspended", "Complete", "Failed", "Finished"}) {
     if (api::find_condition(pass.status.conditions, type) == nullptr)
       pass.set(type, "Unknown", "Pending", "");
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers as users read them.
 #include <array>
+#include <cmath>
 #include <cstdio>
 
 #include "operator/controller/reconcile/pass.h"
@@ -8,8 +9,9 @@
 namespace weir::reconcile {
 
 std::string number(double value, int digits) {
+  constexpr double kLong = 1e15;  // more digits than anybody reads, or status takes
   std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  std::snprintf(text.data(), text.size(), std::abs(value) < kLong ? "%.*f" : "%.*e", digits, value);
   return text.data();
 }
 

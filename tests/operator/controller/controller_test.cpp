@@ -134,6 +134,26 @@ TEST(Controller, TriesAgainAfterAnErrorWithABackOff) {
   EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/services"), 4);
 }
 
+TEST(Controller, TellsARefusalInStatusWithinOnePassAndTriesAgainSoon) {
+  World world;
+  world.server.put(kJob, kSpec);
+  world.server.fail({.match = "dryRun", .count = 1});  // as usual
+  world.server.fail(
+      {.match = "pods?fieldValidation=Strict",
+       .count = 1,
+       .response = http::Response{403, {}, R"({"kind": "Status", "reason": "Forbidden",
+           "message": "pods is forbidden: violates PodSecurity"})"}});
+  world.settle();
+
+  EXPECT_EQ(world.condition("PodsScheduled"), "False/CreateRefused");
+  EXPECT_TRUE(world.job()["status"].contains("startTime"));
+
+  world.clock.advance(std::chrono::seconds(31));
+  world.settle();
+  EXPECT_NE(world.server.get("/api/v1/namespaces/a/pods/j-g-2"), "");
+  EXPECT_NE(world.condition("PodsScheduled"), "False/CreateRefused");
+}
+
 TEST(Controller, WaitsUntilTheCacheHasSeenItsWrites) {
   World world;
   world.server.put(kJob, kSpec);

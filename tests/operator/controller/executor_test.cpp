@@ -69,20 +69,95 @@ TEST(Executor, MakesPodsAndWaitsForTheCacheToSeeThem) {
   EXPECT_FALSE(world.cache.caught_up("a/j"));
 }
 
-TEST(Executor, EndsASlowStartWithTheFirstRefusal) {
-  World world;
-  world.server.fail(
-      {.match = "POST /api/v1/namespaces/a/pods",
-       .count = 100,
-       .response = http::Response{403, {}, R"({"kind": "Status", "reason": "Forbidden",
-                       "message": "exceeded quota"})"}});
+http::Response refusal(int status, const std::string& message) {
+  return {status, {}, R"({"kind": "Status", "reason": "Refused", "message": ")" + message + "\"}"};
+}
 
-  const Executed executed = world.run({World::pods(20), reconcile::RequeueAfter{}});
+TEST(Executor, EndsASlowStartWithTheFirstRefusalAndGoesOn) {
+  World world;
+  world.server.put(kJob, "{}");
+  world.server.fail({.match = "POST /api/v1/namespaces/a/pods",
+                     .count = 100,
+                     .response = refusal(403, "exceeded quota: q, used: pods=3")});
+  reconcile::AdaptationState state;
+  state.last_proposal = "k=4";
+
+  const Executed executed = world.run(
+      {World::pods(20), reconcile::PatchStatus{}, reconcile::PatchReport{},
+       reconcile::KeepAdaptationState{state}, reconcile::RequeueAfter{std::chrono::minutes(5)}});
+
+  EXPECT_FALSE(executed.error.has_value());
+  EXPECT_TRUE(executed.refused && executed.again) << "the next pass tells it, at once";
+  EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/pods"), 1);
+  EXPECT_EQ(world.server.count("PATCH"), 2) << "status and report are written all the same";
+  EXPECT_EQ(world.memory.adaptation.last_proposal, "k=4");
+  EXPECT_EQ(executed.requeue, std::chrono::seconds(30));
+  ASSERT_EQ(world.memory.refused.size(), 1U);
+  EXPECT_EQ(world.memory.refused[0].reason, "QuotaExceeded");
+  EXPECT_EQ(world.memory.refused[0].message, "exceeded quota: q, used: pods=3");
+  ASSERT_TRUE(world.events.send_one());
+  EXPECT_THAT(world.server.last_body(), HasSubstr("QuotaExceeded"));
+
+  EXPECT_FALSE(world.run({World::pods(1)}).again) << "the same is no news";
+}
+
+TEST(Executor, ForgetsARefusalWhenTheServerAccepts) {
+  World world;
+  world.server.fail({.match = "POST", .count = 1, .response = refusal(422, "no such name")});
+  EXPECT_TRUE(world.run({reconcile::CreateService{}}).refused);
+
+  const Executed executed = world.run({reconcile::CreateService{}});
+
+  EXPECT_TRUE(executed.again && !executed.refused);
+  EXPECT_THAT(world.memory.refused, IsEmpty());
+}
+
+TEST(Executor, MakesNoPodsWithoutWhatTheyNeed) {
+  World world;
+  world.server.fail({.match = "services", .count = 1, .response = refusal(422, "no such name")});
+
+  EXPECT_TRUE(world.run({reconcile::CreateService{}, World::pods(2)}).refused);
+
+  EXPECT_EQ(world.server.count("/pods"), 0);
+}
+
+TEST(Executor, WritesNoStatusWithAPlanThatIsNotThere) {
+  World world;
+  world.server.put(kJob, "{}");
+  world.server.fail(
+      {.match = "configmaps", .count = 1, .response = refusal(403, "exceeded quota")});
+
+  const Executed executed =
+      world.run({reconcile::CreatePlan{}, reconcile::PatchStatus{}, reconcile::PatchReport{}});
+
+  EXPECT_TRUE(executed.refused && executed.again);
+  EXPECT_EQ(world.server.count("PATCH"), 1) << "the report alone";
+}
+
+TEST(Executor, AWebhookThatCannotBeCalledRefusesToo) {
+  World world;
+  world.server.fail({.match = "pods",
+                     .count = 1,
+                     .response = refusal(500, "failed calling webhook x: connection refused")});
+  EXPECT_TRUE(world.run({World::pods(1)}).refused);
+
+  world.server.fail({.match = "pods", .count = 1, .response = refusal(500, "etcd is slow")});
+  EXPECT_TRUE(world.run({World::pods(1)}).error.has_value()) << "passes by itself";
+}
+
+TEST(Executor, AStatusForAnotherJobOfTheNameIsAConflict) {
+  World world;
+  world.server.fail({.match = "PATCH",
+                     .count = 1,
+                     .response = http::Response{
+                         422, {}, R"({"kind": "Status", "reason": "Invalid", "message": "x",
+           "details": {"causes": [{"field": "metadata.uid", "message": "field is immutable"}]}})"}});
+
+  const Executed executed = world.run({reconcile::PatchStatus{}});
 
   ASSERT_TRUE(executed.error.has_value());
-  EXPECT_EQ(executed.failed, "CreatePods");
-  EXPECT_EQ(world.server.count("POST"), 1);
-  EXPECT_FALSE(executed.requeue.has_value()) << "what comes later is not done";
+  EXPECT_EQ(executed.error->http_status, 409) << "the cache is behind: read again";
+  EXPECT_THAT(world.memory.refused, IsEmpty());
 }
 
 TEST(Executor, TakesAnExistingPodOfThisJobForItsOwn) {
@@ -245,6 +320,37 @@ TEST(Executor, RemembersTheVerdictOfADryRun) {
   world.run({reconcile::DryRunPods{"hash"}});
   EXPECT_EQ(world.memory.template_check->reason, "InvalidTemplate");
   EXPECT_THAT(world.memory.template_check->message, HasSubstr("spec.x"));
+}
+
+TEST(Executor, NamesTheFieldOfACheckpointThatIsOnNoVolume) {
+  World world;
+  world.job->spec.checkpoint_path = "/ck/run1";
+  world.run({reconcile::DryRunPods{"hash"}});
+  ASSERT_TRUE(world.memory.template_check.has_value());
+  EXPECT_FALSE(world.memory.template_check->accepted);
+  EXPECT_THAT(world.memory.template_check->message,
+              HasSubstr("checkpoint.path: /ck/run1 is on no volume in group g"));
+
+  world.job->spec.worker.volume_mounts = R"([{"name": "ck", "mountPath": "/ck/"}])";
+  world.run({reconcile::DryRunPods{"hash"}});
+  EXPECT_TRUE(world.memory.template_check->accepted);
+
+  world.job->spec.worker.volume_mounts = "";
+  world.job->spec.checkpoint_claim = "claim";
+  world.run({reconcile::DryRunPods{"hash"}});
+  EXPECT_TRUE(world.memory.template_check->accepted);
+}
+
+TEST(Executor, RefusesAPlanThatNoConfigMapTakes) {
+  World world;
+  reconcile::CreatePlan create;
+  create.plan.ranks.resize(4096);
+  for (auto& rank : create.plan.ranks) rank.node = std::string(250, 'n');
+
+  EXPECT_TRUE(world.run({create}).refused);
+
+  EXPECT_THAT(world.server.requests(), IsEmpty());
+  EXPECT_THAT(world.memory.refused.at(0).message, HasSubstr("4096 ranks"));
 }
 
 TEST(Executor, TakesAFailedDryRunForNoVerdict) {

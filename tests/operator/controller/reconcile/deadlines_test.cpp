@@ -199,15 +199,85 @@ TEST(Scheduling, ReleasesAllPodsWhenSomeFindNoNode) {
   EXPECT_EQ(world.job.status.scheduling_timeouts, 0);
 }
 
+void hold(api::Pod& pod, const std::string& gate) {
+  pod.gates = {gate};
+  pod.conditions.push_back({"PodScheduled", "False", "SchedulingGated",
+                            "Scheduling is blocked due to non-empty scheduling gates",
+                            std::nullopt});
+}
+void let_in(api::Pod& pod) {
+  pod.gates.clear();
+  pod.conditions.clear();
+}
+
+TEST(Scheduling, AGateOfSomebodyElseDoesNotHoldWhatTheOtherPodsHave) {
+  World world;
+  world.job.spec.scheduling_timeout_seconds = 60;
+  world.settle();
+  hold(world.pod("job-gpu-3"), "example.com/hold");
+  world.kubelets_run();
+  world.settle();
+  EXPECT_EQ(world.condition("PodsScheduled").reason, "SchedulingGated");
+  EXPECT_EQ(world.condition("Ready").reason, "Pending");
+
+  world.now += 61s;
+  world.settle();
+
+  EXPECT_EQ(world.event_count("SchedulingTimedOut"), 1);
+  EXPECT_TRUE(world.pods.empty());
+}
+
+TEST(ActiveDeadline, DoesNotCountTheTimeBeforeTheJobIsLetIn) {
+  for (const bool kueue : {true, false}) {
+    World world;
+    if (kueue) world.job.meta.labels["kueue.x-k8s.io/queue-name"] = "q";
+    world.job.spec.active_deadline_seconds = 100;
+    world.job.spec.scheduling_timeout_seconds = 0;
+    world.settle();
+    for (auto& pod : world.pods) hold(pod, kueue ? "kueue.x-k8s.io/admission" : "example.com/hold");
+    world.settle();
+    world.now += 2h;
+    world.settle();
+    EXPECT_EQ(world.condition("Failed").status, "Unknown");
+
+    for (auto& pod : world.pods) let_in(pod);
+    world.run();
+    EXPECT_EQ(world.job.status.suspended_seconds, 7200);
+    world.now += 95s;
+    world.report->received = world.now;
+    world.settle();
+    EXPECT_EQ(world.condition("Ready").reason, "Running");
+    world.now += 6s;
+    world.settle();
+    EXPECT_EQ(world.condition("Failed").reason, "DeadlineExceeded");
+  }
+}
+
+TEST(Planning, AJobWithoutAFeasiblePlanFailsAndHoldsNothing) {
+  World world;
+  world.job.spec.worker_groups[0].count = 12;
+  world.job.spec.stages = 12;  // the model has 4 layers
+  world.run();
+  EXPECT_EQ(world.condition("Accepted").reason, "NoFeasiblePlan");
+  EXPECT_EQ(world.pods.size(), 12U);
+  world.now += 890s;
+  world.settle();
+  EXPECT_EQ(world.pods.size(), 12U);
+
+  world.now += 11s;
+  world.settle();
+
+  EXPECT_EQ(world.condition("Failed").reason, "NoFeasiblePlan");
+  EXPECT_THAT(world.condition("Failed").message, HasSubstr("startupTimeoutSeconds 900"));
+  EXPECT_THAT(world.condition("Failed").message, HasSubstr("stages"));
+  EXPECT_TRUE(world.pods.empty());
+}
+
 TEST(Scheduling, AGatedPodWaitsForItsQuotaWithoutLimit) {
   World world;
   world.job.meta.labels["kueue.x-k8s.io/queue-name"] = "q";
   world.settle();
-  for (auto& pod : world.pods) {
-    pod.conditions.push_back({"PodScheduled", "False", "SchedulingGated",
-                              "Scheduling is blocked due to non-empty scheduling gates",
-                              std::nullopt});
-  }
+  for (auto& pod : world.pods) hold(pod, "kueue.x-k8s.io/admission");
   world.settle();
   world.now += 24h;
   world.settle();
@@ -217,7 +287,7 @@ TEST(Scheduling, AGatedPodWaitsForItsQuotaWithoutLimit) {
   EXPECT_EQ(world.condition("Ready").reason, "Queued");
   EXPECT_EQ(world.job.status.gang_provider, "Kueue");
 
-  for (auto& pod : world.pods) pod.conditions.clear();  // admitted
+  for (auto& pod : world.pods) let_in(pod);
   world.now += 1s;
   world.settle();
   world.now += 590s;

@@ -131,6 +131,7 @@ void Model::new_leader() {
   world.status_written.reset();
   world.memo = std::make_shared<Memo>();
   world.template_check.reset();
+  world.refused.clear();
   world.leading_since = world.now;
 }
 
@@ -356,15 +357,24 @@ bool Model::one_pass() {
   check(actions);
   const bool dies = crashes && random_.below(3) == 0;
   const std::size_t last = dies ? random_.below(actions.size() + 1) : actions.size();
-  bool changed = false;
   for (std::size_t i = 0; i < last; ++i) {
     if (const auto* removal = std::get_if<DeletePod>(&actions[i])) check_deletion(*removal);
-    world.apply(actions[i]);
-    changed = changed || !(std::holds_alternative<KeepAdaptationState>(actions[i]) ||
-                           std::holds_alternative<RequeueAfter>(actions[i]));
   }
+  const auto until = actions.begin() + static_cast<std::ptrdiff_t>(last);
+  const bool changed = world.carry_out({actions.begin(), until});
   if (dies) new_leader();
   return changed || dies;
+}
+
+void Model::refuse(Refuses what, std::chrono::seconds span) {
+  world.refuses = [this, what, until = world.now + span](const Action& action) -> std::string {
+    if (world.now >= until) return "";
+    const bool patch =
+        std::holds_alternative<PatchStatus>(action) || std::holds_alternative<PatchReport>(action);
+    const bool removal = std::holds_alternative<DeletePod>(action);
+    const bool wanted = what == Refuses::kAll || (what == Refuses::kPatches ? patch : !patch);
+    return wanted && !(what == Refuses::kCreates && removal) ? kRefusal : "";
+  };
 }
 
 bool Model::settle(int most) {
@@ -379,6 +389,7 @@ void Model::recover() {
   world.job.spec.suspend = false;
   world.job.spec.min_data_parallel.reset();
   world.nodes.clear();
+  world.refuses = {};
   for (int i = 0; i < 40; ++i) {
     settle();
     world.kubelets_end();

@@ -49,6 +49,10 @@ struct Event {
 
 std::string text(const Event& event);
 
+// What the API server says no to, and its words.
+enum class Refuses : unsigned char { kCreates, kPatches, kAll };
+constexpr auto kRefusal = "admission webhook \"no.example.com\" denied the request: not today";
+
 // short_waits: no deadline runs out, so that what a leader forgets makes no difference.
 std::vector<Event> random_history(std::uint64_t seed, int length, bool short_waits);
 
@@ -65,6 +69,8 @@ class Model {
   bool done = false;      // all steps are done
 
   void happen(const Event& event);
+  // From now on, for so long.
+  void refuse(Refuses what, std::chrono::seconds span);
   // Passes until nothing changes at this time; false after `most` passes.
   bool settle(int most = 12);
   std::string text() const;  // where the job is, in one line

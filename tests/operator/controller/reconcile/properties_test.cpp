@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold in every history of a job (operator.md 12): random histories in the model world.
 // A failing seed is printed; WEIR_SEED=<seed> runs that one alone and prints its history.
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 
@@ -12,9 +14,11 @@ namespace weir::reconcile::test {
 namespace {
 
 #ifdef WEIR_SANITIZED  // ten to twenty times slower
-constexpr std::uint64_t kHistories = 1'000, kCrashHistories = 150, kOrderHistories = 100;
+constexpr std::uint64_t kHistories = 1'000, kCrashHistories = 150, kOrderHistories = 100,
+                        kRefusedHistories = 200;
 #else
-constexpr std::uint64_t kHistories = 10'000, kCrashHistories = 1'500, kOrderHistories = 500;
+constexpr std::uint64_t kHistories = 10'000, kCrashHistories = 1'500, kOrderHistories = 500,
+                        kRefusedHistories = 1'000;
 #endif
 constexpr std::uint64_t kRecovers = 8;  // of so many histories one is followed to a good end
 constexpr int kLength = 14, kCrashLength = 24;
@@ -39,6 +43,15 @@ int live_pods(const World& world) {
   }));
 }
 
+// Those that no pod's failure led to.
+int deadline_restarts(const World& world) {
+  int counted = 0;
+  for (const auto& each : world.job.status.restart_reasons) {
+    if (each.reason == "NoProgress" || each.reason == "StartupTimedOut") counted += each.count;
+  }
+  return counted;
+}
+
 // Invariants 1, 4, 5, 6 and 7, and: restarts are never more than what happened; the end is final;
 // a job that nothing is wrong with any more trains; one that was done does not.
 TEST(Properties, HoldInRandomHistories) {
@@ -61,10 +74,7 @@ TEST(Properties, HoldInRandomHistories) {
         EXPECT_EQ(now, end) << "the end is final";
       }
       end = now;
-      int counted = 0;
-      for (const auto& each : model.world.job.status.restart_reasons) {
-        if (each.reason != "NoProgress" && each.reason != "StartupTimedOut") counted += each.count;
-      }
+      const int counted = model.world.job.status.restarts - deadline_restarts(model.world);
       EXPECT_LE(counted, model.failures) << "a restart was counted twice";
       if (model.done) {
         ASSERT_NE(end, "") << "a job that was done is trained again";
@@ -78,6 +88,43 @@ TEST(Properties, HoldInRandomHistories) {
     EXPECT_EQ(model.world.condition("Ready").reason, "Running");
     EXPECT_EQ(live_pods(model.world), 3 * model.world.job.spec.data_parallel);
     EXPECT_EQ(model.world.job.status.data_parallel, model.world.job.spec.data_parallel);
+  });
+}
+
+// Whatever the API server refuses, whenever and however long: status tells it within one pass, each
+// time reaches a fixed point, no restart is counted twice, and when it is over the job trains.
+TEST(Properties, RefusalsOfTheApiServerHideAndHoldNothing) {
+  for_each_seed(kRefusedHistories, [](std::uint64_t seed) {
+    Model model(seed);
+    Random random(mix_seed(seed, "refusals"));
+    static constexpr std::array kSpans = {5, 40, 700, 100'000};
+    for (const auto& event : random_history(seed, kLength, false)) {
+      if (random.below(3) == 0) {
+        model.refuse(static_cast<Refuses>(random.below(3)),
+                     std::chrono::seconds(kSpans[random.below(kSpans.size())]));
+      }
+      model.happen(event);
+      ASSERT_TRUE(model.settle(20)) << "no fixed point within 20 passes after " << text(event);
+      if (std::getenv("WEIR_SEED") != nullptr)
+        std::cout << text(event) << ": " << model.text() << "\n";
+      const Snapshot snapshot = model.world.snapshot();
+      const auto of_status = [](const auto& no) { return no.subject == kStatusSubject; };
+      const bool ended = model.world.condition("Complete").status == "True" ||
+                         model.world.condition("Failed").status == "True";
+      if (ended || snapshot.refused.empty() || std::ranges::any_of(snapshot.refused, of_status))
+        continue;
+      EXPECT_EQ(model.world.condition("Degraded").status, "True");
+      EXPECT_NE(model.world.condition("Degraded").message.find(kRefusal), std::string::npos)
+          << model.world.condition("Degraded").message;
+    }
+    model.recover();
+    EXPECT_LE(model.world.job.status.restarts, model.failures + deadline_restarts(model.world))
+        << model.text() << ", " << model.world.last_note("Restarting");
+    if (model.world.condition("Failed").status == "True" ||
+        model.world.condition("Complete").status == "True")
+      return;
+    EXPECT_EQ(model.world.condition("Ready").reason, "Running");
+    EXPECT_EQ(live_pods(model.world), 3 * model.world.job.spec.data_parallel);
   });
 }
 

@@ -25,6 +25,41 @@ TEST(WorkersView, SaysThatAnImageCannotBePulled) {
             "ImagePullBackOff: worker:1 not found");
 }
 
+TEST(WorkersView, NamesWorkersWithoutAStage) {
+  World world;
+  world.job.spec.worker_groups[0].count = 6;
+  world.run();
+
+  EXPECT_EQ(world.condition("WorkersReady").status, "True");
+  EXPECT_THAT(world.condition("WorkersReady").message,
+              HasSubstr("2 of 6 workers have no stage (job-gpu-"));
+  EXPECT_THAT(world.condition("WorkersReady").message, HasSubstr("the model has 4 layers"));
+  EXPECT_EQ(world.event_count("IdleWorkers"), 1);
+}
+
+// As kubectl wait and tools that follow kstatus read it.
+TEST(EndView, TellsEveryEndTheSameWay) {
+  World well = training();
+  EXPECT_EQ(well.condition("Finished").status, "Unknown");
+  well.fail("job-gpu-0", 0);
+  well.settle();
+  EXPECT_EQ(well.condition("Finished").status, "True");
+  EXPECT_EQ(well.condition("Finished").reason, "Succeeded");
+  EXPECT_EQ(well.condition("Ready").status, "True");
+  EXPECT_EQ(well.condition("Ready").reason, "Complete");
+  EXPECT_NE(well.condition("Stalled").status, "True");
+
+  World ill = training();
+  ill.fail("job-gpu-1", 2);
+  ill.settle();
+  EXPECT_EQ(ill.condition("Finished").status, "True");
+  EXPECT_EQ(ill.condition("Finished").reason, "ConfigurationError");
+  EXPECT_EQ(ill.condition("Stalled").status, "True");
+  EXPECT_EQ(ill.condition("Stalled").reason, "ConfigurationError");
+  EXPECT_EQ(ill.condition("Ready").status, "False");
+  EXPECT_EQ(ill.condition("Ready").reason, "Failed");
+}
+
 TEST(ScheduledView, OfAGangWaitsUntilAllFit) {
   World world;
   world.job.spec.scheduler_name = "volcano";

@@ -82,6 +82,8 @@ Snapshot World::snapshot() const {
   s.adaptation = adaptation;
   s.template_check = template_check;
   s.gang = gang;
+  s.refused = refused;
+  forget_old(s.refused, now);
   s.profile = profile;
   s.memo = memo.get();
   s.status_written = status_written;
@@ -176,17 +178,44 @@ void World::apply(const Action& action) {
   std::visit(Visitor{*this}, action);
 }
 
+Answer World::ask(const Action& action) {
+  const bool request = !subject_of(action).empty();
+  if (const std::string why = refuses && request ? refuses(action) : ""; !why.empty())
+    return {Answer::Kind::kRefused, why};
+  if (const auto* create = std::get_if<CreatePods>(&action); create != nullptr && quota) {
+    CreatePods some;
+    const auto room = static_cast<std::size_t>(std::max(0, quota()));
+    for (const auto& input : create->pods) {
+      if (some.pods.size() < room) some.pods.push_back(input);
+    }
+    apply(some);
+    if (some.pods.size() == create->pods.size()) return {};
+    return {
+        Answer::Kind::kRefused,
+        "pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"};
+  }
+  apply(action);
+  return {};
+}
+
+bool World::carry_out(const std::vector<Action>& actions) {
+  bool changed = false;
+  requeues_in_pass = 0;
+  forget_old(refused, now);
+  const auto carried = reconcile::carry_out(actions, job, now, refused, [&](const Action& action) {
+    const Answer answer = ask(action);
+    changed = changed || (answer.kind == Answer::Kind::kDone &&
+                          !std::holds_alternative<KeepAdaptationState>(action) &&
+                          !std::holds_alternative<RequeueAfter>(action));
+    return answer;
+  });
+  EXPECT_LE(requeues_in_pass, 1);
+  return changed || carried.news;
+}
+
 int World::settle(int most) {
   for (int i = 1; i <= most; ++i) {
-    bool changed = false;
-    requeues_in_pass = 0;
-    for (const auto& action : pass()) {
-      apply(action);
-      changed = changed || !(std::holds_alternative<KeepAdaptationState>(action) ||
-                             std::holds_alternative<RequeueAfter>(action));
-    }
-    EXPECT_LE(requeues_in_pass, 1);
-    if (!changed) return i;
+    if (!carry_out(pass())) return i;
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "operator/controller/reconcile/reconcile.h"
+#include "operator/controller/reconcile/refusals.h"
 #include "operator/estimator/replica_model.h"
 
 namespace weir::reconcile::test {
@@ -56,10 +57,17 @@ class World {
   bool throttles = false;  // this leader remembers when it wrote the status last
   std::optional<Time> status_written;
   int jobs = 1;
+  // Why the API server refuses an action now; "" = it does not. Nothing: it refuses none.
+  std::function<std::string(const Action&)> refuses;
+  std::function<int()> quota;  // how many pods may be made now; nothing: any number
+  RefusedRequests refused;
 
   Snapshot snapshot() const;
   std::vector<Action> pass() const { return reconcile(snapshot(), estimates, tunables); }
   void apply(const Action& action);
+  Answer ask(const Action& action);  // apply, or what the API server has against it
+  // What the executor does with a pass; true when something changed.
+  bool carry_out(const std::vector<Action>& actions);
   // Passes until nothing changes; returns how many it took, 0 = no fixed point in `most`.
   int settle(int most = 12);
 
