@@ -17,7 +17,8 @@ def advance(namespace, steps, timeout):
 
 def test_upgrade_restarts_no_pod_of_a_running_job(namespace):
     lab.apply(*jobs.config_maps(jobs.emulated_profile(0.010, 0.020)), namespace=namespace)
-    lab.apply(jobs.gpt_job("gpt", 5000), namespace=namespace)
+    # Off: a retune on a busy machine would say nothing about the upgrade
+    lab.apply(jobs.gpt_job("gpt", 5000, adaptation={"mode": "Off"}), namespace=namespace)
     lab.kubectl("-n", namespace, "wait", "--for=condition=Ready", "ppj/gpt", "--timeout=120s", timeout=130)
     before = trainer_uids(namespace)
     revision = lab.plan_of(lab.job(namespace, "gpt"))["revision"]
