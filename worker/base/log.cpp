@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "worker/base/time_text.h"
+#include "worker/base/utf8.h"
 
 namespace weir {
 namespace {
@@ -60,16 +61,19 @@ bool within_rate(std::string_view message, std::chrono::seconds second) {
 
 }  // namespace
 
-std::string json_quoted(std::string_view text) {
-  std::string out = "\"";
+std::string valid_utf8(std::string_view text) {
+  std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text.substr(i));
-    const char c = text[i];
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";
-      ++i;
-      continue;
-    }
+    out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(i, length);
+    i += length == 0 ? 1 : length;
+  }
+  return out;
+}
+
+std::string json_quoted(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : valid_utf8(text)) {
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
@@ -78,9 +82,8 @@ std::string json_quoted(std::string_view text) {
       std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(c));
       out += escape.data();
     } else {
-      out += text.substr(i, length);
+      out += c;
     }
-    i += length;
   }
   return out += '"';
 }

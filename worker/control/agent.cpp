@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -13,7 +15,9 @@
 
 #include "worker/base/bounded_queue.h"
 #include "worker/base/digest.h"
+#include "worker/base/host_port.h"
 #include "worker/base/log.h"
+#include "worker/base/name_lookup.h"
 #include "worker/base/random.h"
 #include "worker/control/frame_socket.h"
 #include "worker/control/link.h"
@@ -35,21 +39,7 @@ constexpr milliseconds kFirstPause{100};     // the coordinator's pod starts bes
 constexpr milliseconds kLongestPause{5000};
 constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE waiting for the hook thread
 constexpr milliseconds kTick{100};
-
-struct HostPort {
-  std::string host, port;
-};
-
-// "name:7070", "10.0.0.1:7070", "[::1]:7070".
-HostPort split(const std::string& address) {
-  const auto colon = address.rfind(':');
-  HostPort result{address.substr(0, colon), std::to_string(protocol::kControlPort)};
-  if (colon != address.npos) result.port = address.substr(colon + 1);
-  if (result.host.size() > 1 && result.host.front() == '[' && result.host.back() == ']') {
-    result.host = result.host.substr(1, result.host.size() - 2);
-  }
-  return result;
-}
+constexpr milliseconds kFirstLook{1};  // whether a name is resolved; then after twice the time
 
 // Everything that lives on the io thread. Shared, because answers of the engine may come after the
 // agent is gone.
@@ -73,6 +63,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void stop() {
     io_.stop();
     tasks_.close();
+    if (hooks_.stopping) hooks_.stopping();
     worker_.request_stop();
     if (thread_.joinable()) thread_.join();
     if (worker_.joinable()) worker_.join();
@@ -90,6 +81,11 @@ class Core : public std::enable_shared_from_this<Core> {
   }
 
   bool connected() const { return connected_; }
+  std::string trouble() const {
+    if (connected_) return "";
+    const std::lock_guard lock(trouble_mutex_);
+    return trouble_;
+  }
 
   std::future<void> flushed() {
     auto done = std::make_shared<std::promise<void>>();
@@ -122,29 +118,40 @@ class Core : public std::enable_shared_from_this<Core> {
   void resolve(std::string key) {
     key_ = std::move(key);
     connect_deadline_ = steady_clock::now() + kConnectTime;
-    const HostPort to = split(options_.coordinator);
-    resolver_.async_resolve(
-        to.host, to.port,
-        [this, attempt = attempt_](const error_code& error, const auto& addresses) {
-          if (attempt != attempt_) return;
-          if (error)
-            return retry("cannot resolve " + options_.coordinator + ": " + error.message());
-          reach(addresses);
-        });
+    const auto to = parse_host_port(options_.coordinator);
+    if (!to) return retry(to.error().message);
+    lookup_.emplace(to->host);
+    look_up(to->port, kFirstLook);
   }
 
-  void reach(const tcp::resolver::results_type& addresses) {
+  void look_up(int port, milliseconds pause) {
+    lookup_timer_.expires_after(pause);
+    lookup_timer_.async_wait([this, port, pause, attempt = attempt_](const error_code& stopped) {
+      if (stopped || attempt != attempt_) return;
+      const auto ips = lookup_->poll();
+      if (!ips) return look_up(port, std::min(2 * pause, kTick));
+      lookup_.reset();
+      if (!*ips) return retry("the name cannot be resolved: " + ips->error().message);
+      std::vector<tcp::endpoint> addresses;
+      for (const std::string& ip : **ips) {
+        error_code error;
+        const auto address = asio::ip::make_address(ip, error);
+        if (!error) addresses.emplace_back(address, static_cast<unsigned short>(port));
+      }
+      reach(addresses);
+    });
+  }
+
+  void reach(const std::vector<tcp::endpoint>& addresses) {
     auto socket = std::make_shared<tcp::socket>(io_);
     reaching_ = socket;
-    asio::async_connect(
-        *socket, addresses,
-        [this, socket, attempt = attempt_](const error_code& error, const auto&) {
-          if (attempt != attempt_) return;
-          reaching_.reset();
-          if (error)
-            return retry("cannot connect to " + options_.coordinator + ": " + error.message());
-          shake_hands(std::move(*socket));
-        });
+    asio::async_connect(*socket, addresses,
+                        [this, socket, attempt = attempt_](const error_code& error, const auto&) {
+                          if (attempt != attempt_) return;
+                          reaching_.reset();
+                          if (error) return retry(error.message());
+                          shake_hands(std::move(*socket));
+                        });
   }
 
   void shake_hands(tcp::socket socket) {
@@ -186,20 +193,21 @@ class Core : public std::enable_shared_from_this<Core> {
     ++attempt_;
     const bool was_connected = connected_.exchange(false);
     connect_deadline_ = steady_clock::time_point::max();
+    lookup_.reset();
     if (socket_) std::exchange(socket_, nullptr)->close();
     if (reaching_) {
       error_code ignored;
       std::exchange(reaching_, nullptr)->close(ignored);
     }
-    resolver_.cancel();
     if (was_connected) session_->on_disconnect();
     ++failures_;
-    if (was_connected || failures_ % 10 == 0) {
-      log_warn(kComponent, "not connected to the coordinator",
-               {{"reason", why}, {"failures", failures_}});
-    } else {
-      log_debug(kComponent, "not connected to the coordinator", {{"reason", why}});
+    {
+      const std::lock_guard lock(trouble_mutex_);
+      trouble_ = "coordinator " + options_.coordinator + ": " + why;
     }
+    log(was_connected || failures_ % 10 == 0 ? LogLevel::kWarn : LogLevel::kDebug, kComponent,
+        "not connected to the coordinator",
+        {{"address", options_.coordinator}, {"reason", why}, {"failures", failures_}});
     if (hooks_.on_connection) hooks_.on_connection(false, why);
     if (refused_) return;
     const auto jittered = milliseconds(static_cast<std::int64_t>(
@@ -266,7 +274,7 @@ class Core : public std::enable_shared_from_this<Core> {
 
   void tick() {
     const auto now = steady_clock::now();
-    if (now >= connect_deadline_) return retry("no answer from " + options_.coordinator);
+    if (now >= connect_deadline_) return retry("no answer");
     if (!connected_) return;
     if (now - socket_->last_heard() > options_.dead_after) {
       return retry("the coordinator is silent");
@@ -281,8 +289,8 @@ class Core : public std::enable_shared_from_this<Core> {
   PlanTarget& target_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
-  asio::steady_timer tick_timer_{io_}, retry_timer_{io_};
-  tcp::resolver resolver_{io_};
+  asio::steady_timer tick_timer_{io_}, retry_timer_{io_}, lookup_timer_{io_};
+  std::optional<NameLookup> lookup_;
   std::shared_ptr<tcp::socket> reaching_;  // while connecting
   std::shared_ptr<FrameSocket> socket_;
   std::shared_ptr<RankSession> session_;
@@ -293,6 +301,8 @@ class Core : public std::enable_shared_from_this<Core> {
   steady_clock::time_point next_heartbeat_{};
   milliseconds pause_ = kFirstPause;
   std::int64_t failures_ = 0;
+  mutable std::mutex trouble_mutex_;  // guards trouble_
+  std::string trouble_;
   Random random_{mix_seed(0, random_bytes(8))};  // jitter only
   std::atomic<bool> connected_ = false;
   bool refused_ = false;
@@ -307,6 +317,7 @@ class ControlAgent final : public Agent {
 
   void send(const protocol::Message& message) override { core_->send(message); }
   bool connected() const override { return core_->connected(); }
+  std::string trouble() const override { return core_->trouble(); }
   void flush(std::chrono::steady_clock::time_point deadline) override {
     static_cast<void>(core_->flushed().wait_until(deadline));
   }

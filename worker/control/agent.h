@@ -35,6 +35,8 @@ struct AgentHooks {
       on_connection;  // for logs and readiness
   // The coordinator will never take this rank; the agent does not connect again.
   std::function<void(const std::string& reason)> on_refused;
+  // The agent ends and waits for the three above: they must return soon. Null: they do anyway.
+  std::function<void()> stopping = nullptr;
 };
 
 class Agent {
@@ -44,6 +46,8 @@ class Agent {
       const protocol::Message& message) = 0;  // STATUS, APPLIED, PEER_LOST, LEAVE; any thread;
                                               // dropped while not connected
   virtual bool connected() const = 0;
+  // Why it is not connected, with the coordinator's address; "" while it is. Any thread.
+  virtual std::string trouble() const = 0;
   // Waits until all sent messages have left or the deadline: for LEAVE at the end.
   virtual void flush(std::chrono::steady_clock::time_point deadline) = 0;
 };

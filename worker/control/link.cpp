@@ -11,6 +11,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/base/log.h"
+#include "worker/base/strangers.h"
 #include "worker/control/frame_socket.h"
 #include "worker/protocol/codec.h"
 
@@ -24,8 +25,9 @@ using std::chrono::steady_clock;
 
 constexpr char kComponent[] = "control";
 // Connections that have not proven the key yet; 4096 ranks may come within a second, each holds
-// little.
-constexpr std::size_t kMaxUnproven = 4096;
+// little. One address has few ranks, or a job started by hand.
+constexpr std::size_t kMaxStrangers = 4096;
+constexpr std::size_t kMaxStrangersOfOneAddress = 256;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // after "too many open files"
 
 struct Session {
@@ -112,7 +114,8 @@ class LinkServer final : public Server {
 
   void accept() {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-      if (error) {
+      if (error) {  // mostly: no descriptors are left
+        if (const auto oldest = strangers_.take_oldest()) drop(*oldest, "no room");
         pause_timer_.expires_after(kAcceptPause);
         pause_timer_.async_wait([this](const error_code& stopped) {
           if (!stopped) accept();
@@ -125,7 +128,6 @@ class LinkServer final : public Server {
   }
 
   void admit(tcp::socket socket) {
-    if (unproven_ >= kMaxUnproven) return;  // the socket closes itself
     error_code error;
     const auto remote = socket.remote_endpoint(error);
     if (error) return;
@@ -135,12 +137,13 @@ class LinkServer final : public Server {
                     .nonce = make_nonce(),
                     .peer = {},
                     .accepted_at = steady_clock::now()};
-    ++unproven_;
+    const auto leaves = strangers_.add(id, session.address);
     auto& kept = sessions_.emplace(id, std::move(session)).first->second;
     kept.socket->start(kMaxHandshakeFrame, options_.dead_after,
                        {.on_frame = [this, id](std::string body) { on_frame(id, body); },
                         .on_closed = [this, id](const std::string& why) { on_gone(id, why); }});
     kept.socket->send(challenge_text(kept.nonce));
+    if (leaves) drop(*leaves, "too many that have not proven the key");
   }
 
   void on_frame(SessionId id, const std::string& body) {
@@ -161,12 +164,12 @@ class LinkServer final : public Server {
                {{"peer", session.address}, {"reason", claim.error().message}});
       session.socket->send(refusal_text(claim.error().message));
       session.socket->close_after_flush();
-      --unproven_;
+      strangers_.remove(id);
       sessions_.erase(id);
       return;
     }
     session.proven = true;
-    --unproven_;
+    strangers_.remove(id);
     session.peer = claim->peer;
     session.socket->set_max_frame(kMaxFrame);
     session.socket->send(acceptance_text(*claim, options_.job_key, session.nonce));
@@ -189,7 +192,7 @@ class LinkServer final : public Server {
     if (proven) {
       events_.on_closed(id, reason);
     } else {
-      --unproven_;
+      strangers_.remove(id);
     }
   }
 
@@ -229,7 +232,7 @@ class LinkServer final : public Server {
   tcp::acceptor acceptor_{io_};
   asio::steady_timer tick_timer_{io_}, pause_timer_{io_}, wake_timer_{io_};
   std::map<SessionId, Session> sessions_;
-  std::size_t unproven_ = 0;
+  Strangers strangers_{kMaxStrangers, kMaxStrangersOfOneAddress};
   SessionId last_id_ = 0;
   steady_clock::time_point next_heartbeat_{};
   int port_ = 0;

@@ -7,18 +7,21 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 
+#include "worker/base/name_lookup.h"
 #include "worker/http/text.h"
 #include "worker/http/tls.h"
 
@@ -40,12 +43,11 @@ constexpr std::size_t kMaxErrorBody = 64 * 1024;    // of stream(): transport.h
 class Connection {
  public:
   explicit Connection(std::stop_token stop)
-      : socket_(io_), resolver_(io_), stop_(stop), on_stop_(std::move(stop), [this] {
+      : socket_(io_), stop_(stop), on_stop_(std::move(stop), [this] {
           net::post(io_, [] {});  // wakes run(), which looks at the token
         }) {}
 
   tcp::socket& socket() { return socket_; }
-  tcp::resolver& resolver() { return resolver_; }
 
   template <class Start>
   error_code run(steady_clock::time_point limit, Start start) {
@@ -61,6 +63,20 @@ class Connection {
     return net::error::operation_aborted;
   }
 
+  // Nothing: the limit has passed, or stop.
+  std::optional<Result<std::vector<std::string>>> addresses_of(const std::string& host,
+                                                               steady_clock::time_point limit) {
+    constexpr std::chrono::milliseconds kLongestPause{50};
+    NameLookup lookup(host);
+    for (std::chrono::milliseconds pause{1};; pause = std::min(2 * pause, kLongestPause)) {
+      if (auto found = lookup.poll()) return found;
+      net::steady_timer timer(io_, pause);
+      run(limit, [&](auto done) { timer.async_wait(done); });
+      timed_out_ = !stop_.stop_requested();
+      if (stop_.stop_requested() || steady_clock::now() >= limit) return std::nullopt;
+    }
+  }
+
   Error failure(error_code ec, const std::string& peer, const char* doing) const {
     const std::string where = peer + ": " + doing + ": ";
     if (stop_.stop_requested()) return {Code::kCancelled, where + "stopped"};
@@ -71,7 +87,6 @@ class Connection {
  private:
   net::io_context io_{1};
   tcp::socket socket_;
-  tcp::resolver resolver_;
   std::stop_token stop_;
   bool timed_out_ = false;
   std::stop_callback<std::function<void()>> on_stop_;  // last: gone before io_
@@ -136,25 +151,20 @@ class BeastTransport final : public Transport {
   Status connect(Connection& connection, const Exchange& exchange) const {
     const Deadline until = limit(exchange, options_.request_idle);
     error_code ec;
-    const auto address = net::ip::make_address(base_.host, ec);
-    if (!ec) {
-      const tcp::endpoint endpoint(address, static_cast<unsigned short>(std::stoi(base_.port)));
-      ec = connection.run(until,
-                          [&](auto done) { connection.socket().async_connect(endpoint, done); });
-    } else {
-      tcp::resolver::results_type found;
-      ec = connection.run(until, [&](auto done) {
-        connection.resolver().async_resolve(
-            base_.host, base_.port,
-            [done, &found](error_code error, tcp::resolver::results_type results) mutable {
-              found = std::move(results);
-              done(error);
-            });
-      });
-      if (ec) return connection.failure(ec, peer_, "resolve");
-      ec = connection.run(until,
-                          [&](auto done) { net::async_connect(connection.socket(), found, done); });
+    std::vector<tcp::endpoint> endpoints;
+    const auto add = [&](const std::string& ip) {
+      const auto address = net::ip::make_address(ip, ec);
+      if (!ec) endpoints.emplace_back(address, static_cast<unsigned short>(std::stoi(base_.port)));
+    };
+    add(base_.host);
+    if (ec) {
+      const auto ips = connection.addresses_of(base_.host, until);
+      if (!ips) return connection.failure(net::error::operation_aborted, peer_, "resolve");
+      if (!*ips) return ips->error().with(peer_ + ": resolve");
+      for (const std::string& ip : **ips) add(ip);
     }
+    ec = connection.run(
+        until, [&](auto done) { net::async_connect(connection.socket(), endpoints, done); });
     if (ec) return connection.failure(ec, peer_, "connect");
     error_code ignored;
     connection.socket().set_option(tcp::no_delay(true), ignored);
@@ -225,7 +235,8 @@ Result<std::unique_ptr<Transport>> make_beast_transport(const Options& options) 
   WEIR_TRY(BaseUrl base, parse_base_url(options.base_url));
   if (base.tls) {
     if (options.ca_file.empty()) {
-      return Error{Code::kInvalid, "URL \"" + options.base_url + "\": https needs a CA file"};
+      return Error{Code::kInvalid,
+                   "URL \"" + shown_url(options.base_url) + "\": https needs a CA file"};
     }
     auto readable = make_client_context(options.ca_file, options.cert_file, options.key_file);
     if (!readable) return readable.error();

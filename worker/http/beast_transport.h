@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The HTTP client of the worker: Transport on Boost.Beast. One connection per request, plain or
 // TLS; only the given CA is trusted and the host name is checked. Redirects are not followed.
-// The CA file is read for each connection, so a rotated one counts at once. Resolving a name cannot
-// be interrupted: after a stop, send() may return only when the resolver's own limit has passed.
+// The CA file is read for each connection, so a rotated one counts at once.
 #pragma once
 
 #include <memory>

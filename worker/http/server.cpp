@@ -30,6 +30,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/log.h"
+#include "worker/http/guests.h"
 #include "worker/http/text.h"
 #include "worker/http/tls.h"
 
@@ -58,13 +59,13 @@ struct Shared {
   ServerOptions options;
   Handler handler;
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
-  std::atomic<std::size_t> open{0};
+  Guests guests;
 };
 
-class SessionBase {
+class SessionBase : public Guest {
  public:
-  virtual ~SessionBase() = default;
   virtual void post_answer(Response response) = 0;
+  virtual void set_proven() = 0;  // any thread
 };
 
 // The one answer to one request. Dropped without an answer: 500, so that no client hangs.
@@ -82,6 +83,11 @@ class Answer {
     if (!gate_->running) return;
     if (const auto session = session_.lock()) session->post_answer(std::move(response));
   }
+  void proven() {
+    const std::lock_guard lock(gate_->mutex);
+    if (!gate_->running) return;
+    if (const auto session = session_.lock()) session->set_proven();
+  }
 
  private:
   std::weak_ptr<SessionBase> session_;
@@ -92,6 +98,7 @@ class Answer {
 std::optional<Method> method_of(beast::http::verb verb) {
   switch (verb) {
     case beast::http::verb::get:
+    case beast::http::verb::head:
       return Method::kGet;
     case beast::http::verb::post:
       return Method::kPost;
@@ -117,16 +124,21 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
       : shared_(shared),
         context_(std::move(context)),
         stream_(std::move(socket), tls...),
-        timer_(stream_.get_executor()) {
-    ++shared_.open;
+        timer_(stream_.get_executor()) {}
+  ~Session() override { shared_.guests.gone(guest_); }
+
+  // Before start(), in the order in which the connections came.
+  void enter() {
+    error_code ec;
+    const auto remote = socket().remote_endpoint(ec);
+    const std::string address = ec ? "gone" : remote.address().to_string();
+    remote_ = address + ":" + std::to_string(remote.port());
+    guest_ = shared_.guests.add(address, this->shared_from_this());
   }
-  ~Session() override { --shared_.open; }
 
   void start() {
     error_code ec;
     socket().set_option(tcp::no_delay(true), ec);
-    const auto remote = socket().remote_endpoint(ec);
-    if (!ec) remote_ = remote.address().to_string() + ":" + std::to_string(remote.port());
     arm(shared_.options.header_time);
     if constexpr (std::is_same_v<Stream, TlsStream>) {
       stream_.async_handshake(net::ssl::stream_base::server,
@@ -144,8 +156,12 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
               [self = this->shared_from_this(), response = std::move(response)]() mutable {
                 if (!self->waiting_) return;
                 self->waiting_ = false;
-                self->write(response_text(response, self->keep_alive_));
+                self->write(response_text(response, self->keep_alive_, !self->head_only_));
               });
+  }
+  void set_proven() override { shared_.guests.proven(guest_); }
+  void drop() override {
+    net::post(stream_.get_executor(), [self = this->shared_from_this()] { self->close(); });
   }
 
  private:
@@ -220,6 +236,7 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
       return refuse(400, "not HTTP/1.1: " + ec.message() + "\n");
     }
     if (ec) return close();
+    head_only_ = parser_->get().method() == beast::http::verb::head;
     if (!method_of(parser_->get().method())) return refuse(405, "unknown method\n");
     if (parser_->chunked()) return refuse(411, "chunked bodies are not accepted\n");
     const auto length = parser_->content_length();
@@ -247,7 +264,9 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
     incoming.request.body = std::move(message.body());
     waiting_ = true;
     arm(kPeerCheck);
+    shared_.guests.refresh(guest_);
     const auto answer = std::make_shared<Answer>(this->weak_from_this(), shared_.gate);
+    incoming.proven = [answer] { answer->proven(); };
     shared_.handler(std::move(incoming),
                     [answer](Response response) { answer->send(std::move(response)); });
   }
@@ -295,6 +314,8 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
   beast::flat_buffer buffer_;
   std::optional<beast::http::request_parser<beast::http::string_body>> parser_;
   std::string remote_, out_;
+  Guests::Id guest_ = 0;
+  bool head_only_ = false;
   bool keep_alive_ = false;
   bool waiting_ = false;  // for the handler's answer
   std::array<char, 4096> waste_;
@@ -302,11 +323,10 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
 
 class BeastServer final : public Server {
  public:
-  BeastServer(const ServerOptions& options, Handler handler) {
-    shared_.options = options;
-    shared_.handler = std::move(handler);
-    limit_ = options.max_connections;
-  }
+  BeastServer(const ServerOptions& options, Handler handler)
+      : shared_{.options = options,
+                .handler = std::move(handler),
+                .guests{options.max_connections, options.max_strangers_of_one_address}} {}
   ~BeastServer() override { stop(); }
 
   Status start() {
@@ -335,7 +355,7 @@ class BeastServer final : public Server {
   }
 
   int port() const override { return port_; }
-  void set_max_connections(std::size_t limit) override { limit_ = limit; }
+  void set_max_connections(std::size_t limit) override { shared_.guests.set_most(limit); }
 
   void set_tls(const TlsIdentity& tls) override {
     auto made = make_server_context(tls);
@@ -389,14 +409,15 @@ class BeastServer final : public Server {
 
   void accept() {
     acceptor_->async_accept(net::make_strand(*io_), [this](error_code ec, tcp::socket socket) {
-      if (ec) {
+      if (ec) {  // mostly: no descriptors are left
+        shared_.guests.drop_oldest_stranger();
         pause_->expires_after(kAcceptPause);
         pause_->async_wait([this](error_code aborted) {
           if (!aborted) accept();
         });
         return;
       }
-      if (shared_.open < limit_) open(std::move(socket));
+      open(std::move(socket));
       accept();
     });
   }
@@ -412,16 +433,17 @@ class BeastServer final : public Server {
       auto& tls = *context;
       auto session =
           std::make_shared<Session<TlsStream>>(std::move(socket), shared_, std::move(context), tls);
+      session->enter();
       net::post(executor, [session] { session->start(); });
     } else {
       auto session =
           std::make_shared<Session<tcp::socket>>(std::move(socket), shared_, std::move(context));
+      session->enter();
       net::post(executor, [session] { session->start(); });
     }
   }
 
   Shared shared_;
-  std::atomic<std::size_t> limit_{0};
   std::mutex context_mutex_;                    // guards context_
   std::shared_ptr<net::ssl::context> context_;  // null: plain http
   std::unique_ptr<net::io_context> io_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // HTTP/1.1 server on Boost.Beast, with or without TLS: control API, health, scripted servers of
-// tests. Handlers run on the io threads and must not block; they may answer later from any thread,
-// so a long poll holds a socket and no thread.
+// metrics, tests. Handlers run on the io threads and must not block; they may answer later from any
+// thread, so a long poll holds a socket and no thread. HEAD is asked of the handler as GET; its
+// answer goes out without the body.
 #pragma once
 
 #include <chrono>
@@ -18,6 +19,8 @@ namespace weir::http {
 struct IncomingRequest {
   Request request;             // path with query, as sent
   std::string remote_address;  // "10.0.0.7:40112"
+  // The client has shown who it is: when there are too many connections, others go. Any thread.
+  std::function<void()> proven;
 };
 
 // Answers one request; call once, from any thread. Answering after the client has gone is allowed
@@ -34,7 +37,10 @@ struct ServerOptions {
   int port = 0;         // 0 = any free one
   TlsIdentity tls;
   int threads = 2;
-  std::size_t max_connections = 256;  // more are closed at once
+  // One more closes the connection that was longest without a good request, of those that have not
+  // proven who they are; of one address at most so many are of that kind.
+  std::size_t max_connections = 256;
+  std::size_t max_strangers_of_one_address = 64;
   std::size_t max_header_bytes = 8 * 1024;
   std::size_t max_body_bytes = 2 * 1024 * 1024;  // by Content-Length: 413; chunked bodies: 411
   std::chrono::seconds header_time{10};          // to send the header

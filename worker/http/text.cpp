@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "worker/base/host_port.h"
 #include "worker/http/server.h"
 
 namespace weir::http {
@@ -94,15 +95,6 @@ const char* reason_phrase(int status) {
   }
 }
 
-Result<std::string> port_of(std::string_view text) {
-  if (text.empty() || text.size() > 5 ||
-      !std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; }) ||
-      std::stoi(std::string(text)) > 65535) {
-    return Error{Code::kInvalid, "bad port \"" + std::string(text) + "\""};
-  }
-  return std::string(text);
-}
-
 }  // namespace
 
 std::string header_value(const Headers& headers, std::string_view name) {
@@ -148,11 +140,13 @@ std::string percent_encoded(const std::string& text) {
 }
 
 std::string shown_url(const std::string& url) {
-  const std::size_t scheme = url.find("://");
-  const std::size_t start = scheme == std::string::npos ? 0 : scheme + 3;
-  const std::size_t at = url.rfind('@');  // a password may hold a slash that was not encoded
-  if (at == std::string::npos || at < start) return url;
-  return url.substr(0, start) + "***" + url.substr(at);
+  const auto scheme = url.find("://");
+  const std::size_t begin = scheme == url.npos ? 0 : scheme + 3;
+  const auto at = url.rfind('@');  // a password may hold anything, so up to the last one
+  std::string shown = url;
+  if (at != url.npos && at >= begin) shown = url.substr(0, begin) + "***" + url.substr(at);
+  const auto query = shown.find_first_of("?#");
+  return query == shown.npos ? shown : shown.substr(0, query + 1) + "***";
 }
 
 Result<BaseUrl> parse_base_url(const std::string& url) {
@@ -198,9 +192,9 @@ Result<BaseUrl> parse_base_url(const std::string& url) {
     return out;
   }
   if (port[0] != ':') return bad("text after the IPv6 address");
-  auto number = port_of(port.substr(1));
+  const auto number = parse_port(port.substr(1));
   if (!number) return bad(number.error().message);
-  out.port = *number;
+  out.port = std::to_string(*number);
   return out;
 }
 
@@ -242,14 +236,14 @@ Result<std::string> request_text(const BaseUrl& base, const Request& request) {
   return out + "\r\n" + request.body;
 }
 
-std::string response_text(const Response& response, bool keep_alive) {
+std::string response_text(const Response& response, bool keep_alive, bool with_body) {
   std::string out =
       "HTTP/1.1 " + std::to_string(response.status) + " " + reason_phrase(response.status) + "\r\n";
   for (const auto& [name, value] : response.headers) out += name + ": " + value + "\r\n";
   if (!keep_alive) out += "Connection: close\r\n";
   if (response.status == 204 || response.status == 304) return out + "\r\n";
-  return out + "Content-Length: " + std::to_string(response.body.size()) + "\r\n\r\n" +
-         response.body;
+  out += "Content-Length: " + std::to_string(response.body.size()) + "\r\n\r\n";
+  return with_body ? out + response.body : out;
 }
 
 }  // namespace weir::http

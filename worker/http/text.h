@@ -17,7 +17,8 @@ struct BaseUrl {
   std::string authority;  // as the Host header wants it
 };
 
-// The URL as logs and messages may hold it: user name and password become "***".
+// The only form in which a URL may be printed: user name, password and query, which may be
+// secrets, become "***".
 std::string shown_url(const std::string& url);
 
 // kInvalid with the reason: other schemes, user names, no host, bad port.
@@ -29,7 +30,7 @@ const char* method_name(Method method);
 // message.
 Result<std::string> request_text(const BaseUrl& base, const Request& request);
 
-// Head and body of an answer. 204 and 304 have no body.
-std::string response_text(const Response& response, bool keep_alive);
+// Head and body of an answer. 204 and 304 have no body; an answer to HEAD only its length.
+std::string response_text(const Response& response, bool keep_alive, bool with_body = true);
 
 }  // namespace weir::http

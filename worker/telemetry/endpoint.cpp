@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that knows prometheus-cpp. The library's exposer keeps collectables by weak_ptr, so
-// this class owns ours; it throws when the port is taken, and only says "null context" then.
-#include <cerrno>
-#include <cstring>
+// The only file that knows prometheus-cpp: its registry and its text format. The page is served by
+// our own server, because the library's exposer gives each connection a thread of a few, and
+// connections that say nothing then stop scrapes and readiness probes.
 #include <limits>
 #include <map>
 #include <mutex>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 
 #include "worker/base/check.h"
+#include "worker/http/gzip.h"
+#include "worker/http/server.h"
 #include "worker/telemetry/metric.h"
 #include "worker/telemetry/process.h"
 
 namespace weir::telemetry {
 namespace {
 
-constexpr std::size_t kThreads = 3;  // a kept-alive scraper holds one; libraries.md 5
+// Format 0.0.4, which every scraper takes; the library writes no other one.
+constexpr const char* kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
+constexpr std::size_t kMaxConnections = 64;  // scrapers and probes hold a few
+constexpr std::size_t kMaxOfOneAddress = 16;
+constexpr std::size_t kWorthPacking = 1024;
 
 prometheus::ClientMetric::Histogram library_form(const Histogram& histogram) {
   prometheus::ClientMetric::Histogram out;
@@ -74,7 +76,7 @@ prometheus::MetricFamily library_form(const Family& family) {
 
 // Everything on the page: registry, process and collectors. Families of one name are joined, as
 // the text format wants each name once.
-class Page final : public prometheus::Collectable {
+class Page {
  public:
   explicit Page(const prometheus::Registry& registry) : registry_(registry) {}
 
@@ -83,7 +85,7 @@ class Page final : public prometheus::Collectable {
     collectors_.push_back(std::move(collector));
   }
 
-  std::vector<prometheus::MetricFamily> Collect() const override {
+  std::vector<prometheus::MetricFamily> families() const {
     std::vector<Collector> collectors;
     {
       const std::lock_guard lock(collectors_mutex_);
@@ -132,27 +134,41 @@ class LibraryHistogram final : public Observer {
   prometheus::Histogram& histogram_;
 };
 
+http::Response answer(const Page& page, const http::Request& request) {
+  if (http::path_of(request.path) != "/metrics") return {404, {}, "only /metrics is here\n"};
+  if (request.method != http::Method::kGet) {
+    return {405, {{"Allow", "GET, HEAD"}}, "/metrics is only read\n"};
+  }
+  http::Response response{200,
+                          {{"Content-Type", kTextFormat}, {"Vary", "Accept-Encoding"}},
+                          prometheus::TextSerializer().Serialize(page.families())};
+  if (response.body.size() >= kWorthPacking &&
+      http::accepts_gzip(http::header_value(request.headers, "Accept-Encoding"))) {
+    response.body = http::gzip(response.body);
+    response.headers.emplace_back("Content-Encoding", "gzip");
+  }
+  return response;
+}
+
 class LibraryEndpoint final : public Endpoint {
  public:
-  Status start(int port) {
-    const std::string number = std::to_string(port);
-    // "+": IPv6 and IPv4 on one socket; a kernel without IPv6 takes the plain form.
-    for (const std::string& address : {"+" + number, number}) {
-      try {
-        exposer_ = std::make_unique<prometheus::Exposer>(address, kThreads);
-        exposer_->RegisterCollectable(page_);
-        const auto ports = exposer_->GetListeningPorts();
-        WEIR_CHECK(!ports.empty(), "a started exposer listens");
-        port_ = ports.front();
-        return Unit{};
-      } catch (const std::exception&) {
-        exposer_.reset();
-      }
-    }
-    return Error{Code::kUnavailable, "metrics port " + number + ": " + why_not(port)};
+  Status start(const std::string& address, int port) {
+    auto made = http::make_server(
+        {.address = address,
+         .port = port,
+         .tls = {},
+         .max_connections = kMaxConnections,
+         .max_strangers_of_one_address = kMaxOfOneAddress,
+         .name = "metrics"},
+        [page = page_](const http::IncomingRequest& incoming, const http::Responder& respond) {
+          respond(answer(*page, incoming.request));
+        });
+    if (!made) return Error{made.error().code, "metrics " + made.error().message};
+    server_ = *std::move(made);
+    return Unit{};
   }
 
-  int port() const override { return port_; }
+  int port() const override { return server_->port(); }
 
   Counter& counter(const std::string& name, const std::string& help,
                    const Labels& labels) override {
@@ -183,20 +199,6 @@ class LibraryEndpoint final : public Endpoint {
   void collect(Collector collector) override { page_->add(std::move(collector)); }
 
  private:
-  // The library does not say why it could not listen: ask the kernel again.
-  static std::string why_not(int port) {
-    const int probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    const bool bound =
-        probe >= 0 && bind(probe, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
-    const int error = errno;
-    if (probe >= 0) close(probe);
-    if (bound) return "the server did not start";
-    return error == EADDRINUSE ? "address already in use" : std::strerror(error);
-  }
-
   prometheus::Registry registry_;
   std::mutex metrics_mutex_;  // guards the four maps
   std::map<std::string, prometheus::Family<prometheus::Counter>*> counter_families_;
@@ -204,15 +206,14 @@ class LibraryEndpoint final : public Endpoint {
   std::map<const void*, std::unique_ptr<LibraryCounter>> counters_;
   std::map<const void*, std::unique_ptr<LibraryHistogram>> histograms_;
   std::shared_ptr<Page> page_ = std::make_shared<Page>(registry_);
-  std::unique_ptr<prometheus::Exposer> exposer_;  // last: stops before the page goes
-  int port_ = 0;
+  std::unique_ptr<http::Server> server_;  // last: stops before the page goes
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Endpoint>> make_endpoint(int port) {
+Result<std::unique_ptr<Endpoint>> make_endpoint(int port, const std::string& address) {
   auto endpoint = std::make_unique<LibraryEndpoint>();
-  WEIR_TRY(const Unit started, endpoint->start(port));
+  WEIR_TRY(const Unit started, endpoint->start(address, port));
   static_cast<void>(started);
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }

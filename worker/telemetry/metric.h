@@ -38,7 +38,7 @@ struct Family {
 };
 
 using Collector =
-    std::function<std::vector<Family>()>;  // called on the exposer's threads; must not block
+    std::function<std::vector<Family>()>;  // called on the server's threads; must not block
 
 // A counter or gauge that is counted where it happens. Thread-safe.
 class Counter {
@@ -65,8 +65,8 @@ class Endpoint {
   virtual void collect(Collector collector) = 0;  // keep it callable until the Endpoint is gone
 };
 
-// Serves GET /metrics; process_* of this process are always there. kUnavailable "metrics port 9400:
-// address already in use". port 0 = any free one.
-Result<std::unique_ptr<Endpoint>> make_endpoint(int port);
+// Serves GET and HEAD of /metrics; process_* of this process are always there. address "" = all.
+// kUnavailable "metrics port 9400: address already in use". port 0 = any free one.
+Result<std::unique_ptr<Endpoint>> make_endpoint(int port, const std::string& address = "");
 
 }  // namespace weir::telemetry

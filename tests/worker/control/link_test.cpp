@@ -294,6 +294,51 @@ TEST(Link, HostilePeersEndOnlyTheirOwnSession) {
   EXPECT_TRUE(coordinator.closed().empty()) << "strangers are not told to the coordinator";
 }
 
+TEST(Link, StrangersThatHoldConnectionsKeepNobodyOut) {
+  Coordinator coordinator({.handshake_time = 3600s});
+  std::vector<std::unique_ptr<Stranger>> idle;
+  for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<Stranger>(coordinator.port()));
+
+  test::RecordingTarget target;
+  const auto agent = agent_for(coordinator.address(), target);
+
+  EXPECT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
+  EXPECT_TRUE(idle.front()->closed_by_peer()) << "the oldest goes";
+}
+
+TEST(Link, TheAgentEndsWhileAHookWaitsForTheWorldOutside) {
+  test::RecordingTarget target;
+  std::promise<void> release;
+  std::atomic<bool> waits{false};
+  auto agent = agent_for("127.0.0.1:1", target,
+                         {.job_key =
+                              [&, released = release.get_future().share()] {
+                                waits = true;
+                                released.wait();
+                                return kKey;
+                              },
+                          .stopping = [&] { release.set_value(); }});
+  ASSERT_TRUE(eventually([&] { return waits.load(); }));
+
+  agent.reset();
+}
+
+TEST(Link, TheAgentSaysWhyItIsNotConnectedAndToWhom) {
+  test::RecordingTarget target;
+  const auto trouble = [&](const std::string& address) {
+    const auto agent = agent_for(address, target);
+    EXPECT_TRUE(eventually([&] { return !agent->trouble().empty(); }));
+    return agent->trouble();
+  };
+
+  EXPECT_EQ(trouble("127.0.0.1:1"), "coordinator 127.0.0.1:1: Connection refused");
+  EXPECT_EQ(trouble("nowhere.invalid:7070").find("coordinator nowhere.invalid:7070: the name"), 0U);
+  Coordinator coordinator;
+  const auto agent = agent_for(coordinator.address(), target);
+  EXPECT_TRUE(eventually([&] { return agent->connected(); }));
+  EXPECT_EQ(agent->trouble(), "");
+}
+
 TEST(Link, AMemberThatSendsGarbageLosesItsSession) {
   Coordinator coordinator;
   Stranger garbage(coordinator.port()), long_frame(coordinator.port());

@@ -52,7 +52,12 @@ std::unique_ptr<Transport> client_of(const Server& server, Options options = {})
 // A client that sends raw bytes and reads until the server closes.
 class RawClient {
  public:
-  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  // `from`: 127.0.0.<from>.
+  explicit RawClient(int port, unsigned from = 1) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    own.sin_addr.s_addr = htonl((INADDR_LOOPBACK & ~0xFFU) + from);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&own), sizeof own), 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port));
@@ -223,10 +228,11 @@ TEST(Server, HoldsTwoHundredPollsOnTwoThreads) {
   constexpr int kPolls = 200;
   std::mutex mutex;
   std::vector<Responder> polls;
-  auto server = serve({}, [&](IncomingRequest, Responder respond) {
-    const std::lock_guard lock(mutex);
-    polls.push_back(std::move(respond));
-  });
+  auto server =
+      serve({.max_strangers_of_one_address = kPolls}, [&](IncomingRequest, Responder respond) {
+        const std::lock_guard lock(mutex);
+        polls.push_back(std::move(respond));
+      });
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < kPolls; ++i) {
     clients.push_back(std::make_unique<RawClient>(server->port()));
@@ -248,19 +254,82 @@ TEST(Server, HoldsTwoHundredPollsOnTwoThreads) {
   }
 }
 
-TEST(Server, ClosesConnectionsAboveTheLimit) {
-  const auto server = serve({.max_connections = 1}, echo);
+constexpr char kGet[] = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+bool answers(RawClient& client) {
+  client.write(kGet);
+  return client.read_until("\r\n\r\n").find("200 OK") != std::string::npos;
+}
+
+TEST(Server, ProvenConnectionsAreKeptAndTheNewcomerIsClosed) {
+  const auto server =
+      serve({.max_connections = 1}, [](IncomingRequest in, const Responder& respond) {
+        in.proven();
+        respond({200, {}, ""});
+      });
   RawClient first(server->port());
-  first.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-  ASSERT_NE(first.read_until("\r\n\r\n").find("200 OK"), std::string::npos);
+  ASSERT_TRUE(answers(first));
 
   RawClient second(server->port());
   EXPECT_EQ(second.read_all(), "");
+  EXPECT_TRUE(answers(first));
   server->set_max_connections(2);
   RawClient third(server->port());
-  third.write("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
 
-  EXPECT_NE(third.read_until("\r\n\r\n").find("200 OK"), std::string::npos);
+  EXPECT_TRUE(answers(third));
+}
+
+TEST(Server, IdleConnectionsKeepNobodyOut) {
+  const auto server = serve({.max_connections = 4, .header_time = 3600s}, echo);
+  std::vector<std::unique_ptr<RawClient>> held;
+  for (int i = 0; i < 20; ++i) {
+    held.push_back(std::make_unique<RawClient>(server->port()));
+    if (i % 2 == 0) held.back()->write("GET /half HTTP/1.1\r\n");
+  }
+
+  RawClient scraper(server->port());
+
+  EXPECT_TRUE(answers(scraper));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(held[i]->read_all(), "") << i;
+}
+
+TEST(Server, OneAddressHasItsShareAndTheOthersKeepTheirs) {
+  const auto server = serve({.max_connections = 10, .max_strangers_of_one_address = 3}, echo);
+  RawClient other(server->port(), 2);
+  ASSERT_TRUE(answers(other));
+
+  std::vector<std::unique_ptr<RawClient>> flood;
+  for (int i = 0; i < 20; ++i) flood.push_back(std::make_unique<RawClient>(server->port()));
+  for (int i = 0; i < 17; ++i) EXPECT_EQ(flood[i]->read_all(), "") << i;
+
+  EXPECT_TRUE(answers(other));
+}
+
+TEST(Server, TheConnectionGoesThatAskedLongestAgo) {
+  const auto server = serve({.max_connections = 2}, echo);
+  RawClient scraper(server->port()), idle(server->port());
+  ASSERT_TRUE(answers(idle));
+  ASSERT_TRUE(answers(scraper));
+
+  RawClient last(server->port());
+  ASSERT_TRUE(answers(last));
+
+  EXPECT_EQ(idle.read_all(), "");
+  EXPECT_TRUE(answers(scraper));
+}
+
+TEST(Server, AnswersHeadWithTheLengthAndWithoutTheBody) {
+  const auto server = serve({}, [](IncomingRequest in, const Responder& respond) {
+    respond({200, {}, in.request.method == Method::kGet ? "page" : ""});
+  });
+  RawClient client(server->port());
+
+  client.write("HEAD / HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+  const std::string head = client.read_until("\r\n\r\n");
+  const std::string next = client.read_until("page");
+
+  EXPECT_NE(head.find("Content-Length: 4\r\n"), std::string::npos) << head;
+  EXPECT_EQ(next.substr(0, 12), "HTTP/1.1 200") << next;
 }
 
 TEST(Server, StopEndsOpenPolls) {

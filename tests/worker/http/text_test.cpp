@@ -57,6 +57,18 @@ TEST(BaseUrl, IsShownWithoutAPassword) {
   }
 }
 
+TEST(BaseUrl, IsNeverShownWithItsSecrets) {
+  EXPECT_EQ(shown_url("https://a:8443/base"), "https://a:8443/base");
+  EXPECT_EQ(shown_url("http://u:s3cret@a:9090/x"), "http://***@a:9090/x");
+  EXPECT_EQ(shown_url("http://u:s3/c@r?et@a"), "http://***@a");
+  EXPECT_EQ(shown_url("u:s3cret@a:9090"), "***@a:9090");
+  EXPECT_EQ(shown_url("http://a/?token=s3cret"), "http://a/?***");
+  for (const char* url : {"http://u:s3cret@a", "u:s3cret@a", "http://a/?token=s3cret",
+                          "ftp://u:s3cret@a b", "http://u:s3cret@a:x"}) {
+    EXPECT_EQ(parse_base_url(url).error().message.find("s3cret"), std::string::npos) << url;
+  }
+}
+
 TEST(RequestText, RefusesHeadersThatBreakTheMessage) {
   const BaseUrl base = *parse_base_url("http://a");
 

@@ -2,7 +2,6 @@
 // Reads the page as Prometheus does, over HTTP.
 #include <atomic>
 #include <chrono>
-#include <memory>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -18,30 +17,23 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// One for all tests: stopping the library's server takes up to 2 s. Each test has names of its own,
-// and collectors own what they capture.
-std::unique_ptr<Endpoint> shared_endpoint;
-
+// One for all tests. Each test has names of its own, and collectors own what they capture.
 Endpoint& endpoint() {
-  if (!shared_endpoint) {
-    auto made = make_endpoint(0);
-    EXPECT_TRUE(made.ok()) << made.error().message;
-    shared_endpoint = *std::move(made);
-  }
-  return *shared_endpoint;
+  static const auto shared = make_endpoint(0);
+  EXPECT_TRUE(shared.ok()) << shared.error().message;
+  return **shared;
 }
 
-class StopAtTheEnd : public testing::Environment {
-  void TearDown() override { shared_endpoint.reset(); }
-};
-const auto* const stop_at_the_end = testing::AddGlobalTestEnvironment(new StopAtTheEnd);
-
-std::string page_of(const Endpoint& endpoint) {
+Result<http::Response> ask(const Endpoint& endpoint, http::Method method, const std::string& path,
+                           const http::Headers& headers = {}) {
   const auto client = http::make_beast_transport(
       {.base_url = "http://127.0.0.1:" + std::to_string(endpoint.port())});
-  const auto answer =
-      (*client)->send({http::Method::kGet, "/metrics", {}, ""},
-                      std::chrono::steady_clock::now() + std::chrono::seconds(30), {});
+  return (*client)->send({method, path, headers, ""},
+                         std::chrono::steady_clock::now() + std::chrono::seconds(30), {});
+}
+
+std::string page_of(const Endpoint& endpoint) {
+  const auto answer = ask(endpoint, http::Method::kGet, "/metrics");
   EXPECT_TRUE(answer.ok()) << answer.error().message;
   return answer.ok() ? answer->body : "";
 }
@@ -140,6 +132,37 @@ TEST(Endpoint, AlwaysShowsTheProcess) {
                            "process_open_fds", "process_start_time_seconds"}) {
     EXPECT_THAT(page, HasSubstr(std::string("\n") + name + " "));
   }
+}
+
+TEST(Endpoint, NamesTheFormatAsPrometheusWantsIt) {
+  const auto answer = ask(endpoint(), http::Method::kGet, "/metrics",
+                          {{"Accept", "application/openmetrics-text;version=1.0.0,*/*;q=0.1"}});
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(http::header_value(answer->headers, "Content-Type"),
+            "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_EQ(http::header_value(answer->headers, "Content-Encoding"), "");
+}
+
+TEST(Endpoint, PacksThePageForThoseWhoAskForIt) {
+  const auto answer =
+      ask(endpoint(), http::Method::kGet, "/metrics", {{"Accept-Encoding", "gzip"}});
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(http::header_value(answer->headers, "Content-Encoding"), "gzip");
+  EXPECT_EQ(answer->body.substr(0, 2), "\x1f\x8b");
+}
+
+TEST(Endpoint, RefusesOtherPathsAndMethods) {
+  const auto status = [](http::Method method, const std::string& path) {
+    const auto answer = ask(endpoint(), method, path);
+    return answer ? answer->status : 0;
+  };
+  EXPECT_EQ(status(http::Method::kGet, "/metrics?name[]=weir_step"), 200);
+  EXPECT_EQ(status(http::Method::kGet, "/"), 404);
+  EXPECT_EQ(status(http::Method::kGet, "/metrics/"), 404);
+  EXPECT_EQ(status(http::Method::kGet, "/../../etc/passwd"), 404);
+  EXPECT_EQ(status(http::Method::kPost, "/metrics"), 405);
 }
 
 TEST(Endpoint, ReportsAPortInUse) {

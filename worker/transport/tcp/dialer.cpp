@@ -14,6 +14,7 @@ using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::milliseconds kFirstDelay{20};
 constexpr std::chrono::milliseconds kLongestDelay{500};
+constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{100};  // whether a name is resolved
 // For the whole of one attempt. A peer that is not at this generation yet keeps the connection
 // waiting; a fresh one then replaces it there.
 constexpr std::chrono::seconds kAttemptLimit{10};
@@ -24,8 +25,8 @@ Dialer::Dialer(asio::io_context& context, Target target, Done done)
     : context_(context),
       target_(std::move(target)),
       done_(std::move(done)),
-      resolver_(context),
       timer_(context),
+      lookup_timer_(context),
       delay_(kFirstDelay) {}
 
 void Dialer::start() {
@@ -40,20 +41,31 @@ void Dialer::attempt() {
   });
   ErrorCode error;
   const auto address = asio::ip::make_address(target_.peer.ip, error);
-  if (error) return resolve();
+  if (error) {
+    lookup_.emplace(target_.peer.ip);
+    return look_up(kFirstLook);
+  }
   connect({{address, static_cast<std::uint16_t>(target_.peer.data_port)}}, 0);
 }
 
-void Dialer::resolve() {
-  resolver_.async_resolve(
-      target_.peer.ip, std::to_string(target_.peer.data_port),
-      [this, attempt = attempt_, keep = shared_from_this()](
-          ErrorCode error, const asio::ip::tcp::resolver::results_type& results) {
-        if (stale(attempt)) return;
-        if (error) return retry("cannot resolve " + target_.peer.ip + ": " + error.message());
+void Dialer::look_up(std::chrono::milliseconds pause) {
+  lookup_timer_.expires_after(pause);
+  lookup_timer_.async_wait(
+      [this, pause, attempt = attempt_, keep = shared_from_this()](ErrorCode stopped) {
+        if (stopped || stale(attempt)) return;
+        const auto ips = lookup_->poll();
+        if (!ips) return look_up(std::min(2 * pause, kLongestLook));
+        lookup_.reset();
+        const std::string problem = "cannot resolve " + target_.peer.ip;
+        if (!*ips) return retry(problem + ": " + ips->error().message);
         Endpoints endpoints;
-        for (const auto& result : results) endpoints.push_back(result.endpoint());
-        if (endpoints.empty()) return retry("cannot resolve " + target_.peer.ip);
+        for (const std::string& ip : **ips) {
+          ErrorCode error;
+          const auto address = asio::ip::make_address(ip, error);
+          if (!error)
+            endpoints.emplace_back(address, static_cast<std::uint16_t>(target_.peer.data_port));
+        }
+        if (endpoints.empty()) return retry(problem);
         connect(std::move(endpoints), 0);
       });
 }
@@ -131,6 +143,7 @@ void Dialer::refused(const Record& record) {
 
 void Dialer::retry(const std::string& problem) {
   last_problem_ = problem;
+  lookup_.reset();
   connecting_.reset();
   if (stream_) stream_->close();
   const std::uint64_t attempt = ++attempt_;
@@ -149,7 +162,8 @@ void Dialer::finish(Result<Socket> result) {
 void Dialer::cancel() {
   finished_ = true;
   timer_.cancel();
-  resolver_.cancel();
+  lookup_timer_.cancel();
+  lookup_.reset();
   connecting_.reset();
   if (stream_) stream_->close();
 }

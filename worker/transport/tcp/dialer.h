@@ -6,12 +6,14 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "worker/base/name_lookup.h"
 #include "worker/base/result.h"
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/handshake.h"
@@ -42,7 +44,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   using Endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
 
   void attempt();
-  void resolve();
+  void look_up(std::chrono::milliseconds pause);
   void connect(Endpoints endpoints, std::size_t index);
   void greet(Socket socket);
   void answered(Result<Record> record);
@@ -57,8 +59,8 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   Target target_;
   Done done_;
   std::string hello_body_;
-  boost::asio::ip::tcp::resolver resolver_;
-  boost::asio::steady_timer timer_;
+  std::optional<NameLookup> lookup_;
+  boost::asio::steady_timer timer_, lookup_timer_;
   std::unique_ptr<Socket> connecting_;
   std::shared_ptr<RecordStream> stream_;
   std::uint64_t attempt_ = 0;  // late handlers of an earlier attempt do nothing

@@ -54,10 +54,7 @@ void Greeter::park(std::function<void()> gone) {
                               });
 }
 
-void Greeter::challenge(const std::string& key, std::function<void(Result<Socket>)> done) {
-  answered_ = true;
-  ErrorCode ignored;
-  stream_.socket().cancel(ignored);  // the wait of park()
+void Greeter::prove(const std::string& key, std::function<void(const Status&)> done) {
   limit(kAnswerLimit);
   const std::string nonce = random_bytes(kNonceBytes);
   const Challenge challenge{nonce, acceptor_proof(key, hello_body_, nonce)};
@@ -65,21 +62,33 @@ void Greeter::challenge(const std::string& key, std::function<void(Result<Socket
   stream_.write(keep, {RecordType::kChallenge, encode_challenge(challenge)},
                 [this, keep, expected = connector_proof(key, hello_body_, nonce),
                  done = std::move(done)](const Status& written) {
-                  if (!written) return done(written.error());
-                  stream_.read(keep, [this, expected, done](Result<Record> record) {
-                    judge(expected, std::move(record), done);
+                  if (!written) return done(written);
+                  stream_.read(keep, [this, expected, done](const Result<Record>& record) {
+                    timer_.cancel();
+                    if (!record) return done(record.error());
+                    proven_ = record->type == RecordType::kProof &&
+                              equal_in_constant_time(record->body, expected);
+                    if (proven_) return done(Unit{});
+                    const Error error{Code::kForbidden, "wrong key"};
+                    refuse(error);
+                    done(error);
                   });
                 });
 }
 
-void Greeter::judge(const std::string& expected, Result<Record> record,
-                    std::function<void(Result<Socket>)> done) {
-  if (!record) return done(record.error());
-  if (record->type != RecordType::kProof || !equal_in_constant_time(record->body, expected)) {
-    const Error error{Code::kForbidden, "wrong key"};
-    refuse(error);
-    return done(error);
-  }
+void Greeter::challenge(const std::string& key, std::function<void(Result<Socket>)> done) {
+  answered_ = true;
+  ErrorCode ignored;
+  stream_.socket().cancel(ignored);  // the wait of park()
+  if (proven_) return accept(std::move(done));
+  prove(key, [this, keep = shared_from_this(), done = std::move(done)](const Status& proven) {
+    if (!proven) return done(proven.error());
+    accept(done);
+  });
+}
+
+void Greeter::accept(std::function<void(Result<Socket>)> done) {
+  limit(kAnswerLimit);
   stream_.write(shared_from_this(), {RecordType::kAccepted, {}},
                 [this, done = std::move(done)](const Status& written) {
                   timer_.cancel();

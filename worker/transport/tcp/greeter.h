@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accepting side of one handshake: reads the HELLO, may then be kept waiting until this rank
-// has opened that generation, and challenges. Io thread only.
+// The accepting side of one handshake: reads the HELLO, challenges, may then be kept waiting until
+// this rank has opened that generation, and accepts. Io thread only.
 #pragma once
 
 #include <chrono>
@@ -28,17 +28,18 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   const Hello& hello() const { return hello_; }
   const std::string& from() const { return from_; }  // address of the other end
 
+  // Proves the key and asks for the peer's proof. done: kForbidden, wrong key, which the peer is
+  // told.
+  void prove(const std::string& key, std::function<void(const Status&)> done);
   // Waits without answering; `gone` when the peer has given up.
   void park(std::function<void()> gone);
-  // Proves the key and asks for the peer's proof. done: the socket, or why not (kForbidden: wrong
-  // key).
+  // Asks for the proof unless it is there, and accepts. done: the socket, or why not.
   void challenge(const std::string& key, std::function<void(Result<Socket>)> done);
   void refuse(const Error& error);
   void close();
 
  private:
-  void judge(const std::string& expected, Result<Record> record,
-             std::function<void(Result<Socket>)> done);
+  void accept(std::function<void(Result<Socket>)> done);
   void limit(std::chrono::seconds time);
 
   RecordStream stream_;
@@ -46,7 +47,8 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   std::string hello_body_;
   Hello hello_;
   std::string from_;
-  bool answered_ = false;
+  bool proven_ = false;    // by prove()
+  bool answered_ = false;  // nobody waits for the end of park() any more
 };
 
 }  // namespace weir::transport::tcp

@@ -15,8 +15,10 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-constexpr std::size_t kMaxGreeting = 64;
-constexpr int kBacklog = 64;
+// The ranks of a large job may come at once, to fetch state; each has an address of its own.
+constexpr std::size_t kMaxStrangers = 512;
+constexpr std::size_t kMaxStrangersOfOneAddress = 64;
+constexpr int kBacklog = 512;
 constexpr std::chrono::milliseconds kAcceptRetry{100};  // when out of descriptors
 
 Error cannot(int port, const ErrorCode& error) {
@@ -29,8 +31,14 @@ Error cannot(int port, const ErrorCode& error) {
 }  // namespace
 
 Listener::Listener(asio::io_context& context, std::shared_ptr<StateServer> state,
-                   std::shared_ptr<ProbeServer> probes)
-    : acceptor_(context), retry_(context), state_(std::move(state)), probes_(std::move(probes)) {}
+                   std::shared_ptr<ProbeServer> probes, std::string job_uid, std::string job_key)
+    : acceptor_(context),
+      retry_(context),
+      state_(std::move(state)),
+      probes_(std::move(probes)),
+      own_job_uid_(std::move(job_uid)),
+      job_key_(std::move(job_key)),
+      strangers_(kMaxStrangers, kMaxStrangersOfOneAddress) {}
 
 Status Listener::open(const std::string& ip, int port) {
   ErrorCode error;
@@ -66,6 +74,7 @@ void Listener::accept() {
       accepted(std::move(socket));
       return accept();
     }
+    drop(strangers_.take_oldest());
     retry_.expires_after(kAcceptRetry);
     retry_.async_wait([this, keep](ErrorCode) {
       if (acceptor_.is_open()) accept();
@@ -74,16 +83,48 @@ void Listener::accept() {
 }
 
 void Listener::accepted(tcp::socket socket) {
-  if (greeting_ >= kMaxGreeting) return;  // closes it; a true peer tries again
-  ++greeting_;
   const auto greeter = std::make_shared<Greeter>(std::move(socket));
-  greeter->start([this, keep = shared_from_this(), greeter](bool said_hello) {
-    --greeting_;
-    if (!acceptor_.is_open()) return greeter->close();
-    if (said_hello) return route(greeter);
-    log_debug("transport", "connection without a hello", {{"from", greeter->from()}});
+  const Strangers::Id id = ++last_id_;
+  greeters_[id] = greeter;
+  drop(strangers_.add(id, greeter->from()));
+  greeter->start([this, keep = shared_from_this(), greeter, id](bool said_hello) {
+    if (acceptor_.is_open() && said_hello) return meet(greeter, id);
+    strangers_.remove(id);
+    greeters_.erase(id);
+    if (acceptor_.is_open()) {
+      log_debug("transport", "connection without a hello", {{"from", greeter->from()}});
+    }
     greeter->close();
   });
+}
+
+// It has said what it wants; from here on it is a stranger until it has proven the key.
+void Listener::meet(const std::shared_ptr<Greeter>& greeter, Strangers::Id id) {
+  const auto known = [this, id] {
+    strangers_.remove(id);
+    greeters_.erase(id);
+  };
+  if (job_key_.empty()) {
+    known();
+    return route(greeter);
+  }
+  if (greeter->hello().job_uid != own_job_uid_) {
+    known();
+    return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
+  }
+  greeter->prove(job_key_, [this, keep = shared_from_this(), greeter, known](const Status& proven) {
+    known();
+    if (!proven) return;
+    acceptor_.is_open() ? route(greeter) : greeter->close();
+  });
+}
+
+void Listener::drop(std::optional<Strangers::Id> stranger) {
+  if (!stranger) return;
+  const auto found = greeters_.find(*stranger);
+  const auto greeter = found->second.lock();
+  greeters_.erase(found);
+  if (greeter) greeter->close();
 }
 
 void Listener::route(const std::shared_ptr<Greeter>& greeter) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data port. Accepts connections, reads their HELLO and decides: to the rendezvous that expects
-// it, refuse (older generation, other job), or keep it waiting, since ranks reach connect() at
-// different times. What it holds is bounded. Io thread only, except port().
+// The data port. Accepts connections, reads their HELLO, lets them prove the key of the job and
+// decides: to the rendezvous that expects it, refuse (older generation, other job), or keep it
+// waiting, since ranks reach connect() at different times. What it holds is bounded, and those that
+// have proven nothing keep nobody out (base/strangers.h). Io thread only, except port().
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "worker/base/strangers.h"
 #include "worker/transport/tcp/greeter.h"
 #include "worker/transport/tcp/parked.h"
 #include "worker/transport/tcp/probe.h"
@@ -21,9 +24,10 @@ namespace weir::transport::tcp {
 
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  // Whom connections go to that fetch state or time the network.
+  // Whom connections go to that fetch state or time the network. The key of the job; "" = only
+  // those know it that connections are routed to.
   Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state,
-           std::shared_ptr<ProbeServer> probes);
+           std::shared_ptr<ProbeServer> probes, std::string job_uid, std::string job_key);
 
   // kUnavailable: port in use or the like.
   Status open(const std::string& ip, int port);
@@ -38,6 +42,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
  private:
   void accept();
   void accepted(boost::asio::ip::tcp::socket socket);
+  void meet(const std::shared_ptr<Greeter>& greeter, Strangers::Id id);
+  void drop(std::optional<Strangers::Id> stranger);
   void route(const std::shared_ptr<Greeter>& greeter);
 
   boost::asio::ip::tcp::acceptor acceptor_;
@@ -45,11 +51,14 @@ class Listener : public std::enable_shared_from_this<Listener> {
   int port_ = 0;
   const std::shared_ptr<StateServer> state_;
   const std::shared_ptr<ProbeServer> probes_;
-  std::string job_uid_;
+  const std::string own_job_uid_, job_key_;
+  std::string job_uid_;  // of the newest generation
   std::optional<GenerationId> newest_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Parked parked_{32};  // a rank has two incoming connections; room for restarts and strangers
-  std::size_t greeting_ = 0;  // connections whose HELLO has not come
+  Parked parked_{1024};  // two of neighbours, and those of the other replicas
+  Strangers strangers_;
+  std::map<Strangers::Id, std::weak_ptr<Greeter>> greeters_;  // of the strangers
+  Strangers::Id last_id_ = 0;
 };
 
 }  // namespace weir::transport::tcp

@@ -25,7 +25,10 @@ void Parked::add(const std::shared_ptr<Greeter>& greeter) {
     (*same)->close();
     greeters_->erase(same);
   }
-  if (greeters_->size() >= most_) return greeter->close();
+  if (greeters_->size() >= most_) {
+    greeters_->front()->close();
+    greeters_->pop_front();
+  }
   greeters_->push_back(greeter);
   greeter->park([all = std::weak_ptr(greeters_), gone = std::weak_ptr(greeter)] {
     const auto greeters = all.lock();

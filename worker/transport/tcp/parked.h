@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that wait without an answer until this rank is as far as they are. Bounded: beyond
-// `most` a new one is closed; a newer attempt with the same wish closes the older one; one whose
+// `most` the oldest is closed; a newer attempt with the same wish closes the older one; one whose
 // peer gives up is closed. Io thread only.
 #pragma once
 

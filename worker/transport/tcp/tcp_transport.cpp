@@ -171,7 +171,8 @@ Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& optio
   auto io = std::make_shared<tcp::IoThread>();
   auto state = std::make_shared<tcp::StateServer>(options.send_buffer_bytes, options.dead_after);
   auto probes = std::make_shared<tcp::ProbeServer>(options.job_uid, options.job_key);
-  auto listener = std::make_shared<tcp::Listener>(io->context(), state, std::move(probes));
+  auto listener = std::make_shared<tcp::Listener>(io->context(), state, std::move(probes),
+                                                  options.job_uid, options.job_key);
   const Status opened =
       io->call([&] { return listener->open(options.listen_ip, options.data_port); });
   if (!opened) return opened.error();

@@ -7,6 +7,7 @@
 
 #include "tests/worker/transport/tcp/relay.h"
 #include "tests/worker/transport/tcp/rig.h"
+#include "worker/transport/tcp/handshake.h"
 
 namespace weir::transport::test {
 namespace {
@@ -215,6 +216,35 @@ TEST(TcpConnect, StrangersOnTheDataPortDoNotDisturb) {
 
   EXPECT_TRUE(second) << second.error().message;
   EXPECT_TRUE(first.get());
+  for (const int fd : strangers) ::close(fd);
+}
+
+// A port that gives its 64 places to whoever comes first, or parks whoever knows the job's name,
+// can be closed by one stranger.
+TEST(TcpConnect, StrangersThatHoldConnectionsKeepNobodyOut) {
+  const TcpOptions options{.job_uid = "job-1", .job_key = "a key of this job"};
+  const auto first = make_transport(options), second = make_transport(options);
+  const std::vector<int> ports = {first->data_port(), second->data_port()};
+  std::vector<int> strangers;
+  for (const int port : ports) {
+    for (int i = 0; i < 200; ++i) {
+      strangers.push_back(dial(port));
+      if (i % 2 == 0) continue;
+      const std::string hello =
+          tcp::encode_record({tcp::RecordType::kHello,
+                              tcp::encode_hello({.job_uid = "job-1",
+                                                 .generation = {9, 0},
+                                                 .from_stage = static_cast<std::uint32_t>(i),
+                                                 .nonce = std::string(tcp::kNonceBytes, 'n')})});
+      ::send(strangers.back(), hello.data(), hello.size(), MSG_NOSIGNAL);
+    }
+  }
+
+  auto connecting = connect_async(*first, generation(0, ports));
+  const Connected connected = second->connect(generation(1, ports), soon(), {});
+
+  EXPECT_TRUE(connected) << connected.error().message;
+  EXPECT_TRUE(connecting.get());
   for (const int fd : strangers) ::close(fd);
 }
 
