@@ -28,7 +28,12 @@ constexpr double to_megabits(BytesPerSecond rate) {
 constexpr double to_seconds(std::chrono::nanoseconds t) {
   return std::chrono::duration<double>(t).count();
 }
+// Nanoseconds in 64 bits end after 292 years. What is longer than these 100, or no number, becomes
+// as long: it never wraps, and sums of two still fit. Readers of input refuse such values by name.
+constexpr double kLongestSeconds = 100 * 365.25 * 86400;
 constexpr std::chrono::nanoseconds from_seconds(double s) {
+  if (!(s < kLongestSeconds)) s = kLongestSeconds;
+  if (s < -kLongestSeconds) s = -kLongestSeconds;
   return std::chrono::nanoseconds(static_cast<std::int64_t>(s * 1e9 + (s < 0 ? -0.5 : 0.5)));
 }
 

@@ -3,6 +3,8 @@
 
 #include <charconv>
 #include <cstdio>
+#include <stdexcept>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -38,6 +40,18 @@ json to_json(const Optimizer& o) {
           {"schedule", o.schedule}, {"warmupSteps", o.warmup_steps}};
 }
 
+// Throws std::exception for what is no integer, or none of that type: the library would wrap it.
+template <class T>
+T whole(const json& object, const char* name, T missing) {
+  const auto found = object.find(name);
+  if (found == object.end()) return missing;
+  const bool fits = found->is_number_unsigned() ? std::in_range<T>(found->get<std::uint64_t>())
+                                                : found->is_number_integer() &&
+                                                      std::in_range<T>(found->get<std::int64_t>());
+  if (!fits) throw std::out_of_range(std::string(name) + " is no integer that fits");
+  return found->get<T>();
+}
+
 Optimizer optimizer_of(const json& from) {
   return {.learning_rate = from.value("learningRate", 0.0),
           .beta1 = from.value("beta1", 0.0),
@@ -45,25 +59,26 @@ Optimizer optimizer_of(const json& from) {
           .epsilon = from.value("epsilon", 0.0),
           .weight_decay = from.value("weightDecay", 0.0),
           .schedule = from.value("schedule", ""),
-          .warmup_steps = from.value("warmupSteps", 0)};
+          .warmup_steps = whole(from, "warmupSteps", 0)};
 }
 
 Error wrong(const std::string& what) {
   return {Code::kInvalid, std::string(kManifestName) + ": " + what};
 }
 
-// Throws json::exception for what is missing or of another type.
+// Throws std::exception for what is missing or of another type.
 Manifest read(const json& from) {
-  Manifest manifest{.step = from.at("step").get<std::int64_t>(),
-                    .samples = from.value("samples", std::int64_t{0}),
+  static_cast<void>(from.at("step"));
+  Manifest manifest{.step = whole(from, "step", std::int64_t{0}),
+                    .samples = whole(from, "samples", std::int64_t{0}),
                     .job = from.value("job", ""),
                     .model = from.value("model", ""),
                     .digest = from.at("digest").get<std::string>(),
                     .shapes = from.value("shapes", ""),
                     .settings = {},
-                    .seed = from.value("seed", std::uint64_t{0}),
-                    .revision = from.value("revision", std::uint32_t{0}),
-                    .incarnation = from.value("incarnation", 0)};
+                    .seed = whole(from, "seed", std::uint64_t{0}),
+                    .revision = whole(from, "revision", std::uint32_t{0}),
+                    .incarnation = whole(from, "incarnation", 0)};
   if (from.contains("settings")) {
     for (const auto& [name, value] : from.at("settings").items()) {
       manifest.settings.push_back({name, value.get<std::string>()});
@@ -73,7 +88,7 @@ Manifest read(const json& from) {
   if (from.contains("plan")) manifest.plan_json = from.at("plan").dump();
   for (const json& file : from.at("files")) {
     manifest.files.push_back({.name = file.at("name").get<std::string>(),
-                              .bytes = file.at("bytes").get<std::int64_t>(),
+                              .bytes = whole(file, "bytes", std::int64_t{0}),
                               .sha256 = file.at("sha256").get<std::string>()});
   }
   return manifest;
@@ -113,7 +128,7 @@ Result<Manifest> decode_manifest(std::string_view text) {
     if (from.value("apiVersion", "") != kVersion)
       return wrong("apiVersion is not " + std::string(kVersion));
     manifest = read(from);
-  } catch (const json::exception& error) {
+  } catch (const std::exception& error) {
     return wrong(error.what());
   }
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {

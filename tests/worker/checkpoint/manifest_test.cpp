@@ -60,16 +60,20 @@ TEST(Manifest, RefusesWhatIsNotOne) {
     text.replace(text.rfind(from), from.size(), to);
     return text;
   };
-  const std::vector<std::string> bad = {"",
-                                        "[]",
-                                        good.substr(0, good.size() / 2),
-                                        changed("weir.dev/checkpoint/v1", "weir.dev/checkpoint/v2"),
-                                        changed("\"step\": 2000", "\"step\": \"x\""),
-                                        changed("\"digest\"", "\"digets\""),
-                                        changed("\"files\"", "\"flies\""),
-                                        changed(layer_file(1), layer_file(2)),
-                                        changed(layer_file(1), "../../etc/passwd"),
-                                        changed("\"bytes\": 200", "\"bytes\": -1")};
+  const std::vector<std::string> bad = {
+      "",
+      "[]",
+      good.substr(0, good.size() / 2),
+      changed("weir.dev/checkpoint/v1", "weir.dev/checkpoint/v2"),
+      changed("\"step\": 2000", "\"step\": \"x\""),
+      changed("\"step\": 2000", "\"step\": 1e300"),
+      changed("\"step\": 2000", "\"step\": 9223372036854775808"),
+      changed("\"incarnation\": 1", "\"incarnation\": 4294967296"),
+      changed("\"digest\"", "\"digets\""),
+      changed("\"files\"", "\"flies\""),
+      changed(layer_file(1), layer_file(2)),
+      changed(layer_file(1), "../../etc/passwd"),
+      changed("\"bytes\": 200", "\"bytes\": -1")};
   for (const std::string& text : bad) EXPECT_FALSE(decode_manifest(text)) << text;
 }
 
