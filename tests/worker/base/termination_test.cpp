@@ -20,7 +20,9 @@ std::string text_of(const std::string& path) {
 
 TEST(Termination, HoldsOnePlainLineThatKubernetesTakes) {
   EXPECT_EQ(plain_line("no plan\n"), "no plan");
-  EXPECT_EQ(plain_line("a\nb\tc\x7f" "d"), "a b c d");
+  EXPECT_EQ(plain_line("a\nb\tc\x7f"
+                       "d"),
+            "a b c d");
   EXPECT_EQ(plain_line("bad \xff byte"), "bad \xEF\xBF\xBD byte");
 
   const std::string cut = plain_line(std::string(3000, 'x'));
