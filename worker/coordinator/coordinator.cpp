@@ -46,7 +46,7 @@ class JobCoordinator final : public Coordinator {
         on_gone_(std::move(on_gone)),
         startup_(options),
         switch_(options.job_uid, options.model.layers > 0 ? options.model.layers : -1,
-                options.total_steps),
+                options.total_steps, options.progress_deadline),
         saves_(options.checkpoints, options.total_steps, options.model.layers),
         rounds_(options.total_steps),
         reporter_(options.job_uid, options.total_steps,
@@ -97,6 +97,7 @@ class JobCoordinator final : public Coordinator {
   }
 
   int port() const override { return server_->port(); }
+  bool in_touch() const override { return source_->in_touch(); }
 
   void finish(std::chrono::steady_clock::time_point deadline) override {
     auto done = std::make_shared<std::promise<void>>();

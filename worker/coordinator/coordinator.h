@@ -33,6 +33,8 @@ class PlanSource {
       protocol::Register body) = 0;                // latest wins; retried until accepted
   virtual void report(protocol::Report body) = 0;  // latest wins; lost ones do no harm
   virtual void have(std::uint32_t revision) = 0;   // highest revision the coordinator knows
+  // It has lately heard from those that make plans. Any thread.
+  virtual bool in_touch() const { return false; }
   // Waits until the last report has been accepted, or the deadline: for the end of training.
   virtual void flush(std::chrono::steady_clock::time_point deadline) {
     static_cast<void>(deadline);
@@ -55,6 +57,9 @@ struct Options {
   bool measure = true;  // profile source Measure; false: register without profile
   std::vector<int> measure_samples{1, 2, 4};
   int measure_rounds = 5;
+  // READY_STATE and the first step of a plan; a step may take as long
+  // (spec.progressDeadlineSeconds).
+  std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   bool probe = false;  // PROBE of index neighbours before the first /register; unprobed links
                        // count as 1.25e9 B/s
   CheckpointPolicy checkpoints;
@@ -66,6 +71,7 @@ class Coordinator {
  public:
   virtual ~Coordinator() = default;  // stops, joins
   virtual int port() const = 0;
+  virtual bool in_touch() const = 0;  // of its PlanSource
   // The end of training: waits until all other members have said LEAVE or are gone, then sends the
   // last report; at most until the deadline. Blocks.
   virtual void finish(std::chrono::steady_clock::time_point deadline) = 0;

@@ -2,6 +2,7 @@
 #include "worker/coordinator/operator_line.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,8 @@ constexpr char kComponent[] = "operator line";
 constexpr std::chrono::seconds kLongPoll{50};  // api.md 14
 constexpr std::chrono::seconds kAnswerTime{30};
 constexpr std::chrono::milliseconds kFlushStep{50};
+// Since the last answer; a poll is answered after 50 s at the latest, and some may be lost.
+constexpr std::chrono::seconds kOutOfTouch{3 * kLongPoll};
 
 std::uint64_t jitter_seed(std::string_view user) {
   return mix_seed(mix_seed(0, user), random_bytes(8));
@@ -86,6 +89,12 @@ class OperatorSource final : public PlanSource {
     have_ = std::max(have_, revision);
   }
 
+  bool in_touch() const override {
+    const auto last = last_answer_.load();
+    return last != 0 && clock_.now().time_since_epoch().count() - last <
+                            std::chrono::nanoseconds(kOutOfTouch).count();
+  }
+
   void flush(std::chrono::steady_clock::time_point deadline) override {
     while (clock_.now() < deadline) {
       {
@@ -107,6 +116,7 @@ class OperatorSource final : public PlanSource {
           "plan?have=" + std::to_string(known()) + "&wait=" + std::to_string(kLongPoll.count()), "",
           kLongPoll + kAnswerTime, stop);
       if (outcome.verdict == Verdict::kDone) {
+        last_answer_ = clock_.now().time_since_epoch().count();
         complaints.reset();
         const bool progress = outcome.response.status != 200 || take_plan(outcome.response);
         if (progress) {
@@ -236,6 +246,7 @@ class OperatorSource final : public PlanSource {
   std::optional<protocol::Register> register_;
   std::optional<protocol::Report> report_;
   std::uint32_t have_ = 0;
+  std::atomic<std::int64_t> last_answer_{0};  // to a poll, ns of the steady clock; 0 = none yet
   bool posting_ = false, ended_ = false;
   BoundedQueue<Unit> wake_{1};
   std::jthread poll_thread_, post_thread_;

@@ -96,7 +96,7 @@ void PlanSwitch::on_ready_state(int index, const protocol::ReadyState& state,
   }
   to_ranks(attempt_->plan, protocol::Go{state.revision}, members, effects);
   to_idle(protocol::Go{state.revision}, members, effects);
-  go(now, effects);
+  go(members, now, effects);
 }
 
 void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const Members& members,
@@ -108,7 +108,9 @@ void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const
     const bool late = !attempt_->new_generation && !jumps &&
                       status.step > attempt_->due_step + kLateSteps &&
                       now - attempt_->committed_at >= kLateTime;
-    if (late && attempt_->waiting.contains(index)) not_applied(members, now, effects);
+    if (!attempt_->waiting.contains(index)) return;
+    if (late) return not_applied(members, now, effects);
+    attempt_->deadline = now + time_to_apply(members);  // it makes progress
     return;
   }
   if (attempt_->waiting.erase(index) == 0) return;

@@ -5,16 +5,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/base/units.h"
 #include "worker/control/plan_target.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::coordinator {
 namespace {
 
-using namespace std::chrono_literals;
-
-// READY_STATE, and the epoch in force: the default progress deadline, api.md 14
-constexpr auto kLoadTime = 1800s;
+constexpr int kStepsToAnswer = 2;  // the one under way, and as much again for one that is slower
+// In band up to three steps pass.
+constexpr int kStepsToApply = 4;
+constexpr double kLongestStepSeconds = 1e7;  // of what a rank says
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
@@ -34,6 +35,17 @@ std::vector<const MemberState*> states_of(const schedule::Plan& plan, const Memb
     if (const auto* member = members.by_pod(rank.pod)) result.push_back(member);
   }
   return result;
+}
+
+// The longest last step of all ranks; 0 = not known of some.
+std::chrono::nanoseconds longest_step(const schedule::Plan& plan, const Members& members) {
+  std::chrono::nanoseconds longest{0};
+  for (const auto* state : states_of(plan, members)) {
+    const double seconds = state->status ? state->status->step_seconds : 0;
+    if (!(seconds > 0)) return std::chrono::nanoseconds{0};
+    longest = std::max(longest, from_seconds(std::min(seconds, kLongestStepSeconds)));
+  }
+  return longest;
 }
 
 std::int64_t highest_step(const schedule::Plan& plan, const Members& members) {
@@ -94,6 +106,20 @@ bool PlanSwitch::patient() const {
          trigger == schedule::Trigger::kRestart;
 }
 
+std::chrono::nanoseconds PlanSwitch::time_to_answer(const Members& members) const {
+  const std::chrono::nanoseconds least =
+      std::chrono::seconds(attempt_->plan.prepare_timeout_seconds);
+  if (!base_ || broken_) return least;  // nobody computes
+  const auto step = longest_step(attempt_->plan, members);
+  return std::max(least, step.count() > 0 ? kStepsToAnswer * step : progress_deadline_);
+}
+
+std::chrono::nanoseconds PlanSwitch::time_to_apply(const Members& members) const {
+  const auto step = longest_step(attempt_->plan, members);
+  if (step.count() == 0) return kStepsToApply * progress_deadline_;  // how long one takes: unknown
+  return std::max(progress_deadline_, kStepsToApply * step);
+}
+
 void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& effects) {
   if (now < attempt_->not_before) return;
   auto filled = fill_plan(attempt_->wanted, job_uid_, members);
@@ -124,7 +150,8 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   last_prepared_ = {attempt_->plan.revision, attempt_->incarnation};
   decide_state(members);
   phase_ = Phase::kPreparing;
-  attempt_->deadline = now + std::chrono::seconds(attempt_->plan.prepare_timeout_seconds);
+  attempt_->prepared_at = now;
+  attempt_->deadline = now + time_to_answer(members);
   attempt_->waiting.clear();
   for (const auto* state : states_of(attempt_->plan, members)) {
     attempt_->waiting.insert(state->member.worker_index);
@@ -218,14 +245,14 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
   const protocol::Commit message{.revision = revision, .at_step = at_step};
   if (attempt.new_generation) {
     phase_ = Phase::kLoading;
-    attempt.deadline = now + kLoadTime;
+    attempt.deadline = now + progress_deadline_;
     broken_ = true;  // until GO
     if (attempt.plan.state == schedule::StateMove::kMove) scattered_ = true;
     to_ranks(attempt.plan, message, members, effects);
     to_idle(message, members, effects);
   } else {
     phase_ = Phase::kApplying;
-    attempt.deadline = now + kLoadTime;
+    attempt.deadline = now + time_to_apply(members);
     attempt.due_step = std::max(at_step, highest_step(attempt.plan, members));
     for (const auto& rank : attempt.plan.ranks) {
       const auto* member = members.by_pod(rank.pod);
@@ -241,10 +268,10 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
                           std::to_string(at_step));
 }
 
-void PlanSwitch::go(SteadyTime now, Effects& effects) {
+void PlanSwitch::go(const Members& members, SteadyTime now, Effects& effects) {
   Attempt& attempt = *attempt_;
   phase_ = Phase::kApplying;
-  attempt.deadline = now + kLoadTime;
+  attempt.deadline = now + time_to_apply(members);
   attempt.pause_seconds = std::chrono::duration<double>(now - attempt.committed_at).count();
   broken_ = false;
   lost_.clear();
@@ -285,7 +312,9 @@ Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
     }
     give_up(protocol::Outcome::kRefused,
             "no answer to PREPARE within " +
-                std::to_string(attempt_->plan.prepare_timeout_seconds) + " s from " + silent,
+                std::to_string(
+                    std::chrono::floor<std::chrono::seconds>(now - attempt_->prepared_at).count()) +
+                " s from " + silent,
             members, now, effects);
   } else if (phase_ == Phase::kLoading && now >= *attempt_->deadline) {
     generation_lost(-1, {.revision = attempt_->plan.revision, .reason = "READY_STATE is overdue"},

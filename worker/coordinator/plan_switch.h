@@ -38,8 +38,12 @@ Result<schedule::Plan> fill_plan(schedule::Plan plan, const std::string& job_uid
 class PlanSwitch {
  public:
   PlanSwitch(std::string job_uid, int layers,
-             std::int64_t total_steps = std::numeric_limits<std::int64_t>::max())
-      : job_uid_(std::move(job_uid)), layers_(layers), total_steps_(total_steps) {}
+             std::int64_t total_steps = std::numeric_limits<std::int64_t>::max(),
+             std::chrono::nanoseconds progress_deadline = std::chrono::seconds(1800))
+      : job_uid_(std::move(job_uid)),
+        layers_(layers),
+        total_steps_(total_steps),
+        progress_deadline_(progress_deadline) {}
 
   Effects on_plan(const schedule::Plan& plan, const Members& members, SteadyTime now);
   // The member has no session any more (members says so already).
@@ -83,7 +87,7 @@ class PlanSwitch {
     std::set<int> waiting;               // workers whose answer is missing
     std::optional<SteadyTime> deadline;  // of the phase
     SteadyTime not_before{};             // back-off of a rejoin
-    SteadyTime committed_at{};
+    SteadyTime prepared_at{}, committed_at{};
     std::int64_t due_step = 0;  // in band: the first step of the new epoch, as far as is known
     double pause_seconds = 0;
     std::int64_t moved_bytes = 0;
@@ -95,6 +99,10 @@ class PlanSwitch {
   void try_prepare(const Members& members, SteadyTime now, Effects& effects);
   const schedule::Plan* base() const { return base_ ? &*base_ : nullptr; }
   bool patient() const;  // waits for its pods without a deadline
+  // How long the phase may take: ranks answer PREPARE between two ops, so within a step; a plan is
+  // applied when a step with it is done.
+  std::chrono::nanoseconds time_to_answer(const Members& members) const;
+  std::chrono::nanoseconds time_to_apply(const Members& members) const;
   int next_incarnation(const Members& members) const;
   void decide_state(const Members& members);
   bool can_keep(const Members& members) const;  // what the ranks hold is enough for the attempt
@@ -103,7 +111,7 @@ class PlanSwitch {
   const schedule::LayerHolder* holder(const MemberState* state) const;  // of the attempt
   std::int64_t boundary(const Members& members) const;  // where all ranks can still stop
   void commit(const Members& members, SteadyTime now, Effects& effects);
-  void go(SteadyTime now, Effects& effects);
+  void go(const Members& members, SteadyTime now, Effects& effects);
   void on_ready(int index, const protocol::Ready& ready, const Members& members, SteadyTime now,
                 Effects& effects);
   void on_reject(int index, const protocol::Reject& reject, const Members& members, SteadyTime now,
@@ -142,6 +150,7 @@ class PlanSwitch {
   const std::string job_uid_;
   const int layers_;
   const std::int64_t total_steps_;
+  const std::chrono::nanoseconds progress_deadline_;
   Phase phase_ = Phase::kIdle;
   std::optional<Attempt> attempt_;         // when phase_ is not kIdle
   std::optional<schedule::Plan> next_;     // came while a COMMIT was under way

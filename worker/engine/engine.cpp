@@ -25,6 +25,10 @@ constexpr auto kCommandSlice = std::chrono::milliseconds(100);
 constexpr auto kCommitGrace = std::chrono::milliseconds(200);
 constexpr auto kLeaveDrain = std::chrono::seconds(2);  // for the last bytes, beyond the grace
 
+std::string in_seconds(std::chrono::nanoseconds time) {
+  return std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count()) + " s";
+}
+
 }  // namespace
 
 Engine::Engine(Settings settings, Parts parts, Hooks hooks)
@@ -96,13 +100,21 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
   if (pending_) return std::nullopt;
 
+  // Who is in touch with those that make plans waits for theirs: the time to lose patience is their
+  // business.
+  if (hooks_.in_touch && hooks_.in_touch()) {
+    waiting_since_ = parts_.clock.now();
+    return std::nullopt;
+  }
   const std::chrono::nanoseconds waited = parts_.clock.now() - waiting_since_;
   if (!ever_ran_) {
     if (waited < settings_.startup_timeout) return std::nullopt;
-    return Ending{Why::kNoPlan, "no plan came before the startup timeout"};
+    return Ending{Why::kNoPlan, "no plan came within " + in_seconds(settings_.startup_timeout) +
+                                    " (--startup-timeout)"};
   }
   if (waited < settings_.rejoin_timeout) return std::nullopt;
-  return Ending{Why::kPeerLost, "lost a peer and got no new plan before the rejoin timeout"};
+  return Ending{Why::kPeerLost, "lost a peer and got no new plan within " +
+                                    in_seconds(settings_.rejoin_timeout) + " (--rejoin-timeout)"};
 }
 
 void Engine::await_command(const std::stop_token& stop) {

@@ -30,11 +30,12 @@ struct Settings {
   Identity identity;
   std::string node;
   std::int64_t total_steps = 0;
-  std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};  // until the first plan
+  // Until the first plan, while out of touch with those that make plans (Hooks::in_touch).
+  std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(60)};
   // Longest wait without any message of a peer: a hang, api.md 14.
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
-  std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // after a lost peer
+  std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // likewise
   int diverged_after = 10;  // so many skipped steps in a row end training; 0 = never
   double grad_clip = 0;     // largest global norm of the gradients, the same on all ranks; 0 = none
   Validation validation;
@@ -93,6 +94,8 @@ struct Hooks {
       round_failed = nullptr;
   // So many bytes came from other ranks for that plan; before its COMMIT is answered.
   std::function<void(std::uint32_t revision, std::int64_t bytes)> moved;
+  // Those that make plans answer: this rank waits for a plan without a limit. Null: never.
+  std::function<bool()> in_touch = nullptr;
 };
 
 enum class Why : unsigned char {

@@ -143,6 +143,63 @@ TEST(PlanOutcome, SilenceAfterPrepareRefusesAndNamesThePod) {
   EXPECT_EQ(world.finished[0].reason, "no answer to PREPARE within 10 s from pod-1");
 }
 
+// A rank answers between two ops, so a step may pass, and in band two or three until the new plan
+// is in force.
+TEST(PlanOutcome, ARetuneBesideStepsOfAnHourIsApplied) {
+  World world;
+  world.step_seconds = 3600;
+  world.train();
+
+  world.offer(plan(2, Trigger::kRetune));
+  world.pass(3500s);
+  world.all_ready(2);
+  ASSERT_EQ(world.receivers<protocol::Commit>(), Ranks{0});
+  for (int step = 6; step < 8; ++step) {
+    world.pass(3600s);
+    world.all_finish_step(1, step);
+  }
+  world.pass(3600s);
+  world.all_finish_step(2, 8);
+
+  ASSERT_EQ(world.finished.size(), 1U);
+  EXPECT_EQ(world.finished[0].outcome, Outcome::kApplied);
+  EXPECT_EQ(world.receivers<protocol::PeerLost>(), Ranks{});
+}
+
+TEST(PlanOutcome, TheFirstStepOfAPlanMayTakeAnHour) {
+  World world;
+  world.offer(plan(1, Trigger::kInitial));
+  world.all_ready(1);
+  world.all_loaded(1);
+  world.forget();
+
+  for (int minute = 0; minute < 60; ++minute) world.pass(60s);
+  world.all_finish_step(1, 1);
+
+  ASSERT_EQ(world.finished.size(), 1U);
+  EXPECT_EQ(world.finished[0].outcome, Outcome::kApplied);
+}
+
+TEST(PlanOutcome, PatienceFollowsTheDeadlineOfProgress) {
+  World hasty(3, 10s), patient(3, std::chrono::hours(24 * 365 * 50));
+  for (World* world : {&hasty, &patient}) {
+    world->offer(plan(1, Trigger::kInitial));
+    world->all_ready(1);
+    world->say(0, protocol::ReadyState{.revision = 1});
+    world->forget();
+  }
+
+  hasty.pass(10s);
+  patient.pass(std::chrono::hours(1000));
+
+  EXPECT_EQ(hasty.receivers<protocol::Abort>(), (Ranks{0, 1, 2}));
+  EXPECT_EQ(patient.receivers<protocol::Abort>(), Ranks{});
+  patient.say(1, protocol::ReadyState{.revision = 1});
+  patient.say(2, protocol::ReadyState{.revision = 1});
+  patient.pass(std::chrono::hours(1000));
+  EXPECT_TRUE(patient.finished.empty());
+}
+
 TEST(PlanOutcome, ARetuneForAPodThatIsNotThereIsRefusedAfterThePrepareTime) {
   World world;
   world.train();

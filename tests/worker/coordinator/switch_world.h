@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,7 +42,8 @@ inline schedule::Plan plan(std::uint32_t revision, schedule::Trigger trigger, in
 }
 
 struct World {
-  explicit World(int ranks = 3) : switcher("job", -1) {
+  explicit World(int ranks = 3, std::chrono::nanoseconds progress_deadline = 1800s)
+      : switcher("job", -1, std::numeric_limits<std::int64_t>::max(), progress_deadline) {
     for (int index = 0; index < ranks; ++index) come(index);
   }
 
@@ -88,7 +90,8 @@ struct World {
     for (int index = 0; index < ranks; ++index) finish_step(index, epoch, step);
   }
   void finish_step(int index, std::uint32_t epoch, std::int64_t step) {
-    say(index, protocol::StageStatus{.epoch = epoch, .step = step, .stage = index});
+    say(index, protocol::StageStatus{
+                   .epoch = epoch, .step = step, .stage = index, .step_seconds = step_seconds});
   }
   // Revision 1, three stages, `steps` steps done.
   void train(std::int64_t steps = 5) {
@@ -126,6 +129,7 @@ struct World {
     finished.insert(finished.end(), effects.finished.begin(), effects.finished.end());
   }
 
+  double step_seconds = 1;  // that ranks report
   Members members;
   PlanSwitch switcher;
   SteadyTime now = SteadyTime(1h);

@@ -329,5 +329,23 @@ TEST(Engine, EndsWhenNoPlanComesInTime) {
   EXPECT_EQ(alone.run({}).why, Why::kNoPlan);
 }
 
+TEST(Engine, WaitsForAPlanAsLongAsThoseWhoMakePlansAnswer) {
+  LastStage rank;
+  rank.settings.startup_timeout = 0s;
+  int answers = 3;
+  Engine alone(rank.settings,
+               Parts{.model = rank.model,
+                     .device = *rank.device,
+                     .dataset = rank.dataset,
+                     .clock = rank.clock},
+               {.in_touch = [&] { return answers-- > 0; }});
+
+  const Ending ending = alone.run({});
+
+  EXPECT_EQ(ending.why, Why::kNoPlan);
+  EXPECT_LT(answers, 0);
+  EXPECT_NE(ending.message.find("--startup-timeout"), std::string::npos) << ending.message;
+}
+
 }  // namespace
 }  // namespace weir::engine
