@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrong options and files: exit code 2 and one line that names what is wrong.
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,11 @@ namespace weir::test {
 namespace {
 
 constexpr int kConfiguration = 2;
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
   const TempDir folder;
@@ -89,6 +97,30 @@ TEST(Options, APortInUseIsNamed) {
     const std::string errors = worker.errors();
     EXPECT_NE(errors.find(port + " port " + std::to_string(*number)), std::string::npos) << errors;
   }
+}
+
+TEST(Options, TheErrorLineIsLeftInTheTerminationLog) {
+  const TempDir folder;
+  const std::string log = (folder.path() / "termination-log").string();
+  setenv("WEIR_TERMINATION_LOG", log.c_str(), 1);
+  const std::string plan = folder.file("plan.json", PlanText{.stages = 2}.json());
+
+  Process wrong({"--steps=0"}, (folder.path() / "wrong.log").string());
+  EXPECT_EQ(wrong.wait(), kConfiguration);
+  const std::string option = text_of(log);
+  Process lost({"--plan=" + plan, "--workers=2", "--worker-index=1", "--data-port=0",
+                "--metrics-port=0", "--coordinator=nowhere.invalid:7070", "--startup-timeout=2"},
+               (folder.path() / "lost.log").string());
+  EXPECT_EQ(lost.wait(), 1);
+  const std::string address = text_of(log);
+  unsetenv("WEIR_TERMINATION_LOG");
+
+  EXPECT_EQ(option.find("--steps: "), 0U) << option;
+  EXPECT_EQ(address.find("no plan came within 2 s (--startup-timeout); coordinator "
+                         "nowhere.invalid:7070: "),
+            0U)
+      << address;
+  EXPECT_EQ((option + address).find_first_of("\n{"), std::string::npos);
 }
 
 TEST(Options, AWorkerAloneNeedsOnlyAModel) {

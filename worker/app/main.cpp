@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "worker/app/steps.h"
+#include "worker/base/termination.h"
 
 namespace weir::app {
 namespace {
@@ -62,18 +63,22 @@ sigset_t handled_signals() {
     state.leaver.leave();
   }
   engine.join();
-  // The steps have undone what others can see. What is left is memory, and the threads of the
-  // metrics endpoint, which would take 2 s to stop (a poll inside civetweb).
+  // The steps have undone what others can see. What is left is memory, and threads that may wait
+  // for the world outside: a name that is being resolved, a page that is being read.
   std::fflush(nullptr);
   _exit(state.exit_code);
 }
 
+int fail(Exit code, const std::string& why) {
+  std::fprintf(stderr, "weir-worker: %s\n", why.c_str());
+  write_termination_message(why);
+  return static_cast<int>(code);
+}
+
 int run(int argc, const char* const* argv) {
+  set_termination_log(find_termination_log());
   auto parsed = parse_options(argc, argv);
-  if (!parsed) {
-    std::fprintf(stderr, "weir-worker: %s\n", parsed.error().message.c_str());
-    return static_cast<int>(Exit::kConfiguration);
-  }
+  if (!parsed) return fail(Exit::kConfiguration, parsed.error().message);
   if (const auto* help = std::get_if<Help>(&*parsed)) {
     std::fputs(help->text.c_str(), stdout);
     return 0;
@@ -95,7 +100,6 @@ int main(int argc, char** argv) {
   try {
     return weir::app::run(argc, argv);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "weir-worker: %s\n", error.what());
+    return weir::app::fail(weir::app::Exit::kCrash, error.what());
   }
-  return static_cast<int>(weir::app::Exit::kCrash);
 }

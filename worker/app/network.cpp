@@ -34,6 +34,10 @@ std::vector<std::string> addresses_of(const std::string& interface) {
 
 }  // namespace
 
+bool is_loopback(const std::string& ip) {
+  return ip.starts_with("127.") || ip == "::1" || ip.starts_with("::ffff:127.");
+}
+
 std::string host_of(const std::string& url) {
   const std::size_t scheme = url.find("://");
   std::string rest = scheme == std::string::npos ? url : url.substr(scheme + 3);

@@ -3,17 +3,34 @@
 
 #include <charconv>
 #include <map>
+#include <sstream>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include "worker/base/host_port.h"
 #include "worker/base/units.h"
+#include "worker/http/text.h"
 
 namespace weir::app {
 namespace {
 
 constexpr int kMostPorts = 65535;
-constexpr double kLongestSeconds = 1e6;
+constexpr double kLongestWait = 1e6;  // seconds
+constexpr double kMost = 1e30;        // of numbers without a sense of their own
+
+// CLI11's ranges and signs let "nan" pass, and what is not finite.
+CLI::Validator number_in(double least, double most) {
+  return CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        double value = 0;
+        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return "";
+        std::ostringstream why;
+        why << "'" << text << "' is no number from " << least << " to " << most;
+        return why.str();
+      },
+      "NUMBER");
+}
 
 // Options as CLI11 fills them: text and numbers that need a second look.
 #ifdef WEIR_CUDA
@@ -27,7 +44,8 @@ struct Raw {
   std::string pace_rate, pace_other_rate, pace_link;
   std::string log_level = "info", log_format = "json", precision = "fp32", graphs = "auto";
   double checkpoint_minutes = 10;
-  double grace = 25, startup = 900, connect = 300, rejoin = 900, progress = 1800;
+  double grace = 25, startup = 900, rejoin = 900, progress = 1800;
+  std::optional<double> connect;
   int dead_after = 30, control_port = -1, data_port = -1, metrics_port = -1;
 };
 
@@ -75,7 +93,7 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--lr", o.model.learning_rate, "learning rate of AdamW")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option("--warmup", o.model.warmup_steps, "steps until the full learning rate")
@@ -87,12 +105,12 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--weight-decay", o.model.weight_decay, "of AdamW")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option("--grad-clip", o.grad_clip,
                  "largest norm of all gradients together, the same on all workers; 0 = no limit")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option(
@@ -248,7 +266,7 @@ void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
   app.add_option("--checkpoint-minutes", raw.checkpoint_minutes,
                  "between checkpoints, without --checkpoint-interval")
       ->envname("WEIR_CHECKPOINT_MINUTES")
-      ->check(CLI::Range(0.0, kLongestMinutes))
+      ->check(number_in(0, kLongestMinutes))
       ->capture_default_str()
       ->group(group);
   app.add_option("--checkpoint-keep", o.checkpoint_keep, "how many are kept")
@@ -269,16 +287,26 @@ void add_running(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Running";
   const auto seconds = [&](const std::string& name, double& value, const std::string& help) {
     return app.add_option(name, value, help + ", seconds")
-        ->check(CLI::Range(0.0, kLongestSeconds))
+        ->check(number_in(0, kLongestWait))
         ->capture_default_str()
         ->group(group);
   };
   seconds("--grace", raw.grace, "for the running step and a checkpoint after SIGTERM")
       ->envname("WEIR_GRACE_SECONDS");
-  seconds("--startup-timeout", raw.startup, "until the first plan");
-  seconds("--connect-timeout", raw.connect, "until all neighbours are connected");
-  seconds("--rejoin-timeout", raw.rejoin, "until a new plan after a lost peer");
-  seconds("--progress-deadline", raw.progress, "longest wait without any message of a peer");
+  // Those of the job's spec; 0 = no limit.
+  seconds("--startup-timeout", raw.startup,
+          "until the first plan, out of touch with the operator; 0 = no limit")
+      ->envname("WEIR_STARTUP_TIMEOUT");
+  seconds("--rejoin-timeout", raw.rejoin, "likewise, until a new plan after a lost peer")
+      ->envname("WEIR_REJOIN_TIMEOUT");
+  seconds("--progress-deadline", raw.progress,
+          "longest wait without any message of a peer; 0 = no limit")
+      ->envname("WEIR_PROGRESS_DEADLINE");
+  app.add_option("--connect-timeout", raw.connect,
+                 "until all neighbours are connected, seconds; 0 = no limit; default: "
+                 "--progress-deadline")
+      ->check(number_in(0, kLongestWait))
+      ->group(group);
   app.add_option("--dead-after", raw.dead_after, "silence after which a peer is dead, seconds")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str()
@@ -323,6 +351,13 @@ Status read_link(const std::string& text, Options& options) {
   options.pace_boundary = from;
   options.pace_channel = way.empty() ? -1 : way == "bwd" ? 1 : 0;
   return Unit{};
+}
+
+// Far beyond any run, and a time may still be added to it.
+constexpr std::chrono::hours kNoLimit{24 * 365 * 50};
+
+std::chrono::nanoseconds limit_of(double seconds) {
+  return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
 }
 
 std::optional<int> port_of(int value) {
@@ -371,6 +406,14 @@ Result<Options> complete(Raw raw) {
   if (o.worker_index > 0 && o.coordinator.empty()) {
     return invalid("--coordinator: needed by every worker but 0");
   }
+  if (!o.coordinator.empty()) {
+    const auto address = parse_host_port(o.coordinator);
+    if (!address) return address.error().with("--coordinator");
+  }
+  if (!o.control_url.empty()) {
+    const auto url = http::parse_base_url(o.control_url);
+    if (!url) return url.error().with("WEIR_CONTROL_URL");
+  }
   if (o.plans_itself() && o.workers > 1) {
     return invalid("--workers: several workers need --plan or an operator");
   }
@@ -395,10 +438,11 @@ Result<Options> complete(Raw raw) {
   o.log_format = raw.log_format == "text" ? LogFormat::kText : LogFormat::kJson;
   o.checkpoint_period = from_seconds(raw.checkpoint_minutes * 60);
   o.grace = from_seconds(raw.grace);
-  o.startup_timeout = from_seconds(raw.startup);
-  o.connect_timeout = from_seconds(raw.connect);
-  o.rejoin_timeout = from_seconds(raw.rejoin);
-  o.progress_deadline = from_seconds(raw.progress);
+  o.startup_timeout = limit_of(raw.startup);
+  o.rejoin_timeout = limit_of(raw.rejoin);
+  o.progress_deadline = limit_of(raw.progress);
+  // A neighbour that loads longer is no failure: the deadline of progress tells those.
+  o.connect_timeout = limit_of(raw.connect.value_or(raw.progress));
   o.dead_after = std::chrono::seconds(raw.dead_after);
   o.control_port = port_of(raw.control_port);
   o.data_port = port_of(raw.data_port);
@@ -421,9 +465,10 @@ Result<double> parse_rate(const std::string& text) {
       {"bit", 1.0 / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
       {"B", 1},         {"kB", 1e3},       {"MB", 1e6},       {"GB", 1e9}};
   const auto found = units.find(unit);
-  if (parsed.ec != std::errc() || found == units.end() || !(number > 0) || number > 1e15) {
-    return invalid("'" + text + "' is no rate such as 40Mbit or 5MB (per second)");
-  }
+  // A byte a second: times of slower ones cannot be counted.
+  const bool good = parsed.ec == std::errc() && found != units.end() && number <= 1e15 &&
+                    number * found->second >= 1;
+  if (!good) return invalid("'" + text + "' is no rate such as 40Mbit or 5MB (per second)");
   return number * found->second;
 }
 

@@ -59,7 +59,7 @@ struct Options {
 
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
-  std::chrono::nanoseconds connect_timeout{std::chrono::seconds(300)};
+  std::chrono::nanoseconds connect_timeout{std::chrono::seconds(1800)};
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::seconds dead_after{30};
@@ -80,6 +80,9 @@ struct Options {
   bool probe_links = false;
 
   bool standalone() const { return control_url.empty(); }
+  std::string listen_ip() const {  // "" = all
+    return !listen.empty() ? listen : standalone() ? "127.0.0.1" : "";
+  }
   bool plans_itself() const { return standalone() && plan_file.empty(); }
   // A worker alone that saves coordinates itself.
   bool needs_peers() const { return !plans_itself() || saves(); }

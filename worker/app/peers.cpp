@@ -5,6 +5,7 @@
 #include <atomic>
 #include <fstream>
 #include <sstream>
+#include <stop_token>
 #include <utility>
 
 #include "worker/app/agreement.h"
@@ -29,11 +30,6 @@ constexpr const char* kRoom = "app";
 constexpr auto kGoodbye = std::chrono::seconds(5);            // for LEAVE to leave
 constexpr auto kProbeLimit = std::chrono::milliseconds(900);  // the coordinator waits a second
 constexpr auto kOthersFinish = std::chrono::seconds(60);      // from our last step to everybody's
-
-std::string listen_ip(const Options& o) {
-  if (!o.listen.empty()) return o.listen;
-  return o.standalone() ? "127.0.0.1" : "";
-}
 
 coordinator::LineOptions line_options(const Options& o) {
   return {.url = o.control_url,
@@ -148,32 +144,35 @@ void end_with(State& state, Exit exit, std::string reason) {
 
 control::AgentHooks agent_hooks(State& state) {
   control::AgentHooks hooks;
+  // Of waits in the hooks: the end of the agent, for whatever reason, ends them too.
+  auto waits = std::make_shared<std::stop_source>();
+  hooks.stopping = [waits] { waits->request_stop(); };
   // A key that was refused is asked for again; with the operator gone the known one still serves.
   auto refused = std::make_shared<std::atomic<bool>>(false);
   hooks.on_connection = [refused](bool connected, const std::string& why) {
     if (!connected && why.find("key") != std::string::npos) *refused = true;
   };
-  hooks.job_key = [&state, refused, key = state.job_key]() mutable {
+  hooks.job_key = [&state, refused, waits, key = state.job_key]() mutable {
     if (state.options.standalone() || !refused->exchange(false)) return key;
-    Result<std::string> again = ask_for_key(state, state.leaver.token());
+    Result<std::string> again = ask_for_key(state, waits->get_token());
     if (again) key = *std::move(again);
     return key;
   };
   hooks.on_refused = [&state](const std::string& reason) {
     end_with(state, Exit::kConfiguration, reason);
   };
-  hooks.measure = [&state](const protocol::Measure& request) {
+  hooks.measure = [&state, waits](const protocol::Measure& request) {
     return measure_profile({.model = *state.model,
                             .device = state.options.device,
                             .device_class = state.device->name(),
                             .emulation = state.emulation ? &*state.emulation : nullptr,
                             .saves = state.options.saves() && state.device->is_host()},
-                           request, state.leaver.token());
+                           request, waits->get_token());
   };
-  hooks.probe = [&state](const protocol::Probe& request) -> protocol::Probed {
+  hooks.probe = [&state, waits](const protocol::Probe& request) -> protocol::Probed {
     const auto rate = state.transport->probe(
         {.stage = -1, .ip = request.ip, .data_port = request.data_port, .node = ""}, request.bytes,
-        steady_clock::now() + kProbeLimit, state.leaver.token());
+        steady_clock::now() + kProbeLimit, waits->get_token());
     if (!rate) {
       log_info(kRoom, "the link to a neighbour could not be timed",
                {{"peer", request.ip}, {"reason", rate.error().message}});
@@ -246,6 +245,11 @@ coordinator::CheckpointPolicy checkpoint_policy(State& state) {
 
 Outcome join_job(State& state) {
   Options& o = state.options;
+  const bool open_to_others = o.needs_peers() && !is_loopback(o.listen_ip());
+  if (o.standalone() && open_to_others && o.job_key.empty()) {
+    log_warn(kRoom, "without WEIR_JOB_KEY anybody who reaches these ports can join the job",
+             {{"listen", o.listen_ip()}});
+  }
   if (o.pod.empty()) o.pod = "worker-" + std::to_string(o.worker_index);
   if (o.pod_uid.empty()) o.pod_uid = to_hex(random_bytes(8));  // a new process is a new pod
   if (!o.needs_peers()) return std::nullopt;
@@ -265,7 +269,7 @@ Outcome open_transport(State& state) {
   const Options& o = state.options;
   if (!o.needs_peers()) return std::nullopt;
   transport::TcpOptions tcp{
-      .listen_ip = listen_ip(o),
+      .listen_ip = o.listen_ip(),
       .data_port = o.data_port.value_or(o.plans_itself() ? 0 : protocol::kDataPort),
       .dead_after = o.dead_after,
       .pacing = {},
@@ -307,7 +311,7 @@ Outcome run_coordinator(State& state) {
     if (!readable) return Failure{Exit::kConfiguration, readable.error().message};
   }
   coordinator::Options options{
-      .listen_ip = listen_ip(o),
+      .listen_ip = o.listen_ip(),
       .port = o.control_port.value_or(o.plans_itself() ? 0 : protocol::kControlPort),
       .job_uid = o.job_uid,
       .workers = o.workers,
@@ -318,6 +322,7 @@ Outcome run_coordinator(State& state) {
       .total_steps = o.steps,
       .measure = o.measures(),
       .measure_rounds = o.profile_rounds,
+      .progress_deadline = o.progress_deadline,
       .probe = o.probe_links && !o.standalone(),
       .checkpoints = checkpoint_policy(state),
       .dead_after = o.dead_after};
@@ -338,12 +343,12 @@ Outcome connect_to_coordinator(State& state) {
   if (!o.needs_peers()) return std::nullopt;
   std::string address = o.coordinator;
   if (state.coordinator) {
-    const std::string own = listen_ip(o);
+    const std::string own = o.listen_ip();
     const bool v6 = own.find(':') != std::string::npos;
     const std::string host = own.empty() ? "127.0.0.1" : v6 ? "[" + own + "]" : own;
     address = host + ":" + std::to_string(state.coordinator->port());
   }
-  Result<std::vector<std::string>> ips = own_addresses(o.interface, o.pod_ips, listen_ip(o));
+  Result<std::vector<std::string>> ips = own_addresses(o.interface, o.pod_ips, o.listen_ip());
   if (!ips) return Failure{Exit::kConfiguration, ips.error().message};
   state.agent = control::start_agent(
       {.coordinator = address,

@@ -12,6 +12,7 @@
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
 #include "worker/base/log.h"
+#include "worker/base/termination.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
 #include "worker/transport/staged_collective.h"
@@ -117,7 +118,8 @@ Outcome open_data(State& state) {
 
 Outcome open_metrics(State& state) {
   const int usual = state.options.plans_itself() ? 0 : protocol::kMetricsPort;
-  auto endpoint = telemetry::make_endpoint(state.options.metrics_port.value_or(usual));
+  auto endpoint = telemetry::make_endpoint(state.options.metrics_port.value_or(usual),
+                                           state.options.listen_ip());
   if (!endpoint) return configuration(endpoint.error());
   state.endpoint = *std::move(endpoint);
   log_info(kRoom, "metrics", {{"metrics_port", state.endpoint->port()}});
@@ -246,6 +248,13 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
   };
 }
 
+// With the operator, or with the coordinator that is: plans will come, or the end of the pod.
+bool in_touch(const State& state) {
+  if (state.options.standalone()) return false;
+  if (state.coordinator) return state.coordinator->in_touch();
+  return state.agent && state.agent->connected();
+}
+
 Outcome make_engine(State& state) {
   engine::Parts parts{
       .model = *state.model,
@@ -300,7 +309,8 @@ Outcome make_engine(State& state) {
             if (state.agent) {
               state.agent->send(protocol::Moved{.revision = revision, .bytes = bytes});
             }
-          }};
+          },
+      .in_touch = [&state] { return in_touch(state); }};
   add_checkpoints(state, parts, hooks);
   state.engine =
       std::make_unique<engine::Engine>(engine_settings(state), std::move(parts), std::move(hooks));
@@ -382,7 +392,11 @@ Outcome train(State& state) {
     if (state.agent) state.agent->send(protocol::Leave{"SIGTERM"});
   });
   if (!state.options.needs_peers()) start_own_plan(state);
-  const engine::Ending ending = state.engine->run({});
+  engine::Ending ending = state.engine->run({});
+  const bool alone = ending.why == engine::Why::kNoPlan || ending.why == engine::Why::kPeerLost;
+  if (const std::string why = state.agent ? state.agent->trouble() : ""; alone && !why.empty()) {
+    ending.message += "; " + why;
+  }
   state.leaver.on_leave({});
   log_info(kRoom, "training ended",
            {{"reason", ending.message}, {"memory_peak_bytes", state.device->bytes_peak()}});
@@ -432,6 +446,7 @@ int run_steps(State& state) {
     const auto level = failure->exit == Exit::kTerminated ? LogLevel::kInfo : LogLevel::kError;
     log(level, kRoom, failure->message,
         {{"while", list[done].name}, {"exit_code", state.exit_code}});
+    if (level == LogLevel::kError) write_termination_message(failure->message);
     ++done;
     break;
   }

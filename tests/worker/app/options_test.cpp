@@ -11,7 +11,9 @@
 namespace weir::app {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 Result<std::variant<Options, Help>> parse(std::vector<const char*> words) {
   words.insert(words.begin(), "weir-worker");
@@ -59,6 +61,56 @@ TEST(Options, TakeThePrecision) {
   EXPECT_THAT(refusal_of({"--graphs=maybe"}), HasSubstr("--graphs"));
   EXPECT_EQ(options_of({"--precision=bf16"}).model.precision, stage::Precision::kBf16);
   EXPECT_THAT(refusal_of({"--precision=fp8"}), HasSubstr("--precision"));
+}
+
+TEST(Options, TakeTheDeadlinesOfTheSpec) {
+  constexpr auto kYears = std::chrono::hours(24 * 365 * 10);
+  {
+    const Variable start("WEIR_STARTUP_TIMEOUT", "3600"), rejoin("WEIR_REJOIN_TIMEOUT", "60"),
+        progress("WEIR_PROGRESS_DEADLINE", "7200");
+    const Options options = options_of({});
+    EXPECT_EQ(options.startup_timeout, std::chrono::seconds(3600));
+    EXPECT_EQ(options.rejoin_timeout, std::chrono::seconds(60));
+    EXPECT_EQ(options.progress_deadline, std::chrono::seconds(7200));
+    EXPECT_EQ(options.connect_timeout, std::chrono::seconds(7200));  // a neighbour may load so long
+    EXPECT_EQ(options_of({"--connect-timeout=5"}).connect_timeout, std::chrono::seconds(5));
+  }
+  const Variable start("WEIR_STARTUP_TIMEOUT", "0"), rejoin("WEIR_REJOIN_TIMEOUT", "0"),
+      progress("WEIR_PROGRESS_DEADLINE", "0");
+  const Options options = options_of({});
+  EXPECT_GT(options.startup_timeout, kYears);
+  EXPECT_GT(options.rejoin_timeout, kYears);
+  EXPECT_GT(options.progress_deadline, kYears);
+  EXPECT_GT(options.connect_timeout, kYears);
+  EXPECT_THAT(refusal_of({"--progress-deadline=-1"}), HasSubstr("--progress-deadline"));
+}
+
+TEST(Options, TakeNoNumberThatIsNone) {
+  for (const char* option : {"--lr", "--weight-decay", "--grad-clip", "--grace",
+                             "--startup-timeout", "--progress-deadline", "--checkpoint-minutes"}) {
+    for (const char* value : {"nan", "-nan", "inf", "-1", "1e400", "x"}) {
+      const std::string argument = std::string(option) + "=" + value;
+      EXPECT_THAT(refusal_of({argument.c_str()}), AllOf(HasSubstr(option), HasSubstr(value)));
+    }
+  }
+  for (const char* rate : {"nanMbit", "infMB", "1e-300MB", "1bit", "0MB", "-1MB", "1e300GB"}) {
+    const std::string argument = std::string("--pace-rate=") + rate;
+    EXPECT_THAT(refusal_of({argument.c_str()}), AllOf(HasSubstr("--pace-rate"), HasSubstr(rate)));
+  }
+}
+
+TEST(Options, NameAnAddressThatIsNone) {
+  for (const char* address : {"localhost", "localhost:", ":7070", "localhost:99999",
+                              "localhost:port", "[::1:7070", "http://localhost:7070"}) {
+    const std::string option = "--coordinator=" + std::string(address);
+    EXPECT_THAT(refusal_of({option.c_str()}),
+                AllOf(HasSubstr("--coordinator"), HasSubstr(address)));
+  }
+  EXPECT_EQ(options_of({"--coordinator=[::1]:7070"}).coordinator, "[::1]:7070");
+  const Variable url("WEIR_CONTROL_URL", "http://user:s3cret@operator");
+  EXPECT_THAT(
+      refusal_of({"--control-dir=/tmp"}),
+      AllOf(HasSubstr("WEIR_CONTROL_URL"), HasSubstr("operator"), Not(HasSubstr("s3cret"))));
 }
 
 TEST(Options, TakeTheProfileSettingsOfTheOperator) {
