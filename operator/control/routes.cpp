@@ -151,11 +151,13 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
   return caller;
 }
 
-void Routes::handle(const http::Request& request, http::Responder respond) const {
+void Routes::handle(const http::IncomingRequest& incoming, http::Responder respond) const {
+  const http::Request& request = incoming.request;
   const auto route = route_of(request.path);
   if (!route) return respond(plain(404, "no such path"));
   const auto caller = authorize(*route, request);
   if (!caller) return respond(caller.error());
+  if (incoming.proven) incoming.proven();
   const bool for_leader = route->call == Call::kRegister || route->call == Call::kReport;
   if (for_leader && !parts_.leading()) return respond(to_leader(request.path));
   switch (route->call) {

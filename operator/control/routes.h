@@ -47,7 +47,8 @@ class Routes {
 
   // What needs no token: 404, 405, 413, 503. Nothing: go on with handle(). Does not block.
   std::optional<http::Response> refuse_early(const http::Request& request) const;
-  void handle(const http::Request& request, http::Responder respond) const;
+  // Says of a caller with the right token that it is proven.
+  void handle(const http::IncomingRequest& incoming, http::Responder respond) const;
 
  private:
   struct Caller;  // the job and pod that a request belongs to

@@ -13,12 +13,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMaxWaiting = 1024;       // requests for the auth threads; more: 503
-constexpr auto kTick = 200ms;                   // grain of the long polls' end
-constexpr std::size_t kSpareConnections = 100;  // libraries.md 3: 2 x jobs + 100
+constexpr std::size_t kMaxWaiting = 1024;  // requests for the auth threads; more: 503
+constexpr auto kTick = 200ms;              // grain of the long polls' end
+// Beside two of each job. One that has not shown a token of a job goes before any that has.
+constexpr std::size_t kSpareConnections = 100;
+constexpr std::size_t kMaxStrangersOfOneAddress = 64;
 
 struct Task {
-  http::Request request;
+  http::IncomingRequest incoming;
   http::Responder respond;
 };
 
@@ -39,11 +41,12 @@ class Server final : public ControlServer {
                                      .port = options.port,
                                      .tls = options.tls,
                                      .max_connections = kSpareConnections,
+                                     .max_strangers_of_one_address = kMaxStrangersOfOneAddress,
                                      .max_body_bytes = kMaxRegisterBody,
                                      .name = "control"};
     WEIR_TRY(http_, http::make_server(http_options, [this](http::IncomingRequest incoming,
                                                            http::Responder respond) {
-               accept(std::move(incoming.request), std::move(respond));
+               accept(std::move(incoming), std::move(respond));
              }));
     for (int i = 0; i < options.auth_threads; ++i) {
       threads_.emplace_back([this](const std::stop_token& stop) { answer(stop); });
@@ -69,15 +72,15 @@ class Server final : public ControlServer {
 
  private:
   // On an io thread: never blocks.
-  void accept(http::Request request, http::Responder respond) {
-    const auto route = route_of(request.path);
+  void accept(http::IncomingRequest incoming, http::Responder respond) {
+    const auto route = route_of(incoming.request.path);
     respond = [this, endpoint = route ? name(route->call) : "other",
                respond = std::move(respond)](http::Response response) {
       if (observe_) observe_(endpoint, response.status);
       respond(std::move(response));
     };
-    if (auto refused = routes_.refuse_early(request)) return respond(*std::move(refused));
-    if (!tasks_.try_push({std::move(request), respond})) {
+    if (auto refused = routes_.refuse_early(incoming.request)) return respond(*std::move(refused));
+    if (!tasks_.try_push({std::move(incoming), respond})) {
       respond({503, {{"Retry-After", "1"}}, "too many requests wait\n"});
     }
   }
@@ -85,7 +88,7 @@ class Server final : public ControlServer {
   void answer(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto task = tasks_.pop(std::chrono::steady_clock::now() + 1h, stop);
-      if (task) routes_.handle(task->request, task->respond);
+      if (task) routes_.handle(task->incoming, task->respond);
     }
   }
 

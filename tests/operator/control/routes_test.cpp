@@ -35,7 +35,8 @@ class RoutesTest : public testing::Test {
     if (!token.empty()) request.headers.emplace_back("authorization", "Bearer " + token);
     if (auto refused = routes_.refuse_early(request)) return *refused;
     const auto answer = std::make_shared<http::Response>();  // a poll may outlive this call
-    routes_.handle(request, [answer](http::Response response) { *answer = std::move(response); });
+    routes_.handle({.request = request, .remote_address = "", .proven = {}},
+                   [answer](http::Response response) { *answer = std::move(response); });
     return *answer;  // status 0: still open
   }
   http::Response post(const std::string& what, const std::string& body, int pod = 0) {

@@ -3,7 +3,11 @@
 #include "operator/control/server.h"
 
 #include <atomic>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <thread>
+#include <unistd.h>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -79,6 +83,26 @@ TEST_F(ControlApi, LetsAWorkerJoinUnderTheNameOfTheService) {
   ASSERT_EQ(answer->status, 200) << answer->body;
   EXPECT_EQ(protocol::decode_join_answer(answer->body)->job_key, key_of_job("seed", "u"));
   EXPECT_EQ(answered_, 1);
+}
+
+TEST_F(ControlApi, LetsAWorkerJoinBesideConnectionsThatSayNothing) {
+  std::vector<int> idle;
+  for (int i = 0; i < 300; ++i) {
+    idle.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(server_->port()));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(idle.back(), reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+  }
+
+  const auto answer = call(http::Method::kPost, "join",
+                           protocol::encode(protocol::Join{
+                               .job_uid = "u", .pod = pod_->meta.name, .pod_uid = pod_->meta.uid}));
+  for (const int one : idle) close(one);
+
+  ASSERT_TRUE(answer.ok()) << answer.error().message;
+  EXPECT_EQ(answer->status, 200) << answer->body;
 }
 
 TEST_F(ControlApi, HasACertificateForItsAddressAndForNobodyElse) {
