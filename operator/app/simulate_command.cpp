@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <ostream>
 #include <sstream>
@@ -23,16 +24,20 @@ using nlohmann::ordered_json;
 using planner::ShareChange;
 
 constexpr int kTimelineWidth = 120;
+constexpr double kLatestChange = 1e9;  // seconds, 30 years
 
 Error invalid(const std::string& text) {
   return {Code::kInvalid, text};
 }
 
+// A finite one. kNotFound: it does not even begin like one.
 Result<double> number_of(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) {
-    return invalid("\"" + text + "\" is no number");
+  const std::string why = "\"" + text + "\" is no number";
+  if (error == std::errc::invalid_argument) return Error{Code::kNotFound, why};
+  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value)) {
+    return invalid(why);
   }
   return value;
 }
@@ -83,7 +88,7 @@ Result<std::vector<ShareChange>> trace_of(const std::string& text, const std::st
     const std::string where = name + ":" + std::to_string(number);
     if (fields.size() != 4) return invalid(where + ": expected seconds,from,to,share");
     const auto seconds = number_of(fields[0]);
-    if (!seconds && number == 1) continue;
+    if (!seconds && number == 1 && seconds.error().code == Code::kNotFound) continue;
     if (!seconds) return seconds.error().with(where);
     ShareChange change{.seconds = *seconds, .from_node = fields[1], .to_node = fields[2]};
     const auto share = number_of(fields[3]);
@@ -92,6 +97,9 @@ Result<std::vector<ShareChange>> trace_of(const std::string& text, const std::st
     if (auto good = check_change(cluster, change); !good) return good.error().with(where);
     if (change.seconds < 0 || (!changes.empty() && change.seconds < changes.back().seconds)) {
       return invalid(where + ": times must rise from 0");
+    }
+    if (change.seconds > kLatestChange) {
+      return invalid(where + ": \"" + fields[0] + "\" is beyond 1e9 seconds");
     }
     changes.push_back(std::move(change));
   }

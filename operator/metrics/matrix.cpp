@@ -42,7 +42,7 @@ Result<Series> decode_series(const json& entry) {
   const auto values = entry.find("values");
   if (values == entry.end()) return series;  // native histograms only
   if (!values->is_array()) return invalid("values is not a list");
-  constexpr double kLastTime = 253402300799;  // the year 9999
+  constexpr double kLastTime = 9e9;  // the year 2255: nanoseconds of a SystemTime end in 2262
   for (const auto& point : *values) {
     if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_string()) {
       return invalid("a point is not [time, \"value\"]");

@@ -101,7 +101,7 @@ LastSeen last_seen_of(const Believed& job) {
   for (const Series* series : job.series) {
     if (series->label("series") != kStep || series->points.empty()) continue;
     const double unix_seconds = series->points.back().second;
-    if (!(std::abs(unix_seconds) < 1e11)) continue;
+    if (!(std::abs(unix_seconds) < 9e9)) continue;  // as in matrix.cpp
     out[series->label("worker")] =
         SystemTime(std::chrono::milliseconds(std::llround(unix_seconds * 1000)));
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "operator/planner/simulated_time.h"
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 
@@ -162,11 +163,11 @@ Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t r
 schedule::PipelineModel simulated_model(const Pipeline& pipeline) {
   schedule::PipelineModel model;
   for (const StageCost& stage : pipeline.stages) {
-    model.stages.push_back({from_seconds(stage.forward), from_seconds(stage.backward)});
+    model.stages.push_back({simulated_time(stage.forward), simulated_time(stage.backward)});
   }
   const auto link = [](double seconds, double hold) {
     return schedule::LinkModel{
-        .transfer = from_seconds(hold), .latency = from_seconds(seconds - hold), .trace = {}};
+        .transfer = simulated_time(hold), .latency = simulated_time(seconds - hold), .trace = {}};
   };
   for (std::size_t b = 0; b < pipeline.send_forward.size(); ++b) {
     model.forward.push_back(link(pipeline.send_forward[b], pipeline.hold_forward[b]));

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 
 #include "operator/planner/describe.h"
 #include "operator/planner/setting.h"
+#include "operator/planner/simulated_time.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {
@@ -101,6 +103,37 @@ void add_trace(const Setting& setting, const std::vector<int>& from, const std::
   }
 }
 
+// The simulator counts nanoseconds in 64 bits: what is too long for it is refused by its name.
+Status countable(const Pipeline& pipeline, int micro_batches,
+                 const std::vector<ShareChange>& changes, double start_seconds) {
+  double least_share = 1;
+  for (const ShareChange& change : changes) least_share = std::min(least_share, change.share);
+  double all = 0;  // one micro-batch alone through everything
+  std::string wrong;
+  const auto take = [&](double seconds, const char* what, std::size_t index) {
+    all += seconds;
+    if (seconds <= kLongestSimulated || !wrong.empty()) return;
+    std::ostringstream text;
+    text << what << " " << index << " takes " << seconds << " s, at most " << kLongestSimulated
+         << " s can be simulated";
+    wrong = text.str();
+  };
+  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
+    take(pipeline.stages[s].forward, "the forward op of stage", s);
+    take(pipeline.stages[s].backward, "the backward op of stage", s);
+  }
+  for (std::size_t b = 0; b < pipeline.send_forward.size(); ++b) {
+    take(pipeline.send_forward[b] / least_share, "a transfer over boundary", b);
+    take(pipeline.send_backward[b] / least_share, "a transfer back over boundary", b);
+  }
+  if (!wrong.empty()) return invalid(wrong);
+  const double end = start_seconds + all * micro_batches;
+  if (end <= kLongestSeconds) return Unit{};
+  std::ostringstream text;
+  text << "the steps may take " << end << " s, which is too long to be simulated";
+  return invalid(text.str());
+}
+
 }  // namespace
 
 Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
@@ -125,6 +158,8 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
     SimulatedReplica replica;
     replica.pipeline = pipeline_of(setting, layout, r, rings);
     schedule::PipelineModel simulated = simulated_model(replica.pipeline);
+    WEIR_TRY([[maybe_unused]] const Unit countable,
+             countable(replica.pipeline, plan.micro_batches[r], changes, start_seconds));
     simulated.record = true;
     simulated.start = from_seconds(start_seconds);
     for (std::size_t b = 0; b + 1 < layout.stages() && !changes.empty(); ++b) {

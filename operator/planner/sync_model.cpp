@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "operator/planner/simulated_time.h"
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
@@ -216,11 +217,11 @@ schedule::PipelineModel SyncModel::simulated_model(const Candidate& candidate) c
   const Pipeline costs = pipeline(candidate);
   schedule::PipelineModel model;
   for (const StageCost& stage : costs.stages) {
-    model.stages.push_back({from_seconds(stage.forward), from_seconds(stage.backward)});
+    model.stages.push_back({simulated_time(stage.forward), simulated_time(stage.backward)});
   }
   const auto link = [](double whole, double hold) {
     return schedule::LinkModel{
-        .transfer = from_seconds(hold), .latency = from_seconds(whole - hold), .trace = {}};
+        .transfer = simulated_time(hold), .latency = simulated_time(whole - hold), .trace = {}};
   };
   for (std::size_t s = 0; s + 1 < costs.stages.size(); ++s) {
     model.forward.push_back(link(costs.send_forward[s], costs.hold_forward[s]));

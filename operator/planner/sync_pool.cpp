@@ -67,7 +67,7 @@ std::int64_t ops_of(const SyncModel& model, const Candidate& candidate) {
 // Rounded, so that equal steps are equal whatever the order of additions.
 auto rank_of(const Candidate& candidate) {
   const int devices = std::accumulate(candidate.ranks.begin(), candidate.ranks.end(), 0);
-  return std::make_tuple(static_cast<std::int64_t>(candidate.value * 1e9), devices,
+  return std::make_tuple(static_cast<std::int64_t>(std::min(candidate.value, 1e9) * 1e9), devices,
                          candidate.stages(), candidate.k, candidate.ideals, candidate.classes);
 }
 

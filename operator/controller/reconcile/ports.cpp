@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "worker/base/units.h"
+
 namespace weir::reconcile {
 namespace {
 
@@ -176,7 +178,7 @@ void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::
       cluster.links.push_back(
           {back ? link.to_node : link.from_node, back ? link.from_node : link.to_node,
            link.bytes_per_second,
-           std::chrono::nanoseconds(static_cast<std::int64_t>(link.rtt_seconds * 0.5e9))});
+           from_seconds(link.rtt_seconds * 0.5)});
     }
   }
 }

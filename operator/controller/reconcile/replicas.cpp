@@ -7,6 +7,7 @@
 #include "operator/groups/policy.h"
 #include "operator/groups/step_times.h"
 #include "operator/planner/plan.h"
+#include "worker/base/units.h"
 
 namespace weir::reconcile {
 namespace {
@@ -251,9 +252,7 @@ schedule::Plan of_replica(const schedule::Plan& plan, int replica) {
 std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& one,
                                              const planner::PipelineCosts& costs) {
   const auto time = [](const std::pair<double, double>& seconds) {
-    return schedule::StageTime{
-        std::chrono::nanoseconds(static_cast<std::int64_t>(seconds.first * 1e9)),
-        std::chrono::nanoseconds(static_cast<std::int64_t>(seconds.second * 1e9))};
+    return schedule::StageTime{from_seconds(seconds.first), from_seconds(seconds.second)};
   };
   const auto& all = pass.estimates.stage_seconds;
   std::vector<schedule::StageTime> stages = costs.stages;

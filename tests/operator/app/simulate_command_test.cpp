@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -90,6 +92,36 @@ TEST(SimulateCommand, SlowerLinksAndTracesMakeStepsLonger) {
   ASSERT_EQ(steps.size(), 4U);
   EXPECT_NEAR(steps[0]["stepSeconds"].get<double>(), whole, 1e-9);
   EXPECT_NEAR(steps[3]["stepSeconds"].get<double>(), less, 1e-6);
+}
+
+TEST(SimulateCommand, NumbersThatCannotBeCountedAreNamed) {
+  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e8");
+  const auto refused = [&](const std::string& part) {
+    const Ran result = ran(options, kDiamond);
+    EXPECT_EQ(result.code, 3) << result.out;
+    EXPECT_THAT(result.err, HasSubstr(part));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  };
+  for (const char* share : {"s0:s1=1e-13", "s0:s1=5e-324"}) {
+    options.share = {share};
+    refused("a transfer over boundary 0 takes ");
+  }
+  for (const char* share : {"s0:s1=nan", "s0:s1=inf", "s0:s1=1e999"}) {
+    options.share = {share};
+    refused(share);
+  }
+  options.share.clear();
+  const Scratch trace("trace.csv");
+  options.share_trace = trace.path();
+  for (const char* line : {"1e10,s0,s1,0.5", "1e300,s0,s1,0.5", "-nan,s0,s1,0.5",
+                           "inf,s0,s1,0.5", "0,s0,s1,nan", "-1,s0,s1,0.5"}) {
+    trace.write(std::string("seconds,from,to,share\n") + line + "\n");
+    refused(":2: ");
+  }
+  trace.write("nan,s0,s1,0.5\n");  // no header
+  refused(":1: ");
+  trace.write("1,s0,s1,1e-13\n");
+  refused("a transfer over boundary 0 takes ");
 }
 
 TEST(SimulateCommand, HintWithCapsOfKOneIsSimulatedWithAWarning) {
