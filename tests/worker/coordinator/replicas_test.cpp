@@ -25,6 +25,7 @@ schedule::Plan replicated(std::uint32_t revision, Trigger trigger, std::vector<i
 
 struct Job : World {
   explicit Job(schedule::SyncMode mode = schedule::SyncMode::kExact) : World(4) {
+    step_seconds = 0;  // not told: a boundary is two steps ahead
     auto first = replicated(1, Trigger::kInitial, {4, 4});
     first.sync.mode = mode;
     offer(first);

@@ -40,6 +40,7 @@ TEST(StateMove, TellsEveryRankWhoHoldsWhat) {
 
 TEST(StateMove, ReportsPauseAndBytesOfAllRanks) {
   World world;
+  world.step_seconds = 0;  // not told: the boundary is two steps ahead
   world.train(5);
   world.offer(regroup(2));
   for (const int index : {0, 2}) world.say(index, protocol::Ready{.revision = 2});
