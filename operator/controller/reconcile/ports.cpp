@@ -175,10 +175,9 @@ void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::
   for (const bool back : {true, false}) {  // later entries win
     for (const auto& link : probed) {
       if (link.bytes_per_second <= 0) continue;
-      cluster.links.push_back(
-          {back ? link.to_node : link.from_node, back ? link.from_node : link.to_node,
-           link.bytes_per_second,
-           from_seconds(link.rtt_seconds * 0.5)});
+      cluster.links.push_back({back ? link.to_node : link.from_node,
+                               back ? link.from_node : link.to_node, link.bytes_per_second,
+                               from_seconds(link.rtt_seconds * 0.5)});
     }
   }
 }

@@ -113,8 +113,8 @@ TEST(SimulateCommand, NumbersThatCannotBeCountedAreNamed) {
   options.share.clear();
   const Scratch trace("trace.csv");
   options.share_trace = trace.path();
-  for (const char* line : {"1e10,s0,s1,0.5", "1e300,s0,s1,0.5", "-nan,s0,s1,0.5",
-                           "inf,s0,s1,0.5", "0,s0,s1,nan", "-1,s0,s1,0.5"}) {
+  for (const char* line : {"1e10,s0,s1,0.5", "1e300,s0,s1,0.5", "-nan,s0,s1,0.5", "inf,s0,s1,0.5",
+                           "0,s0,s1,nan", "-1,s0,s1,0.5"}) {
     trace.write(std::string("seconds,from,to,share\n") + line + "\n");
     refused(":2: ");
   }
