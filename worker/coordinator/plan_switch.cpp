@@ -110,8 +110,7 @@ std::chrono::nanoseconds PlanSwitch::time_to_answer(const Members& members) cons
   const std::chrono::nanoseconds least =
       std::chrono::seconds(attempt_->plan.prepare_timeout_seconds);
   if (!base_ || broken_) return least;  // nobody computes
-  const auto step = longest_step(attempt_->plan, members);
-  return std::max(least, step.count() > 0 ? kStepsToAnswer * step : progress_deadline_);
+  return std::max(least, kStepsToAnswer * longest_step(attempt_->plan, members));
 }
 
 std::chrono::nanoseconds PlanSwitch::time_to_apply(const Members& members) const {
