@@ -2,18 +2,25 @@
 #include "tests/fuzz/parsers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "operator/api/decode.h"
+#include "operator/metrics/matrix.h"
 #include "operator/planner/model/cluster_json.h"
 #include "operator/planner/model/graph_text.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/model/sailor_profile.h"
 #include "worker/base/check.h"
+#include "worker/base/host_port.h"
+#include "worker/base/time_text.h"
+#include "worker/base/units.h"
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/http/text.h"
 #include "worker/protocol/codec.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::fuzz {
 namespace {
@@ -61,6 +68,28 @@ bool accepted_list(std::string_view text) {
   return std::ranges::all_of(page->items, accepted_object);
 }
 
+// A plan that can be read can be judged.
+bool accepted_plan(std::string_view text) {
+  const auto plan = protocol::decode_plan(text);
+  if (!accepted(plan)) return false;
+  for (const std::string& line : schedule::broken_rules(*plan, -1)) {
+    WEIR_CHECK(line.find('\n') == std::string::npos, "a broken rule is one line");
+  }
+  return true;
+}
+
+bool accepted_matrix(std::string_view text) {
+  const auto matrix = metrics::decode_matrix(text);
+  if (!accepted(matrix)) return false;
+  for (const metrics::Series& series : matrix->series) {
+    for (const auto& [time, value] : series.points) {
+      WEIR_CHECK(std::isfinite(value), "a point has a value");
+      WEIR_CHECK(std::abs(to_seconds(time.time_since_epoch())) < 9.1e9, "a time does not wrap");
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 bool feed(Parser parser, std::string_view text) {
@@ -83,12 +112,26 @@ bool feed(Parser parser, std::string_view text) {
       return accepted_line(text);
     case Parser::kList:
       return accepted_list(text);
-    case Parser::kFrame:
+    case Parser::kPlan:
+      return accepted_plan(text);
+    case Parser::kMessage:
       return accepted(protocol::decode_message(text));
+    case Parser::kReport:
+      return accepted(protocol::decode_report(text));
+    case Parser::kRegister:
+      return accepted(protocol::decode_register(text));
     case Parser::kManifest:
       return accepted(checkpoint::decode_manifest(text));
     case Parser::kFolderLock:
       return accepted(checkpoint::decode_lock(text));
+    case Parser::kMatrix:
+      return accepted_matrix(text);
+    case Parser::kUrl:
+      return accepted(http::parse_base_url(std::string(text)));
+    case Parser::kHostPort:
+      return accepted(parse_host_port(text));
+    case Parser::kTime:
+      return parse_rfc3339(text).has_value();
   }
   return false;
 }

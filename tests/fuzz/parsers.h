@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Entry points for fuzzing the planner's parsers, those of the API server's answers, and the
-// worker's (frames of port 7070, files in a checkpoint folder): any bytes are a struct or an error
-// of one line. The ordinary test run feeds them damaged copies of the corpus; built with clang,
-// libFuzzer does.
+// Entry points for fuzzing the readers of what comes from outside: files of users and of checkpoint
+// folders, answers of the API server and of Prometheus, messages of ports 7070 and 8443, addresses
+// and times: any bytes are a struct or an error of one line. The ordinary test run feeds them
+// damaged copies of the corpus; built with clang, libFuzzer does.
 #pragma once
 
 #include <array>
@@ -20,14 +20,23 @@ enum class Parser : unsigned char {
   kSailorNetwork,
   kWatchLine,
   kList,
-  kFrame,
+  kPlan,
+  kMessage,
+  kReport,
+  kRegister,
   kManifest,
-  kFolderLock
+  kFolderLock,
+  kMatrix,
+  kUrl,
+  kHostPort,
+  kTime
 };
-constexpr std::array kParsers{Parser::kGraph,         Parser::kProfile,     Parser::kCluster,
-                              Parser::kShortCluster,  Parser::kSailorTimes, Parser::kSailorSizes,
-                              Parser::kSailorNetwork, Parser::kWatchLine,   Parser::kList,
-                              Parser::kFrame,         Parser::kManifest,    Parser::kFolderLock};
+constexpr std::array kParsers{
+    Parser::kGraph,       Parser::kProfile,     Parser::kCluster,       Parser::kShortCluster,
+    Parser::kSailorTimes, Parser::kSailorSizes, Parser::kSailorNetwork, Parser::kWatchLine,
+    Parser::kList,        Parser::kPlan,        Parser::kMessage,       Parser::kReport,
+    Parser::kRegister,    Parser::kManifest,    Parser::kFolderLock,    Parser::kMatrix,
+    Parser::kUrl,         Parser::kHostPort,    Parser::kTime};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

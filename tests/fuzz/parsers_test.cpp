@@ -37,16 +37,45 @@ constexpr Seed kSeeds[] = {
     {Parser::kSailorNetwork, "fuzz/corpus/sailor_network.json"},
     {Parser::kWatchLine, "fuzz/corpus/watch_event.json"},
     {Parser::kList, "fuzz/corpus/list.json"},
-    {Parser::kFrame, "fuzz/corpus/hello.json"},
+    {Parser::kPlan, "fuzz/corpus/plan.json"},
+    {Parser::kMessage, "fuzz/corpus/hello.json"},
+    {Parser::kMessage, "fuzz/corpus/status_message.json"},
+    {Parser::kReport, "fuzz/corpus/report.json"},
+    {Parser::kRegister, "fuzz/corpus/register.json"},
     {Parser::kManifest, "fuzz/corpus/manifest.json"},
     {Parser::kFolderLock, "fuzz/corpus/writer_lock.json"},
+    {Parser::kMatrix, "fuzz/corpus/matrix.json"},
+    {Parser::kUrl, "fuzz/corpus/url.txt"},
+    {Parser::kHostPort, "fuzz/corpus/host_port.txt"},
+    {Parser::kTime, "fuzz/corpus/time.txt"},
 };
 
 // Pieces that parsers treat in a special way.
-constexpr const char* kPieces[] = {
-    "-1",   "1e999",          "NaN", "null", "{}", "[]", "\"\"", "[[[[[[", "\\u",
-    "\xff", " -- ",           "\t",  "\r\n", ",",  ":",  "0.",   "+",      "x",
-    "@",    "99999999999999", "\"a", "true"};
+constexpr const char* kPieces[] = {"-1",
+                                   "1e999",
+                                   "NaN",
+                                   "null",
+                                   "{}",
+                                   "[]",
+                                   "\"\"",
+                                   "[[[[[[",
+                                   "\\u",
+                                   "\xff",
+                                   " -- ",
+                                   "\t",
+                                   "\r\n",
+                                   ",",
+                                   ":",
+                                   "0.",
+                                   "+",
+                                   "x",
+                                   "@",
+                                   "99999999999999",
+                                   "\"a",
+                                   "true",
+                                   "1e300",
+                                   "-9223372036854775809",
+                                   "18446744073709551616"};
 
 std::string damaged(std::string text, std::mt19937& random) {
   const auto up_to = [&](std::size_t most) {
