@@ -9,8 +9,8 @@
 
 namespace weir::app {
 
-// "https://weir.weir-system.svc:8443/x" -> "weir.weir-system.svc"; "[::1]" without brackets.
 bool is_loopback(const std::string& ip);
+// "https://weir.weir-system.svc:8443/x" -> "weir.weir-system.svc"; "[::1]" without brackets.
 std::string host_of(const std::string& url);
 
 // Addresses of `interface` if one is given (kInvalid: it has none), else those of pod_ips (comma
