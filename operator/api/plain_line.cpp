@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/base/utf8.h"
+
 namespace weir::api {
 namespace {
 
@@ -44,15 +46,6 @@ bool is_cut_json(std::string_view line) {
   return line.ends_with('}') && line.find('{') == std::string_view::npos;
 }
 
-std::string one_line(std::string text) {
-  constexpr std::string_view kMore = "...";
-  std::ranges::replace_if(text, [](unsigned char c) { return c < ' '; }, ' ');
-  if (text.size() <= kLongestPlainLine) return text;
-  std::size_t end = kLongestPlainLine - kMore.size();
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
-  return text.substr(0, end).append(kMore);
-}
-
 }  // namespace
 
 std::string plain_line(std::string_view left) {
@@ -66,7 +59,8 @@ std::string plain_line(std::string_view left) {
     const json object = line.starts_with('{') ? json::parse(line, nullptr, false) : json();
     if (object.is_object()) {
       const auto level = object.find("level");
-      if (level != object.end() && *level == "error") return one_line(told_by(object));
+      if (level != object.end() && *level == "error")
+        return one_line(told_by(object), kLongestPlainLine);
       if (logged.empty()) logged = told_by(object);
     } else if (is_cut_json(line)) {
       if (remains.empty()) remains = trimmed(line.substr(0, line.find_last_not_of("\"}") + 1));
@@ -75,7 +69,7 @@ std::string plain_line(std::string_view left) {
     }
   }
   for (std::string* found : {&plain, &logged, &remains}) {
-    if (!found->empty()) return one_line(std::move(*found));
+    if (!found->empty()) return one_line(*found, kLongestPlainLine);
   }
   return "";
 }

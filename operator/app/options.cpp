@@ -12,6 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "worker/base/utf8.h"
 #include "worker/http/text.h"
 
 namespace weir::operator_app {
@@ -28,7 +29,7 @@ std::string seconds_error(const std::string& text, std::chrono::seconds* out) {
   const std::map<std::string, long> units{{"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}};
   const auto factor = units.find(unit);
   if (error != std::errc{} || value <= 0 || value > 86400 || factor == units.end()) {
-    return "'" + text + "' is no duration such as 15s or 2m";
+    return in_quotes(text) + " is no duration such as 15s or 2m";
   }
   if (out != nullptr) *out = std::chrono::seconds(value * factor->second);
   return "";

@@ -267,9 +267,16 @@ def plan_document(namespace, thing):
     return json.loads(api(f"/api/v1/namespaces/{namespace}/configmaps/{name}")["data"]["plan.json"]) if name else {}
 
 
+def container_id(pod):
+    """Of a pod's first container; "" as long as its kubelet has not told of it: a worker may run and report before that."""
+    [first] = pod["status"].get("containerStatuses", [])[:1] or [{}]
+    return first.get("containerID", "").removeprefix("containerd://")
+
+
 def signal_container(pod, name):
     """A signal to the first process of a pod's first container: KILL, STOP, CONT."""
-    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+    container = container_id(pod) or wait_until(f"a container of {pod['metadata']['name']}", lambda: container_id(get(path)), 30)
     sh("ctr", "-a", STATE / pod["spec"]["nodeName"] / "c.sock", "-n", "k8s.io", "tasks", "kill", "-s", f"SIG{name}", container)
 
 

@@ -5,25 +5,36 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "operator/api/decode.h"
+#include "operator/api/resources.h"
 #include "operator/metrics/matrix.h"
 #include "operator/planner/model/cluster_json.h"
 #include "operator/planner/model/graph_text.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/model/sailor_profile.h"
+#include "worker/app/options.h"
 #include "worker/base/check.h"
 #include "worker/base/host_port.h"
 #include "worker/base/time_text.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/tensor_file.h"
+#include "worker/control/handshake.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
+#include "worker/transport/tcp/frame.h"
+#include "worker/transport/tcp/group_peer.h"
+#include "worker/transport/tcp/handshake.h"
+#include "worker/transport/tcp/state_wire.h"
 
 namespace weir::fuzz {
 namespace {
+
+namespace tcp = transport::tcp;
 
 template <class T>
 bool accepted(const Result<T>& result) {
@@ -74,6 +85,44 @@ bool accepted_plan(std::string_view text) {
   if (!accepted(plan)) return false;
   for (const std::string& line : schedule::broken_rules(*plan, -1)) {
     WEIR_CHECK(line.find('\n') == std::string::npos, "a broken rule is one line");
+  }
+  return true;
+}
+
+// Frames of strangers on port 7070, at each of the steps that reads one.
+bool accepted_handshake(std::string_view text) {
+  const control::Claim claim{"job", {1, "pod"}, "nonce"};
+  const auto admitted = control::check_claim(text, "job", "key", "nonce");
+  WEIR_CHECK(!admitted.ok(), "nobody holds the key");
+  WEIR_CHECK(!control::check_acceptance(text, claim, "key", "nonce").ok(), "nobody holds the key");
+  return accepted(control::read_challenge(text));
+}
+
+// The same on port 7071.
+bool accepted_hello(std::string_view text) {
+  accepted(tcp::decode_record_prefix(text.substr(0, tcp::kRecordPrefixBytes)));
+  accepted(tcp::decode_challenge(text));
+  tcp::decode_refusal(text);
+  return accepted(tcp::decode_hello(text));
+}
+
+bool accepted_frame(std::string_view text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  accepted(tcp::decode_acknowledgement(bytes));
+  accepted(tcp::decode_group_frame(bytes));
+  accepted(tcp::decode_state_wish(bytes));
+  accepted(tcp::decode_chunk_header(bytes));
+  return accepted(tcp::decode_frame(bytes));
+}
+
+bool accepted_tensors(std::string_view text) {
+  const auto tensors = checkpoint::decode_tensors(text);
+  if (!accepted(tensors)) return false;
+  for (const auto& tensor : *tensors) {
+    std::int64_t values = 1;
+    for (const std::int64_t size : tensor.shape) values *= size;
+    WEIR_CHECK(values * 4 == static_cast<std::int64_t>(tensor.bytes.size()),
+               "a shape is its bytes");
   }
   return true;
 }
@@ -132,6 +181,18 @@ bool feed(Parser parser, std::string_view text) {
       return accepted(parse_host_port(text));
     case Parser::kTime:
       return parse_rfc3339(text).has_value();
+    case Parser::kControlHandshake:
+      return accepted_handshake(text);
+    case Parser::kDataHello:
+      return accepted_hello(text);
+    case Parser::kDataFrame:
+      return accepted_frame(text);
+    case Parser::kTensorFile:
+      return accepted_tensors(text);
+    case Parser::kQuantity:
+      return api::read_quantity(std::string(text)).has_value();
+    case Parser::kRate:
+      return accepted(app::parse_rate(std::string(text)));
   }
   return false;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points for fuzzing the readers of what comes from outside: files of users and of checkpoint
-// folders, answers of the API server and of Prometheus, messages of ports 7070 and 8443, addresses
-// and times: any bytes are a struct or an error of one line. The ordinary test run feeds them
-// damaged copies of the corpus; built with clang, libFuzzer does.
+// folders, answers of the API server and of Prometheus, messages of ports 7070, 7071 and 8443,
+// addresses, times, quantities: any bytes are a struct or an error of one line. The ordinary test
+// run feeds them damaged copies of the corpus; built with clang, libFuzzer does.
 #pragma once
 
 #include <array>
@@ -29,14 +29,22 @@ enum class Parser : unsigned char {
   kMatrix,
   kUrl,
   kHostPort,
-  kTime
+  kTime,
+  kControlHandshake,
+  kDataHello,
+  kDataFrame,
+  kTensorFile,
+  kQuantity,
+  kRate
 };
 constexpr std::array kParsers{
     Parser::kGraph,       Parser::kProfile,     Parser::kCluster,       Parser::kShortCluster,
     Parser::kSailorTimes, Parser::kSailorSizes, Parser::kSailorNetwork, Parser::kWatchLine,
     Parser::kList,        Parser::kPlan,        Parser::kMessage,       Parser::kReport,
     Parser::kRegister,    Parser::kManifest,    Parser::kFolderLock,    Parser::kMatrix,
-    Parser::kUrl,         Parser::kHostPort,    Parser::kTime};
+    Parser::kUrl,         Parser::kHostPort,    Parser::kTime,          Parser::kControlHandshake,
+    Parser::kDataHello,   Parser::kDataFrame,   Parser::kTensorFile,    Parser::kQuantity,
+    Parser::kRate};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

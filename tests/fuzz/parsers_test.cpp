@@ -48,6 +48,12 @@ constexpr Seed kSeeds[] = {
     {Parser::kUrl, "fuzz/corpus/url.txt"},
     {Parser::kHostPort, "fuzz/corpus/host_port.txt"},
     {Parser::kTime, "fuzz/corpus/time.txt"},
+    {Parser::kControlHandshake, "fuzz/corpus/challenge.txt"},
+    {Parser::kDataHello, "fuzz/corpus/hello.bin"},
+    {Parser::kDataFrame, "fuzz/corpus/frame.bin"},
+    {Parser::kTensorFile, "fuzz/corpus/layer.safetensors"},
+    {Parser::kQuantity, "fuzz/corpus/quantity.txt"},
+    {Parser::kRate, "fuzz/corpus/rate.txt"},
 };
 
 // Pieces that parsers treat in a special way.

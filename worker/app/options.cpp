@@ -10,6 +10,7 @@
 
 #include "worker/base/host_port.h"
 #include "worker/base/units.h"
+#include "worker/base/utf8.h"
 #include "worker/http/text.h"
 
 namespace weir::app {
@@ -468,7 +469,7 @@ Result<double> parse_rate(const std::string& text) {
   // A byte a second: times of slower ones cannot be counted.
   const bool good = parsed.ec == std::errc() && found != units.end() && number <= 1e15 &&
                     number * found->second >= 1;
-  if (!good) return invalid("'" + text + "' is no rate such as 40Mbit or 5MB (per second)");
+  if (!good) return invalid(in_quotes(text) + " is no rate such as 40Mbit or 5MB (per second)");
   return number * found->second;
 }
 

@@ -3,6 +3,8 @@
 
 #include <charconv>
 
+#include "worker/base/utf8.h"
+
 namespace weir {
 namespace {
 
@@ -28,14 +30,14 @@ Result<int> parse_port(std::string_view text) {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port < 1 || port > kHighestPort) {
-    return Error{Code::kInvalid, "'" + std::string(text) + "' is no port (1 to 65535)"};
+    return Error{Code::kInvalid, in_quotes(text) + " is no port (1 to 65535)"};
   }
   return port;
 }
 
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto bad = [text](const std::string& why) {
-    return Error{Code::kInvalid, "'" + std::string(text) + "' is no host:port: " + why};
+    return Error{Code::kInvalid, in_quotes(text) + " is no host:port: " + why};
   };
   if (text.find("://") != text.npos) return bad("it is a URL");
   std::string_view host = text, port;

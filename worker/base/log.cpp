@@ -24,23 +24,6 @@ const char* level_name(LogLevel level) {
   return kNames[static_cast<std::size_t>(level)];
 }
 
-// Length of the valid UTF-8 sequence at the start of text, 0 if there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  const std::size_t length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (length == 1) return 1;
-  if (first < 0xC2 || first > 0xF4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) > 0x9F) ||
-      (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) > 0x8F)) {
-    return 0;
-  }
-  return length;
-}
-
 // True while the message may still be printed in this second.
 bool within_rate(std::string_view message, std::chrono::seconds second) {
   static std::mutex mutex;  // guards the three below
@@ -60,16 +43,6 @@ bool within_rate(std::string_view message, std::chrono::seconds second) {
 }
 
 }  // namespace
-
-std::string valid_utf8(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text.substr(i));
-    out += length == 0 ? std::string_view("\xEF\xBF\xBD") : text.substr(i, length);
-    i += length == 0 ? 1 : length;
-  }
-  return out;
-}
 
 std::string json_quoted(std::string_view text) {
   std::string out = "\"";

@@ -18,10 +18,6 @@ std::string& termination_log() {
   return path;
 }
 
-bool is_continuation(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
-}
-
 }  // namespace
 
 std::string find_termination_log() {
@@ -34,22 +30,9 @@ void set_termination_log(std::string path) {
   termination_log() = std::move(path);
 }
 
-std::string plain_line(std::string_view text, std::size_t most) {
-  while (!text.empty() && static_cast<unsigned char>(text.back()) <= ' ') text.remove_suffix(1);
-  std::string out = valid_utf8(text);
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) c = ' ';
-  }
-  constexpr std::string_view kMore = " ...";
-  if (out.size() <= most) return out;
-  std::size_t end = most - kMore.size();
-  while (end > 0 && is_continuation(out[end])) --end;
-  return out.substr(0, end) + std::string(kMore);
-}
-
 void write_termination_message(std::string_view line) {
   if (termination_log().empty()) return;
-  const std::string text = plain_line(line);
+  const std::string text = one_line(line, kMaxTerminationMessage);
   const int file =
       open(termination_log().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0644);
   if (file < 0) return;

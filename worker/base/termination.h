@@ -17,7 +17,5 @@ void set_termination_log(std::string path);
 // Replaces what the file holds by one plain line; without a file, or with one that cannot be
 // written, nothing. Any thread.
 void write_termination_message(std::string_view line);
-// At most `most` bytes of valid UTF-8 without control characters or line ends.
-std::string plain_line(std::string_view text, std::size_t most = kMaxTerminationMessage);
 
 }  // namespace weir

@@ -5,10 +5,13 @@
 #include <cctype>
 
 #include "worker/base/host_port.h"
+#include "worker/base/utf8.h"
 #include "worker/http/server.h"
 
 namespace weir::http {
 namespace {
+
+constexpr std::size_t kLongestShown = 300;
 
 bool same_name(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
@@ -153,7 +156,7 @@ Result<BaseUrl> parse_base_url(const std::string& url) {
   BaseUrl out;
   std::string_view rest = url;
   const auto bad = [&url](const std::string& why) {
-    return Error{Code::kInvalid, "URL \"" + shown_url(url) + "\": " + why};
+    return Error{Code::kInvalid, "URL \"" + one_line(shown_url(url), kLongestShown) + "\": " + why};
   };
   if (rest.starts_with("https://")) {
     out.tls = true;
