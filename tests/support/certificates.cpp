@@ -2,6 +2,7 @@
 #include "tests/support/certificates.h"
 
 #include <memory>
+#include <optional>
 
 #include <openssl/bio.h>
 #include <openssl/ec.h>
@@ -63,38 +64,59 @@ Certificate pem_of(X509* certificate, EVP_PKEY* key) {
   return {text_of(text), text_of(key_text)};
 }
 
-}  // namespace
+struct Signer {
+  explicit Signer(const Certificate& from) {
+    const Bio text = memory(from.certificate_pem);
+    certificate.reset(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr));
+    const Bio key_text = memory(from.key_pem);
+    key.reset(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr));
+    WEIR_CHECK(certificate && key, "the authority can be read");
+  }
+  X509Ptr certificate{nullptr, X509_free};
+  Key key{nullptr, EVP_PKEY_free};
+};
 
-Certificate make_authority(const std::string& common_name) {
-  const Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
-  const X509Ptr certificate = new_certificate(key.get(), common_name);
-  X509_set_issuer_name(certificate.get(), X509_get_subject_name(certificate.get()));
-  extend(certificate.get(), certificate.get(), NID_basic_constraints, "critical,CA:TRUE");
-  extend(certificate.get(), certificate.get(), NID_key_usage, "critical,keyCertSign");
-  WEIR_CHECK(X509_sign(certificate.get(), key.get(), EVP_sha256()) > 0, "signed");
-  return pem_of(certificate.get(), key.get());
-}
-
-Certificate make_certificate(const Certificate& authority, const std::vector<std::string>& names) {
-  const Bio issuer_text = memory(authority.certificate_pem);
-  const X509Ptr issuer(PEM_read_bio_X509(issuer_text.get(), nullptr, nullptr, nullptr), X509_free);
-  const Bio issuer_key_text = memory(authority.key_pem);
-  const Key issuer_key(PEM_read_bio_PrivateKey(issuer_key_text.get(), nullptr, nullptr, nullptr),
-                       EVP_PKEY_free);
-  WEIR_CHECK(issuer && issuer_key, "the authority can be read");
-
+Certificate signed_for(const std::vector<std::string>& names, const Signer* by) {
   const Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
   const X509Ptr certificate = new_certificate(key.get(), "test");
-  X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer.get()));
+  X509* const issuer = by != nullptr ? by->certificate.get() : certificate.get();
+  X509_set_issuer_name(certificate.get(), X509_get_subject_name(issuer));
   std::string alternatives;
   for (const auto& name : names) {
     const bool ip =
         name.find_first_not_of("0123456789.") == name.npos || name.find(':') != name.npos;
     alternatives += (alternatives.empty() ? "" : ",") + std::string(ip ? "IP:" : "DNS:") + name;
   }
-  extend(certificate.get(), issuer.get(), NID_subject_alt_name, alternatives);
-  WEIR_CHECK(X509_sign(certificate.get(), issuer_key.get(), EVP_sha256()) > 0, "signed");
+  extend(certificate.get(), issuer, NID_subject_alt_name, alternatives);
+  WEIR_CHECK(
+      X509_sign(certificate.get(), by != nullptr ? by->key.get() : key.get(), EVP_sha256()) > 0,
+      "signed");
   return pem_of(certificate.get(), key.get());
+}
+
+}  // namespace
+
+Certificate make_authority(const std::string& common_name, const Certificate* issuer) {
+  const Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+  const X509Ptr certificate = new_certificate(key.get(), common_name);
+  std::optional<Signer> signer;
+  if (issuer != nullptr) signer.emplace(*issuer);
+  X509_set_issuer_name(certificate.get(), X509_get_subject_name(signer ? signer->certificate.get()
+                                                                       : certificate.get()));
+  extend(certificate.get(), certificate.get(), NID_basic_constraints, "critical,CA:TRUE");
+  extend(certificate.get(), certificate.get(), NID_key_usage, "critical,keyCertSign");
+  EVP_PKEY* const by = signer ? signer->key.get() : key.get();
+  WEIR_CHECK(X509_sign(certificate.get(), by, EVP_sha256()) > 0, "signed");
+  return pem_of(certificate.get(), key.get());
+}
+
+Certificate make_certificate(const Certificate& authority, const std::vector<std::string>& names) {
+  const Signer issuer(authority);
+  return signed_for(names, &issuer);
+}
+
+Certificate make_self_signed(const std::vector<std::string>& names) {
+  return signed_for(names, nullptr);
 }
 
 }  // namespace weir::test

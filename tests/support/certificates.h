@@ -12,9 +12,11 @@ struct Certificate {
   std::string certificate_pem, key_pem;
 };
 
-// A self-signed authority.
-Certificate make_authority(const std::string& common_name);
+// A self-signed authority, or one that another has signed.
+Certificate make_authority(const std::string& common_name, const Certificate* issuer = nullptr);
 // A server's (or client's) certificate for these names: "localhost", "127.0.0.1", ...
 Certificate make_certificate(const Certificate& authority, const std::vector<std::string>& names);
+// One that has signed itself and is no authority.
+Certificate make_self_signed(const std::vector<std::string>& names);
 
 }  // namespace weir::test

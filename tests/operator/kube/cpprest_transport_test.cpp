@@ -167,6 +167,26 @@ TEST(CpprestTransport, TrustsTheGivenAuthorityOnly) {
   EXPECT_FALSE(ask({}).ok()) << "no CA: nobody is trusted, no public one either";
 }
 
+TEST(CpprestTransport, TrustsEachCertificateOfABundleAlsoBelowTheRoot) {
+  const auto root = test::make_authority("root"), middle = test::make_authority("middle", &root);
+  auto leaf = test::make_certificate(middle, {"127.0.0.1"});
+  leaf.certificate_pem += middle.certificate_pem;
+  const auto server = serve([](const http::IncomingRequest&,
+                               const http::Responder& respond) { respond({200, {}, "ok"}); },
+                            leaf);
+  const std::string other = test::make_authority("other").certificate_pem;
+  const auto ask = [&](const std::string& ca_pem) {
+    return to(server->port(), "https", {.ca_pem = ca_pem})
+        ->send({http::Method::kGet, "/", {}, ""}, in(10s), {})
+        .ok();
+  };
+
+  EXPECT_TRUE(ask(middle.certificate_pem));
+  EXPECT_TRUE(ask(other + middle.certificate_pem));
+  EXPECT_TRUE(ask(other + root.certificate_pem));
+  EXPECT_FALSE(ask(other));
+}
+
 TEST(CpprestTransport, ChecksTheHostName) {
   const auto ours = test::make_authority("ours");
   const auto server = serve([](const http::IncomingRequest&,

@@ -410,6 +410,17 @@ TEST_F(Tls, RefusesAnotherAuthority) {
       << answer.error().message;
 }
 
+TEST_F(Tls, AcceptsAnAuthorityBelowTheRoot) {
+  const auto middle = test::make_authority("middle", &authority_);
+  TlsIdentity leaf = identity(middle, "127.0.0.1");
+  leaf.certificate_pem += middle.certificate_pem;
+  const auto server = serve({.tls = leaf}, echo);
+
+  EXPECT_TRUE(get(*server, {.ca_file = ca_file(middle)}).ok());
+  EXPECT_TRUE(get(*server, {.ca_file = ca_file(authority_)}).ok());
+  EXPECT_FALSE(get(*server, {.ca_file = ca_file(test::make_authority("middle"))}).ok());
+}
+
 TEST_F(Tls, RefusesAnotherName) {
   const auto server = serve({.tls = identity(authority_, "127.0.0.9")}, echo);
 
