@@ -11,10 +11,12 @@
 
 #include "operator/app/prometheus_headers.h"
 #include "operator/control/job_key.h"
+#include "operator/control/own_certificate.h"
 #include "operator/kube/auth.h"
 #include "operator/kube/cpprest_transport.h"
 #include "operator/kube/kube_config.h"
 #include "operator/metrics/answer.h"
+#include "worker/base/time_text.h"
 #include "worker/http/server.h"
 #include "worker/http/text.h"
 
@@ -165,7 +167,18 @@ void check_prometheus(const Options& options, const CheckParts& parts, Report& r
       "annotations prometheus.io/scrape of its pods");
 }
 
-// The port is up when it speaks HTTP over TLS with a certificate of our own authority; the path is
+// The files that `run` would take; the name is the one that workers ask for.
+void check_certificate(const Options& options, const CheckParts& parts, Report& report) {
+  if (options.control_tls_dir.empty() || options.control_address.empty()) return;
+  const std::string name = options.control_address.substr(0, options.control_address.rfind(':'));
+  const auto own =
+      control_server::read_own_certificate(options.control_tls_dir, name, parts.clock.system_now());
+  if (!own) return report.line(false, "own certificate", own.error().message);
+  report.line(true, "own certificate in " + options.control_tls_dir + " is for " + name +
+                        ", until " + to_rfc3339(own->until));
+}
+
+// The port is up when it speaks HTTP over TLS with a certificate that workers trust; the path is
 // one that it does not have.
 void check_control(const Options& options, const CheckParts& parts, Report& report) {
   if (options.control_address.empty() || !parts.control) return;
@@ -202,6 +215,7 @@ int check_cluster(const Options& options, const CheckParts& parts) {
   }
   check_permissions(options, parts.client, report);
   check_prometheus(options, parts, report);
+  check_certificate(options, parts, report);
   check_control(options, parts, report);
   return report.missing() == 0 ? 0 : 1;
 }

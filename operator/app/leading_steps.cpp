@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::seconds kReconcilesEnd{30}, kEventsEnd{1};  // operator.md 4, clean stop
 constexpr std::chrono::seconds kRequestsEnd{2};
-constexpr std::chrono::hours kCertificateLook{1};
+constexpr std::chrono::minutes kCertificateLook{1};  // files of a renewed one
 
 Status make_metrics_source(RunState& state) {
   metrics::SourceOptions options;

@@ -145,6 +145,13 @@ void add_prometheus(CLI::App& app, Options& options) {
       ->envname("WEIR_PROMETHEUS_HEADERS");
 }
 
+void add_certificates(CLI::App& app, Options& options) {
+  app.add_option("--control-tls-dir", options.control_tls_dir,
+                 "folder with files tls.crt, tls.key and ca.crt for the control API, read again "
+                 "each minute; unset: the operator makes its own")
+      ->envname("WEIR_CONTROL_TLS_DIR");
+}
+
 void add_run(CLI::App& app, Options& options) {
   app.add_flag("--dry-run", options.dry_run, "print the steps of a start and exit");
   app.add_option("--concurrent-reconciles", options.concurrent_reconciles, "reconcile threads")
@@ -244,10 +251,12 @@ Parsed parse_options(int argc, const char* const* argv) {
   CLI::App* run = app.add_subcommand("run", "run the operator");
   add_cluster(*run, options);
   add_run(*run, options);
+  add_certificates(*run, options);
   add_prometheus(*run, options);
   CLI::App* check = app.add_subcommand("check", "say what is missing in this cluster");
   Options of_check;  // CLI11 reads the environment for both commands, whichever is given
   add_cluster(*check, of_check);
+  add_certificates(*check, of_check);
   add_prometheus(*check, of_check);
   check->add_option(
       "--control-address", of_check.control_address,

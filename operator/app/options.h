@@ -40,6 +40,7 @@ struct Options {
 
   int control_port = 8443, metrics_port = 8080, health_port = 8081;
   std::string control_service = "weir-operator";
+  std::string control_tls_dir;  // own certificate of the control API, "" = self-made
 
   std::string pod_name, pod_ip;  // POD_NAME, POD_IP
 

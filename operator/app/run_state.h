@@ -85,7 +85,7 @@ std::vector<RunStep> leading_steps();     // objects that work only while this r
 std::vector<RunStep> cache_steps();
 std::vector<RunStep> serving_steps();  // watches, control API
 std::vector<RunStep> lease_steps();    // lease, then wait
-// New certificates when old ones are near their end; called each hour by the waiting main thread.
+// New certificates when old ones are near their end; called each minute by the waiting main thread.
 void renew_certificates(RunState& state);
 
 // Exit code: 0 stopped on request, 1 failed.

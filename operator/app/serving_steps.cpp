@@ -42,8 +42,23 @@ Status ensure_operator_keys(RunState& state) {
       std::make_unique<control_server::CertificateKeeper>(control_server::CertificateKeeper::Parts{
           *state.client, state.clock, state.keys_secret(),
           control_server::control_names(state.options.control_service, state.namespace_name,
-                                        state.options.pod_ip)});
+                                        state.options.pod_ip),
+          control_server::worker_name(state.options.control_service, state.namespace_name),
+          state.options.control_tls_dir});
+  state.metrics->collect([&state]() -> std::vector<telemetry::Family> {
+    const std::chrono::duration<double> ends = state.certificates->leaf_ends().time_since_epoch();
+    return {{"weir_control_certificate_expiration_timestamp_seconds",
+             "When the certificate of the control API ends.",
+             telemetry::Type::kGauge,
+             {{{}, ends.count(), {}}}}};
+  });
   return state.certificates->load();
+}
+
+telemetry::Counter& certificate_errors(telemetry::Endpoint& metrics) {
+  return metrics.counter("weir_control_certificate_errors_total",
+                         "Certificates of the control API that could not be looked at or used.",
+                         {});
 }
 
 Status serve_control(RunState& state) {
@@ -57,12 +72,13 @@ Status serve_control(RunState& state) {
 
   control_server::ControlOptions options;
   options.port = options.leader_port = state.options.control_port;
-  WEIR_TRY(options.tls, state.certificates->issue());
+  WEIR_TRY(options.tls, state.certificates->leaf());
   control_server::ControlParts parts{*state.cache, *state.hub, *state.reviewer, state.clock,
                                      state.certificates->seed()};
   parts.leading = [&state] { return state.elector->leading(); };
   parts.leader = [&state] { return state.elector->holder(); };
   telemetry::Endpoint& metrics = *state.metrics;
+  certificate_errors(metrics);
   for (const char* endpoint : {"join", "register", "plan", "report", "other"}) {
     metrics.counter("weir_control_requests_total", "Answers of the control API.",
                     {{"endpoint", endpoint}, {"code", "202"}});
@@ -88,16 +104,16 @@ Status serve_control(RunState& state) {
 
 void renew_certificates(RunState& state) {
   const auto changes = state.certificates->refresh(state.elector->may_write());
-  if (!changes) {
-    log_warn("app", "certificates of the control API were not looked at",
-             {{"error", changes.error().message}});
-    return;
+  for (const Error& error : changes.errors) {
+    log_error("app", "cannot renew certificates of the control API", {{"error", error.message}});
+    certificate_errors(*state.metrics).add();
   }
-  if (changes->leaf) {
-    state.control->set_tls(*changes->leaf);
-    log_info("app", "new certificate of the control API");
+  if (changes.leaf) {
+    state.control->set_tls(*changes.leaf);
+    log_info("app", "new certificate of the control API",
+             {{"source", changes.own ? "files" : "self-made"}});
   }
-  if (!changes->bundle) return;
+  if (!changes.bundle) return;
   for (const std::string& key : state.cache->job_keys()) state.controller->queue().add(key, true);
 }
 
@@ -106,8 +122,8 @@ control_server::KeysSecret RunState::keys_secret() const {
 }
 
 std::string RunState::control_url() const {
-  return "https://" + options.control_service + "." + namespace_name +
-         ".svc:" + std::to_string(options.control_port);
+  return "https://" + control_server::worker_name(options.control_service, namespace_name) + ":" +
+         std::to_string(options.control_port);
 }
 
 std::vector<JobFacts> RunState::job_facts() const {

@@ -6,10 +6,25 @@
 #include "worker/base/log.h"
 
 namespace weir::control_server {
+namespace {
 
-std::optional<Keys> rotated(const Keys& keys, SystemTime now) {
+// Own authorities come and go as files do: whoever leads says which one counts.
+bool rotate_own(OwnAuthority& own, const std::string& newest, SystemTime now) {
+  if (own.pem != newest) {
+    own = {newest, now, own.pem.empty() ? own.retired_pem : own.pem};
+    if (own.retired_pem == newest) own.retired_pem.clear();
+    return true;
+  }
+  if (own.retired_pem.empty() || now - own.since < kAnnounced) return false;
+  own.retired_pem.clear();
+  return true;
+}
+
+}  // namespace
+
+std::optional<Keys> rotated(const Keys& keys, const std::string& own_pem, SystemTime now) {
   Keys out = keys;
-  bool changed = false;
+  bool changed = rotate_own(out.own, own_pem, now);
   const auto life_of = [](const std::string& pem) { return validity(pem).value_or(Validity{}); };
   if (!out.retired_pem.empty() && life_of(out.retired_pem).until <= now) {
     out.retired_pem.clear();
@@ -27,18 +42,30 @@ std::optional<Keys> rotated(const Keys& keys, SystemTime now) {
 }
 
 Status CertificateKeeper::load() {
-  WEIR_TRY(Keys loaded, ensure_keys(parts_.client, parts_.secret, parts_.clock.system_now()));
+  const SystemTime now = parts_.clock.system_now();
+  WEIR_TRY(const Unit read, read_own(now));
+  static_cast<void>(read);
+  WEIR_TRY(Keys loaded, ensure_keys(parts_.client, parts_.secret, now,
+                                    own_ ? own_->authority_pem : std::string()));
   take(std::move(loaded));
   return Unit{};
 }
 
+Status CertificateKeeper::read_own(SystemTime now) {
+  if (parts_.own_dir.empty()) return Unit{};
+  auto read = read_own_certificate(parts_.own_dir, parts_.worker_name, now);
+  if (!read) return read.error();
+  own_ = *std::move(read);
+  return Unit{};
+}
+
 void CertificateKeeper::take(Keys keys) {
-  const std::lock_guard lock(keys_mutex_);
+  const std::lock_guard lock(mutex_);
   keys_ = std::move(keys);
 }
 
 Keys CertificateKeeper::keys() const {
-  const std::lock_guard lock(keys_mutex_);
+  const std::lock_guard lock(mutex_);
   return keys_;
 }
 
@@ -50,40 +77,91 @@ std::string CertificateKeeper::seed() const {
   return keys().seed;
 }
 
-Result<http::TlsIdentity> CertificateKeeper::issue() {
-  const Keys now = keys();
-  WEIR_TRY(http::TlsIdentity leaf,
-           issue_leaf(now.authority, parts_.names, parts_.clock.system_now()));
-  leaf_issued_ = parts_.clock.system_now();
-  leaf_authority_ = now.authority.certificate_pem;
-  return leaf;
+SystemTime CertificateKeeper::leaf_ends() const {
+  const std::lock_guard lock(mutex_);
+  return leaf_ends_;
 }
 
-Result<CertificateKeeper::Changes> CertificateKeeper::refresh(bool leading) {
+const OwnCertificate* CertificateKeeper::usable_own(const Keys& keys, SystemTime now) const {
+  const auto told = now - keys.own.since;
+  if (own_ && own_->until > now && own_->authority_pem == keys.own.pem && told >= kOwnAnnounced) {
+    return &*own_;
+  }
+  // Until the newest may be used the one before stays, well before bundles forget it.
+  const auto known = [&](const std::string& authority) {
+    return authority == keys.own.pem ||
+           (authority == keys.own.retired_pem && told < kAnnounced / 2);
+  };
+  const bool before = served_own_ && served_own_->until > now && known(served_own_->authority_pem);
+  return before ? &*served_own_ : nullptr;
+}
+
+Result<http::TlsIdentity> CertificateKeeper::leaf() {
+  const Keys current = keys();
+  const SystemTime now = parts_.clock.system_now();
+  if (const OwnCertificate* const own = usable_own(current, now)) {
+    served_own_ = OwnCertificate(*own);
+    const std::lock_guard lock(mutex_);
+    leaf_ends_ = served_own_->until;
+    return served_own_->identity;
+  }
+  WEIR_TRY(http::TlsIdentity made, issue_leaf(current.authority, parts_.names, now));
+  if (own_) {
+    log_info(
+        "control", "own certificate is not served",
+        {{"why", own_->until <= now ? "it has ended" : "workers do not know its authority yet"}});
+  }
+  served_own_.reset();
+  leaf_authority_ = current.authority.certificate_pem;
+  const std::lock_guard lock(mutex_);
+  leaf_ends_ = now + kLeafLife;
+  return made;
+}
+
+Status CertificateKeeper::read_secret(bool leading, SystemTime now) {
+  WEIR_TRY(FoundKeys found, read_keys(parts_.client, parts_.secret));
+  Status written = Unit{};
+  const std::string own = own_ ? own_->authority_pem : "";
+  if (auto next = leading ? rotated(found.keys, own, now) : std::nullopt) {
+    written = write_keys(parts_.client, parts_.secret, found.json, *next);
+    if (written) {
+      const bool of_files = next->own.pem != found.keys.own.pem;
+      log_info("control", "authority of the control API",
+               {{"reason", of_files     ? "OwnChanged"
+                           : next->next ? "NextAnnounced"
+                                        : "Changed"}});
+      found.keys = *std::move(next);
+    }
+  }
+  take(std::move(found.keys));
+  return written;
+}
+
+CertificateKeeper::Changes CertificateKeeper::refresh(bool leading) {
   Changes changes;
   const SystemTime now = parts_.clock.system_now();
   const std::string before = bundle();
-  Status read = Unit{};
-  if (auto found = read_keys(parts_.client, parts_.secret)) {
-    Keys newest = std::move(found->keys);
-    if (auto next = leading ? rotated(newest, now) : std::nullopt) {
-      read = write_keys(parts_.client, parts_.secret, found->json, *next);
-      if (read) {
-        log_info("control", "authority of the control API",
-                 {{"reason", next->next ? "NextAnnounced" : "Changed"}});
-        newest = *std::move(next);
-      }
-    }
-    take(std::move(newest));
-  } else {
-    read = found.error();
-  }
+  const auto tell = [&changes](const Status& done) {
+    if (!done) changes.errors.push_back(done.error());
+  };
+  tell(read_own(now));
+  tell(read_secret(leading, now));
   changes.bundle = bundle() != before;
-  const bool old_leaf = leaf_issued_ + kLeafLife - now <= kLeafRenew;
-  if (old_leaf || leaf_authority_ != keys().authority.certificate_pem) {
-    WEIR_TRY(changes.leaf, issue());
+  const Keys current = keys();
+  const OwnCertificate* const own = usable_own(current, now);
+  changes.own = own != nullptr;
+  const bool due =
+      own != nullptr
+          ? !served_own_ || served_own_->identity.certificate_pem != own->identity.certificate_pem
+          : served_own_ || leaf_authority_ != current.authority.certificate_pem ||
+                leaf_ends() - now <= kLeafRenew;
+  if (!due) return changes;
+  auto made = leaf();
+  if (made) {
+    changes.leaf = *std::move(made);
+  } else {
+    changes.errors.push_back(made.error());
   }
-  if (!read && !changes.leaf && !changes.bundle) return read.error();
   return changes;
 }
 

@@ -2,53 +2,23 @@
 #include "operator/control/certificates.h"
 
 #include <ctime>
-#include <memory>
 
-#include <openssl/bio.h>
 #include <openssl/ec.h>
 #include <openssl/err.h>
-#include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 
+#include "operator/control/x509.h"
 #include "worker/base/check.h"
 #include "worker/base/digest.h"
 
 namespace weir::control_server {
 namespace {
 
-using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
-using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
-using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 using Number = std::unique_ptr<BIGNUM, decltype(&BN_free)>;
 
 constexpr std::chrono::minutes kClockSkew{10};  // between operator and workers
 constexpr std::size_t kSerialBytes = 16;        // random, RFC 5280 allows 20
-
-Bio memory() {
-  return {BIO_new(BIO_s_mem()), BIO_free};
-}
-Bio memory(const std::string& text) {
-  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free};
-}
-std::string text_of(const Bio& bio) {
-  char* data = nullptr;
-  const long size = BIO_ctrl(bio.get(), BIO_CTRL_INFO, 0, &data);
-  return {data, static_cast<std::size_t>(size)};
-}
-
-std::string pem_of(X509* certificate) {
-  const Bio text = memory();
-  WEIR_CHECK(PEM_write_bio_X509(text.get(), certificate) == 1, "a certificate can be written");
-  return text_of(text);
-}
-std::string pem_of(EVP_PKEY* key) {
-  const Bio text = memory();
-  WEIR_CHECK(
-      PEM_write_bio_PKCS8PrivateKey(text.get(), key, nullptr, nullptr, 0, nullptr, nullptr) == 1,
-      "a key can be written");
-  return text_of(text);
-}
 
 // All calls below fail only for lack of memory or by our own mistake.
 void extend(X509* certificate, X509* issuer, int id, const std::string& value) {
@@ -107,11 +77,6 @@ std::optional<Validity> validity(const std::string& certificate_pem) {
   const X509Ptr certificate(PEM_read_bio_X509(text.get(), nullptr, nullptr, nullptr), X509_free);
   ERR_clear_error();
   if (!certificate) return std::nullopt;
-  const auto time_of = [](const ASN1_TIME* time) {
-    std::tm parts{};
-    ASN1_TIME_to_tm(time, &parts);
-    return std::chrono::system_clock::from_time_t(timegm(&parts));
-  };
   return Validity{time_of(X509_get0_notBefore(certificate.get())) + kClockSkew,
                   time_of(X509_get0_notAfter(certificate.get()))};
 }
@@ -120,9 +85,7 @@ Result<http::TlsIdentity> issue_leaf(const Authority& authority,
                                      const std::vector<std::string>& names, SystemTime now) {
   const Bio issuer_text = memory(authority.certificate_pem);
   const X509Ptr issuer(PEM_read_bio_X509(issuer_text.get(), nullptr, nullptr, nullptr), X509_free);
-  const Bio key_text = memory(authority.key_pem);
-  const Key issuer_key(PEM_read_bio_PrivateKey(key_text.get(), nullptr, nullptr, nullptr),
-                       EVP_PKEY_free);
+  const Key issuer_key = key_of(authority.key_pem);
   ERR_clear_error();
   if (!issuer || !issuer_key || X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
     ERR_clear_error();
@@ -150,10 +113,14 @@ std::vector<std::string> control_names(const std::string& service,
                                        const std::string& namespace_name,
                                        const std::string& pod_ip) {
   const std::string qualified = service + "." + namespace_name;
-  std::vector<std::string> names{service, qualified, qualified + ".svc",
-                                 qualified + ".svc.cluster.local"};
+  const std::string name = worker_name(service, namespace_name);
+  std::vector<std::string> names{service, qualified, name, name + ".cluster.local"};
   if (!pod_ip.empty()) names.push_back(pod_ip);
   return names;
+}
+
+std::string worker_name(const std::string& service, const std::string& namespace_name) {
+  return service + "." + namespace_name + ".svc";
 }
 
 }  // namespace weir::control_server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates of the control API, mode SelfSigned (api.md 9): an authority that lives in the
-// Secret weir-operator-keys, and the leaf that each replica issues itself in memory. ECDSA P-256.
+// The self-made certificates of the control API (api.md 9): an authority that lives in the Secret
+// of the operator's keys, and the leaf that each replica issues itself in memory. ECDSA P-256.
 #pragma once
 
 #include <chrono>
@@ -41,5 +41,7 @@ Result<http::TlsIdentity> issue_leaf(const Authority& authority,
 std::vector<std::string> control_names(const std::string& service,
                                        const std::string& namespace_name,
                                        const std::string& pod_ip);
+// "<service>.<ns>.svc": the name that workers ask for, also where they are redirected to a pod.
+std::string worker_name(const std::string& service, const std::string& namespace_name);
 
 }  // namespace weir::control_server

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/base/digest.h"
+#include "worker/base/time_text.h"
 
 namespace weir::control_server {
 namespace {
@@ -28,6 +29,22 @@ Result<std::string> entry(const KeysSecret& secret, const json& data, const char
   return *value;
 }
 
+Result<OwnAuthority> decode_own(const KeysSecret& secret, const json& data) {
+  OwnAuthority own;
+  if (data.contains("own.crt")) {
+    WEIR_TRY(own.pem, entry(secret, data, "own.crt"));
+  }
+  if (data.contains("own-retired.crt")) {
+    WEIR_TRY(own.retired_pem, entry(secret, data, "own-retired.crt"));
+  }
+  if (own.pem.empty() && own.retired_pem.empty()) return own;
+  WEIR_TRY(const std::string since, entry(secret, data, "own.since"));
+  const auto time = parse_rfc3339(since);
+  if (!time) return no_secret(secret, ": data[\"own.since\"] is no time of RFC 3339");
+  own.since = *time;
+  return own;
+}
+
 Result<Keys> decode_keys(const KeysSecret& secret, const std::string& text) {
   const json object = json::parse(text, nullptr, false);
   const json data = object.is_object() ? object.value("data", json::object()) : json::object();
@@ -44,6 +61,7 @@ Result<Keys> decode_keys(const KeysSecret& secret, const std::string& text) {
   if (data.contains("retired.crt")) {
     WEIR_TRY(keys.retired_pem, entry(secret, data, "retired.crt"));
   }
+  WEIR_TRY(keys.own, decode_own(secret, data));
   return keys;
 }
 
@@ -56,6 +74,11 @@ json data_of(const Keys& keys) {
     data["next.key"] = to_base64(keys.next->key_pem);
   }
   if (!keys.retired_pem.empty()) data["retired.crt"] = to_base64(keys.retired_pem);
+  if (!keys.own.pem.empty()) data["own.crt"] = to_base64(keys.own.pem);
+  if (!keys.own.retired_pem.empty()) data["own-retired.crt"] = to_base64(keys.own.retired_pem);
+  if (!keys.own.pem.empty() || !keys.own.retired_pem.empty()) {
+    data["own.since"] = to_base64(to_rfc3339(keys.own.since));
+  }
   return data;
 }
 
@@ -83,7 +106,7 @@ std::string key_of_job(const std::string& seed, const std::string& job_uid) {
 
 std::string bundle_of(const Keys& keys) {
   return keys.authority.certificate_pem + (keys.next ? keys.next->certificate_pem : "") +
-         keys.retired_pem;
+         keys.retired_pem + keys.own.pem + keys.own.retired_pem;
 }
 
 Result<FoundKeys> read_keys(kube::Client& client, const KeysSecret& secret) {
@@ -104,12 +127,13 @@ Status write_keys(kube::Client& client, const KeysSecret& secret, const std::str
   return Unit{};
 }
 
-Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now) {
+Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now,
+                         const std::string& own_pem) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const auto found = client.get(kube::secrets(), secret.namespace_name, secret.name);
     if (found) return decode_keys(secret, *found);
     if (found.error().http_status != 404) return failed("get", secret, found.error());
-    const Keys keys{make_authority(now), random_bytes(kSeedBytes)};
+    const Keys keys{make_authority(now), random_bytes(kSeedBytes), {}, "", {own_pem, {}, ""}};
     const auto created =
         client.create(kube::secrets(), secret.namespace_name, encode_keys(keys, secret));
     if (created) return keys;

@@ -19,21 +19,31 @@ struct KeysSecret {
   std::string name = "weir-operator-keys";
 };
 
+// Who vouches for certificates that the operator was given (own_certificate.h). Every replica hands
+// it to workers, also one that was given none.
+struct OwnAuthority {
+  std::string pem;          // "" = none
+  SystemTime since{};       // when workers were first told; the epoch: before any of them ran
+  std::string retired_pem;  // the one before, "" = none
+};
+
 struct Keys {
   Authority authority;
   std::string seed;               // 32 raw bytes
   std::optional<Authority> next;  // announced, signs later
   std::string retired_pem;        // the certificate before, "" = none
+  OwnAuthority own;
 };
-// What workers must trust: the authority, the next and the retired one.
+// What workers must trust: the self-made authority, the next and the retired one, and own ones.
 std::string bundle_of(const Keys& keys);
 
 // HMAC-SHA256(seed, job uid): 32 raw bytes.
 std::string key_of_job(const std::string& seed, const std::string& job_uid);
 
-// Reads the Secret; creates it if it is absent, and reads it when another replica was faster.
-// Blocks. kInvalid: a Secret of that name without our data.
-Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now);
+// Reads the Secret; creates it if it is absent, with this own authority, and reads it when another
+// replica was faster. Blocks. kInvalid: a Secret of that name without our data.
+Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now,
+                         const std::string& own_pem = "");
 
 // The Secret as it is, with its JSON for write_keys.
 struct FoundKeys {

@@ -322,7 +322,7 @@ def restart(bench):
 
 # What the roles allow and this suite does not make the operator do.
 UNUSED = {
-    ("", "secrets", "update"): "a change of authority, nine years from now (unit test)",
+    ("", "secrets", "update"): "a change of authority: of the self-made one in nine years, of own certificates (unit tests)",
     ("weir.dev", "pipelinejobs/finalizers", "update"): "OpenShift's admission asks for it when a pod gets its owner",
     ("events.k8s.io", "events", "list"): "a pod with a node that does not start: there are no kubelets here (cluster case c07_lifecycle)",
     ("events.k8s.io", "events", "patch"): "an event that repeats within six minutes",

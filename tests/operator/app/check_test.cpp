@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/app/check_command.h"
+#include "operator/control/certificates.h"
 #include "operator/control/job_key.h"
 #include "operator/kube/auth.h"
 #include "tests/support/jump_clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace weir::operator_app {
 namespace {
@@ -219,6 +221,39 @@ TEST(Check, TriesTheControlApiWithTheAuthorityOfTheSecret) {
   EXPECT_EQ(world.check(), 1);
   EXPECT_THAT(world.out.str(),
               HasSubstr("MISSING  control API at op:8443: Error in SSL handshake"));
+}
+
+TEST(Check, JudgesTheOwnCertificateAsRunDoes) {
+  World world;
+  const test::TempDir folder;
+  const auto authority = control_server::make_authority(world.clock.system_now());
+  const auto leaf = control_server::issue_leaf(authority, {"op.sys.svc"}, world.clock.system_now());
+  folder.file("tls.crt", leaf->certificate_pem);
+  folder.file("tls.key", leaf->key_pem);
+  folder.file("ca.crt", authority.certificate_pem);
+  world.options.control_tls_dir = folder.path().string();
+
+  world.options.control_address = "op.sys.svc:8443";
+  EXPECT_EQ(world.check(), 0);
+  EXPECT_THAT(world.out.str(), HasSubstr("ok       own certificate in " + folder.path().string() +
+                                         " is for op.sys.svc, until 20"));
+
+  world.options.control_address = "op.other.svc:8443";
+  EXPECT_EQ(world.check(), 1);
+  EXPECT_THAT(world.out.str(), HasSubstr("MISSING  own certificate: " + folder.path().string() +
+                                         "/tls.crt: is not for op.other.svc"));
+}
+
+TEST(Check, TrustsTheOwnAuthorityOfTheSecret) {
+  World world;
+  world.options.control_address = "op:8443";
+  world.api.answer.body =
+      R"({"data": {"ca.crt": "Q0E=", "ca.key": "eA==", "seed": "eA==", "own.crt": "T1dO",)"
+      R"( "own.since": "MjAyNi0wMS0wMVQwMDowMDowMFo="}})";
+
+  EXPECT_EQ(world.check(), 0);
+
+  EXPECT_EQ(world.trusted, "CAOWN");
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ TEST(Options, TakesAllFlagsOfTheChart) {
                                          "--prometheus-extra-matchers=cluster=\"x\"",
                                          "--control-port=8443",
                                          "--control-service=weir",
+                                         "--control-tls-dir=/tls",
                                          "--metrics-port=8080",
                                          "--health-port=8081"});
 
@@ -64,6 +65,7 @@ TEST(Options, TakesAllFlagsOfTheChart) {
   EXPECT_EQ(parsed.options.prometheus_namespace_label, "");
   EXPECT_EQ(parsed.options.prometheus_extra_matchers, "cluster=\"x\"");
   EXPECT_EQ(parsed.options.control_service, "weir");
+  EXPECT_EQ(parsed.options.control_tls_dir, "/tls");
 }
 
 TEST(Options, ReadsDurationsWithUnits) {

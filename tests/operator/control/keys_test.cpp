@@ -93,6 +93,18 @@ TEST(Keys, AreMadeOnceAndThenRead) {
   EXPECT_EQ(first->authority.key_pem, second->authority.key_pem);
 }
 
+TEST(Keys, KeepTheOwnAuthorityForReplicasWithoutIt) {
+  ScriptedClient client;
+  ASSERT_TRUE(ensure_keys(client, kSecret, kNow, "own CA").ok());
+
+  const auto read = ensure_keys(client, kSecret, kNow);
+
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->own.pem, "own CA");
+  EXPECT_EQ(read->own.since, SystemTime{}) << "no worker can have another bundle";
+  EXPECT_THAT(bundle_of(*read), HasSubstr("own CA"));
+}
+
 TEST(Keys, OfAFasterReplicaAreTaken) {
   ScriptedClient other, client;
   const auto theirs = ensure_keys(other, kSecret, kNow);

@@ -110,6 +110,48 @@ TEST_F(ControlApi, HasACertificateForItsAddressAndForNobodyElse) {
   EXPECT_FALSE(call(http::Method::kGet, "plan", "", "weir-operator.evil.svc").ok());
 }
 
+// An own certificate has the name of the Service and no address: a worker that is redirected to the
+// leader's pod asks for the Service's name there, too.
+TEST_F(ControlApi, RedirectsToALeaderWhoseCertificateHasNoAddress) {
+  const std::string service = worker_name("weir-operator", "weir-system");
+  const auto own = *issue_leaf(authority_, {service}, clock_.system_now());
+  const auto start = [&](bool leads, int leader_port) {
+    return *start_control_server(
+        {.address = "127.0.0.1", .port = 0, .leader_port = leader_port, .tls = own},
+        {.cache = cache_,
+         .hub = hub_,
+         .reviewer = reviewer_,
+         .clock = clock_,
+         .seed = "seed",
+         .leading = [leads] { return leads; },
+         .leader = [] { return std::string("op-0_127.0.0.1_abc"); },
+         .observe = {},
+         .observe_review = {}});
+  };
+  const auto leader = start(true, 0);
+  const auto follower = start(false, leader->port());
+  const auto post = [&](const std::string& url, const std::string& path, const std::string& name) {
+    return (*http::make_beast_transport({.base_url = url,
+                                         .ca_file = dir_.file("ca.crt", authority_.certificate_pem),
+                                         .tls_name = name}))
+        ->send({http::Method::kPost, path, {{"Authorization", "Bearer " + token_of(*pod_)}}, "{}"},
+               std::chrono::steady_clock::now() + 30s, {});
+  };
+  const std::string here = "https://127.0.0.1:";
+
+  const auto redirected = post(here + std::to_string(follower->port()), kBase + "report", service);
+  ASSERT_TRUE(redirected.ok()) << redirected.error().message;
+  ASSERT_EQ(redirected->status, 307) << redirected->body;
+  const std::string location = http::header_value(redirected->headers, "Location");
+  const std::string to = here + std::to_string(leader->port());
+  ASSERT_EQ(location, to + kBase + "report");
+
+  const auto followed = post(to, kBase + "report", service);
+  ASSERT_TRUE(followed.ok()) << followed.error().message;
+  EXPECT_NE(followed->status, 307);
+  EXPECT_FALSE(post(to, kBase + "report", "").ok()) << "the address is not in the certificate";
+}
+
 TEST_F(ControlApi, AnswersALongPollWhenAPlanIsPublished) {
   std::jthread publisher([this] {
     const auto end = std::chrono::steady_clock::now() + 30s;

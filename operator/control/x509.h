@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenSSL's certificates and keys as PEM text and back. Private to this room: sources only.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <openssl/bio.h>
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include "worker/base/clock.h"
+
+namespace weir::control_server {
+
+using Key = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+
+Bio memory();
+Bio memory(const std::string& text);  // reads from the text, which must outlive it
+std::string text_of(const Bio& bio);
+
+std::string pem_of(X509* certificate);
+std::string pem_of(EVP_PKEY* key);
+// Null: none, or one with a password. Never asks for a password.
+Key key_of(const std::string& pem);
+SystemTime time_of(const ASN1_TIME* time);
+
+}  // namespace weir::control_server
