@@ -53,6 +53,7 @@ METRICS = {
     "weir_plan_apply_seconds": {"tier"}, "weir_planner_seconds": {"kind"}, "weir_metrics_query_seconds": set(),
     "weir_metrics_query_errors_total": {"reason"}, "weir_control_requests_total": {"endpoint", "code"},
     "weir_token_reviews_total": {"result"}, "weir_control_polls": set(),
+    "weir_control_certificate_errors_total": set(),
     "weir_reflector_relists_total": {"resource", "reason"}, "weir_reflector_drift_total": {"resource"},
     "leader_election_master_status": {"name"},
     "controller_runtime_reconcile_total": {"controller", "result"}, "controller_runtime_reconcile_time_seconds": {"controller"},

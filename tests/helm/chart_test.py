@@ -291,6 +291,18 @@ class Chart(unittest.TestCase):
         for _, pod in pods_of(render(VALUES[0], "--set-string", "prometheus.headers.X-Scope-OrgID=a|b,prometheus.headers.X-Other=c")):
             self.assertEqual(environment(pod["containers"][0])["WEIR_PROMETHEUS_HEADERS"], "X-Other: c\nX-Scope-OrgID: a|b")
 
+    def test_own_certificates_reach_operator_and_check(self):
+        for values in ({}, {"existingSecret": ""}, None):
+            text = json.dumps(render(VALUES[0], "--set-json", f"control.tls={json.dumps(values)}"))
+            self.assertNotIn("control-tls", text)
+            self.assertNotIn("WEIR_CONTROL_TLS_DIR", text)
+        for _, pod in pods_of(render(VALUES[0], "--set", "control.tls.existingSecret=weir-control-tls")):
+            [container] = pod["containers"]
+            [mount] = [m for m in container["volumeMounts"] if m["name"] == "control-tls"]
+            self.assertEqual(mount["mountPath"], environment(container)["WEIR_CONTROL_TLS_DIR"])
+            self.assertNotIn("subPath", mount, "a kubelet never brings that up to date")
+            self.assertIn({"name": "control-tls", "secret": {"secretName": "weir-control-tls", "defaultMode": 0o444}}, pod["volumes"])
+
     def test_drains_are_not_blocked_by_pods_that_are_not_ready(self):
         [budget] = of_kind(render(VALUES[0]), "PodDisruptionBudget")
         self.assertEqual(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow")
@@ -316,7 +328,7 @@ class Chart(unittest.TestCase):
         self.assertEqual(of_kind(render(VALUES[0], "--set", "replicaCount=1"), "PodDisruptionBudget"), [])
 
     def test_schema_refuses_unknown_keys_and_bad_values(self):
-        for setting in ("replicas=3", "prometheus.uri=http://x", "fullnameOverride=7b", "commonLabels.a=b c", "control.tls.mode=CertManager", "log.level=loud", "replicaCount=0",
+        for setting in ("replicas=3", "prometheus.uri=http://x", "fullnameOverride=7b", "commonLabels.a=b c", "control.tls.mode=CertManager", "control.tls.existingSecret=a b", "log.level=loud", "replicaCount=0",
                         "prometheus.scrapeInterval=5", "gang.kai.enabled=true"):
             done = helm("template", "weir", CHART, "--kube-version", "1.35.4", "--set", setting)
             self.assertNotEqual(done.returncode, 0, setting)

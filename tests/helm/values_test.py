@@ -101,7 +101,7 @@ class Values(unittest.TestCase):
         for settings in (["--set-string", 'prometheus.extraMatchers=cluster="eu-1"\\,team=~"a|b"'],
                          ["--set", "prometheus.url=https://prom.example.com:8443/prometheus/"], ["--set", "prometheus.url=http://[fd00::1]:9090"],
                          ["--set", "prometheus.namespaceLabel="], ["--set", "extraArgs={--log-level=debug,--log-level=warn}"],
-                         ["--set-json", "kubeApi.qps=1.5"], ["--set-string", "prometheus.headers.X-Scope-OrgID=a: b #c"]):
+                         ["--set-json", "kubeApi.qps=1.5"], ["--set", "control.tls.existingSecret=weir.control-tls"], ["--set", "extraArgs={--control-tls-dir=/tls}"], ["--set-string", "prometheus.headers.X-Scope-OrgID=a: b #c"]):
             done = template(*settings)
             self.assertEqual(done.returncode, 0, f"{settings}: {done.stderr}")
             container = container_of(done.stdout)

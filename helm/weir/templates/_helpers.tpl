@@ -92,6 +92,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- range $name, $value := . }}{{ $lines = append $lines (printf "%s: %s" $name $value) }}{{ end }}
 - {name: WEIR_PROMETHEUS_HEADERS, value: {{ join "\n" $lines | quote }}}
 {{- end }}
+{{- if (.Values.control.tls).existingSecret }}
+- {name: WEIR_CONTROL_TLS_DIR, value: /etc/weir/tls}
+{{- end }}
 {{- with .Values.extraEnv }}
 {{ toYaml . }}
 {{- end }}
@@ -104,18 +107,24 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- if .Values.prometheus.basicAuthSecret }}
 - {name: prometheus-auth, mountPath: /etc/weir/prometheus-auth, readOnly: true}
 {{- end }}
+{{- if (.Values.control.tls).existingSecret }}
+- {name: control-tls, mountPath: /etc/weir/tls, readOnly: true}
+{{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
 
-{{- /* The Secret is readable in its own pod by whatever user that runs as. */ -}}
+{{- /* Secrets are readable in their own pod by whatever user that runs as. */ -}}
 {{- define "weir.volumes" -}}
 {{- with .Values.prometheus.caConfigMap }}
 - {name: prometheus-ca, configMap: {name: {{ . | quote }}}}
 {{- end }}
 {{- with .Values.prometheus.basicAuthSecret }}
 - {name: prometheus-auth, secret: {secretName: {{ . | quote }}, defaultMode: 0444}}
+{{- end }}
+{{- with (.Values.control.tls).existingSecret }}
+- {name: control-tls, secret: {secretName: {{ . | quote }}, defaultMode: 0444}}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
