@@ -6,6 +6,44 @@
 #include "worker/base/random.h"
 
 namespace weir::reconcile {
+namespace {
+
+constexpr const char* kContended = "NetworkContended";
+
+struct Degradation {
+  std::string reason, text;
+};
+
+const estimator::LinkEstimate* slowest_contended(const Pass& pass) {
+  const estimator::LinkEstimate* slow = nullptr;
+  for (const auto* links : {&pass.estimates.links, &pass.estimates.sync_links}) {
+    for (const auto& link : *links) {
+      if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
+    }
+  }
+  return slow;
+}
+
+// The worst of what is measured to be wrong with a job that trains.
+std::optional<Degradation> degradation(Pass& pass) {
+  if (pass.snapshot.report && pass.snapshot.report->body.skipped_in_row > 0) {
+    const auto& report = pass.snapshot.report->body;
+    return Degradation{"StepsSkipped", std::to_string(report.skipped_in_row) +
+                                           " steps in a row up to step " +
+                                           std::to_string(report.step) +
+                                           " changed no parameter: loss or gradient is not finite"};
+  }
+  if (const auto why = reduced(pass)) return Degradation{"ReducedReplicas", *why};
+  if (const auto* slow = slowest_contended(pass)) {
+    return Degradation{kContended, "link " + slow->from_node + "->" + slow->to_node + " " +
+                                       bits_per_second(slow->now) + " of " +
+                                       bits_per_second(slow->baseline)};
+  }
+  if (const auto who = straggler(pass)) return Degradation{"Straggler", *who};
+  return std::nullopt;
+}
+
+}  // namespace
 
 void view_network(Pass& pass) {
   using estimator::Freshness;
@@ -32,30 +70,18 @@ void view_network(Pass& pass) {
     pass.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
              estimates.detail);
   }
-  if (const auto why = reduced(pass)) return pass.set("Degraded", "True", "ReducedReplicas", *why);
-  const estimator::LinkEstimate* slow = nullptr;
-  for (const auto* links : {&estimates.links, &estimates.sync_links}) {
-    for (const auto& link : *links) {
-      if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
-    }
-  }
-  if (slow != nullptr) {
-    const std::string text = "link " + slow->from_node + "->" + slow->to_node + " " +
-                             bits_per_second(slow->now) + " of " + bits_per_second(slow->baseline);
-    if (!pass.is("Degraded", "True")) pass.event("Warning", "NetworkContended", text, "Observe");
-    return pass.set("Degraded", "True", "NetworkContended", text);
-  }
-  const auto* degraded = api::find_condition(pass.status.conditions, "Degraded");
-  if (degraded != nullptr && degraded->status == "True" && degraded->reason == "NetworkContended") {
+  const auto* before = api::find_condition(pass.status.conditions, "Degraded");
+  const std::string old = before != nullptr && before->status == "True" ? before->reason : "";
+  const auto worst = degradation(pass);
+  if (old == kContended && !slowest_contended(pass)) {
     pass.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
                "Observe");
   }
-  if (const auto who = straggler(pass)) {
-    if (degraded == nullptr || degraded->reason != "Straggler")
-      pass.event("Warning", "Straggler", *who, "Observe");
-    return pass.set("Degraded", "True", "Straggler", *who);
+  if (worst) {
+    if (old != worst->reason) pass.event("Warning", worst->reason, worst->text, "Observe");
+    return pass.set("Degraded", "True", worst->reason, worst->text);
   }
-  if (degraded == nullptr || degraded->reason != "PredictedGainMissed" || pass.adaptation.pending) {
+  if (old != "PredictedGainMissed" || pass.adaptation.pending) {
     pass.set("Degraded", pass.status.plan.applied_revision == 0 ? "Unknown" : "False", "AsPlanned",
              "");
   }
@@ -133,8 +159,9 @@ bool between_runs(const Pass& pass) {
 
 void view_report(Pass& pass) {
   const auto& old = pass.job().report;
-  const bool network_moved = pass.estimates.freshness == estimator::Freshness::kFresh &&
-                             pass.is("Degraded", "True") != (old.network_state == "Contended");
+  const bool network_moved =
+      pass.estimates.freshness == estimator::Freshness::kFresh &&
+      (slowest_contended(pass) != nullptr) != (old.network_state == "Contended");
   const auto* suspended = api::find_condition(pass.job().status.conditions, "Suspended");
   const bool pauses = pass.is("Suspended", "True") &&  // the last word of this run
                       (suspended == nullptr || suspended->status != "True");
@@ -172,7 +199,7 @@ void view_report(Pass& pass) {
   view.last_report_time = pass.snapshot.report->received;
   view_sync(pass, view);
   const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
-  view.network_state = !fresh ? "Unknown" : pass.is("Degraded", "True") ? "Contended" : "Healthy";
+  view.network_state = !fresh ? "Unknown" : slowest_contended(pass) ? "Contended" : "Healthy";
   view.last_sample_time = pass.estimates.last_sample;
   auto links = pass.estimates.links;
   links.insert(links.end(), pass.estimates.sync_links.begin(), pass.estimates.sync_links.end());

@@ -128,6 +128,32 @@ TEST(NetworkView, AContendedLinkIsToldOnceAndSoIsItsEnd) {
   EXPECT_EQ(world.condition("Degraded").reason, "AsPlanned");
 }
 
+TEST(NetworkView, StepsThatChangeNothingAreToldOnceAndWorstOfAll) {
+  World world = training();
+  world.job.spec.adaptation.mode = "Observe";
+  world.links(kFast, kSlow);
+  world.report->body.skipped_in_row = 3;
+  world.steps(3, 1.2);
+  EXPECT_EQ(world.condition("Degraded").reason, "StepsSkipped");
+  EXPECT_THAT(world.last_note("StepsSkipped"), HasSubstr("3 steps in a row up to step "));
+  EXPECT_EQ(world.event_count("StepsSkipped"), 1);
+  EXPECT_EQ(world.job.report.network_state, "Contended") << "the link is slow all the same";
+
+  world.report->body.skipped_in_row = 0;
+  world.steps(3, 1.2);
+  EXPECT_EQ(world.condition("Degraded").reason, "NetworkContended");
+}
+
+TEST(NetworkView, OtherTroubleIsNoContendedNetwork) {
+  World world = training();
+  world.job.spec.adaptation.mode = "Observe";
+  world.links(kFast, kFast);
+  world.report->body.skipped_in_row = 1;
+  world.steps(20, 1.2);
+  EXPECT_EQ(world.condition("Degraded").status, "True");
+  EXPECT_EQ(world.job.report.network_state, "Healthy");
+}
+
 TEST(ReportView, NamesTheSixteenWorstLinksTheSlowestFirst) {
   World world = training();
   world.links(kFast, 1e3);
