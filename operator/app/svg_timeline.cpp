@@ -10,7 +10,7 @@ namespace weir::operator_app {
 namespace {
 
 constexpr double kWidth = 1600, kLeft = 90, kRight = 20;  // pixels
-constexpr int kTop = 30, kStageHeight = 22, kLinkHeight = 8, kGap = 4, kReplicaGap = 24;
+constexpr int kTop = 56, kStageHeight = 22, kLinkHeight = 8, kGap = 4, kReplicaGap = 24;
 constexpr double kLetters = 16;  // a bar as wide as this has room for its number
 constexpr int kTicks = 10;       // about so many on the scale
 
@@ -45,6 +45,21 @@ class Picture {
     body_ += text("<text class=\"in\" x=\"%.2f\" y=\"%d\">%d</text>\n", x + width / 2,
                   top + height - 7, micro_batch);
   }
+  void idle(int top, double seconds) {  // behind the bars of a stage
+    body_ += text(R"(<rect class="idle" x="%.2f" y="%d" width="%.2f" height="%d"></rect>)", kLeft,
+                  top, seconds * pixels_, kStageHeight);
+  }
+  void headline(const std::string& title) {
+    constexpr double kSquare = 10, kWord = 90;
+    body_ += text("<text x=\"%.0f\" y=\"16\">%s</text>\n", kLeft, title.c_str());
+    double x = kWidth - kRight - 5 * kWord;
+    for (const char* kind : {"forward", "backward", "activation", "gradient", "idle"}) {
+      body_ += text(R"(<rect class="%s key" x="%.0f" y="7" width="%.0f" height="%.0f"></rect>)",
+                    kind, x, kSquare, kSquare);
+      body_ += text("<text x=\"%.0f\" y=\"16\">%s</text>\n", x + 1.5 * kSquare, kind);
+      x += kWord;
+    }
+  }
   void label(int top, int height, const std::string& name) {
     body_ += text("<text class=\"name\" x=\"%.0f\" y=\"%d\">%s</text>\n", kLeft - 6,
                   top + height - 2, name.c_str());
@@ -63,7 +78,7 @@ class Picture {
                 height) +
            R"(<style>text{font:11px sans-serif}.in,.tick{text-anchor:middle}.name{text-anchor:end}
 .in{fill:#fff}line{stroke:#ddd}.forward{fill:#3b6fb5}.backward{fill:#2f8f5b}
-.activation{fill:#9dbbe3}.gradient{fill:#a3d3b8}</style>
+.activation{fill:#9dbbe3}.gradient{fill:#a3d3b8}.idle{fill:#eee}</style>
 )" + body_ +
            "</svg>\n";
   }
@@ -75,6 +90,19 @@ class Picture {
   std::string body_;
 };
 
+// The share of all stages' time in which they compute nothing, and the step they make.
+std::string title_of(const planner::SimulatedPlan& simulated) {
+  double busy = 0, whole = 0;
+  for (const auto& replica : simulated.replicas) {
+    for (const auto time : replica.timeline.busy) {
+      busy += to_seconds(time);
+      whole += simulated.step_seconds;
+    }
+  }
+  return text("step %.6g s, idle %.1f %%", simulated.step_seconds,
+              whole > 0 ? 100 * (1 - busy / whole) : 0.0);
+}
+
 }  // namespace
 
 std::string svg_timeline(const planner::SimulatedPlan& simulated) {
@@ -84,6 +112,7 @@ std::string svg_timeline(const planner::SimulatedPlan& simulated) {
   for (const auto& replica : simulated.replicas) {
     height += static_cast<int>(replica.timeline.busy.size()) * kRow + kReplicaGap;
   }
+  picture.headline(title_of(simulated));
   picture.scale(simulated.step_seconds, height - kReplicaGap);
   int top = kTop;
   for (std::size_t r = 0; r < simulated.replicas.size(); ++r) {
@@ -92,6 +121,7 @@ std::string svg_timeline(const planner::SimulatedPlan& simulated) {
     const auto row = [&](int stage) { return top + stage * kRow; };
     const std::string of = simulated.replicas.size() > 1 ? std::to_string(r) + ", " : "";
     for (int s = 0; s < stages; ++s) {
+      picture.idle(row(s), simulated.step_seconds);
       picture.label(row(s), kStageHeight - 4, (of.empty() ? "stage " : of) + std::to_string(s));
     }
     for (const schedule::TimedOp& op : line.ops) {

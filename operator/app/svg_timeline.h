@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated step as one SVG picture: a row per stage, the two directions of its link below it.
+// A simulated step as one SVG picture: a row per stage, the two directions of its link below it; a
+// headline with the step time, the idle share and what the colours mean.
 #pragma once
 
 #include <string>

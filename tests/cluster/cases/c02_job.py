@@ -25,12 +25,12 @@ def test_every_stage_has_a_node_of_its_own(namespace):
 def test_printer_columns(namespace):
     lab.wait_until("a step in the status", lambda: lab.step_of(namespace, "gpt") > 0, 60)
     head, row = lab.kubectl("-n", namespace, "get", "ppj", "gpt").splitlines()
-    check(head.split() == ["NAME", "STATE", "WORKERS", "K", "PLAN", "STEP", "SAMPLES/S", "AGE"], head)
-    name, state, workers, k, plan, step, rate, _ = row.split()
+    check(head.split() == ["NAME", "STATE", "WORKERS", "K", "PLAN", "STEP", "SAMPLES/S", "LOSS", "AGE"], head)
+    name, state, workers, k, plan, step, rate, loss, _ = row.split()
     check((name, workers, k) == ("gpt", "4/4", "1") and state in ("Running", "Complete"), row)
-    check(int(plan) >= 1 and int(step) > 0 and float(rate) > 0, row)
+    check(int(plan) >= 1 and int(step) > 0 and float(rate) > 0 and float(loss) > 0, row)
     wide = lab.kubectl("-n", namespace, "get", "ppj", "-o", "wide").splitlines()[0].split()
-    for column in ("RESTARTS", "STAGES", "DP", "SYNC", "DEGRADED"):
+    for column in ("REMAINING", "RESTARTS", "STAGES", "DP", "SYNC", "DEGRADED"):
         check(column in wide, f"no column {column} in {wide}")
 
 

@@ -148,6 +148,9 @@ TEST(SimulateCommand, ATimelineNamedSvgIsAPictureOfEveryOpAndSend) {
   EXPECT_EQ(count("class=\"activation\""), 6);
   EXPECT_EQ(count("class=\"gradient\""), 6);
   EXPECT_EQ(count("class=\"name\""), 2) << "two stages";
+  EXPECT_EQ(count("class=\"idle\""), 2) << "behind the bars";
+  EXPECT_EQ(count(" key\""), 5) << "what the colours mean";
+  EXPECT_THAT(picture, HasSubstr(">step "));
   EXPECT_EQ(count("<rect"), count("</rect>"));
 }
 
