@@ -16,10 +16,11 @@ using estimator::Freshness;
 using estimator::LinkKey;
 using std::chrono::seconds;
 
-constexpr std::size_t kPoints = 32;    // what the estimator keeps
-constexpr int kUsualScrapes = 5;       // in a window that the job leaves open
-constexpr seconds kServerTimeout{5};   // of the query, api.md 10
-constexpr seconds kRequestTimeout{8};  // and of the request around it
+constexpr std::size_t kPoints = 32;     // what the estimator keeps
+constexpr std::size_t kMostNamed = 64;  // jobs in one question; of more, it is about all
+constexpr int kUsualScrapes = 5;        // in a window that the job leaves open
+constexpr seconds kServerTimeout{5};    // of the query, api.md 10
+constexpr seconds kRequestTimeout{8};   // and of the request around it
 constexpr const char* kPath = "/api/v1/query_range";
 
 void judge(JobSamples& out, const JobQuery& job, const Believed& series, SystemTime now,
@@ -93,8 +94,11 @@ Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t point
 }
 
 void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, seconds window,
-                                   Samples& out, std::stop_token stop) {
-  const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
+                                   bool of_all, Samples& out, std::stop_token stop) {
+  QueryLabels labels{options_.namespace_label, options_.extra_matchers, {}};
+  if (!of_all && jobs.size() <= kMostNamed) {
+    for (const JobQuery* job : jobs) labels.jobs.push_back(job->key);
+  }
   const auto matrix = ask(window_query(labels, window), kPoints, std::move(stop));
   const SystemTime now = clock_.system_now();
   for (const JobQuery* job : jobs) {
@@ -119,7 +123,7 @@ void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, sec
 
 void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples& out,
                                      std::stop_token stop) {
-  const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
+  const QueryLabels labels{options_.namespace_label, options_.extra_matchers, {}};
   const auto matrix = ask(op_time_query(labels), 1, std::move(stop));
   for (const auto& job : jobs) {
     JobSamples& samples = out[job.key];
@@ -160,7 +164,7 @@ void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples&
 void PrometheusSource::ask_baselines(std::stop_token stop) {
   const SteadyTime now = clock_.now();
   if (baseline_asked_ && now - *baseline_asked_ < options_.baseline_interval) return;
-  const QueryLabels labels{options_.namespace_label, options_.extra_matchers};
+  const QueryLabels labels{options_.namespace_label, options_.extra_matchers, {}};
   auto matrix = ask(baseline_query(labels), 1, std::move(stop));
   if (!matrix) {
     log_warn("metrics", "baselines unknown", {{"reason", matrix.error().message}});
@@ -202,12 +206,16 @@ std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQ
     return out;
   }
   if (jobs.empty()) return out;
+  // The usual window first, and the own ones of some jobs about these only: a long one makes
+  // neither the question of the others large nor them wait for it.
+  const seconds usual = kUsualScrapes * options_.scrape_interval;
   std::map<seconds, std::vector<const JobQuery*>> windows;
   for (const auto& job : jobs) {
-    const seconds usual = kUsualScrapes * options_.scrape_interval;
     windows[job.window.count() > 0 ? job.window : usual].push_back(&job);
   }
-  for (const auto& [window, members] : windows) read_window(members, window, out, stop);
+  const auto common = windows.extract(usual);
+  if (common) read_window(common.mapped(), usual, true, out, stop);
+  for (const auto& [window, members] : windows) read_window(members, window, false, out, stop);
 
   // A Prometheus that does not answer is asked no more in this tick.
   const bool answers = std::any_of(out.begin(), out.end(), [](const auto& entry) {

@@ -72,7 +72,7 @@ class PrometheusSource {
   using Samples = std::map<std::string, JobSamples>;
   Result<Matrix> ask(const std::string& query, std::size_t points, std::stop_token stop);
   void read_window(const std::vector<const JobQuery*>& jobs, std::chrono::seconds window,
-                   Samples& out, std::stop_token stop);
+                   bool of_all, Samples& out, std::stop_token stop);
   void read_op_times(const std::vector<JobQuery>& jobs, Samples& out, std::stop_token stop);
   void ask_baselines(std::stop_token stop);
   const std::map<estimator::LinkKey, double>& baselines_of(const JobQuery& job);

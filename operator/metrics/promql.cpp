@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/metrics/promql.h"
 
+#include <set>
+
 namespace weir::metrics {
 namespace {
 
@@ -12,10 +14,27 @@ std::string group(const QueryLabels& labels, const std::string& more) {
   return " by (" + first + kJob + more + ") ";
 }
 
+// A superset: the names of some with the namespaces of others match, too.
+std::string of_jobs(const std::vector<std::string>& keys) {
+  std::set<std::string> namespaces, names;
+  for (const std::string& key : keys) {
+    const auto slash = key.find('/');
+    namespaces.insert(key.substr(0, slash));
+    names.insert(key.substr(slash + 1));
+  }
+  const auto any = [](const std::set<std::string>& words) {
+    std::string out;
+    for (const std::string& word : words) out += (out.empty() ? "" : "|") + word;
+    return "=~\"" + out + "\"";
+  };
+  return "pipeline_namespace" + any(namespaces) + ",pipeline_job" + any(names);
+}
+
 std::string selector(const std::string& name, const QueryLabels& labels,
                      const std::string& more = "") {
   const std::string extra = labels.extra_matchers.empty() ? "" : "," + labels.extra_matchers;
-  return name + "{pipeline_job!=\"\"" + more + extra + "}";
+  const std::string jobs = labels.jobs.empty() ? "pipeline_job!=\"\"" : of_jobs(labels.jobs);
+  return name + "{" + jobs + more + extra + "}";
 }
 
 std::string increase(const std::string& name, const QueryLabels& labels, const std::string& window,

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace weir::metrics {
 
@@ -21,6 +22,8 @@ constexpr const char* kOwnSteps = "own";
 struct QueryLabels {
   std::string namespace_label;  // "" = off
   std::string extra_matchers;
+  // Those of these jobs only ("namespace/name", names that the CRD allows); empty = of all.
+  std::vector<std::string> jobs;
 };
 
 // Goodput and round trip of every link, age and steps of every worker, and what replicas have

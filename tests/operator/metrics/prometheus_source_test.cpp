@@ -389,6 +389,26 @@ TEST_F(Source, AsksOncePerDistinctWindowForAllJobs) {
   EXPECT_EQ(prometheus_.asked.size(), 4U);  // and op times, baselines
 }
 
+TEST_F(Source, AnOwnWindowIsAskedLastAndAboutItsJobsOnly) {
+  source_.fetch({{.key = "a/x", .window = seconds(3)},
+                 {.key = "a/y", .window = seconds(3600)},
+                 {.key = "b/z"}},
+                {});
+
+  std::vector<std::string> bodies;
+  for (const auto& request : prometheus_.asked) bodies.push_back(request.body);
+  ASSERT_EQ(bodies.size(), 5U);  // and op times, baselines
+  EXPECT_THAT(bodies[0], HasSubstr("%5B10s%5D"));
+  EXPECT_THAT(bodies[0], HasSubstr("pipeline_job%21%3D%22%22")) << "about all jobs";
+  for (const auto& [body, window, name] :
+       {std::tuple(bodies[1], "%5B3s%5D", "x"), std::tuple(bodies[2], "%5B3600s%5D", "y")}) {
+    EXPECT_THAT(body, HasSubstr(window));
+    EXPECT_THAT(body, HasSubstr(std::string("pipeline_namespace%3D~%22a%22%2Cpipeline_job%3D~%22") +
+                                name + "%22"));
+    EXPECT_THAT(body, testing::Not(HasSubstr("pipeline_job%21%3D")));
+  }
+}
+
 TEST_F(Source, AWindowThatTheJobLeavesOpenIsFiveScrapes) {
   source_.fetch({{.key = "a/x"}}, {});
   EXPECT_THAT(prometheus_.asked.front().body, testing::HasSubstr("%5B10s%5D"));
