@@ -119,7 +119,14 @@ Result<http::TlsIdentity> CertificateKeeper::leaf() {
 }
 
 Status CertificateKeeper::read_secret(bool leading, SystemTime now) {
-  WEIR_TRY(FoundKeys found, read_keys(parts_.client, parts_.secret));
+  auto read = read_keys(parts_.client, parts_.secret);
+  if (!read && read.error().code == Code::kNotFound) {
+    log_warn("control", "the Secret of the keys is gone and made again",
+             {{"secret", parts_.secret.name}});
+    return restore_keys(parts_.client, parts_.secret, keys());
+  }
+  if (!read) return read.error();
+  FoundKeys found = *std::move(read);
   Status written = Unit{};
   const std::string own = own_ ? own_->authority_pem : "";
   if (auto next = leading ? rotated(found.keys, own, now) : std::nullopt) {

@@ -127,6 +127,13 @@ Status write_keys(kube::Client& client, const KeysSecret& secret, const std::str
   return Unit{};
 }
 
+Status restore_keys(kube::Client& client, const KeysSecret& secret, const Keys& keys) {
+  const auto created =
+      client.create(kube::secrets(), secret.namespace_name, encode_keys(keys, secret));
+  if (!created) return failed("create", secret, created.error());
+  return Unit{};
+}
+
 Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now,
                          const std::string& own_pem) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {

@@ -51,6 +51,9 @@ struct FoundKeys {
   std::string json;
 };
 Result<FoundKeys> read_keys(kube::Client& client, const KeysSecret& secret);
+// POST of keys that are in use, where somebody has removed the Secret: a replica that starts would
+// make others, and workers of one job would be told different keys. kConflict: it is there again.
+Status restore_keys(kube::Client& client, const KeysSecret& secret, const Keys& keys);
 // PUT with the version of `found_json`: of two writers one gets kConflict.
 Status write_keys(kube::Client& client, const KeysSecret& secret, const std::string& found_json,
                   const Keys& keys);

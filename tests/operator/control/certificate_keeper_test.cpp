@@ -86,6 +86,21 @@ TEST(CertificateKeeper, IssuesTheLeafEvenWhenTheSecretCannotBeRead) {
   EXPECT_EQ(changes.errors.size(), 1U);
 }
 
+TEST(CertificateKeeper, ARemovedSecretComesBackWithTheKeysInUse) {
+  World world;
+  CertificateKeeper first = world.keeper();
+  ASSERT_TRUE(first.load().ok());
+  ASSERT_TRUE(first.leaf().ok());
+  ASSERT_TRUE(world.client->remove(kube::secrets(), "sys", KeysSecret{}.name, {}).ok());
+
+  EXPECT_THAT(first.refresh(false).errors, ::testing::IsEmpty());
+
+  CertificateKeeper restarted = world.keeper();
+  ASSERT_TRUE(restarted.load().ok());
+  EXPECT_EQ(restarted.seed(), first.seed());
+  EXPECT_EQ(restarted.bundle(), first.bundle());
+}
+
 TEST(CertificateKeeper, AnnouncesTheNextAuthorityADayBeforeItSigns) {
   World world;
   CertificateKeeper leader = world.keeper();
