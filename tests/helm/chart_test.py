@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import yaml
@@ -222,6 +223,14 @@ class Chart(unittest.TestCase):
             self.assertEqual(kinds.count(kind), 1, kind)
             self.assertNotIn(kind, [o["kind"] for o in render(VALUES[0])])
 
+    def test_workers_are_scraped_as_often_as_the_operator_is_told(self):
+        for interval, told, good in (("2s", "2s", True), ("500ms", "1s", True), ("60s", "1m", True), ("30s", "2s", False), ("1m", "59s", False)):
+            done = helm("template", "weir", CHART, "--kube-version", "1.35.4", "--set",
+                        f"workerPodMonitor.enabled=true,workerPodMonitor.interval={interval},prometheus.scrapeInterval={told}")
+            self.assertEqual(done.returncode == 0, good, done.stderr)
+            if not good:
+                self.assertIn(f"workerPodMonitor.interval {interval} is above prometheus.scrapeInterval {told}", done.stderr)
+
     def test_pod_names_no_user_so_that_openshift_can_choose_one(self):
         for name, objects in self.each_rendering():
             for _, pod in pods_of(objects):
@@ -251,6 +260,43 @@ class Chart(unittest.TestCase):
             objects = render(VALUES[0], "--set", setting)
             self.assertEqual(of_kind(objects, "Service")[0]["metadata"]["name"], expected)
             self.assertEqual(environment(pods_of(objects)[0][1]["containers"][0])["WEIR_NAME"], expected)
+
+    def test_names_that_yaml_reads_as_other_types_stay_strings(self):
+        everything = ("--set", "dashboards.enabled=true,serviceMonitor.enabled=true,workerPodMonitor.enabled=true,prometheusRule.enabled=true,"
+                      "networkPolicy.enabled=true", "--set-string", "watchNamespaces={1e3,null,010}")
+
+        def walk(node, path):
+            if isinstance(node, dict):
+                for key, value in node.items():
+                    self.assertIsInstance(key, str, path)
+                    walk(value, f"{path}.{key}")
+            elif isinstance(node, list):
+                for value in node:
+                    walk(value, path)
+            elif path.rsplit(".", 1)[-1] in ("name", "namespace", "resourceNames") or "abels." in path or ".selector." in path:
+                self.assertIsInstance(node, str, path)
+
+        for release, namespace, more in (("true", "123", "nameOverride=yes"), ("no", "2e3", "fullnameOverride=no"), ("y", "on", "fullnameOverride=y"),
+                                         ("a1e5", "on", "nameOverride=no,fullnameOverride=off"), ("n", "0x1", "commonLabels.a=yes,podLabels.b=off")):
+            with self.subTest(release=release, namespace=namespace):
+                objects = render_as(release, namespace, *everything, "--set-string", more)
+                for o in objects:
+                    if o["kind"] != "CustomResourceDefinition":
+                        walk(o, o["kind"])
+                self.assertEqual(of_kind(objects, "Deployment")[0]["metadata"]["namespace"], namespace)
+                self.assertEqual(of_kind(objects, "Deployment")[0]["metadata"]["labels"]["app.kubernetes.io/instance"], release)
+                self.assertEqual({r["metadata"]["namespace"] for r in of_kind(objects, "RoleBinding")}, {namespace, "1e3", "null", "010"})
+
+    def test_parent_charts_may_switch_it_by_a_condition(self):
+        with tempfile.TemporaryDirectory() as folder:
+            parent = pathlib.Path(folder)
+            shutil.copytree(CHART, parent / "charts" / "weir")
+            (parent / "Chart.yaml").write_text("apiVersion: v2\nname: parent\nversion: 1.0.0\n"
+                                               "dependencies: [{name: weir, version: '*', condition: weir.enabled}]\n")
+            for value, count in (("true", 1), ("false", 0)):
+                (parent / "values.yaml").write_text(f"global: {{imageRegistry: r}}\nweir: {{enabled: {value}}}\n")
+                done = helm("template", "all", parent, "--kube-version", "1.35.4")
+                self.assertEqual((done.returncode, done.stdout.count("kind: Deployment")), (0, count), done.stderr)
 
     def test_two_releases_share_no_object_no_lease_and_no_dashboard(self):
         more = ("--set", "dashboards.enabled=true,dashboards.namespace=monitoring,crds.install=false,watchNamespaces={jobs}")
@@ -308,6 +354,10 @@ class Chart(unittest.TestCase):
         self.assertEqual(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow")
         half = render(VALUES[0], "--set", "podDisruptionBudget.minAvailable=50%")
         self.assertEqual(of_kind(half, "PodDisruptionBudget")[0]["spec"]["minAvailable"], "50%")
+        for least in ("2", "5", "51%", "100%"):
+            done = helm("template", "weir", CHART, "--kube-version", "1.35.4", "--set", f"podDisruptionBudget.minAvailable={least}")
+            self.assertIn(f"minAvailable {least} of 2 replicas lets no node be drained", done.stderr)
+        render(VALUES[0], "--set", "podDisruptionBudget.minAvailable=67%,replicaCount=4")
 
     def test_items_of_lists_in_the_crd_have_no_defaults(self):
         """kubectl apply compares lists as a whole: a default in an item is a difference for ever."""

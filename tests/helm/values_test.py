@@ -111,7 +111,8 @@ class Values(unittest.TestCase):
     def test_values_that_the_operator_would_refuse_are_refused(self):
         for settings in ("control.port=8080", "control.port=8081", "prometheus.url=prometheus:9090", "prometheus.url=http://u:p@prometheus",
                          "prometheus.scrapeInterval=1500m0s", "extraArgs={}x", "extraArgs={--loud}", "extraArgs={x}", "extraArgs={--name=a}",
-                         "prometheus.headers.a b=c", "prometheus.caConfigMap=A_B", "watchNamespaces={a b}", "image.tag=5"):
+                         "prometheus.headers.a b=c", "image.repository=a b", "image.repository=https://r/a", "image.repository=r/a:1",
+                         "image.repository=r/Team/a", "image.tag=a/b", "image.tag= v1", "extraEnv[0].name=A,extraEnv[0].value=1", "extraEnv[0].value=a", "prometheus.caConfigMap=A_B", "watchNamespaces={a b}", "image.tag=5"):
             done = template("--set", settings)
             self.assertNotEqual(done.returncode, 0, settings)
 

@@ -19,8 +19,8 @@
 {{- end -}}
 
 {{- define "weir.selector" -}}
-app.kubernetes.io/name: {{ include "weir.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "weir.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- /* Labels of commonLabels that are not the chart's own. */ -}}
@@ -32,6 +32,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $_ := set $own "app.kubernetes.io/part-of" "weir" -}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
 {{- merge $own (.Values.commonLabels | default dict) | toYaml -}}
+{{- end -}}
+
+{{- /* A duration such as 500ms, 30s, 2m or 1h, in ms. */ -}}
+{{- define "weir.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 -}}
+{{- mul (regexFind "^[0-9]+" . | int) (get $units (regexFind "[a-z]+$" .)) -}}
 {{- end -}}
 
 {{- define "weir.serviceAccount" -}}
