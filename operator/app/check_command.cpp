@@ -201,7 +201,9 @@ int check_cluster(const Options& options, const CheckParts& parts) {
       options.watch_namespaces.empty() ? "" : options.watch_namespaces.front();
   const auto served = parts.client.list(kube::pipeline_jobs(), jobs_in, "?limit=1");
   if (!served && served.error().http_status == 0) {
-    parts.out << "MISSING  API server: " << served.error().message << "\n";
+    const std::string at =
+        parts.api_server.empty() ? "" : " at " + http::shown_url(parts.api_server);
+    parts.out << "MISSING  API server" << at << ": " << served.error().message << "\n";
     return 2;
   }
   const std::string crd = "CRD pipelinejobs.weir.dev";
@@ -254,7 +256,8 @@ int check_command(const Options& given) {
                     to.base_url = "https://" + options.control_address;
                     return kube::make_cpprest_transport(
                         to, {.ca_pem = ca_pem, .insecure = ca_pem.empty()});
-                  }});
+                  },
+                  credentials->server});
   } catch (const std::exception& e) {  // cpprestsdk, of a malformed URL
     std::cerr << "malformed URL: " << e.what() << "\n";
     return 2;

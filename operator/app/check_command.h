@@ -24,6 +24,7 @@ struct CheckParts {
   std::function<http::Headers()> headers;  // for Prometheus; may be empty
   // A transport to the control API that trusts these certificates only, "" = any.
   std::function<std::unique_ptr<http::Transport>(const std::string& ca_pem)> control;
+  std::string api_server;  // its URL
 };
 
 // 0: all is there; 1: something is missing; 2: the API server cannot be reached.

@@ -10,6 +10,7 @@
 #include "operator/app/plan_command.h"
 #include "operator/app/run_state.h"
 #include "operator/app/version.h"
+#include "worker/base/exception_text.h"
 
 int main(int argc, char** argv) {
   using namespace weir::operator_app;
@@ -30,7 +31,7 @@ int main(int argc, char** argv) {
         return 0;
     }
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "weir-operator: %s\n", e.what());
+    std::fprintf(stderr, "weir-operator: %s\n", weir::describe(e).c_str());
   }
   return 1;
 }

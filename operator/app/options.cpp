@@ -8,10 +8,12 @@
 #include <deque>
 #include <iostream>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 
+#include "worker/base/cli_numbers.h"
 #include "worker/base/utf8.h"
 #include "worker/http/text.h"
 
@@ -19,6 +21,7 @@ namespace weir::operator_app {
 namespace {
 
 constexpr int kWrongOptions = 2;
+constexpr std::size_t kLongestError = 400;
 constexpr std::size_t kLongestName = 58;  // of the Lease: <name>-keys is the name of a Secret, too
 
 // "15s", "2m", "1h", "15": whole seconds above 0.
@@ -42,6 +45,19 @@ void add_duration(CLI::App& app, const std::string& name, std::chrono::seconds& 
          help + " [" + std::to_string(target.count()) + "s]")
       ->check(CLI::Validator([](std::string& text) { return seconds_error(text, nullptr); },
                              "DURATION"));
+}
+
+// CLI11's CheckedTransformer would list the values of the enum in its error.
+template <typename Value>
+CLI::Option* add_choice(CLI::App& app, const std::string& name,
+                        const std::map<std::string, Value>& choices, Value& target,
+                        const std::string& help) {
+  std::set<std::string> words;
+  for (const auto& [word, value] : choices) words.insert(word);
+  return app
+      .add_option_function<std::string>(
+          name, [&target, choices](const std::string& word) { target = choices.at(word); }, help)
+      ->check(CLI::IsMember(words));
 }
 
 // Never the text itself: it may hold a password.
@@ -90,17 +106,16 @@ void add_cluster(CLI::App& app, Options& options) {
                  "only these namespaces, separated by commas; default: all")
       ->delimiter(',')
       ->envname("WEIR_WATCH_NAMESPACES");
-  const std::map<std::string, LogLevel> levels{{"debug", LogLevel::kDebug},
-                                               {"info", LogLevel::kInfo},
-                                               {"warn", LogLevel::kWarn},
-                                               {"error", LogLevel::kError}};
-  app.add_option("--log-level", options.log_level, "debug, info, warn or error")
-      ->transform(CLI::CheckedTransformer(levels))
+  add_choice<LogLevel>(app, "--log-level",
+                       {{"debug", LogLevel::kDebug},
+                        {"info", LogLevel::kInfo},
+                        {"warn", LogLevel::kWarn},
+                        {"error", LogLevel::kError}},
+                       options.log_level, "debug, info, warn or error")
       ->option_text("LEVEL [info]");
-  const std::map<std::string, LogFormat> formats{{"json", LogFormat::kJson},
-                                                 {"text", LogFormat::kText}};
-  app.add_option("--log-format", options.log_format, "json or text")
-      ->transform(CLI::CheckedTransformer(formats))
+  add_choice<LogFormat>(app, "--log-format",
+                        {{"json", LogFormat::kJson}, {"text", LogFormat::kText}},
+                        options.log_format, "json or text")
       ->option_text("FORMAT [json]");
 }
 
@@ -155,13 +170,13 @@ void add_certificates(CLI::App& app, Options& options) {
 void add_run(CLI::App& app, Options& options) {
   app.add_flag("--dry-run", options.dry_run, "print the steps of a start and exit");
   app.add_option("--concurrent-reconciles", options.concurrent_reconciles, "reconcile threads")
-      ->check(CLI::Range(1, 64))
+      ->transform(whole_in(1, 64))
       ->capture_default_str();
   app.add_option("--kube-api-qps", options.kube_api_qps, "requests a second to the API server")
-      ->check(CLI::Range(1.0, 10000.0))
+      ->transform(number_in(1, 10000))
       ->capture_default_str();
   app.add_option("--kube-api-burst", options.kube_api_burst, "requests at once")
-      ->check(CLI::Range(1.0, 10000.0))
+      ->transform(number_in(1, 10000))
       ->capture_default_str();
   add_duration(app, "--lease-duration", options.lease_duration, "a follower takes over after");
   add_duration(app, "--renew-deadline", options.renew_deadline, "a leader gives up after");
@@ -170,18 +185,18 @@ void add_run(CLI::App& app, Options& options) {
                "how often, +-20 %, a cache is compared with the API server when its watch ends");
   app.add_flag("--volcano", options.volcano,
                "watch the PodGroups of Volcano and tell what becomes of them");
-  const auto port = CLI::Range(0, 65535);
+  const auto port = whole_in(0, 65535);
   app.add_option("--control-port", options.control_port, "of the workers' control API")
-      ->check(port)
+      ->transform(port)
       ->capture_default_str();
   app.add_option("--control-service", options.control_service,
                  "name of the Service in front of the control API")
       ->capture_default_str();
   app.add_option("--metrics-port", options.metrics_port, "of /metrics")
-      ->check(port)
+      ->transform(port)
       ->capture_default_str();
   app.add_option("--health-port", options.health_port, "of /healthz and /readyz")
-      ->check(port)
+      ->transform(port)
       ->capture_default_str();
   app.add_option("--pod-name", options.pod_name, "name of this pod")
       ->envname("POD_NAME")
@@ -232,10 +247,8 @@ void check_together(const Options& options) {
 }
 
 // One line, whatever CLI11 or a value has in it.
-std::string one_line(const CLI::App*, const CLI::Error& error) {
-  std::string text = error.what();
-  std::ranges::replace(text, '\n', ' ');
-  return text + " (--help tells more)\n";
+std::string error_line(const CLI::App*, const CLI::Error& error) {
+  return one_line(error.what(), kLongestError) + " (--help tells more)\n";
 }
 
 }  // namespace
@@ -245,7 +258,7 @@ Parsed parse_options(int argc, const char* const* argv) {
   Options& options = parsed.options;
   CLI::App app{"weir-operator: runs PipelineJobs and adapts them to the network they find"};
   app.require_subcommand(1);
-  app.failure_message(one_line);
+  app.failure_message(error_line);
   // Of an option that is given twice the last one counts, so that arguments can be appended.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   CLI::App* run = app.add_subcommand("run", "run the operator");

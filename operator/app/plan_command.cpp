@@ -2,6 +2,7 @@
 #include "operator/app/plan_command.h"
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,7 +16,9 @@
 #include "operator/app/plan_table.h"
 #include "operator/planner/compare.h"
 #include "operator/planner/plan.h"
+#include "worker/base/file_error.h"
 #include "worker/protocol/codec.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::operator_app {
 namespace {
@@ -69,6 +72,12 @@ Status set_batch(const PlanOptions& options, const PlanInputs& inputs, planner::
             std::int64_t{options.micro_batches.value_or(kUsualMicroBatches)};
   }
   if (batch > 1'000'000'000) return Error{Code::kInvalid, "plan: the batch is above 1e9 samples"};
+  const std::int64_t parts = batch / request.micro_batch_size.value_or(static_cast<int>(batch));
+  if (parts > schedule::kMostMicroBatches) {
+    return Error{Code::kInvalid, "plan: " + std::to_string(parts) +
+                                     " micro-batches a step are above " +
+                                     std::to_string(schedule::kMostMicroBatches)};
+  }
   request.global_batch = static_cast<int>(batch);
   return Unit{};
 }
@@ -169,9 +178,10 @@ int plan_command(const PlanOptions& options, std::istream& in, std::ostream& out
                                                    rival_of(options.compare), *report));
   }
   if (!options.out.empty()) {
+    errno = 0;
     std::ofstream file(options.out, std::ios::binary);
     file << protocol::encode_plan(report->plan) << "\n";
-    if (!file.flush()) return fail(err, {Code::kInvalid, options.out + ": cannot be written"});
+    if (!file.flush()) return fail(err, unwritable(options.out));
   }
   out << (options.json ? json_text(*report, options, seconds())
                        : plan_table(*inputs, *report, seconds()));

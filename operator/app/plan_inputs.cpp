@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/model/sailor_profile.h"
 #include "worker/base/digest.h"
+#include "worker/base/file_error.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/caps.h"
 
@@ -164,10 +166,11 @@ Result<std::string> read_text(const std::string& file, std::istream& standard_in
   std::ifstream opened;
   if (file != "-") {
     opened.open(file, std::ios::binary);
-    if (!opened) return Error{Code::kInvalid, file + ": cannot be read"};
+    if (!opened) return unreadable(file);
   }
   std::istream& in = file == "-" ? standard_input : opened;
   std::string text;
+  errno = 0;
   char block[65536];
   while (in.read(block, sizeof block) || in.gcount() > 0) {
     text.append(block, static_cast<std::size_t>(in.gcount()));
@@ -175,7 +178,7 @@ Result<std::string> read_text(const std::string& file, std::istream& standard_in
       return Error{Code::kInvalid, short_name(file) + ": longer than 64 MiB"};
     }
   }
-  if (in.bad()) return Error{Code::kInvalid, file + ": cannot be read"};
+  if (in.bad()) return unreadable(file);
   return plain_text(std::move(text), file == "-" ? "standard input" : short_name(file));
 }
 

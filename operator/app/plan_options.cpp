@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 
+#include "worker/base/cli_numbers.h"
+
 namespace weir::operator_app {
 namespace {
 
-const CLI::Range kPositive(1, 1'000'000'000);
+const CLI::Validator kPositive = whole_in(1, 1'000'000'000);
 
 void add_inputs(CLI::App& app, InputOptions& inputs) {
   app.add_option("--profile", inputs.profile,
@@ -31,23 +33,23 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
       ->check(CLI::IsMember({"sync", "async"}))
       ->capture_default_str();
   app.add_option("--k-max", options.k_max, "largest k of kFkB to try")
-      ->check(kPositive)
+      ->transform(kPositive)
       ->capture_default_str();
-  app.add_option("--global-batch", options.global_batch, "samples of a step")->check(kPositive);
+  app.add_option("--global-batch", options.global_batch, "samples of a step")->transform(kPositive);
   CLI::Option* size = app.add_option("--micro-batch", options.micro_batch,
                                      "samples of a micro-batch; default: the profile's");
-  size->check(kPositive);
+  size->transform(kPositive);
   app.add_option("--micro-batches", options.micro_batches,
                  "micro-batches of a replica and step; default 16")
-      ->check(kPositive)
+      ->transform(kPositive)
       ->excludes(size);
   app.add_option("--data-parallel", options.data_parallel, "replicas")
-      ->check(kPositive)
+      ->transform(kPositive)
       ->capture_default_str();
-  app.add_option("--stages", options.stages, "exactly so many stages")->check(kPositive);
+  app.add_option("--stages", options.stages, "exactly so many stages")->transform(kPositive);
   app.add_option("--ranks-per-stage", options.ranks_per_stage,
                  "most ranks of a replica that share a stage; default: as many as there are")
-      ->check(kPositive);
+      ->transform(kPositive);
   app.add_option("--caps", options.caps, "caps in flight to try: kfkb, slack or both")
       ->check(CLI::IsMember({"kfkb", "slack", "both"}))
       ->capture_default_str();
@@ -60,20 +62,20 @@ void add_plan_options(CLI::App& app, PlanOptions& options) {
   app.add_flag("--json", options.json, "one JSON object {plan, report}");
   app.add_flag("--explain", options.explain, "with run time and search counts");
   app.add_option("--tolerance", options.tolerance, "of the bottleneck's search, relative")
-      ->check(CLI::Range(1e-12, 0.1))
+      ->transform(number_in(1e-12, 0.1))
       ->capture_default_str();
   app.add_option("--max-ideals", options.max_ideals, "above: certified gap instead of exact")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{100'000'000}))
+      ->transform(whole_in(2, 100'000'000))
       ->capture_default_str();
   app.add_option("--max-memory", options.max_memory, "bytes for ideals")
-      ->check(CLI::Range(1e6, 1e12))
+      ->transform(number_in(1e6, 1e12))
       ->capture_default_str();
   app.add_option("--time-limit", options.time_limit,
                  "seconds; then the best plan so far; none: ends after a fixed count of steps")
-      ->check(CLI::Range(0.001, 1e6));
+      ->transform(number_in(0.001, 1e6));
   app.add_option("--threads", options.threads,
                  "threads that try micro-batch sizes (none given: --global-batch) side by side")
-      ->check(CLI::Range(1, 256))
+      ->transform(whole_in(1, 256))
       ->capture_default_str();
   app.add_flag("--require-optimal", options.require_optimal, "exit 6 unless proved optimal");
   app.add_option(
@@ -86,17 +88,18 @@ void add_simulate_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--plan", options.plan,
                  "plan document, output of plan --json, -, or a short chain 0-16x3,17-39x1")
       ->required();
-  app.add_option("--k", options.k, "instead of the plan's")->check(kPositive);
+  app.add_option("--k", options.k, "instead of the plan's")->transform(kPositive);
   app.add_option("--caps", options.caps, "instead of the plan's, separated by commas")
       ->delimiter(',')
-      ->check(kPositive);
+      ->transform(kPositive);
   app.add_option("--dispatch", options.dispatch, "hint or strict, instead of the plan's")
       ->check(CLI::IsMember({"hint", "strict"}));
-  app.add_option("--micro-batches", options.micro_batches, "of every replica")->check(kPositive);
+  app.add_option("--micro-batches", options.micro_batches, "of every replica")
+      ->transform(kPositive);
   app.add_option("--share", options.share, "FROM:TO=X: the share of a link that is left");
   app.add_option("--share-trace", options.share_trace, "CSV file: seconds,from,to,share");
   app.add_option("--steps", options.steps, "steps to simulate, one after another")
-      ->check(CLI::Range(1, 100'000))
+      ->transform(whole_in(1, 100'000))
       ->capture_default_str();
   app.add_option("--timeline", options.timeline,
                  "file of the first step: .svg a picture, else a Chrome trace (opens in Perfetto)");

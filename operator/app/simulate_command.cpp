@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "operator/app/plan_table.h"
 #include "operator/app/svg_timeline.h"
 #include "operator/planner/check.h"
+#include "worker/base/file_error.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
 
@@ -237,10 +239,11 @@ int simulate_command(const SimulateOptions& options, std::istream& in, std::ostr
     if (!simulated) return fail(simulated.error());
     if (step == 0) {
       if (!options.timeline.empty()) {
+        errno = 0;
         std::ofstream file(options.timeline, std::ios::binary);
         file << (options.timeline.ends_with(".svg") ? svg_timeline(*simulated)
                                                     : chrome_trace(*simulated));
-        if (!file.flush()) return fail(invalid(options.timeline + ": cannot be written"));
+        if (!file.flush()) return fail(unwritable(options.timeline));
       }
       text += simulation_table(plan, *simulated);
       if (options.text_timeline) {

@@ -12,6 +12,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include "worker/base/digest.h"
+#include "worker/base/file_error.h"
 #include "worker/base/log.h"
 
 namespace weir::kube {
@@ -22,7 +23,7 @@ constexpr auto kPodDir = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 Result<std::string> read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{Code::kNotFound, path + ": cannot be read"};
+  if (!file) return Error{Code::kNotFound, unreadable(path).message};
   std::ostringstream text;
   text << file.rdbuf();
   if (text.str().size() > kMaxConfigBytes) return Error{Code::kInvalid, path + ": above 1 MiB"};
@@ -81,8 +82,10 @@ Status read_cluster(const YAML::Node& cluster, const std::string& folder, Creden
   if (!out.server.starts_with("https://") && !out.server.starts_with("http://")) {
     return Error{Code::kInvalid, "server: '" + out.server + "' is no http URL"};
   }
-  if (!text_at(cluster, "tls-server-name").empty()) {
-    return Error{Code::kInvalid, "tls-server-name: not supported"};
+  for (const char* field : {"tls-server-name", "proxy-url"}) {
+    if (!text_at(cluster, field).empty()) {
+      return Error{Code::kInvalid, std::string(field) + ": not supported"};
+    }
   }
   out.tls.insecure = text_at(cluster, "insecure-skip-tls-verify") == "true";
   if (out.tls.insecure) {

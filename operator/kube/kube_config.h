@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How to reach the API server: from a kubeconfig, or from what every pod is given. Values only, no
-// connection. Exec plugins, auth providers and tls-server-name are refused by name.
+// connection. Exec plugins, auth providers, tls-server-name and proxy-url are refused by name.
 #pragma once
 
 #include <functional>

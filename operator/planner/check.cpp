@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "worker/base/units.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::planner {
 namespace {
@@ -113,6 +114,7 @@ class Checker {
       }
     }
     if (plan_.schedule.micro_batch_size < 1) broken("schedule.microBatchSize: below 1");
+    if (const std::string why = schedule::too_large_a_step(plan_); !why.empty()) broken(why);
   }
 
   const Device* device_of(const schedule::RankPlace& rank) const {

@@ -25,6 +25,7 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
   const TempDir folder;
   const std::string no_profile = folder.file("profile.json", "{\"apiVersion\": \"v0\"}");
   const std::string small = folder.file("small.txt", "abc");
+  const std::string gap = folder.file("gap.json", PlanText{.ranges = {{0, 3}, {5, 7}}}.json());
   struct Case {
     std::vector<std::string> arguments;
     std::string names;
@@ -47,6 +48,12 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--worker-index=1"}, "--worker-index"},
       {{"--plan=/no/such/plan", "--control-port=0", "--data-port=0", "--metrics-port=0"},
        "/no/such/plan"},
+      {{"--plan=" + gap, "--workers=2", "--control-port=0", "--data-port=0", "--metrics-port=0"},
+       gap + ": stages[1].layers: starts at 5 instead of 4"},
+      {{"--plan=/", "--control-port=0", "--data-port=0", "--metrics-port=0"}, "/: cannot be read"},
+      {{"--model=gpt-1.3b", "--seq=65536", "--micro-batch-size=4096"}, "stage 0 needs "},
+      {{"--listen=nowhere"}, "--listen"},
+      {{"--micro-batches=65535", "--micro-batch-size=65535"}, "--micro-batch-size"},
       {{"--loss-log=/no/such/folder/log"}, "--loss-log"},
       {{"--transport=NCCL"}, "NCCL needs"},
   };

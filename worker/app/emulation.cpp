@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/base/file_error.h"
 #include "worker/base/units.h"
 
 namespace weir::app {
@@ -108,7 +109,7 @@ Result<EmulationProfile> EmulationProfile::decode(std::string_view text, const s
 Result<EmulationProfile> EmulationProfile::read(const std::string& path, const stage::Model& model,
                                                 const std::string& device_class) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return Error{Code::kNotFound, path + ": cannot be read"};
+  if (!file) return unreadable(path);
   if (file.tellg() > kLargestFile) return invalid(path, "is too large for a profile");
   file.seekg(0);
   std::ostringstream text;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "worker/app/steps.h"
+#include "worker/base/exception_text.h"
 #include "worker/base/termination.h"
 
 namespace weir::app {
@@ -49,8 +50,7 @@ sigset_t handled_signals() {
     try {
       run_steps(state);
     } catch (const std::exception& error) {  // no thread, no descriptor, no memory left
-      log_error("app", std::string("ends: ") + error.what(),
-                {{"exit_code", static_cast<int>(Exit::kCrash)}});
+      log_error("app", "ends: " + describe(error), {{"exit_code", static_cast<int>(Exit::kCrash)}});
       state.exit_code = static_cast<int>(Exit::kCrash);
     }
     done = true;
@@ -100,6 +100,6 @@ int main(int argc, char** argv) {
   try {
     return weir::app::run(argc, argv);
   } catch (const std::exception& error) {
-    return weir::app::fail(weir::app::Exit::kCrash, error.what());
+    return weir::app::fail(weir::app::Exit::kCrash, weir::describe(error));
   }
 }

@@ -2,16 +2,18 @@
 #include "worker/app/options.h"
 
 #include <charconv>
+#include <limits>
 #include <map>
-#include <sstream>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include "worker/base/cli_numbers.h"
 #include "worker/base/host_port.h"
 #include "worker/base/units.h"
 #include "worker/base/utf8.h"
 #include "worker/http/text.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::app {
 namespace {
@@ -19,19 +21,9 @@ namespace {
 constexpr int kMostPorts = 65535;
 constexpr double kLongestWait = 1e6;  // seconds
 constexpr double kMost = 1e30;        // of numbers without a sense of their own
-
-// CLI11's ranges and signs let "nan" pass, and what is not finite.
-CLI::Validator number_in(double least, double most) {
-  return CLI::Validator(
-      [least, most](std::string& text) -> std::string {
-        double value = 0;
-        if (CLI::detail::lexical_cast(text, value) && value >= least && value <= most) return "";
-        std::ostringstream why;
-        why << "'" << text << "' is no number from " << least << " to " << most;
-        return why.str();
-      },
-      "NUMBER");
-}
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
+constexpr int kMostInt = std::numeric_limits<int>::max();
+constexpr std::size_t kLongestError = 400;
 
 // Options as CLI11 fills them: text and numbers that need a second look.
 #ifdef WEIR_CUDA
@@ -61,7 +53,7 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
          "--validation-interval", o.validation_interval,
          "steps between two looks at the loss on data that is not trained on, the last step "
          "included; 0 = never; the same on all workers")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->transform(whole_in(0, kMostSteps))
       ->capture_default_str()
       ->group(group);
   app.add_option("--validation-data", o.validation_data,
@@ -69,22 +61,23 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--validation-samples", o.validation_samples,
                  "samples for that, its first ones; rounded up to whole micro-batches")
-      ->check(CLI::Range(1, 1 << 24))
+      ->transform(whole_in(1, 1 << 24))
       ->capture_default_str()
       ->group(group);
   app.add_option("--steps", o.steps, "optimizer steps")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->transform(whole_in(1, kMostSteps))
       ->capture_default_str()
       ->group(group);
   app.add_option("--seq", o.model.sequence, "tokens per sample")
-      ->check(CLI::Range(1, 65536))
+      ->transform(whole_in(1, 65536))
       ->capture_default_str()
       ->group(group);
   app.add_option("--vocab", o.model.vocabulary, "size of the vocabulary; 256 for bytes")
-      ->check(CLI::Range(2, 1 << 20))
+      ->transform(whole_in(2, 1 << 20))
       ->capture_default_str()
       ->group(group);
   app.add_option("--seed", o.model.seed, "of initial values and data")
+      ->transform(whole_in(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str()
       ->group(group);
   app.add_option("--precision", raw.precision,
@@ -94,11 +87,11 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--lr", o.model.learning_rate, "learning rate of AdamW")
-      ->check(number_in(0, kMost))
+      ->transform(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option("--warmup", o.model.warmup_steps, "steps until the full learning rate")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole_in(0, kMostInt))
       ->capture_default_str()
       ->group(group);
   app.add_option("--lr-schedule", o.model.schedule, "constant or cosine")
@@ -106,27 +99,27 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--weight-decay", o.model.weight_decay, "of AdamW")
-      ->check(number_in(0, kMost))
+      ->transform(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option("--grad-clip", o.grad_clip,
                  "largest norm of all gradients together, the same on all workers; 0 = no limit")
-      ->check(number_in(0, kMost))
+      ->transform(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option(
          "--diverged-after", o.diverged_after,
          "end with exit code 85 after so many steps in a row whose loss or gradient is no "
          "finite number; such steps change no parameter; 0 = never, the same on all workers")
-      ->check(CLI::Range(0, 1 << 30))
+      ->transform(whole_in(0, 1 << 30))
       ->capture_default_str()
       ->group(group);
   app.add_option("--micro-batches", o.own_micro_batches, "per step, when there is no plan")
-      ->check(CLI::Range(1, 65535))
+      ->transform(whole_in(1, 65535))
       ->capture_default_str()
       ->group(group);
   app.add_option("--micro-batch-size", o.own_micro_batch_size, "samples, when there is no plan")
-      ->check(CLI::Range(1, 65535))
+      ->transform(whole_in(1, 65535))
       ->capture_default_str()
       ->group(group);
 }
@@ -155,12 +148,12 @@ void add_place(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--worker-index", o.worker_index, "0 runs the coordinator too")
       ->envname("WEIR_WORKER_INDEX")
-      ->check(CLI::Range(0, 65535))
+      ->transform(whole_in(0, 65535))
       ->capture_default_str()
       ->group(group);
   app.add_option("--workers", o.workers, "how many workers the job has")
       ->envname("WEIR_WORKERS")
-      ->check(CLI::Range(1, 65536))
+      ->transform(whole_in(1, 65536))
       ->capture_default_str()
       ->group(group);
   app.add_option("--coordinator", o.coordinator, "host:port of worker 0")
@@ -178,7 +171,7 @@ void add_place(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--profile-rounds", o.profile_rounds, "how often each layer is timed")
       ->envname("WEIR_PROFILE_ROUNDS")
-      ->check(CLI::Range(1, 1000))
+      ->transform(whole_in(1, 1000))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--probe-links", o.probe_links,
@@ -187,7 +180,7 @@ void add_place(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   const auto port = [&](const std::string& name, int& value, const std::string& help) {
     app.add_option(name, value, help + "; 0 = any free one")
-        ->check(CLI::Range(0, kMostPorts))
+        ->transform(whole_in(0, kMostPorts))
         ->group(group);
   };
   port("--control-port", raw.control_port, "port of the coordinator (7070)");
@@ -213,9 +206,12 @@ void add_identity(CLI::App& app, Options& o) {
   text("--interface", o.interface, "WEIR_INTERFACE");
   app.add_option("--attempt", o.attempt)
       ->envname("WEIR_ATTEMPT")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole_in(0, kMostInt))
       ->group(group);
-  app.add_option("--ranks", o.ranks)->envname("WEIR_RANKS")->group(group);
+  app.add_option("--ranks", o.ranks)
+      ->envname("WEIR_RANKS")
+      ->transform(whole_in(0, kMostInt))
+      ->group(group);
 }
 
 void add_emulation(CLI::App& app, Options& o, Raw& raw) {
@@ -238,7 +234,7 @@ void add_emulation(CLI::App& app, Options& o, Raw& raw) {
       ->group(group);
   app.add_option("--emulate-send-window", o.emulate_send_window,
                  "sends hold up compute while more than this many are on their way")
-      ->check(CLI::Range(0, 65535))
+      ->transform(whole_in(0, 65535))
       ->group(group);
   app.add_option("--pace-rate", raw.pace_rate, "limits links that this worker sends on, as 40Mbit")
       ->group(group);
@@ -261,18 +257,18 @@ void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
   app.add_option("--checkpoint-interval", o.checkpoint_interval,
                  "steps between checkpoints; 0 = by time")
       ->envname("WEIR_CHECKPOINT_INTERVAL")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->transform(whole_in(0, kMostSteps))
       ->capture_default_str()
       ->group(group);
   app.add_option("--checkpoint-minutes", raw.checkpoint_minutes,
                  "between checkpoints, without --checkpoint-interval")
       ->envname("WEIR_CHECKPOINT_MINUTES")
-      ->check(number_in(0, kLongestMinutes))
+      ->transform(number_in(0, kLongestMinutes))
       ->capture_default_str()
       ->group(group);
   app.add_option("--checkpoint-keep", o.checkpoint_keep, "how many are kept")
       ->envname("WEIR_CHECKPOINT_KEEP")
-      ->check(CLI::Range(1, 10000))
+      ->transform(whole_in(1, 10000))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--change-options", o.change_options,
@@ -288,7 +284,7 @@ void add_running(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Running";
   const auto seconds = [&](const std::string& name, double& value, const std::string& help) {
     return app.add_option(name, value, help + ", seconds")
-        ->check(number_in(0, kLongestWait))
+        ->transform(number_in(0, kLongestWait))
         ->capture_default_str()
         ->group(group);
   };
@@ -306,15 +302,15 @@ void add_running(CLI::App& app, Options& o, Raw& raw) {
   app.add_option("--connect-timeout", raw.connect,
                  "until all neighbours are connected, seconds; 0 = no limit; default: "
                  "--progress-deadline")
-      ->check(number_in(0, kLongestWait))
+      ->transform(number_in(0, kLongestWait))
       ->group(group);
   app.add_option("--dead-after", raw.dead_after, "silence after which a peer is dead, seconds")
-      ->check(CLI::Range(1, 86400))
+      ->transform(whole_in(1, 86400))
       ->capture_default_str()
       ->group(group);
   app.add_option("--loss-log", o.loss_log, "file for one JSON line per step")->group(group);
   app.add_option("--step-report", o.step_report, "a log line each so many steps; 0 = none")
-      ->check(CLI::NonNegativeNumber)
+      ->transform(whole_in(0, kMostInt))
       ->capture_default_str()
       ->group(group);
   app.add_option("--log-level", raw.log_level, "debug, info, warn or error")
@@ -407,6 +403,9 @@ Result<Options> complete(Raw raw) {
   if (o.worker_index > 0 && o.coordinator.empty()) {
     return invalid("--coordinator: needed by every worker but 0");
   }
+  if (!o.listen.empty() && !is_ip_address(o.listen)) {
+    return invalid("--listen: " + in_quotes(o.listen) + " is no IP address");
+  }
   if (!o.coordinator.empty()) {
     const auto address = parse_host_port(o.coordinator);
     if (!address) return address.error().with("--coordinator");
@@ -414,6 +413,11 @@ Result<Options> complete(Raw raw) {
   if (!o.control_url.empty()) {
     const auto url = http::parse_base_url(o.control_url);
     if (!url) return url.error().with("WEIR_CONTROL_URL");
+  }
+  if (std::int64_t{o.own_micro_batches} * o.own_micro_batch_size > schedule::kMostStepSamples) {
+    return invalid("--micro-batch-size: " + std::to_string(o.own_micro_batch_size) + " times " +
+                   std::to_string(o.own_micro_batches) + " --micro-batches is above " +
+                   std::to_string(schedule::kMostStepSamples) + " samples a step");
   }
   if (o.plans_itself() && o.workers > 1) {
     return invalid("--workers: several workers need --plan or an operator");
@@ -488,7 +492,7 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   } catch (const CLI::CallForHelp&) {
     return std::variant<Options, Help>(Help{app.help()});
   } catch (const CLI::ParseError& error) {
-    return invalid(error.what());
+    return invalid(one_line(error.what(), kLongestError));
   }
   WEIR_TRY(Options options, complete(std::move(raw)));
   return std::variant<Options, Help>(std::move(options));

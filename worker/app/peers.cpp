@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 #include <stop_token>
@@ -14,11 +15,13 @@
 #include "worker/app/own_plan.h"
 #include "worker/app/profile.h"
 #include "worker/base/digest.h"
+#include "worker/base/file_error.h"
 #include "worker/base/log.h"
 #include "worker/base/units.h"
 #include "worker/coordinator/operator_line.h"
 #include "worker/http/beast_transport.h"
 #include "worker/protocol/codec.h"
+#include "worker/schedule/validate.h"
 
 namespace weir::app {
 namespace {
@@ -76,14 +79,24 @@ Result<std::string> standalone_key(const Options& o) {
   return *key;
 }
 
-// A wrong document at the start is the user's mistake; later ones are ignored by the file source.
-Status check_plan_file(const std::string& path) {
+// A wrong plan at the start is the user's mistake; later ones are refused while training goes on.
+Status check_plan_file(const std::string& path, int layers) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error{Code::kNotFound, "--plan: " + path + ": cannot be read"};
   std::ostringstream text;
   text << file.rdbuf();
-  const Result<schedule::Plan> plan = protocol::decode_plan(text.str());
+  if (!file || !text) return unreadable(path).with("--plan");
+  Result<schedule::Plan> plan = protocol::decode_plan(text.str());
   if (!plan) return plan.error().with("--plan: " + path);
+  if (plan->ranks.empty()) {  // stage s runs on worker s
+    for (int r = 0; r < plan->replica_count(); ++r) {
+      for (int s = 0; s < plan->stage_count(); ++s) {
+        plan->ranks.push_back({.replica = r, .stage = s});
+      }
+    }
+  }
+  const std::vector<std::string> broken = schedule::broken_rules(*plan, layers);
+  if (!broken.empty()) return Error{Code::kInvalid, "--plan: " + path + ": " + broken.front()};
   return Unit{};
 }
 
@@ -307,7 +320,8 @@ Outcome run_coordinator(State& state) {
     state.checkpoints->guard([&state] { return state.folder_lock->check(); });
   }
   if (o.standalone() && !o.plans_itself()) {
-    const Status readable = check_plan_file(o.plan_file);
+    const Status readable =
+        check_plan_file(o.plan_file, static_cast<int>(state.model->layers.size()));
     if (!readable) return Failure{Exit::kConfiguration, readable.error().message};
   }
   coordinator::Options options{

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "worker/base/file_error.h"
 #include "worker/base/units.h"
 
 namespace weir::app {
@@ -42,7 +43,7 @@ std::string parse(const std::string& text, Line& line) {
 
 Result<Slowness> Slowness::read(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return Error{Code::kInvalid, path + ": cannot be read"};
+  if (!file) return unreadable(path);
   Slowness slowness;
   std::string text;
   for (std::size_t number = 1; std::getline(file, text); ++number) {

@@ -74,6 +74,7 @@ struct State {
   Leaver leaver;
   SystemClock clock;
   int exit_code = 0;
+  std::string refusal;  // of the plan of a worker alone
   // Given by another thread before leave(): what to end with; end without saving.
   EndOrder end;
   std::atomic<bool> end_at_once{false};

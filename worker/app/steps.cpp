@@ -335,8 +335,7 @@ Outcome make_engine(State& state) {
 void start_own_plan(State& state) {
   engine::SwitchPoint& point = state.engine->switch_point();
   const auto refused = [&state](const std::string& reason) {
-    log_error(kRoom, "own plan refused", {{"reason", reason}});
-    state.exit_code = static_cast<int>(Exit::kConfiguration);
+    state.refusal = reason;
     state.leaver.leave();
   };
   const Options& o = state.options;
@@ -410,7 +409,7 @@ Outcome train(State& state) {
     state.coordinator->finish(state.clock.now() + kLastReport);
   }
   if (const auto order = ordered_end(state)) return order;
-  if (state.exit_code != 0) return Failure{static_cast<Exit>(state.exit_code), ending.message};
+  if (!state.refusal.empty()) return Failure{Exit::kConfiguration, state.refusal};
   return Failure{exit, ending.message};
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/base/host_port.h"
 
+#include <arpa/inet.h>
+#include <array>
 #include <charconv>
 
 #include "worker/base/utf8.h"
@@ -25,6 +27,13 @@ bool is_ipv6(std::string_view text) {  // the resolver knows the rest; %: a zone
 }
 
 }  // namespace
+
+bool is_ip_address(const std::string& text) {
+  std::array<unsigned char, sizeof(in6_addr)> address{};
+  const std::string without_zone = text.substr(0, text.find('%'));
+  return inet_pton(AF_INET, text.c_str(), address.data()) == 1 ||
+         inet_pton(AF_INET6, without_zone.c_str(), address.data()) == 1;
+}
 
 Result<int> parse_port(std::string_view text) {
   int port = 0;

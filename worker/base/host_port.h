@@ -16,6 +16,8 @@ struct HostPort {
 
 // "worker-0.gpt:7070", "10.0.0.1:7070", "[fd00::1]:7070". kInvalid: the text and what is wrong.
 Result<HostPort> parse_host_port(std::string_view text);
+// An IPv4 or IPv6 address, no name.
+bool is_ip_address(const std::string& text);
 // Decimal, 1..65535.
 Result<int> parse_port(std::string_view text);
 

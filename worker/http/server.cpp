@@ -341,7 +341,9 @@ class BeastServer final : public Server {
     if (const error_code ec = listen(options.address, options.port)) {
       const std::string why =
           ec == net::error::address_in_use ? "address already in use" : ec.message();
-      return Error{Code::kUnavailable, "port " + std::to_string(options.port) + ": " + why};
+      const std::string address = options.address.empty() ? "" : " of " + options.address;
+      return Error{Code::kUnavailable,
+                   "port " + std::to_string(options.port) + address + ": " + why};
     }
     port_ = acceptor_->local_endpoint().port();
     accept();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "worker/base/check.h"
 #include "worker/schedule/caps.h"
@@ -102,6 +103,21 @@ void check_sync(const SyncPolicy& sync, std::vector<std::string>& broken) {
 
 }  // namespace
 
+std::string too_large_a_step(const Plan& plan) {
+  const std::int64_t step =
+      std::accumulate(plan.micro_batches.begin(), plan.micro_batches.end(), std::int64_t{0});
+  if (step > kMostMicroBatches) {
+    return "microBatches: " + std::to_string(step) + " a step are above " +
+           std::to_string(kMostMicroBatches);
+  }
+  if (step * plan.schedule.micro_batch_size > kMostStepSamples) {
+    return "schedule.microBatchSize: " + std::to_string(plan.schedule.micro_batch_size) +
+           " times " + std::to_string(step) + " micro-batches is above " +
+           std::to_string(kMostStepSamples) + " samples a step";
+  }
+  return "";
+}
+
 std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int micro_batches) {
   std::vector<std::string> broken;
   if (schedule.micro_batch_size < 1) {
@@ -131,6 +147,7 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers) {
     }
     if (r == 0 || share < least) least = share;
   }
+  if (std::string why = too_large_a_step(plan); !why.empty()) broken.push_back(std::move(why));
   if (!broken.empty()) return broken;
 
   // The smallest share is the one that a cap or k may exceed.

@@ -11,11 +11,19 @@
 
 namespace weir::schedule {
 
+// A step of more could neither be counted nor simulated in a useful time: the CRD takes no more
+// samples a step, and a micro-batch has at least one.
+inline constexpr int kMostMicroBatches = 1 << 20;  // of all replicas
+inline constexpr int kMostStepSamples = 1'000'000'000;
+
+// "" where a step keeps both limits.
+std::string too_large_a_step(const Plan& plan);
+
 // Rules of the schedule alone: S caps, 1 <= caps[s+1] <= caps[s] <= M, 1 <= k <= M, dispatch in
 // force.
 std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int micro_batches);
 // The same, and: layers contiguous from 0 to layers-1, one rank per (replica, stage), shares
-// positive. layers < 0: not checked.
+// positive, a step within the limits above. layers < 0: not checked.
 std::vector<std::string> broken_rules(const Plan& plan, int layers);
 
 // Bytes that a rank holds per byte of its stage's parameters: value, gradient and two moments in

@@ -7,11 +7,14 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "operator/planner/model/json_lines.h"
 #include "worker/base/units.h"
+#include "worker/base/utf8.h"
 
 namespace weir::planner {
 namespace {
@@ -45,10 +48,13 @@ class Reader {
     WEIR_TRY([[maybe_unused]] const Unit classes, read_classes(document));
     WEIR_TRY([[maybe_unused]] const Unit servers, read_servers(document));
     WEIR_TRY([[maybe_unused]] const Unit links, read_links(document));
+    WEIR_TRY([[maybe_unused]] const Unit fields, check_fields(document));
     return std::move(cluster_);
   }
 
  private:
+  using Fields = std::vector<std::string>;
+
   Error bad(const std::string& pointer, const std::string& reason) const {
     return json_error(text_, name_, pointer.empty() ? "/" : pointer, reason);
   }
@@ -89,7 +95,12 @@ class Reader {
     if (found == object.end() || !found->is_string() || found->get<std::string>().empty()) {
       return bad(path + "/" + field, "expected a name, got " + shown(object, field));
     }
-    return found->get<std::string>();
+    const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; };
+    auto name = found->get<std::string>();
+    if (std::ranges::any_of(name, control)) {
+      return bad(path + "/" + field, "a control character in the name " + shown(object, field));
+    }
+    return name;
   }
 
   Status read_classes(const json& document) {
@@ -279,6 +290,55 @@ class Reader {
     if (one_way == entry.end() || !one_way->get<bool>()) {
       std::swap(link.from_node, link.to_node);
       cluster_.links.push_back(std::move(link));
+    }
+    return Unit{};
+  }
+
+  // A misspelt field would silently count as absent. The shape is known to be right here.
+  Status check_fields(const json& document) const {
+    const Fields kLink = {"bandwidth", "latency", "availableShare"};
+    WEIR_TRY([[maybe_unused]] const Unit top,
+             only(document, "/", {"apiVersion", "deviceClasses", "servers", "links"}));
+    for (std::size_t i = 0; i < document["deviceClasses"].size(); ++i) {
+      WEIR_TRY([[maybe_unused]] const Unit done,
+               only(document["deviceClasses"][i], "/deviceClasses/" + std::to_string(i),
+                    {"name", "memoryBytes", "memoryReserve", "speedFactor"}));
+    }
+    for (std::size_t i = 0; i < document["servers"].size(); ++i) {
+      const json& server = document["servers"][i];
+      const std::string path = "/servers/" + std::to_string(i);
+      WEIR_TRY([[maybe_unused]] const Unit done,
+               only(server, path, {"name", "class", "devices", "workerGroup", "local"}));
+      if (server.contains("local")) {
+        WEIR_TRY([[maybe_unused]] const Unit link, only(server["local"], path + "/local", kLink));
+      }
+      if (!server.contains("devices") || !server["devices"].is_array()) continue;
+      for (std::size_t d = 0; d < server["devices"].size(); ++d) {
+        WEIR_TRY(
+            [[maybe_unused]] const Unit device,
+            only(server["devices"][d], path + "/devices/" + std::to_string(d), {"pod", "local"}));
+      }
+    }
+    if (!document.contains("links")) return Unit{};
+    const json& links = document["links"];
+    WEIR_TRY([[maybe_unused]] const Unit kinds, only(links, "/links", {"default", "pairs"}));
+    if (links.contains("default")) {
+      WEIR_TRY([[maybe_unused]] const Unit link, only(links["default"], "/links/default", kLink));
+    }
+    for (std::size_t i = 0; links.contains("pairs") && i < links["pairs"].size(); ++i) {
+      WEIR_TRY([[maybe_unused]] const Unit pair,
+               only(links["pairs"][i], "/links/pairs/" + std::to_string(i),
+                    {"from", "to", "oneWay", "bandwidth", "latency", "availableShare"}));
+    }
+    return Unit{};
+  }
+
+  Status only(const json& object, const std::string& path, const Fields& fields) const {
+    for (const auto& [field, value] : object.items()) {
+      if (std::ranges::find(fields, field) != fields.end()) continue;
+      std::string known;
+      for (const std::string& one : fields) known += (known.empty() ? "" : ", ") + one;
+      return bad(path, "no field is named " + in_quotes(field) + " (known: " + known + ")");
     }
     return Unit{};
   }

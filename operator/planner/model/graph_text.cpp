@@ -144,6 +144,7 @@ class Reader {
     if (fields[0].empty()) return bad(number, "the node's id is empty");
     if (nodes_.size() == kMostNodes) return bad(number, "more than 65536 nodes");
     Node node{.id = std::string(fields[0]), .description = std::string(fields[1]), .line = number};
+    WEIR_TRY([[maybe_unused]] const Unit entries, check_entries(fields[2], number));
     WEIR_TRY(node.forward, value(fields[2], "forward_compute_time", kMostMilliseconds, number));
     WEIR_TRY(node.backward, value(fields[2], "backward_compute_time", kMostMilliseconds, number));
     WEIR_TRY(node.activation, value(fields[2], "activation_size", kMostBytes, number));
@@ -154,6 +155,19 @@ class Reader {
                              std::to_string(nodes_[static_cast<Index>(known->second)].line) + ")");
     }
     nodes_.push_back(std::move(node));
+    return Unit{};
+  }
+
+  // Each entry has a key: "1,5" is no number with a decimal comma.
+  Status check_entries(std::string_view metadata, int number) const {
+    for (std::string_view rest = metadata; !rest.empty();) {
+      const Index comma = rest.find(',');
+      const std::string_view entry = trimmed(rest.substr(0, comma));
+      rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+      if (!entry.empty() && entry.find('=') == std::string_view::npos) {
+        return bad(number, "expected key=value, key=value, found " + quoted(entry));
+      }
+    }
     return Unit{};
   }
 

@@ -92,10 +92,15 @@ Result<Part> part_of(std::string_view all, std::string_view text) {
                         "\" in it; \"+\" joins two classes");
   }
   text.remove_prefix(name_end);
+  std::string seen;
   while (!text.empty()) {
     const char kind = text.front();
     const std::size_t end = std::min(text.size(), text.find_first_of(":@/", 1));
     const std::string_view value = text.substr(1, end - 1);
+    if (seen.find(kind) != seen.npos) {
+      return bad(all, "class " + part.device_class.name + " has two parts with \"" + kind + "\"");
+    }
+    seen += kind;
     if (kind == ':') {
       WEIR_TRY(const double bytes, number(all, value, "memory in bytes"));
       part.device_class.memory_bytes = static_cast<std::int64_t>(bytes);

@@ -51,6 +51,7 @@ class Server final : public http::Transport {
 };
 
 struct World {
+  std::string server = "https://api.example.com:6443";
   World() {
     options.namespace_name = "weir-system";
     options.prometheus_url = "http://p:9090";
@@ -59,13 +60,15 @@ struct World {
   }
   int check() {
     out.str("");
-    return check_cluster(options, {*client, clock, out, prometheus_there ? &prometheus : nullptr,
-                                   headers, [this](const std::string& ca_pem) {
-                                     trusted = ca_pem;
-                                     auto made = std::make_unique<Server>();
-                                     made->fails = control_fails;
-                                     return made;
-                                   }});
+    return check_cluster(options,
+                         {*client, clock, out, prometheus_there ? &prometheus : nullptr, headers,
+                          [this](const std::string& ca_pem) {
+                            trusted = ca_pem;
+                            auto made = std::make_unique<Server>();
+                            made->fails = control_fails;
+                            return made;
+                          },
+                          server});
   }
 
   test::JumpClock clock;
@@ -158,9 +161,11 @@ TEST(Check, EndsWithCode2WithoutAnApiServer) {
   World world;
   world.api.fails = Error{Code::kUnavailable, "refused"};
 
+  world.server = "https://reader:secret@api.example.com:6443";
   EXPECT_EQ(world.check(), 2);
 
-  EXPECT_THAT(world.out.str(), HasSubstr("MISSING  API server: refused"));
+  EXPECT_THAT(world.out.str(),
+              HasSubstr("MISSING  API server at https://***@api.example.com:6443: refused"));
 }
 
 TEST(Check, SaysHowPrometheusFails) {

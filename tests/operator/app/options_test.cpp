@@ -31,6 +31,36 @@ Outcome parse(std::vector<const char*> arguments) {
   return outcome;
 }
 
+TEST(Options, NumbersAreDecimalAndFinite) {
+  EXPECT_EQ(parse({"run", "--concurrent-reconciles=010"}).parsed.options.concurrent_reconciles, 10);
+  EXPECT_EQ(parse({"plan", "--profile=p", "--cluster=c", "--k-max=010"}).parsed.options.plan.k_max,
+            10);
+  for (const char* argument :
+       {"--concurrent-reconciles=0x8", "--concurrent-reconciles=1e1", "--kube-api-qps=nan",
+        "--kube-api-burst=inf", "--control-port=-1", "--metrics-port=08080x"}) {
+    const auto [parsed, out, err] = parse({"run", argument});
+    EXPECT_EQ(parsed.exit_code, 2) << argument;
+    EXPECT_THAT(err, AllOf(HasSubstr(std::string(argument, std::string_view(argument).find('='))),
+                           HasSubstr("number from")));
+  }
+  for (const char* argument :
+       {"--tolerance=nan", "--max-memory=nan", "--time-limit=nan", "--k-max=0x10"}) {
+    EXPECT_EQ(parse({"plan", "--profile=p", "--cluster=c", argument}).parsed.exit_code, 2)
+        << argument;
+  }
+  EXPECT_EQ(parse({"simulate", "--profile=p", "--cluster=c", "--plan=p", "--caps=0x3,1"})
+                .parsed.exit_code,
+            2);
+}
+
+TEST(Options, AWrongChoiceIsToldInOneLineWithTheRightOnes) {
+  const auto [parsed, out, err] = parse({"run", "--log-level=INFO\nx"});
+  EXPECT_EQ(parsed.exit_code, 2);
+  EXPECT_THAT(err, AllOf(HasSubstr("--log-level: INFO x not in {debug,error,info,warn}"),
+                         testing::EndsWith(")\n")));
+  EXPECT_EQ(std::ranges::count(err, '\n'), 1);
+}
+
 TEST(Options, TakesAllFlagsOfTheChart) {
   const auto [parsed, out, err] = parse({"run",
                                          "--namespace=weir-system",

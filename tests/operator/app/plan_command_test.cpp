@@ -200,7 +200,9 @@ TEST(PlanCommand, OutHoldsThePlanDocumentAlone) {
   EXPECT_EQ(ran(options).code, 0);
   EXPECT_EQ(json::parse(file.read())["apiVersion"], "weir.dev/plan/v1");
   options.out = "/nowhere/plan.json";
-  EXPECT_EQ(ran(options).code, 3);
+  const Ran refused = ran(options);
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_EQ(refused.err, "/nowhere/plan.json: cannot be written: No such file or directory\n");
 }
 
 TEST(PlanCommand, ExplainAddsTheRunTime) {
@@ -323,7 +325,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"file", node("a"), "/nowhere/cluster.json",
                 "--cluster: no file of that name, and as a short form: cluster "
                 "\"/nowhere/cluster.json\": expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]"},
-        Refusal{"folder", node("a"), "/usr", "/usr: cannot be read"},
+        Refusal{"folder", node("a"), "/usr", "/usr: cannot be read: Is a directory"},
         Refusal{"utf16", std::string("\xFF\xFE\n\0", 4), "2xA",
                 "standard input: UTF-16, expected UTF-8"},
         Refusal{"zero", std::string("a\0-", 3), "2xA",

@@ -124,6 +124,20 @@ TEST(SimulateCommand, NumbersThatCannotBeCountedAreNamed) {
   refused("a transfer over boundary 0 takes ");
 }
 
+TEST(SimulateCommand, AStepThatNobodyCouldWaitForIsRefused) {
+  SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
+  options.micro_batches = 1'000'000'000;
+  const Ran refused = ran(options, kDiamond);
+  EXPECT_EQ(refused.code, 5);
+  EXPECT_EQ(refused.err, "microBatches: 1000000000 a step are above 1048576\n");
+
+  PlanOptions planned = plan_of("-", "2xA@1e9");
+  planned.micro_batches = 1'000'000'000;
+  const Ran plan = ran(planned, kDiamond);
+  EXPECT_EQ(plan.code, 3);
+  EXPECT_EQ(plan.err, "plan: 1000000000 micro-batches a step are above 1048576\n");
+}
+
 TEST(SimulateCommand, HintWithCapsOfKOneIsSimulatedWithAWarning) {
   SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
   options.dispatch = "hint";

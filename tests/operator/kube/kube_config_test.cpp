@@ -67,6 +67,8 @@ TEST(KubeConfig, NamesFileAndFieldOfWhatIsWrong) {
       {config_with("{server: 'https://h'}", "{exec: {command: aws}}"), "users[u]: exec"},
       {config_with("{server: 'h'}", "{}"), "clusters[k]: server: 'h' is no http URL"},
       {config_with("{server: 'https://h', tls-server-name: x}", "{}"), "tls-server-name"},
+      {config_with("{server: 'https://h', proxy-url: 'http://p:1'}", "{}"),
+       "proxy-url: not supported"},
       {config_with("{server: 'https://h', certificate-authority-data: '%'}", "{}"),
        "certificate-authority-data: not base64"},
   };
@@ -77,7 +79,7 @@ TEST(KubeConfig, NamesFileAndFieldOfWhatIsWrong) {
     EXPECT_THAT(credentials.error().message, HasSubstr(c.message));
   }
   EXPECT_THAT(load_credentials("/nonexistent/config", no_environment).error().message,
-              HasSubstr("/nonexistent/config: cannot be read"));
+              HasSubstr("/nonexistent/config: cannot be read: No such file or directory"));
 }
 
 TEST(KubeConfig, TakesTheFirstOccurrenceOfAListOfFiles) {

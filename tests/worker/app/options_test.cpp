@@ -63,6 +63,47 @@ TEST(Options, TakeThePrecision) {
   EXPECT_THAT(refusal_of({"--precision=fp8"}), HasSubstr("--precision"));
 }
 
+TEST(Options, ReadNumbersAsPeopleWriteThem) {
+  EXPECT_EQ(options_of({"--steps=010"}).steps, 10);  // decimal, no octal number
+  EXPECT_EQ(options_of({"--seed=0017"}).model.seed, 17U);
+  const Variable interval("WEIR_CHECKPOINT_INTERVAL", "0100");
+  EXPECT_EQ(options_of({}).checkpoint_interval, 100);
+  for (const char* option :
+       {"--steps", "--seed", "--seq", "--vocab", "--warmup", "--micro-batches",
+        "--micro-batch-size", "--step-report", "--diverged-after", "--attempt", "--ranks",
+        "--worker-index", "--workers", "--profile-rounds", "--control-port", "--dead-after",
+        "--checkpoint-keep", "--validation-samples"}) {
+    for (const char* value :
+         {"-1", "0x10", "1e1", "1_0", "99999999999999999999", "2.5", "5\n", "x"}) {
+      const std::string argument = std::string(option) + "=" + value;
+      const std::string refusal = refusal_of({argument.c_str()});
+      EXPECT_THAT(refusal, AllOf(HasSubstr(option), HasSubstr(" is no whole number from ")))
+          << argument;
+      EXPECT_THAT(refusal, Not(HasSubstr("\n"))) << argument;
+      EXPECT_LT(refusal.size(), 150U) << refusal;
+    }
+  }
+}
+
+TEST(Options, ListenOnAddressesOnly) {
+  for (const char* wrong : {"--listen=nonsense", "--listen=300.1.1.1", "--listen=localhost",
+                            "--listen=127.0.0.1:80", "--listen=[::1]"}) {
+    EXPECT_THAT(refusal_of({wrong}), AllOf(HasSubstr("--listen: '"), HasSubstr("is no IP address")))
+        << wrong;
+  }
+  for (const char* right :
+       {"--listen=127.0.0.1", "--listen=::1", "--listen=fe80::1%lo", "--listen=0.0.0.0"}) {
+    EXPECT_EQ(refusal_of({right}), "") << right;
+  }
+}
+
+TEST(Options, RefuseAStepThatCannotBeCounted) {
+  EXPECT_THAT(
+      refusal_of({"--micro-batches=65535", "--micro-batch-size=65535"}),
+      HasSubstr("--micro-batch-size: 65535 times 65535 --micro-batches is above 1000000000"));
+  EXPECT_EQ(refusal_of({"--micro-batches=65535", "--micro-batch-size=4"}), "");
+}
+
 TEST(Options, TakeTheDeadlinesOfTheSpec) {
   constexpr auto kYears = std::chrono::hours(24 * 365 * 10);
   {

@@ -107,6 +107,20 @@ TEST(Validate, SharesArePositiveAndThePlanIsNotEmpty) {
   EXPECT_THAT(broken_rules(Plan{}, 10), ElementsAre("stages: empty", "microBatches: empty"));
 }
 
+TEST(Validate, AStepThatCannotBeCountedIsNamed) {
+  Plan plan = legal_plan();
+  plan.micro_batches = {65535};
+  plan.schedule.micro_batch_size = 65535;  // above 2^31 together
+  EXPECT_THAT(broken_rules(plan, 10),
+              ElementsAre(HasSubstr("schedule.microBatchSize: 65535 times 65535")));
+  plan.micro_batches = {2147483647};
+  plan.schedule.micro_batch_size = 2147483647;
+  EXPECT_THAT(broken_rules(plan, 10), ElementsAre(HasSubstr("microBatches: 2147483647 a step")));
+  plan.micro_batches = {1 << 20};
+  plan.schedule.micro_batch_size = 1;
+  EXPECT_THAT(broken_rules(plan, 10), IsEmpty());
+}
+
 TEST(Validate, MemoryIsStashAndSlots) {
   const StageMemory stage{
       .stash_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};

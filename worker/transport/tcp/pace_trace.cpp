@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string>
 
+#include "worker/base/file_error.h"
 #include "worker/base/units.h"
 #include "worker/transport/tcp/tcp_transport.h"
 
@@ -34,7 +35,7 @@ std::string parse_line(const std::string& line, Edge& edge) {
 Result<std::vector<std::pair<std::chrono::nanoseconds, double>>> read_pace_trace(
     const std::string& path) {
   std::ifstream file(path);
-  if (!file) return Error{Code::kInvalid, path + ": cannot be read"};
+  if (!file) return unreadable(path);
   std::vector<Edge> trace;
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {

@@ -159,6 +159,36 @@ TEST(ClusterJson, WhatIsMissingOrOfTheWrongKindIsNamed) {
   for (const auto& c : cases) EXPECT_EQ(refusal(c.text), "cluster.json:" + c.message);
 }
 
+TEST(ClusterJson, AFieldThatNobodyReadsIsRefusedByItsName) {
+  const struct {
+    std::string text, message;
+  } cases[] = {
+      {with(R"("links": {)", R"("latency": 1, "links": {)"),
+       "1: /: no field is named 'latency' (known: apiVersion, deviceClasses, servers, links)"},
+      {with(R"("speedFactor": 2.5)", R"("speed_factor": 2.5)"),
+       "5: /deviceClasses/1: no field is named 'speed_factor' (known: name, memoryBytes, "
+       "memoryReserve, speedFactor)"},
+      {with(R"("workerGroup": "a100")", R"("group": "a100")"),
+       "8: /servers/0: no field is named 'group' (known: name, class, devices, workerGroup, "
+       "local)"},
+      {with(R"("latency": 5e-6})", R"("latencySeconds": 5e-6})"),
+       "9: /servers/0/local: no field is named 'latencySeconds' (known: bandwidth, latency, "
+       "availableShare)"},
+      {with(R"("local": 1})", R"("index": 1})"),
+       "11: /servers/1/devices/1: no field is named 'index' (known: pod, local)"},
+      {with(R"("availableShare": 0.25)", R"("share": 0.25)"),
+       "17: /links/pairs/1: no field is named 'share' (known: from, to, oneWay, bandwidth, "
+       "latency, "
+       "availableShare)"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(refusal(c.text), "cluster.json:" + c.message);
+}
+
+TEST(ClusterJson, NamesHaveNoControlCharacters) {
+  EXPECT_EQ(refusal(with(R"("name": "gpu-b")", R"("name": "gpu\u001b[31m")")),
+            "cluster.json:10: /servers/1/name: a control character in the name \"gpu\\u001b[31m\"");
+}
+
 TEST(ClusterJson, HoldsOneTo4096Devices) {
   const std::string none = R"({"apiVersion": "weir.dev/cluster/v1",
     "deviceClasses": [{"name": "A"}], "servers": [{"name": "s", "class": "A", "devices": 0}]})";
@@ -201,6 +231,9 @@ TEST(ShortCluster, RefusesWhatIsNoCluster) {
   EXPECT_EQ(short_refusal("4x"), "cluster \"4x\": a class has no name");
   EXPECT_EQ(short_refusal("0xA"), "cluster \"0xA\": \"0\" is no number of devices");
   EXPECT_EQ(short_refusal("2xA:lots"), "cluster \"2xA:lots\": \"lots\" is no memory in bytes");
+  for (const char* twice : {"2xA/2/3", "2xA@1e9@2e9", "2xA:1e9:2e9", "2xA/2@1e9/2"}) {
+    EXPECT_THAT(short_refusal(twice), testing::HasSubstr("class A has two parts with")) << twice;
+  }
   EXPECT_EQ(short_refusal("2xA+2xA"), "cluster \"2xA+2xA\": class A is there twice");
   EXPECT_EQ(short_refusal("5000xA"),
             "cluster \"5000xA\": expected a whole number of at most 4096 devices");

@@ -155,6 +155,9 @@ TEST(GraphText, RefusesWithTheLine) {
             "g.txt:3: an edge is two node ids, found \"a -- b -- a\"");
   EXPECT_EQ(refusal("a -- x -- forward_compute_time=1\n"),
             "g.txt:1: missing backward_compute_time");
+  EXPECT_EQ(refusal("a -- L -- forward_compute_time=1,5, backward_compute_time=2, "
+                    "activation_size=8, parameter_size=1\n"),
+            "g.txt:1: expected key=value, key=value, found \"5\"");
   for (const char* number : {"-1", "nan", "inf", "1x", "", "[1; ]", "[", "1e999", "0x10"}) {
     EXPECT_EQ(
         refusal("a -- x -- " + meta + number),

@@ -105,7 +105,8 @@ TEST(PaceTrace, NamesTheLineThatIsWrong) {
   EXPECT_EQ(reason("5 1 x\n"), "trace:1: something after the share: x");
   const auto missing = read_pace_trace("/nonexistent/trace");
   ASSERT_FALSE(missing);
-  EXPECT_EQ(missing.error().message, "/nonexistent/trace: cannot be read");
+  EXPECT_EQ(missing.error().message,
+            "/nonexistent/trace: cannot be read: No such file or directory");
 }
 
 }  // namespace
