@@ -8,6 +8,7 @@
 #include <deque>
 #include <iostream>
 #include <map>
+#include <regex>
 #include <set>
 #include <string_view>
 
@@ -45,6 +46,20 @@ void add_duration(CLI::App& app, const std::string& name, std::chrono::seconds& 
          help + " [" + std::to_string(target.count()) + "s]")
       ->check(CLI::Validator([](std::string& text) { return seconds_error(text, nullptr); },
                              "DURATION"));
+}
+
+// What the API server or Prometheus would refuse later, in words that name no option.
+CLI::Validator matching(const char* pattern, std::size_t longest, const std::string& rule) {
+  return {[expression = std::regex(pattern), longest, rule](std::string& text) -> std::string {
+            const bool good = text.size() <= longest && std::regex_match(text, expression);
+            return good ? "" : in_quotes(text) + " is no " + rule;
+          },
+          ""};
+}
+
+CLI::Validator a_namespace() {
+  return matching("([a-z0-9]([-a-z0-9]*[a-z0-9])?)?", 63,
+                  "namespace: at most 63 of a-z, 0-9 and -, a letter or digit at both ends");
 }
 
 // CLI11's CheckedTransformer would list the values of the enum in its error.
@@ -91,20 +106,20 @@ void add_cluster(CLI::App& app, Options& options) {
   app.add_option("--kubeconfig", options.kubeconfig,
                  "kubeconfig file; default: KUBECONFIG, then the pod's own account");
   app.add_option("--namespace", options.namespace_name, "namespace of the operator itself")
+      ->check(a_namespace())
       ->envname("POD_NAMESPACE");
   app.add_option("--name", options.name,
                  "name of the operator's Lease, and of its Secret NAME-keys: two operators in one "
                  "namespace need two")
       ->envname("WEIR_NAME")
-      ->check(CLI::Validator(
-          [](std::string& text) -> std::string {
-            return text.empty() || text.size() > kLongestName ? "expected 1 to 58 characters" : "";
-          },
-          "NAME"))
+      ->check(matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", kLongestName,
+                       "name: expected 1 to 58 characters of a-z, 0-9, - and ., a letter or digit "
+                       "at both ends"))
       ->capture_default_str();
   app.add_option("--watch-namespaces", options.watch_namespaces,
                  "only these namespaces, separated by commas; default: all")
       ->delimiter(',')
+      ->check(a_namespace())
       ->envname("WEIR_WATCH_NAMESPACES");
   add_choice<LogLevel>(app, "--log-level",
                        {{"debug", LogLevel::kDebug},
@@ -129,6 +144,8 @@ void add_prometheus(CLI::App& app, Options& options) {
                "how often Prometheus scrapes the workers");
   app.add_option("--prometheus-namespace-label", options.prometheus_namespace_label,
                  "label that Prometheus puts on a pod's series with its namespace; '' = off")
+      ->check(matching("([a-zA-Z_][a-zA-Z0-9_]*)?", 1024,
+                       "label: letters, digits and _, no digit first"))
       ->capture_default_str();
   app.add_option("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
                  "file with a token for Prometheus")
@@ -191,6 +208,8 @@ void add_run(CLI::App& app, Options& options) {
       ->capture_default_str();
   app.add_option("--control-service", options.control_service,
                  "name of the Service in front of the control API")
+      ->check(matching("[a-z]([-a-z0-9]*[a-z0-9])?", 63,
+                       "name of a Service: at most 63 of a-z, 0-9 and -, a letter first"))
       ->capture_default_str();
   app.add_option("--metrics-port", options.metrics_port, "of /metrics")
       ->transform(port)

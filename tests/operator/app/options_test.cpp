@@ -53,6 +53,24 @@ TEST(Options, NumbersAreDecimalAndFinite) {
             2);
 }
 
+TEST(Options, NamesThatTheApiServerWouldRefuseAreRefused) {
+  for (const char* argument :
+       {"--name=A", "--name=a\n", "--name=-a", "--namespace=A_B", "--namespace=a.b",
+        "--watch-namespaces=*", "--watch-namespaces=a, b", "--watch-namespaces=a,B",
+        "--control-service=1a", "--control-service=a.b", "--control-service=",
+        "--prometheus-namespace-label=a-b", "--prometheus-namespace-label=1"}) {
+    const auto [parsed, out, err] = parse({"run", argument});
+    const std::string option(argument, std::string_view(argument).find('='));
+    EXPECT_EQ(parsed.exit_code, 2) << argument;
+    EXPECT_THAT(err, AllOf(HasSubstr(option + ": '"), HasSubstr(" is no "))) << argument;
+    EXPECT_EQ(std::ranges::count(err, '\n'), 1) << err;
+  }
+  EXPECT_EQ(parse({"run", "--name=team-a.weir", "--namespace=7b", "--watch-namespaces=1e3,a",
+                   "--prometheus-namespace-label="})
+                .parsed.exit_code,
+            -1);
+}
+
 TEST(Options, AWrongChoiceIsToldInOneLineWithTheRightOnes) {
   const auto [parsed, out, err] = parse({"run", "--log-level=INFO\nx"});
   EXPECT_EQ(parsed.exit_code, 2);
