@@ -24,10 +24,10 @@ PATH=$("$here/setup.sh"):$PATH
 log=$bin/build.log
 version_package=k8s.io/component-base/version
 cd "$here"
-kubernetes=$(go list -m -f '{{.Version}}' k8s.io/kubernetes 2>>"$log")
-minor=${kubernetes#v1.}; minor=${minor%%.*}
+version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes 2>>"$log")
+minor=${version#v1.}; minor=${minor%%.*}
 # without these -X flags the server calls itself v0.0.0-master and Helm's kubeVersion checks fail
-ldflags="-s -w -X $version_package.gitVersion=$kubernetes -X $version_package.gitMajor=1 -X $version_package.gitMinor=$minor
+ldflags="-s -w -X $version_package.gitVersion=$version -X $version_package.gitMajor=1 -X $version_package.gitMinor=$minor
          -X $version_package.gitTreeState=clean"
 
 build() { # NAME go-command...: builds NAME by a command that writes to $bin, unless it is there
@@ -38,9 +38,11 @@ build() { # NAME go-command...: builds NAME by a command that writes to $bin, un
   say "built $name in $((SECONDS - begin)) s"
 }
 export CGO_ENABLED=0
+kubernetes=() # in one command: while one is linked, which takes one core, others are compiled
 for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet; do
-  build $name go build -trimpath -ldflags "$ldflags" -o "$bin/" k8s.io/kubernetes/cmd/$name
+  [ -x "$bin/$name" ] || kubernetes+=("k8s.io/kubernetes/cmd/$name")
 done
+[ ${#kubernetes[@]} -eq 0 ] || build "Kubernetes (most of the time)" go build -trimpath -ldflags "$ldflags" -o "$bin/" "${kubernetes[@]}"
 small() { build "$1" go build -trimpath -ldflags "-s -w" -o "$bin/$1" "$2"; }
 small etcd go.etcd.io/etcd/server/v3
 small coredns ./coredns

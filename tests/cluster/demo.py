@@ -7,7 +7,7 @@ Starts four nodes with pretend GPUs of two types and Prometheus, installs the op
 PipelineJob: a small GPT on a public-domain text, cut into four stages. Then another tenant takes most of the link between
 stages 1 and 2, and gives it back; first while the operator adapts (mode Auto), then with static 1F1B for comparison.
 The workers train for real; the time of their compute is emulated (20 ms forward, 40 ms backward a micro-batch), so that two
-cores are enough. Needs root. Everything is built from source first: 45 min from nothing, less than 10 min later.
+cores are enough. Needs root. Everything is built from source first: about 35 min from nothing, less than 10 min later.
   groups    shows instead what k cannot repair: two replicas of two stages, one node twice as slow, get shares by their
             speed; then a pipeline one of whose nodes has its port taken for good moves its layers to the others, live.
             Ends with a table and the claims, too
@@ -36,6 +36,7 @@ SAMPLES = MICRO_BATCHES * jobs.MICRO_BATCH
 PREEMPTED = "40mbit"         # what is left of link 1-2, each way: 123 kB in 25 ms, a forward is 20 ms
 REACTION_LIMIT = 60          # seconds from the preemption to a higher k
 SETTLE = 25                  # seconds without a plan change: the tuner has decided
+QUIET_TRIES = 3              # starts of the job, where other programs of the machine disturb the first phase
 LIMITS = {"auto_over_static": 0.85, "free_over_quiet": 1.10, "loss_fall": 2 / 3}
 Phase = collections.namedtuple("Phase", "name forward backward k revision steps late")
 
@@ -76,9 +77,29 @@ def show_rate(rate):
 def set_up(reuse):
     live.set_up(NAMESPACE, reuse)
     lab.apply(*jobs.config_maps(), namespace=NAMESPACE)
+    submit()
+
+
+def submit():
     live.submit(NAMESPACE, jobs.gpt_job(JOB, 100000, args=["--lr=0.003", "--warmup=10"], micro_batches=MICRO_BATCHES),
                 f"{jobs.MODEL}, {jobs.STAGES} stages, M = {MICRO_BATCHES}, text of {jobs.text_file().stat().st_size // 1000} kB; "
                 "compute emulated (20 ms forward, 40 ms backward)")
+
+
+def quiet_phase():
+    """The first phase, and the watch of the job that trains in it: what follows compares with a plan that nothing has changed yet."""
+    for _ in range(QUIET_TRIES):
+        watch = Watch(NAMESPACE, JOB)
+        revision = watch.revision
+        watch.until("quiet, Auto", "the first steps", lambda: len(watch.times) >= 3, 60)
+        phase = watch.measure("quiet, Auto")
+        if watch.revision == revision:
+            return watch, phase
+        say(f"the plan changed from {revision} to {watch.revision}, k is {watch.k}: other programs of this machine disturb what is measured; the job starts anew")
+        lab.kubectl("-n", NAMESPACE, "delete", f"ppj/{JOB}", timeout=60)
+        lab.wait_until("its pods are gone", lambda: not lab.pods(NAMESPACE, f"weir.dev/job-name={JOB}"), 60)
+        submit()
+    raise lab.Failure(f"the plan changed in the quiet phase of {QUIET_TRIES} starts: this machine is too busy for the demo")
 
 
 def preempt(watch):
@@ -100,11 +121,8 @@ def give_back(watch):
     say("the co-tenant gives the link back")
 
 
-def adaptive_phases(watch):
-    revision = watch.revision
-    watch.until("quiet, Auto", "the first steps", lambda: len(watch.times) >= 3, 60)
-    phases = [watch.measure("quiet, Auto")]
-    check(watch.revision == revision, f"the plan changed from {revision} to {watch.revision} in the quiet phase")
+def adaptive_phases(watch, quiet):
+    phases = [quiet]
     preempt(watch)
     begin, k = time.monotonic(), watch.k
     watch.until("preempted, Auto", f"k above {k}", lambda: watch.k > k, REACTION_LIMIT)
@@ -184,9 +202,9 @@ def verdict(watch, adaptive, static, reaction, before):
 
 def show_links(reuse):
     set_up(reuse)
-    watch = Watch(NAMESPACE, JOB)
+    watch, quiet = quiet_phase()
     before = live.pods_now(NAMESPACE, JOB)
-    adaptive, reaction = adaptive_phases(watch)
+    adaptive, reaction = adaptive_phases(watch, quiet)
     static = static_phases(watch)
     print_table(adaptive, static)
     return verdict(watch, adaptive, static, reaction, before)

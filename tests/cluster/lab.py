@@ -89,13 +89,13 @@ def helm(*arguments, timeout=180, ok=(0,)):
 def build_all():
     """Builds programs and images that are not in the cache yet, showing the scripts' progress. Returns the image tars."""
     subprocess.run([HERE / "setup.sh"], check=True, stdout=subprocess.DEVNULL)
-    # the base image waits for its packages' files most of the time, the programs compile
-    base = subprocess.Popen([HERE / "images.sh", "base"], stdout=subprocess.DEVNULL)
+    # side by side: one waits for packages or links on one core while the other compiles
+    product = subprocess.Popen([HERE / "images.sh", "product"], stdout=subprocess.DEVNULL)
     try:
         subprocess.run([HERE / "build.sh"], check=True, stdout=subprocess.DEVNULL)
     finally:
-        failed = base.wait()
-    check(not failed, "tests/cluster/images.sh base failed")
+        failed = product.wait()
+    check(not failed, "tests/cluster/images.sh product failed")
     return subprocess.run([HERE / "images.sh"], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
 
 
