@@ -14,8 +14,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "worker/base/cli_numbers.h"
 #include "worker/base/utf8.h"
+#include "worker/command_line/numbers.h"
 #include "worker/http/text.h"
 
 namespace weir::operator_app {

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "worker/base/cli_numbers.h"
+#include "worker/command_line/numbers.h"
 
 namespace weir::operator_app {
 namespace {

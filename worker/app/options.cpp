@@ -8,10 +8,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "worker/base/cli_numbers.h"
 #include "worker/base/host_port.h"
 #include "worker/base/units.h"
 #include "worker/base/utf8.h"
+#include "worker/command_line/numbers.h"
 #include "worker/http/text.h"
 #include "worker/schedule/validate.h"
 

@@ -361,7 +361,7 @@ TEST(Server, ReportsAPortInUse) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kUnavailable);
   EXPECT_EQ(second.error().message,
-            "port " + std::to_string(server->port()) + ": address already in use");
+            "port " + std::to_string(server->port()) + " of 127.0.0.1: address already in use");
 }
 
 TEST(Server, ListensOnIpv4WhenTheAddressIsEmpty) {
