@@ -198,9 +198,11 @@ TEST(TcpTransport, ABufferMayBeLargerThanItsMessage) {
   EXPECT_EQ(in.data()[50], std::byte{7});
 }
 
-// What the sender's counters say of a link that is limited to `rate`, after 8 messages of 50 ms.
+constexpr int kCount = 8;
+
+// What the sender's counters say of a link that is limited to `rate`, after kCount messages of
+// 50 ms.
 LinkCounters counters_of_paced_link(double rate) {
-  constexpr int kCount = 8;
   const auto bytes = static_cast<std::size_t>(rate / 20);
   TcpOptions paced;
   paced.pacing = {{.bytes_per_second = rate, .boundary = 0, .channel = 0}};
@@ -212,20 +214,23 @@ LinkCounters counters_of_paced_link(double rate) {
   for (int i = 0; i < kCount; ++i) EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kSent);
   const LinkCounters counters = pipeline.ranks[0]->reports().at(0).counters;
   EXPECT_EQ(counters.transfers, kCount);
-  EXPECT_EQ(counters.bytes, kCount * static_cast<std::int64_t>(bytes)) << "all of them were timed";
   return counters;
 }
 
 TEST(TcpTransport, GoodputOfAPacedLinkIsTheSetRate) {
   constexpr double kRate = 20e6;
-  double ratio = 0;
-  // A busy machine may disturb one run, not what is measured.
-  for (int attempt = 0; attempt < 5 && std::abs(ratio - 1) > 0.1; ++attempt) {
+  constexpr double kBytes = kCount * kRate / 20;
+  double ratio = 0, timed = 0;
+  // A busy machine may disturb one run, not what is measured: a receiver that gets no core finds a
+  // message whole, and such a one is not timed.
+  for (int attempt = 0; attempt < 5 && (std::abs(ratio - 1) > 0.1 || timed < 1); ++attempt) {
     const LinkCounters counters = counters_of_paced_link(kRate);
     ratio = static_cast<double>(counters.bytes) / to_seconds(counters.busy) / kRate;
+    timed = static_cast<double>(counters.bytes) / kBytes;
   }
 
   EXPECT_NEAR(ratio, 1, 0.1);
+  EXPECT_EQ(timed, 1);
 }
 
 TEST(TcpTransport, PacingLeavesOtherBoundariesAlone) {
