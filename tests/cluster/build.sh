@@ -38,6 +38,8 @@ build() { # NAME go-command...: builds NAME by a command that writes to $bin, un
   say "built $name in $((SECONDS - begin)) s"
 }
 export CGO_ENABLED=0
+# The compiler and the linker collect garbage less often: a quarter less time, for more memory, but not beyond 2 GB each.
+export GOGC=400 GOMEMLIMIT=2GiB
 kubernetes=() # in one command: while one is linked, which takes one core, others are compiled
 for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubectl kubelet; do
   [ -x "$bin/$name" ] || kubernetes+=("k8s.io/kubernetes/cmd/$name")
