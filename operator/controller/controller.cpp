@@ -197,6 +197,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   const api::PipelineJob& job = *view.job;
   reconcile::Snapshot out;
   out.job = view.job;
+  out.pods_confirmed = memory.pods_confirmed;
   for (const auto& pod : view.pods) {
     if (pod->meta.owner_uid == job.meta.uid) out.pods.push_back(pod);
   }

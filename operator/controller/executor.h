@@ -57,6 +57,7 @@ class Executor {
   Error carry_out(Pass& pass, const reconcile::DryRunPods& action);
   Error carry_out(Pass& pass, const reconcile::ReadProfile& action);
   Error carry_out(Pass& pass, const reconcile::ReadPodWarning& action);
+  Error carry_out(Pass& pass, const reconcile::ConfirmPods& action);
   Error carry_out(Pass& pass, const reconcile::CreateService& action);
   Error carry_out(Pass& pass, const reconcile::ApplyControlConfigMap& action);
   Error carry_out(Pass& pass, const reconcile::ApplyGangObject& action);

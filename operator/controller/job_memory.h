@@ -33,8 +33,9 @@ struct JobMemory {
   SteadyTime foreign_seen{};
   std::set<std::string> taken_pod_names;                      // others have them
   std::map<std::string, reconcile::PodWarning> pod_warnings;  // by uid
-  std::map<std::string, schedule::Plan> plans;                // decoded, by uid of their ConfigMap
-  std::string env_conflicts_told;  // names, so that the event is sent once
+  std::optional<SystemTime> pods_confirmed;
+  std::map<std::string, schedule::Plan> plans;  // decoded, by uid of their ConfigMap
+  std::string env_conflicts_told;               // names, so that the event is sent once
   // The newest plan made here and when, until the workers run it.
   std::optional<std::pair<std::int64_t, SteadyTime>> plan_made;
 };

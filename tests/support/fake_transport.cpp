@@ -34,13 +34,22 @@ struct FakeTransport::Address {
 
 namespace {
 
-// The only selectors we use: a label exists.
+// The only selectors we use: a label exists, or has a value.
 bool selected(const json& object, const std::map<std::string, std::string>& query) {
   const auto selector = query.find("labelSelector");
   if (selector == query.end()) return true;
   std::string label = selector->second;
-  for (std::size_t at; (at = label.find("%2F")) != std::string::npos;) label.replace(at, 3, "/");
-  return object["metadata"].value("labels", json::object()).contains(label);
+  const auto decode = [&](const char* code, const char* character) {
+    for (std::size_t at; (at = label.find(code)) != std::string::npos;)
+      label.replace(at, 3, character);
+  };
+  decode("%2F", "/");
+  decode("%3D", "=");
+  const std::size_t equals = label.find('=');
+  const auto labels = object["metadata"].value("labels", json::object());
+  const auto found = labels.find(label.substr(0, equals));
+  if (found == labels.end()) return false;
+  return equals == std::string::npos || *found == label.substr(equals + 1);
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ struct ReadProfile {};  // GET of the profile ConfigMap; fills Snapshot.profile
 struct ReadPodWarning {
   std::string pod, uid;
 };  // its newest event; fills Snapshot.pod_warnings
+struct ConfirmPods {
+};  // is the cache up to date with the job's pods? fills Snapshot.pods_confirmed
 struct CreateService {};
 struct ApplyControlConfigMap {};
 struct ApplyGangObject {
@@ -68,9 +70,10 @@ struct RequeueAfter {
   std::chrono::milliseconds delay{0};
 };
 
-using Action = std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, ReadPodWarning,
-                            CreateService, ApplyControlConfigMap, ApplyGangObject, DeleteGangObject,
-                            CreatePods, ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan,
-                            EmitEvent, DeleteJob, KeepAdaptationState, RequeueAfter>;
+using Action =
+    std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, ReadPodWarning, ConfirmPods,
+                 CreateService, ApplyControlConfigMap, ApplyGangObject, DeleteGangObject,
+                 CreatePods, ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan, EmitEvent,
+                 DeleteJob, KeepAdaptationState, RequeueAfter>;
 
 }  // namespace weir::reconcile

@@ -50,7 +50,9 @@ struct Failure {
   std::optional<int> exit_code;
   // When it happened, always the same for one failure; nothing for a pod that is gone.
   std::optional<Time> time;
-  std::string text;       // "pod x-gpu-1: exit code 137 (OOMKilled)"
+  std::string text;  // "pod x-gpu-1: exit code 137 (OOMKilled)"
+  // Something was not heard until then, which counts once Snapshot.pods_confirmed is as late.
+  std::optional<Time> unheard_until;
   bool recorded = false;  // belongs to the last recorded episode: acted on, not counted again
 };
 

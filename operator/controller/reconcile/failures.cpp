@@ -66,6 +66,7 @@ std::optional<Failure> silent_worker(Pass& pass, const api::Pod& pod) {
   }
   Failure failure;
   failure.cause = Cause::kWorkerSilent;
+  failure.unheard_until = limit;
   failure.time = not_ready->since;
   failure.text =
       "not ready and silent for " + std::to_string(pass.tunables.member_lost.count()) + " s";
@@ -98,6 +99,7 @@ std::optional<Failure> on_lost_node(Pass& pass, const api::Pod& pod) {
   }
   Failure failure;
   failure.cause = Cause::kNodeLost;
+  failure.unheard_until = lost;
   failure.time = node->not_ready_since;
   failure.text = "node " + pod.node + " is not ready";
   return failure;
@@ -161,8 +163,11 @@ std::optional<Failure> failure_of(Pass& pass, const Slot& slot) {
     if (pass.now() <= limit) {
       pass.wake_at(limit + std::chrono::seconds(1));
     } else {
-      failure = Failure{nullptr, Cause::kEndedEarly, pod.exit_code, ended_at(pod),
-                        "ended while the coordinator still runs"};
+      failure = Failure{.cause = Cause::kEndedEarly,
+                        .exit_code = pod.exit_code,
+                        .time = ended_at(pod),
+                        .text = "ended while the coordinator still runs",
+                        .unheard_until = limit};
     }
   } else {
     failure = running_pod(pass, pod);
@@ -263,11 +268,22 @@ std::vector<std::string> restart_reasons() {
   return names;
 }
 
+bool heard_out(Pass& pass, const Failure& failure) {
+  const auto& confirmed = pass.snapshot.pods_confirmed;
+  if (!failure.unheard_until || (confirmed && *confirmed >= *failure.unheard_until)) return true;
+  const bool asked =
+      std::any_of(pass.actions.begin(), pass.actions.end(),
+                  [](const Action& action) { return std::holds_alternative<ConfirmPods>(action); });
+  if (!asked) pass.act(ConfirmPods{});
+  return false;
+}
+
 bool handle_failures(Pass& pass) {
   for (const auto& slot : pass.slots) {
     if (!needed(pass, slot)) continue;  // resize.cpp
     auto failure = failure_of(pass, slot);
     if (!failure) continue;
+    if (!heard_out(pass, *failure)) continue;
     failure->slot = &slot;
     failure->recorded = recorded(pass, *failure);
     pass.failures.push_back(std::move(*failure));
@@ -291,8 +307,7 @@ bool handle_failures(Pass& pass) {
     pass.wake_at(oldest + kEpisode);
     return false;
   }
-  record_failure(pass, *first, pass.spec().restart_scope, episode_end);
-  return true;
+  return record_failure(pass, *first, pass.spec().restart_scope, episode_end);
 }
 
 }  // namespace weir::reconcile

@@ -85,6 +85,7 @@ std::string subject_of(const Action& action) {
     std::string operator()(const DryRunPods&) const { return kTemplateSubject; }
     std::string operator()(const ReadProfile&) const { return kProfileSubject; }
     std::string operator()(const ReadPodWarning&) const { return "warnings of a pod"; }
+    std::string operator()(const ConfirmPods&) const { return "list of the pods"; }
     std::string operator()(const CreateService&) const { return kServiceSubject; }
     std::string operator()(const ApplyControlConfigMap&) const { return kControlSubject; }
     std::string operator()(const ApplyGangObject&) const { return kGangSubject; }

@@ -220,10 +220,11 @@ void record_replacement(Pass& pass, const Slot& slot, const std::string& why) {
   pass.event("Normal", "WorkerReplaced", why, "Adapt");
 }
 
-void record_failure(Pass& pass, const Failure& failure, const std::string& scope,
+bool record_failure(Pass& pass, const Failure& failure, const std::string& scope,
                     Time episode_end) {
+  if (!heard_out(pass, failure)) return false;
   const Verdict verdict = judge(pass, failure);
-  if (ends_job(pass, failure, verdict)) return;
+  if (ends_job(pass, failure, verdict)) return true;
   auto& status = pass.status;
   status.restart_streak = has_stepped(pass) ? 0 : status.restart_streak + 1;
   status.restarts += 1;
@@ -242,6 +243,7 @@ void record_failure(Pass& pass, const Failure& failure, const std::string& scope
                  std::to_string(pass.spec().max_restarts) +
                  (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
              "Restart");
+  return true;
 }
 
 }  // namespace weir::reconcile

@@ -188,6 +188,9 @@ struct PodWarning {
 struct Snapshot {
   std::shared_ptr<const api::PipelineJob> job;
   std::vector<std::shared_ptr<const api::Pod>> pods;
+  // They hold all that the API server had then; what it has said since, a watch that is broken or
+  // stands still may keep back.
+  std::optional<Time> pods_confirmed;
   std::vector<schedule::Plan> plans;  // of this uid, by rising revision
   std::vector<Leftover> leftovers;
   std::set<std::string> taken_names;               // of pods that others have in the namespace

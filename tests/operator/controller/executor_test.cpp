@@ -211,6 +211,34 @@ TEST(Executor, ReadsWhyAPodDoesNotStart) {
   EXPECT_EQ(world.server.count("fieldSelector=regarding.kind%3DPod,regarding.uid%3Dpod-uid"), 1);
 }
 
+constexpr auto kPodOfJ = R"({"metadata": {"name": "j-g-0", "uid": "pod-uid", "resourceVersion": "7",
+    "labels": {"weir.dev/job-name": "j"}}})";
+
+TEST(Executor, APassAboutSilenceWaitsForTheCacheToSeeWhatIsListed) {
+  World world;
+  world.server.put(std::string(kPods) + "j-g-0", kPodOfJ);
+  world.view.pods.push_back(std::make_shared<const api::Pod>(*api::decode_pod(kPodOfJ)));
+
+  const Executed executed = world.run({reconcile::ConfirmPods{}});
+
+  EXPECT_TRUE(executed.again);
+  EXPECT_EQ(world.memory.pods_confirmed, world.clock.system_now());
+  EXPECT_FALSE(world.cache.caught_up("a/j")) << "version 7 has not come yet";
+  EXPECT_EQ(world.server.count("pods?labelSelector=weir.dev%2Fjob-name%3Dj"), 1);
+}
+
+TEST(Executor, APodThatOnlyTheCacheKnowsConfirmsNothing) {
+  World world;
+  world.view.pods.push_back(std::make_shared<const api::Pod>(*api::decode_pod(kPodOfJ)));
+
+  const Executed executed =
+      world.run({reconcile::ConfirmPods{}, reconcile::RequeueAfter{std::chrono::minutes(5)}});
+
+  EXPECT_FALSE(executed.again);
+  EXPECT_FALSE(world.memory.pods_confirmed.has_value());
+  EXPECT_EQ(executed.requeue, std::chrono::seconds(1));
+}
+
 TEST(Executor, GoesOnWithoutEventsThatItMayNotRead) {
   World world;
   world.server.fail(

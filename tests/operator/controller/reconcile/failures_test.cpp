@@ -257,6 +257,83 @@ TEST(Failures, ANewLeaderWaitsBeforeItJudgesSilence) {
   EXPECT_EQ(world.job.status.restarts, 1);
 }
 
+TEST(Failures, WhatRestsOnSilenceWaitsUntilTheCacheHasHeardAll) {
+  World world = training();
+  world.fail("job-gpu-1", 0);
+  world.settle();
+  world.cached_pods = world.pods;  // the watch stands still
+  for (const auto& pod : {"job-gpu-0", "job-gpu-2", "job-gpu-3"}) world.fail(pod, 0);
+  world.now += 62s;
+  world.settle();
+  EXPECT_EQ(world.pod_lists, 1);
+  EXPECT_EQ(world.job.status.restarts, 0);
+  world.cached_pods.reset();
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 0);
+  EXPECT_EQ(world.condition("Complete").status, "True");
+  EXPECT_EQ(world.pods_created, 4);
+}
+
+// Their ends belong, by their time, to the failure of a moment ago, for which the job has
+// restarted.
+TEST(Failures, WorkersThatEndSoonAfterARestartAreNotMadeAgainUnheard) {
+  World world = training();
+  world.fail("job-gpu-1", 1);
+  world.settle();
+  world.kubelets_run();
+  world.workers_register();
+  world.settle();
+  world.coordinator_applies();
+  world.settle();
+  ASSERT_EQ(world.pods_created, 5);
+  world.fail("job-gpu-2", 0);
+  world.settle();
+  world.cached_pods = world.pods;
+  for (const auto& pod : {"job-gpu-0", "job-gpu-1-1", "job-gpu-3"}) world.fail(pod, 0);
+  world.now += 62s;
+  world.settle();
+  EXPECT_EQ(world.pods_created, 5);
+  world.cached_pods.reset();
+  world.settle();
+
+  EXPECT_EQ(world.condition("Complete").status, "True");
+  EXPECT_EQ(world.pods_created, 5);
+}
+
+TEST(Failures, AWorkerThatWasSilentOnlyInTheCacheGoesOn) {
+  World world = training();
+  auto& pod = world.pod("job-gpu-1");
+  pod.ready = false;
+  pod.conditions.push_back({"Ready", "False", "ContainersNotReady", "", world.now});
+  world.cached_pods = world.pods;
+  pod.ready = true;
+  pod.conditions.clear();
+  world.now += 200s;
+  world.settle();
+  EXPECT_EQ(world.pod_lists, 1);
+  world.cached_pods.reset();
+  world.settle();
+
+  EXPECT_EQ(world.job.status.restarts, 0);
+}
+
+TEST(Failures, WithoutAListOfThePodsNothingIsDecidedBySilence) {
+  World world = training();
+  world.fail("job-gpu-1", 0);
+  world.refuses = [](const Action& action) {
+    return std::holds_alternative<ConfirmPods>(action) ? "pods is forbidden" : "";
+  };
+  world.now += 62s;
+  world.settle();
+  EXPECT_EQ(world.job.status.restarts, 0);
+  world.refuses = nullptr;
+  world.now += 31s;
+  world.settle();
+
+  EXPECT_EQ(world.job.status.last_restart_reason, "EndedEarly");
+}
+
 TEST(Failures, AWorkerThatEndsWellTooEarlyIsAFailure) {
   World world = training();
   world.fail("job-gpu-1", 0);

@@ -63,7 +63,9 @@ World::World() {
 Snapshot World::snapshot() const {
   Snapshot s;
   s.job = std::make_shared<const api::PipelineJob>(job);
-  for (const auto& p : pods) s.pods.push_back(std::make_shared<const api::Pod>(p));
+  s.pods_confirmed = pods_confirmed;
+  for (const auto& p : cached_pods ? *cached_pods : pods)
+    s.pods.push_back(std::make_shared<const api::Pod>(p));
   auto table = std::make_shared<api::NodeTable>();
   for (const auto& n : nodes) (*table)[n.meta.name] = std::make_shared<const api::Node>(n);
   s.nodes = std::move(table);
@@ -111,6 +113,11 @@ void World::apply(const Action& action) {
     }
     void operator()(const ReadPodWarning& a) const {
       world.pod_warnings[a.uid] = {world.warning, world.now};
+    }
+    void operator()(const ConfirmPods&) const {
+      world.pods_confirmed = world.now;
+      world.behind = world.cached_pods.has_value();
+      ++world.pod_lists;
     }
     void operator()(const CreateService&) const { world.service = true; }
     void operator()(const ApplyControlConfigMap&) const {
@@ -215,6 +222,8 @@ bool World::carry_out(const std::vector<Action>& actions) {
 
 int World::settle(int most) {
   for (int i = 1; i <= most; ++i) {
+    behind = behind && cached_pods;
+    if (behind) return i;
     if (!carry_out(pass())) return i;
   }
   return 0;

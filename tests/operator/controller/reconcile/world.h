@@ -26,6 +26,11 @@ class World {
 
   api::PipelineJob job;
   std::vector<api::Pod> pods;
+  // Set: the watch of the pods stands still, and this is what the operator knows of them.
+  std::optional<std::vector<api::Pod>> cached_pods;
+  std::optional<Time> pods_confirmed;
+  bool behind = false;  // nothing is done until the cache has caught up
+  int pod_lists = 0;
   std::vector<schedule::Plan> plans;
   std::optional<MembersView> members;
   std::optional<ReportView> report;
