@@ -21,11 +21,6 @@ constexpr std::size_t kWorstLinks = 16;  // api.md 10
 Labels labels_of(const api::PipelineJob& job) {
   return {{"pipeline_namespace", job.meta.namespace_name}, {"pipeline_job", job.meta.name}};
 }
-Labels with(Labels labels, const std::string& name, const std::string& value) {
-  labels.emplace_back(name, value);
-  return labels;
-}
-
 void add(Family& family, Labels labels, double value) {
   family.samples.push_back({std::move(labels), value, {}});
 }
@@ -33,7 +28,9 @@ void add(Family& family, Labels labels, double value) {
 void add_conditions(Family& family, const api::PipelineJob& job) {
   for (const api::Condition& condition : job.status.conditions) {
     for (const char* status : {"True", "False", "Unknown"}) {
-      add(family, with(with(labels_of(job), "condition", condition.type), "status", status),
+      add(family,
+          telemetry::with(telemetry::with(labels_of(job), "condition", condition.type), "status",
+                          status),
           condition.status == status ? 1 : 0);
     }
   }
@@ -56,7 +53,8 @@ void add_links(Family& family, const JobFacts& facts) {
   worst.resize(std::min(worst.size(), kWorstLinks));
   for (const auto& [ratio, nodes] : worst) {
     add(family,
-        with(with(labels_of(*facts.job), "from_node", nodes.first), "to_node", nodes.second),
+        telemetry::with(telemetry::with(labels_of(*facts.job), "from_node", nodes.first), "to_node",
+                        nodes.second),
         ratio);
   }
 }
@@ -98,7 +96,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     for (const std::string& reason : reconcile::restart_reasons()) counts[reason] = 0;
     for (const auto& each : job.status.restart_reasons) counts[each.reason] = each.count;
     for (const auto& [reason, count] : counts) {  // one that appears at 1 has no increase
-      add(restarts, with(labels_of(job), "reason", reason), count);
+      add(restarts, telemetry::with(labels_of(job), "reason", reason), count);
     }
     if (plan.revision > 0) {
       add(revision, labels_of(job), static_cast<double>(plan.revision));
@@ -132,7 +130,9 @@ Family PlanChanges::family(const std::vector<JobFacts>& jobs) {
     auto& counts = counts_[facts.job->meta.uid];
     counts.try_emplace({"retune", "applied"}, 0);  // a counter that appears at 1 has no increase
     for (const auto& [change, count] : counts) {
-      add(family, with(with(labels_of(*facts.job), "tier", change.first), "outcome", change.second),
+      add(family,
+          telemetry::with(telemetry::with(labels_of(*facts.job), "tier", change.first), "outcome",
+                          change.second),
           count);
     }
   }

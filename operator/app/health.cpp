@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "worker/http/text.h"
+
 namespace weir::operator_app {
 namespace {
 
@@ -11,11 +13,7 @@ constexpr std::chrono::minutes kStale{2};
 constexpr std::size_t kConnections = 32;
 
 http::Response answer(const std::string& problem) {
-  http::Response response;
-  response.status = problem.empty() ? 200 : 503;
-  response.headers = {{"Content-Type", "text/plain"}};
-  response.body = problem.empty() ? "ok\n" : problem + "\n";
-  return response;
+  return problem.empty() ? http::plain_text(200, "ok") : http::plain_text(503, problem);
 }
 
 }  // namespace
@@ -46,7 +44,7 @@ Result<std::unique_ptr<http::Server>> serve_health(RunState& state) {
         const std::string path = http::path_of(incoming.request.path);
         if (path == "/healthz") return respond(answer(health_problem(state)));
         if (path == "/readyz") return respond(answer(readiness_problem(state)));
-        respond({404, {{"Content-Type", "text/plain"}}, "not found\n"});
+        respond(http::plain_text(404, "not found"));
       });
 }
 

@@ -11,10 +11,6 @@ using telemetry::Family;
 using telemetry::Labels;
 using telemetry::Type;
 
-Labels with(Labels labels, const std::string& name, const std::string& value) {
-  labels.emplace_back(name, value);
-  return labels;
-}
 Labels queue_labels() {
   return {{"name", "pipelinejob"}};
 }
@@ -46,7 +42,7 @@ std::function<void(const char*, std::chrono::nanoseconds)> reconcile_observer(
   for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
     results[result] =
         &metrics.counter("controller_runtime_reconcile_total", "Reconcile passes by result.",
-                         with(controller, "result", result));
+                         telemetry::with(controller, "result", result));
   }
   auto& errors = metrics.counter("controller_runtime_reconcile_errors_total",
                                  "Reconcile passes that ended with an error.", controller);

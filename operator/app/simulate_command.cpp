@@ -33,7 +33,7 @@ Error invalid(const std::string& text) {
 }
 
 // A finite one. kNotFound: it does not even begin like one.
-Result<double> number_of(const std::string& text) {
+Result<double> number_from(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string why = "\"" + text + "\" is no number";
@@ -66,7 +66,7 @@ Result<ShareChange> share_of(const std::string& text, const planner::Cluster& cl
   ShareChange change;
   change.from_node = text.substr(0, colon);
   change.to_node = text.substr(colon + 1, equals - colon - 1);
-  auto share = number_of(text.substr(equals + 1));
+  auto share = number_from(text.substr(equals + 1));
   if (!share) return share.error().with("--share " + text);
   change.share = *share;
   if (auto good = check_change(cluster, change); !good) {
@@ -89,11 +89,11 @@ Result<std::vector<ShareChange>> trace_of(const std::string& text, const std::st
     for (std::string field; std::getline(parts, field, ',');) fields.push_back(field);
     const std::string where = name + ":" + std::to_string(number);
     if (fields.size() != 4) return invalid(where + ": expected seconds,from,to,share");
-    const auto seconds = number_of(fields[0]);
+    const auto seconds = number_from(fields[0]);
     if (!seconds && number == 1 && seconds.error().code == Code::kNotFound) continue;
     if (!seconds) return seconds.error().with(where);
     ShareChange change{.seconds = *seconds, .from_node = fields[1], .to_node = fields[2]};
-    const auto share = number_of(fields[3]);
+    const auto share = number_from(fields[3]);
     if (!share) return share.error().with(where);
     change.share = *share;
     if (auto good = check_change(cluster, change); !good) return good.error().with(where);

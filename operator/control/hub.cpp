@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "worker/http/text.h"
+
 namespace weir::control_server {
 namespace {
-
-http::Response plain(int status, const std::string& why) {
-  return {status, {{"Content-Type", "text/plain"}}, why + "\n"};
-}
 
 http::Response plan_answer(std::uint32_t revision, const std::string& plan_json) {
   return {200,
@@ -65,7 +63,7 @@ Hub::Job& Hub::job_of(const std::string& key, const std::string& uid, Answers& a
   Job& job = jobs_[key];
   if (job.uid != uid) {
     for (auto& poll : job.polls) {
-      answers.emplace_back(std::move(poll.respond), plain(410, "the job was replaced"));
+      answers.emplace_back(std::move(poll.respond), http::plain_text(410, "the job was replaced"));
     }
     job = Job{};
     job.uid = uid;
@@ -102,7 +100,7 @@ void Hub::forget(const std::string& key) {
     const auto found = jobs_.find(key);
     if (found == jobs_.end()) return;
     for (auto& poll : found->second.polls) {
-      answers.emplace_back(std::move(poll.respond), plain(410, "the job is deleted"));
+      answers.emplace_back(std::move(poll.respond), http::plain_text(410, "the job is deleted"));
     }
     tombstones_[key] = {found->second.uid, now};
     jobs_.erase(found);
@@ -214,7 +212,7 @@ void Hub::release_polls() {
     const std::lock_guard lock(hub_mutex_);
     for (auto& [key, job] : jobs_) {
       for (auto& poll : job.polls) {
-        answers.emplace_back(std::move(poll.respond), plain(503, "the operator stops"));
+        answers.emplace_back(std::move(poll.respond), http::plain_text(503, "the operator stops"));
       }
       job.polls.clear();
     }

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kSeedBytes = 32;
-constexpr int kAttempts = 3;  // read, create, read: once more if it was deleted in between
+constexpr int kKeyAttempts = 3;  // read, create, read: once more if it was deleted in between
 
 Error no_secret(const KeysSecret& secret, const std::string& why = "") {
   return {Code::kInvalid, "Secret " + secret.name + why};
@@ -136,7 +136,7 @@ Status restore_keys(kube::Client& client, const KeysSecret& secret, const Keys& 
 
 Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemTime now,
                          const std::string& own_pem) {
-  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+  for (int attempt = 0; attempt < kKeyAttempts; ++attempt) {
     const auto found = client.get(kube::secrets(), secret.namespace_name, secret.name);
     if (found) return decode_keys(secret, *found);
     if (found.error().http_status != 404) return failed("get", secret, found.error());

@@ -27,7 +27,7 @@ using Stack = std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)>;
 // A chain and its key take a few thousand bytes; the authority goes into a ConfigMap of every job.
 constexpr std::size_t kLargestFile = 64 * 1024;
 // A kubelet swaps the files while they are read: the second time all are of one version.
-constexpr int kAttempts = 2;
+constexpr int kCertificateAttempts = 2;
 
 constexpr std::size_t kLongestNames = 200;  // in a message
 
@@ -192,7 +192,7 @@ Result<OwnCertificate> judge(const Files& files, const std::string& dns_name, Sy
 Result<OwnCertificate> read_own_certificate(const std::string& folder, const std::string& dns_name,
                                             SystemTime now) {
   Result<OwnCertificate> own = Error{Code::kInvalid, folder};
-  for (int attempt = 0; attempt < kAttempts && !own; ++attempt) {
+  for (int attempt = 0; attempt < kCertificateAttempts && !own; ++attempt) {
     const auto files = read_all(folder);
     own = files ? judge(*files, dns_name, now) : Error{Code::kInvalid, files.error().message};
   }

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "operator/control/job_key.h"
+#include "worker/http/text.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::control_server {
@@ -14,16 +15,10 @@ namespace {
 constexpr Call kCalls[] = {Call::kJoin, Call::kRegister, Call::kPlan, Call::kReport};
 constexpr const char* kCoordinatorIndex = "0";
 
-http::Response plain(int status, const std::string& why) {
-  return {status, {{"Content-Type", "text/plain"}}, why + "\n"};
-}
 http::Response later(int status, const std::string& why) {
-  http::Response response = plain(status, why);
+  http::Response response = http::plain_text(status, why);
   response.headers.emplace_back("Retry-After", "1");
   return response;
-}
-http::Response json(int status, std::string body) {
-  return {status, {{"Content-Type", "application/json"}}, std::move(body)};
 }
 
 std::size_t limit_of(Call call) {
@@ -109,11 +104,11 @@ struct Routes::Caller {
 
 std::optional<http::Response> Routes::refuse_early(const http::Request& request) const {
   const auto route = route_of(request.path);
-  if (!route) return plain(404, "no such path");
+  if (!route) return http::plain_text(404, "no such path");
   const auto wanted = route->call == Call::kPlan ? http::Method::kGet : http::Method::kPost;
-  if (request.method != wanted) return plain(405, "wrong method");
+  if (request.method != wanted) return http::plain_text(405, "wrong method");
   if (request.body.size() > limit_of(route->call)) {
-    return plain(413, "body above " + std::to_string(limit_of(route->call)) + " bytes");
+    return http::plain_text(413, "body above " + std::to_string(limit_of(route->call)) + " bytes");
   }
   if (!parts_.cache.synced()) return later(503, "the operator has not read the cluster yet");
   return std::nullopt;
@@ -122,11 +117,11 @@ std::optional<http::Response> Routes::refuse_early(const http::Request& request)
 Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
                                                          const http::Request& request) const {
   const std::string token = bearer(request);
-  if (token.empty()) return plain(401, "no bearer token");
+  if (token.empty()) return http::plain_text(401, "no bearer token");
   const auto identity = parts_.authenticator.authenticate(token);
   if (!identity) {
     const Error& error = identity.error();
-    if (error.code == Code::kUnauthorized) return plain(401, error.message);
+    if (error.code == Code::kUnauthorized) return http::plain_text(401, error.message);
     return later(error.code == Code::kThrottled ? 429 : 503, error.message);
   }
 
@@ -134,19 +129,21 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
   if (!pod || pod->meta.name != identity->pod_name ||
       pod->meta.namespace_name != route.namespace_name ||
       label(*pod, "weir.dev/job-name") != route.job) {
-    return plain(403, "pod " + identity->pod_name + " is not part of job " + route.key());
+    return http::plain_text(403,
+                            "pod " + identity->pod_name + " is not part of job " + route.key());
   }
   const std::string pod_job = label(*pod, "weir.dev/job-uid");
   const auto job = parts_.cache.view(route.key()).job;
   if (!job) {
-    return parts_.hub.gone(route.key(), pod_job) ? plain(410, "the job is deleted")
-                                                 : plain(404, "no such job (yet)");
+    return parts_.hub.gone(route.key(), pod_job) ? http::plain_text(410, "the job is deleted")
+                                                 : http::plain_text(404, "no such job (yet)");
   }
-  if (job->meta.uid != pod_job) return plain(409, "this name belongs to another job now");
-  if (job->meta.deleting) return plain(410, "the job is being deleted");
+  if (job->meta.uid != pod_job)
+    return http::plain_text(409, "this name belongs to another job now");
+  if (job->meta.deleting) return http::plain_text(410, "the job is being deleted");
   Caller caller{route, job, pod};
   if (route.call != Call::kJoin && caller.index() != kCoordinatorIndex) {
-    return plain(403, "only the worker of index 0 may call this");
+    return http::plain_text(403, "only the worker of index 0 may call this");
   }
   return caller;
 }
@@ -154,7 +151,7 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
 void Routes::handle(const http::IncomingRequest& incoming, http::Responder respond) const {
   const http::Request& request = incoming.request;
   const auto route = route_of(request.path);
-  if (!route) return respond(plain(404, "no such path"));
+  if (!route) return respond(http::plain_text(404, "no such path"));
   const auto caller = authorize(*route, request);
   if (!caller) return respond(caller.error());
   if (incoming.proven) incoming.proven();
@@ -174,36 +171,42 @@ void Routes::handle(const http::IncomingRequest& incoming, http::Responder respo
 
 http::Response Routes::join(const Caller& caller, const std::string& text) const {
   const auto body = protocol::decode_join(text);
-  if (!body) return plain(400, body.error().message);
-  if (body->job_uid != caller.uid()) return plain(409, "jobUid: another job has this name");
+  if (!body) return http::plain_text(400, body.error().message);
+  if (body->job_uid != caller.uid())
+    return http::plain_text(409, "jobUid: another job has this name");
   if (body->pod != caller.pod->meta.name || body->pod_uid != caller.pod->meta.uid ||
       std::to_string(body->worker_index) != caller.index()) {
-    return plain(403, "pod, podUid or workerIndex is not that of the token's pod");
+    return http::plain_text(403, "pod, podUid or workerIndex is not that of the token's pod");
   }
   const int common = std::min(body->protocol_max, protocol::kProtocolMax);
   if (common < std::max(body->protocol_min, protocol::kProtocolMin)) {
-    return plain(400, "protocol: " + std::to_string(body->protocol_min) + " to " +
-                          std::to_string(body->protocol_max) +
-                          " has no version that this operator knows");
+    return http::plain_text(400, "protocol: " + std::to_string(body->protocol_min) + " to " +
+                                     std::to_string(body->protocol_max) +
+                                     " has no version that this operator knows");
   }
-  return json(200, protocol::encode(protocol::JoinAnswer{key_of_job(parts_.seed, caller.uid())}));
+  const std::string answer =
+      protocol::encode(protocol::JoinAnswer{key_of_job(parts_.seed, caller.uid())});
+  return {200, {{"Content-Type", "application/json"}}, answer};
 }
 
 http::Response Routes::take_register(const Caller& caller, const std::string& text) const {
   auto body = protocol::decode_register(text);
-  if (!body) return plain(400, body.error().message);
-  if (body->job_uid != caller.uid()) return plain(409, "jobUid: another job has this name");
-  return plain(parts_.hub.take_register(caller.route.key(), *std::move(body)), "accepted");
+  if (!body) return http::plain_text(400, body.error().message);
+  if (body->job_uid != caller.uid())
+    return http::plain_text(409, "jobUid: another job has this name");
+  return http::plain_text(parts_.hub.take_register(caller.route.key(), *std::move(body)),
+                          "accepted");
 }
 
 http::Response Routes::take_report(const Caller& caller, const std::string& text) const {
   auto body = protocol::decode_report(text);
-  if (!body) return plain(400, body.error().message);
-  if (body->job_uid != caller.uid()) return plain(409, "jobUid: another job has this name");
+  if (!body) return http::plain_text(400, body.error().message);
+  if (body->job_uid != caller.uid())
+    return http::plain_text(409, "jobUid: another job has this name");
   const int status = parts_.hub.take_report(caller.route.key(), *std::move(body));
-  if (status == 409) return plain(status, "sequence: older than one that was seen");
-  if (status == 428) return plain(status, "no members known here: register first");
-  return plain(status, "accepted");
+  if (status == 409) return http::plain_text(status, "sequence: older than one that was seen");
+  if (status == 428) return http::plain_text(status, "no members known here: register first");
+  return http::plain_text(status, "accepted");
 }
 
 void Routes::plan(const Caller& caller, const std::string& path, http::Responder respond) const {
@@ -212,9 +215,10 @@ void Routes::plan(const Caller& caller, const std::string& path, http::Responder
   const auto have = have_text.empty() ? 0 : number(have_text);
   const auto wait = wait_text.empty() ? 0 : number(wait_text);
   if (!have || *have > std::numeric_limits<std::uint32_t>::max()) {
-    return respond(plain(400, "have: \"" + have_text + "\" is no revision"));
+    return respond(http::plain_text(400, "have: \"" + have_text + "\" is no revision"));
   }
-  if (!wait) return respond(plain(400, "wait: \"" + wait_text + "\" is no number of seconds"));
+  if (!wait)
+    return respond(http::plain_text(400, "wait: \"" + wait_text + "\" is no number of seconds"));
   const std::string key = caller.route.key();
   publish_newest_plan(parts_.hub, key, parts_.cache.view(key));
   parts_.hub.wait_plan(key, caller.uid(), static_cast<std::uint32_t>(*have),
@@ -230,7 +234,7 @@ http::Response Routes::to_leader(const std::string& path) const {
   if (first == identity.npos || last <= first + 1) return later(503, "no leader is known");
   std::string ip = identity.substr(first + 1, last - first - 1);
   if (ip.find(':') != ip.npos) ip = "[" + ip + "]";
-  http::Response response = plain(307, "not the leader");
+  http::Response response = http::plain_text(307, "not the leader");
   response.headers.emplace_back("Location",
                                 "https://" + ip + ":" + std::to_string(parts_.port) + path);
   return response;

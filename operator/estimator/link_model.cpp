@@ -6,6 +6,8 @@
 #include <iterator>
 #include <limits>
 
+#include "worker/base/median.h"
+
 namespace weir::estimator {
 namespace {
 
@@ -17,13 +19,6 @@ constexpr double kLeastFall = 0.10;      // of the mean, scheduling.md 5.5
 constexpr std::size_t kLeastBefore = 4;  // scrapes, to compare with
 // `now` in status: the median of three follows a change at once and drops a single outlier.
 constexpr std::size_t kNowScrapes = 3;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 double mean(const std::vector<double>& values) {
   double sum = 0;

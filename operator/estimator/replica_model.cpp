@@ -4,17 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "worker/base/median.h"
+
 namespace weir::estimator {
 namespace {
 
 constexpr double kForgetting = 0.5;  // of the EWMA, a step (scheduling.md 7.2)
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  if (values.size() % 2 == 1) return values[middle];
-  return (values[middle - 1] + values[middle]) / 2;
-}
 
 enum class Change : unsigned char { kNone, kIncomplete, kOther };
 // Are these the replicas of the interval under way, and did none of them begin again?

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "worker/base/median.h"
+
 namespace weir::group_policy {
 namespace {
 
@@ -15,13 +17,6 @@ using estimator::ReplicaInterval;
 constexpr double kUneven = 1.1;       // against the median of the others
 constexpr double kPartialLoss = 0.8;  // of the ideal: sync and waiting for company
 constexpr double kSlowSync = 0.5;     // of the median bandwidth
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  if (values.size() % 2 == 1) return values[middle];
-  return (values[middle - 1] + values[middle]) / 2;
-}
 
 std::int64_t least_steps(const ReplicaInterval& interval) {
   std::int64_t least = interval.replicas.begin()->second.steps;

@@ -12,10 +12,6 @@ using nlohmann::json;
 
 constexpr std::size_t kMostWords = 200;  // bytes of a server's own text in a message
 
-Error invalid(const std::string& why) {
-  return {Code::kInvalid, "answer of Prometheus: " + why};
-}
-
 // A matrix nests 6 levels; anything deep is stopped before it becomes a tree.
 bool too_deep(std::string_view text) {
   constexpr int kMostLevels = 16;
@@ -81,25 +77,30 @@ const char* usual_help(int status) {
 
 }  // namespace
 
+Error bad_answer(const std::string& why) {
+  return {Code::kInvalid, "answer of Prometheus: " + why};
+}
+
 Result<json> decode_result(std::string_view text, const std::string& kind) {
-  if (too_deep(text)) return invalid("nested too deep");
+  if (too_deep(text)) return bad_answer("nested too deep");
   json root = json::parse(text, nullptr, false);
   if (root.is_discarded() || !root.is_object()) {
-    return invalid(looks_like_html(text) ? "a page of HTML, not JSON" : "not a JSON object");
+    return bad_answer(looks_like_html(text) ? "a page of HTML, not JSON" : "not a JSON object");
   }
   const std::string status = text_of(root, "status");
   if (status == "error") {
     return Error{Code::kUnavailable, text_of(root, "errorType") + ": " + text_of(root, "error")};
   }
-  if (status != "success") return invalid("status is neither success nor error");
+  if (status != "success") return bad_answer("status is neither success nor error");
 
   const auto data = root.find("data");
-  if (data == root.end() || !data->is_object()) return invalid("no data");
+  if (data == root.end() || !data->is_object()) return bad_answer("no data");
   if (const std::string type = text_of(*data, "resultType"); type != kind) {
-    return invalid("the result is no " + kind + (type.empty() ? "" : " but a " + words_of(type)));
+    return bad_answer("the result is no " + kind +
+                      (type.empty() ? "" : " but a " + words_of(type)));
   }
   const auto result = data->find("result");
-  if (result == data->end() || !result->is_array()) return invalid("no result");
+  if (result == data->end() || !result->is_array()) return bad_answer("no result");
   return root;
 }
 

@@ -13,6 +13,9 @@
 
 namespace weir::metrics {
 
+// kInvalid: "answer of Prometheus: why".
+Error bad_answer(const std::string& why);
+
 // The document of a successful query whose result is of this kind: "matrix" or "vector"; its
 // data.result is a list. kInvalid: anything else. kUnavailable "bad_data: parse error ...":
 // Prometheus' own error.

@@ -14,10 +14,6 @@ namespace {
 
 using nlohmann::json;
 
-Error invalid(const std::string& why) {
-  return {Code::kInvalid, "answer of Prometheus: " + why};
-}
-
 SystemTime time_of(double unix_seconds) {
   // Prometheus has milliseconds; rounding makes equal grid points equal.
   return SystemTime(std::chrono::milliseconds(std::llround(unix_seconds * 1000)));
@@ -31,25 +27,25 @@ double value_of(const std::string& text) {
 }
 
 Result<Series> decode_series(const json& entry) {
-  if (!entry.is_object()) return invalid("a series is not an object");
+  if (!entry.is_object()) return bad_answer("a series is not an object");
   Series series;
   if (const auto labels = entry.find("metric"); labels != entry.end() && labels->is_object()) {
     for (const auto& [name, value] : labels->items()) {
-      if (!value.is_string()) return invalid("label " + name + " is not a text");
+      if (!value.is_string()) return bad_answer("label " + name + " is not a text");
       series.labels[name] = value.get<std::string>();
     }
   }
   const auto values = entry.find("values");
   if (values == entry.end()) return series;  // native histograms only
-  if (!values->is_array()) return invalid("values is not a list");
+  if (!values->is_array()) return bad_answer("values is not a list");
   constexpr double kLastTime = 9e9;  // the year 2255: nanoseconds of a SystemTime end in 2262
   for (const auto& point : *values) {
     if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_string()) {
-      return invalid("a point is not [time, \"value\"]");
+      return bad_answer("a point is not [time, \"value\"]");
     }
     const double time = point[0].get<double>();
     const double value = value_of(point[1].get<std::string>());
-    if (!(std::abs(time) <= kLastTime)) return invalid("a time is out of range");
+    if (!(std::abs(time) <= kLastTime)) return bad_answer("a time is out of range");
     if (std::isfinite(value)) series.points.emplace_back(time_of(time), value);
   }
   std::stable_sort(series.points.begin(), series.points.end(),

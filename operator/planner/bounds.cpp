@@ -6,10 +6,10 @@
 #include <limits>
 #include <numeric>
 
+#include "worker/base/units.h"
+
 namespace weir::planner {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Nanoseconds of column 0 a second, of stages as large as they may be; infinite if the times do not
 // tell.

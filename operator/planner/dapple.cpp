@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "worker/base/units.h"
+
 namespace weir::planner {
 namespace {
 
@@ -19,7 +21,6 @@ namespace {
 constexpr double kBetweenServers = 1e9, kAcrossServers = 3e9, kInsideServer = 25e9;
 constexpr double kNoise = 1e-12;
 constexpr std::size_t kMostLabels = 1'000'000;  // of one number of pipelines; some 200 MB
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 using Cards = std::vector<int>;  // by server
 
@@ -119,9 +120,9 @@ void each_choice(const Cards& free, const Cards& last, int count, std::size_t se
   taken[server] = 0;
 }
 
-class Search {
+class DappleSearch {
  public:
-  Search(const DappleProblem& problem, int replicas, double below, std::int64_t steps)
+  DappleSearch(const DappleProblem& problem, int replicas, double below, std::int64_t steps)
       : problem_(problem), costs_(problem, replicas), replicas_(replicas), best_(below) {
     left_ = steps;
     most_depth_ = std::min(costs_.layers(), sum(problem.cards) / replicas);
@@ -330,7 +331,7 @@ Result<DapplePlan> plan_dapple(const DappleProblem& problem) {
   std::int64_t left = problem.most_steps;
   for (int replicas = sum(problem.cards); replicas >= 1; --replicas) {
     const double below = best ? best->seconds * (1 - kNoise) : kInfinity;
-    Search search(problem, replicas, below, left);
+    DappleSearch search(problem, replicas, below, left);
     if (std::optional<DapplePlan> plan = search.run()) best = std::move(plan);
     left = std::max<std::int64_t>(search.left(), 1);
     finished = finished && search.exact();

@@ -50,7 +50,7 @@ using Front = std::vector<std::int32_t>;
 
 // Partial plans with equally many stages. Few of the slots hold any, so those are listed; the rooms
 // of one search serve the next.
-struct Level {
+struct SailorLevel {
   std::vector<Front> fronts;  // by slot
   std::vector<Index> filled;
 
@@ -65,14 +65,14 @@ struct Level {
   }
 };
 struct Rooms {
-  Level level, next;
+  SailorLevel level, next;
 };
 
 // The search for one micro-batch size and one count of replicas.
-class Search {
+class SailorSearch {
  public:
-  Search(const SailorProblem& problem, const SailorCosts& costs, const SailorTables& tables,
-         int replicas)
+  SailorSearch(const SailorProblem& problem, const SailorCosts& costs, const SailorTables& tables,
+               int replicas)
       : problem_(problem),
         costs_(costs),
         tables_(tables),
@@ -228,7 +228,7 @@ class Search {
     return true;
   }
 
-  void start(Level& level) {
+  void start(SailorLevel& level) {
     for (Index o = 0; o < tables_.options.size(); ++o) {
       Index used = 0;
       if (!take(o, used)) continue;
@@ -245,7 +245,7 @@ class Search {
     }
   }
 
-  bool extend(Index slot, std::int32_t index, int behind, Level& next, std::int64_t& steps) {
+  bool extend(Index slot, std::int32_t index, int behind, SailorLevel& next, std::int64_t& steps) {
     const Partial rest = arena_[static_cast<Index>(index)];
     bool any = false;
     for (Index o = 0; o < tables_.options.size() && rest.first > 0; ++o) {
@@ -287,7 +287,7 @@ class Search {
     return partial.sum + 2 * in + rest.sum + (micro_batches_ - 1) * straggler + partial.sync;
   }
 
-  bool keep(Level& level, Index slot, const Partial& partial) {
+  bool keep(SailorLevel& level, Index slot, const Partial& partial) {
     if (partial.first == 0) {
       finish(partial);
       return false;
@@ -357,7 +357,7 @@ Result<SailorPlan> plan_sailor(const SailorProblem& problem) {
   // each.
   struct Waiting {
     double bound;
-    Search search;
+    SailorSearch search;
   };
   std::vector<Waiting> searches;
   std::deque<SailorTables> tables;  // searches refer to them
@@ -368,7 +368,7 @@ Result<SailorPlan> plan_sailor(const SailorProblem& problem) {
       const int micro_batches = sailor_micro_batches(problem, size, replicas);
       if (micro_batches >= known) continue;
       known = micro_batches;
-      Search search(problem, costs, tables.back(), replicas);
+      SailorSearch search(problem, costs, tables.back(), replicas);
       const double bound = search.lower_bound();
       if (std::isfinite(bound)) searches.push_back({bound, std::move(search)});
     }
@@ -384,16 +384,16 @@ Result<SailorPlan> plan_sailor(const SailorProblem& problem) {
   for (const Index i : order) {
     Waiting& it = searches[i];
     if (it.bound >= step_of(best)) continue;
-    Search search = it.search;  // its memory goes with it
+    SailorSearch search = it.search;  // its memory goes with it
     it.bound = search.close_bound(step_of(best));
-    if (it.bound < step_of(best)) search.run(rooms, Search::Effort::kGreedy, best, steps);
+    if (it.bound < step_of(best)) search.run(rooms, SailorSearch::Effort::kGreedy, best, steps);
   }
   std::ranges::stable_sort(order, {}, [&](Index i) { return searches[i].bound; });
   for (const Index i : order) {
     const Waiting& it = searches[i];
     if (it.bound >= step_of(best)) break;
-    Search search = it.search;
-    finished &= search.run(rooms, Search::Effort::kExact, best, steps);
+    SailorSearch search = it.search;
+    finished &= search.run(rooms, SailorSearch::Effort::kExact, best, steps);
     if (steps > problem.most_steps) break;
   }
   best.finished = finished;

@@ -174,7 +174,7 @@ double SailorCosts::seconds(const SailorPlan& plan) const {
 
 namespace {
 
-Error invalid(const std::string& reason) {
+Error bad_problem(const std::string& reason) {
   return {Code::kInvalid, "sailor: " + reason};
 }
 
@@ -185,36 +185,37 @@ Status check(const SailorProblem& problem, const SailorCosts& costs, const Sailo
     const SailorStage& stage = plan.stages[s];
     const std::string name = "stage " + std::to_string(s);
     int replicas = 0;
-    if (stage.first != layer || stage.end <= layer) return invalid(name + ": layers not in a row");
+    if (stage.first != layer || stage.end <= layer)
+      return bad_problem(name + ": layers not in a row");
     layer = stage.end;
     for (const SailorGroup& group : stage.groups) {
       if (group.device < 0 || group.device >= static_cast<int>(problem.devices.size())) {
-        return invalid(name + ": no such device");
+        return bad_problem(name + ": no such device");
       }
       const SailorDevices& devices = problem.devices[static_cast<Index>(group.device)];
       const SailorOption option{group.device, group.degree};
       if (!devices.times.entries.contains({plan.micro_batch_size, group.degree}) ||
           !sailor_known(problem, option) || stage.end > costs.layers()) {
-        return invalid(name + ": no profile of " + devices.name + " with " +
-                       std::to_string(plan.micro_batch_size) + " samples, degree " +
-                       std::to_string(group.degree));
+        return bad_problem(name + ": no profile of " + devices.name + " with " +
+                           std::to_string(plan.micro_batch_size) + " samples, degree " +
+                           std::to_string(group.degree));
       }
       const auto behind = static_cast<double>(plan.stages.size() - s);
       const double bytes =
           costs.static_bytes(option, stage.first, stage.end) +
           behind * costs.activation_bytes(option, plan.micro_batch_size, stage.first, stage.end);
       if (bytes > devices.memory_bytes)
-        return invalid(name + ": does not fit into " + devices.name);
+        return bad_problem(name + ": does not fit into " + devices.name);
       replicas += group.replicas;
       used[static_cast<Index>(group.device)] += group.replicas * group.degree;
     }
-    if (replicas != plan.replicas) return invalid(name + ": not one group for each replica");
+    if (replicas != plan.replicas) return bad_problem(name + ": not one group for each replica");
   }
-  if (layer != costs.layers()) return invalid("layers are missing");
+  if (layer != costs.layers()) return bad_problem("layers are missing");
   for (Index i = 0; i < used.size(); ++i) {
     if (used[i] > problem.devices[i].count) {
-      return invalid(std::to_string(used[i]) + " of " + std::to_string(problem.devices[i].count) +
-                     " " + problem.devices[i].name);
+      return bad_problem(std::to_string(used[i]) + " of " +
+                         std::to_string(problem.devices[i].count) + " " + problem.devices[i].name);
     }
   }
   return Unit{};

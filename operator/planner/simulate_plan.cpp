@@ -13,7 +13,7 @@
 namespace weir::planner {
 namespace {
 
-Error invalid(const std::string& text) {
+Error unusable(const std::string& text) {
   return {Code::kInvalid, text};
 }
 
@@ -54,19 +54,19 @@ Result<Layout> layout_of(const Setting& setting, const schedule::Plan& plan,
   for (const schedule::RankPlace& rank : plan.ranks) {
     const int device = device_of(*setting.cluster, rank);
     if (device < 0) {
-      return invalid("ranks: no device " + rank.pod + "/" + std::to_string(rank.local) +
-                     " in the cluster");
+      return unusable("ranks: no device " + rank.pod + "/" + std::to_string(rank.local) +
+                      " in the cluster");
     }
     const auto r = static_cast<std::size_t>(rank.replica), s = static_cast<std::size_t>(rank.stage);
-    if (r >= layout.devices.size() || s >= stages) return invalid("ranks: no such place");
+    if (r >= layout.devices.size() || s >= stages) return unusable("ranks: no such place");
     layout.devices[r][s].push_back(device);
   }
   for (std::size_t s = 0; s < stages; ++s) {
     for (const auto& replica : layout.devices) {
-      if (replica[s].empty()) return invalid("ranks: no rank for stage " + std::to_string(s));
+      if (replica[s].empty()) return unusable("ranks: no rank for stage " + std::to_string(s));
       if (replica[s].size() != layout.devices.front()[s].size()) {
-        return invalid("ranks: replicas have different numbers of ranks on stage " +
-                       std::to_string(s));
+        return unusable("ranks: replicas have different numbers of ranks on stage " +
+                        std::to_string(s));
       }
     }
     const int device = layout.devices.front()[s].front();
@@ -126,12 +126,12 @@ Status countable(const Pipeline& pipeline, int micro_batches,
     take(pipeline.send_forward[b] / least_share, "a transfer over boundary", b);
     take(pipeline.send_backward[b] / least_share, "a transfer back over boundary", b);
   }
-  if (!wrong.empty()) return invalid(wrong);
+  if (!wrong.empty()) return unusable(wrong);
   const double end = start_seconds + all * micro_batches;
   if (end <= kLongestSeconds) return Unit{};
   std::ostringstream text;
   text << "the steps may take " << end << " s, which is too long to be simulated";
-  return invalid(text.str());
+  return unusable(text.str());
 }
 
 }  // namespace
@@ -169,7 +169,7 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
     }
     // As asked: the caller says whether workers would run these caps otherwise.
     auto timeline = schedule::simulate(plan.schedule, plan.micro_batches[r], simulated);
-    if (!timeline) return invalid("schedule: some micro-batch can never run");
+    if (!timeline) return unusable("schedule: some micro-batch can never run");
     for (std::size_t s = 0; s < ends.size(); ++s) {
       const schedule::Idle& idle = timeline->idle[s];
       ends[s] =

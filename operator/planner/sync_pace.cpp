@@ -10,11 +10,11 @@
 #include "operator/planner/sync_family.h"
 #include "operator/planner/sync_pool.h"
 #include "operator/planner/sync_rules.h"
+#include "worker/base/units.h"
 
 namespace weir::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kCoarse = 1.05;              // ratio of neighbouring periods
 constexpr int kFineParts = 4;                 // of the coarse cells around the best
 constexpr std::int64_t kStepsPerState = 100;  // of one search over counts, when steps are few

@@ -7,12 +7,12 @@
 #include <optional>
 #include <tuple>
 
+#include "worker/base/units.h"
 #include "worker/schedule/caps.h"
 
 namespace weir::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kOwnK = 8;                     // beyond it doubled values do
 constexpr double kWorthSimulating = 1.12;    // T~ is at most 11 % below the step (planner.md 2.3)
 constexpr std::int64_t kLittleOps = 15'000;  // simulated in one decision; an op is ~150 ns

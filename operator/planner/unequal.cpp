@@ -6,13 +6,13 @@
 #include <limits>
 
 #include "worker/base/check.h"
+#include "worker/base/units.h"
 
 namespace weir::planner {
 namespace {
 
 using Index = std::size_t;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kSecond = 1e-9;                       // of a nanosecond
 constexpr Index kAtOnce[] = {60, 200, 800, 3000};      // ideals of one search after another
 constexpr std::int64_t kWorkBetweenStops = 2'000'000;  // about 10 ms

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "operator/tuner/rules.h"
 #include "worker/base/units.h"
 #include "worker/schedule/search_caps.h"
 
@@ -14,10 +15,8 @@ namespace {
 
 constexpr int kGroups[] = {2, 3, 4, 6, 8};
 constexpr int kMostSlack = 8;
-constexpr double kMedian = 0.5;
 constexpr std::array<double, 3> kQuantiles = {0.1, kMedian, 0.9};
 constexpr double kStress = 2;          // of the median transfer times
-constexpr double kBoundShare = 0.9;    // no order helps a link slower than that (5.5)
 constexpr double kSameTransfer = 1.2;  // quantiles that differ by less say the same (5.2)
 
 class Collector {

@@ -3,15 +3,14 @@
 
 #include <algorithm>
 
+#include "operator/tuner/rules.h"
 #include "worker/base/units.h"
 
 namespace weir::tuner {
 namespace {
 
-constexpr double kBoundShare = 0.9;        // scheduling.md 5.5
 constexpr double kLeastFreeMemory = 0.02;  // scheduling.md 5.3
 constexpr std::int64_t kGuardSteps = 3;    // a switch, and a whole step with the new caps
-constexpr double kMedian = 0.5;
 
 // Seconds of one transfer of every link at its baseline; empty = some baseline is unknown.
 std::vector<double> baseline_seconds(const Input& input, const LinkView& view) {

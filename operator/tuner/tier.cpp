@@ -2,26 +2,13 @@
 #include "operator/tuner/tier.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "operator/tuner/cost.h"
+#include "operator/tuner/rules.h"
 #include "worker/base/gain.h"
 
 namespace weir::tuner {
 namespace {
-
-constexpr int kWinsNeeded = 2;                  // operator.md 9.4
-constexpr double kSlower = 0.03;                // rolled back beyond it, operator.md 9.6
-constexpr std::int64_t kQuarantineSteps = 100;  // likewise
-constexpr double kMissedPart = 1.0 / 3;         // of the time that was to be saved
-constexpr std::chrono::seconds kMostCooldown{3600};
-
-template <class... Numbers>
-std::string text(const char* format, Numbers... numbers) {
-  char buffer[200];
-  std::snprintf(buffer, sizeof buffer, format, numbers...);
-  return buffer;
-}
 
 std::chrono::seconds cooldown_of(const TierSettings& settings, const TierState& state) {
   if (settings.cooldown.count() == 0) return settings.cooldown;  // asked for: never wait
@@ -118,17 +105,15 @@ TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t 
   TierJudged result{.verdict = Verdict::kKeep, .measured_gain = 0, .state = state};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return result;
   result.measured_gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
-  const std::chrono::seconds cooldown = std::max(settings.cooldown, state.cooldown);
-  const bool slower = outcome.after_seconds > outcome.before_seconds * (1 + kSlower);
-  if (slower && outcome.rates_unchanged) {
-    result.verdict = Verdict::kRollBack;
-    result.state.quarantine[offer] = step + kQuarantineSteps;
-  } else if (saved_part(result.measured_gain) < saved_part(outcome.predicted_gain) * kMissedPart) {
+  result.verdict = verdict_of(outcome);
+  // With other rates, the plan before would have another time by now too.
+  if (result.verdict == Verdict::kRollBack && !outcome.rates_unchanged) {
     result.verdict = Verdict::kMissed;
   }
-  result.state.cooldown = result.verdict == Verdict::kKeep
-                              ? std::max(settings.cooldown, cooldown / 2)
-                              : std::min(kMostCooldown, 2 * cooldown);
+  if (result.verdict == Verdict::kRollBack) {
+    result.state.quarantine[offer] = step + kQuarantineSteps;
+  }
+  result.state.cooldown = next_cooldown(result.verdict, settings.cooldown, state.cooldown);
   return result;
 }
 

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "operator/tuner/candidates.h"
 #include "operator/tuner/cost.h"
 #include "operator/tuner/escalation.h"
+#include "operator/tuner/rules.h"
 #include "worker/base/gain.h"
 #include "worker/base/units.h"
 
@@ -17,17 +17,9 @@ namespace {
 
 constexpr double kTie = 1.005;             // scheduling.md 5.2
 constexpr double kMovedRate = 0.10;        // scheduling.md 5.2
-constexpr int kWinsNeeded = 2;             // scheduling.md 5.3
 constexpr double kKappaWeight = 0.2;       // scheduling.md 5.2
 constexpr std::size_t kNewestScrapes = 4;  // of a rate that is steady
 constexpr double kKappaLeast = 0.8, kKappaMost = 1.25;
-
-template <class... Numbers>
-std::string text(const char* format, Numbers... numbers) {
-  char buffer[200];
-  std::snprintf(buffer, sizeof buffer, format, numbers...);
-  return buffer;
-}
 
 std::string percent(double fraction) {
   return text("%.1f %%", 100 * fraction);

@@ -5,8 +5,11 @@
 #include <chrono>
 #include <compare>
 #include <cstdint>
+#include <limits>
 
 namespace weir {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Bytes {
   std::int64_t value = 0;

@@ -24,7 +24,7 @@ using nlohmann::json;
 using std::chrono::steady_clock;
 
 constexpr const char* kRoom = "checkpoint";
-constexpr const char* kVersion = "weir.dev/checkpoint-lock/v1";
+constexpr const char* kLockVersion = "weir.dev/checkpoint-lock/v1";
 constexpr mode_t kMode = 0644;
 
 std::string name_of(const LockOwner& owner) {
@@ -73,9 +73,14 @@ bool lives(std::int64_t process) {
 
 std::string encode(const LockText& text) {
   const LockOwner& o = text.owner;
-  return json{{"apiVersion", kVersion}, {"job", o.job},     {"uid", o.uid},
-              {"pod", o.pod},           {"host", o.host},   {"process", o.process},
-              {"mark", text.mark},      {"beat", text.beat}}
+  return json{{"apiVersion", kLockVersion},
+              {"job", o.job},
+              {"uid", o.uid},
+              {"pod", o.pod},
+              {"host", o.host},
+              {"process", o.process},
+              {"mark", text.mark},
+              {"beat", text.beat}}
              .dump(-1, ' ', false, json::error_handler_t::replace) +
          "\n";
 }
@@ -84,8 +89,8 @@ Result<LockText> decode_lock(std::string_view text) {
   const json from = json::parse(text, nullptr, false);
   if (!from.is_object()) return Error{Code::kInvalid, "is no JSON object"};
   try {
-    if (from.at("apiVersion").get<std::string>() != kVersion) {
-      return Error{Code::kInvalid, "apiVersion is not " + std::string(kVersion)};
+    if (from.at("apiVersion").get<std::string>() != kLockVersion) {
+      return Error{Code::kInvalid, "apiVersion is not " + std::string(kLockVersion)};
     }
     return LockText{.owner = {.job = from.at("job").get<std::string>(),
                               .uid = from.at("uid").get<std::string>(),

@@ -16,10 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string join(const std::string& folder, const std::string& name) {
-  return folder + "/" + name;
-}
-
 // A checkpoint whose folder is there but not one of its files is damaged.
 Error damage(const Error& error) {
   return error.code == Code::kNotFound ? Error{Code::kInvalid, error.message} : error;

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kVersion = "weir.dev/checkpoint/v1";
+constexpr const char* kManifestVersion = "weir.dev/checkpoint/v1";
 constexpr std::string_view kFolder = "step-", kUnfinished = ".tmp", kLayer = "layer-",
                            kFile = ".safetensors";
 constexpr std::size_t kFolderDigits = 10, kLayerDigits = 5, kDigestLength = 64;
@@ -62,7 +62,7 @@ Optimizer optimizer_of(const json& from) {
           .warmup_steps = whole(from, "warmupSteps", 0)};
 }
 
-Error wrong(const std::string& what) {
+Error wrong_manifest(const std::string& what) {
   return {Code::kInvalid, std::string(kManifestName) + ": " + what};
 }
 
@@ -101,7 +101,7 @@ std::string encode(const Manifest& m) {
   for (const FileEntry& file : m.files) {
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
   }
-  json all = {{"apiVersion", kVersion},
+  json all = {{"apiVersion", kManifestVersion},
               {"step", m.step},
               {"samples", m.samples},
               {"model", m.model},
@@ -122,23 +122,28 @@ std::string encode(const Manifest& m) {
 
 Result<Manifest> decode_manifest(std::string_view text) {
   const json from = json::parse(text, nullptr, false);
-  if (!from.is_object()) return wrong("is no JSON object");
+  if (!from.is_object()) return wrong_manifest("is no JSON object");
   Manifest manifest;
   try {
-    if (from.value("apiVersion", "") != kVersion)
-      return wrong("apiVersion is not " + std::string(kVersion));
+    if (from.value("apiVersion", "") != kManifestVersion)
+      return wrong_manifest("apiVersion is not " + std::string(kManifestVersion));
     manifest = read(from);
   } catch (const std::exception& error) {
-    return wrong(error.what());
+    return wrong_manifest(error.what());
   }
   for (std::size_t i = 0; i < manifest.files.size(); ++i) {
     const FileEntry& file = manifest.files[i];
     const bool good = parse_layer_file(file.name) == static_cast<int>(i) && file.bytes > 0 &&
                       file.sha256.size() == kDigestLength;
-    if (!good) return wrong("files[" + std::to_string(i) + "] is not the file of that layer");
+    if (!good)
+      return wrong_manifest("files[" + std::to_string(i) + "] is not the file of that layer");
   }
-  if (manifest.step < 0 || manifest.files.empty()) return wrong("no step or no files");
+  if (manifest.step < 0 || manifest.files.empty()) return wrong_manifest("no step or no files");
   return manifest;
+}
+
+std::string join(const std::string& folder, const std::string& name) {
+  return folder + "/" + name;
 }
 
 std::string folder_name(std::int64_t step) {

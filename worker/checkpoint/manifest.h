@@ -48,9 +48,10 @@ std::string encode(const Manifest& manifest);
 Result<Manifest> decode_manifest(std::string_view json);  // kInvalid
 
 constexpr const char* kManifestName = "manifest.json";
-std::string folder_name(std::int64_t step);      // "step-0000002000"
-std::string unfinished_name(std::int64_t step);  // "step-0000002000.tmp"
-std::string layer_file(int layer);               // "layer-00012.safetensors"
+std::string join(const std::string& folder, const std::string& name);  // "folder/name"
+std::string folder_name(std::int64_t step);                            // "step-0000002000"
+std::string unfinished_name(std::int64_t step);                        // "step-0000002000.tmp"
+std::string layer_file(int layer);                                     // "layer-00012.safetensors"
 // Of a folder's name; `unfinished`: with .tmp. Nothing for any other name.
 struct FolderName {
   std::int64_t step = 0;

@@ -16,10 +16,6 @@ namespace {
 
 constexpr std::string_view kReplaced = ".replaced";  // behind the name of a complete one
 
-std::string join(const std::string& folder, const std::string& name) {
-  return folder + "/" + name;
-}
-
 Status check_sizes(const std::string& folder, const Manifest& manifest) {
   for (const FileEntry& file : manifest.files) {
     std::error_code error;

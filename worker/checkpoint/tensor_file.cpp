@@ -32,7 +32,7 @@ std::string header_of(std::span<const Tensor> tensors) {
   return text;
 }
 
-Error wrong(const std::string& what) {
+Error wrong_tensors(const std::string& what) {
   return {Code::kInvalid, "no safetensors file: " + what};
 }
 
@@ -42,31 +42,32 @@ Result<TensorView> read_entry(const std::string& name, const json& entry, std::s
     const auto found = entry.find(key);
     return found == entry.end() ? nullptr : &*found;
   };
-  if (!entry.is_object()) return wrong(name + " is no object");
+  if (!entry.is_object()) return wrong_tensors(name + " is no object");
   const json *dtype = field("dtype"), *shape = field("shape"), *offsets = field("data_offsets");
   if (dtype == nullptr || !dtype->is_string() || *dtype != "F32") {
-    return wrong(name + " has another dtype than F32");
+    return wrong_tensors(name + " has another dtype than F32");
   }
   const auto sizes = [](const json* list) {
     return list != nullptr && list->is_array() &&
            std::ranges::all_of(*list, [](const json& n) { return n.is_number_unsigned(); });
   };
   if (!sizes(shape) || !sizes(offsets) || offsets->size() != 2) {
-    return wrong(name + " has no shape or no data_offsets");
+    return wrong_tensors(name + " has no shape or no data_offsets");
   }
   const auto begin = (*offsets)[0].get<std::size_t>(), end = (*offsets)[1].get<std::size_t>();
-  if (begin > end || end > data.size()) return wrong(name + " lies outside the file");
+  if (begin > end || end > data.size()) return wrong_tensors(name + " lies outside the file");
 
   TensorView view{.name = name, .bytes = data.substr(begin, end - begin)};
   std::size_t count = 1;
   for (const json& extent : *shape) {
     const auto size = extent.get<std::size_t>();
-    if (size != 0 && count > data.size() / size) return wrong(name + " has a shape too large");
+    if (size != 0 && count > data.size() / size)
+      return wrong_tensors(name + " has a shape too large");
     count *= size;
     view.shape.push_back(static_cast<std::int64_t>(size));
   }
   if (count * sizeof(float) != view.bytes.size()) {
-    return wrong(name + " has a shape that does not fit its bytes");
+    return wrong_tensors(name + " has a shape that does not fit its bytes");
   }
   return view;
 }
@@ -113,14 +114,14 @@ bool all_finite(const FileImage& image) {
 }
 
 Result<std::vector<TensorView>> decode_tensors(std::string_view file) {
-  if (file.size() < kLengthBytes) return wrong("shorter than its header");
+  if (file.size() < kLengthBytes) return wrong_tensors("shorter than its header");
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
   if (length > kMostHeader || length > file.size() - kLengthBytes) {
-    return wrong("shorter than its header");
+    return wrong_tensors("shorter than its header");
   }
   const json header = json::parse(file.substr(kLengthBytes, length), nullptr, false);
-  if (!header.is_object()) return wrong("its header is no JSON object");
+  if (!header.is_object()) return wrong_tensors("its header is no JSON object");
   const std::string_view data = file.substr(kLengthBytes + length);
   std::vector<TensorView> tensors;
   for (const auto& [name, entry] : header.items()) {
@@ -131,10 +132,10 @@ Result<std::vector<TensorView>> decode_tensors(std::string_view file) {
   std::ranges::stable_sort(tensors, {}, [](const TensorView& t) { return t.bytes.data(); });
   std::size_t covered = 0;
   for (const TensorView& tensor : tensors) {
-    if (tensor.bytes.data() != data.data() + covered) return wrong("holes or overlaps");
+    if (tensor.bytes.data() != data.data() + covered) return wrong_tensors("holes or overlaps");
     covered += tensor.bytes.size();
   }
-  if (covered != data.size()) return wrong("bytes that belong to no tensor");
+  if (covered != data.size()) return wrong_tensors("bytes that belong to no tensor");
   return tensors;
 }
 

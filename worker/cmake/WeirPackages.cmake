@@ -34,6 +34,8 @@ target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wex
                        -Wnon-virtual-dtor -Wold-style-cast -Wno-missing-field-initializers>
                        $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
 target_link_libraries(weir_flags INTERFACE Threads::Threads)
+# a broken invariant names its file as the repository does, wherever that lies
+target_compile_options(weir_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 # the linker leaves out functions that nobody calls (operator/Dockerfile)
 target_compile_options(weir_flags INTERFACE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-ffunction-sections> $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-fdata-sections>)
 if(WEIR_WERROR)

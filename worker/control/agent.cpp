@@ -33,7 +33,6 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr char kComponent[] = "control";
 constexpr milliseconds kConnectTime{10000};  // resolve, connect and handshake of one attempt
 constexpr milliseconds kFirstPause{100};     // the coordinator's pod starts beside ours
 constexpr milliseconds kLongestPause{5000};

@@ -16,6 +16,8 @@
 
 namespace weir::control {
 
+constexpr char kComponent[] = "control";  // in the log
+
 constexpr std::size_t kMaxHandshakeFrame = 1024;  // three names of Kubernetes and 192 hex digits
 
 struct PeerId {

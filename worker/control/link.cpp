@@ -23,7 +23,6 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::steady_clock;
 
-constexpr char kComponent[] = "control";
 // Connections that have not proven the key yet; 4096 ranks may come within a second, each holds
 // little. One address has few ranks, or a job started by hand.
 constexpr std::size_t kMaxStrangers = 4096;

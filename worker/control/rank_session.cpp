@@ -5,14 +5,9 @@
 #include <utility>
 
 #include "worker/base/log.h"
+#include "worker/control/handshake.h"
 
 namespace weir::control {
-namespace {
-
-constexpr char kComponent[] = "control";
-
-}  // namespace
-
 bool RankSession::on_message(const protocol::Message& message) {
   if (const auto* prepare_message = std::get_if<protocol::Prepare>(&message)) {
     prepare(*prepare_message);

@@ -14,7 +14,7 @@
 namespace weir::coordinator {
 namespace {
 
-constexpr char kComponent[] = "plan file";
+constexpr char kPlanFile[] = "plan file";
 constexpr std::chrono::milliseconds kPeriod{200};
 constexpr std::size_t kMaxBytes = 1024 * 1024;  // as a ConfigMap, api.md 8
 
@@ -29,7 +29,7 @@ class FileSource final : public PlanSource {
 
   void register_members(protocol::Register) override {}
   void report(protocol::Report report) override {
-    log_debug(kComponent, "report", {{"step", report.step}, {"loss", report.loss}});
+    log_debug(kPlanFile, "report", {{"step", report.step}, {"loss", report.loss}});
   }
   void have(std::uint32_t) override {}
 
@@ -59,7 +59,7 @@ class FileSource final : public PlanSource {
   }
 
   void complain(const std::string& reason) const {
-    log_warn(kComponent, "plan file ignored", {{"file", path_}, {"reason", reason}});
+    log_warn(kPlanFile, "plan file ignored", {{"file", path_}, {"reason", reason}});
   }
 
   const std::string path_;

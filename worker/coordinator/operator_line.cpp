@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr char kComponent[] = "operator line";
+constexpr char kOperatorLine[] = "operator line";
 constexpr std::chrono::seconds kLongPoll{50};  // api.md 14
 constexpr std::chrono::seconds kAnswerTime{30};
 constexpr std::chrono::milliseconds kFlushStep{50};
@@ -38,9 +38,9 @@ class Complaints {
   void add(const char* what, const std::string& reason) {
     ++count_;
     if (count_ == 1 || count_ % 10 == 0) {
-      log_warn(kComponent, what, {{"reason", reason}, {"repetition", count_}});
+      log_warn(kOperatorLine, what, {{"reason", reason}, {"repetition", count_}});
     } else {
-      log_debug(kComponent, what, {{"reason", reason}});
+      log_debug(kOperatorLine, what, {{"reason", reason}});
     }
   }
   void reset() { count_ = 0; }
@@ -168,7 +168,7 @@ class OperatorSource final : public PlanSource {
           kAnswerTime, stop);
       if (outcome.verdict == Verdict::kDone || outcome.verdict == Verdict::kDrop) {
         if (outcome.verdict == Verdict::kDrop) {
-          log_error(kComponent, "request dropped", {{"call", call}, {"reason", outcome.reason}});
+          log_error(kOperatorLine, "request dropped", {{"call", call}, {"reason", outcome.reason}});
         }
         if (!registration) last_report.reset();
         put_back(std::nullopt, std::move(last_report));
@@ -179,7 +179,7 @@ class OperatorSource final : public PlanSource {
       put_back(std::move(registration), std::move(last_report));
       if (!go_on(outcome)) return;
       if (outcome.verdict == Verdict::kRegisterAgain) {
-        log_info(kComponent, "a new leader wants /register again");
+        log_info(kOperatorLine, "a new leader wants /register again");
         back_off.reset();  // it is there
         hooks_.on_register_wanted();
       } else {
@@ -211,7 +211,7 @@ class OperatorSource final : public PlanSource {
   bool go_on(const Outcome& outcome) {
     switch (outcome.verdict) {
       case Verdict::kStop:
-        log_error(kComponent, "the operator knows another job under this name; no more requests",
+        log_error(kOperatorLine, "the operator knows another job under this name; no more requests",
                   {{"reason", outcome.reason}});
         end();
         return false;

@@ -14,7 +14,6 @@
 namespace weir::engine {
 namespace {
 
-constexpr const char* kRoom = "engine";
 constexpr std::size_t kMostPrepared = 2;  // besides the plan in force; scheduling.md 6
 
 std::string joined(const std::vector<std::string>& lines) {

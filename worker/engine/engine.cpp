@@ -19,7 +19,6 @@ namespace {
 
 using transport::Channel;
 
-constexpr const char* kRoom = "engine";
 constexpr auto kCommandSlice = std::chrono::milliseconds(100);
 // A peer that got COMMIT first closes its links first: look for our own COMMIT before crying.
 constexpr auto kCommitGrace = std::chrono::milliseconds(200);

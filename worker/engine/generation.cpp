@@ -13,7 +13,6 @@
 namespace weir::engine {
 namespace {
 
-constexpr const char* kRoom = "engine";
 constexpr auto kDrainLimit = std::chrono::seconds(10);  // for the last bytes of the old generation
 
 std::optional<transport::PeerAddress> peer_of(const schedule::Plan& plan, int replica, int stage) {

@@ -11,6 +11,8 @@
 
 namespace weir::engine {
 
+inline constexpr const char* kRoom = "engine";  // in the log
+
 struct Engine::Generation {
   Prepared current;     // the plan in force
   bool placed = false;  // else idle: what follows is empty

@@ -12,12 +12,6 @@
 #include "worker/engine/generation.h"
 
 namespace weir::engine {
-namespace {
-
-constexpr const char* kRoom = "engine";
-
-}  // namespace
-
 void Engine::leave_saved(std::chrono::nanoseconds grace) {
   if (!settings_.saves) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;

@@ -12,8 +12,6 @@
 namespace weir::engine {
 namespace {
 
-constexpr const char* kRoom = "engine";
-
 bool holds(const schedule::LayerHolder& holder, int layer) {
   return holder.layers.first <= layer && layer <= holder.layers.last;
 }

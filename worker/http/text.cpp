@@ -239,6 +239,10 @@ Result<std::string> request_text(const BaseUrl& base, const Request& request) {
   return out + "\r\n" + request.body;
 }
 
+Response plain_text(int status, std::string line) {
+  return {status, {{"Content-Type", "text/plain"}}, std::move(line) + "\n"};
+}
+
 std::string response_text(const Response& response, bool keep_alive, bool with_body) {
   std::string out =
       "HTTP/1.1 " + std::to_string(response.status) + " " + reason_phrase(response.status) + "\r\n";

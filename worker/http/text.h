@@ -30,6 +30,9 @@ const char* method_name(Method method);
 // message.
 Result<std::string> request_text(const BaseUrl& base, const Request& request);
 
+// An answer to people: `line` as text/plain, with a newline.
+Response plain_text(int status, std::string line);
+
 // Head and body of an answer. 204 and 304 have no body; an answer to HEAD only its length.
 std::string response_text(const Response& response, bool keep_alive, bool with_body = true);
 

@@ -17,6 +17,11 @@ namespace weir::telemetry {
 
 using Labels = std::vector<std::pair<std::string, std::string>>;
 
+inline Labels with(Labels labels, const std::string& name, const std::string& value) {
+  labels.emplace_back(name, value);
+  return labels;
+}
+
 enum class Type : unsigned char { kCounter, kGauge, kHistogram };
 
 struct Histogram {

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/planner/model/json_lines.h"
+#include "operator/planner/model/limits.h"
 #include "worker/base/units.h"
 #include "worker/base/utf8.h"
 
@@ -21,11 +22,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kVersion = "weir.dev/cluster/v1";
-constexpr std::size_t kMostDevices = 4096;  // planner.md 9.4
-constexpr double kMostBytes = 1LL << 50;
+constexpr const char* kClusterVersion = "weir.dev/cluster/v1";
 constexpr double kMostRate = 1e15;     // B/s: a petabyte a second is a wrong unit
-constexpr double kMostSeconds = 3600;  // of latency
+constexpr double kMostLatency = 3600;  // seconds
 constexpr double kMostFactor = 1e6;
 
 // Reads one document; every error is a pointer and a reason.
@@ -39,11 +38,11 @@ class Reader {
     if (!document.is_object()) return bad("", "expected an object");
     const auto version = document.find("apiVersion");
     if (version == document.end() || !version->is_string()) {
-      return bad("/apiVersion", "expected \"" + std::string(kVersion) + "\"");
+      return bad("/apiVersion", "expected \"" + std::string(kClusterVersion) + "\"");
     }
-    if (*version != kVersion) {
+    if (*version != kClusterVersion) {
       return bad("/apiVersion", "unknown version " + version->dump() + ", expected \"" +
-                                    std::string(kVersion) + "\"");
+                                    std::string(kClusterVersion) + "\"");
     }
     WEIR_TRY([[maybe_unused]] const Unit classes, read_classes(document));
     WEIR_TRY([[maybe_unused]] const Unit servers, read_servers(document));
@@ -114,7 +113,7 @@ class Reader {
       if (!entry.is_object()) return bad(path, "expected an object");
       DeviceClass it;
       WEIR_TRY(it.name, text(entry, path, "name", true));
-      const Range bytes{"a number of bytes >= 0", 0, kMostBytes};
+      const Range bytes{"a number of bytes >= 0", 0, double{kMostBytes}};
       WEIR_TRY(const double memory, number(entry, path, "memoryBytes", bytes, 0));
       it.memory_bytes = static_cast<std::int64_t>(memory);
       WEIR_TRY(it.memory_reserve,
@@ -222,7 +221,7 @@ class Reader {
       WEIR_TRY(link.bytes_per_second, number(entry, path, "bandwidth", range, std::nullopt));
       link.curve.reset();
     }
-    WEIR_TRY(const double latency, number(entry, path, "latency", {"seconds >= 0", 0, kMostSeconds},
+    WEIR_TRY(const double latency, number(entry, path, "latency", {"seconds >= 0", 0, kMostLatency},
                                           to_seconds(link.latency)));
     link.latency = from_seconds(latency);
     const Range share{"a share above 0 and at most 1", 0, 1, true};

@@ -10,17 +10,16 @@
 #include <unordered_map>
 #include <vector>
 
+#include "operator/planner/model/limits.h"
+
 namespace weir::planner {
 namespace {
 
 using Index = std::size_t;
 
-constexpr Index kMostTextBytes = Index{64} << 20;  // planner.md 9.4
-constexpr Index kMostNodes = 65536;
 constexpr Index kMostEdges = Index{1} << 20;
-constexpr double kMostMilliseconds = 86'400'000;  // a layer that takes a day is a wrong unit
-constexpr double kMostBytes = 1125899906842624;   // 2^50
-constexpr double kStateFactor = 4;                // Adam in fp32, as PipeDream and DAPPLE count
+constexpr double kMostMilliseconds = 1000 * kMostLayerSeconds;
+constexpr double kStateFactor = 4;  // Adam in fp32, as PipeDream and DAPPLE count
 constexpr std::string_view kSeparator = " -- ";
 
 struct Node {
@@ -36,7 +35,7 @@ struct Edge {
 };
 
 // Foreign text in a message: at most 60 printable characters.
-std::string quoted(std::string_view text) {
+std::string clipped(std::string_view text) {
   constexpr Index kMost = 60;
   std::string result = "\"";
   for (const char c : text.substr(0, kMost)) {
@@ -45,7 +44,7 @@ std::string quoted(std::string_view text) {
   return result + (text.size() > kMost ? "...\"" : "\"");
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
   while (!text.empty() && blank(text.front())) text.remove_prefix(1);
   while (!text.empty() && blank(text.back())) text.remove_suffix(1);
@@ -56,7 +55,7 @@ std::vector<std::string_view> fields_of(std::string_view line) {
   std::vector<std::string_view> fields;
   for (;;) {
     const Index at = line.find(kSeparator);
-    fields.push_back(trimmed(line.substr(0, at)));
+    fields.push_back(without_blanks(line.substr(0, at)));
     if (at == std::string_view::npos) return fields;
     line.remove_prefix(at + kSeparator.size());
   }
@@ -90,9 +89,9 @@ bool natural_less(std::string_view a, std::string_view b) {
   return rest_a != rest_b ? rest_a < rest_b : a < b;  // node01 and node1 differ
 }
 
-class Reader {
+class GraphReader {
  public:
-  Reader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
+  GraphReader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
 
   Result<Model> read() {
     if (text_.size() > kMostTextBytes) return Error{Code::kInvalid, name_ + ": longer than 64 MiB"};
@@ -116,10 +115,10 @@ class Reader {
       const std::string_view line = rest.substr(0, end);
       rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
       ++number;
-      if (trimmed(line).empty()) continue;
+      if (without_blanks(line).empty()) continue;
       const bool edge = line.front() == ' ' || line.front() == '\t';
-      WEIR_TRY([[maybe_unused]] const Unit done,
-               edge ? read_edge(trimmed(line), number) : read_node(trimmed(line), number));
+      WEIR_TRY([[maybe_unused]] const Unit done, edge ? read_edge(without_blanks(line), number)
+                                                      : read_node(without_blanks(line), number));
     }
     return Unit{};
   }
@@ -127,9 +126,9 @@ class Reader {
   Status read_edge(std::string_view line, int number) {
     const std::vector<std::string_view> ends = fields_of(line);
     if (ends.size() != 2 || ends[0].empty() || ends[1].empty()) {
-      return bad(number, "an edge is two node ids, found " + quoted(line));
+      return bad(number, "an edge is two node ids, found " + clipped(line));
     }
-    if (ends[0] == ends[1]) return bad(number, "edge from " + quoted(ends[0]) + " to itself");
+    if (ends[0] == ends[1]) return bad(number, "edge from " + clipped(ends[0]) + " to itself");
     if (edges_.size() == kMostEdges) return bad(number, "more than 1048576 edges");
     edges_.push_back({ends[0], ends[1], number});
     return Unit{};
@@ -142,16 +141,16 @@ class Reader {
                              std::to_string(fields.size()) + " of 3");
     }
     if (fields[0].empty()) return bad(number, "the node's id is empty");
-    if (nodes_.size() == kMostNodes) return bad(number, "more than 65536 nodes");
+    if (nodes_.size() == kMostLayers) return bad(number, "more than 65536 nodes");
     Node node{.id = std::string(fields[0]), .description = std::string(fields[1]), .line = number};
     WEIR_TRY([[maybe_unused]] const Unit entries, check_entries(fields[2], number));
     WEIR_TRY(node.forward, value(fields[2], "forward_compute_time", kMostMilliseconds, number));
     WEIR_TRY(node.backward, value(fields[2], "backward_compute_time", kMostMilliseconds, number));
-    WEIR_TRY(node.activation, value(fields[2], "activation_size", kMostBytes, number));
-    WEIR_TRY(node.parameters, value(fields[2], "parameter_size", kMostBytes, number));
+    WEIR_TRY(node.activation, value(fields[2], "activation_size", double{kMostBytes}, number));
+    WEIR_TRY(node.parameters, value(fields[2], "parameter_size", double{kMostBytes}, number));
     const auto [known, added] = index_.emplace(node.id, static_cast<int>(nodes_.size()));
     if (!added) {
-      return bad(number, "duplicate node id " + quoted(node.id) + " (first at line " +
+      return bad(number, "duplicate node id " + clipped(node.id) + " (first at line " +
                              std::to_string(nodes_[static_cast<Index>(known->second)].line) + ")");
     }
     nodes_.push_back(std::move(node));
@@ -162,10 +161,10 @@ class Reader {
   Status check_entries(std::string_view metadata, int number) const {
     for (std::string_view rest = metadata; !rest.empty();) {
       const Index comma = rest.find(',');
-      const std::string_view entry = trimmed(rest.substr(0, comma));
+      const std::string_view entry = without_blanks(rest.substr(0, comma));
       rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
       if (!entry.empty() && entry.find('=') == std::string_view::npos) {
-        return bad(number, "expected key=value, key=value, found " + quoted(entry));
+        return bad(number, "expected key=value, key=value, found " + clipped(entry));
       }
     }
     return Unit{};
@@ -177,19 +176,19 @@ class Reader {
     const std::string wanted(key);
     for (std::string_view rest = metadata; !rest.empty();) {
       const Index comma = rest.find(',');
-      const std::string_view entry = trimmed(rest.substr(0, comma));
+      const std::string_view entry = without_blanks(rest.substr(0, comma));
       rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
       if (!entry.starts_with(key) || entry.size() == key.size() || entry[key.size()] != '=') {
         continue;
       }
-      std::string_view text = trimmed(entry.substr(key.size() + 1));
-      const std::string shown = quoted(text);
+      std::string_view text = without_blanks(entry.substr(key.size() + 1));
+      const std::string shown = clipped(text);
       const bool list = text.size() >= 2 && text.front() == '[' && text.back() == ']';
       if (list) text = text.substr(1, text.size() - 2);
       double sum = 0;
       for (bool more = true; more;) {
         const Index end = list ? text.find(';') : std::string_view::npos;
-        const std::string_view item = trimmed(text.substr(0, end));
+        const std::string_view item = without_blanks(text.substr(0, end));
         double parsed = 0;
         const auto [stop, failed] = std::from_chars(item.data(), item.data() + item.size(), parsed);
         if (failed != std::errc{} || stop != item.data() + item.size() || !std::isfinite(parsed) ||
@@ -212,7 +211,7 @@ class Reader {
       std::array<int, 2> ends{};
       for (const auto& [side, id] : {std::pair{0, edge.from}, std::pair{1, edge.to}}) {
         const auto found = index_.find(std::string(id));
-        if (found == index_.end()) return bad(edge.line, "edge to unknown node " + quoted(id));
+        if (found == index_.end()) return bad(edge.line, "edge to unknown node " + clipped(id));
         ends[static_cast<Index>(side)] = found->second;
       }
       consumers_[static_cast<Index>(ends[0])].emplace_back(ends[1], edge.line);
@@ -350,7 +349,7 @@ class Reader {
 }  // namespace
 
 Result<Model> decode_graph(std::string_view text, std::string_view name) {
-  return Reader(text, name).read();
+  return GraphReader(text, name).read();
 }
 
 bool looks_like_graph(std::string_view text) {

@@ -9,12 +9,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/planner/model/limits.h"
+
 namespace weir::planner {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostBytes = 64U << 20;  // planner.md 9.4
 constexpr std::size_t kMostDepth = 32;
 
 struct Position {
@@ -160,7 +161,7 @@ class Tracker : public nlohmann::json_sax<json> {
 }  // namespace
 
 Status parse_json(std::string_view text, const std::string& name, json& document) {
-  if (text.size() > kMostBytes) return Error{Code::kInvalid, name + ": longer than 64 MiB"};
+  if (text.size() > kMostTextBytes) return Error{Code::kInvalid, name + ": longer than 64 MiB"};
   Position position;
   Tracker tracker(position, "");
   const bool good =

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/planner/model/limits.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {
@@ -17,11 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kVersion = "weir.dev/profile/v1";
-constexpr std::size_t kMostLayers = 65536;         // planner.md 1.3
-constexpr std::size_t kMostTextBytes = 16U << 20;  // a ConfigMap holds 1 MiB, a register body 2
-constexpr double kMostSeconds = 86400;             // a layer that takes a day is a wrong unit
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr const char* kProfileVersion = "weir.dev/profile/v1";
+constexpr std::size_t kMostProfileBytes = 16U << 20;  // a ConfigMap holds 1 MiB, a register body 2
 
 // One line of printable text, whatever names the profile holds.
 Error invalid(const std::string& field, const std::string& reason) {
@@ -70,7 +68,7 @@ Result<std::chrono::nanoseconds> seconds_of(const json& object, const std::strin
   }
   if (!found->is_number()) return invalid(path + field, "not a number of seconds");
   const auto value = found->get<double>();
-  if (!(value >= 0 && value <= kMostSeconds)) {
+  if (!(value >= 0 && value <= kMostLayerSeconds)) {
     return invalid(path + field, "not in 0 .. 86400 seconds");
   }
   return from_seconds(value);
@@ -184,8 +182,8 @@ Status decode_edges(const json& document, const std::unordered_map<std::string, 
 
 Status decode_head(const json& document, Model& model) {
   WEIR_TRY(const std::string version, text_of(document, "", "apiVersion"));
-  if (version != kVersion) {
-    return invalid("apiVersion", "\"" + version + "\" is not known, expected " + kVersion);
+  if (version != kProfileVersion) {
+    return invalid("apiVersion", "\"" + version + "\" is not known, expected " + kProfileVersion);
   }
   WEIR_TRY(model.name, text_of(document, "", "model", ""));
   WEIR_TRY(model.digest, text_of(document, "", "digest", ""));
@@ -200,10 +198,10 @@ Status decode_head(const json& document, Model& model) {
   if (!optimizer->is_object()) return invalid("optimizer", "not an object");
   const auto factor = optimizer->find("stateFactor");
   if (factor == optimizer->end()) return Unit{};
-  constexpr double kMostFactor = 64;  // 9 is the largest in use, planner.md 1.3
+  constexpr double kMostStateFactor = 64;  // 9 is the largest in use, planner.md 1.3
   if (!factor->is_number()) return invalid("optimizer.stateFactor", "not a number");
   model.state_factor = factor->get<double>();
-  if (!(model.state_factor >= 1 && model.state_factor <= kMostFactor)) {
+  if (!(model.state_factor >= 1 && model.state_factor <= kMostStateFactor)) {
     return invalid("optimizer.stateFactor", "not in 1 .. 64");
   }
   return Unit{};
@@ -234,7 +232,7 @@ Result<Model> decode(const json& document) {
 }  // namespace
 
 Result<Model> decode_profile(std::string_view text) {
-  if (text.size() > kMostTextBytes) return invalid("profile", "longer than 16 MiB");
+  if (text.size() > kMostProfileBytes) return invalid("profile", "longer than 16 MiB");
   try {
     return decode(json::parse(text));
   } catch (const json::parse_error& error) {

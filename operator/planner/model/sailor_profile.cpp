@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "operator/planner/model/json_lines.h"
+#include "operator/planner/model/limits.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {
@@ -15,14 +16,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostLayers = 65536;
-constexpr int kMostCount = 65536;       // samples, degrees, devices per server
-constexpr double kMostSeconds = 86400;  // a layer that takes a day is a wrong unit
+constexpr int kMostCount = 65536;  // samples, degrees, devices per server
 constexpr double kMostFloats = 1e14;
 constexpr double kFloatBytes = 4;
 
 // One document; every error is a pointer and a reason.
-struct Reader {
+struct SailorReader {
   std::string_view text;
   const std::string& name;
 
@@ -79,7 +78,8 @@ struct Reader {
   }
 };
 
-Result<RateCurve> curve_of(const Reader& reader, const json& value, const std::string& pointer) {
+Result<RateCurve> curve_of(const SailorReader& reader, const json& value,
+                           const std::string& pointer) {
   if (!value.is_array() || value.size() != 2 || !value[0].is_array() || value[0].size() != 3) {
     return reader.bad(pointer, "expected [[a, b, c], max]");
   }
@@ -100,7 +100,7 @@ std::int64_t bytes_of(double floats) {
 }  // namespace
 
 Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string& name) {
-  const Reader reader{text, name};
+  const SailorReader reader{text, name};
   json document;
   WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
   WEIR_TRY([[maybe_unused]] const Unit sizes, reader.object(document, ""));
@@ -113,7 +113,7 @@ Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string
     std::array<double, 3> result{};
     for (std::size_t i = 0; i < 3; ++i) {
       WEIR_TRY(result[i],
-               reader.number(value[i], pointer + "/" + std::to_string(i), 0, kMostSeconds));
+               reader.number(value[i], pointer + "/" + std::to_string(i), 0, kMostLayerSeconds));
     }
     return result;
   };
@@ -138,7 +138,7 @@ Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string
 
 Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string& model,
                                         const std::string& name) {
-  const Reader reader{text, name};
+  const SailorReader reader{text, name};
   json document;
   WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
   WEIR_TRY([[maybe_unused]] const Unit models, reader.object(document, ""));
@@ -167,7 +167,7 @@ Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string
 }
 
 Result<SailorNetwork> decode_sailor_network(std::string_view text, const std::string& name) {
-  const Reader reader{text, name};
+  const SailorReader reader{text, name};
   json document;
   WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
   WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(document, ""));

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "operator/planner/model/cluster_json.h"
+#include "operator/planner/model/limits.h"
 
 namespace weir::planner {
 namespace {
 
-constexpr double kMostDevices = 4096;
 constexpr double kMostUnlikeDevices = 512;  // every pair is a link then
 
 struct Part {
@@ -78,7 +78,7 @@ Result<Part> part_of(std::string_view all, std::string_view text) {
   if (x == std::string_view::npos) return bad(all, "expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]");
   Part part;
   WEIR_TRY(const double count, number(all, text.substr(0, x), "number of devices"));
-  if (count != std::floor(count) || count > kMostDevices) {
+  if (count != std::floor(count) || count > double{kMostDevices}) {
     return bad(all, "expected a whole number of at most 4096 devices");
   }
   part.count = static_cast<int>(count);
@@ -150,7 +150,7 @@ Result<Cluster> decode_short_cluster(std::string_view text) {
     if (end == rest.size()) break;
     rest.remove_prefix(end + 1);
   }
-  if (total > kMostDevices) return bad(text, "more than 4096 devices");
+  if (total > double{kMostDevices}) return bad(text, "more than 4096 devices");
   double said = Cluster().default_bytes_per_second;
   for (const Part& part : parts) {
     if (part.bytes_per_second <= 0) continue;

@@ -9,8 +9,8 @@
 namespace weir::stage {
 namespace {
 
-enum Weight : unsigned char { kNormWeight, kNormBias, kHeadWeight };
-enum Kept : unsigned char { kInput, kStatistics, kLogitGradient };
+enum HeadWeight : unsigned char { kFinalNormWeight, kFinalNormBias, kHeadWeight };
+enum HeadKept : unsigned char { kHeadInput, kHeadStatistics, kLogitGradient };
 
 class GptHead final : public Layer {
  public:
@@ -43,8 +43,9 @@ class GptHead final : public Layer {
     WEIR_TRY(device::Buffer logits, tokens(pass, shape_.vocabulary, shape_.element));
     WEIR_TRY(const device::Buffer normed, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
-    pass.ops.layernorm_forward({r, shape_.channels}, input.as<ops::Element>(), w[kNormWeight],
-                               w[kNormBias], normed.as<ops::Element>(), statistics.as<float>());
+    pass.ops.layernorm_forward({r, shape_.channels}, input.as<ops::Element>(), w[kFinalNormWeight],
+                               w[kFinalNormBias], normed.as<ops::Element>(),
+                               statistics.as<float>());
     pass.ops.linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<ops::Element>(),
                             w[kHeadWeight], nullptr, nullptr, logits.as<ops::Element>());
     pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
@@ -58,18 +59,18 @@ class GptHead final : public Layer {
     WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels, shape_.element));
     WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
-    const auto* x = stash.buffers[kInput].as<ops::Element>();
-    const auto* statistics = stash.buffers[kStatistics].as<float>();
+    const auto* x = stash.buffers[kHeadInput].as<ops::Element>();
+    const auto* statistics = stash.buffers[kHeadStatistics].as<float>();
     const auto* dlogits = stash.buffers[kLogitGradient].as<ops::Element>();
     const ops::LinearShape linear{r, shape_.channels, shape_.vocabulary};
-    pass.ops.layernorm_apply({r, shape_.channels}, x, statistics, w[kNormWeight], w[kNormBias],
-                             narrow.as<ops::Element>());
+    pass.ops.layernorm_apply({r, shape_.channels}, x, statistics, w[kFinalNormWeight],
+                             w[kFinalNormBias], narrow.as<ops::Element>());
     pass.ops.linear_backward_parameters(linear, narrow.as<ops::Element>(), dlogits,
                                         pass.gradient[kHeadWeight], nullptr);
     pass.ops.linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<ops::Element>());
-    pass.ops.layernorm_backward({r, shape_.channels}, x, statistics, w[kNormWeight],
+    pass.ops.layernorm_backward({r, shape_.channels}, x, statistics, w[kFinalNormWeight],
                                 narrow.as<ops::Element>(), nullptr, dx.as<ops::Element>(),
-                                pass.gradient[kNormWeight], pass.gradient[kNormBias]);
+                                pass.gradient[kFinalNormWeight], pass.gradient[kFinalNormBias]);
     return dx;
   }
 

@@ -25,7 +25,7 @@ static_assert(kUniqueIdBytes == NCCL_UNIQUE_ID_BYTES);
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0));
 
 // Of what still runs on a stream when its communicator is aborted: its memory is free afterwards.
-constexpr auto kDrainLimit = std::chrono::seconds(2);
+constexpr auto kStreamDrainLimit = std::chrono::seconds(2);
 
 Error cuda_failure(const char* what, cudaError_t error) {
   return {Code::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(error)};
@@ -105,7 +105,7 @@ class CudaNcclComm final : public NcclComm {
         profile_(std::move(profile)),
         comm_(comm) {}
   ~CudaNcclComm() override {
-    const auto limit = std::chrono::steady_clock::now() + kDrainLimit;
+    const auto limit = std::chrono::steady_clock::now() + kStreamDrainLimit;
     while (!drained() && std::chrono::steady_clock::now() < limit) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }

@@ -16,7 +16,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::uint64_t kStep = std::numeric_limits<std::uint64_t>::max();  // of no training
-constexpr std::chrono::milliseconds kPoll{1};
+constexpr std::chrono::milliseconds kGroupPoll{1};
 
 }  // namespace
 
@@ -148,7 +148,7 @@ Status GroupIntroduction::until(const std::function<Result<bool>()>& done,
     if (steady_clock::now() >= deadline_) {
       return Error{Code::kTimeout, up_.comm->name + ": " + awaited + " did not come in time"};
     }
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kGroupPoll);
   }
 }
 

@@ -9,8 +9,8 @@
 namespace weir::transport::tcp {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31524557;  // "WER1"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint32_t kFrameMagic = 0x31524557;  // "WER1"
+constexpr std::uint8_t kFrameVersion = 1;
 constexpr std::size_t kChecked = kFrameHeaderBytes - sizeof(std::uint32_t);
 // A week: longer busy times are nonsense, and sums stay far from overflow.
 constexpr std::uint64_t kMaxBusyNanoseconds = 7ULL * 24 * 3600 * 1'000'000'000;
@@ -38,8 +38,8 @@ bool length_fits(FrameType type, std::uint64_t length) {
 
 std::array<std::byte, kFrameHeaderBytes> encode_frame(const FrameHeader& header) {
   std::array<std::byte, kFrameHeaderBytes> out{};
-  store<std::uint32_t>(out, 0, kMagic);
-  store<std::uint8_t>(out, 4, kVersion);
+  store<std::uint32_t>(out, 0, kFrameMagic);
+  store<std::uint8_t>(out, 4, kFrameVersion);
   store<std::uint8_t>(out, 5,
                       static_cast<std::uint8_t>((static_cast<unsigned>(header.type) << 4U) |
                                                 static_cast<unsigned>(header.channel)));
@@ -53,8 +53,8 @@ std::array<std::byte, kFrameHeaderBytes> encode_frame(const FrameHeader& header)
 
 Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
   if (bytes.size() < kFrameHeaderBytes) return invalid("too short");
-  if (load<std::uint32_t>(bytes, 0) != kMagic) return invalid("wrong magic");
-  if (load<std::uint8_t>(bytes, 4) != kVersion) {
+  if (load<std::uint32_t>(bytes, 0) != kFrameMagic) return invalid("wrong magic");
+  if (load<std::uint8_t>(bytes, 4) != kFrameVersion) {
     return invalid("unknown version " + std::to_string(load<std::uint8_t>(bytes, 4)));
   }
   if (load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {

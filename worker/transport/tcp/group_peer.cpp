@@ -12,8 +12,8 @@
 namespace weir::transport::tcp {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x47524557;  // "WERG"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint32_t kGroupMagic = 0x47524557;  // "WERG"
+constexpr std::uint8_t kGroupVersion = 1;
 constexpr std::size_t kChecked = kGroupHeaderBytes - sizeof(std::uint32_t);
 // Then others have their turn.
 constexpr std::size_t kBudget = std::size_t{4} << 20U;
@@ -23,8 +23,8 @@ constexpr std::size_t kSink = std::size_t{64} << 10U;  // of one read of what is
 
 std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& frame) {
   std::array<std::byte, kGroupHeaderBytes> out{};
-  store<std::uint32_t>(out, 0, kMagic);
-  store<std::uint8_t>(out, 4, kVersion);
+  store<std::uint32_t>(out, 0, kGroupMagic);
+  store<std::uint8_t>(out, 4, kGroupVersion);
   store<std::uint8_t>(out, 5, static_cast<std::uint8_t>(frame.phase));
   store<std::uint32_t>(out, 8, frame.session);
   store<std::uint32_t>(out, 12, frame.tag.part);
@@ -39,8 +39,8 @@ Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes) {
     return Error{Code::kInvalid, std::string("collective frame: ") + reason};
   };
   if (bytes.size() < kGroupHeaderBytes) return invalid("too short");
-  if (load<std::uint32_t>(bytes, 0) != kMagic) return invalid("wrong magic");
-  if (load<std::uint8_t>(bytes, 4) != kVersion) return invalid("unknown version");
+  if (load<std::uint32_t>(bytes, 0) != kGroupMagic) return invalid("wrong magic");
+  if (load<std::uint8_t>(bytes, 4) != kGroupVersion) return invalid("unknown version");
   if (load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
     return invalid("wrong checksum");
   }

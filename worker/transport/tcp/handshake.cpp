@@ -10,8 +10,8 @@
 namespace weir::transport::tcp {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x48524557;  // "WERH"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint32_t kHandshakeMagic = 0x48524557;  // "WERH"
+constexpr std::uint8_t kHandshakeVersion = 1;
 constexpr std::size_t kMaxJobUid = 128;
 constexpr std::size_t kMaxReason = 300;
 constexpr std::uint32_t kMaxStage = 1U << 20;
@@ -44,8 +44,8 @@ std::string proof(std::string_view label, std::string_view key, std::string_view
 std::string encode_record(const Record& record) {
   WEIR_CHECK(record.body.size() <= kMaxRecordBody, "handshake records are short");
   std::string out(kRecordPrefixBytes, '\0');
-  store<std::uint32_t>(bytes_of(out), 0, kMagic);
-  store<std::uint8_t>(bytes_of(out), 4, kVersion);
+  store<std::uint32_t>(bytes_of(out), 0, kHandshakeMagic);
+  store<std::uint8_t>(bytes_of(out), 4, kHandshakeVersion);
   store<std::uint8_t>(bytes_of(out), 5, static_cast<std::uint8_t>(record.type));
   store<std::uint16_t>(bytes_of(out), 6, static_cast<std::uint16_t>(record.body.size()));
   return out + record.body;
@@ -54,8 +54,8 @@ std::string encode_record(const Record& record) {
 Result<RecordPrefix> decode_record_prefix(std::string_view bytes) {
   if (bytes.size() < kRecordPrefixBytes) return invalid("too short");
   const auto in = bytes_of(bytes);
-  if (load<std::uint32_t>(in, 0) != kMagic) return invalid("not a weir data connection");
-  if (load<std::uint8_t>(in, 4) != kVersion) {
+  if (load<std::uint32_t>(in, 0) != kHandshakeMagic) return invalid("not a weir data connection");
+  if (load<std::uint8_t>(in, 4) != kHandshakeVersion) {
     return invalid("unknown version " + std::to_string(load<std::uint8_t>(in, 4)));
   }
   const auto type = load<std::uint8_t>(in, 5);
