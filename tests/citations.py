@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every citation in the repository leads somewhere: a document by its path from the root, a heading of it in quotes.
+
+    // worker/schedule/README.md "Closed forms"
+
+usage: citations.py    looks at all files that git knows and prints those that lead nowhere; exit code 1 if there are any
+"""
+import functools
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+NOT_OURS = ("tests/data/", "LICENSE", "go.sum")
+DOCUMENT = re.compile(r'(?<![\w*{}/.-])([\w.][\w./-]*\.md)\b(?:(?:,|:)? "([^"]+)"| (\d+(?:\.\d+)*)\b)?')
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+CONTINUED = re.compile(r"\n[ \t]*(?://+|#+|\*)?[ \t]*")   # a citation goes on in the next line of a comment
+
+
+@functools.cache
+def headings(document):
+    """The titles of a document, without marks of code."""
+    lines = re.sub(r"```.*?```", "", (ROOT / document).read_text(), flags=re.S).splitlines()
+    return {line.lstrip("#").strip().replace("`", "") for line in lines if re.match(r"#+ ", line)} | {
+        match.group(1).rstrip(".:") for line in lines if (match := re.match(r"\*\*([^*]+)\*\*", line))}
+
+
+def wrong(text, folder="", exists=lambda path: (ROOT / path).is_file(), titles=headings):
+    """What is wrong with the citations of a text: (offset, reason). `folder` of its file, from the root."""
+    found = []
+    for match in DOCUMENT.finditer(text):
+        path, title, number = match.groups()
+        path = path.removeprefix("./")
+        near = str(pathlib.PurePosixPath(folder) / path)
+        real = path if exists(path) else near if exists(near) else None
+        if real is None:
+            found.append((match.start(), f"{path} does not exist"))
+        elif number:
+            found.append((match.start(), f"{path} {number}: a section is cited by its title in quotes"))
+        elif title:
+            flat = re.sub(r"\s+", " ", CONTINUED.sub(" ", title)).replace("`", "")
+            if flat not in titles(real):
+                found.append((match.start(), f'{real} has no heading "{flat}"'))
+    return found
+
+
+def wrong_links(text, folder):
+    """Relative links of a document that lead nowhere."""
+    found = []
+    for match in LINK.finditer(text):
+        target = match.group(1).split("#")[0]
+        if target and not re.match(r"\w+:", target) and not (ROOT / folder / target).exists():
+            found.append((match.start(), f"link to {target} leads nowhere"))
+    return found
+
+
+def tracked():
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.split("\0")
+    for name in names:
+        path = ROOT / name
+        if name and not name.startswith(NOT_OURS) and not name.endswith("go.sum") and path.is_file() and not path.is_symlink():
+            yield name
+
+
+def read(name):
+    """The text of a file; nothing for bytes, and for this file, whose examples are wrong on purpose."""
+    try:
+        return "" if name == "tests/citations.py" else (ROOT / name).read_text()
+    except UnicodeDecodeError:
+        return ""
+
+
+class Citations(unittest.TestCase):
+    def test_every_citation_leads_somewhere(self):
+        told = []
+        for name in tracked():
+            text, folder = read(name), str(pathlib.PurePosixPath(name).parent)
+            for offset, reason in wrong(text, folder) + (wrong_links(text, folder) if name.endswith(".md") else []):
+                told.append(f"{name}:{text.count(chr(10), 0, offset) + 1}: {reason}")
+        self.assertEqual(told, [], "\n" + "\n".join(told))
+
+
+class Rules(unittest.TestCase):
+    """The test above can fail."""
+
+    def reasons(self, text):
+        known = {"a/README.md": {"Closed forms", "Plan switch"}}
+        return [reason for _, reason in wrong(text, "b", known.__contains__, known.__getitem__)]
+
+    def test_what_exists_is_right(self):
+        for text in ('// a/README.md "Closed forms".', "// see a/README.md", '// a/README.md "Plan\n  // switch"', "find . ! -name '*.md'"):
+            self.assertEqual(self.reasons(text), [], text)
+
+    def test_what_does_not_exist_is_told(self):
+        self.assertEqual(self.reasons("// c/README.md"), ["c/README.md does not exist"])
+        self.assertEqual(self.reasons('// a/README.md "Open forms"'), ['a/README.md has no heading "Open forms"'])
+        self.assertEqual(self.reasons("// a/README.md 5.3"), ["a/README.md 5.3: a section is cited by its title in quotes"])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(__doc__)
+    else:
+        unittest.main()
