@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends that hold up the engine, as those of a framework do that sends on its compute stream: for
-// measuring what our asynchronous ones are worth (scheduling.md 4, E4). Emulation only.
+// Sends that hold up the engine, as those of a framework on its compute stream do: they measure
+// what our asynchronous ones are worth (worker/schedule/README.md "Credits"). Emulation only.
 #pragma once
 
 #include <memory>

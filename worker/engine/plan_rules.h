@@ -33,7 +33,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
 
 // Why this rank cannot run the plan, one line per reason: broken rules, what is not built, memory
 // above the limit (less kMemoryReserve). Empty: it can.
-constexpr double kMemoryReserve = 0.10;  // scheduling.md 1
+constexpr double kMemoryReserve = 0.10;  // worker/schedule/README.md "Memory of a stage"
 struct Memory {
   std::int64_t limit = 0;
   bool saves = false;  // as above

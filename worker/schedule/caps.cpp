@@ -69,7 +69,7 @@ std::vector<int> lean_caps(std::span<const StageTime> stages, std::span<const na
 }
 
 Credits credits_of(const Schedule& schedule) {
-  constexpr int kLeastGroup = 2;       // k = 1 has the buffers of k = 2, scheduling.md 1
+  constexpr int kLeastGroup = 2;       // worker/schedule/README.md "Memory of a stage"
   constexpr int kReceiveBackward = 3;  // 2 are enough, one more hides the credit's way back
   const int n = std::max(kLeastGroup, k_of_caps(schedule.caps));
   return {.send_window = n + 1, .receive_forward = n + 1, .receive_backward = kReceiveBackward};

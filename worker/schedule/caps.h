@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-flight caps of a pipeline and the buffers that follow from them. Pure. Which caps a job should
-// run with is the tuner's business. Source of all formulas: scheduling.md 1, 2 and 4.
+// In-flight caps of a pipeline and the buffers that follow from them. Pure. The tuner chooses caps.
+// Source of the formulas: worker/schedule/README.md "Notation", "Closed forms", "Credits".
 #pragma once
 
 #include <chrono>

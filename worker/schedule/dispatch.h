@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only code that orders work: the engine, the simulator and the planner all call next_op
-// (scheduling.md 1).
+// (worker/schedule/README.md "Dispatch").
 #pragma once
 
 #include <optional>
@@ -52,8 +52,8 @@ class Dispatcher {
   explicit Dispatcher(Order order);
 
   // The op to start now, or nothing. Strict: the next op of the order if it is ready. Hint: next F
-  // if ready and in flight < cap, else next B if ready (scheduling.md 1). Never an op beyond the
-  // cap. O(1).
+  // if ready and in flight < cap, else next B if ready. Never an op beyond the cap
+  // (worker/schedule/README.md "Dispatch"). O(1).
   std::optional<Op> next_op(const StageProgress& progress, const Ready& ready) const;
   // What a waiting stage waits for: the op it would start first. Nothing when the step is over.
   std::optional<Op> wanted(const StageProgress& progress) const;

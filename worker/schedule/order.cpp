@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orders of scheduling.md 1. The construction of kFkB is that of TePDist's task scheduler: 1F1B
-// over groups, each item replaced by its members.
+// The orders of worker/schedule/README.md "Notation". The construction of kFkB is that of TePDist's
+// task scheduler: 1F1B over groups, each item replaced by its members.
 #include <algorithm>
 
 #include "worker/base/check.h"

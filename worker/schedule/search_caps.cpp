@@ -8,7 +8,7 @@
 namespace weir::schedule {
 namespace {
 
-constexpr double kLeastGain = 0.002;  // of the step, per micro-batch added; scheduling.md 2
+constexpr double kLeastGain = 0.002;  // of the step; worker/schedule/README.md "Searched caps"
 constexpr int kMostAdded = 2;
 
 double step_of(const std::vector<int>& caps, int micro_batches, const PipelineModel& model) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// opt_x: caps found by search over the simulator (scheduling.md 2). Pure.
+// opt_x: caps found by search over the simulator (worker/schedule/README.md "Searched caps"). Pure.
 #pragma once
 
 #include <span>

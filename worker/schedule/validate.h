@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Is a plan legal? One line per broken rule, naming the field; never repaired silently
-// (scheduling.md 4).
+// (worker/schedule/README.md "Legality").
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers);
 // by the same number.
 inline constexpr int kStateFactor = 6;
 
-// Bytes that a stage holds besides parameters (scheduling.md 1): stash x cap + receive slots + send
-// window.
+// Bytes that a stage holds: static + stash x cap + receive slots + send window
+// (worker/schedule/README.md "Memory of a stage").
 struct StageMemory {
   std::int64_t stash_bytes = 0;   // of one micro-batch
   std::int64_t input_bytes = 0;   // boundary tensor of the stage before, one micro-batch

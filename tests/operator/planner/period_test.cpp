@@ -72,7 +72,7 @@ TEST(Period, Of1F1BIsTheHeaviestWindow) {
 }
 
 TEST(Period, OfSlackCapsIsTheClosedFormOfSlack) {
-  // max over loops of ((j+1)(f+b) + 2jc) / (jD+1), scheduling.md 2
+  // max over loops of ((j+1)(f+b) + 2jc) / (jD+1): worker/schedule/README.md "Closed forms"
   const Pipeline pipeline = equal_stages(4, 1, 2, 3);
   EXPECT_NEAR(period(pipeline, 2, true), (4 * 3 + 6 * 3) / 7.0, 1e-9);
   EXPECT_NEAR(period(pipeline, 3, true), 3, 1e-9);

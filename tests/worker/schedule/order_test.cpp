@@ -32,7 +32,7 @@ Schedule strict(std::vector<int> caps) {
   return schedule;
 }
 
-// Golden orders of scheduling.md 3.1, S=3 M=6.
+// Golden orders of S=3 M=6 (worker/schedule/README.md "Golden vectors").
 TEST(Order, KfkbOfTwo) {
   EXPECT_EQ(text(kfkb_order(3, 0, 6, 2)), "F0-5 B0-5");
   EXPECT_EQ(text(kfkb_order(3, 1, 6, 2)), "F0-3 B0-1 F4-5 B2-5");
@@ -76,7 +76,7 @@ TEST(Order, FillClipsToTheStep) {
   EXPECT_EQ(text(fill_order(2, 0)), "F0 B0 F1 B1");
 }
 
-// I1, and a backward never before its forward, and the peak of scheduling.md 1.
+// I1, no backward before its forward, and the peak: worker/schedule/README.md "Notation".
 TEST(Order, EachKindRisesByOneAndPeakIsTheCap) {
   for (int S = 1; S <= 8; ++S)
     for (int M = 1; M <= 17; ++M)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closed forms of scheduling.md 2 and the invariants of section 4 on random pipelines. A failing
-// case prints its seed.
+// Closed forms and invariants (worker/schedule/README.md "Closed forms", "Invariants") on random
+// pipelines. A failing case prints its seed.
 #include "worker/schedule/simulator.h"
 
 #include <algorithm>
