@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rank's side of a plan switch as the control channel sees it (scheduling.md 6); the engine's
-// switch point fulfils it, so that engine and control do not know each other. All calls come from
-// the control thread and must not block.
+// The rank's side of worker/coordinator/README.md "Plan switch" as the control channel sees it. The
+// engine's switch point fulfils it, so that engine and control do not know each other. All calls
+// come from the control thread and must not block.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace weir::control {
 // Answers come later from the engine thread; call exactly once. Empty reason = yes.
 using Answer = std::function<void(std::string reason)>;
 
-// Does `next` need new connections? The rule of both ends (scheduling.md 6): in band only when the
-// tier changes nothing but the schedule and the generation lives. current: the plan in force, null
-// when none. A PREPARE with incarnation > 0 is a rejoin: always a new generation.
+// Does `next` need new connections? The rule of both ends: in band only when the tier changes
+// nothing but the schedule and the generation lives (worker/coordinator/README.md "Plan switch").
+// current: null when none is in force. Incarnation > 0 is a rejoin: always a new generation.
 inline bool starts_generation(const schedule::Plan* current, const schedule::Plan& next,
                               int incarnation) {
   const bool in_band_tier =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// PREPARE / READY / COMMIT / GO of scheduling.md 6 as a state machine, and the rejoin of a broken
-// generation (incarnation + 1). No socket; time and members are arguments, messages to send are
-// return values. The coordinator's thread only. It never decides which plan is good: that is the
-// operator's business.
+// PREPARE / READY / COMMIT / GO as a state machine (worker/coordinator/README.md "Plan switch"),
+// and the rejoin of a broken generation (incarnation + 1). No socket; time and members are
+// arguments, messages to send are return values. The coordinator's thread only. The operator, not
+// this, decides which plan is good.
 #pragma once
 
 #include <chrono>
@@ -144,7 +144,7 @@ class PlanSwitch {
   void to_idle(const protocol::Message& message, const Members& members, Effects& effects) const;
   void report(protocol::Outcome outcome, const std::string& reason, Effects& effects) const;
 
-  // at_step = highest reported step + 2, scheduling.md 6
+  // at_step = highest reported step + 2: worker/coordinator/README.md "Boundaries"
   static constexpr int kStepsAhead = 2;
 
   const std::string job_uid_;

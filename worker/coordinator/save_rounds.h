@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which step is saved when (libraries.md 12): a round is SAVE to all ranks, SAVED of all ranks, the
-// commit, SAVED to all ranks. One at a time. Due are: each interval, the last step, and a rank that
-// wants to leave. What a failed round has left goes; where the disk was full the oldest checkpoint
-// goes, too, and the save is tried again. No socket; time and members are arguments, messages are
-// return values.
+// Decides which step is saved when (worker/coordinator/README.md "Saves"): a round is SAVE to all
+// ranks, SAVED of all ranks, the commit, SAVED to all ranks. One at a time. Due are: each interval,
+// the last step, and a rank that wants to leave. What a failed round has left goes; where the disk
+// was full the oldest checkpoint goes, too, and the save is tried again. No socket; time and
+// members are arguments, messages are return values.
 //
 // A checkpoint has proved good when a later step had a finite loss and gradient (STATUS). The
 // newest such one stays, and one that a single rank could not read, until a newer one has proved

@@ -9,10 +9,10 @@ namespace weir::coordinator {
 namespace {
 
 constexpr std::uint64_t kSeed = 1;          // of the vectors that measure contraction
-constexpr double kWorstContraction = 0.5;   // over connectEvery steps, scheduling.md 7.3
+constexpr double kWorstContraction = 0.5;   // worker/groups/README.md "Contraction"
 constexpr double kLongestSeconds = 86'400;  // of a step; what a message may claim
-constexpr double kLeastDeadline = 10;       // seconds, and so many median steps: 7.4
-constexpr double kDeadlineSteps = 5;
+constexpr double kLeastDeadline = 10;       // seconds; worker/coordinator/README.md "Sync rounds"
+constexpr double kDeadlineSteps = 5;        // median ones
 
 groups::Config config_of(const schedule::Plan& plan) {
   const schedule::SyncPolicy& sync = plan.sync;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partial synchronisation in the coordinator (scheduling.md 7): SYNC_READY in, GRANT to all ranks
-// of the members out. Who averages with whom is decided by worker/groups. No socket; time and
+// Partial synchronisation (worker/coordinator/README.md "Sync rounds"): SYNC_READY in, GRANT to all
+// ranks of the members out. worker/groups decides who averages with whom. No socket; time and
 // members are arguments, messages are return values.
 //
 // Steps: after an average all members go on at the highest step of them, so that replicas stay

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans in the engine: prepared, committed, adopted between two steps (scheduling.md 6).
+// Plans in the engine: prepared, committed, adopted (worker/coordinator/README.md "Plan switch").
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace weir::engine {
 namespace {
 
-constexpr std::size_t kMostPrepared = 2;  // besides the plan in force; scheduling.md 6
+constexpr std::size_t kMostPrepared = 2;  // worker/coordinator/README.md "Plan switch"
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine of one rank: waits for a plan, builds its stage, runs step after step, changes plans
-// between steps (scheduling.md 6). One thread calls run(); everything else may be called from any.
+// between steps (worker/coordinator/README.md "Plan switch"). run() has one thread, the rest any.
 #pragma once
 
 #include <atomic>

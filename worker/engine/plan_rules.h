@@ -22,8 +22,8 @@ struct Identity {
 std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity);
 
 // Does `next` replace `current` between two steps on the same links? Only the tiers that change
-// nothing but the schedule; a rejoin (incarnation > 0) never (scheduling.md 6). The coordinator
-// decides by the same rule.
+// nothing but the schedule; a rejoin (incarnation > 0) never. The coordinator decides by the same
+// rule (worker/coordinator/README.md "Plan switch").
 bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next, int incarnation);
 
 // Bytes of one stage of the plan, from the model's description. saves: with the copy of a save, of

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a step that the replicas of a stage do together (scheduling.md 7, Exact): the sums of
+// The part of a step that the replicas of a stage do together in Exact mode: the sums of
 // their gradients, the mean loss, and the agreement on what the next step runs with. Posts work to
 // a transport::Collective, which does it while the engine computes. One object per step; engine
 // thread only.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Partial synchronisation on a rank (scheduling.md 7.4): after its own update a replica averages
+// Partial synchronisation on a rank: after its own update a replica averages its
 // parameters with the members of its group; with everybody's whole state where all replicas must be
 // equal. Either between two steps, in the memory of the gradients, which nobody needs then; or,
 // over links that are slow, beside the next step, in memory of its own: until the update at the end

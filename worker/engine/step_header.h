@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first message of a step on every forward channel: which step, which plan. Every stage reads
-// it before its first op, so that all ranks change plan at the same step (scheduling.md 6). 32
-// bytes, little-endian: u32 magic, u32 job, u64 step, u32 epoch, u16 incarnation, u16 M, u16 mb,
-// u16 k, u32 crc32c of the 28 bytes before it.
+// it before its first op, so that all ranks change plan at the same step
+// (worker/coordinator/README.md "Step header"). 32 bytes, little-endian: u32 magic, u32 job, u64
+// step, u32 epoch, u16 incarnation, u16 M, u16 mb, u16 k, u32 crc32c of the 28 bytes before it.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults during and after a switch: the table of scheduling.md 6, and the rejoin.
+// Faults during and after a switch (worker/coordinator/README.md "Failures"), and the rejoin.
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The switch as scheduling.md 6 describes it, without faults. Faults: plan_outcome_test.cpp.
+// The switch of worker/coordinator/README.md "Plan switch". Faults: plan_outcome_test.cpp.
 #include "worker/coordinator/plan_switch.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A job of three ranks in virtual time: the real PlanSwitch and RankSessions, messages with delays,
-// and ranks that follow scheduling.md 6 without computing anything. The process of index 0 holds
-// the coordinator too. One thread, no clock, no socket; all chance comes from the seed.
+// and ranks that follow worker/coordinator/README.md "Plan switch" but compute nothing. The process
+// of index 0 holds the coordinator too. No clock, no socket; all chance comes from the seed.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stage does with the first message of a step: it never guesses (scheduling.md 6).
+// A stage never guesses what a header means (worker/coordinator/README.md "Step header").
 #include <functional>
 #include <string>
 #include <vector>

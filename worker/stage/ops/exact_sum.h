@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of gradients that do not depend on the order of their terms, so that a step gives the same
-// bits however its micro-batches are divided among replicas (scheduling.md 7: Exact). Each term is
+// bits however its micro-batches are divided among replicas (sync.mode Exact). Each term is
 // rounded to a multiple of 2^-44 and added in double precision: sums of such multiples have no
 // rounding error below 2^9, and what has no rounding error has no order. Idea: Demmel and Nguyen,
 // "Fast reproducible floating-point summation", 2013, with one bin whose place is fixed.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communicators of a rank with some of the other replicas of its stage, for averages: at most
-// 16, the one that was used longest ago goes first (scheduling.md 7.4). Driver thread only.
+// 16, the one that was used longest ago goes first. Driver thread only.
 //
 // Each rank keeps and drops on its own: whether all members of a group hold the same communicator
 // is asked at each average (mean_rounds.h). One that is evicted is idle at all of its members, so
