@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel replicas in virtual time under one way of keeping their models together: ours, and
-// the baselines it is measured against (scheduling.md 7.1, 7.5). A step is M micro-batches, local
-// update, then the average of the models inside a group.
+// its baselines (worker/groups/README.md "Where it comes from"; scheduling.md 7.5). A step is M
+// micro-batches, local update, then the average of the models inside a group.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The invariants G1 to G7 of scheduling.md 7.3, checked from outside: it sees what replicas say and
-// what they are granted, and keeps its own books. Nothing of worker/groups is used.
+// Checks G1 to G7 of worker/groups/README.md "Invariants" from outside: it sees what replicas say
+// and what they are granted, and keeps its own books. Nothing of worker/groups is used.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whom it is worth waiting for before an average (scheduling.md 7.3, gate 3). Pure.
+// Says whom it is worth waiting for before an average (worker/groups/README.md "Waiting"). Pure.
 //
 // Waiting costs each that is ready as much time. What it brings is by how much the squared
 // distances of all models to their mean shrink when m others join n that are here, their means at a

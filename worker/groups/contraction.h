@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the granted averages bring replicas together, without looking at the models: they are
-// applied to random vectors that sum to zero (scheduling.md 7.3). Pure.
+// applied to random vectors that sum to zero (worker/groups/README.md "Contraction"). Pure.
 #pragma once
 
 #include <array>

@@ -17,7 +17,7 @@
 namespace weir::groups {
 namespace {
 
-// scheduling.md 7.3 and 7.2.
+// worker/groups/README.md "Gates", "Averages beside a step"; kForgetting: scheduling.md 7.2.
 constexpr double kSlowPort = 0.5;      // of the median bandwidth
 constexpr double kForgetting = 0.5;    // EWMA of T_p
 constexpr double kLongAverage = 0.25;  // of a step

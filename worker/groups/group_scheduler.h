@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Forms sync groups, step by step: replicas that are there average their models, and wait for
-// others while their news is worth the time (scheduling.md 7.3). Pure: the time is an argument, on
-// one monotonic clock; arrivals in, grants out, and the time at which tick() wants to be called.
-// Keeps of a plan's invariants:
+// others while their news is worth the time (worker/groups/README.md "Gates"). Pure: the time is an
+// argument, on one monotonic clock; arrivals in, grants out, and the time when tick() is due.
+// Keeps of the invariants (worker/groups/README.md "Invariants"):
 //   G1 a replica is in one open round at most        G2 only arrived replicas are granted
 //   G4 weights sum to 1, in proportion to m_p        G5 all living replicas are connected at least
 //   every B steps of the fastest (+ max(2, 3B/10) of one with a slow port)

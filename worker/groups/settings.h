@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the operator chooses and the group scheduler keeps to (scheduling.md 7.3): the fields of the
-// plan's sync policy. Pure data.
+// The fields of the plan's sync policy, which the operator chooses and the group scheduler keeps to
+// (worker/groups/README.md "Gates"). Pure data.
 #pragma once
 
 namespace weir::groups {

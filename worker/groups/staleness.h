@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Staleness as progress: a replica's clock advances by m_p/M with each step, and all members of an
-// average take the weighted mean of theirs (scheduling.md 7.3). Never the number of steps a replica
-// lags behind since the start: a bound on that makes one slow replica the speed of all. Pure.
+// Staleness as progress (worker/groups/README.md "Staleness"): a replica's clock advances by m_p/M
+// with each step, and all members of an average take the weighted mean of theirs. A bound on the
+// steps that a replica lags behind since the start makes one slow replica the speed of all. Pure.
 #pragma once
 
 #include <span>

@@ -298,7 +298,7 @@ double rate(std::int64_t bytes, std::int64_t counted, double ms) {
 }
 
 // On a fast network the times of averages are noise: 1 and 5 ms are as good as each other, 200 ms
-// are not as good as 40 (scheduling.md 7.3, gate 0: half of the median).
+// are not as good as 40 (worker/groups/README.md "Gates": half of the median).
 TEST(ReceivedRates, TellNoNoise) {
   constexpr std::int64_t kBytes = 330'000;
   EXPECT_GT(rate(kBytes, kBytes, 5), 0.5 * rate(kBytes, kBytes, 1));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas of random speed that talk to a group scheduler over a network with delays, in virtual
 // time: they die in and out of rounds, come back, links are slow, the coordinator restarts. Checks
-// G1 to G7 of scheduling.md 7.3 at every grant.
+// G1 to G7 of worker/groups/README.md "Invariants" at every grant.
 #pragma once
 
 #include <functional>
