@@ -10,7 +10,7 @@ namespace weir::bench {
 namespace {
 
 constexpr int kEthernet = 14, kTcpIp = 52;  // bytes of headers of a packet
-constexpr int kBurst = 3;                   // packets: free time after a pause (measuring.md 3)
+constexpr int kBurst = 3;  // packets; worker/transport/README.md "What limits a link"
 
 bool sh(const std::string& command) {
   return std::system((command + " > /dev/null 2>&1").c_str()) == 0;

@@ -41,7 +41,7 @@ sigset_t handled_signals() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // the call that is above the limit of a file's size says so
-  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // measuring.md 2; inherited likewise
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // inherited; 50 us cost 0.4 % of a step
 
   std::atomic<bool> done{false};
   const pthread_t main_thread = pthread_self();

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxNesting = 32;  // libraries.md 4
+constexpr int kMaxNesting = 32;  // far above our documents; dump() recurses once a level
 
 // Counts brackets outside of strings, before the parser allocates anything.
 bool nested_too_deep(std::string_view text) {

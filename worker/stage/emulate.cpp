@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Stage that takes as long as a profile says. The deadline counts from the real start of the op,
-// so that the worker's own overhead stays visible (measuring.md 2).
+// A Stage that takes as long as a profile says. The deadline counts from the real start of the op:
+// the worker's own overhead stays visible (worker/transport/README.md "Traps of measuring").
 #include <algorithm>
 #include <cerrno>
 #include <sys/prctl.h>

@@ -171,7 +171,7 @@ Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, i
 
 // Emulated compute, for timing on few cores: does the real work of `inner`, then sleeps until start
 // + the time that the profile gives for these layers on this device class. Sleeping is absolute
-// (measuring.md 2).
+// (worker/transport/README.md "Traps of measuring").
 struct EmulatedTimes {
   std::function<std::chrono::nanoseconds(int samples)> forward, backward;
   std::chrono::nanoseconds update{0};

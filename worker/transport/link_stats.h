@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of one link and direction, kept by the sender (measuring.md 4): goodput = bytes / busy.
-// Written by the transport's io thread, read by the exposer and the reporter.
+// Counters of one link and direction, kept by the sender (worker/transport/README.md "Busy time"):
+// goodput = bytes / busy. Written by the io thread, read by the exposer and the reporter.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collective over TCP, one connection to each other replica. An all-reduce is cut into one segment
 // per member: member i collects segment i from all, combines them in the order of the members and
-// sends the result to all; as many bytes as a ring, but sums have one order (libraries.md 8).
+// sends the result to all; as many bytes as a ring, but additions have one order.
 // Operations begin in the order of the calls, a few at a time; a frame of one that has not begun
 // here waits in its socket. Who abandons a step tells the other members on the same connections,
 // finishes the frame that is half written and forgets those that still come.

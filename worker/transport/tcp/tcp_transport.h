@@ -33,7 +33,7 @@ Result<std::vector<std::pair<std::chrono::nanoseconds, double>>> read_pace_trace
 struct TcpOptions {
   std::string listen_ip;               // "" = all addresses, IPv4 and IPv6
   int data_port = 7071;                // 0 = any free one
-  int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF, measuring.md 3
+  int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF; worker/transport/README.md "What limits a link"
   std::chrono::seconds dead_after{
       30};                     // TCP_USER_TIMEOUT; also the longest silence while data is due
   std::vector<Pacing> pacing;  // first match wins
