@@ -18,9 +18,9 @@ using nlohmann::json;
 
 constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt, url
 constexpr auto kCheckpointVolume = "weir-checkpoint";
-constexpr int kGraceWithoutCheckpoint = 30;  // seconds, api.md 3 checkpoint.path
+constexpr int kGraceWithoutCheckpoint = 30;  // seconds; nothing is saved
 constexpr int kGraceWithCheckpoint = 120;
-constexpr int kTokenSeconds = 3600;      // api.md 9
+constexpr int kTokenSeconds = 3600;      // worker/protocol/README.md "Control API"
 constexpr std::size_t kHashLength = 16;  // CRD: status.templateHash maxLength 16
 
 json parsed_or(const std::string& text, json otherwise) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is calling: bearer tokens of pods, checked by TokenReview with our audience, remembered for a
-// while by their hash (api.md 9). Thread-safe; authenticate() may block on the API server, so it
-// runs on the auth threads only.
+// while by their hash (worker/protocol/README.md "Control API"). Thread-safe; authenticate() may
+// block on the API server, so it runs on the auth threads only.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The self-made certificates of the control API (api.md 9): an authority that lives in the Secret
-// of the operator's keys, and the leaf that each replica issues itself in memory. ECDSA P-256.
+// The self-made certificates of the control API: an authority that lives in the Secret of the
+// operator's keys, and the leaf that each replica issues itself in memory. ECDSA P-256.
 #pragma once
 
 #include <chrono>

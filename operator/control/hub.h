@@ -55,7 +55,7 @@ class Hub {
   void on_change(std::function<void(const std::string& key)> listener);
   std::size_t open_polls() const;
 
-  // ---- for the routes; all return or answer with the status of api.md 9 ----
+  // ---- for the routes; statuses: worker/protocol/README.md "Control API" ----
   int take_register(const std::string& key, protocol::Register body);  // 202
   // 202; 409 sequence older than seen; 428 no members known here.
   int take_report(const std::string& key, protocol::Report body);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The secrets of the operator: what the Secret of its keys holds, and the key of a job, which every
-// replica derives alike (api.md 9).
+// replica derives alike (worker/protocol/README.md "Control API").
 #pragma once
 
 #include <optional>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the control API (api.md 9): who may call what, with which body, and the answer.
-// handle() may block on a TokenReview, so it runs on the auth threads. Thread-safe.
+// The calls of the control API: who may call what, with which body, and the answer. handle() may
+// block on a TokenReview, so it runs on the auth threads. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace weir::control_server {
 enum class Call : unsigned char { kJoin, kRegister, kPlan, kReport };
 const char* name(Call call);  // "join" ...: the last part of the path, and a label of metrics
 
-// Limits of api.md 9.
+// Limits of worker/protocol/README.md "Control API".
 constexpr std::size_t kMaxJoinBody = 4 * 1024;
 constexpr std::size_t kMaxRegisterBody = 2 * 1024 * 1024;
 constexpr std::size_t kMaxReportBody = 256 * 1024;

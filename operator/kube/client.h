@@ -83,7 +83,7 @@ class TokenSource;  // auth.h
 
 struct ClientOptions {
   double requests_per_second = 100, burst = 200;  // operator.md 4; watches are not counted
-  std::chrono::seconds request_limit{60};         // whole request, api.md 14
+  std::chrono::seconds request_limit{60};         // whole request
   std::chrono::seconds create_limit{30};
   std::string user_agent = "weir-operator";
   std::stop_token stop;  // ends every request

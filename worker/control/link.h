@@ -16,7 +16,7 @@
 
 namespace weir::control {
 
-// A plan of 4096 ranks is 0.6 MB (api.md 8), a profile of 64 layers far less.
+// A plan of 4096 ranks is 0.6 MB, a profile of 64 layers far less.
 constexpr std::size_t kMaxFrame = std::size_t{4} * 1024 * 1024;
 
 using SessionId = std::uint64_t;  // from 1, never used twice
@@ -26,7 +26,7 @@ struct ServerOptions {
   int port = 0;           // 0 = any free one
   std::string job_uid;
   std::string job_key;                          // raw
-  std::chrono::milliseconds heartbeat{1000};    // api.md 8
+  std::chrono::milliseconds heartbeat{1000};    // between two of this end
   std::chrono::milliseconds dead_after{30000};  // without any byte of an authenticated peer
   std::chrono::milliseconds tick{100};
   std::chrono::milliseconds handshake_time{10000};  // from accept to a proven key

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of the operator's control API: path, bearer token, one redirect, one repetition after
-// 401, and what each status means (api.md 9). Shared by join() and the operator source; each user
-// has its own, so a call blocks nobody else.
+// 401, and what each status means (worker/protocol/README.md "Control API"). Shared by join() and
+// the operator source; each user has its own, so a call blocks nobody else.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@
 
 namespace weir::coordinator {
 
-// What to do next. Order of api.md 9.
+// What to do next, by the answer.
 enum class Verdict : unsigned char {
   kDone,           // 200, 202, 304
   kDrop,           // 400, 413: our request is wrong or too large, repeating it is useless
@@ -73,7 +73,7 @@ class BackOff {
   void reset() { pause_ = kFirst; }
 
  private:
-  static constexpr std::chrono::milliseconds kFirst{1000}, kLongest{8000};  // api.md 9: 1-30 s
+  static constexpr std::chrono::milliseconds kFirst{1000}, kLongest{8000};
   Random random_;
   std::chrono::milliseconds pause_ = kFirst;
 };

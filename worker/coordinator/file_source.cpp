@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kPlanFile[] = "plan file";
 constexpr std::chrono::milliseconds kPeriod{200};
-constexpr std::size_t kMaxBytes = 1024 * 1024;  // as a ConfigMap, api.md 8
+constexpr std::size_t kMaxBytes = 1024 * 1024;  // as a ConfigMap
 
 class FileSource final : public PlanSource {
  public:

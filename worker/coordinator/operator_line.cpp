@@ -22,7 +22,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr char kOperatorLine[] = "operator line";
-constexpr std::chrono::seconds kLongPoll{50};  // api.md 14
+constexpr std::chrono::seconds kLongPoll{50};  // below the usual idle limit of proxies, 60 s
 constexpr std::chrono::seconds kAnswerTime{30};
 constexpr std::chrono::milliseconds kFlushStep{50};
 // Since the last answer; a poll is answered after 50 s at the latest, and some may be lost.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line to the operator's control API (api.md 9): /join of any worker, and for the coordinator a
-// PlanSource that registers, keeps a long poll for plans open and posts reports. Follows one 307,
-// retries with jitter, re-reads the token. Fail-static: errors never end training.
+// The line to the operator's control API: /join of any worker, and for the coordinator a PlanSource
+// that registers, keeps a long poll for plans open and posts reports. Follows one 307, retries with
+// jitter, re-reads the token. Fail-static: errors never end training.
 #pragma once
 
 #include <functional>

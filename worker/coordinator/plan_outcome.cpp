@@ -14,7 +14,7 @@ using namespace std::chrono_literals;
 // A rank that goes on with the old plan for so many steps and so long after COMMIT has missed it. A
 // stage reads the epoch at the first message of its next step.
 constexpr std::int64_t kLateSteps = 4;
-constexpr auto kLateTime = 10s;  // as for PREPARE, api.md 14
+constexpr auto kLateTime = 10s;  // as for PREPARE
 
 const schedule::RankPlace* rank_of(const schedule::Plan* plan, const MemberState* state) {
   if (plan == nullptr || state == nullptr) return nullptr;

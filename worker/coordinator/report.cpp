@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kRecentSteps = 10;  // of the rate, as PlanOutcome compares 10 steps
 constexpr std::size_t kMaxMembers = 512;  // above that members are cut, links are the worst
-constexpr std::size_t kWorstLinks = 64;   // api.md 9
+constexpr std::size_t kWorstLinks = 64;   // then; a report has at most 256 KiB
 
 // Slowest first; links without a measurement last.
 bool slower(const protocol::LinkTotals& a, const protocol::LinkTotals& b) {

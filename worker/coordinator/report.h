@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of POST /report out of what members have told (api.md 9). No clock: rates come from the
-// steps' own times. The coordinator's thread only.
+// The body of POST /report out of what members have told. No clock: rates come from the steps' own
+// times. The coordinator's thread only.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kSettled = 1s;                          // after the last change, api.md 8
-constexpr auto kMeasureTime = 900s;                    // startup timeout, api.md 14
+constexpr auto kSettled = 1s;                          // after the last change of members
+constexpr auto kMeasureTime = 900s;                    // the default of startupTimeoutSeconds
 constexpr auto kProbeTime = 1s;                        // of each round of PROBE
 constexpr std::int64_t kProbeBytes = 4 * 1024 * 1024;  // 34 ms at 1 Gbit/s: beyond slow start
 constexpr int kProbeRounds = 2;  // even pairs, then odd: no rank serves two at a time

@@ -33,7 +33,7 @@ struct Settings {
   // Until the first plan, while out of touch with those that make plans (Hooks::in_touch).
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(60)};
-  // Longest wait without any message of a peer: a hang, api.md 14.
+  // Longest wait without any message of a peer: a hang (spec.progressDeadlineSeconds).
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
   std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // likewise
   int diverged_after = 10;  // so many skipped steps in a row end training; 0 = never

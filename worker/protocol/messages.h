@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operator, coordinator and ranks say to each other (api.md 8 and 9), as structs. JSON of all
-// of them: codec.h.
+// What operator, coordinator and ranks say to each other, as structs; who, when and by when is in
+// worker/protocol/README.md. JSON of all of them: codec.h.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan document (api.md 8) as a struct: which layers form which stage, which rank runs it, in
-// which order micro-batches pass. Pure data; its JSON lies in worker/protocol, its legality in
+// The plan document as a struct: which layers form which stage, which rank runs it, in which order
+// micro-batches pass. Pure data; its JSON: worker/protocol/README.md "Plan document"; its legality:
 // validate.h.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every status of the table in api.md 9, without a network.
+// Every status of worker/protocol/README.md "Control API", without a network.
 #include "operator/control/routes.h"
 
 #include <optional>

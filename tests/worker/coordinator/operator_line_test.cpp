@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line to the operator against a scripted Transport: each status of api.md 9.
+// The line to the operator against a scripted Transport: each status of the control API.
 #include "worker/coordinator/operator_line.h"
 
 #include <atomic>
