@@ -16,7 +16,7 @@ using telemetry::Family;
 using telemetry::Labels;
 using telemetry::Type;
 
-constexpr std::size_t kWorstLinks = 16;  // api.md 10
+constexpr std::size_t kWorstLinks = 16;  // worker/telemetry/README.md "Operator"
 
 Labels labels_of(const api::PipelineJob& job) {
   return {{"pipeline_namespace", job.meta.namespace_name}, {"pipeline_job", job.meta.name}};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's metrics (api.md 10): process counters registered at the endpoint, and per-job
-// families built from the cache at scrape time, so that they vanish with their job.
+// The metrics of worker/telemetry/README.md "Operator": process counters registered at the
+// endpoint, per-job families built from the cache at scrape time, which vanish with their job.
 #pragma once
 
 #include <functional>

@@ -19,7 +19,7 @@ using std::chrono::seconds;
 constexpr std::size_t kPoints = 32;     // what the estimator keeps
 constexpr std::size_t kMostNamed = 64;  // jobs in one question; of more, it is about all
 constexpr int kUsualScrapes = 5;        // in a window that the job leaves open
-constexpr seconds kServerTimeout{5};    // of the query, api.md 10
+constexpr seconds kServerTimeout{5};    // of the query itself
 constexpr seconds kRequestTimeout{8};   // and of the request around it
 constexpr const char* kPath = "/api/v1/query_range";
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions to Prometheus (api.md 10, scheduling.md 5.1). Pure text. Every query groups by the
+// The questions to Prometheus (scheduling.md 5.1). Pure text. Every query groups by the
 // label that Prometheus itself sets for the namespace, so that forged series can be told apart.
 #pragma once
 

@@ -62,7 +62,7 @@ telemetry::Histogram histogram_of(const engine::TimeHistogram<kBounds>& from) {
 }
 
 telemetry::Histogram transfer_histogram(const transport::LinkCounters& counters) {
-  constexpr double kFirstBound = 1e-4;  // api.md 10: 100 us x 2^i
+  constexpr double kFirstBound = 1e-4;  // seconds; 100 us x 2^i
   telemetry::Histogram histogram;
   double bound = kFirstBound;
   for (std::size_t i = 0; i < counters.histogram.size(); ++i, bound *= 2) {

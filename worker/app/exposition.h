@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's series, built at scrape time from snapshots: they vanish with their stage. Names and
-// labels: api.md 10. Pure.
+// labels: worker/telemetry/README.md "Worker". Pure.
 #pragma once
 
 #include <string>

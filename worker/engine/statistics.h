@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the engine has done, as numbers that any thread may read: written by the engine thread after
 // each op, read by exposer and reports. A small lock, never held while anything waits. Names and
-// buckets of the metrics: api.md 10.
+// buckets of the metrics: worker/telemetry/README.md "Worker".
 #pragma once
 
 #include <array>

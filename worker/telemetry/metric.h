@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metrics without the library's headers. Two kinds: process counters that live as long as the
 // program (Registry), and families built from a snapshot at scrape time (Collector), so that series
-// vanish with their object. api.md 10 owns the names.
+// vanish with their object. All names: worker/telemetry/README.md.
 #pragma once
 
 #include <cstdint>
