@@ -13,7 +13,7 @@
 
 namespace weir::api {
 
-// Labels of every object of a job (api.md 7); the selector of our watches is weir.dev/job-name.
+// Labels of every object of a job; the selector of our watches is weir.dev/job-name.
 std::map<std::string, std::string> job_labels(const PipelineJob& job);
 
 // What a worker pod needs besides the job.
@@ -42,8 +42,8 @@ struct PodManifest {
 constexpr auto kPodGeneration = "weir.dev/pod-generation";
 // Annotation of every pod: template_hash of the job when it was made.
 constexpr auto kTemplateHash = "weir.dev/template-hash";
-// Merge order of api.md 3. Errors: kNotFound: the template lists containers, but none is trainer;
-// kInvalid names the field of the template that cannot be merged.
+// Merges as crds/README.md "Pods" says. Errors: kNotFound: the template lists containers, but none
+// is trainer; kInvalid names the field of the template that cannot be merged.
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input);
 // Digest (16 hex digits) of what the user wrote for the pods; not of what the operator adds.
 std::string template_hash(const PipelineJob& job);

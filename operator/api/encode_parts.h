@@ -13,7 +13,7 @@
 
 namespace weir::api {
 
-// api.md 7: control, data and metrics port of a worker.
+// Control, data and metrics port of a worker.
 constexpr std::array<std::pair<const char*, int>, 3> kWorkerPorts{
     {{"control", 7070}, {"data", 7071}, {"metrics", 9400}}};
 

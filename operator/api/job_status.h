@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status of a PipelineJob as structs (api.md 6). Two field owners write it: JobStatus is the
-// decisions and counts, ReportStatus the measurements. Pure data; JSON: status_json.cpp and
-// decode_status.cpp.
+// Status of a PipelineJob as structs (crds/README.md "Status"). Two field owners write it:
+// JobStatus is the decisions and counts, ReportStatus the measurements. Pure data; JSON:
+// status_json.cpp and decode_status.cpp.
 #pragma once
 
 #include <cstdint>

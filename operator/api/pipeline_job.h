@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PipelineJob v1alpha1 as structs, defaults applied (api.md 3). Parts of the spec that are core/v1
-// stay JSON text: the operator only passes them on. Status: job_status.h.
+// PipelineJob v1alpha1 as structs, defaults applied (crds/README.md "Spec"). Parts of the spec that
+// are core/v1 stay JSON text: the operator only passes them on. Status: job_status.h.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@ namespace weir::kube {
 namespace {
 
 constexpr std::size_t kQueue = 1000;
-constexpr double kBurst = 25, kRefillPerSecond = 1.0 / 300;  // of each type; api.md 11
+constexpr double kBurst = 25, kRefillPerSecond = 1.0 / 300;  // crds/README.md "Events"
 constexpr std::chrono::minutes kSeries{6};                   // events.k8s.io: same series within
 constexpr std::size_t kMaxJobs = 2000;                       // budgets kept
 constexpr std::chrono::seconds kPoll{1};

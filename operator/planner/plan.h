@@ -50,7 +50,7 @@ struct Request {
   bool keep_order = true;
   double tolerance = 1e-6;                  // of the bottleneck's bisection, relative
   double tie_of_k = 0.005;                  // the smallest k whose step is within this of the best
-  double min_gain = 0.03;                   // of switchShare; api.md minGainPercent
+  double min_gain = 0.03;                   // of switchShare; retune.minGainPercent
   const schedule::Plan* current = nullptr;  // of equal placements the nearest to this one
   bool sensitivity = false;                 // also fill sensitivity[]: more simulations
 };

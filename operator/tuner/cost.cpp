@@ -12,7 +12,7 @@
 namespace weir::tuner {
 namespace {
 
-constexpr std::size_t kLeastScrapes = 4;  // one rate window (api.md: windowSeconds >= 4 scrapes)
+constexpr std::size_t kLeastScrapes = 4;  // one rate window has as many at least (validate.cpp)
 constexpr double kBinWidth = 1.2;         // scheduling.md 5.2
 constexpr double kNever = 1e18;
 constexpr std::int64_t kMostOps = 150'000;  // simulated in one costing; an op is some 60 ns

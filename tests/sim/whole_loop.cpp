@@ -260,7 +260,7 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
                  ", shares" + stages + ", " + schedule::name(plan.sync.mode));
 }
 
-// What spec.sync.mode allows (api.md 4); in groups slow replicas need no smaller share.
+// What spec.sync.mode allows; in groups slow replicas need no smaller share.
 void WholeLoop::check_sync(const std::string& which, const schedule::Plan& plan) {
   const auto& spec = world_.job.spec;
   const bool partial = plan.sync.mode == schedule::SyncMode::kPartial;

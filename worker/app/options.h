@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command line and environment of weir-worker (api.md 3 and 7). Parsing only: files are opened by
-// the steps.
+// Command line and environment of weir-worker (worker/app/README.md). Parsing only: files are
+// opened by the steps.
 #pragma once
 
 #include <chrono>
@@ -72,7 +72,7 @@ struct Options {
   double grad_clip = 0;     // 0 = off
   int diverged_after = 10;  // skipped steps in a row; 0 = never
 
-  // Of the first plan's profile; the operator sets both (api.md 3, model.profile).
+  // Of the first plan's profile; the operator sets both, by spec.model.profile.
   std::string profile_source = "Measure";
   int profile_rounds = 5;
   // Off by default: one short probe a link is coarse, and where all links are alike its noise would

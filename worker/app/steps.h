@@ -11,7 +11,7 @@
 
 namespace weir::app {
 
-// Exit codes, api.md 7.
+// Exit codes: worker/app/README.md; reactions: crds/README.md "Exit codes".
 enum class Exit : int {
   kFinished = 0,
   kCrash = 1,

@@ -33,8 +33,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// How replicas keep one model (api.md 4). Exact: gradients are all-reduced over all replicas each
-// step. Partial: replicas that are ready together average their models (worker/groups).
+// How replicas keep one model. Exact: gradients are all-reduced over all replicas each step.
+// Partial: replicas that are ready together average their models (worker/groups).
 enum class SyncMode : unsigned char { kExact, kPartial };
 struct SyncPolicy {
   SyncMode mode = SyncMode::kExact;

@@ -71,8 +71,8 @@ struct Pass {
   }
 };
 
-// With many jobs what only informs is written less often: `per_second` times, of all jobs together
-// (api.md 6).
+// With many jobs what only informs is written less often: `per_second` times, of all jobs together.
+// So the writes of an operator have a bound, whatever the number of its jobs.
 inline std::chrono::seconds stretched(const Pass& pass, std::chrono::seconds least,
                                       int per_second) {
   return std::max(least, std::chrono::seconds(pass.snapshot.jobs / per_second));

@@ -356,7 +356,7 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   if (trigger == Trigger::kInitial && !plan.idle.empty())
     pass.event("Warning", "IdleWorkers", idle_text(pass, plan), "Plan");
   pass.act(CreatePlan{plan});
-  // Keep the last 5 (api.md 7).
+  // Keep the last 5, for people who look back.
   constexpr std::size_t kKept = 5;
   const auto& plans = pass.snapshot.plans;
   for (std::size_t i = 0; i + kKept - 1 < plans.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements as users see them: the network, progress, worst links (api.md 6).
+// Measurements as users see them: the network, progress, worst links.
 #include <cmath>
 
 #include "operator/controller/reconcile/pass.h"
@@ -110,7 +110,7 @@ void view_sync(const Pass& pass, api::ReportStatus& view) {
 
 // Every job at its own pace, so that they do not all write at once.
 std::chrono::milliseconds progress_interval(const Pass& pass) {
-  constexpr int kProgressPerSecond = 20;  // of all jobs together, api.md 6
+  constexpr int kProgressPerSecond = 20;  // of all jobs together
   constexpr double kJitter = 0.2;
   const auto least = stretched(pass, pass.tunables.progress_status, kProgressPerSecond);
   const double drawn = Random(mix_seed(0, pass.job().meta.uid)).uniform();

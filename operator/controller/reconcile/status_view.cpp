@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users see: conditions, counts and progress (api.md 6).
+// What users see: the conditions of crds/README.md "Conditions", counts and plan.
 #include <algorithm>
 #include <limits>
 #include <numeric>
