@@ -38,7 +38,7 @@ struct Permission {
   const char* without = nullptr;  // what is lost without it, when the operator can do without
 };
 
-// What the chart's roles hold: api.md 12 without the verbs that nothing here uses.
+// The permissions of helm/weir/README.md "RBAC", but to list events.
 std::vector<Permission> permissions(const Options& options) {
   return {
       {"weir.dev", "pipelinejobs", {"list", "watch", "delete"}},
