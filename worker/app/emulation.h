@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of a profile.json (weir.dev/profile/v1, planner.md 1.3) for emulated compute: what each op
-// of a stage would take on another device.
+// Times of a profile.json (operator/planner/model/README.md "profile.json") for emulated compute:
+// what each op of a stage would take on another device.
 #pragma once
 
 #include <chrono>

@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kProfileVersion = "weir.dev/profile/v1";
-constexpr std::size_t kMaxLayers = 65536;  // planner.md 1.3
+constexpr std::size_t kMaxLayers = 65536;  // as the planner reads
 
 struct Optimizer {
   double state_factor = schedule::kStateFactor;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measured profile of a model, weir.dev/profile/v1 (planner.md 1.3): written by the Measure
-// phase, joined by the coordinator when device classes differ. The planner has its own reader.
+// A model's measured profile, operator/planner/model/README.md "profile.json": the Measure phase
+// writes it, the coordinator joins those of unlike device classes. The planner has its own reader.
 #pragma once
 
 #include <cstdint>

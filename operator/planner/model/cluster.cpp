@@ -9,10 +9,10 @@
 namespace weir::planner {
 namespace {
 
-// Guess for two ranks on one node (planner.md 1.5).
+// A guess for two ranks on one node, where no link is listed.
 constexpr double kLocalBytesPerSecond = 12e9;
 constexpr std::chrono::nanoseconds kLocalLatency{5'000};
-constexpr double kLeastCurveRate = 1e6;  // planner.md 1.4
+constexpr double kLeastCurveRate = 1e6;  // curves fall below zero for small messages
 
 }  // namespace
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner knows of the devices and of the links between them (planner.md 1.5). Plain data.
-// The operator fills it from nodes, pods and link estimates, `weir-operator plan` from
-// cluster.json.
+// What the planner knows of the devices and of the links between them. Plain data. The fields:
+// operator/planner/model/README.md "cluster.json". The operator fills it from nodes, pods and link
+// estimates, `weir-operator plan` from cluster.json.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ struct Device {  // one rank
 };
 
 // GB/s of a message of n bytes = a x^2 + b x + c with x = log2(n / 1e6); for a < 0 x is at most
-// -b / 2a. The result is kept within 1 MB/s .. most (planner.md 1.4).
+// -b / 2a. The result is kept within 1 MB/s .. most (Sailor's curves).
 struct RateCurve {
   double a = 0, b = 0, c = 0;
   double most_bytes_per_second = 1.25e9;
@@ -54,7 +54,7 @@ struct Cluster {
   std::optional<RateCurve> default_curve = {};
 };
 
-// The link from one node to another. Same node: as listed, else 12e9 B/s, 5 us (planner.md 1.5).
+// The link from one node to another. Same node: as listed, else 12e9 B/s, 5 us.
 LinkRate link_between(const Cluster& cluster, const std::string& from_node,
                       const std::string& to_node);
 // Bytes a second of a message of that size, what co-tenants leave.

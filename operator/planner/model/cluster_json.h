@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cluster.json (weir.dev/cluster/v1, planner.md 1.5) and its short form as text to a Cluster.
-// Refuses with "NAME:LINE: /json/pointer: reason" (planner.md 9.4).
+// operator/planner/model/README.md "cluster.json" (weir.dev/cluster/v1) and its short form as text
+// to a Cluster. Refuses with "NAME:LINE: /json/pointer: reason".
 #pragma once
 
 #include <string>

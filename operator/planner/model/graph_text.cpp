@@ -290,8 +290,8 @@ class GraphReader {
     return bad(line, text + nodes_[static_cast<Index>(cycle.front())].id.substr(0, 60));
   }
 
-  // planner.md 1.2: first every source that is an input, then, in one pass, every __getitem__
-  // without consumers.
+  // Removes every source that is an input, and in the same pass every __getitem__ without
+  // consumers.
   void clean_up() {
     std::vector<bool> source(nodes_.size(), true);
     for (const auto& list : consumers_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// graph.txt of PipeDream's and DAPPLE's profilers (planner.md 1.2): text to a Model whose layers
-// are in topological order, independent of the order of the lines. One sample of it is the profiled
-// mini-batch; times are of class "" and scale in proportion. No file access.
+// PipeDream's and DAPPLE's profiles (operator/planner/model/README.md "graph.txt"): text to a Model
+// whose layers are in topological order, independent of the order of the lines. One sample of it is
+// the profiled mini-batch; times are of class "" and scale in proportion. No file access.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON files of people: parsing with limits, and errors that say where (planner.md 9.4):
+// JSON files of people: parsing with limits, and errors that say where:
 // "NAME:LINE: /json/pointer: reason". Lines are looked for only when there is an error to tell.
 #pragma once
 

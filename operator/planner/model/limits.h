@@ -8,10 +8,10 @@
 
 namespace weir::planner {
 
-inline constexpr std::size_t kMostDevices = 4096;  // planner.md 9.4
-inline constexpr std::size_t kMostLayers = 65536;  // planner.md 1.3
+inline constexpr std::size_t kMostDevices = 4096;  // far above the largest jobs planned
+inline constexpr std::size_t kMostLayers = 65536;
 inline constexpr double kMostLayerSeconds = 86400;
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // of a tensor or a memory
-inline constexpr std::size_t kMostTextBytes = 64U << 20;           // of a file, planner.md 9.4
+inline constexpr std::size_t kMostTextBytes = 64U << 20;           // of a file
 
 }  // namespace weir::planner

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the planner knows: the model's layers with times and sizes per device class. Plain data
-// (planner.md 1).
+// (operator/planner/model/README.md "profile.json").
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place that knows the text of a profile. Limits: planner.md 1.3; numbers that would
-// overflow nanoseconds or bytes are refused.
+// The only place that knows the text of a profile. Numbers that would overflow nanoseconds or bytes
+// are refused.
 #include "operator/planner/model/profile_json.h"
 
 #include <cmath>
@@ -198,7 +198,7 @@ Status decode_head(const json& document, Model& model) {
   if (!optimizer->is_object()) return invalid("optimizer", "not an object");
   const auto factor = optimizer->find("stateFactor");
   if (factor == optimizer->end()) return Unit{};
-  constexpr double kMostStateFactor = 64;  // 9 is the largest in use, planner.md 1.3
+  constexpr double kMostStateFactor = 64;  // 9 is the largest in use: 2-byte weights
   if (!factor->is_number()) return invalid("optimizer.stateFactor", "not a number");
   model.state_factor = factor->get<double>();
   if (!(model.state_factor >= 1 && model.state_factor <= kMostStateFactor)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// profile.json (weir.dev/profile/v1, planner.md 1.3) as text to a Model. Refuses with the name of
-// the field and the reason.
+// operator/planner/model/README.md "profile.json" (weir.dev/profile/v1) as text to a Model.
+// Refuses with the name of the field and the reason.
 #pragma once
 
 #include <string_view>

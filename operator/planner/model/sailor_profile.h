@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of the Sailor planner (planner.md 1.4): layer times per micro-batch size and degree of
+// operator/planner/model/README.md "Sailor's files": layer times per micro-batch size and degree of
 // tensor parallelism, sizes, and bandwidth curves; text to structs. A combination that was not
 // profiled is not available, never extrapolated. No file access.
 #pragma once
