@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // weir-operator. Exit codes: 0 well, 1 failed, 2 wrong options or configuration;
-// plan and simulate: planner.md 9.3, listed in operator/planner/README.md.
+// plan and simulate: operator/planner/README.md "The tool".
 #include <cstdio>
 #include <exception>
 #include <iostream>

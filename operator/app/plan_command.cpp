@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUsualMicroBatches = 16;                 // planner.md 9.1
+constexpr int kUsualMicroBatches = 16;                 // a step without batch options
 constexpr std::int64_t kToolEvents = 20'000'000;       // about half a second of simulation
 constexpr std::int64_t kToolPlacements = 100'000'000;  // about 3 s of scores
 
@@ -50,7 +50,7 @@ class InterruptGuard {
   void (*before_)(int);
 };
 
-// Batch of planner.md 9.1: what is not said is 16 micro-batches of the profile's size.
+// The batch: what is not said is 16 micro-batches of the profile's size.
 Status set_batch(const PlanOptions& options, const PlanInputs& inputs, planner::Request& request) {
   const auto replicas = static_cast<std::int64_t>(options.data_parallel);
   std::int64_t batch = 0;

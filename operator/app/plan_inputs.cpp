@@ -28,7 +28,7 @@ namespace {
 using planner::Cluster;
 using planner::Model;
 
-constexpr std::size_t kMostBytes = 64U << 20;  // planner.md 9.4
+constexpr std::size_t kMostBytes = 64U << 20;  // of a file, as the readers say
 
 // For people: without folders.
 std::string short_name(const std::string& file) {

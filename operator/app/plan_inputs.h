@@ -12,7 +12,7 @@
 
 namespace weir::operator_app {
 
-// Exit codes of planner.md 9.3.
+// Exit codes of operator/planner/README.md "The tool".
 constexpr int kInternalError = 1, kBadInput = 3, kNoPlanFits = 4, kPlanBreaksARule = 5,
               kNotOptimal = 6, kInterrupted = 130;
 

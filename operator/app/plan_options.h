@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of `weir-operator plan` and `simulate` as structs (planner.md 9).
+// Options of `weir-operator plan` and `simulate`: operator/planner/README.md "The tool".
 #pragma once
 
 #include <cstdint>

@@ -7,7 +7,7 @@ namespace weir::placement {
 namespace {
 
 constexpr double kNoise = 1e-12;       // sums in another order are no gain
-constexpr double kAsGood = 1.005;      // planner.md 3, step 7
+constexpr double kAsGood = 1.005;      // a step so much longer is worth fewer bytes moved
 constexpr int kStepsPerLeaf = 32;      // of the enumeration, before it counts as too large
 constexpr std::size_t kMostKept = 64;  // assignments within kAsGood that are compared by bytes
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who runs what: ranks of all replicas onto devices, over the links that were measured (planner.md
-// 3, step 7). Every choice is tried where symmetry leaves few enough; else DAPPLE's three
-// constructions and exchanges of two. Pure and deterministic.
+// Who runs what: ranks of all replicas onto devices, over the links that were measured.
+// Every choice is tried where symmetry leaves few enough; else DAPPLE's three constructions
+// and exchanges of two. Pure and deterministic.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the links between assigned devices cost (planner.md 2.1): transfers of a micro-batch between
-// neighbour stages, AllReduce of a stage. Pure.
+// What the links between assigned devices cost: transfers of a micro-batch between neighbour
+// stages, AllReduce of a stage (operator/planner/README.md "Stage and boundary costs"). Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The steady bottleneck (objective `async`, compat `pipedream`): the smallest possible maximum of
-// stage and boundary times over all cuts into a chain of stages (planner.md 3, step 4). One device
+// stage and boundary times over all cuts into a chain of stages. One device
 // class; a stage on r ranks costs (W + 4 (r-1) P / (bw r)) / r, a boundary 2 cut / (bw r) with the
 // r of both sides. No memory test.
 #pragma once

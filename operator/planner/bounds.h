@@ -21,7 +21,7 @@ struct Buckets {
 Buckets buckets_of(const Ideals& ideals, std::size_t most);
 
 // With every stage and every boundary at most `longest`: the least sum of stages and boundaries of
-// the part before, and the least value of the part behind: the sum, too, or the U of planner.md 5a,
+// the part before, and the least value of the part behind: the sum, too, or U of BoundRule, the
 // max over its stages of M t + all before. Over any devices that are left.
 class Relaxation {
  public:

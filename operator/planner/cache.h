@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ideals of a model, kept for planning again (planner.md 3, Re-planning). Inside the room only.
+// Ideals of a model, kept for planning again with other links. Inside the room only.
 #pragma once
 
 #include <memory>

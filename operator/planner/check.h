@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The independent checker (planner.md 6, V2): from model, cluster and plan alone, node by node and
-// edge by edge, it says what the plan costs and which rules it breaks. Shares only the parsers with
-// the engines.
+// The independent checker: from model, cluster and plan alone, node by node and edge by edge, it
+// says what the plan costs and which rules it breaks. Shares only the parsers with the engines, so
+// it finds their mistakes (tests/operator/planner/README.md "Checks", V2).
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct CheckOptions {
   // predecessors first.
   std::vector<int> order;
   bool many_ranks = false;  // more than one rank per (replica, stage) is legal
-  bool sync0 = false;       // the model of planner.md 7.3: no buffers, no reserve, no transients
+  bool sync0 = false;       // the model of compat sync0: no buffers, no reserve, no transients
 };
 
 CheckedPlan check_plan(const Model& model, const Cluster& cluster, const schedule::Plan& plan,

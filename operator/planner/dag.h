@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model at one micro-batch size as a normalised graph: nodes in topological order, integer
-// nanoseconds and bytes (planner.md 3, step 0). Bit i of every set of nodes is node i here.
+// nanoseconds and bytes, whose sums have no order. Bit i of every set of nodes is node i here.
 #pragma once
 
 #include <cstdint>

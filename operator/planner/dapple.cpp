@@ -31,7 +31,7 @@ bool several_servers(const Cards& cards) {
   return std::count_if(cards.begin(), cards.end(), [](int n) { return n > 0; }) > 1;
 }
 
-// X of planner.md 5.4.
+// DAPPLE's rule: a stage on several servers, one with all its senders, or senders elsewhere.
 double transfer(const Cards& from, const Cards& to, double bytes) {
   if (several_servers(to)) return bytes / kAcrossServers;
   const auto server = std::find_if(to.begin(), to.end(), [](int n) { return n > 0; });

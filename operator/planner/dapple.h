@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The score by which DAPPLE's released planner ranks plans (compat `dapple`, planner.md 5.4), and
+// The score by which DAPPLE's released planner ranks plans (compat `dapple`), and
 // the best plan by it: R equal pipelines, stages of consecutive layers on r cards of each pipeline,
 // cards on servers. Its oddities are kept (compiled-in bandwidths, fill without replication, one
 // layer too many in AllReduce): figures compare with those that DAPPLE prints. Pure.

@@ -102,8 +102,8 @@ std::vector<int> filled(const Setting& setting, const Layout& from, double targe
   return first;
 }
 
-// Cuts whose late stages are lighter, which with k >= 2 is shorter (planner.md 2.3): M t_s + pre(s)
-// equal for all s is t_s in proportion to (1 - tilt/M)^s.
+// Cuts whose late stages are lighter, which with k >= 2 is shorter (operator/planner/README.md
+// "Step time"): M t_s + pre(s) equal for all s is t_s in proportion to (1 - tilt/M)^s.
 std::optional<Layout> tilted(const Setting& setting, const Layout& from, double tilt) {
   const double factor = 1 - tilt / setting.micro_batches.front();
   const int nodes = static_cast<int>(from.line->nodes.size());

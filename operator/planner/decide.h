@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps 7 and 8 of planner.md 3: servers for the best layouts, then the event simulator decides
+// Servers for the best layouts; then the event simulator decides
 // among them, all k and both cap rules; then the winner's boundaries move node by node. Inside the
 // room only.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // "Is there a cut whose every stage and boundary takes at most T?": the decision inside the search
-// for the smallest bottleneck (planner.md 3, step 4). Inside the room only.
+// for the smallest bottleneck. Inside the room only.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 namespace weir::planner {
 namespace {
 
-constexpr double kOptimal = 1e-6;  // planner.md 6, V8
+constexpr double kOptimal = 1e-6;  // the largest gap that counts as none
 
 double seconds_over(const std::vector<std::int64_t>& sums, int first, int end) {
   return 1e-9 * static_cast<double>(sums[static_cast<std::size_t>(end)] -

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the decision into what is told: the planner's part of the plan and the report (planner.md
-// 1.6). Inside the room only.
+// Turns the decision into what is told: the planner's part of the plan and the report (report.h).
+// Inside the room only.
 #pragma once
 
 #include "operator/planner/decide.h"

@@ -65,7 +65,7 @@ void Family::step(int node) {
   for_all_values(ideals_, [](Values& values) { values.erase(values.begin()); });
 }
 
-// True cut: a node counts once while a consumer of it is outside (planner.md 2.1).
+// True cut: a node counts once while a consumer of it is outside.
 std::int64_t Family::cut_after(const std::uint64_t* bits, std::int64_t cut, Index node) const {
   if (!dag_->successors[node].empty()) cut += dag_->output[node];
   for (const int before : dag_->predecessors[node]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Families of order ideals (downsets) of a Dag: all of them, or the prefixes of some linear orders.
-// The engines take either; over all ideals they are exact (planner.md 3, step 3).
+// The engines take either; over all ideals they are exact.
 // Every value is an integer sum, so it does not depend on the path that found the ideal.
 #pragma once
 

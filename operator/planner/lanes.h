@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ideals as counts along a chain decomposition of the graph: I is inside J exactly when no chain
 // holds more of I than of J. Eight counts of 16 bits compare in one instruction, so a subset test
-// costs one or two where the graph is narrow (planner.md 10, H2). Inside the room only.
+// costs one or two where the graph is narrow. Inside the room only.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact search of the regression formula (planner.md 7.3), and the door to both. Upper bounds
+// The exact search of the formula of compat sync0, and the door to both. Upper bounds
 // come first, from few ideals with cheap boundaries; they and the relaxation of bounds.h say which
 // ideals can be in a better plan; the suffix search runs over those only.
 #include "operator/planner/latency.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synchronous objective (planner.md 3, step 5): cuts, replication, classes and k together, over
-// a family of ideals. Exact over that family where it says so. Pure; links are those between
-// classes: real servers are the placement's business.
+// The synchronous objective (operator/planner/README.md "How a plan is found"): cuts, replication,
+// classes and k together, over a family of ideals. Exact over that family where it says so. Pure;
+// links are those between classes: real servers are the placement's business.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct SyncClass {  // devices of one replica that stages may use alike
 
 enum class SyncFormula : unsigned char {
   kSync,   // the simulated step of kFkB with the optimizer's and AllReduce's visible part
-  kSync0,  // planner.md 7.3: sum + (M-1) max + tail; no buffers, no update, proportional times
+  kSync0,  // compat sync0: sum + (M-1) max + tail; no buffers, no update, proportional times
 };
 
 struct SyncRequest {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A complete plan inside the room: stages as ranges of a linear order, ranks on devices, k and
-// caps; and what it costs over the links between these devices (planner.md 2.1). Pure.
+// A complete plan inside the room: stages as ranges of a linear order, ranks on devices, k, caps;
+// and its costs over their links: operator/planner/README.md "Stage and boundary costs". Pure.
 #pragma once
 
 #include <cstdint>

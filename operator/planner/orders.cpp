@@ -12,7 +12,7 @@ namespace {
 
 using Index = std::size_t;
 
-constexpr Index kBeamWidth = 32;                // planner.md 3, step 1
+constexpr Index kBeamWidth = 32;                // prefixes; copying them is what the beam costs
 constexpr Index kBeamOrders = 4;                // its best prefixes become orders
 constexpr std::int64_t kMostSteps = 2'000'000;  // candidates looked at; then the beam narrows
 constexpr Index kMostCounters = 40'000'000;     // copied; about 0.1 s

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear orders of a Dag on which the engines find a good plan at once (planner.md 3, step 1).
+// Linear orders of a Dag on which the engines find a good plan at once.
 #pragma once
 
 #include <vector>

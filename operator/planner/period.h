@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closed forms of kFkB on a pipeline (planner.md 2.2, 2.3): the period, the step and bounds of it.
-// Pure. Seconds of one micro-batch unless said.
+// Closed forms of kFkB on a pipeline (operator/planner/README.md "Period" and "Step time"): the
+// period, the step and bounds of it. Pure. Seconds of one micro-batch unless said.
 #pragma once
 
 #include <vector>

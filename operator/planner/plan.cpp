@@ -17,11 +17,11 @@
 namespace weir::planner {
 namespace {
 
-constexpr double kModelError = 1.25;  // T+ is at most 22 % above, 4 % below (planner.md 2.3)
-constexpr double kAsGood = 1.03;      // other k whose cut is worth moving, too
-constexpr double kTieOfK = 1.005;     // smallest k within 0.5 % of the best
-constexpr std::size_t kPlaced = 16;   // planner.md 3, step 7
-constexpr int kPlacementRounds = 3;   // planner.md 3, step 7
+constexpr double kModelError = 1.25;              // T+ is at most 22 % above the step
+constexpr double kAsGood = 1.03;                  // other k whose cut is worth moving, too
+constexpr double kTieOfK = 1.005;                 // smallest k within 0.5 % of the best
+constexpr std::size_t kPlaced = 16;               // layouts put on servers
+constexpr int kPlacementRounds = 3;               // of cut and placement in turns
 constexpr std::int64_t kRoundPairs = 20'000'000;  // a search above it is not repeated
 
 Error invalid(const std::string& text) {

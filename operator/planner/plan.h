@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts a model into stages, gives each stage devices, and puts the ranks on servers (planner.md).
-// Pure and deterministic: equal input gives an equal plan, for any number of threads. What a
-// PlanReport promises is in planner.md 1.6; which parts are exact in the README of this folder.
+// Cuts a model into stages, gives each stage devices, and puts the ranks on servers. Pure and
+// deterministic: equal input gives an equal plan, for any number of threads. What a PlanReport
+// promises, and of what: operator/planner/README.md "What is exact, and about what".
 #pragma once
 
 #include <functional>
@@ -19,9 +19,9 @@
 
 namespace weir::planner {
 
-enum class Objective : unsigned char { kSync, kAsync };        // time of a step; steady bottleneck
-enum class CapRules : unsigned char { kKfkb, kSlack, kBoth };  // planner.md 2.1
-enum class Compat : unsigned char {  // cost models of earlier planners (planner.md 5.4)
+enum class Objective : unsigned char { kSync, kAsync };  // time of a step; steady bottleneck
+enum class CapRules : unsigned char { kKfkb, kSlack, kBoth };
+enum class Compat : unsigned char {  // operator/planner/README.md "Earlier planners"
   kNone,
   kPipedream,
   kPipedreamNoTransfer,
@@ -59,7 +59,7 @@ struct Limits {
   std::int64_t ideals = 2'000'000;
   std::int64_t memory_bytes = std::int64_t{1} << 30;
   int threads = 1;                            // micro-batch sizes are tried side by side
-  std::int64_t simulated_events = 2'000'000;  // planner.md 3, step 8
+  std::int64_t simulated_events = 2'000'000;  // some 50 ms of simulation
   // Of the search for cuts: labels joined for candidates, and for the certificate.
   std::int64_t search_steps = 5'000'000;
   std::int64_t proof_steps = std::numeric_limits<std::int64_t>::max();
@@ -73,7 +73,7 @@ struct Limits {
 // share that. Small jobs do not notice.
 Limits operator_limits(int plans = 1);
 
-// Orders and ideals per model, for planning again with other links (planner.md 3, Re-planning).
+// Ideals per model, for planning again with other links: they do not depend on bandwidths.
 // One caller at a time.
 class PlanCache {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan is said to cost and how good that is (planner.md 1.6): weir.dev/planreport/v1. Plain
-// data. Seconds and bytes of one micro-batch unless said; boundary s lies between stage s and s+1.
+// What a plan is said to cost and how good that is: weir.dev/planreport/v1. Plain data.
+// Seconds and bytes of one micro-batch unless said; boundary s lies between stage s and s+1.
 #pragma once
 
 #include <cstdint>
@@ -93,7 +93,7 @@ struct PlanReport {
   std::vector<StageTimeline> timeline;
   double period_seconds = 0;
   std::string period_cause;  // "stage 0", "link 0-1" or "loop 0-2"
-  double sum_seconds = 0, pivot_seconds = 0, bound_seconds = 0;  // T+, T~, V (planner.md 2.3)
+  double sum_seconds = 0, pivot_seconds = 0, bound_seconds = 0;  // T+, T~, V
   std::vector<KCandidate> candidates;
   std::vector<LinkSensitivity> sensitivity;
   Optimality optimality;

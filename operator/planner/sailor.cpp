@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas are those of Sailor's planner_utils.cpp, with two differences: rates are clamped as
-// in planner.md 1.4, and unlike devices take the slower of their curves.
+// The formulas are those of Sailor's planner_utils.cpp, with two differences: rates are clamped
+// (model/cluster.h), and unlike devices take the slower of their curves.
 #include "operator/planner/sailor.h"
 
 #include <algorithm>

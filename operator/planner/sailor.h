@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sailor's cost model (compat `sailor`, planner.md 8): pipelines of D replicas whose stages run on
+// Sailor's cost model (compat `sailor`): pipelines of D replicas whose stages run on
 // groups of a kind of device and a degree of tensor parallelism. Evaluates any plan, and searches
 // for one: cuts, kinds, degrees, D and micro-batch size together, one kind and degree per stage.
 #pragma once

@@ -10,7 +10,7 @@
 namespace weir::planner {
 namespace {
 
-constexpr double kStep = 0.9;         // planner.md 3, step 8
+constexpr double kStep = 0.9;         // of the share, for dT/d(share)
 constexpr double kLeastShare = 0.02;  // of the present rate; below it nothing helps
 constexpr int kBisections = 10;       // to a thousandth of the share
 constexpr int kCoarse = 8;            // geometric steps down to kLeastShare

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Step 0 of planner.md 3: what is fixed before the cut. Inside the room only.
+// What is fixed before the cut: kinds of devices, times, micro-batches. Inside the room only.
 #pragma once
 
 #include <vector>

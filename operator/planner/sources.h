@@ -37,7 +37,7 @@ std::vector<int> ks_of(const Request& request, int micro_batches);
 std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int micro_batches,
                          int k);
 
-// Steps 4 and 5 of planner.md 3. certify = false: for the layouts alone; the bound may be weak.
+// The engines over one setting. certify = false: for the layouts alone; the bound may be weak.
 Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
                            const Limits& limits, bool certify = true);
 Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prices of the synchronous engine: what a stage between two ideals costs on r devices of a class,
-// what a boundary costs, what fits (planner.md 2.1). Inside the room only. Seconds and bytes.
+// and a boundary (operator/planner/README.md "Stage and boundary costs"). Inside the room only.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine of the simulated step: bound V over all plans, candidates for each k and period, the
-// event simulator decides (planner.md 3, steps 5a, 5c and 8). Inside the room only.
+// event simulator decides (operator/planner/README.md "How a plan is found"). Inside the room only.
 #pragma once
 
 #include "operator/planner/latency.h"
@@ -8,7 +8,7 @@
 
 namespace weir::planner {
 
-constexpr double kOptimalGap = 1e-6;       // of "optimal" (planner.md 6, V8)
+constexpr double kOptimalGap = 1e-6;       // of "optimal"
 constexpr double kRoundingOfSums = 1e-9;   // sums in another order
 constexpr int kMostKeys = 20'000;          // states of used devices in an exact search
 constexpr std::size_t kFewIdeals = 300;    // of the first search

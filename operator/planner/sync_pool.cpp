@@ -14,7 +14,7 @@ namespace weir::planner {
 namespace {
 
 constexpr int kOwnK = 8;                     // beyond it doubled values do
-constexpr double kWorthSimulating = 1.12;    // T~ is at most 11 % below the step (planner.md 2.3)
+constexpr double kWorthSimulating = 1.12;    // T~ is at most 11 % below the simulated step
 constexpr std::int64_t kLittleOps = 15'000;  // simulated in one decision; an op is ~150 ns
 constexpr std::int64_t kMuchOps = 80'000;
 constexpr std::size_t kMostWaiting = 4096;

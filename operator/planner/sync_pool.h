@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans that searches found, each with the caps that suit it; the event simulator judges the best
-// (planner.md 3, step 8). Inside the room only.
+// of them. Inside the room only.
 #pragma once
 
 #include <limits>

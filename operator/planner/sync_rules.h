@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three rules of the suffix search (planner.md 3, step 5). A suffix's values start at 0; `over`
+// The three rules of the suffix search (sync_search.h). A suffix's values start at 0; `over`
 // is the boundary behind the new stage. Inside the room only.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The suffix dynamic program of the synchronous engine (planner.md 3, step 5): from all nodes down
-// to none, each state an ideal still to plan and the devices used behind it, each label a Pareto
-// point of the rule's values. Inside the room only.
+// The suffix dynamic program of the synchronous engine: from all nodes down to none, each state an
+// ideal still to plan and the devices used behind it, each label a Pareto point of the rule's
+// values. Inside the room only.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs with more ideals than fit (planner.md 3, step 6): a family of promising ones, and bounds
-// that need no ideals. Inside the room only.
+// Graphs with more ideals than fit: a family of promising ones, and bounds that need no ideals.
+// Inside the room only.
 #pragma once
 
 #include <cstdint>

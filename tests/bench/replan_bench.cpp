@@ -40,7 +40,7 @@ constexpr int kLayers = 96, kRanksPerServer = 4;
 constexpr int kNever = 100'000'000;     // seconds: all pods seem to be as old as the server
 constexpr double kBoundaryBytes = 3e6;  // mean, of a micro-batch
 constexpr double kUsual = 1.25e9, kLocal = 12e9;     // bytes per second between servers, inside one
-constexpr double kMostOfAll = 0.2, kMostOfK = 0.01;  // seconds; planner.md 3, Re-planning
+constexpr double kMostOfAll = 0.2, kMostOfK = 0.01;  // seconds: reconcile waits for it
 
 constexpr std::pair<const char*, double> kClasses[] = {{"fast", 1}, {"slow", 2}};
 constexpr double kBusy = 3;  // forward and backward of a layer, over forward

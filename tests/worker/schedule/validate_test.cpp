@@ -125,7 +125,7 @@ TEST(Validate, MemoryIsStashAndSlots) {
   const StageMemory stage{
       .stash_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};
   Schedule schedule{.k = 4, .caps = {16, 12, 8, 4}};
-  // Inputs 2k+3 and outputs k+5 of a micro-batch (planner.md 2.1).
+  // Inputs 2k+3 and outputs k+5 of a micro-batch.
   EXPECT_EQ(memory_bytes(stage, schedule, 1), 1000 + 12 * 100 + 11 * 10 + 9 * 20);
   schedule.caps = {4, 3, 2, 1};
   EXPECT_EQ(memory_bytes(stage, schedule, 3), 1000 + 1 * 100 + 7 * 10 + 7 * 20);
