@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// tests/bench/run planner [--runs=N] [--operator=PATH]: planner.md 7.4 for every graph in
-// tests/data/planner. Every figure is a process of its own, parsing included: wall time from fork
-// to exit (median of N) and peak memory. With --operator also `weir-operator plan` for two device
-// classes. Started with --one it is that process.
+// tests/bench/run planner [--runs=N] [--operator=PATH]: every graph in tests/data/planner against
+// tests/operator/planner/README.md "Time and memory". Every figure is a process of its own, parsing
+// included: wall time from fork to exit (median of N) and peak memory. With --operator also
+// `weir-operator plan` for two device classes. Started with --one it is that process.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -164,9 +164,10 @@ Measured median(const std::vector<std::string>& command, int runs) {
   return all[all.size() / 2];
 }
 
+// tests/operator/planner/README.md "Time and memory".
 struct Row {
   const char* graph;
-  double target4, target8;  // seconds; planner.md 7.4
+  double target4, target8;  // seconds
   double most_mebibytes;
 };
 
@@ -245,7 +246,7 @@ void sailor(const std::string& self, int runs) {
   }
 }
 
-// planner.md 7.4, last column.
+// The last column of tests/operator/planner/README.md "Time and memory".
 void steps(const std::string& program, int runs) {
   struct Step {
     const char* graph;

@@ -98,7 +98,7 @@ TEST(PlanCommand, CompatPipedreamReproducesTheTable) {
   EXPECT_EQ(report["optimality"]["status"], "optimal");
 }
 
-// planner.md 5.4: a profile of 64 samples, 2048 a step.
+// tests/operator/planner/README.md "DAPPLE": a profile of 64 samples, 2048 a step.
 TEST(PlanCommand, CompatDappleReproducesTheBestScoreOfVgg16) {
   PlanOptions options = plan_of(kGraphs + "vgg16.txt", "16xA@1e9");
   options.compat = "dapple";
@@ -280,7 +280,7 @@ TEST(PlanCommand, ReadsTextOfOtherSystems) {
   }
 }
 
-// One line, with file and line, and nothing on standard output (planner.md 9.4).
+// One line, with file and line, and nothing on standard output.
 struct Refusal {
   const char* name;
   std::string text, cluster, error;

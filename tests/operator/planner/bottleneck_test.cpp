@@ -75,7 +75,7 @@ struct Expected {
   double transfers4, transfers8, none4, none8;
 };
 
-// planner.md 7.2: PipeDream's own optimizer finds the same values where it ends at all.
+// tests/operator/planner/README.md "Smallest bottleneck".
 TEST(Bottleneck, OfThePublishedGraphsIsAsPublished) {
   for (const Expected& expected : {Expected{"alexnet", .034217, .018874, .023166, .011620},
                                    Expected{"vgg16", .205521, .103833, .175733, .093513},
@@ -103,7 +103,7 @@ TEST(Bottleneck, OfThePublishedGraphsIsAsPublished) {
   }
 }
 
-// planner.md 7.2, the worked example.
+// The worked example of tests/operator/planner/README.md "Smallest bottleneck".
 TEST(Bottleneck, OfVgg16IsTheBoundaryOfThreeRanksBeforeOne) {
   EXPECT_NEAR(bottleneck_stage_seconds(514'238'000, 6'941'952, 3, 1e9), 0.177583, 5e-7);
   EXPECT_NEAR(bottleneck_boundary_seconds(102'760'448, 3, 1e9), 0.068507, 5e-7);

@@ -13,7 +13,7 @@
 namespace weir::planner {
 namespace {
 
-// planner.md 5.4: profiled with 64 samples, micro-batches of 64, 2048 samples a step.
+// tests/operator/planner/README.md "DAPPLE": profiled with 64 samples, micro-batches of 64.
 DappleProblem problem_of(const std::string& graph, std::vector<int> cards) {
   const Dag dag = pipedream_graph(graph);
   EXPECT_TRUE(dag.chain());
@@ -114,8 +114,7 @@ TEST(Dapple, FindsPureDataParallelismOfVgg16) {
   }
 }
 
-// planner.md 6, V4: all cuts into two and three stages, all cards in use, stages on servers in
-// turn.
+// V4: all cuts into two and three stages, all cards in use, stages on servers in turn.
 TEST(Dapple, IsNeverBelowAllPlansOfFewStages) {
   for (const char* graph : {"alexnet", "vgg16"}) {
     for (const std::vector<int>& cards : kShapes) {

@@ -14,7 +14,7 @@
 namespace weir::planner {
 namespace {
 
-// Src -> P -> {A, B} -> C, planner.md 6, V5.
+// Src -> P -> {A, B} -> C: tests/operator/planner/README.md "Checks", V5.
 Dag diamond() {
   Dag dag;
   dag.nodes = 5;
@@ -68,7 +68,7 @@ TEST(Ideals, OfTheDiamondCountAJoinOnce) {
   }
 }
 
-// planner.md 7.1
+// tests/operator/planner/README.md "Graphs"
 TEST(Ideals, OfThePublishedGraphsAreAsManyAsPublished) {
   for (const auto& [name, count] : {std::pair{"alexnet", 22U},
                                     {"vgg16", 40U},

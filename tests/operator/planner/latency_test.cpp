@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The synchronous engine on the graphs of tests/data/planner (planner.md 7.3) and by its options.
+// The synchronous engine: tests/operator/planner/README.md "Synchronous regression", its options.
 #include "operator/planner/latency.h"
 
 #include <numeric>
@@ -38,7 +38,7 @@ SyncClass class_of(int column, int count, std::int64_t usable_bytes = 0) {
   return device;
 }
 
-// The clusters of planner.md 7.3.
+// The clusters of tests/operator/planner/README.md "Synchronous regression".
 SyncRequest table_request(int fast, int slow, int k) {
   SyncRequest request;
   request.formula = SyncFormula::kSync0;

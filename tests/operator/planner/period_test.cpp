@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closed forms against the event simulator and the figures of planner.md 2.2 and 2.3.
+// Closed forms against the event simulator and the figures of tests/operator/planner/README.md.
 #include "operator/planner/period.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ TEST(Period, WithLatencyTheLinkIsFreeAgainAtOnce) {
   EXPECT_NEAR(period(pipeline, 8), 3, 1e-9) << "a long way";
 }
 
-// The step times that planner.md 2.2 shows: four equal stages, M = 24.
+// tests/operator/planner/README.md "Simulated steps": four equal stages, M = 24.
 TEST(Period, TableOfSimulatedSteps) {
   struct Row {
     double c, k1, k2, k3, k4, k6;
@@ -174,7 +174,7 @@ TEST(Step, PivotFormIsCloserThanTheSum) {
   EXPECT_LT(pivot_error, sum_error);
 }
 
-// planner.md 2.3: four stages, total work 4, M = 16, F = t/3.
+// Four stages, total work 4, M = 16, F = t/3.
 TEST(Step, WithKFromTwoOnLaterStagesShouldBeLighter) {
   const Pipeline equal = equal_stages(4, 1.0 / 3, 2.0 / 3, 0);
   Pipeline lighter = equal;

@@ -106,7 +106,7 @@ TEST(Planner, AvoidsAWideBoundary) {
   EXPECT_THAT(report.boundary_bytes, ElementsAre(0));
 }
 
-// Equal stages take 19.000 with total work 4 and M=16, late ones lighter 18.330 (planner.md 2.3).
+// Equal stages take 19.000 with total work 4 and M=16, late ones lighter 18.330.
 TEST(Planner, LightensLateStagesWhenKIsTwo) {
   const Model model = layers(std::vector<double>(64, 1000.0 / 48));  // 4 s of work in all
   Request request = batch_of(16, 4, 2);

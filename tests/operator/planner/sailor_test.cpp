@@ -26,7 +26,7 @@ SailorProblem opt_350m(int a100, int v100) {
   return problem;
 }
 
-// planner.md 8: the plan that Sailor prints for 32 + 96 devices, and its own figure.
+// tests/operator/planner/README.md "Sailor": the plan that it prints for 32 + 96 devices.
 SailorPlan published() {
   SailorPlan plan;
   plan.replicas = 27;

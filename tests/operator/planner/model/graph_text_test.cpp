@@ -112,7 +112,7 @@ struct Shape {
   std::int64_t parameters;
 };
 
-// planner.md 7.1
+// tests/operator/planner/README.md "Graphs"
 TEST(GraphText, ReadsThePublishedGraphs) {
   for (const Shape& shape :
        {Shape{"alexnet", 22, 21, 0.085321, 244403360}, Shape{"vgg16", 40, 39, 0.672535, 553430176},
