@@ -16,7 +16,7 @@ using schedule::Trigger;
 
 constexpr double kScrape = 2, kTick = 5, kReport = 5;  // s
 constexpr double kWatch = 0.05;                        // s, until the operator sees a change
-constexpr int kMostPasses = 10;                        // to a fixed point, operator.md 12
+constexpr int kMostPasses = 10;                        // tests/README.md "Invariants of a job"
 constexpr double kMostStill = 400;                     // s without a step, nothing died
 
 bool is_tier(Trigger trigger) {
@@ -176,7 +176,7 @@ void WholeLoop::settle() {
   fail("no fixed point within " + std::to_string(kMostPasses) + " passes");
 }
 
-// ---- what must hold (operator.md 12, worker/schedule/README.md "Legality") ----
+// ---- what must hold (tests/README.md "Invariants of a job", worker/schedule/README.md "Legality") ----
 
 void WholeLoop::before_pass(const std::vector<Action>& actions) {
   int requeues = 0;

@@ -258,7 +258,7 @@ void Model::happen(const Event& event) {
   }
 }
 
-// A healthy pod is deleted only for a reason that the user knows (operator.md 12, 4).
+// A healthy pod is deleted only for a reason that the user knows: invariant 4.
 void Model::check_deletion(const DeletePod& action) const {
   const auto pod = std::find_if(world.pods.begin(), world.pods.end(),
                                 [&](const auto& p) { return p.meta.uid == action.uid; });

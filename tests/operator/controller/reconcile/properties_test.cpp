@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold in every history of a job (operator.md 12): random histories in the model world.
+// tests/README.md "Invariants of a job" in random histories in the model world.
 // A failing seed is printed; WEIR_SEED=<seed> runs that one alone and prints its history.
 #include <algorithm>
 #include <array>
