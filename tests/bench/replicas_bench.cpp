@@ -25,7 +25,7 @@ struct Case {
   const char* name;
   Uneven kind;
   int slow;
-  double over_exact, over_sdpipe;  // least throughput, scheduling.md 8
+  double over_exact, over_sdpipe;  // tests/bench/README.md "Targets of replicas"
 };
 // none: 2 % of measuring noise are allowed.
 constexpr Case kCases[] = {

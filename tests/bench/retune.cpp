@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kTransfer = 2.5, kShare = 0.1;         // ms a micro-batch; 25 ms while preempted
-constexpr double kMostHint = 1170, kMostStrict = 1340;  // ms, scheduling.md 8
+constexpr double kMostHint = 1170, kMostStrict = 1340;  // ms, tests/bench/README.md "Experiments"
 constexpr std::int64_t kMostReaction = 30;              // steps
 constexpr std::size_t kMostSwitches = 2;
 constexpr double kStepSeconds = 1.1;  // about, of all
@@ -137,7 +137,7 @@ std::int64_t step_at(const std::vector<test::LoggedStep>& steps, double seconds)
   return static_cast<std::int64_t>(steps.size());
 }
 
-// What scheduling.md 8 says of the steps with link 1 at 25 ms, ms.
+// Steps of E5 (tests/bench/README.md "Experiments") with link 1 at 25 ms, in ms.
 struct Expected {
   double simulated = 0, most = 0;
 };

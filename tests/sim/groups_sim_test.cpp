@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// E9 and E10 of scheduling.md 8 in virtual time: sync groups against exact all-reduce, against
-// SDPipe's own algorithm and against first pairs; shares against all-reduce. WEIR_FULL=1 takes six
-// seeds and trains a small network to compare losses.
+// E9 and E10 (tests/bench/README.md "Experiments") in virtual time: sync groups against exact
+// all-reduce, SDPipe's own algorithm and first pairs; shares against all-reduce. WEIR_FULL=1 takes
+// six seeds and trains a small network to compare losses.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -29,7 +29,7 @@ struct Case {
   const char* name;
   Uneven kind;
   double slow, dwell;
-  double over_all_reduce, over_sdpipe;  // least throughput, scheduling.md 8
+  double over_all_reduce, over_sdpipe;  // tests/bench/README.md "Targets of replicas"
   double jitter = 0.03, sync = 0.15;    // of a step: deviation; an exact all-reduce
 };
 void PrintTo(const Case& one, std::ostream* out) {
