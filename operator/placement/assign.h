@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who runs what: ranks of all replicas onto devices, over the links that were measured.
+// Puts the ranks of all replicas onto devices, over the links that were measured.
 // Every choice is tried where symmetry leaves few enough; else DAPPLE's three constructions
 // and exchanges of two. Pure and deterministic.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the links between assigned devices cost: transfers of a micro-batch between neighbour
+// Costs of the links between assigned devices: transfers of a micro-batch between neighbour
 // stages, AllReduce of a stage (operator/planner/README.md "Stage and boundary costs"). Pure.
 #pragma once
 

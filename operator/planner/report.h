@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan is said to cost and how good that is: weir.dev/planreport/v1. Plain data.
+// The costs that a plan is said to have and how good they are: weir.dev/planreport/v1. Plain data.
 // Seconds and bytes of one micro-batch unless said; boundary s lies between stage s and s+1.
 #pragma once
 

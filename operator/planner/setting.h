@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is fixed before the cut: kinds of devices, times, micro-batches. Inside the room only.
+// The part of a plan that is fixed before the cut: devices, times, micro-batches. Inside the room.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner knows of the devices and of the links between them. Plain data. The fields:
+// Devices and the links between them, as the planner knows them. Plain data. The fields:
 // operator/planner/model/README.md "cluster.json". The operator fills it from nodes, pods and link
 // estimates, `weir-operator plan` from cluster.json.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the planner knows: the model's layers with times and sizes per device class. Plain data
+// A model as the planner knows it: layers with times and sizes per device class. Plain data
 // (operator/planner/model/README.md "profile.json").
 #pragma once
 

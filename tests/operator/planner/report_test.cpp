@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a PlanReport promises (tests/operator/planner/README.md "Checks": V2, V7, V8).
+// The promises of a PlanReport (tests/operator/planner/README.md "Checks": V2, V7, V8).
 #include "operator/planner/report.h"
 
 #include <set>
