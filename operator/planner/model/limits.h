@@ -8,7 +8,7 @@
 
 namespace weir::planner {
 
-inline constexpr std::size_t kMostDevices = 4096;  // far above the largest jobs planned
+inline constexpr std::size_t kMostDevices = 4096;  // as many as the largest job of tests/scale has
 inline constexpr std::size_t kMostLayers = 65536;
 inline constexpr double kMostLayerSeconds = 86400;
 inline constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;  // of a tensor or a memory
