@@ -7,7 +7,7 @@
 namespace weir::api {
 namespace {
 
-constexpr int kScrapesPerWindow = 4;  // scheduling.md 5.1: fewer samples make a rate of noise
+constexpr int kScrapesPerWindow = 4;  // fewer samples make a rate of noise
 
 Refusal not_implemented(const std::string& field, const std::string& value,
                         const std::string& advice) {

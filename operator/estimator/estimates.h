@@ -49,7 +49,7 @@ struct LinkEstimate {
   std::string from_node, to_node;
   double now = 0;                   // median of the newest samples, bytes per second
   double baseline = 0;              // 95 % quantile of the last hour; 0 = unknown
-  bool preempted = false;           // scheduling.md 5.5
+  bool preempted = false;           // operator/tuner/README.md "Inputs"
   std::optional<SystemTime> since;  // of the preemption
   double mean = 0;                  // over the newest 16, of the time that bytes take
 };

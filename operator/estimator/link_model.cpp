@@ -11,11 +11,11 @@
 namespace weir::estimator {
 namespace {
 
-// Detector of scheduling.md 5.5: for events, status and escalation, never for retuning.
+// The detector (operator/tuner/README.md "Inputs") serves events and status, never retuning.
 constexpr double kPreemptedShare = 0.8;
 constexpr double kRecoveredShare = 0.9;
 constexpr int kEvaluationsInRow = 2;
-constexpr double kLeastFall = 0.10;      // of the mean, scheduling.md 5.5
+constexpr double kLeastFall = 0.10;      // of the mean
 constexpr std::size_t kLeastBefore = 4;  // scrapes, to compare with
 // `now` in status: the median of three follows a change at once and drops a single outlier.
 constexpr std::size_t kNowScrapes = 3;

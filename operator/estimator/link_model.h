@@ -10,8 +10,8 @@
 
 namespace weir::estimator {
 
-constexpr std::size_t kKeptScrapes = 32;  // scheduling.md 5.1
-constexpr std::size_t kUsedScrapes = 16;  // V, what the tuner looks at
+constexpr std::size_t kKeptScrapes = 32;  // V and what was before it
+constexpr std::size_t kUsedScrapes = 16;  // V (operator/tuner/README.md "Inputs")
 
 struct LinkModelState {
   std::vector<Scrape> scrapes;         // oldest first

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions to Prometheus (scheduling.md 5.1). Pure text. Every query groups by the
-// label that Prometheus itself sets for the namespace, so that forged series can be told apart.
+// The questions to Prometheus (operator/tuner/README.md "Inputs"). Pure text. Every
+// query groups by the label that Prometheus itself sets for the namespace, to drop forged series.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@
 namespace weir::planner {
 namespace {
 
-constexpr int kMostOwnK = 8;                // beyond it doubled values do (scheduling.md 5.2)
+constexpr int kMostOwnK = 8;                // beyond it doubled values do
 constexpr std::size_t kMostPairs = 65'536;  // of servers, looked at one by one
 constexpr int kMostStages = 64;             // of one plan, when the user does not say
 

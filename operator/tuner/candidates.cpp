@@ -17,7 +17,7 @@ constexpr int kGroups[] = {2, 3, 4, 6, 8};
 constexpr int kMostSlack = 8;
 constexpr std::array<double, 3> kQuantiles = {0.1, kMedian, 0.9};
 constexpr double kStress = 2;          // of the median transfer times
-constexpr double kSameTransfer = 1.2;  // quantiles that differ by less say the same (5.2)
+constexpr double kSameTransfer = 1.2;  // quantiles that differ by less say the same
 
 class Collector {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which schedules a job may run with (scheduling.md 5.2). Inside the room only.
+// Which schedules a job may run with (operator/tuner/README.md "Candidates"). Inside the room only.
 #pragma once
 
 #include <vector>

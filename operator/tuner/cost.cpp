@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Never at the mean rate: the step time is convex in 1/rate (scheduling.md 5.2).
+// Never at the mean rate: the step time is convex in 1/rate (operator/tuner/README.md "Cost").
 #include "operator/tuner/cost.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace weir::tuner {
 namespace {
 
 constexpr std::size_t kLeastScrapes = 4;  // one rate window has as many at least (validate.cpp)
-constexpr double kBinWidth = 1.2;         // scheduling.md 5.2
+constexpr double kBinWidth = 1.2;         // link times that differ by less are one
 constexpr double kNever = 1e18;
 constexpr std::int64_t kMostOps = 150'000;  // simulated in one costing; an op is some 60 ns
 constexpr std::int64_t kManySteps = 128;    // what a costing without limits simulates

@@ -9,7 +9,7 @@
 namespace weir::tuner {
 namespace {
 
-constexpr double kLeastFreeMemory = 0.02;  // scheduling.md 5.3
+constexpr double kLeastFreeMemory = 0.02;  // operator/tuner/README.md "Decision"
 constexpr std::int64_t kGuardSteps = 3;    // a switch, and a whole step with the new caps
 
 // Seconds of one transfer of every link at its baseline; empty = some baseline is unknown.

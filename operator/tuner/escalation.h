@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What retuning cannot repair: links that are the bottleneck, the time lost against free links, and
-// devices without memory (scheduling.md 5.3, 5.5). Inside the room only.
+// devices without memory (operator/tuner/README.md "Escalation"). Inside the room only.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Did a change do what was predicted? (scheduling.md 5.3, operator.md 9)
+// Did a retuning do what was predicted (operator/tuner/README.md "Outcome")?
 #include "operator/tuner/rules.h"
 
 namespace weir::tuner {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all tiers of the tuner hold to, said once (scheduling.md 5.3 and 5.5, operator.md 9). Pure.
+// The rules of all tiers (operator/tuner/README.md "Outcome", "Escalation", "Tiers"). Pure.
 // Only the tuner's own sources include this.
 #pragma once
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the tiers above retune may act: a change that costs time once and gains some in each step
-// (operator.md 9.4, scheduling.md 5.5). Pure: what it remembers goes in and comes out.
+// (operator/tuner/README.md "Tiers"). Pure: what it remembers goes in and comes out.
 #pragma once
 
 #include <chrono>

@@ -15,9 +15,9 @@
 namespace weir::tuner {
 namespace {
 
-constexpr double kTie = 1.005;             // scheduling.md 5.2
-constexpr double kMovedRate = 0.10;        // scheduling.md 5.2
-constexpr double kKappaWeight = 0.2;       // scheduling.md 5.2
+constexpr double kTie = 1.005;             // operator/tuner/README.md "Decision"
+constexpr double kMovedRate = 0.10;        // operator/tuner/README.md "Decision"
+constexpr double kKappaWeight = 0.2;       // operator/tuner/README.md "Cost"
 constexpr std::size_t kNewestScrapes = 4;  // of a rate that is steady
 constexpr double kKappaLeast = 0.8, kKappaMost = 1.25;
 
@@ -242,7 +242,7 @@ void change_to(const Costed& plan, const Input& input, Decision& decision, State
   state.last_change_step = input.step;
 }
 
-// 5.3: fills decision and state from the costs.
+// Fills decision and state from the costs (operator/tuner/README.md "Decision").
 void decide(const Input& input, const LinkView& view, Decision& decision, State& state) {
   const double current = decision.current_seconds;
   const auto all = [](const Costed&) { return true; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses k, caps, dispatch and micro-batch size of a running job (scheduling.md 5). Pure: what it
-// remembers goes in and comes out.
+// Chooses k, caps, dispatch and micro-batch size of a running job (operator/tuner/README.md). Pure:
+// what it remembers goes in and comes out.
 #pragma once
 
 #include <chrono>
@@ -107,7 +107,7 @@ struct Costed {
   double reserve = 0;     // seconds if links were slower still: decides between equals
 };
 
-// What no order of micro-batches repairs (scheduling.md 5.5): for regroup and replace.
+// What no order of micro-batches repairs (operator/tuner/README.md "Escalation").
 struct BoundLink {
   estimator::LinkKey link;
   double seconds = 0;  // median of one transfer over V, >= 0.9 x the slowest stage's f+b
@@ -138,8 +138,8 @@ struct Tuned {
 Tuned tune(const Input& input, const State& state);
 
 // "k=4 caps 16,12,8,4 Hint", with " mb=8" for more than one sample: Costed::text and the key of
-// State::quarantine. A plan that a rank refused goes in there with the largest step until members
-// change (scheduling.md 5.3).
+// State::quarantine. A plan that a rank refused goes in there with the largest step, so that it is
+// kept out until members change.
 std::string describe(const schedule::Schedule& schedule);
 
 // A device with less than 2 % of its memory free: tune() lowers the caps of its stage at once,
@@ -149,7 +149,7 @@ bool memory_is_short(const std::vector<double>& free_memory);
 // After an action of regroup or replace: the loss starts again.
 void acted(State& state);
 
-// After 10 steps on a new plan (scheduling.md 5.3).
+// After 10 steps on a new plan (operator/tuner/README.md "Outcome").
 struct Outcome {
   double before_seconds = 0, after_seconds = 0, predicted_gain = 0;
   bool rates_unchanged = false;

@@ -13,7 +13,7 @@
 namespace weir::sim {
 namespace {
 
-constexpr int kOutcomeSteps = 10;  // scheduling.md 5.3
+constexpr int kOutcomeSteps = 10;  // operator/tuner/README.md "Outcome"
 constexpr double kSlower = 0.03;   // taken back beyond it
 constexpr std::chrono::seconds kStale{60};
 

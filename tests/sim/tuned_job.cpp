@@ -15,7 +15,7 @@ namespace {
 constexpr double kSampleBytes = 60'000;
 constexpr std::size_t kMeasuredSteps = 10;  // the coordinator's window
 constexpr double kTie = 1.005;              // as the tuner
-// Cost of a change, in steps: buffers for another size, else hardly anything (scheduling.md 5.5).
+// Cost of a change, in steps, assumed: buffers for another size, else hardly anything.
 constexpr double kSizeChange = 0.2, kOrderChange = 0.01;
 
 tuner::SystemTime at(double seconds) {

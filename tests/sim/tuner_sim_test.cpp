@@ -34,7 +34,7 @@ Loop test_loop(schedule::Dispatch dispatch) {
   Loop loop;
   loop.settings.dispatch = dispatch;
   loop.settings.cooldown = std::chrono::seconds(0);
-  loop.settings.min_gain = 0.02;  // of table 5.4
+  loop.settings.min_gain = 0.02;  // small gains show how close it comes to the best
   loop.settings.min_gain_size = 0.02;
   return loop;
 }

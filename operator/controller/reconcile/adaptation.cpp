@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adaptation tick: when to ask the tuner, what to do with its answer, and whether the last
-// change kept its promise (operator.md 9, scheduling.md 5.3). Tier retune; those above: tiers.h.
+// change kept its promise (operator/tuner/README.md). Tier retune; those above: tiers.h.
 #include <cmath>
 #include <utility>
 
@@ -15,7 +15,7 @@ namespace weir::reconcile {
 namespace {
 
 constexpr double kUnchangedRates =
-    0.10;  // a link that moved less has not moved (scheduling.md 5.5)
+    0.10;  // a link that moved less has not moved (operator/tuner/README.md "Outcome")
 
 bool rates_unchanged(const std::vector<double>& before, const std::vector<double>& after) {
   if (before.size() != after.size()) return false;

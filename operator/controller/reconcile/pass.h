@@ -19,7 +19,7 @@ namespace weir::reconcile {
 
 // A new leader waits before it judges silence: members and reports come again from the coordinator.
 constexpr std::chrono::seconds kNewLeaderWaits{60};
-constexpr int kOutcomeSteps = 10;  // after a change, and before it at most (operator.md 9.6)
+constexpr int kOutcomeSteps = 10;  // after a change, and before it at most
 
 struct Pass {
   const Snapshot& snapshot;
@@ -237,7 +237,7 @@ void note_step(Pass& pass);  // remembers the newest report's step for it
 // has now.
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
 std::vector<double> link_rates(const Pass& pass);
-// Without it no tier changes the plan (operator.md 9.2).
+// Without it no tier changes the plan: what is unknown is no reason for a change.
 inline bool network_known(const Pass& pass) {
   return pass.estimates.freshness == estimator::Freshness::kFresh;
 }

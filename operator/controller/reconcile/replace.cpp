@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tier replace: a worker whose node's port stays slow, and that no other rank map can do without,
-// is made again on another node; training goes on from the checkpoint (operator.md 9, tier 3).
+// is made again on another node; training goes on from the checkpoint.
 #include <set>
 
 #include "operator/controller/reconcile/ports.h"

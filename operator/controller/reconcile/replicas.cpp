@@ -71,7 +71,7 @@ double others_median(const estimator::ReplicaInterval& interval, int replica) {
 
 // Retune's dwell and outcome check, as the tuner keeps them.
 bool settled(const Pass& pass) {
-  constexpr int kLeastSteps = 8;  // between two changes, scheduling.md 5.3
+  constexpr int kLeastSteps = 8;  // between two changes, as in tuner::Settings
   return !pass.adaptation.pending &&
          pass.snapshot.report->body.step - pass.adaptation.tuner.last_change_step >= kLeastSteps;
 }

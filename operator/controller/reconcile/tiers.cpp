@@ -288,7 +288,7 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   }
   bool enough = false;
   if (adaptation.regroup.enabled) {
-    // Costed again only when the tuner saw something new (operator.md 9.3).
+    // Costed again only when the tuner saw something new: a search is dear.
     const bool news = !decision.candidates.empty() || asked || !tiers.candidate ||
                       tiers.candidate_revision != pass.plan->revision;
     if (news) {

@@ -66,8 +66,8 @@ bool measured(const planner::Model& model, int micro_batch_size) {
 }
 
 // The sizes near the current one, when the user left it open. Times follow the measured ones of the
-// current size: in the ratio of the profile where it knows both, else by (mb+b0)/(mb0+b0)
-// (scheduling.md 5.2).
+// current size: in the ratio of the profile where it knows both, else by (mb+b0)/(mb0+b0), since
+// each micro-batch costs as much as half a sample on top of its samples.
 std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& model,
                                      const planner::Cluster& cluster,
                                      const planner::PipelineCosts& costs,

@@ -11,7 +11,7 @@ namespace weir::reconcile {
 namespace {
 
 constexpr int kMostTries = 4;  // of one way back; then it is the tiers' business again
-// In steps, as between two changes (scheduling.md 5.3); then twice that.
+// In steps, as between two changes of the tuner; then twice that.
 constexpr int kFirstRetry = 8;
 
 void go(Pass& pass, AdaptationState::Undo back) {

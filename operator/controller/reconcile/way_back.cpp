@@ -2,9 +2,9 @@
 // The way back from a regrouping. The plan that was left used links that nobody measures now: those
 // of a node that is idle, or of another order of nodes. When they are free again each step takes
 // longer than it had to, and nothing shows it. So what that may have cost is summed up, and once it
-// reaches the price of a try in vain, the plan is tried (ski rental, scheduling.md 5.5): co-tenants
-// come and go more often than the cooldown ends. A try that is slower is taken back, and the next
-// one must have cost twice as much, up to a limit: what is free again must not stay idle for long.
+// reaches the price of a try in vain, the plan is tried (operator/tuner/README.md "Way back"):
+// co-tenants come and go more often than the cooldown ends. A try that is slower is taken back, and
+// the next one must have cost twice as much, up to a limit: what is free again must not stay idle.
 // A plan made from scratch while links were slow has such a way, too: to the plan for free links.
 #include <algorithm>
 #include <map>
@@ -18,7 +18,7 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kLeastGain = 0.03;      // what a try is judged by, operator.md 9.6
+constexpr double kLeastGain = 0.03;      // as much as a try is judged by (kSlower of tuner/rules.h)
 constexpr std::size_t kMostNodes = 64;   // pairs: 4096
 constexpr double kAssumedSlower = 0.25;  // of a step, by a try in vain; of an earlier leader
 constexpr double kSoonSeen = 0.2;        // of a step: a try in vain that ends after kTrySteps

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuner against the simulator as the job: experiments E5 and 5.4 of scheduling.md in virtual
-// time. A failing case prints its seed.
+// The tuner against the simulator as the job, in virtual time: how soon it answers a change of a
+// link (tests/bench/RESULTS.md "Tuner in simulation (E6, E8)"). A failing case prints its seed.
 #include <cmath>
 
 #include <gtest/gtest.h>
