@@ -9,7 +9,7 @@
 namespace weir::estimator {
 namespace {
 
-constexpr double kForgetting = 0.5;  // of the EWMA, a step (scheduling.md 7.2)
+constexpr double kForgetting = 0.5;  // of the EWMA, a step (operator/groups/README.md)
 
 enum class Change : unsigned char { kNone, kIncomplete, kOther };
 // Are these the replicas of the interval under way, and did none of them begin again?

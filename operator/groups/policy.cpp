@@ -16,7 +16,7 @@
 namespace weir::group_policy {
 namespace {
 
-// All of scheduling.md 7.2.
+// operator/groups/README.md "Shares" and "Sync mode".
 constexpr std::int64_t kUnevenSteps = 16;   // in a row
 constexpr std::int64_t kPartialSteps = 32;  // looked at before Partial
 constexpr std::int64_t kEvenSteps = 50;     // before Exact comes back

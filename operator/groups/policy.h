@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the replicas of a job keep one model, and how many micro-batches each gets
-// (scheduling.md 7.2). Pure: what it remembers goes in and comes out. Two decisions, the
+// (operator/groups/README.md). Pure: what it remembers goes in and comes out. Two decisions, the
 // cheaper first:
 //   shares (tier retune)   a replica that stays slower than the others gets fewer micro-batches of
 //                          the same global batch; the mathematics stay exact

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Micro-batches of each replica, so that all end their step at the same time (scheduling.md 7.2).
-// Pure.
+// Micro-batches of each replica, so that all end their step at the same time
+// (operator/groups/README.md "Shares"). Pure.
 #pragma once
 
 #include <vector>
@@ -17,9 +17,9 @@ struct SharesInput {
   bool limit_change = true;     // at most max(1, 50 %) of a share at once
 };
 
-// The shares with the same sum whose slowest replica is fastest; of equal ones those that the
-// greedy rule of 7.2 finds (lowest index first). A share below least_share may only grow. Exact
-// within these limits. O(sum log P).
+// The shares with the same sum whose slowest replica is fastest; of equal ones those that give each
+// micro-batch to the lowest index. A share below least_share may only grow. Exact within these
+// limits. O(sum log P).
 std::vector<int> balanced_shares(const SharesInput& input);
 
 // As even as the sum allows; the first ones get the rest.

@@ -13,7 +13,7 @@ namespace {
 
 using estimator::ReplicaInterval;
 
-// All of scheduling.md 7.2.
+// operator/groups/README.md "Shares" and "Sync mode".
 constexpr double kUneven = 1.1;       // against the median of the others
 constexpr double kPartialLoss = 0.8;  // of the ideal: sync and waiting for company
 constexpr double kSlowSync = 0.5;     // of the median bandwidth

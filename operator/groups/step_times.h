@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the measured step times of the replicas say (scheduling.md 7.2). Pure. Intervals are joint
-// in time, oldest first, each with the same replicas.
+// What step times of the replicas say (operator/groups/README.md "Step times"). Pure. Intervals are
+// joint in time, oldest first, each with the same replicas.
 #pragma once
 
 #include <cstdint>

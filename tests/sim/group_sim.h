@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel replicas in virtual time under one way of keeping their models together: ours, and
-// its baselines (worker/groups/README.md "Where it comes from"; scheduling.md 7.5). A step is M
+// its baselines (worker/groups/README.md "Where it comes from"). A step is M
 // micro-batches, local update, then the average of the models inside a group.
 #pragma once
 

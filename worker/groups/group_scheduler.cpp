@@ -17,9 +17,9 @@
 namespace weir::groups {
 namespace {
 
-// worker/groups/README.md "Gates", "Averages beside a step"; kForgetting: scheduling.md 7.2.
+// worker/groups/README.md "Gates", "Averages beside a step".
 constexpr double kSlowPort = 0.5;      // of the median bandwidth
-constexpr double kForgetting = 0.5;    // EWMA of T_p
+constexpr double kForgetting = 0.5;    // EWMA of T_p, as the operator keeps it
 constexpr double kLongAverage = 0.25;  // of a step
 constexpr int kLeastAlone = 2;         // own steps of a replica with a slow port: max(2, 3B/10)
 

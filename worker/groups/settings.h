@@ -13,7 +13,7 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
-// g_max by the number of replicas (scheduling.md 7.2): all of them up to 4, 4 up to 15, then 8.
+// The largest group by the number of replicas: all of them up to 4, 4 up to 15, then 8.
 constexpr int usual_group_size_max(int replicas) {
   return replicas <= 4 ? (replicas < 2 ? 2 : replicas) : replicas < 16 ? 4 : 8;
 }

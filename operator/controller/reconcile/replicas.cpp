@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replicas that keep pace: what the tuner must know of each of them, and what operator/groups makes
-// of their step times: micro-batch shares (tier retune) and the sync policy (scheduling.md 7.2).
+// of their step times: micro-batch shares (tier retune) and the sync policy (tier regroup).
 #include <limits>
 
 #include "operator/controller/reconcile/pass.h"
@@ -16,8 +16,8 @@ using group_policy::Adaptation;
 using group_policy::Allowed;
 using group_policy::Mode;
 
-constexpr double kSlower = 1.1;               // than the median of the others, scheduling.md 7.2
-constexpr std::int64_t kStragglerSteps = 16;  // in a row, scheduling.md 7.2
+constexpr double kSlower = 1.1;               // than the median of the others
+constexpr std::int64_t kStragglerSteps = 16;  // in a row (operator/groups/README.md "Shares")
 constexpr int kUsualStaleness = 6;            // the CRD's default: nobody wrote it
 
 group_policy::Spec sync_spec(const api::JobSpec& spec) {
