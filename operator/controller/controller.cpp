@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr int kConflictTries = 5;  // operator.md 2
+constexpr int kConflictTries = 5;  // operator/controller/README.md "Passes"
 constexpr milliseconds kConflictPause{10};
 constexpr seconds kCacheBehind{1};  // the event itself wakes the job; this is the net
 constexpr seconds kNotLeading{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gang and queue providers (operator.md 8): which one a job uses, what its pods carry for it, and
-// the object that it needs. Pure; talks to nobody.
+// Gang and queue providers: which one a job uses, what its pods carry for it, and the object that
+// it needs (operator/gang/README.md). Pure; talks to nobody.
 #pragma once
 
 #include <map>

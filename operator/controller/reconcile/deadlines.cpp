@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens when something takes too long: start, progress, scheduling, the whole job; and the
-// budget that an hour of progress gives back (operator.md 5 and 6).
+// budget that an hour of progress gives back.
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/refusals.h"
 #include "worker/base/random.h"
@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 constexpr seconds kReleaseDelay{30}, kReleaseDelayCap{600};
 
-// 30 s x 2^n, cap 600 s, full jitter (operator.md 5): two half-placed jobs must not meet again.
+// 30 s x 2^n, cap 600 s, full jitter: two half-placed jobs must not meet again.
 seconds release_delay(const std::string& uid, int timeouts) {
   constexpr int kMostDoublings = 8;  // above the cap
   const seconds most = std::min<seconds>(kReleaseDelay * (1 << std::min(timeouts, kMostDoublings)),

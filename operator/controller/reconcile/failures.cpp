@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers have failed, and since when (operator.md 6). What is done about it: restarts.cpp.
+// Which workers have failed, and since when. What is done about it: restarts.cpp.
 #include <tuple>
 
 #include "operator/controller/reconcile/pass.h"
@@ -9,7 +9,7 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr std::chrono::seconds kEpisode{30};       // one cause, operator.md 6.1
+constexpr std::chrono::seconds kEpisode{30};       // failures in it have one cause
 constexpr std::chrono::seconds kEarlySuccess{60};  // a worker may end that much before its
                                                    // coordinator
 

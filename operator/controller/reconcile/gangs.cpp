@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job has to do with its gang or queue provider (operator.md 8): the object that it needs,
-// and when it is over.
+// What a job has to do with its gang or queue provider (operator/gang/README.md): the object that
+// it needs, and when it is over.
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {

@@ -159,8 +159,8 @@ bool still_there(const Pass& pass, const api::Pod& pod);
 // Asks for the deletion of every pod that runs; wakes when the last one's grace is over. True: none
 // is left.
 bool remove_all_pods(Pass& pass, const std::string& why);
-// The object of the gang provider (operator.md 8). One that is left behind blocks its queue's
-// quota.
+// The object of the gang provider (operator/gang/README.md). One that is left behind blocks its
+// queue's quota.
 void apply_gang(Pass& pass);
 void delete_gang(Pass& pass);
 // These pods are the last of their pod group of Kueue.

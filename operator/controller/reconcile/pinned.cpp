@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placement mode Pinned: pods are made with a scheduling gate; once all are there, each gets a node
-// and its gate is opened (operator.md 5). Nodes are taken as close together as the workers fit, by
+// and its gate is opened. Nodes are taken as close together as the workers fit, by
 // placement.topologyKeys. What other jobs use is not known here: the scheduler has the last word,
 // and after a scheduling timeout the next best nodes are tried.
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which pods a job needs, which there are, which are to be made and which to be deleted
-// (operator.md 5).
+// (operator/controller/reconcile/README.md "Pods").
 #include <map>
 #include <set>
 #include <string_view>
@@ -91,7 +91,7 @@ bool wants_pod(const Pass& pass, const Slot& slot) {
   return !worker_done(*slot.pod) && (worker_failed(*slot.pod) || slot.pod->meta.deleting);
 }
 
-// A job that fails before it completes a step waits longer each time (operator.md 6.4).
+// A job that fails before it completes a step waits longer each time: it may never complete one.
 std::optional<Time> not_before(const Pass& pass) {
   const auto& last = pass.status.last_restart_time;
   if (!last || pass.status.restart_streak == 0) return std::nullopt;

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kStateFactor = 3;  // parameters and two moments (worker/engine/state_move.h)
 constexpr double kAssumedPause = 2;       // s, of a switch without its transfer; none measured yet
 constexpr std::size_t kTriedWithout = 3;  // slow nodes left out one after another, then all
-constexpr double kSlowDevice = 1.5;       // times the usual one's time, operator.md 6.7
+constexpr double kSlowDevice = 1.5;       // times the usual one's time: what is left out
 constexpr double kDefaultLatencyFactor = 2;  // of a latency in one direction: a round trip
 
 using Places = std::map<std::string, std::pair<int, int>>;  // replica and stage by pod uid

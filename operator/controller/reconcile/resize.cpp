@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many replicas there are, and how many there are to be (operator.md 7). More: training goes on
+// How many replicas there are, and how many there are to be. More: training goes on
 // until the new pods have registered. Fewer: the plan first, then the pods with the highest indices
 // go. Nothing is remembered: plans, pods and the accepted size in status say it all.
 #include <map>
@@ -213,7 +213,7 @@ void level_devices(planner::Cluster& cluster, int replicas) {
 // A pod of a replica that does not train yet fails for itself: no restart is counted, and it is
 // made again after a while that doubles with each attempt.
 std::optional<Time> grows_again_at(const Slot& slot) {
-  constexpr std::chrono::seconds kFirst{10}, kMost{600};  // as after failures, operator.md 6.4
+  constexpr std::chrono::seconds kFirst{10}, kMost{600};  // as after failures of the job
   constexpr int kMostDoublings = 6;                       // above the cap
   if (!slot.pod || !worker_ended(*slot.pod)) return std::nullopt;
   const int doublings = std::min(std::max(0, slot.next_attempt - 1), kMostDoublings);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a failure leads to: user rules, the table of exit codes, the restart budget (operator.md 6).
-// Records only; the next pass acts on what is recorded.
+// User rules, the table of exit codes, the restart budget (operator/controller/reconcile/README.md
+// "What a failure leads to"). Records only; the next pass acts on what is recorded.
 #include <set>
 
 #include "operator/controller/reconcile/pass.h"
@@ -8,9 +8,9 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr std::size_t kMostAvoidedNodes = 16;  // operator.md 5
+constexpr std::size_t kMostAvoidedNodes = 16;  // every pod names them all
 constexpr std::chrono::hours kAvoided{1};
-constexpr double kCapLowered = 0.75;  // operator.md 6.6
+constexpr double kCapLowered = 0.75;  // of the stage that ran out of memory
 
 enum class Reaction : unsigned char {
   kFailJob,

@@ -262,7 +262,7 @@ void show_plan(Pass& pass, const schedule::Plan& plan) {
   }
 }
 
-// Silence alone kills nothing: Unknown after member_silent (operator.md 6).
+// Silence alone kills nothing: Unknown after member_silent.
 bool silent(const Pass& pass) {
   const auto& report = pass.snapshot.report;
   return report ? pass.now() - report->received > pass.tunables.member_silent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Suspend and resume (operator.md 7). The request to save is the deletion itself: SIGTERM makes a
+// Suspend and resume. The request to save is the deletion itself: SIGTERM makes a
 // worker ask its coordinator to finish the step and save, within the pod's grace. What must survive
 // a restart of the operator is the condition Suspended: Suspending, then True.
 #include "operator/controller/reconcile/pass.h"

@@ -35,7 +35,7 @@ std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_b
 
 // A link whose messages all arrive in one piece is too fast to be timed, so it has no series
 // (worker/transport/README.md "Busy time"): it counts as the probe or the default says, like a link
-// before its first message (operator.md 5).
+// before its first message (operator/controller/reconcile/README.md "Pods").
 void fill_untimed_links(const Pass& pass, const planner::Cluster& cluster,
                         estimator::RateVectors& rates) {
   std::map<std::pair<int, int>, std::string> nodes;  // by replica and stage

@@ -46,7 +46,7 @@ struct DeviceClass {
 struct Cluster {
   std::vector<Device> devices;
   std::vector<LinkRate> links;               // one direction each, later ones win; others: default
-  double default_bytes_per_second = 1.25e9;  // an unprobed link (operator.md 5)
+  double default_bytes_per_second = 1.25e9;  // an unprobed link
   std::chrono::nanoseconds default_latency{50'000};
   double memory_reserve = 0.10;      // of devices whose class is not listed
   std::vector<DeviceClass> classes;  // may be empty
