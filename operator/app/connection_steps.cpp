@@ -14,7 +14,7 @@ namespace weir::operator_app {
 namespace {
 
 constexpr std::chrono::seconds kProbeEvery{5};
-constexpr std::chrono::minutes kUnreachable{2};  // operator.md 3: then the process exits
+constexpr std::chrono::minutes kUnreachable{2};  // then the process exits
 constexpr std::chrono::seconds kLeaseRequest{5};
 
 std::string environment(const std::string& name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// /healthz and /readyz (operator.md 3). Ready does not depend on leadership: followers keep warm
+// /healthz and /readyz. Ready does not depend on leadership: followers keep warm
 // caches and answer the control API.
 #pragma once
 

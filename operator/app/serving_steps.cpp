@@ -7,7 +7,7 @@
 namespace weir::operator_app {
 namespace {
 
-constexpr std::chrono::minutes kSyncLimit{2};  // operator.md 3
+constexpr std::chrono::minutes kSyncLimit{2};  // then the process exits
 constexpr std::chrono::milliseconds kSyncPoll{50};
 
 // Runs on the watch threads. A job that is gone is forgotten only once the cache has all jobs: its

@@ -16,7 +16,7 @@
 
 namespace weir::cache {
 
-constexpr std::chrono::minutes kExpectationLimit{5};  // operator.md 3
+constexpr std::chrono::minutes kExpectationLimit{5};  // operator/kube/README.md "Own writes"
 
 class ObjectCache final : public Cache {
  public:

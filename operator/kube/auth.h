@@ -10,7 +10,7 @@
 
 namespace weir::kube {
 
-constexpr std::chrono::seconds kTokenReread{60};  // operator.md 4
+constexpr std::chrono::seconds kTokenReread{60};  // operator/kube/README.md "Requests"
 
 class TokenSource {
  public:

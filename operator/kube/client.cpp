@@ -18,7 +18,7 @@ using http::Method;
 using http::Request;
 using http::Response;
 
-constexpr std::size_t kMaxFrame = 8U << 20;  // one watch line, operator.md 3
+constexpr std::size_t kMaxFrame = 8U << 20;  // one watch line
 constexpr int kMaxThrottled = 4;             // times that a 429 or 503 is waited for
 constexpr std::chrono::seconds kMaxRetryAfter{30};
 constexpr std::chrono::seconds kDefaultRetryAfter{1};

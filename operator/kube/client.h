@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Typed verbs of the API server over one http::Transport. Adds token, user agent, budget
-// (operator.md 4). Thread-safe; blocks.
+// (operator/kube/README.md "Requests"). Thread-safe; blocks.
 #pragma once
 
 #include <chrono>
@@ -82,7 +82,7 @@ class Client {
 class TokenSource;  // auth.h
 
 struct ClientOptions {
-  double requests_per_second = 100, burst = 200;  // operator.md 4; watches are not counted
+  double requests_per_second = 100, burst = 200;  // watches are not counted
   std::chrono::seconds request_limit{60};         // whole request
   std::chrono::seconds create_limit{30};
   std::string user_agent = "weir-operator";

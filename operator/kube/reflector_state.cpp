@@ -11,7 +11,7 @@ using std::chrono::milliseconds;
 using std::chrono::minutes;
 using std::chrono::seconds;
 
-// operator.md 3.
+// operator/kube/README.md "Back-off" and "List and watch".
 constexpr milliseconds kBackOff{800}, kBackOffCap{30'000};
 constexpr minutes kBackOffReset{2};
 constexpr seconds kShortWatch{1};  // shorter and without events: counts as an error

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When to list, when to watch, how long to wait: the rules of operator.md 3 without any I/O.
-// Sources: client-go tools/cache/reflector.go. One thread.
+// When to list, when to watch, how long to wait, without any I/O (operator/kube/README.md "List and
+// watch"). Source: client-go tools/cache/reflector.go. One thread.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace weir::kube {
 
-constexpr std::chrono::minutes kVerifyEvery{30};  // operator.md 3, +-20 %
+constexpr std::chrono::minutes kVerifyEvery{30};  // +-20 % (operator/kube/README.md "Verify")
 
 class ReflectorState {
  public:
