@@ -28,7 +28,7 @@ constexpr seconds kRejectedAgain{
 constexpr seconds kProfileErrorKept{5};
 constexpr seconds kForeignKept{30};
 constexpr seconds kHopelessAgain{60};
-constexpr int kWarnAfterFailures = 10;  // style.md 6: a normal retry is debug
+constexpr int kWarnAfterFailures = 10;  // a normal retry is debug (operator/README.md "Log")
 
 constexpr auto kEvaluate = "evaluate";
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When to list, when to watch, how long to wait, without any I/O (operator/kube/README.md "List and
-// watch"). Source: client-go tools/cache/reflector.go. One thread.
+// When to list, when to watch, how long to wait (operator/kube/README.md "List and watch"). No I/O.
+// Source: client-go tools/cache/reflector.go. One thread.
 #pragma once
 
 #include <chrono>

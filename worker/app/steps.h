@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program as an ordered list (architecture.md 8): each step proceeds or fails with an exit
-// code; teardown runs in reverse whatever happened.
+// The program as an ordered list: each step proceeds or fails with an exit code; teardown runs in
+// reverse whatever happened.
 #pragma once
 
 #include <optional>

@@ -187,7 +187,7 @@ class Core : public std::enable_shared_from_this<Core> {
   }
 
   // Drops what there is and tries again after a pause. A normal retry is debug, every tenth a
-  // warning (style.md 6).
+  // warning.
   void retry(const std::string& why) {
     ++attempt_;
     const bool was_connected = connected_.exchange(false);

@@ -32,7 +32,7 @@ std::uint64_t jitter_seed(std::string_view user) {
   return mix_seed(mix_seed(0, user), random_bytes(8));
 }
 
-// A normal repetition is debug, each tenth a warning (style.md 6).
+// A normal repetition is debug, each tenth a warning.
 class Complaints {
  public:
   void add(const char* what, const std::string& reason) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in models by name. Adding one: architecture.md 11.
+// The built-in models by name. Another one is layers in models/ and its name in registry.cpp.
 #pragma once
 
 #include "worker/base/result.h"

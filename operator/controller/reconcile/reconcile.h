@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place where the decisions meet. Pure: no clock, no I/O, no log, no memory (operator.md 1
-// and 2).
+// The only place where the decisions meet. Pure: no clock, no I/O, no log, no memory
+// (operator/README.md "One pass").
 #pragma once
 
 #include <string>
