@@ -10,7 +10,7 @@
 namespace weir::operator_app {
 namespace {
 
-constexpr std::chrono::seconds kReconcilesEnd{30}, kEventsEnd{1};  // of a clean stop
+constexpr std::chrono::seconds kReconcilesEnd{30}, kEventsEnd{1};  // limits of a clean stop
 constexpr std::chrono::seconds kRequestsEnd{2};
 constexpr std::chrono::minutes kCertificateLook{1};  // files of a renewed one
 

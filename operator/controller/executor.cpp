@@ -21,7 +21,7 @@ namespace {
 
 using kube::ApiError;
 
-constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // of pods that are made (carry_out)
+constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // pods made at once (carry_out)
 constexpr std::size_t kMostPlan = 1'048'576;              // bytes of a ConfigMap's data: 1 MiB
 constexpr auto kReportOwner = "weir-operator-report";
 

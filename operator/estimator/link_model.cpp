@@ -15,7 +15,7 @@ namespace {
 constexpr double kPreemptedShare = 0.8;
 constexpr double kRecoveredShare = 0.9;
 constexpr int kEvaluationsInRow = 2;
-constexpr double kLeastFall = 0.10;      // of the mean
+constexpr double kLeastFall = 0.10;      // a smaller fall of the mean is scatter
 constexpr std::size_t kLeastBefore = 4;  // scrapes, to compare with
 // `now` in status: the median of three follows a change at once and drops a single outlier.
 constexpr std::size_t kNowScrapes = 3;

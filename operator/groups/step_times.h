@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What step times of the replicas say (operator/groups/README.md "Step times"). Pure. Intervals are
+// Reads the replicas' step times (operator/groups/README.md "Step times"). Pure. Intervals are
 // joint in time, oldest first, each with the same replicas.
 #pragma once
 

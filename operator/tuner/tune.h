@@ -107,7 +107,7 @@ struct Costed {
   double reserve = 0;     // seconds if links were slower still: decides between equals
 };
 
-// What no order of micro-batches repairs (operator/tuner/README.md "Escalation").
+// Losses that no order of micro-batches repairs (operator/tuner/README.md "Escalation").
 struct BoundLink {
   estimator::LinkKey link;
   double seconds = 0;  // median of one transfer over V, >= 0.9 x the slowest stage's f+b

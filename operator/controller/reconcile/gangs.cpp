@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job has to do with its gang or queue provider (operator/gang/README.md): the object that
-// it needs, and when it is over.
+// Dealings with the gang or queue provider (operator/gang/README.md): the object that a job needs,
+// and when its group is over.
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {

@@ -9,7 +9,7 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kSlowShare = 0.8;            // of what is usual; a link is preempted below it
+constexpr double kSlowShare = 0.8;            // a link below this part of its usual rate is slow
 constexpr std::chrono::hours kRemembered{1};  // as long as a baseline looks back
 constexpr std::size_t kMostNodes = 64;        // pairs to infer: 4096
 // Links share a port; one that is slower than the port's fastest by more has another reason.

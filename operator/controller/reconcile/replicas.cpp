@@ -16,7 +16,7 @@ using group_policy::Adaptation;
 using group_policy::Allowed;
 using group_policy::Mode;
 
-constexpr double kSlower = 1.1;               // than the median of the others
+constexpr double kSlower = 1.1;               // times the median of the others
 constexpr std::int64_t kStragglerSteps = 16;  // in a row (operator/groups/README.md "Shares")
 constexpr int kUsualStaleness = 6;            // the CRD's default: nobody wrote it
 

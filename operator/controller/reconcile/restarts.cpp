@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kMostAvoidedNodes = 16;  // every pod names them all
 constexpr std::chrono::hours kAvoided{1};
-constexpr double kCapLowered = 0.75;  // of the stage that ran out of memory
+constexpr double kCapLowered = 0.75;  // cap of the stage that ran out of memory, times this
 
 enum class Reaction : unsigned char {
   kFailJob,

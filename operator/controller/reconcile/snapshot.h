@@ -77,7 +77,7 @@ struct TierMemory {
   std::string last_proposal;  // Observe: one event per change of mind of these tiers
 };
 
-// What adaptation remembers between passes; lost with the leader, which is harmless
+// The memory of adaptation between passes; lost with the leader, which is harmless
 // (operator/README.md "Where state lives").
 struct AdaptationState {
   tuner::State tuner;
