@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Experiments E6 and E8 of scheduling.md: is the right plan chosen, how much is lost against the
-// best plan in hindsight, how often is it changed. Short here; WEIR_FULL=1 runs thousands of steps.
-// A failing case prints its seed.
+// Experiments E6 and E8 (tests/bench/README.md "Experiments"): is the right plan chosen, how much
+// is lost against the best plan in hindsight, how often is it changed. Short here; WEIR_FULL=1 runs
+// thousands of steps. A failing case prints its seed.
 #include <cstdlib>
 
 #include <gtest/gtest.h>

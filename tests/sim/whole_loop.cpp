@@ -176,7 +176,7 @@ void WholeLoop::settle() {
   fail("no fixed point within " + std::to_string(kMostPasses) + " passes");
 }
 
-// ---- what must hold (tests/README.md "Invariants of a job", worker/schedule/README.md "Legality") ----
+// ---- what must hold: tests/README.md "Invariants of a job", worker/schedule/README.md "Legality"
 
 void WholeLoop::before_pass(const std::vector<Action>& actions) {
   int requeues = 0;

@@ -165,7 +165,7 @@ TEST(Sync, SlowLinksAskForMoreInFlight) {
   ASSERT_TRUE(plans.ok());
   EXPECT_GE(plans->candidates.front().k, 2);
   EXPECT_EQ(plans->candidates.front().dispatch, schedule::Dispatch::kHint);
-  EXPECT_LE(plans->candidates.front().value, 1.111) << "105 + 6c, scheduling.md 3.1";
+  EXPECT_LE(plans->candidates.front().value, 1.111) << "105 + 6c, worker/schedule/README.md";
   EXPECT_GE(plans->candidates.size(), 4U) << "every k has a plan";
 }
 
