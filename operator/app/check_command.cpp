@@ -38,7 +38,7 @@ struct Permission {
   const char* without = nullptr;  // what is lost without it, when the operator can do without
 };
 
-// The permissions of helm/weir/README.md "RBAC", but to list events.
+// The permissions of helm/weir/README.md "RBAC".
 std::vector<Permission> permissions(const Options& options) {
   return {
       {"weir.dev", "pipelinejobs", {"list", "watch", "delete"}},
@@ -47,7 +47,7 @@ std::vector<Permission> permissions(const Options& options) {
       {"", "pods", {"get", "list", "watch", "create", "patch", "delete"}},
       {"", "services", {"get", "list", "watch", "create"}},
       {"", "configmaps", {"get", "list", "watch", "create", "patch", "delete"}},
-      {"events.k8s.io", "events", {"create", "patch"}},
+      {"events.k8s.io", "events", {"create", "patch", "list"}},
       {"authentication.k8s.io", "tokenreviews", {"create"}, Where::kCluster},
       {"coordination.k8s.io", "leases", {"create"}, Where::kOwn},
       {"coordination.k8s.io", "leases", {"get", "update"}, Where::kOwn, options.name},

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-ins for Kueue and Volcano, which cannot be had as Go modules. Kueue is its webhook for pods and its controller for pod
-groups, by its documentation ("Run plain pods") and its pkg/controller/jobs/pod as of August 2026; Volcano is its PodGroup CRD with
-the fields of scheduling.volcano.sh/v1beta1 (its staging/src/volcano.sh/apis of then), whose status the test writes as the scheduler
-would."""
+"""Stand-ins for Kueue and Volcano, for cases that need one that is quick or misbehaves; the real Kueue runs in
+tests/cluster/cases/c15_kueue.py. Kueue is its webhook for pods and its controller for pod groups, by its documentation ("Run plain
+pods") and its pkg/controller/jobs/pod as of August 2026; Volcano is its PodGroup CRD with the fields of
+scheduling.volcano.sh/v1beta1 (its staging/src/volcano.sh/apis of then), whose status the test writes as the scheduler would."""
 import base64
 import collections
 import http.server

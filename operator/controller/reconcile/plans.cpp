@@ -356,11 +356,12 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   if (trigger == Trigger::kInitial && !plan.idle.empty())
     pass.event("Warning", "IdleWorkers", idle_text(pass, plan), "Plan");
   pass.act(CreatePlan{plan});
-  // Keep the last 5, for people who look back.
+  // The last 5 stay, for people who look back, and the one that runs: after refusals it is older.
   constexpr std::size_t kKept = 5;
   const auto& plans = pass.snapshot.plans;
   for (std::size_t i = 0; i + kKept - 1 < plans.size(); ++i) {
-    if (plans[i].revision != plan.parent) pass.act(DeletePlan{plans[i].revision});
+    if (plans[i].revision != pass.status.plan.applied_revision)
+      pass.act(DeletePlan{plans[i].revision});
   }
 }
 

@@ -267,6 +267,27 @@ TEST(Adaptation, ARefusedPlanLeavesTheOldOneInForceAndIsToldOnce) {
   EXPECT_THAT(world.condition("ReplanInProgress").message, HasSubstr("no memory"));
 }
 
+TEST(Edit, ThePlanThatRunsStaysHoweverOftenTheNextIsRefused) {
+  World world = running();
+  const auto applied = world.job.status.plan.applied_revision;
+  for (int most = 8; most <= 15; ++most) {
+    world.job.spec.schedule.in_flight_caps = {most, 6, 4, 2};
+    ++world.job.meta.generation;
+    world.settle();
+    const auto revision = static_cast<std::uint32_t>(world.job.status.plan.revision);
+    world.report->body.last_switch =
+        protocol::LastSwitch{revision, protocol::Outcome::kRefused, 40, 0, "rank 1: no memory"};
+    world.steps(20, 1.75);
+  }
+  ASSERT_GE(world.job.status.plan.revision, applied + 6);
+
+  EXPECT_EQ(world.job.status.plan.applied_revision, applied);
+  EXPECT_TRUE(
+      std::ranges::any_of(world.plans, [&](const auto& plan) { return plan.revision == applied; }));
+  EXPECT_LE(world.plans.size(), 6U);
+  EXPECT_EQ(world.condition("Ready").reason, "Running");
+}
+
 TEST(Edit, OfTheScheduleMakesAPlanWithAdaptationOff) {
   World world = running();
   world.job.spec.schedule.type = "OneFOneB";
