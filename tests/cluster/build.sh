@@ -51,7 +51,7 @@ small coredns ./coredns
 small helm helm.sh/helm/v3/cmd/helm
 # With Kubernetes' service discovery, which Debian's Prometheus lacks, and no other: its list of plugins is replaced in a copy of its
 # module. The programming interface of one cloud alone takes four minutes to compile.
-of_prometheus() { # PROGRAM
+build_prometheus() {
   local module=github.com/prometheus/prometheus copy=$bin/prometheus-source
   rm -rf "$copy"
   go mod download $module && cp -r "$(go list -m -f '{{.Dir}}' $module)" "$copy" && chmod -R u+w "$copy" || return 1
@@ -59,11 +59,10 @@ of_prometheus() { # PROGRAM
   cp prometheus/plugins.go "$copy/plugins/plugins.go"
   cp go.sum "$bin/prometheus.sum" && cp go.mod "$bin/prometheus.mod" && go mod edit -replace="$module=$copy" "$bin/prometheus.mod" || return 1
   go build -modfile="$bin/prometheus.mod" -trimpath -ldflags "-s -w -X github.com/prometheus/common/version.Version=3.7.3" -o "$bin/" \
-    $module/cmd/"$1" || return 1
+    $module/cmd/prometheus $module/cmd/promtool || return 1
   rm -rf "$copy"
 }
-build prometheus of_prometheus prometheus
-build promtool of_prometheus promtool
+{ [ -x "$bin/prometheus" ] && [ -x "$bin/promtool" ]; } || build "Prometheus and promtool" build_prometheus
 if [ "${1:-}" = scale ]; then # modules of their own: their versions clash with Kubernetes'
   peer=github.com/kubeflow/training-operator
   build kwok env GOBIN="$bin" go install -trimpath -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok@v0.7.0

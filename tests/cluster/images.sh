@@ -67,7 +67,7 @@ prometheus_tar() {
     from_folder "$folder" localhost/prometheus:1 "$tar" --entrypoint '["/prometheus"]' --user 65534
     rm -rf "$folder"
   }
-  echo "$tar@n1" # 100 MB: only the node that runs it
+  echo "$tar@n1" # 70 MB: only the node that runs it
 }
 kueue_tar() {
   local tar folder; tar=$images/kueue-0.17.0.tar
