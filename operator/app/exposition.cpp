@@ -15,6 +15,7 @@ namespace {
 using telemetry::Family;
 using telemetry::Labels;
 using telemetry::Type;
+using telemetry::with;
 
 constexpr std::size_t kWorstLinks = 16;  // worker/telemetry/README.md "Operator"
 
@@ -28,9 +29,7 @@ void add(Family& family, Labels labels, double value) {
 void add_conditions(Family& family, const api::PipelineJob& job) {
   for (const api::Condition& condition : job.status.conditions) {
     for (const char* status : {"True", "False", "Unknown"}) {
-      add(family,
-          telemetry::with(telemetry::with(labels_of(job), "condition", condition.type), "status",
-                          status),
+      add(family, with(with(labels_of(job), "condition", condition.type), "status", status),
           condition.status == status ? 1 : 0);
     }
   }
@@ -53,8 +52,7 @@ void add_links(Family& family, const JobFacts& facts) {
   worst.resize(std::min(worst.size(), kWorstLinks));
   for (const auto& [ratio, nodes] : worst) {
     add(family,
-        telemetry::with(telemetry::with(labels_of(*facts.job), "from_node", nodes.first), "to_node",
-                        nodes.second),
+        with(with(labels_of(*facts.job), "from_node", nodes.first), "to_node", nodes.second),
         ratio);
   }
 }
@@ -96,7 +94,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     for (const std::string& reason : reconcile::restart_reasons()) counts[reason] = 0;
     for (const auto& each : job.status.restart_reasons) counts[each.reason] = each.count;
     for (const auto& [reason, count] : counts) {  // one that appears at 1 has no increase
-      add(restarts, telemetry::with(labels_of(job), "reason", reason), count);
+      add(restarts, with(labels_of(job), "reason", reason), count);
     }
     if (plan.revision > 0) {
       add(revision, labels_of(job), static_cast<double>(plan.revision));
@@ -130,9 +128,7 @@ Family PlanChanges::family(const std::vector<JobFacts>& jobs) {
     auto& counts = counts_[facts.job->meta.uid];
     counts.try_emplace({"retune", "applied"}, 0);  // a counter that appears at 1 has no increase
     for (const auto& [change, count] : counts) {
-      add(family,
-          telemetry::with(telemetry::with(labels_of(*facts.job), "tier", change.first), "outcome",
-                          change.second),
+      add(family, with(with(labels_of(*facts.job), "tier", change.first), "outcome", change.second),
           count);
     }
   }

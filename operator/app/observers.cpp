@@ -10,6 +10,7 @@ namespace {
 using telemetry::Family;
 using telemetry::Labels;
 using telemetry::Type;
+using telemetry::with;
 
 Labels queue_labels() {
   return {{"name", "pipelinejob"}};
@@ -42,7 +43,7 @@ std::function<void(const char*, std::chrono::nanoseconds)> reconcile_observer(
   for (const char* result : {"success", "error", "requeue", "requeue_after"}) {
     results[result] =
         &metrics.counter("controller_runtime_reconcile_total", "Reconcile passes by result.",
-                         telemetry::with(controller, "result", result));
+                         with(controller, "result", result));
   }
   auto& errors = metrics.counter("controller_runtime_reconcile_errors_total",
                                  "Reconcile passes that ended with an error.", controller);

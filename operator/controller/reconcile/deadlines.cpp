@@ -39,8 +39,13 @@ bool all_in_plan(const Pass& pass) {
 
 namespace {
 
-Failure of_job(const Pass& pass, Cause cause, Time limit, std::string text) {
-  return {.cause = cause, .time = pass.now(), .text = std::move(text), .unheard_until = limit};
+// A deadline has passed: the job restarts, once nothing more is to be heard. False: not yet.
+bool restart_job(Pass& pass, Cause cause, Time limit, std::string text) {
+  const Failure failure{
+      .cause = cause, .time = pass.now(), .text = std::move(text), .unheard_until = limit};
+  if (!heard_out(pass, failure)) return false;
+  record_failure(pass, failure, "Job", pass.now());
+  return true;
 }
 
 // All pods have a node, but not all workers have registered. Those of the plan have done so once:
@@ -58,13 +63,10 @@ bool startup_timed_out(Pass& pass) {
     return false;
   }
   const auto missing = pass.slots.size() - static_cast<std::size_t>(registered_workers(pass));
-  return record_failure(
-      pass,
-      of_job(pass, Cause::kStartupTimedOut, limit,
-             std::to_string(missing) + " of " + std::to_string(pass.slots.size()) +
-                 " workers have not registered within startupTimeoutSeconds " +
-                 std::to_string(pass.spec().startup_timeout_seconds)),
-      "Job", pass.now());
+  return restart_job(pass, Cause::kStartupTimedOut, limit,
+                     std::to_string(missing) + " of " + std::to_string(pass.slots.size()) +
+                         " workers have not registered within startupTimeoutSeconds " +
+                         std::to_string(pass.spec().startup_timeout_seconds));
 }
 
 // No report, and the workers' own metrics stand still, too. Silence alone is no hang: there must be
@@ -86,12 +88,10 @@ bool hangs_in_silence(Pass& pass) {
     pass.wake_at(limit);
     return false;
   }
-  return record_failure(pass,
-                        of_job(pass, Cause::kNoProgress, limit,
-                               "the coordinator is silent and weir_step in Prometheus stands at " +
-                                   std::to_string(witness->step) + " for progressDeadlineSeconds " +
-                                   std::to_string(pass.spec().progress_deadline_seconds)),
-                        "Job", pass.now());
+  return restart_job(pass, Cause::kNoProgress, limit,
+                     "the coordinator is silent and weir_step in Prometheus stands at " +
+                         std::to_string(witness->step) + " for progressDeadlineSeconds " +
+                         std::to_string(pass.spec().progress_deadline_seconds));
 }
 
 // The coordinator reports, and the step stands still.
@@ -112,12 +112,10 @@ bool hangs(Pass& pass) {
     pass.wake_at(limit);
     return false;
   }
-  return record_failure(pass,
-                        of_job(pass, Cause::kNoProgress, limit,
-                               "no step completed for progressDeadlineSeconds " +
-                                   std::to_string(pass.spec().progress_deadline_seconds) +
-                                   ", step " + std::to_string(report->body.step)),
-                        "Job", pass.now());
+  return restart_job(pass, Cause::kNoProgress, limit,
+                     "no step completed for progressDeadlineSeconds " +
+                         std::to_string(pass.spec().progress_deadline_seconds) + ", step " +
+                         std::to_string(report->body.step));
 }
 
 // Since when the newest pods could have found a node: a job in a queue waits for a quota, and a new

@@ -307,7 +307,8 @@ bool handle_failures(Pass& pass) {
     pass.wake_at(oldest + kEpisode);
     return false;
   }
-  return record_failure(pass, *first, pass.spec().restart_scope, episode_end);
+  record_failure(pass, *first, pass.spec().restart_scope, episode_end);
+  return true;
 }
 
 }  // namespace weir::reconcile

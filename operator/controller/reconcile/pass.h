@@ -106,8 +106,8 @@ void fail_job(Pass& pass, const std::string& reason, const std::string& message)
 // False: it rests on silence, so the API server is asked first, and the next pass knows.
 bool heard_out(Pass& pass, const Failure& failure);
 // Counts a restart for this failure, or ends the job when a rule or the budget says so. scope:
-// Worker or Job. False: not yet (heard_out).
-bool record_failure(Pass& pass, const Failure& failure, const std::string& scope, Time episode_end);
+// Worker or Job.
+void record_failure(Pass& pass, const Failure& failure, const std::string& scope, Time episode_end);
 // This worker is to be made again on another node: no failure, and no budget is used.
 void record_replacement(Pass& pass, const Slot& slot, const std::string& why);
 // New pods belong to a new generation: a restart, a resume, a release.

@@ -220,11 +220,10 @@ void record_replacement(Pass& pass, const Slot& slot, const std::string& why) {
   pass.event("Normal", "WorkerReplaced", why, "Adapt");
 }
 
-bool record_failure(Pass& pass, const Failure& failure, const std::string& scope,
+void record_failure(Pass& pass, const Failure& failure, const std::string& scope,
                     Time episode_end) {
-  if (!heard_out(pass, failure)) return false;
   const Verdict verdict = judge(pass, failure);
-  if (ends_job(pass, failure, verdict)) return true;
+  if (ends_job(pass, failure, verdict)) return;
   auto& status = pass.status;
   status.restart_streak = has_stepped(pass) ? 0 : status.restart_streak + 1;
   status.restarts += 1;
@@ -243,7 +242,6 @@ bool record_failure(Pass& pass, const Failure& failure, const std::string& scope
                  std::to_string(pass.spec().max_restarts) +
                  (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
              "Restart");
-  return true;
 }
 
 }  // namespace weir::reconcile

@@ -226,11 +226,16 @@ TEST(Failures, ALostNodeIsAFailureAfterAMinuteAndItsPodIsLetGo) {
   EXPECT_EQ(world.pods_deleted, 1);
 }
 
-TEST(Failures, AWorkerIsSilentOnlyWithTwoWitnesses) {
-  World world = training();
-  auto& pod = world.pod("job-gpu-1");
+api::Pod& not_ready(World& world, const std::string& name) {
+  auto& pod = world.pod(name);
   pod.ready = false;
   pod.conditions.push_back({"Ready", "False", "ContainersNotReady", "", world.now});
+  return pod;
+}
+
+TEST(Failures, AWorkerIsSilentOnlyWithTwoWitnesses) {
+  World world = training();
+  auto& pod = not_ready(world, "job-gpu-1");
   world.report->body.members.push_back(
       {.pod = "job-gpu-1", .pod_uid = pod.meta.uid, .ready = true});
   world.steps(12, 10);
@@ -303,9 +308,7 @@ TEST(Failures, WorkersThatEndSoonAfterARestartAreNotMadeAgainUnheard) {
 
 TEST(Failures, AWorkerThatWasSilentOnlyInTheCacheGoesOn) {
   World world = training();
-  auto& pod = world.pod("job-gpu-1");
-  pod.ready = false;
-  pod.conditions.push_back({"Ready", "False", "ContainersNotReady", "", world.now});
+  auto& pod = not_ready(world, "job-gpu-1");
   world.cached_pods = world.pods;
   pod.ready = true;
   pod.conditions.clear();
