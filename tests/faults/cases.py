@@ -274,21 +274,28 @@ def redirect(bench, workers):
 
 def named(world):
     """Each of these happens in the middle of a job."""
-    notes = []
-    for name, happen in (("token", new_token), ("certificate", new_certificate), ("refused", refused), ("lied", lied), ("restart", restart)):
-        with Bench(world, name) as bench:
-            bench.operator()
-            workers = bench.job()
-            lab.wait_until("training", lambda w=workers: w.steps >= 8, 60, show=lambda b=bench, w=workers: b.show("j", w))
-            happen(bench)
-            lab.wait_until("job has ended", lambda b=bench: b.condition("j", "Complete") == "True/Succeeded", END_LIMIT, 0.2,
-                           lambda b=bench, w=workers: f"{name}: {b.show('j', w)}")
-            try:
-                bench.check_end(workers)
-            except lab.Failure as failure:
-                raise lab.Failure(f"{name}: {failure}") from failure
-            notes.append(name)
-    return ", ".join(notes)
+    faults = {"token": new_token, "certificate": new_certificate, "refused": refused, "lied": lied}
+    for name, happen in faults.items():
+        in_the_middle(world, name, happen)
+    return ", ".join(faults)
+
+
+def restart(world):
+    """The API server dies and starts anew with an empty watch cache. It may take long enough to cost the lease."""
+    in_the_middle(world, "restart", restart_apiserver)
+
+
+def in_the_middle(world, name, happen):
+    with Bench(world, name) as bench:
+        bench.operator()
+        workers = bench.job()
+        lab.wait_until("training", lambda: workers.steps >= 8, 60, show=lambda: bench.show("j", workers))
+        happen(bench)
+        lab.wait_until("job has ended", lambda: bench.condition("j", "Complete") == "True/Succeeded", END_LIMIT, 0.2, lambda: f"{name}: {bench.show('j', workers)}")
+        try:
+            bench.check_end(workers)
+        except lab.Failure as failure:
+            raise lab.Failure(f"{name}: {failure}") from failure
 
 
 def new_token(bench):
@@ -313,8 +320,7 @@ def lied(bench):
                     Rule("lose", "POST", "/pods", count=1), Rule("lose", "PATCH", "/status", count=1))
 
 
-def restart(bench):
-    """The API server dies and starts anew with an empty watch cache. It may take long enough to cost the lease."""
+def restart_apiserver(bench):
     bench.keep_running()
     bench.plane.stop("apiserver", kill=True)
     bench.plane.start_apiserver()
@@ -373,4 +379,4 @@ def roles(world):
         return f"{len(granted)} verbs granted, {len(granted & used)} used, {len(UNUSED)} not tried"
 
 
-ALL = {"cuts": cuts, "leaders": leaders, "named": named, "roles": roles}
+ALL = {"cuts": cuts, "leaders": leaders, "named": named, "restart": restart, "roles": roles}

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of tests/faults/run that touch the whole control plane or need a machine of their own: the CRD or a namespace is deleted
-while a job runs, the clock of the leader jumps, a flood of events. They run alone, after the schedules."""
+"""Cases of tests/faults/run: the CRD or a namespace is deleted while a job runs, the clock of the leader jumps, a flood of events."""
 import calendar
 import subprocess
 import threading

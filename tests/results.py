@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Counts what ctest ran, and tells which tests took longest. tests/run calls it.
+
+usage: tests/results.py count PART LOGS BUILD CODE   LOGS/PART.xml is what ctest wrote with --output-junit, CODE its exit code; prints
+                                                     "PASSED FAILED SKIPPED" as the last line, and names each test that failed
+       tests/results.py slowest LOGS [N]             the N slowest tests of all parts (default 20)
+
+A test program writes its tests into BUILD/tests/results/NAME.xml (tests/CMakeLists.txt). One that ended without it has crashed or
+was stopped: it runs again test by test, so that the test is named. Times of all tests go to LOGS/tests.tsv.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as tree
+
+LIMIT = 120   # seconds of one test, when a program is run again test by test
+LINE = re.compile(r"^(?:PASS|FAIL|SKIP) (\S+) \((\d+) s\)")
+
+
+def programs_of(build):
+    """{name of a ctest test: (command, environment)}"""
+    text = subprocess.run(["ctest", "--test-dir", build, "--show-only=json-v1"], check=True, capture_output=True, text=True).stdout
+    found = {}
+    for test in json.loads(text)["tests"]:
+        values = {p["name"]: p["value"] for p in test.get("properties", [])}
+        found[test["name"]] = (test.get("command", []), values.get("ENVIRONMENT", []), values.get("WORKING_DIRECTORY", build))
+    return found
+
+
+def tests_in(path):
+    """[(name, seconds, verdict)] of the XML file of a test program."""
+    rows = []
+    for case in tree.parse(path).getroot().iter("testcase"):
+        if case.get("status") == "notrun":
+            continue   # not of this shard, left out by a filter, or disabled
+        verdict = "fail" if case.find("failure") is not None else "skip" if case.get("result") == "skipped" else "pass"
+        rows.append((f"{case.get('classname')}.{case.get('name')}", float(case.get("time", 0)), verdict))
+    return rows
+
+
+def one_by_one(command, folder):
+    """As tests_in, each test of the program in a process of its own."""
+    listed = subprocess.run([*command, "--gtest_list_tests"], check=False, capture_output=True, text=True, cwd=folder).stdout
+    rows, suite = [], ""
+    for line in listed.splitlines():
+        name = line.split("#")[0].rstrip()
+        if not line.startswith(" "):
+            suite = name
+            continue
+        test = suite + name.strip()
+        if "DISABLED_" in test:
+            continue
+        try:
+            done = subprocess.run([*command, f"--gtest_filter={test}"], check=False, capture_output=True, text=True, timeout=LIMIT, cwd=folder)
+            code, output = done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired:
+            code, output = 1, f"no end after {LIMIT} s"
+        rows.append((test, 0.0, "fail" if code else "skip" if "[  SKIPPED ]" in output else "pass"))
+        if code:
+            print(f"--- {test}, run alone:\n" + "\n".join(output.splitlines()[-30:]))
+    return rows
+
+
+def count(part, logs, build, code):
+    try:
+        cases = list(tree.parse(logs / f"{part}.xml").getroot().iter("testcase"))
+    except (OSError, tree.ParseError):
+        cases = []
+    rows, listed = [], None
+    for case in cases:
+        name, failed = case.get("name"), case.get("status") == "fail"
+        own = pathlib.Path(build) / "tests" / "results" / f"{name}.xml"
+        try:
+            inside = tests_in(own)
+        except (OSError, tree.ParseError):
+            inside = None
+        if inside is None and failed:
+            listed = listed or programs_of(build)
+            command, environment, folder = listed[name]
+            if any(setting.startswith("GTEST_OUTPUT=") for setting in environment):
+                print(f"--- {name} ended before it wrote its results (crash or time limit); its tests one by one:")
+                inside = one_by_one(command, folder)
+        if inside is None:
+            verdict = "fail" if failed else "pass" if case.get("status") == "run" else "skip"
+            inside = [(name, float(case.get("time", 0)), verdict)]
+        elif failed and not any(verdict == "fail" for _, _, verdict in inside):
+            inside.append((f"{name} as a whole: ctest reports a failure, each test passes", 0.0, "fail"))
+        rows += inside
+    if (code or not rows) and not any(verdict == "fail" for _, _, verdict in rows):
+        rows.append((f"ctest ended with {code}" if rows else "no test ran", 0.0, "fail"))
+    with open(logs / "tests.tsv", "a", encoding="utf-8") as out:
+        for name, seconds, verdict in rows:
+            out.write(f"{part}\t{name}\t{seconds:.3f}\t{verdict}\n")
+    for name, _, verdict in rows:
+        if verdict == "fail":
+            print(f"FAILED {part}: {name}")
+    print(*(sum(verdict == wanted for _, _, verdict in rows) for wanted in ("pass", "fail", "skip")))
+
+
+def slowest(logs, number):
+    rows = []
+    if (logs / "tests.tsv").exists():
+        for line in (logs / "tests.tsv").read_text(encoding="utf-8").splitlines():
+            part, name, seconds, _ = line.split("\t")
+            rows.append((float(seconds), part, name))
+    for log in logs.glob("*.log"):   # of the parts that print lines
+        rows += [(float(m[2]), log.stem, m[1]) for m in map(LINE.match, log.read_text(errors="replace").splitlines()) if m]
+    for seconds, part, name in sorted(rows, reverse=True)[:number]:
+        print(f"{seconds:7.1f} s  {part:10} {name}")
+
+
+def main():
+    what = sys.argv[1:2]
+    if what == ["count"] and len(sys.argv) == 6:
+        for name in ("GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"):
+            os.environ.pop(name, None)
+        count(sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
+    elif what == ["slowest"] and len(sys.argv) in (3, 4):
+        slowest(pathlib.Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) == 4 else 20)
+    else:
+        print(__doc__)
+        return 0 if what in (["-h"], ["--help"]) else 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
