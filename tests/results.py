@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts what ctest ran, and tells which tests took longest. tests/run calls it.
 
-usage: tests/results.py count PART LOGS BUILD CODE   LOGS/PART.xml is what ctest wrote with --output-junit, CODE its exit code; prints
-                                                     "PASSED FAILED SKIPPED" as the last line, and names each test that failed
-       tests/results.py slowest LOGS [N]             the N slowest tests of all parts (default 20)
+usage: tests/results.py count PART LOGS BUILD CODE [--beside]
+                                           LOGS/PART.xml is what ctest wrote with --output-junit, CODE its exit code; prints
+                                           "PASSED FAILED SKIPPED" as the last line, and names each test that failed. --beside: other
+                                           parts ran at the same time, so a test that failed counts only when it has run alone
+       tests/results.py alone LOGS         runs the tests that failed beside other parts, one at a time; prints as count
+       tests/results.py slowest LOGS [N]   the N slowest tests of all parts (default 20)
 
 A test program writes its tests into BUILD/tests/results/NAME.xml (tests/CMakeLists.txt). One that ended without it has crashed or
 was stopped: it runs again test by test, so that the test is named. Times of all tests go to LOGS/tests.tsv.
@@ -42,6 +45,17 @@ def tests_in(path):
     return rows
 
 
+def run_alone(command, folder, test):
+    """The verdict of one test in a process of its own, and what it printed."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GTEST_")}
+    try:
+        done = subprocess.run([*command, f"--gtest_filter={test}"], check=False, capture_output=True, text=True, timeout=LIMIT, cwd=folder, env=environment)
+        code, output = done.returncode, done.stdout + done.stderr
+    except subprocess.TimeoutExpired:
+        code, output = 1, f"no end after {LIMIT} s"
+    return "fail" if code else "skip" if "[  SKIPPED ]" in output else "pass", output
+
+
 def one_by_one(command, folder):
     """As tests_in, each test of the program in a process of its own."""
     listed = subprocess.run([*command, "--gtest_list_tests"], check=False, capture_output=True, text=True, cwd=folder).stdout
@@ -54,44 +68,69 @@ def one_by_one(command, folder):
         test = suite + name.strip()
         if "DISABLED_" in test:
             continue
-        try:
-            done = subprocess.run([*command, f"--gtest_filter={test}"], check=False, capture_output=True, text=True, timeout=LIMIT, cwd=folder)
-            code, output = done.returncode, done.stdout + done.stderr
-        except subprocess.TimeoutExpired:
-            code, output = 1, f"no end after {LIMIT} s"
-        rows.append((test, 0.0, "fail" if code else "skip" if "[  SKIPPED ]" in output else "pass"))
-        if code:
+        verdict, output = run_alone(command, folder, test)
+        rows.append((test, 0.0, verdict))
+        if verdict == "fail":
             print(f"--- {test}, run alone:\n" + "\n".join(output.splitlines()[-30:]))
     return rows
 
 
-def count(part, logs, build, code):
+def results_of(case, build, known):
+    """The tests that one entry of ctest's file stands for: [(name, seconds, verdict)]. `known` is a cache of programs_of()."""
+    name, failed = case.get("name"), case.get("status") == "fail"
+    try:
+        inside = tests_in(pathlib.Path(build) / "tests" / "results" / f"{name}.xml")
+    except (OSError, tree.ParseError):
+        inside = None
+    if inside is None and failed:
+        known.update(known or programs_of(build))
+        command, environment, folder = known[name]
+        if any(setting.startswith("GTEST_OUTPUT=") for setting in environment):
+            print(f"--- {name} ended before it wrote its results (crash or time limit); its tests one by one:")
+            inside = one_by_one(command, folder)
+    if inside is None:
+        return [(name, float(case.get("time", 0)), "fail" if failed else "pass" if case.get("status") == "run" else "skip")]
+    if failed and not any(verdict == "fail" for _, _, verdict in inside):
+        inside.append((f"{name} as a whole: ctest reports a failure, each test passes", 0.0, "fail"))
+    return inside
+
+
+def count(part, logs, build, code, beside):
     try:
         cases = list(tree.parse(logs / f"{part}.xml").getroot().iter("testcase"))
     except (OSError, tree.ParseError):
         cases = []
-    rows, listed = [], None
+    rows, again, known = [], [], {}
     for case in cases:
-        name, failed = case.get("name"), case.get("status") == "fail"
-        own = pathlib.Path(build) / "tests" / "results" / f"{name}.xml"
-        try:
-            inside = tests_in(own)
-        except (OSError, tree.ParseError):
-            inside = None
-        if inside is None and failed:
-            listed = listed or programs_of(build)
-            command, environment, folder = listed[name]
-            if any(setting.startswith("GTEST_OUTPUT=") for setting in environment):
-                print(f"--- {name} ended before it wrote its results (crash or time limit); its tests one by one:")
-                inside = one_by_one(command, folder)
-        if inside is None:
-            verdict = "fail" if failed else "pass" if case.get("status") == "run" else "skip"
-            inside = [(name, float(case.get("time", 0)), verdict)]
-        elif failed and not any(verdict == "fail" for _, _, verdict in inside):
-            inside.append((f"{name} as a whole: ctest reports a failure, each test passes", 0.0, "fail"))
-        rows += inside
-    if (code or not rows) and not any(verdict == "fail" for _, _, verdict in rows):
+        for name, seconds, verdict in results_of(case, build, known):
+            known.update(known or (programs_of(build) if beside and verdict == "fail" else {}))
+            command, environment, folder = known.get(case.get("name"), ([], [], build))
+            if verdict == "fail" and beside and name != case.get("name") and any(e.startswith("GTEST_OUTPUT=") for e in environment):
+                again.append({"part": part, "test": name, "command": command, "folder": folder})
+            else:
+                rows.append((name, seconds, verdict))
+    if again:
+        with open(logs / "again.jsonl", "a", encoding="utf-8") as out:
+            out.writelines(json.dumps(entry) + "\n" for entry in again)
+        print("\n".join(f"failed beside other parts, will run alone: {entry['test']}" for entry in again))
+    elif (code or not rows) and not any(verdict == "fail" for _, _, verdict in rows):
         rows.append((f"ctest ended with {code}" if rows else "no test ran", 0.0, "fail"))
+    report(part, logs, rows)
+
+
+def alone(logs):
+    rows = []
+    for line in (logs / "again.jsonl").read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        verdict, output = run_alone(entry["command"], entry["folder"], entry["test"])
+        rows.append((f"{entry['test']} (of {entry['part']})", 0.0, verdict))
+        print(f"{entry['test']} of part {entry['part']} failed beside other parts; alone: {verdict}")
+        if verdict == "fail":
+            print("\n".join(output.splitlines()[-40:]))
+    report("alone", logs, rows)
+
+
+def report(part, logs, rows):
     with open(logs / "tests.tsv", "a", encoding="utf-8") as out:
         for name, seconds, verdict in rows:
             out.write(f"{part}\t{name}\t{seconds:.3f}\t{verdict}\n")
@@ -114,13 +153,13 @@ def slowest(logs, number):
 
 
 def main():
-    what = sys.argv[1:2]
-    if what == ["count"] and len(sys.argv) == 6:
-        for name in ("GTEST_TOTAL_SHARDS", "GTEST_SHARD_INDEX"):
-            os.environ.pop(name, None)
-        count(sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))
-    elif what == ["slowest"] and len(sys.argv) in (3, 4):
-        slowest(pathlib.Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) == 4 else 20)
+    what, rest = sys.argv[1:2], [a for a in sys.argv[2:] if a != "--beside"]
+    if what == ["count"] and len(rest) == 4:
+        count(rest[0], pathlib.Path(rest[1]), rest[2], int(rest[3]), "--beside" in sys.argv)
+    elif what == ["alone"] and len(rest) == 1:
+        alone(pathlib.Path(rest[0]))
+    elif what == ["slowest"] and len(rest) in (1, 2):
+        slowest(pathlib.Path(rest[0]), int(rest[1]) if len(rest) == 2 else 20)
     else:
         print(__doc__)
         return 0 if what in (["-h"], ["--help"]) else 2
