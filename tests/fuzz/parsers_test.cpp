@@ -14,7 +14,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace weir::fuzz {
-namespace {
+namespace parsers_test {
 
 std::string file(const std::string& path) {
   std::ifstream stream(std::string(WEIR_SOURCE_DIR) + "/tests/" + path);
@@ -153,5 +153,5 @@ TEST(FuzzParsers, SurviveDeepNesting) {
   }
 }
 
-}  // namespace
+}  // namespace parsers_test
 }  // namespace weir::fuzz

@@ -5,7 +5,7 @@
 #include "tests/gpu/gpu.h"
 
 namespace weir::test {
-namespace {
+namespace device_test {
 
 using GpuDevice = OnGpu;
 
@@ -73,5 +73,5 @@ TEST_F(GpuDevice, CopiesFromStagingMemoryAsAnOp) {
   EXPECT_EQ(floats_of(buffer), std::vector<float>(64, 3));
 }
 
-}  // namespace
+}  // namespace device_test
 }  // namespace weir::test

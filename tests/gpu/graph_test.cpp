@@ -12,7 +12,7 @@
 #include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::test {
-namespace {
+namespace graph_test {
 
 using stage::GraphUse;
 using stage::Precision;
@@ -113,5 +113,5 @@ TEST_F(GpuGraphScratch, IsNotGivenToOthers) {
   ASSERT_TRUE(kernels.status()) << kernels.status().error().message;
 }
 
-}  // namespace
+}  // namespace graph_test
 }  // namespace weir::test

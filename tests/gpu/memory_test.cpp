@@ -10,7 +10,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::test {
-namespace {
+namespace memory_test {
 
 class GpuMemory
     : public testing::TestWithParam<std::tuple<const char*, const char*, int, stage::Precision>> {};
@@ -58,5 +58,5 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace weir::test

@@ -15,7 +15,7 @@
 #include "worker/transport/nccl/cuda_nccl_api.h"
 
 namespace weir::test {
-namespace {
+namespace nccl_test {
 
 using std::chrono::steady_clock;
 using transport::nccl::NcclComm;
@@ -189,5 +189,5 @@ TEST_F(GpuNccl, TransfersBesideComputeDoNotChangeIt) {
   end(*comm);
 }
 
-}  // namespace
+}  // namespace nccl_test
 }  // namespace weir::test

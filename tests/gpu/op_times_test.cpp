@@ -20,7 +20,7 @@
 #include "worker/stage/ops/calls.h"
 
 namespace weir::test {
-namespace {
+namespace op_times_test {
 
 using stage::Precision;
 using namespace stage::ops;
@@ -161,5 +161,5 @@ TEST_F(GpuProfile, TimesEveryLayerForEachNumberOfSamples) {
   }
 }
 
-}  // namespace
+}  // namespace op_times_test
 }  // namespace weir::test

@@ -13,7 +13,7 @@
 #include "worker/stage/ops/bf16.h"
 
 namespace weir::test {
-namespace {
+namespace ops_test {
 
 using namespace stage::ops;
 using stage::Precision;
@@ -129,5 +129,5 @@ INSTANTIATE_TEST_SUITE_P(Ops, Twins,
                            return std::get<0>(tested.param).name + (bf16 ? "Bf16" : "Fp32");
                          });
 
-}  // namespace
+}  // namespace ops_test
 }  // namespace weir::test

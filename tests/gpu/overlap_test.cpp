@@ -12,7 +12,7 @@
 #include "worker/stage/builtin_stage.h"
 
 namespace weir::test {
-namespace {
+namespace overlap_test {
 
 // Counts who waits for the device.
 class WatchedDevice final : public device::CudaDevice {
@@ -131,5 +131,5 @@ TEST_F(GpuOverlap, LayersAreToldWhenTheirSumsAreEnqueuedAndHoldThemInOrder) {
   }
 }
 
-}  // namespace
+}  // namespace overlap_test
 }  // namespace weir::test

@@ -14,7 +14,7 @@
 #include "worker/transport/nccl/segment_sum.h"
 
 namespace weir::test {
-namespace {
+namespace sum_test {
 
 class SegmentSums : public OnGpu {
  protected:
@@ -116,5 +116,5 @@ TEST_F(Squares, AreTheBitsOfTheHost) {
   }
 }
 
-}  // namespace
+}  // namespace sum_test
 }  // namespace weir::test

@@ -10,7 +10,7 @@
 #include "worker/stage/stage.h"
 
 namespace weir::test {
-namespace {
+namespace training_test {
 
 constexpr int kSteps = 50, kMicroBatches = 2, kSamples = 2, kSequence = 40;
 
@@ -84,5 +84,5 @@ TEST_P(GpuTraining, GivesTheSameBitsAgainAndInTwoStages) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuTraining, testing::ValuesIn(tested_models()), tested_name);
 
-}  // namespace
+}  // namespace training_test
 }  // namespace weir::test

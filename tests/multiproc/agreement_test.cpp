@@ -9,7 +9,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace agreement_test {
 
 constexpr int kConfiguration = 2;
 
@@ -70,5 +70,5 @@ TEST(Agreement, DataThatIsReplacedInPlaceEndsTheWorkerByItsName) {
   EXPECT_NE(worker.errors().find("data file " + text), std::string::npos) << worker.errors();
 }
 
-}  // namespace
+}  // namespace agreement_test
 }  // namespace weir::test

@@ -20,7 +20,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace averages_test {
 
 using testing::Each;
 
@@ -346,5 +346,5 @@ TEST(Averages, LeaveOutAReplicaThatStandsStill) {
   EXPECT_THAT(workers.wait_all(), Each(kTerminated)) << workers[0].errors();
 }
 
-}  // namespace
+}  // namespace averages_test
 }  // namespace weir::test

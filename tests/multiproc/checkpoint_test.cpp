@@ -20,7 +20,7 @@
 #include "worker/base/random.h"
 
 namespace weir::test {
-namespace {
+namespace checkpoint_test {
 
 using testing::Each;
 
@@ -418,5 +418,5 @@ TEST_F(Checkpoints, ShowInTheMetrics) {
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace weir::test

@@ -9,7 +9,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace failures_test {
 
 using testing::Each;
 
@@ -122,5 +122,5 @@ TEST(Startup, EndsWhenTheOtherWorkersDoNotCome) {
   EXPECT_NE(worker.errors().find("no plan came"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace failures_test
 }  // namespace weir::test

@@ -8,7 +8,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace links_test {
 
 // The last two of eight layers are slow: their stage is late for everything.
 std::string late_profile() {
@@ -85,5 +85,5 @@ TEST(Metrics, OfReplicasTellOfTheLinksThatTheirSumsTake) {
   EXPECT_EQ(*bytes > 0, *busy > 0);
 }
 
-}  // namespace
+}  // namespace links_test
 }  // namespace weir::test

@@ -11,7 +11,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace loss_test {
 
 using testing::Each;
 
@@ -111,5 +111,5 @@ TEST(SameLoss, OfAValidation) {
   EXPECT_THAT(validations(workers[0].errors()), testing::IsEmpty());
 }
 
-}  // namespace
+}  // namespace loss_test
 }  // namespace weir::test

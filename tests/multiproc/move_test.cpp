@@ -11,7 +11,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace move_test {
 
 using testing::Each;
 using testing::HasSubstr;
@@ -125,5 +125,5 @@ TEST(Move, IsRefusedWithAReasonWhenALayerIsNowhereLive) {
   EXPECT_EQ(losses(workers.steps(2)), losses_alone(common(), kMicroBatches));
 }
 
-}  // namespace
+}  // namespace move_test
 }  // namespace weir::test

@@ -12,7 +12,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace options_test {
 
 constexpr int kConfiguration = 2;
 
@@ -137,5 +137,5 @@ TEST(Options, AWorkerAloneNeedsOnlyAModel) {
   EXPECT_EQ(worker.wait(), 0) << worker.errors();
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace weir::test

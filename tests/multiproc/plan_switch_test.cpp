@@ -11,7 +11,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace plan_switch_test {
 
 using testing::Each;
 
@@ -104,5 +104,5 @@ TEST(PlanSwitch, IgnoresADocumentThatCannotBeReadAndRefusesAnIllegalOne) {
   for (const LoggedStep& step : workers.steps(1)) EXPECT_EQ(step.epoch, 1U);
 }
 
-}  // namespace
+}  // namespace plan_switch_test
 }  // namespace weir::test

@@ -16,7 +16,7 @@
 #include "tests/multiproc/workers.h"
 
 namespace weir::test {
-namespace {
+namespace replicas_test {
 
 using testing::Each;
 
@@ -221,5 +221,5 @@ TEST(Replicas, SaveEachLayerOnceAndGoOnFromThere) {
   }
 }
 
-}  // namespace
+}  // namespace replicas_test
 }  // namespace weir::test

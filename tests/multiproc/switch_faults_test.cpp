@@ -19,7 +19,7 @@
 #include "worker/base/random.h"
 
 namespace weir::test {
-namespace {
+namespace switch_faults_test {
 
 using testing::Each;
 
@@ -203,5 +203,5 @@ TEST_F(SwitchFaultsOfProcesses, TheSourceOfPlansIsGone) {
   }
 }
 
-}  // namespace
+}  // namespace switch_faults_test
 }  // namespace weir::test

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::sim {
-namespace {
+namespace group_watch_test {
 
 using testing::Contains;
 using testing::HasSubstr;
@@ -106,5 +106,5 @@ TEST(GroupWatch, FindsARoundThatIsNoNewOneAndAMeetingWithoutSomebody) {
   EXPECT_THAT(job.watch.take_wrong(), Contains(HasSubstr("a meeting without one of the living")));
 }
 
-}  // namespace
+}  // namespace group_watch_test
 }  // namespace weir::sim

@@ -18,7 +18,7 @@
 #include "tests/sim/group_sim.h"
 
 namespace weir::sim {
-namespace {
+namespace groups_sim_test {
 
 bool full() {
   const char* value = std::getenv("WEIR_FULL");
@@ -247,5 +247,5 @@ TEST(SyncPolicyLoop, AutoIsNoWorseThanNothing) {
   expect_no_worse_than_nothing(group_policy::Allowed::kAuto, 0.97, 1.2);
 }
 
-}  // namespace
+}  // namespace groups_sim_test
 }  // namespace weir::sim

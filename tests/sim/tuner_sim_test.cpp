@@ -11,7 +11,7 @@
 #include "worker/schedule/caps.h"
 
 namespace weir::sim {
-namespace {
+namespace tuner_sim_test {
 
 constexpr double kUnit = 0.004;  // seconds of one forward of one sample
 
@@ -197,5 +197,5 @@ TEST(E8, WhereOneRobustPlanIsBestItStays) {
             1.0);
 }
 
-}  // namespace
+}  // namespace tuner_sim_test
 }  // namespace weir::sim

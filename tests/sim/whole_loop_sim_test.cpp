@@ -15,7 +15,7 @@
 #include "tests/sim/whole_loop.h"
 
 namespace weir::sim {
-namespace {
+namespace whole_loop_sim_test {
 
 constexpr double kWindow = 1000;  // steps of the job that does nothing
 constexpr double kLeast = 0.97;   // throughput over them
@@ -154,5 +154,5 @@ TEST_P(WholeLoopSeeds, KeepTheirInvariantsAndAreNoWorseThanNothing) {
 
 INSTANTIATE_TEST_SUITE_P(All, WholeLoopSeeds, ::testing::Range<std::uint64_t>(0, kParts));
 
-}  // namespace
+}  // namespace whole_loop_sim_test
 }  // namespace weir::sim

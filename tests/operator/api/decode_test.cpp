@@ -6,7 +6,7 @@
 #include "worker/base/time_text.h"
 
 namespace weir::api {
-namespace {
+namespace decode_test {
 
 constexpr auto kMinimal = R"({"metadata": {"name": "gpt", "namespace": "a", "uid": "u1",
   "resourceVersion": "7", "generation": 2, "creationTimestamp": "2026-01-02T03:04:05Z",
@@ -307,5 +307,5 @@ TEST(DecodeWatchEvent, CarriesTheObjectOfAChange) {
       << "as it came";
 }
 
-}  // namespace
+}  // namespace decode_test
 }  // namespace weir::api

@@ -10,7 +10,7 @@
 #include "operator/api/decode.h"
 
 namespace weir::api {
-namespace {
+namespace encode_test {
 
 using nlohmann::json;
 
@@ -421,5 +421,5 @@ TEST(EncodePlanConfigMap, IsImmutableAndOwned) {
   EXPECT_EQ(map["metadata"]["ownerReferences"][0]["controller"], true);
 }
 
-}  // namespace
+}  // namespace encode_test
 }  // namespace weir::api

@@ -12,7 +12,7 @@
 #include "operator/api/encode.h"
 
 namespace weir::api {
-namespace {
+namespace fit_test {
 
 using nlohmann::json;
 
@@ -131,5 +131,5 @@ TEST(EncodeStatus, IsForTheJobOfThatUidAlone) {
   EXPECT_EQ(json::parse(encode_report_status(job(), {}))["metadata"]["uid"], "u-1");
 }
 
-}  // namespace
+}  // namespace fit_test
 }  // namespace weir::api

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::api {
-namespace {
+namespace json_read_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -101,5 +101,5 @@ TEST(JsonDocument, LivesBesideAnotherOne) {
   EXPECT_EQ(inner.root()["a"].text(), "inner");
 }
 
-}  // namespace
+}  // namespace json_read_test
 }  // namespace weir::api

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::api {
-namespace {
+namespace plain_line_test {
 
 constexpr auto kInfo =
     R"({"ts":"2026-01-01T00:00:00Z","level":"info","component":"app","msg":"model and data","model":"mlp"})";
@@ -72,5 +72,5 @@ TEST(PlainLine, IsOneShortLineOfAnyBytes) {
   }
 }
 
-}  // namespace
+}  // namespace plain_line_test
 }  // namespace weir::api

@@ -5,7 +5,7 @@
 #include "operator/api/encode.h"
 
 namespace weir::api {
-namespace {
+namespace pod_template_test {
 
 std::string refusal_of(const std::string& template_json, Code code = Code::kInvalid) {
   PipelineJob job;
@@ -85,5 +85,5 @@ TEST(PodTemplate, WithContainersNeedsOneNamedTrainerWithAnImage) {
             "worker.image: missing, and the template of group gpu sets none");
 }
 
-}  // namespace
+}  // namespace pod_template_test
 }  // namespace weir::api

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::api {
-namespace {
+namespace resources_test {
 
 TEST(Quantity, IsReadExactly) {
   const std::pair<const char*, const char*> cases[] = {
@@ -98,5 +98,5 @@ TEST(NodeSelector, OfTheTemplateGoesOnTop) {
             (std::map<std::string, std::string>{{"zone", "b"}, {"disk", "ssd"}, {"rack", "7"}}));
 }
 
-}  // namespace
+}  // namespace resources_test
 }  // namespace weir::api

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::api {
-namespace {
+namespace validate_test {
 
 JobSpec plain() {
   JobSpec spec;
@@ -76,5 +76,5 @@ TEST(SetCondition, MovesTheTimeOnlyWithTheStatus) {
   EXPECT_EQ(conditions.size(), 1U);
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace weir::api

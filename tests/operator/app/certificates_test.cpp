@@ -12,7 +12,7 @@
 #include "worker/http/beast_transport.h"
 
 namespace weir::operator_app {
-namespace {
+namespace certificates_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -110,5 +110,5 @@ TEST_F(OwnCertificates, AreReadAgainAndServed) {
   EXPECT_THAT(metrics(), HasSubstr("weir_control_certificate_errors_total 1"));
 }
 
-}  // namespace
+}  // namespace certificates_test
 }  // namespace weir::operator_app

@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir::operator_app {
-namespace {
+namespace check_test {
 
 using nlohmann::json;
 using ::testing::AllOf;
@@ -261,5 +261,5 @@ TEST(Check, TrustsTheOwnAuthorityOfTheSecret) {
   EXPECT_EQ(world.trusted, "CAOWN");
 }
 
-}  // namespace
+}  // namespace check_test
 }  // namespace weir::operator_app

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::operator_app {
-namespace {
+namespace exposition_test {
 
 using std::chrono::seconds;
 
@@ -111,5 +111,5 @@ TEST(PlanChanges, AreThereAtZeroAndVanishWithTheJob) {
   EXPECT_EQ(value_of(changes.family({job}), "outcome", "applied"), 0);
 }
 
-}  // namespace
+}  // namespace exposition_test
 }  // namespace weir::operator_app

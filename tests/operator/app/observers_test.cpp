@@ -11,7 +11,7 @@
 #include "worker/http/beast_transport.h"
 
 namespace weir::operator_app {
-namespace {
+namespace observers_test {
 
 using std::chrono::seconds;
 using ::testing::HasSubstr;
@@ -118,5 +118,5 @@ TEST(PrometheusHeaders, AreThoseOfTheOptionsAndFollowTheirFiles) {
   EXPECT_EQ(authorization(options, clock), "Bearer t");
 }
 
-}  // namespace
+}  // namespace observers_test
 }  // namespace weir::operator_app

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::operator_app {
-namespace {
+namespace options_test {
 
 using std::chrono::seconds;
 using ::testing::AllOf;
@@ -228,5 +228,5 @@ TEST(Options, KnowsTheOtherCommands) {
   EXPECT_EQ(check.control_address, "op:1");
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace weir::operator_app

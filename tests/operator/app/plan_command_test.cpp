@@ -9,7 +9,7 @@
 #include "tests/operator/app/commands.h"
 
 namespace weir::operator_app::test {
-namespace {
+namespace plan_command_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -343,5 +343,5 @@ INSTANTIATE_TEST_SUITE_P(
                 "literal"}),
     [](const auto& param) { return param.param.name; });
 
-}  // namespace
+}  // namespace plan_command_test
 }  // namespace weir::operator_app::test

@@ -7,7 +7,7 @@
 #include "tests/operator/app/commands.h"
 
 namespace weir::operator_app::test {
-namespace {
+namespace simulate_command_test {
 
 using nlohmann::json;
 using testing::HasSubstr;
@@ -184,5 +184,5 @@ TEST(SimulateCommand, TheTimelineIsATraceOfEveryOpAndSend) {
   EXPECT_EQ(names, 1 + 2 + 2) << "the replica, two stages, two directions";
 }
 
-}  // namespace
+}  // namespace simulate_command_test
 }  // namespace weir::operator_app::test

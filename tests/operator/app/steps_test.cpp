@@ -6,7 +6,7 @@
 #include "operator/app/step_list.h"
 
 namespace weir::operator_app {
-namespace {
+namespace steps_test {
 
 using ::testing::ElementsAre;
 
@@ -53,5 +53,5 @@ TEST(RunCommand, HasItsStepsInTheRightOrder) {
                          "control server", "exposition", "lease", "reconcile", "wait"));
 }
 
-}  // namespace
+}  // namespace steps_test
 }  // namespace weir::operator_app

@@ -7,7 +7,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::cache {
-namespace {
+namespace object_cache_test {
 
 using std::chrono::minutes;
 using std::chrono::seconds;
@@ -258,5 +258,5 @@ TEST(ObjectCache, SkipsAnObjectThatItCannotRead) {
   EXPECT_EQ(world.cache.view("a/j").pods.size(), 1U);
 }
 
-}  // namespace
+}  // namespace object_cache_test
 }  // namespace weir::cache

@@ -15,7 +15,7 @@
 #include "worker/http/server.h"
 
 namespace weir::control_server {
-namespace {
+namespace certificate_keeper_test {
 
 using std::chrono::hours;
 using ::testing::HasSubstr;
@@ -402,5 +402,5 @@ TEST(OwnCertificates, ThatAreWrongAtTheStartAreToldAndNothingIsMade) {
   EXPECT_TRUE(world.server.requests().empty());
 }
 
-}  // namespace
+}  // namespace certificate_keeper_test
 }  // namespace weir::control_server

@@ -9,7 +9,7 @@
 #include "tests/support/manual_clock.h"
 
 namespace weir::control_server {
-namespace {
+namespace hub_test {
 
 using namespace std::chrono_literals;
 
@@ -206,5 +206,5 @@ TEST_F(HubTest, TakesTheNewestPlanOfTheRightOwnerFromTheCache) {
   EXPECT_EQ((*poll(0))->body, "{10}");
 }
 
-}  // namespace
+}  // namespace hub_test
 }  // namespace weir::control_server

@@ -11,7 +11,7 @@
 #include "worker/base/digest.h"
 
 namespace weir::control_server {
-namespace {
+namespace keys_test {
 
 using kube::ApiError;
 using kube::ApiResult;
@@ -199,5 +199,5 @@ TEST_F(Review, CannotTellFromANonsenseAnswer) {
   }
 }
 
-}  // namespace
+}  // namespace keys_test
 }  // namespace weir::control_server

@@ -17,7 +17,7 @@
 #include "worker/base/time_text.h"
 
 namespace weir::control_server {
-namespace {
+namespace own_certificate_test {
 
 using std::chrono::hours;
 using ::testing::AllOf;
@@ -205,5 +205,5 @@ TEST_F(OwnCertificateFiles, AreRefusedWhenTheyCannotBeRead) {
   EXPECT_EQ(refusal(), "ca.crt: Is a directory");
 }
 
-}  // namespace
+}  // namespace own_certificate_test
 }  // namespace weir::control_server

@@ -13,7 +13,7 @@
 #include "worker/protocol/codec.h"
 
 namespace weir::control_server {
-namespace {
+namespace routes_test {
 
 using http::Method;
 using testing::HasSubstr;
@@ -281,5 +281,5 @@ TEST_F(RoutesTest, TokensAreReviewedOnceAMinute) {
   EXPECT_EQ(reviewer_.asked, 4);
 }
 
-}  // namespace
+}  // namespace routes_test
 }  // namespace weir::control_server

@@ -19,7 +19,7 @@
 #include "worker/protocol/codec.h"
 
 namespace weir::control_server {
-namespace {
+namespace server_test {
 
 using namespace std::chrono_literals;
 
@@ -201,5 +201,5 @@ TEST_F(ControlApi, RefusesAStrangersToken) {
   EXPECT_EQ(answer->status, 401);
 }
 
-}  // namespace
+}  // namespace server_test
 }  // namespace weir::control_server

@@ -12,7 +12,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::controller {
-namespace {
+namespace controller_test {
 
 using nlohmann::json;
 
@@ -275,5 +275,5 @@ TEST(PlannedKind, TellsTheTunersWorkFromThePlanners) {
   EXPECT_EQ(kind({}, schedule::Trigger::kRestart), "restart");
 }
 
-}  // namespace
+}  // namespace controller_test
 }  // namespace weir::controller

@@ -13,7 +13,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::controller {
-namespace {
+namespace executor_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -474,5 +474,5 @@ TEST(Executor, KeepsAdaptationStateAndTheRequeue) {
   EXPECT_EQ(executed.requeue, std::chrono::milliseconds(7));
 }
 
-}  // namespace
+}  // namespace executor_test
 }  // namespace weir::controller

@@ -8,7 +8,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::controller {
-namespace {
+namespace metrics_loop_test {
 
 using estimator::Freshness;
 using std::chrono::seconds;
@@ -198,5 +198,5 @@ TEST(MetricsLoop, SaysWhenNothingIsConfiguredAndWakesNobodyForIt) {
   EXPECT_EQ(loop.estimates("a/j", "u").freshness, Freshness::kNotConfigured);
 }
 
-}  // namespace
+}  // namespace metrics_loop_test
 }  // namespace weir::controller

@@ -12,7 +12,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::controller {
-namespace {
+namespace work_queue_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -223,5 +223,5 @@ TEST(WorkQueue, TellsHowLongKeysWaitAndAreWorkedOn) {
   EXPECT_EQ(queue.unfinished().sum, seconds(0));
 }
 
-}  // namespace
+}  // namespace work_queue_test
 }  // namespace weir::controller

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 namespace weir::estimator {
-namespace {
+namespace link_model_test {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
@@ -255,5 +255,5 @@ TEST(Freshness, NamesAreReasonsOfTheCondition) {
   EXPECT_EQ(names, "Fresh NotConfigured NoSeries Stale QueryFailed Disabled ");
 }
 
-}  // namespace
+}  // namespace link_model_test
 }  // namespace weir::estimator

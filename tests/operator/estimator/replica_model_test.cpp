@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::estimator {
-namespace {
+namespace replica_model_test {
 
 using std::chrono::seconds;
 
@@ -119,5 +119,5 @@ TEST(ReplicaModel, CountersThatAreNoNumbersAreDropped) {
   EXPECT_DOUBLE_EQ(replica_estimates_of(state, now(10), seconds(60)).speeds.at(0).seconds, 1);
 }
 
-}  // namespace
+}  // namespace replica_model_test
 }  // namespace weir::estimator

@@ -5,7 +5,7 @@
 #include "operator/gang/provider.h"
 
 namespace weir::gang {
-namespace {
+namespace gang_test {
 
 using nlohmann::json;
 
@@ -134,5 +134,5 @@ TEST(PodGroup, TheTemplatesResourcesWinAndUnreadableOnesAreLeftOut) {
       json::parse(*encode_object(Provider::kVolcano, job, 1))["spec"].contains("minResources"));
 }
 
-}  // namespace
+}  // namespace gang_test
 }  // namespace weir::gang

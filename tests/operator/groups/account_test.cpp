@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::group_policy {
-namespace {
+namespace account_test {
 
 // 8 micro-batches a replica over 1 stage: times follow the shares.
 estimator::ReplicaInterval interval(int second, std::int64_t steps, double first, double other) {
@@ -48,5 +48,5 @@ TEST(Account, EvenSharesCostNothingAndOldLossesLapse) {
   EXPECT_EQ(account.lately, 0);
 }
 
-}  // namespace
+}  // namespace account_test
 }  // namespace weir::group_policy

@@ -10,7 +10,7 @@
 #include "worker/base/random.h"
 
 namespace weir::group_policy {
-namespace {
+namespace policy_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -363,5 +363,5 @@ TEST(Spec, FirstPolicy) {
   EXPECT_EQ(most(3), 3);  // no more than there are
 }
 
-}  // namespace
+}  // namespace policy_test
 }  // namespace weir::group_policy

@@ -11,7 +11,7 @@
 #include "worker/base/random.h"
 
 namespace weir::group_policy {
-namespace {
+namespace shares_test {
 
 using testing::ElementsAre;
 
@@ -96,5 +96,5 @@ TEST(Shares, AreAsGoodAsTheBestOfAllVectors) {
   }
 }
 
-}  // namespace
+}  // namespace shares_test
 }  // namespace weir::group_policy

@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir::kube {
-namespace {
+namespace client_test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -191,5 +191,5 @@ TEST(RateLimit, LendsToWaitersInOrder) {
   EXPECT_EQ(limit.take(now + seconds(10)), now + seconds(10));
 }
 
-}  // namespace
+}  // namespace client_test
 }  // namespace weir::kube

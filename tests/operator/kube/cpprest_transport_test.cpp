@@ -14,7 +14,7 @@
 #include "worker/http/server.h"
 
 namespace weir::kube {
-namespace {
+namespace cpprest_transport_test {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
@@ -199,5 +199,5 @@ TEST(CpprestTransport, ChecksTheHostName) {
   EXPECT_FALSE(answer.ok());
 }
 
-}  // namespace
+}  // namespace cpprest_transport_test
 }  // namespace weir::kube

@@ -8,7 +8,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::kube {
-namespace {
+namespace events_test {
 
 using std::chrono::minutes;
 
@@ -91,5 +91,5 @@ TEST(EventSender, SurvivesAServerThatRefuses) {
   EXPECT_EQ(world.server.paths().size(), 1U);
 }
 
-}  // namespace
+}  // namespace events_test
 }  // namespace weir::kube

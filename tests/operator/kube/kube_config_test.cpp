@@ -8,7 +8,7 @@
 #include "worker/base/digest.h"
 
 namespace weir::kube {
-namespace {
+namespace kube_config_test {
 
 using ::testing::HasSubstr;
 
@@ -118,5 +118,5 @@ TEST(KubeConfig, SaysWhatToDoWithoutAny) {
   EXPECT_THAT(credentials.error().message, HasSubstr("--kubeconfig"));
 }
 
-}  // namespace
+}  // namespace kube_config_test
 }  // namespace weir::kube

@@ -9,7 +9,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::kube {
-namespace {
+namespace lease_test {
 
 using std::chrono::seconds;
 
@@ -140,5 +140,5 @@ TEST(Elector, GivesTheLeaseBackForAFollowerToTakeAtOnce) {
   EXPECT_TRUE(b.try_once());
 }
 
-}  // namespace
+}  // namespace lease_test
 }  // namespace weir::kube

@@ -15,7 +15,7 @@
 #include "tests/support/jump_clock.h"
 
 namespace weir::kube {
-namespace {
+namespace reflector_test {
 
 using std::chrono::milliseconds;
 using std::chrono::minutes;
@@ -389,5 +389,5 @@ TEST(Reflector, ListsAgainWhenItsVersionIsGone) {
   EXPECT_TRUE(running.mirror.wait_until({"new"}, 2));
 }
 
-}  // namespace
+}  // namespace reflector_test
 }  // namespace weir::kube

@@ -8,7 +8,7 @@
 #include "worker/http/transport.h"
 
 namespace weir::kube {
-namespace {
+namespace server_clock_test {
 
 using namespace std::chrono_literals;  // NOLINT: tests
 
@@ -132,5 +132,5 @@ TEST(ServerClock, IsSetByTheAnswersOfAClient) {
   EXPECT_LE(clock.system_now(), kTime + 2s);
 }
 
-}  // namespace
+}  // namespace server_clock_test
 }  // namespace weir::kube

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::kube {
-namespace {
+namespace status_error_test {
 
 TEST(StatusError, ReadsReasonMessageAndCauses) {
   const ApiError error =
@@ -51,5 +51,5 @@ TEST(StatusError, KnowsATerminatingNamespace) {
   EXPECT_FALSE(is_namespace_terminating(decode_status_error({403, {}, ""})));
 }
 
-}  // namespace
+}  // namespace status_error_test
 }  // namespace weir::kube

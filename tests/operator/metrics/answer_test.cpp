@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 namespace weir::metrics {
-namespace {
+namespace answer_test {
 
 std::string why_not(const std::string& text) {
   const auto result = decode_result(text, "vector");
@@ -62,5 +62,5 @@ TEST(Refusal, TellsTheStatusTheReasonAndWhatHelps) {
   }
 }
 
-}  // namespace
+}  // namespace answer_test
 }  // namespace weir::metrics

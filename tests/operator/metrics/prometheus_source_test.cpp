@@ -12,7 +12,7 @@
 #include "tests/support/manual_clock.h"
 
 namespace weir::metrics {
-namespace {
+namespace prometheus_source_test {
 
 using estimator::Direction;
 using estimator::Freshness;
@@ -471,5 +471,5 @@ TEST(Matrix, RefusesHostileAnswers) {
   }
 }
 
-}  // namespace
+}  // namespace prometheus_source_test
 }  // namespace weir::metrics

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 namespace weir::placement {
-namespace {
+namespace assign_test {
 
 using namespace std::chrono_literals;
 using planner::Cluster;
@@ -195,5 +195,5 @@ TEST(Score, RingsGoAtTheSlowestHop) {
   EXPECT_EQ(ring_seconds(topology, {{{0}}}, 0, 1000), 0) << "one rank has nobody to ask";
 }
 
-}  // namespace
+}  // namespace assign_test
 }  // namespace weir::placement

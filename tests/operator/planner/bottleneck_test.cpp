@@ -9,7 +9,7 @@
 #include "tests/operator/planner/graphs.h"
 
 namespace weir::planner {
-namespace {
+namespace bottleneck_test {
 
 // Every chain of ideals with every count of ranks, by definition.
 class BruteForce {
@@ -238,5 +238,5 @@ TEST(Bottleneck, StopsWhenAsked) {
   EXPECT_NEAR(bottleneck_value(dag, problem, plan.stages), plan.value, 1e-12);
 }
 
-}  // namespace
+}  // namespace bottleneck_test
 }  // namespace weir::planner

@@ -12,7 +12,7 @@
 #include "worker/base/random.h"
 
 namespace weir::planner {
-namespace {
+namespace brute_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
@@ -320,5 +320,5 @@ TEST(BruteForce, TheBoundIsTheLeastVOfAllPlansAndNoStepIsBelowIt) {
   EXPECT_GT(proved, 300);
 }
 
-}  // namespace
+}  // namespace brute_test
 }  // namespace weir::planner

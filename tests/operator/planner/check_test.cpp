@@ -14,7 +14,7 @@
 #include "worker/base/random.h"
 
 namespace weir::planner {
-namespace {
+namespace check_test {
 
 using std::chrono::nanoseconds;
 using ::testing::Contains;
@@ -247,5 +247,5 @@ TEST(Check, AgreesWithTheEngine) {
   }
 }
 
-}  // namespace
+}  // namespace check_test
 }  // namespace weir::planner

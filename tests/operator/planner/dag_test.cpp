@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::planner {
-namespace {
+namespace dag_test {
 
 using std::chrono::nanoseconds;
 
@@ -99,5 +99,5 @@ TEST(Dag, RefusesSumsThatWouldOverflow) {
   EXPECT_EQ(dag.error().message, "the model's times or sizes sum to over 2^62");
 }
 
-}  // namespace
+}  // namespace dag_test
 }  // namespace weir::planner

@@ -11,7 +11,7 @@
 #include "tests/operator/planner/graphs.h"
 
 namespace weir::planner {
-namespace {
+namespace dapple_test {
 
 // tests/operator/planner/README.md "DAPPLE": profiled with 64 samples, micro-batches of 64.
 DappleProblem problem_of(const std::string& graph, std::vector<int> cards) {
@@ -223,5 +223,5 @@ TEST(Dapple, SaysWhenItsLimitEndsTheSearch) {
   EXPECT_NEAR(plan->score, score_of(problem, *plan), 1e-9);
 }
 
-}  // namespace
+}  // namespace dapple_test
 }  // namespace weir::planner

@@ -12,7 +12,7 @@
 #include "tests/operator/planner/graphs.h"
 
 namespace weir::planner {
-namespace {
+namespace ideals_test {
 
 // Src -> P -> {A, B} -> C: tests/operator/planner/README.md "Checks", V5.
 Dag diamond() {
@@ -265,5 +265,5 @@ TEST(SmallestCut, EqualsTheSmallestOverAllIdeals) {
   }
 }
 
-}  // namespace
+}  // namespace ideals_test
 }  // namespace weir::planner

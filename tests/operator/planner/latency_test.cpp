@@ -13,7 +13,7 @@
 #include "tests/operator/planner/graphs.h"
 
 namespace weir::planner {
-namespace {
+namespace latency_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -321,5 +321,5 @@ TEST(CapChoices, AreDoubledBeyondEight) {
   EXPECT_THAT(ks, ElementsAre(1, 2, 3, 4, 5, 6, 7, 8, 16, 32, 40));
 }
 
-}  // namespace
+}  // namespace latency_test
 }  // namespace weir::planner

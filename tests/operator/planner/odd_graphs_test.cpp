@@ -11,7 +11,7 @@
 #include "worker/base/random.h"
 
 namespace weir::planner {
-namespace {
+namespace odd_graphs_test {
 
 using testing::IsEmpty;
 
@@ -213,5 +213,5 @@ TEST(OddGraphs, OfTwoThousandNodesArePlannedWithinTheLimits) {
   }
 }
 
-}  // namespace
+}  // namespace odd_graphs_test
 }  // namespace weir::planner

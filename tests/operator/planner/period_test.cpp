@@ -12,7 +12,7 @@
 #include "worker/schedule/simulator.h"
 
 namespace weir::planner {
-namespace {
+namespace period_test {
 
 Pipeline equal_stages(std::size_t stages, double f, double b, double c) {
   Pipeline pipeline;
@@ -215,5 +215,5 @@ TEST(UpdateTail, IsPartOfTheBoundOfAStep) {
   EXPECT_DOUBLE_EQ(bound_with_update(pipeline, 4), 1 + 12 + 20);
 }
 
-}  // namespace
+}  // namespace period_test
 }  // namespace weir::planner

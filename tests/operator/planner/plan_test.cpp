@@ -6,7 +6,7 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::planner {
-namespace {
+namespace plan_test {
 
 using namespace std::chrono_literals;
 using schedule::LayerRange;
@@ -452,5 +452,5 @@ TEST(CostsOf, SurvivesAPlanOfAnotherModelAndUnknownPods) {
   EXPECT_TRUE(costs_of(Model{}, nodes(1), plan).stages.empty());
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace weir::planner

@@ -14,7 +14,7 @@
 #include "worker/base/random.h"
 
 namespace weir::planner {
-namespace {
+namespace report_test {
 
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
@@ -247,5 +247,5 @@ TEST(Report, ReplicasShareTheServers) {
   EXPECT_GT(report->stages[0].sync, 0) << "AllReduce over the replicas";
 }
 
-}  // namespace
+}  // namespace report_test
 }  // namespace weir::planner

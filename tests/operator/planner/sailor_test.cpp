@@ -8,7 +8,7 @@
 #include "tests/operator/planner/graphs.h"
 
 namespace weir::planner {
-namespace {
+namespace sailor_test {
 
 constexpr double kGiB = 1073741824;
 
@@ -166,5 +166,5 @@ TEST(Sailor, StopsAtItsLimitAndSaysSo) {
   EXPECT_FALSE(plan->finished);
 }
 
-}  // namespace
+}  // namespace sailor_test
 }  // namespace weir::planner

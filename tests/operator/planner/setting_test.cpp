@@ -5,7 +5,7 @@
 #include "operator/planner/plan.h"
 
 namespace weir::planner {
-namespace {
+namespace setting_test {
 
 // Two layers on two devices.
 std::string refusal(const Request& request) {
@@ -46,5 +46,5 @@ TEST(Setting, ReplicasMustHaveARankEach) {
   EXPECT_EQ(refusal(request), "parallelism.dataParallel: below 1");
 }
 
-}  // namespace
+}  // namespace setting_test
 }  // namespace weir::planner

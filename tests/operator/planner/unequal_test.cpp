@@ -11,7 +11,7 @@
 #include "tests/operator/planner/graphs.h"
 
 namespace weir::planner {
-namespace {
+namespace unequal_test {
 
 double stage_seconds(const Ideals& ideals, std::size_t i, std::size_t j, const Taking& by,
                      bool transfers) {
@@ -172,5 +172,5 @@ TEST(Unequal, AStopOrTheLimitOfWorkLeavesAPlanAndAValidBound) {
   EXPECT_TRUE(whole.proved);
 }
 
-}  // namespace
+}  // namespace unequal_test
 }  // namespace weir::planner

@@ -12,7 +12,7 @@
 #include "worker/schedule/simulator.h"
 
 namespace weir::tuner {
-namespace {
+namespace closed_loop_test {
 
 using namespace std::chrono_literals;
 using estimator::Direction;
@@ -227,5 +227,5 @@ TEST(ClosedLoop, NoiseAroundATunedPlanSwitchesNothing) {
   }
 }
 
-}  // namespace
+}  // namespace closed_loop_test
 }  // namespace weir::tuner

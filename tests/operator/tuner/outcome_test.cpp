@@ -4,7 +4,7 @@
 #include "operator/tuner/tune.h"
 
 namespace weir::tuner {
-namespace {
+namespace outcome_test {
 
 using namespace std::chrono_literals;
 using testing::IsEmpty;
@@ -59,5 +59,5 @@ TEST(Outcome, WithoutMeasurementNothingIsJudged) {
   EXPECT_EQ(judged(1, 0, 0.2).measured_gain, 0);
 }
 
-}  // namespace
+}  // namespace outcome_test
 }  // namespace weir::tuner

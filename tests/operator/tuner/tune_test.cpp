@@ -13,7 +13,7 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::tuner {
-namespace {
+namespace tune_test {
 
 using namespace std::chrono_literals;
 using estimator::Direction;
@@ -727,5 +727,5 @@ TEST(Tuner, SimulatesFewStepsOfALongPipeline) {
   EXPECT_GT(decision.gain, 0.03);
 }
 
-}  // namespace
+}  // namespace tune_test
 }  // namespace weir::tuner

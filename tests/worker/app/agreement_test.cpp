@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::app {
-namespace {
+namespace agreement_test {
 
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -167,5 +167,5 @@ TEST(Agreement, ACheckpointOfAnOlderVersionTellsItsOptimizer) {
               HasSubstr("another model"));
 }
 
-}  // namespace
+}  // namespace agreement_test
 }  // namespace weir::app

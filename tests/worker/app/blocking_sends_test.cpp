@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::app {
-namespace {
+namespace blocking_sends_test {
 
 using transport::Channel;
 using transport::Completion;
@@ -97,5 +97,5 @@ TEST_F(BlockingSends, ABrokenGenerationHoldsNobody) {
   EXPECT_EQ(next(*communicator).reason, "lost");
 }
 
-}  // namespace
+}  // namespace blocking_sends_test
 }  // namespace weir::app

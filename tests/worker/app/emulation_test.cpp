@@ -10,7 +10,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir::app {
-namespace {
+namespace emulation_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -114,5 +114,5 @@ TEST(EmulationProfile, ErrorsBeginWithTheFile) {
             "/no/such: cannot be read: No such file or directory");
 }
 
-}  // namespace
+}  // namespace emulation_test
 }  // namespace weir::app

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::app {
-namespace {
+namespace exposition_test {
 
 using namespace std::chrono_literals;
 using telemetry::Family;
@@ -222,5 +222,5 @@ TEST(Exposition, TellsOfCheckpoints) {
   EXPECT_EQ(find(after, "weir_checkpoint_last_step")->samples[0].value, 40);
 }
 
-}  // namespace
+}  // namespace exposition_test
 }  // namespace weir::app

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::app {
-namespace {
+namespace options_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -300,5 +300,5 @@ TEST(Options, AnUnsetCheckpointIntervalIsByTime) {
   EXPECT_THAT(refusal_of({"--checkpoint-keep=0"}), HasSubstr("--checkpoint-keep"));
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace weir::app

@@ -6,7 +6,7 @@
 #include "worker/protocol/profile_writer.h"
 
 namespace weir::app {
-namespace {
+namespace profile_test {
 
 protocol::Profile profile_of(stage::Precision precision, bool saves = false) {
   const auto model = stage::describe_model(
@@ -40,5 +40,5 @@ TEST(MeasuredProfile, CountsTheCopyThatASaveHolds) {
   EXPECT_EQ(profile_of(stage::Precision::kFp32, true).state_factor, 9);
 }
 
-}  // namespace
+}  // namespace profile_test
 }  // namespace weir::app

@@ -10,7 +10,7 @@
 #include "worker/app/exposition.h"
 
 namespace weir::app {
-namespace {
+namespace replica_metrics_test {
 
 using namespace std::chrono_literals;
 using telemetry::Family;
@@ -80,5 +80,5 @@ TEST(ReplicaMetrics, CountAveragesByTheSizeOfTheirGroups) {
   EXPECT_EQ(sizes->samples[0].histogram.counts[2], 1U);
 }
 
-}  // namespace
+}  // namespace replica_metrics_test
 }  // namespace weir::app

@@ -15,7 +15,7 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::app {
-namespace {
+namespace report_test {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
@@ -148,5 +148,5 @@ TEST(Leaver, CallsItsActionOnceEvenWhenItComesLate) {
   EXPECT_TRUE(leaver.token().stop_requested());
 }
 
-}  // namespace
+}  // namespace report_test
 }  // namespace weir::app

@@ -7,7 +7,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir::app {
-namespace {
+namespace slowness_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -43,5 +43,5 @@ TEST(Slowness, NamesTheWrongLine) {
   EXPECT_FALSE(Slowness::read("/nowhere/slow.txt"));
 }
 
-}  // namespace
+}  // namespace slowness_test
 }  // namespace weir::app

@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 
 namespace weir {
-namespace {
+namespace exception_text_test {
 
 using testing::HasSubstr;
 
@@ -22,5 +22,5 @@ TEST(ExceptionText, NamesTheResourceThatRanOut) {
             "epoll: Too many open files");
 }
 
-}  // namespace
+}  // namespace exception_text_test
 }  // namespace weir

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace file_error_test {
 
 TEST(FileError, NamesTheFileAndTheReasonOfTheSystem) {
   const std::string missing = testing::TempDir() + "no-such-file";
@@ -32,5 +32,5 @@ TEST(FileError, SaysSoWithoutAReasonWhereThereIsNone) {
   EXPECT_EQ(unreadable("").message, "'': cannot be read");
 }
 
-}  // namespace
+}  // namespace file_error_test
 }  // namespace weir

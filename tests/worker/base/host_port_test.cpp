@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace host_port_test {
 
 TEST(HostPort, TakesNamesAndBothFamilies) {
   const auto text = [](const char* address) {
@@ -48,5 +48,5 @@ TEST(HostPort, NamesWhatIsNoAddress) {
   }
 }
 
-}  // namespace
+}  // namespace host_port_test
 }  // namespace weir

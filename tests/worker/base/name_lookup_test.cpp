@@ -17,7 +17,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir {
-namespace {
+namespace name_lookup_test {
 
 using namespace std::chrono_literals;
 
@@ -92,5 +92,5 @@ TEST(NameLookup, IsGivenUpAtOnceWhenNoNameServerAnswers) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-}  // namespace
+}  // namespace name_lookup_test
 }  // namespace weir

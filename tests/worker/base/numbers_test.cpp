@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 
 namespace weir {
-namespace {
+namespace numbers_test {
 
 using testing::HasSubstr;
 
@@ -42,5 +42,5 @@ TEST(Numbers, ANumberIsFinite) {
   }
 }
 
-}  // namespace
+}  // namespace numbers_test
 }  // namespace weir

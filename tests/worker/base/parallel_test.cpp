@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace parallel_test {
 
 TEST(Parallel, VisitsEachIndexOnceWithAnyNumberOfThreads) {
   for (const int threads : {-1, 1, 2, 8, 100}) {
@@ -37,5 +37,5 @@ TEST(Parallel, NothingToDoCallsNothing) {
   for_each_index(0, 4, [](std::size_t) { FAIL(); });
 }
 
-}  // namespace
+}  // namespace parallel_test
 }  // namespace weir

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace settings_test {
 
 TEST(Settings, ThatDifferAreNamedWithBothValues) {
   const Settings here{{"--seq", "32"}, {"--lr", "0.001"}, {"--seed", "7"}};
@@ -30,5 +30,5 @@ TEST(Settings, NumbersKeepAllTheirBits) {
   EXPECT_EQ(exact_text(0.001), "0.001");
 }
 
-}  // namespace
+}  // namespace settings_test
 }  // namespace weir

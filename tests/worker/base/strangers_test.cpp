@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace strangers_test {
 
 TEST(Strangers, TheOldestGoesAndNotTheNewcomer) {
   Strangers strangers(2, 2);
@@ -58,5 +58,5 @@ TEST(Strangers, WithoutAnyRoomTheNewcomerGoes) {
   EXPECT_EQ(strangers.take_oldest(), std::nullopt);
 }
 
-}  // namespace
+}  // namespace strangers_test
 }  // namespace weir

@@ -11,7 +11,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir {
-namespace {
+namespace termination_test {
 
 std::string text_of(const std::string& path) {
   std::ifstream file(path);
@@ -41,5 +41,5 @@ TEST(Termination, TheEnvironmentNamesTheFile) {
   unsetenv("WEIR_TERMINATION_LOG");
 }
 
-}  // namespace
+}  // namespace termination_test
 }  // namespace weir

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace units_test {
 
 using namespace std::chrono_literals;
 
@@ -28,5 +28,5 @@ TEST(Units, SecondsThatDoNotFitNeverWrap) {
   EXPECT_GT(longest + longest, longest);
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace weir

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir {
-namespace {
+namespace utf8_test {
 
 TEST(OneLine, HasNoControlCharactersAndNoBrokenOnes) {
   EXPECT_EQ(one_line("no plan\n", 100), "no plan");
@@ -32,5 +32,5 @@ TEST(InQuotes, IsShortAndOneLine) {
   EXPECT_LE(in_quotes(std::string(100'000, 'x')).size(), 110U);
 }
 
-}  // namespace
+}  // namespace utf8_test
 }  // namespace weir

@@ -13,7 +13,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir::checkpoint {
-namespace {
+namespace folder_lock_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -133,5 +133,5 @@ TEST(LockText, ComesBackAsItWas) {
   }
 }
 
-}  // namespace
+}  // namespace folder_lock_test
 }  // namespace weir::checkpoint

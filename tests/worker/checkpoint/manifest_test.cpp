@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::checkpoint {
-namespace {
+namespace manifest_test {
 
 Manifest example() {
   return {.step = 2000,
@@ -89,5 +89,5 @@ TEST(Manifest, NamesSortBySteps) {
   }
 }
 
-}  // namespace
+}  // namespace manifest_test
 }  // namespace weir::checkpoint

@@ -14,7 +14,7 @@
 #include "tests/worker/checkpoint/stages.h"
 
 namespace weir::checkpoint::test {
-namespace {
+namespace python_test {
 
 std::string python() {
   const char* chosen = std::getenv("WEIR_PYTHON");
@@ -66,5 +66,5 @@ TEST(Checkpoint, IsReadByTheSafetensorsPackageOfPython) {
   EXPECT_EQ(std::strtod(printed.substr(printed.rfind(' ') + 1).c_str(), nullptr), value) << printed;
 }
 
-}  // namespace
+}  // namespace python_test
 }  // namespace weir::checkpoint::test

@@ -19,7 +19,7 @@
 #include "worker/checkpoint/load.h"
 
 namespace weir::checkpoint::test {
-namespace {
+namespace save_load_test {
 
 using testing::HasSubstr;
 using weir::test::TempDir;
@@ -363,5 +363,5 @@ TEST(Disk, NamesTheLimitOfAFilesSize) {
   EXPECT_TRUE(folder.names().empty()) << "nothing stays behind";
 }
 
-}  // namespace
+}  // namespace save_load_test
 }  // namespace weir::checkpoint::test

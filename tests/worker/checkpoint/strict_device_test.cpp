@@ -17,7 +17,7 @@
 #include "worker/checkpoint/load.h"
 
 namespace weir::checkpoint::test {
-namespace {
+namespace strict_device_test {
 
 SmallStage on_device(int first, int last, std::uint64_t seed) {
   return {first, last, seed, std::make_unique<weir::test::StrictDevice>()};
@@ -81,5 +81,5 @@ TEST(SaveAndLoad, OfAStrictDeviceWaitForItsOps) {
   EXPECT_EQ(value, -5);
 }
 
-}  // namespace
+}  // namespace strict_device_test
 }  // namespace weir::checkpoint::test

@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::checkpoint {
-namespace {
+namespace tensor_file_test {
 
 const std::array<float, 6> kSix = {1, 2, 3, 4, 5, 6};
 const std::array<float, 1> kOne = {-0.5F};
@@ -129,5 +129,5 @@ TEST(TensorFile, TakesScalarsAndMetadataOfOtherWriters) {
   EXPECT_TRUE((*tensors)[0].shape.empty());
 }
 
-}  // namespace
+}  // namespace tensor_file_test
 }  // namespace weir::checkpoint

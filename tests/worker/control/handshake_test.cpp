@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::control {
-namespace {
+namespace handshake_test {
 
 const std::string kKey = "the key of the job";
 const std::string kNonce(64, 'a');
@@ -92,5 +92,5 @@ TEST(Handshake, NamesWithWhiteSpaceAreRefusedBeforeTheyAreSent) {
   EXPECT_FALSE(claim_text(mine, kKey, kNonce).ok());
 }
 
-}  // namespace
+}  // namespace handshake_test
 }  // namespace weir::control

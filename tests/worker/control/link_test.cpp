@@ -16,7 +16,7 @@
 #include "worker/protocol/codec.h"
 
 namespace weir::control {
-namespace {
+namespace link_test {
 
 using namespace std::chrono_literals;
 using test::eventually;
@@ -376,5 +376,5 @@ TEST(Link, ListensOnBothFamiliesWithoutAnAddress) {
   EXPECT_TRUE(read_challenge(caller.receive_frame()).ok());
 }
 
-}  // namespace
+}  // namespace link_test
 }  // namespace weir::control

@@ -6,7 +6,7 @@
 #include "tests/worker/control/recording_target.h"
 
 namespace weir::control {
-namespace {
+namespace rank_session_test {
 
 using Calls = std::vector<std::string>;
 
@@ -197,5 +197,5 @@ TEST(RankSession, PassesSavesOn) {
   EXPECT_EQ(world.target.calls(), (Calls{"save 40", "saved 40 leave"}));
 }
 
-}  // namespace
+}  // namespace rank_session_test
 }  // namespace weir::control

@@ -14,7 +14,7 @@
 #include "worker/protocol/profile_writer.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace coordinator_test {
 
 using protocol::Outcome;
 using schedule::Trigger;
@@ -271,5 +271,5 @@ TEST(Coordinator, NamesAPortThatIsTaken) {
   EXPECT_EQ(second.error().code, Code::kUnavailable);
 }
 
-}  // namespace
+}  // namespace coordinator_test
 }  // namespace weir::coordinator::test

@@ -8,7 +8,7 @@
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace file_source_test {
 
 TEST(FileSource, TakesEachHigherRevisionOnceAndIgnoresBadFiles) {
   const weir::test::TempDir folder;
@@ -36,5 +36,5 @@ TEST(FileSource, TakesEachHigherRevisionOnceAndIgnoresBadFiles) {
   EXPECT_TRUE(has_seen({3, 4}));
 }
 
-}  // namespace
+}  // namespace file_source_test
 }  // namespace weir::coordinator::test

@@ -6,7 +6,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace members_test {
 
 const SteadyTime kStart = SteadyTime(1h);
 
@@ -97,5 +97,5 @@ TEST(Members, OnlyTheCurrentSessionOfAMemberCanBeLost) {
   EXPECT_FALSE(members.find(0)->connected());
 }
 
-}  // namespace
+}  // namespace members_test
 }  // namespace weir::coordinator::test

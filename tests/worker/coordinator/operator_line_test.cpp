@@ -16,7 +16,7 @@
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace operator_line_test {
 
 using weir::test::eventually;
 using weir::test::ManualClock;
@@ -471,5 +471,5 @@ TEST(OperatorSource, TellsOnceThatTheJobIsDeleted) {
   EXPECT_EQ(world.gone, 1);
 }
 
-}  // namespace
+}  // namespace operator_line_test
 }  // namespace weir::coordinator::test

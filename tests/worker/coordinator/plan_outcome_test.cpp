@@ -5,7 +5,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace plan_outcome_test {
 
 using protocol::Outcome;
 using schedule::StateMove;
@@ -543,5 +543,5 @@ TEST(PlanOutcome, RanksThatHaveJustLoadedStandTogether) {
   EXPECT_EQ(world.last<protocol::Commit>().at_step, 40);
 }
 
-}  // namespace
+}  // namespace plan_outcome_test
 }  // namespace weir::coordinator::test

@@ -7,7 +7,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace plan_switch_test {
 
 using protocol::Outcome;
 using schedule::Trigger;
@@ -237,5 +237,5 @@ TEST(FillPlan, KeepsTheAddressThatThePlanNames) {
   EXPECT_EQ(fill_plan(named, "job", world.members)->ranks[0].ip, "10.9.9.9");
 }
 
-}  // namespace
+}  // namespace plan_switch_test
 }  // namespace weir::coordinator::test

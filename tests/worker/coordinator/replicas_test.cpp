@@ -8,7 +8,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace replicas_test {
 
 using schedule::Trigger;
 using Ranks = std::vector<int>;
@@ -247,5 +247,5 @@ TEST(PlanSwitchOfReplicas, KeepsAnExactPlanOnceAllHaveMet) {
   EXPECT_EQ(job.last<protocol::Prepare>().plan.state, schedule::StateMove::kKeep);
 }
 
-}  // namespace
+}  // namespace replicas_test
 }  // namespace weir::coordinator::test

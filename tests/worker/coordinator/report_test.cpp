@@ -8,7 +8,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace report_test {
 
 struct ReportWorld {
   ReportWorld() {
@@ -119,5 +119,5 @@ TEST(Reporter, StaysSmallForAVeryLargeJob) {
   EXPECT_EQ(report.links[0].bytes, 300) << "the slowest first";
 }
 
-}  // namespace
+}  // namespace report_test
 }  // namespace weir::coordinator::test

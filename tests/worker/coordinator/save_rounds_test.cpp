@@ -11,7 +11,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace save_rounds_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -506,5 +506,5 @@ TEST(SaveRounds, AskTheOthersForTheLayersOfAReplicaThatIsGone) {
   EXPECT_THAT(rounds.warnings, IsEmpty());
 }
 
-}  // namespace
+}  // namespace save_rounds_test
 }  // namespace weir::coordinator::test

@@ -7,7 +7,7 @@
 #include "worker/protocol/profile_writer.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace startup_test {
 
 using Ranks = std::vector<int>;
 
@@ -227,5 +227,5 @@ TEST(MergeProfiles, RefusesTextThatIsNoProfile) {
   EXPECT_FALSE(merge_profiles({profile_of("A"), "{}"}).ok());
 }
 
-}  // namespace
+}  // namespace startup_test
 }  // namespace weir::coordinator::test

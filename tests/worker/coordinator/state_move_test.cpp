@@ -7,7 +7,7 @@
 #include "tests/worker/coordinator/switch_world.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace state_move_test {
 
 using protocol::Outcome;
 using testing::ElementsAre;
@@ -150,5 +150,5 @@ TEST(StateMove, ToARestartedCoordinatorIsWhatTheRanksHold) {
   EXPECT_EQ(told.incarnation, 1);
 }
 
-}  // namespace
+}  // namespace state_move_test
 }  // namespace weir::coordinator::test

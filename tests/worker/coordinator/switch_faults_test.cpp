@@ -10,7 +10,7 @@
 #include "tests/worker/coordinator/simulated_job.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace switch_faults_test {
 
 using schedule::Trigger;
 
@@ -106,5 +106,5 @@ TEST(SwitchFaults, EveryMessageTakesADeathAndALostSessionOfEveryRank) {
   }
 }
 
-}  // namespace
+}  // namespace switch_faults_test
 }  // namespace weir::coordinator::test

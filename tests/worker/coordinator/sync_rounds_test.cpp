@@ -14,7 +14,7 @@
 #include "worker/base/random.h"
 
 namespace weir::coordinator::test {
-namespace {
+namespace sync_rounds_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -438,5 +438,5 @@ TEST(SyncRounds, BringReplicasOfAnySpeedToTheEndTogether) {
   EXPECT_GT(meetings, kSeeds * kReplicas) << "nobody met before the end";
 }
 
-}  // namespace
+}  // namespace sync_rounds_test
 }  // namespace weir::coordinator::test

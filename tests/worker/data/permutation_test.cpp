@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::data {
-namespace {
+namespace permutation_test {
 
 TEST(Permutation, ReachesEachElementOnce) {
   for (const std::uint64_t size : {1U, 2U, 3U, 4U, 5U, 17U, 256U, 1000U}) {
@@ -42,5 +42,5 @@ TEST(Permutation, WorksBeyondWhatATableCouldHold) {
   EXPECT_LT(Permutation(size, 1)(size - 1), size);
 }
 
-}  // namespace
+}  // namespace permutation_test
 }  // namespace weir::data

@@ -9,7 +9,7 @@
 #include "worker/data/dataset.h"
 
 namespace weir::data {
-namespace {
+namespace synthetic_test {
 
 constexpr int kSequence = 64;
 
@@ -93,5 +93,5 @@ TEST(Synthetic, CanBeLearntFromTheLastTokenAlone) {
   EXPECT_GT(surprise, 0.5);
 }
 
-}  // namespace
+}  // namespace synthetic_test
 }  // namespace weir::data

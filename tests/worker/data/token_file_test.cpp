@@ -12,7 +12,7 @@
 #include "worker/data/dataset.h"
 
 namespace weir::data {
-namespace {
+namespace token_file_test {
 
 using ::testing::HasSubstr;
 
@@ -201,5 +201,5 @@ TEST_F(TokenFile, RefusesAnEmptySequence) {
   EXPECT_FALSE(open_token_file(dir_.file("text", "abc"), 0, 1).ok());
 }
 
-}  // namespace
+}  // namespace token_file_test
 }  // namespace weir::data

@@ -11,7 +11,7 @@
 #include "worker/base/random.h"
 
 namespace weir::device {
-namespace {
+namespace caching_allocator_test {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
@@ -155,5 +155,5 @@ TEST(CachingAllocator, GivesEverythingBackAtTheEnd) {
   EXPECT_EQ(memory.held, 0U);
 }
 
-}  // namespace
+}  // namespace caching_allocator_test
 }  // namespace weir::device

@@ -6,7 +6,7 @@
 #include "worker/device/device.h"
 
 namespace weir::device {
-namespace {
+namespace host_device_test {
 
 TEST(HostDevice, CountsWhatIsHeldAndTheMostThatWas) {
   const auto device = make_host_device();
@@ -81,5 +81,5 @@ TEST(HostDevice, TellsThePeakSinceItWasLastAsked) {
   EXPECT_EQ(device->bytes_peak(), 1500);
 }
 
-}  // namespace
+}  // namespace host_device_test
 }  // namespace weir::device

@@ -7,7 +7,7 @@
 #include "worker/device/device.h"
 
 namespace weir::device {
-namespace {
+namespace open_device_test {
 
 using testing::HasSubstr;
 
@@ -42,5 +42,5 @@ TEST(OpenDevice, SaysThatThisBuildHasNoCuda) {
 }
 #endif
 
-}  // namespace
+}  // namespace open_device_test
 }  // namespace weir::device

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::device {
-namespace {
+namespace system_memory_test {
 
 constexpr auto kMeminfo =
     "MemTotal:       24683452 kB\n"
@@ -37,5 +37,5 @@ TEST(SystemMemory, ReadsAFieldOfMemoryStat) {
   EXPECT_FALSE(stat_bytes(kStat, "broken"));
 }
 
-}  // namespace
+}  // namespace system_memory_test
 }  // namespace weir::device

@@ -11,7 +11,7 @@
 #include "tests/worker/engine/rounds.h"
 
 namespace weir::engine {
-namespace {
+namespace averages_nccl_test {
 
 using std::chrono::milliseconds;
 using test::averaging;
@@ -121,5 +121,5 @@ TEST(AveragesByNccl, GoOnWithoutAReplicaThatLeaves) {
   }
 }
 
-}  // namespace
+}  // namespace averages_nccl_test
 }  // namespace weir::engine

@@ -17,7 +17,7 @@
 #include "worker/engine/state_average.h"
 
 namespace weir::engine {
-namespace {
+namespace averages_test {
 
 using test::averaging;
 using test::Group;
@@ -325,5 +325,5 @@ TEST(ReceivedRates, TellTheSlowSenderFromTheOthers) {
   EXPECT_DOUBLE_EQ(rates[1].bytes_per_second, 3 * 100'000 / 0.050);
 }
 
-}  // namespace
+}  // namespace averages_test
 }  // namespace weir::engine

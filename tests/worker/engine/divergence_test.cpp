@@ -13,7 +13,7 @@
 #include "worker/stage/stage_around.h"
 
 namespace weir::engine::test {
-namespace {
+namespace divergence_test {
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -125,5 +125,5 @@ TEST(Divergence, TooManySkippedStepsInARowEndAllRanksAtOneStep) {
   EXPECT_EQ(one.losses.size(), 19U) << "10 in a row, the first of them step 9";
 }
 
-}  // namespace
+}  // namespace divergence_test
 }  // namespace weir::engine::test

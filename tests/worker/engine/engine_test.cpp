@@ -12,7 +12,7 @@
 #include "tests/worker/engine/group.h"
 
 namespace weir::engine::test {
-namespace {
+namespace engine_test {
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -204,5 +204,5 @@ TEST(Engine, RefusesToKeepAStateThatItDoesNotHave) {
   EXPECT_THAT(group.finish(), Each(Why::kLeft));
 }
 
-}  // namespace
+}  // namespace engine_test
 }  // namespace weir::engine::test

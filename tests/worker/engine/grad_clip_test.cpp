@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::engine {
-namespace {
+namespace grad_clip_test {
 
 TEST(GradClip, AddsLayersFromTheFirstToTheLast) {
   // In another order the small ones would survive.
@@ -61,5 +61,5 @@ TEST(GradClip, RanksWithOtherLimitsFindOut) {
   EXPECT_EQ(verdict.error().message, "--grad-clip is 0.5 here, 1 on the stage before");
 }
 
-}  // namespace
+}  // namespace grad_clip_test
 }  // namespace weir::engine

@@ -12,7 +12,7 @@
 #include "worker/engine/step_header.h"
 
 namespace weir::engine {
-namespace {
+namespace header_rules_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -347,5 +347,5 @@ TEST(Engine, WaitsForAPlanAsLongAsThoseWhoMakePlansAnswer) {
   EXPECT_NE(ending.message.find("--startup-timeout"), std::string::npos) << ending.message;
 }
 
-}  // namespace
+}  // namespace header_rules_test
 }  // namespace weir::engine

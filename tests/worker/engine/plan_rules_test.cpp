@@ -8,7 +8,7 @@
 #include "worker/schedule/caps.h"
 
 namespace weir::engine {
-namespace {
+namespace plan_rules_test {
 
 constexpr std::int64_t kPlenty = std::int64_t{1} << 40;
 
@@ -146,5 +146,5 @@ TEST(PlanRules, SwitchInBandOnlyWithinAGenerationByATierThatMovesNothing) {
   EXPECT_FALSE(switches_in_band(current, other_cut, 0));
 }
 
-}  // namespace
+}  // namespace plan_rules_test
 }  // namespace weir::engine

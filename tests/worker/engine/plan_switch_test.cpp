@@ -11,7 +11,7 @@
 #include "worker/base/random.h"
 
 namespace weir::engine::test {
-namespace {
+namespace plan_switch_test {
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -77,5 +77,5 @@ TEST(PlanSwitch, ThatOneRankRefusesLeavesTheOldPlan) {
   EXPECT_EQ(losses_of(group.records(1)), reference_losses("mlp", kMicroBatches, kSteps));
 }
 
-}  // namespace
+}  // namespace plan_switch_test
 }  // namespace weir::engine::test

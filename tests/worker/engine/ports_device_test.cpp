@@ -12,7 +12,7 @@
 #include "worker/engine/ports.h"
 
 namespace weir::engine {
-namespace {
+namespace ports_device_test {
 
 using transport::Channel;
 using transport::Port;
@@ -119,5 +119,5 @@ TEST(PortsOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStagingMemor
   EXPECT_EQ(peers.sent.back(), std::string(kBytes, '\x0f'));
 }
 
-}  // namespace
+}  // namespace ports_device_test
 }  // namespace weir::engine

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::engine {
-namespace {
+namespace replica_sync_test {
 
 StepCard card(std::uint32_t next_epoch) {
   return {.step = 1ULL << 40U,
@@ -39,5 +39,5 @@ TEST(StepCard, AllMustWantTheSameChange) {
   EXPECT_EQ(agreed_epoch({}), 0U);
 }
 
-}  // namespace
+}  // namespace replica_sync_test
 }  // namespace weir::engine

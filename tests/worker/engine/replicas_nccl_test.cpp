@@ -11,7 +11,7 @@
 #include "tests/worker/engine/nccl_fakes.h"
 
 namespace weir::engine {
-namespace {
+namespace replicas_nccl_test {
 
 using test::Fakes;
 using test::Group;
@@ -68,5 +68,5 @@ TEST(ReplicasByNccl, AllLearnOfAnErrorOfItAndTheNextGenerationTrains) {
   for (const auto& api : fakes.apis) EXPECT_EQ(api->aborted(), api->opened());
 }
 
-}  // namespace
+}  // namespace replicas_nccl_test
 }  // namespace weir::engine

@@ -7,7 +7,7 @@
 #include "tests/worker/engine/group.h"
 
 namespace weir::engine {
-namespace {
+namespace replicas_test {
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -152,5 +152,5 @@ TEST(Replicas, CountWhatTheyWaitForEachOther) {
   EXPECT_DOUBLE_EQ(waited, fast.sync_seconds);
 }
 
-}  // namespace
+}  // namespace replicas_test
 }  // namespace weir::engine

@@ -12,7 +12,7 @@
 #include "tests/worker/engine/group.h"
 
 namespace weir::engine::test {
-namespace {
+namespace saving_test {
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -191,5 +191,5 @@ TEST(Saving, IsDoneWhenTheLastStepIsLoaded) {
   EXPECT_TRUE(again.records(0).empty());
 }
 
-}  // namespace
+}  // namespace saving_test
 }  // namespace weir::engine::test

@@ -13,7 +13,7 @@
 #include "tests/worker/engine/moves.h"
 
 namespace weir::engine::test {
-namespace {
+namespace state_move_test {
 
 using testing::Each;
 using testing::ElementsAre;
@@ -124,5 +124,5 @@ TEST(PartsOfMove, NameALayerThatNobodyHolds) {
   EXPECT_EQ(parts.error().message, "state: Move, but layer 2 is held by nobody");
 }
 
-}  // namespace
+}  // namespace state_move_test
 }  // namespace weir::engine::test

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::engine {
-namespace {
+namespace statistics_test {
 
 using namespace std::chrono_literals;
 
@@ -114,5 +114,5 @@ TEST(Recorder, CountsSamplesOnTheFirstStageOnly) {
   EXPECT_EQ(recorder.read().loss, 2.5);
 }
 
-}  // namespace
+}  // namespace statistics_test
 }  // namespace weir::engine

@@ -10,7 +10,7 @@
 #include "worker/base/digest.h"
 
 namespace weir::engine {
-namespace {
+namespace step_header_test {
 
 StepHeader example() {
   return {.job = 0x11223344,
@@ -104,5 +104,5 @@ TEST(StepHeader, LeavesToThePlanWhatDoesNotFitIntoSixteenBits) {
   EXPECT_TRUE(check_step_header(header, header));
 }
 
-}  // namespace
+}  // namespace step_header_test
 }  // namespace weir::engine

@@ -12,7 +12,7 @@
 #include "worker/schedule/caps.h"
 
 namespace weir::engine {
-namespace {
+namespace step_test {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
@@ -249,5 +249,5 @@ TEST(Step, RunsAForwardThatArrivedDuringAnOpBeforeTheNextBackward) {
   EXPECT_THAT(rank.journal_of("FB"), ElementsAre("F0", "F1", "B0", "B1", "F2", "F3", "B2", "B3"));
 }
 
-}  // namespace
+}  // namespace step_test
 }  // namespace weir::engine

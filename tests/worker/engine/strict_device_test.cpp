@@ -13,7 +13,7 @@
 #include "tests/worker/engine/rounds.h"
 
 namespace weir::engine::test {
-namespace {
+namespace strict_device_test {
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -153,5 +153,5 @@ TEST(OnStrictDevices, ANewStageGoesOnFromACheckpoint) {
   EXPECT_EQ(losses_of(group.records(2)), expected);
 }
 
-}  // namespace
+}  // namespace strict_device_test
 }  // namespace weir::engine::test

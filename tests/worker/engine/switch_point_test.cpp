@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::engine {
-namespace {
+namespace switch_point_test {
 
 // The engine may be in a long op meanwhile; the members of the group wait for this rank.
 TEST(SwitchPoint, TheLastGrantIsNotLostWhenTooManyCommandsWait) {
@@ -38,5 +38,5 @@ TEST(SwitchPoint, AGrantThatWasKeptNeedsNoDeadline) {
   EXPECT_EQ(grants, 1);
 }
 
-}  // namespace
+}  // namespace switch_point_test
 }  // namespace weir::engine

@@ -14,7 +14,7 @@
 #include "tests/worker/engine/rounds.h"
 
 namespace weir::engine {
-namespace {
+namespace validation_test {
 
 using namespace std::chrono_literals;
 using schedule::Dispatch;
@@ -293,5 +293,5 @@ TEST(Validation, IsEachReplicasOwnWhereTheyAverageInGroups) {
   }
 }
 
-}  // namespace
+}  // namespace validation_test
 }  // namespace weir::engine

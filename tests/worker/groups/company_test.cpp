@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::groups {
-namespace {
+namespace company_test {
 
 using namespace std::chrono_literals;
 
@@ -73,5 +73,5 @@ TEST(Company, WhoIsTooLateIsNotCounted) {
             std::nullopt);
 }
 
-}  // namespace
+}  // namespace company_test
 }  // namespace weir::groups

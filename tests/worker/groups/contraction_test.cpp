@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::groups {
-namespace {
+namespace contraction_test {
 
 const std::vector<double> kHalf = {0.5, 0.5};
 
@@ -36,5 +36,5 @@ TEST(Contraction, TheDeadDoNotDisagree) {
   EXPECT_NEAR(contraction.end_window(), 0, 1e-12);
 }
 
-}  // namespace
+}  // namespace contraction_test
 }  // namespace weir::groups

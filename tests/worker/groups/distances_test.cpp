@@ -10,7 +10,7 @@
 #include "worker/base/random.h"
 
 namespace weir::groups {
-namespace {
+namespace distances_test {
 
 // Of the replica from the mean of the group.
 double between(const Distances& distances, const std::vector<int>& group, int replica) {
@@ -110,5 +110,5 @@ TEST(Distances, AreThoseOfRandomStepsWithMomentum) {
   }
 }
 
-}  // namespace
+}  // namespace distances_test
 }  // namespace weir::groups

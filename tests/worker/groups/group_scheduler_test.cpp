@@ -12,7 +12,7 @@
 #include "worker/base/units.h"
 
 namespace weir::groups {
-namespace {
+namespace group_scheduler_test {
 
 using std::chrono::milliseconds;
 using namespace std::chrono_literals;
@@ -548,5 +548,5 @@ TEST(GroupSchedulerWorld, DisagreementShrinks) {
   }
 }
 
-}  // namespace
+}  // namespace group_scheduler_test
 }  // namespace weir::groups

@@ -6,7 +6,7 @@
 #include "worker/groups/staleness.h"
 
 namespace weir::groups {
-namespace {
+namespace sync_graph_test {
 
 TEST(SyncGraph, CountsComponentsOfTheLiving) {
   SyncGraph graph(4);
@@ -50,5 +50,5 @@ TEST(Staleness, MembersTakeTheWeightedMean) {
   EXPECT_DOUBLE_EQ(mixed_progress(std::vector{4.0, 8.0}, std::vector{0.75, 0.25}), 5);
 }
 
-}  // namespace
+}  // namespace sync_graph_test
 }  // namespace weir::groups

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::http {
-namespace {
+namespace gzip_test {
 
 std::uint32_t u32(const std::string& text, std::size_t at) {
   std::uint32_t value = 0;
@@ -60,5 +60,5 @@ TEST(Gzip, IsTakenOnlyByThoseWhoSaySo) {
   }
 }
 
-}  // namespace
+}  // namespace gzip_test
 }  // namespace weir::http

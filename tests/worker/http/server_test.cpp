@@ -18,7 +18,7 @@
 #include "worker/http/beast_transport.h"
 
 namespace weir::http {
-namespace {
+namespace server_test {
 
 using namespace std::chrono_literals;
 
@@ -627,5 +627,5 @@ TEST(Client, ReportsAnAnswerThatIsNotHttp) {
   EXPECT_FALSE(server.client()->send({Method::kGet, "/", {}, ""}, soon(), {}).ok());
 }
 
-}  // namespace
+}  // namespace server_test
 }  // namespace weir::http

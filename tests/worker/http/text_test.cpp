@@ -10,7 +10,7 @@
 #include "worker/http/server.h"
 
 namespace weir::http {
-namespace {
+namespace text_test {
 
 TEST(BaseUrl, SplitsHostPortAndPrefix) {
   const auto url = parse_base_url("https://weir-operator.weir-system.svc:8443/base/");
@@ -126,5 +126,5 @@ TEST(LineSplitter, EndsAtALineAboveTheLimit) {
   EXPECT_FALSE(splitter.feed("e", ignore));
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace weir::http

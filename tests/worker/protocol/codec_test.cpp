@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::protocol {
-namespace {
+namespace codec_test {
 
 using testing::HasSubstr;
 
@@ -354,5 +354,5 @@ TEST(PlanDocument, NamesACheckpointOnlyWhenThereIsOne) {
   EXPECT_EQ(decode_plan(encode_plan(plan))->checkpoint_step, 40);
 }
 
-}  // namespace
+}  // namespace codec_test
 }  // namespace weir::protocol

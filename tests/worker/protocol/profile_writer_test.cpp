@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::protocol {
-namespace {
+namespace profile_writer_test {
 
 Profile profile_on(const std::string& device, double forward) {
   Profile profile{"gpt-tiny", "sha256:aa", 4, {}};
@@ -100,5 +100,5 @@ TEST(ProfileMerge, RefusesAnotherModelAndChangesNothing) {
   EXPECT_EQ(profile, profile_on("L4", 0.1));
 }
 
-}  // namespace
+}  // namespace profile_writer_test
 }  // namespace weir::protocol

@@ -10,7 +10,7 @@
 #include "worker/base/random.h"
 
 namespace weir::schedule {
-namespace {
+namespace bursts_test {
 
 using test::equal_model;
 using test::step_named;
@@ -85,5 +85,5 @@ TEST(Bursts, MeansAndTailsAreThoseOfTheTable) {
     }
 }
 
-}  // namespace
+}  // namespace bursts_test
 }  // namespace weir::schedule

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::schedule {
-namespace {
+namespace caps_test {
 
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
@@ -65,5 +65,5 @@ TEST(Credits, FollowTheKOfTheCaps) {
   EXPECT_EQ(credits_of(schedule).receive_backward, 3);
 }
 
-}  // namespace
+}  // namespace caps_test
 }  // namespace weir::schedule

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::schedule {
-namespace {
+namespace dispatch_test {
 
 constexpr Op forward(int m) {
   return {OpKind::kForward, m};
@@ -86,5 +86,5 @@ TEST(DispatchDeathTest, AnOrderOutOfSequenceIsOurOwnMistake) {
   EXPECT_DEATH(Dispatcher(Order{forward(0)}), "as many backwards");
 }
 
-}  // namespace
+}  // namespace dispatch_test
 }  // namespace weir::schedule

@@ -14,7 +14,7 @@
 #include "worker/schedule/simulator.h"
 
 namespace weir::schedule {
-namespace {
+namespace golden_test {
 
 using nlohmann::json;
 using std::chrono::nanoseconds;
@@ -155,5 +155,5 @@ TEST(Golden, EveryLineMatches) {
   EXPECT_EQ(checked, 386);
 }
 
-}  // namespace
+}  // namespace golden_test
 }  // namespace weir::schedule

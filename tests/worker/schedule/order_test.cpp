@@ -8,7 +8,7 @@
 #include "worker/schedule/dispatch.h"
 
 namespace weir::schedule {
-namespace {
+namespace order_test {
 
 // "F0 F1 B0": runs of one kind are written "F0-5".
 std::string text(const Order& order) {
@@ -95,5 +95,5 @@ TEST(Order, EachKindRisesByOneAndPeakIsTheCap) {
         }
 }
 
-}  // namespace
+}  // namespace order_test
 }  // namespace weir::schedule

@@ -13,7 +13,7 @@
 #include "worker/base/random.h"
 
 namespace weir::schedule {
-namespace {
+namespace simulator_test {
 
 using std::chrono::nanoseconds;
 
@@ -273,5 +273,5 @@ TEST(Simulator, OneStageNeedsNoLink) {
   EXPECT_NEAR(step_of(plan_of({1}, Dispatch::kStrict), 5, model), 15, 1e-9);
 }
 
-}  // namespace
+}  // namespace simulator_test
 }  // namespace weir::schedule

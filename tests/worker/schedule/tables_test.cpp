@@ -12,7 +12,7 @@
 #include "worker/base/random.h"
 
 namespace weir::schedule {
-namespace {
+namespace tables_test {
 
 using test::equal_model;
 using test::model_of;
@@ -348,5 +348,5 @@ TEST(Tables, SearchedCapsAreTheBestOfAllGenerators) {
   EXPECT_GT(time["1F1B"] / time["opt"], 1.25);
 }
 
-}  // namespace
+}  // namespace tables_test
 }  // namespace weir::schedule

@@ -9,7 +9,7 @@
 #include "worker/schedule/caps.h"
 
 namespace weir::schedule {
-namespace {
+namespace validate_test {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -218,5 +218,5 @@ TEST(Plan, NamesAreThoseOfTheDocument) {
   EXPECT_EQ(moves, "Keep Move Checkpoint ");
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace weir::schedule

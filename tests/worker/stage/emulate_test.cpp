@@ -10,7 +10,7 @@
 #include "worker/stage/ops/bf16.h"
 
 namespace weir::stage {
-namespace {
+namespace emulate_test {
 
 using namespace std::chrono_literals;
 using device::Buffer;
@@ -175,5 +175,5 @@ TEST_F(Emulated, IdleStagesAtTheEndsHandOnNothing) {
   EXPECT_EQ(test::backward(*stage, 0, Buffer()).size(), 0U);
 }
 
-}  // namespace
+}  // namespace emulate_test
 }  // namespace weir::stage

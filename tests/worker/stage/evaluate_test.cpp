@@ -6,7 +6,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
-namespace {
+namespace evaluate_test {
 
 class Evaluation : public testing::TestWithParam<test::TestedModel> {
  protected:
@@ -76,5 +76,5 @@ TEST_P(Evaluation, RefusesWrongTokens) {
 INSTANTIATE_TEST_SUITE_P(Models, Evaluation, testing::ValuesIn(test::tested_models()),
                          test::tested_name);
 
-}  // namespace
+}  // namespace evaluate_test
 }  // namespace weir::stage

@@ -14,7 +14,7 @@
 #include "worker/device/caching_allocator.h"
 
 namespace weir::stage {
-namespace {
+namespace graphs_test {
 
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
@@ -263,5 +263,5 @@ TEST_F(Runner, TellsWhatFailed) {
   EXPECT_EQ(ran.error().message, "a launch failed");
 }
 
-}  // namespace
+}  // namespace graphs_test
 }  // namespace weir::stage

@@ -6,7 +6,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
-namespace {
+namespace measure_test {
 
 using namespace std::chrono_literals;
 
@@ -61,5 +61,5 @@ TEST(Measure, StopsWhenAsked) {
   EXPECT_EQ(timings.error().code, Code::kCancelled);
 }
 
-}  // namespace
+}  // namespace measure_test
 }  // namespace weir::stage

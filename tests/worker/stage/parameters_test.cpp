@@ -9,7 +9,7 @@
 #include "worker/stage/ops/bf16.h"
 
 namespace weir::stage {
-namespace {
+namespace parameters_test {
 
 LayerParameters made(const std::vector<ParameterSpec>& specs, int layer, std::uint64_t seed,
                      device::Device& device, Precision precision = Precision::kFp32) {
@@ -133,5 +133,5 @@ TEST(LearningRate, CorrectsTheMomentsFromTheFirstStepOn) {
   EXPECT_FLOAT_EQ(second.correction1, 0.19F);
 }
 
-}  // namespace
+}  // namespace parameters_test
 }  // namespace weir::stage

@@ -10,7 +10,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
-namespace {
+namespace registry_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -134,5 +134,5 @@ TEST(Registry, NamesTheOptionThatIsWrong) {
               HasSubstr("needs the total number of steps"));
 }
 
-}  // namespace
+}  // namespace registry_test
 }  // namespace weir::stage

@@ -6,7 +6,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
-namespace {
+namespace stage_cut_test {
 
 using device::Buffer;
 
@@ -103,5 +103,5 @@ TEST_P(StageCut, GivesTheSameBitsWithOneStageForEachLayer) {
 INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::ValuesIn(test::tested_models()),
                          test::tested_name);
 
-}  // namespace
+}  // namespace stage_cut_test
 }  // namespace weir::stage

@@ -7,7 +7,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
-namespace {
+namespace stage_memory_test {
 
 using device::Buffer;
 
@@ -117,5 +117,5 @@ INSTANTIATE_TEST_SUITE_P(Models, LayerMemory,
                                   std::to_string(tested.param.sequence);
                          });
 
-}  // namespace
+}  // namespace stage_memory_test
 }  // namespace weir::stage

@@ -10,7 +10,7 @@
 #include "tests/worker/stage/stage_testing.h"
 
 namespace weir::stage {
-namespace {
+namespace stage_test {
 
 using device::Buffer;
 using ::testing::HasSubstr;
@@ -304,5 +304,5 @@ TEST(StageMemory, EndsInAnErrorWhereverItRunsOut) {
   }
 }
 
-}  // namespace
+}  // namespace stage_test
 }  // namespace weir::stage

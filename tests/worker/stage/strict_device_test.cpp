@@ -13,7 +13,7 @@
 #include "worker/device/host_view.h"
 
 namespace weir::stage {
-namespace {
+namespace strict_device_test {
 
 using device::Buffer;
 using device::HostView;
@@ -203,5 +203,5 @@ TEST(HostViews, OfTheHostAreItsMemory) {
   EXPECT_EQ(HostView<float>::to_fill(*host, std::span(values))->values().data(), values.data());
 }
 
-}  // namespace
+}  // namespace strict_device_test
 }  // namespace weir::stage

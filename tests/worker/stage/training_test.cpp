@@ -15,7 +15,7 @@
 #include "worker/data/dataset.h"
 
 namespace weir::stage {
-namespace {
+namespace training_test {
 
 using device::Buffer;
 
@@ -112,5 +112,5 @@ TEST_P(Training, InBf16LearnsAsInFloat) {
 INSTANTIATE_TEST_SUITE_P(Models, Training, ::testing::Values("mlp", "gpt-tiny"),
                          test::model_test_name);
 
-}  // namespace
+}  // namespace training_test
 }  // namespace weir::stage

@@ -12,7 +12,7 @@
 #include "worker/telemetry/process.h"
 
 namespace weir::telemetry {
-namespace {
+namespace endpoint_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -209,5 +209,5 @@ TEST(Process, KnowsThisProcess) {
   EXPECT_NEAR(start, now, 3600);
 }
 
-}  // namespace
+}  // namespace endpoint_test
 }  // namespace weir::telemetry

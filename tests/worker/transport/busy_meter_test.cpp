@@ -6,7 +6,7 @@
 #include "worker/transport/link_stats.h"
 
 namespace weir::transport {
-namespace {
+namespace busy_meter_test {
 
 using namespace std::chrono_literals;
 using Time = std::chrono::steady_clock::time_point;
@@ -112,5 +112,5 @@ TEST(RoundTrips, KeepsTheSmallestOfTheLastSixteen) {
   EXPECT_DOUBLE_EQ(trips.smallest_seconds(), 0.004);
 }
 
-}  // namespace
+}  // namespace busy_meter_test
 }  // namespace weir::transport

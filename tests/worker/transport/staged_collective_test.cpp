@@ -18,7 +18,7 @@
 #include "tests/support/strict_device.h"
 
 namespace weir::transport {
-namespace {
+namespace staged_collective_test {
 
 using device::Buffer;
 using std::chrono::steady_clock;
@@ -285,5 +285,5 @@ TEST(StagedCollective, IsNotInTheWayOfTheHost) {
   EXPECT_EQ(staged(*host, std::move(alone)).get(), itself);
 }
 
-}  // namespace
+}  // namespace staged_collective_test
 }  // namespace weir::transport

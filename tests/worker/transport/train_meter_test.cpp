@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport {
-namespace {
+namespace train_meter_test {
 
 using namespace std::chrono_literals;
 using std::chrono::nanoseconds;
@@ -83,5 +83,5 @@ TEST(TrainMeter, EmptyFramesAreNoTrain) {
   EXPECT_EQ(meter.add(frame(1000, 500, 10ms, 19ms), true).counted_bytes, 1000);
 }
 
-}  // namespace
+}  // namespace train_meter_test
 }  // namespace weir::transport

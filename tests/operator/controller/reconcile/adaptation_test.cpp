@@ -9,7 +9,7 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace adaptation_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -371,5 +371,5 @@ TEST(Plans, OnlyTheLastFiveAreKept) {
   EXPECT_EQ(world.plans.back().revision, 9U);
 }
 
-}  // namespace
+}  // namespace adaptation_test
 }  // namespace weir::reconcile::test

@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace deadlines_test {
 
 using ::testing::HasSubstr;
 
@@ -347,5 +347,5 @@ TEST(Scheduling, APendingPodGroupOfVolcanoWaitsInItsQueue) {
   EXPECT_EQ(world.event_count("SchedulingTimedOut"), 1) << "from the queue on";
 }
 
-}  // namespace
+}  // namespace deadlines_test
 }  // namespace weir::reconcile::test

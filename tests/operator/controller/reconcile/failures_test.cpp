@@ -7,7 +7,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace failures_test {
 
 using ::testing::HasSubstr;
 
@@ -443,5 +443,5 @@ TEST(Failures, AKeptCheckpointIsNoLostProgress) {
   EXPECT_EQ(world.event_count("ProgressLost"), 0);
 }
 
-}  // namespace
+}  // namespace failures_test
 }  // namespace weir::reconcile::test

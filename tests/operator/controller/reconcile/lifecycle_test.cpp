@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace lifecycle_test {
 
 using ::testing::HasSubstr;
 
@@ -417,5 +417,5 @@ TEST(Completion, TellsTheLastStepAlthoughTheLastReportDidNotCome) {
   EXPECT_EQ(world.job.report.percentage, 100);
 }
 
-}  // namespace
+}  // namespace lifecycle_test
 }  // namespace weir::reconcile::test

@@ -5,7 +5,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace lost_nodes_test {
 
 TEST(LostNodes, TheCoordinatorsFreshWordOutweighsANode) {
   World world = training();
@@ -55,5 +55,5 @@ TEST(LostNodes, MostNodesAreNotLostAtOnce) {
   EXPECT_EQ(world.job.status.last_restart_reason, "NodeLost");
 }
 
-}  // namespace
+}  // namespace lost_nodes_test
 }  // namespace weir::reconcile::test

@@ -5,7 +5,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace memo_test {
 
 // The plan of the next pass, made with this memo.
 std::optional<schedule::Plan> planned(const World& world, Memo* memo) {
@@ -99,5 +99,5 @@ TEST(Memo, AModelOfOtherLayersIsRefusedEachTime) {
   EXPECT_FALSE(planned(world, world.memo.get()));
 }
 
-}  // namespace
+}  // namespace memo_test
 }  // namespace weir::reconcile::test

@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace pinned_test {
 
 using ::testing::HasSubstr;
 
@@ -88,5 +88,5 @@ TEST(Pinned, SaysWhenNothingHoldsTheJobAndOpensNoGate) {
   EXPECT_EQ(world.pinned.size(), 4U);
 }
 
-}  // namespace
+}  // namespace pinned_test
 }  // namespace weir::reconcile::test

@@ -9,7 +9,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace pod_ends_test {
 
 using ::testing::HasSubstr;
 
@@ -394,5 +394,5 @@ TEST(Starting, APodThatOnlyTakesLongIsAskedForEverMoreSeldom) {
   EXPECT_GE(asked, 10);
 }
 
-}  // namespace
+}  // namespace pod_ends_test
 }  // namespace weir::reconcile::test

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::reconcile {
-namespace {
+namespace ports_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -177,5 +177,5 @@ TEST(SlowDivides, MayBeSlowOneWayOnly) {
   EXPECT_FALSE(divides.contains({"d", "a"}));
 }
 
-}  // namespace
+}  // namespace ports_test
 }  // namespace weir::reconcile

@@ -11,7 +11,7 @@
 #include "tests/operator/controller/reconcile/model.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace properties_test {
 
 #ifdef WEIR_SANITIZED  // ten to twenty times slower
 constexpr std::uint64_t kHistories = 1'000, kCrashHistories = 150, kOrderHistories = 100,
@@ -195,5 +195,5 @@ TEST(Properties, TheOrderOfEventsDoesNotMatter) {
   });
 }
 
-}  // namespace
+}  // namespace properties_test
 }  // namespace weir::reconcile::test

@@ -8,7 +8,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace refusals_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -336,5 +336,5 @@ TEST(Refusals, AStepBeyondTheLastOneIsAllOfThem) {
   EXPECT_EQ(world.job.report.loss, "3.0000e+27");
 }
 
-}  // namespace
+}  // namespace refusals_test
 }  // namespace weir::reconcile::test

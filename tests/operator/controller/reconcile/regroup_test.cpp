@@ -12,7 +12,7 @@
 #include "worker/base/random.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace regroup_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -426,5 +426,5 @@ TEST(Regroup, ActsAtMostOnceInACooldownWhateverPortsDo) {
   }
 }
 
-}  // namespace
+}  // namespace regroup_test
 }  // namespace weir::reconcile::test

@@ -10,7 +10,7 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace replicas_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -237,5 +237,5 @@ TEST(Tuning, KeepsUnevenShares) {
   EXPECT_TRUE(schedule::broken_rules(*world.plan(), 4).empty());
 }
 
-}  // namespace
+}  // namespace replicas_test
 }  // namespace weir::reconcile::test

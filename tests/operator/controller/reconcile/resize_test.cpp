@@ -10,7 +10,7 @@
 #include "worker/schedule/validate.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace resize_test {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -419,5 +419,5 @@ TEST(Resize, AnEditOfTheScheduleKeepsTheShares) {
   EXPECT_TRUE(schedule::same_generation(world.plans[0], world.plans[1]));
 }
 
-}  // namespace
+}  // namespace resize_test
 }  // namespace weir::reconcile::test

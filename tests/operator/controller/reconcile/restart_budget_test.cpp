@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace restart_budget_test {
 
 TEST(Episodes, FailuresOfOneEpisodeCountOnce) {
   World world = training();
@@ -169,5 +169,5 @@ TEST(RestartBudget, WithoutAStepBetweenTheDelayDoubles) {
   }
 }
 
-}  // namespace
+}  // namespace restart_budget_test
 }  // namespace weir::reconcile::test

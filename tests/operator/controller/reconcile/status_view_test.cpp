@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace status_view_test {
 
 using ::testing::HasSubstr;
 
@@ -175,5 +175,5 @@ TEST(ReportView, NamesTheSixteenWorstLinksTheSlowestFirst) {
   EXPECT_EQ(world.job.report.network_state, "Contended");
 }
 
-}  // namespace
+}  // namespace status_view_test
 }  // namespace weir::reconcile::test

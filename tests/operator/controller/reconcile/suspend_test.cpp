@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace suspend_test {
 
 using ::testing::HasSubstr;
 
@@ -258,5 +258,5 @@ TEST(Gang, TheProviderStaysForTheJobsLife) {
   EXPECT_EQ(world.job.status.gang_provider, "None");
 }
 
-}  // namespace
+}  // namespace suspend_test
 }  // namespace weir::reconcile::test

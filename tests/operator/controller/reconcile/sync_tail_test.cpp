@@ -16,7 +16,7 @@
 #include "worker/base/units.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace sync_tail_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -245,5 +245,5 @@ TEST(Roles, StayWhereLinksAreAsUsual) {
   EXPECT_LE(job.world.adaptation.tiers.searches, 1) << "what is not understood does not add up";
 }
 
-}  // namespace
+}  // namespace sync_tail_test
 }  // namespace weir::reconcile::test

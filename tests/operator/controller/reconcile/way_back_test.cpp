@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/regroup_job.h"
 
 namespace weir::reconcile::test {
-namespace {
+namespace way_back_test {
 
 using ::testing::HasSubstr;
 using Job = RegroupJob;
@@ -208,5 +208,5 @@ TEST(WayBack, EndsWithTheMembersThatItIsFor) {
   EXPECT_FALSE(job.world.adaptation.tiers.left.has_value());
 }
 
-}  // namespace
+}  // namespace way_back_test
 }  // namespace weir::reconcile::test

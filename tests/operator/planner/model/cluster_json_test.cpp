@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 namespace weir::planner {
-namespace {
+namespace cluster_json_test {
 
 using namespace std::chrono_literals;
 
@@ -254,5 +254,5 @@ TEST(ShortCluster, RefusesWhatIsNoCluster) {
   EXPECT_EQ(short_refusal("A"), "cluster \"A\": expected COUNTxCLASS[:BYTES][@RATE][/FACTOR]");
 }
 
-}  // namespace
+}  // namespace cluster_json_test
 }  // namespace weir::planner

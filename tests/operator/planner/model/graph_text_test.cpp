@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::planner {
-namespace {
+namespace graph_text_test {
 
 std::string node(const std::string& id, const std::string& description = "Conv2d") {
   return id + " -- " + description +
@@ -239,5 +239,5 @@ TEST(GraphText, SurvivesDamagedFiles) {
   }
 }
 
-}  // namespace
+}  // namespace graph_text_test
 }  // namespace weir::planner

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::planner {
-namespace {
+namespace model_test {
 
 using namespace std::chrono_literals;
 
@@ -61,5 +61,5 @@ TEST(LinkBetween, PrefersTheNodeThenThePairThenTheDefault) {
   EXPECT_EQ(link_between(cluster, "b", "a").latency, 50us);
 }
 
-}  // namespace
+}  // namespace model_test
 }  // namespace weir::planner

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 namespace weir::planner {
-namespace {
+namespace profile_json_test {
 
 using namespace std::chrono_literals;
 using nlohmann::json;
@@ -144,5 +144,5 @@ TEST(ProfileJson, RefusesWrongEdges) {
   EXPECT_EQ(refusal_with("/edges/1", json::array({"block0", "embed"})), "edges: form a cycle");
 }
 
-}  // namespace
+}  // namespace profile_json_test
 }  // namespace weir::planner

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::planner {
-namespace {
+namespace sailor_profile_test {
 
 std::string file(const std::string& name) {
   std::ifstream stream(std::string(WEIR_SOURCE_DIR) + "/tests/data/planner/sailor/" + name);
@@ -119,5 +119,5 @@ TEST(SailorProfile, SurvivesDamagedFiles) {
   }
 }
 
-}  // namespace
+}  // namespace sailor_profile_test
 }  // namespace weir::planner

@@ -11,7 +11,7 @@
 #include "worker/stage/ops/vector.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace activation_test {
 
 using test::dot;
 using test::Doubles;
@@ -86,5 +86,5 @@ TEST(Relu, CutsAtZeroAndPassesGradientsAbove) {
   EXPECT_EQ(dx, (Floats{0, 0, 3, 0, 5}));
 }
 
-}  // namespace
+}  // namespace activation_test
 }  // namespace weir::stage::ops

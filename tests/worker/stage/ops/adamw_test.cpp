@@ -8,7 +8,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace adamw_test {
 
 using test::Doubles;
 using test::Floats;
@@ -49,5 +49,5 @@ TEST(AdamW, OnlyDecaysWithoutAGradient) {
   EXPECT_FLOAT_EQ(value[1], -3.8F);
 }
 
-}  // namespace
+}  // namespace adamw_test
 }  // namespace weir::stage::ops

@@ -8,7 +8,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace attention_test {
 
 using test::dot;
 using test::Doubles;
@@ -124,5 +124,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention, ::testing::Values(kOneToken, kR
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
                          ::testing::Values(kOneToken, kRagged, kFour, kThreeBlocks));
 
-}  // namespace
+}  // namespace attention_test
 }  // namespace weir::stage::ops

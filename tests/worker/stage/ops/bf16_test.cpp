@@ -14,7 +14,7 @@
 #include "tests/worker/stage/ops/op_cases.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace bf16_test {
 
 std::uint16_t bits_of(float value) {
   return rounded<Bf16>(value).bits;
@@ -100,5 +100,5 @@ TEST_P(HostBf16, IsFloatArithmeticRoundedOnce) {
 INSTANTIATE_TEST_SUITE_P(Ops, HostBf16, ::testing::ValuesIn(test::op_cases()),
                          [](const auto& tested) { return tested.param.name; });
 
-}  // namespace
+}  // namespace bf16_test
 }  // namespace weir::stage::ops

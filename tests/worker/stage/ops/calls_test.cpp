@@ -11,7 +11,7 @@
 #include "tests/worker/stage/ops/op_cases.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace calls_test {
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 
@@ -101,5 +101,5 @@ TEST(RecordedCalls, TellShapesSizesConstantsAndOperationsApart) {
   EXPECT_EQ(calls[3]->name(), "linear_backward_input 2x3");
 }
 
-}  // namespace
+}  // namespace calls_test
 }  // namespace weir::stage::ops

@@ -6,7 +6,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace embedding_test {
 
 using test::dot;
 using test::Doubles;
@@ -77,5 +77,5 @@ TEST(ContextEmbedding, BackwardIsTheGradientOfTheTable) {
   test::expect_gradient(gradient, table, loss);
 }
 
-}  // namespace
+}  // namespace embedding_test
 }  // namespace weir::stage::ops

@@ -11,7 +11,7 @@
 #include "worker/base/random.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace exact_sum_test {
 
 // Gradients of very unequal size: 2^-40 .. 2^6, both signs.
 std::vector<std::vector<float>> terms(int count, std::size_t width) {
@@ -102,5 +102,5 @@ TEST(ExactSum, LetsBadGradientsBeSeen) {
   EXPECT_EQ(rounded[2], 1e20F);
 }
 
-}  // namespace
+}  // namespace exact_sum_test
 }  // namespace weir::stage::ops

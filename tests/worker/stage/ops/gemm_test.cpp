@@ -6,7 +6,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace gemm_test {
 
 using test::Floats;
 
@@ -71,5 +71,5 @@ TEST(Gemm, AlwaysHasAKernel) {
   EXPECT_TRUE(supported(GemmKernel::kBaseline));
 }
 
-}  // namespace
+}  // namespace gemm_test
 }  // namespace weir::stage::ops

@@ -8,7 +8,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace layernorm_test {
 
 using test::dot;
 using test::Doubles;
@@ -91,5 +91,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, LayerNorm,
                          ::testing::Values(LayerNormShape{1, 3}, LayerNormShape{3, 16},
                                            LayerNormShape{4, 13}));
 
-}  // namespace
+}  // namespace layernorm_test
 }  // namespace weir::stage::ops

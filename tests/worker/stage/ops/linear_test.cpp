@@ -6,7 +6,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace linear_test {
 
 using test::dot;
 using test::Doubles;
@@ -80,5 +80,5 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
                          ::testing::Values(LinearShape{1, 1, 1}, LinearShape{4, 8, 16},
                                            LinearShape{7, 5, 19}));
 
-}  // namespace
+}  // namespace linear_test
 }  // namespace weir::stage::ops

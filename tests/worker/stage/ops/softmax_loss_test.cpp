@@ -8,7 +8,7 @@
 #include "tests/worker/stage/ops/numeric.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace softmax_loss_test {
 
 using test::Doubles;
 using test::Floats;
@@ -57,5 +57,5 @@ TEST(SoftmaxLoss, StandsLargeLogits) {
   EXPECT_EQ(logits, (Floats{0, 0, 1, -1}));
 }
 
-}  // namespace
+}  // namespace softmax_loss_test
 }  // namespace weir::stage::ops

@@ -9,7 +9,7 @@
 #include "worker/base/random.h"
 
 namespace weir::stage::ops {
-namespace {
+namespace squares_test {
 
 std::vector<float> random_values(std::size_t count) {
   Random random(count + 1);
@@ -61,5 +61,5 @@ TEST(Squares, LetBadGradientsBeSeen) {
       << "beyond what floats hold";
 }
 
-}  // namespace
+}  // namespace squares_test
 }  // namespace weir::stage::ops

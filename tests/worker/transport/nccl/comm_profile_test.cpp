@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::nccl {
-namespace {
+namespace comm_profile_test {
 
 using namespace std::chrono_literals;
 using Waits = CommProfile::Waits;
@@ -158,5 +158,5 @@ TEST(CommProfile, IsReadWhileNcclsThreadsWrite) {
   EXPECT_EQ(profile.dropped(), 0);
 }
 
-}  // namespace
+}  // namespace comm_profile_test
 }  // namespace weir::transport::nccl

@@ -9,7 +9,7 @@
 #include "tests/worker/transport/nccl/nccl_rig.h"
 
 namespace weir::transport::test {
-namespace {
+namespace failure_test {
 
 using Kind = Completion::Kind;
 using ::testing::AllOf;
@@ -157,5 +157,5 @@ TEST_F(NcclFailure, APeerThatLeavesWhileMessagesAreDueIsAFailure) {
   EXPECT_THAT(end_of(*sender_).reason, HasSubstr("stage 1 at"));
 }
 
-}  // namespace
+}  // namespace failure_test
 }  // namespace weir::transport::test

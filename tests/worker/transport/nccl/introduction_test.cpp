@@ -8,7 +8,7 @@
 #include "tests/worker/transport/nccl/nccl_rig.h"
 
 namespace weir::transport::test {
-namespace {
+namespace introduction_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -157,5 +157,5 @@ TEST(NcclTransport, NeedsACudaDevice) {
   EXPECT_THAT(opened.error().message, HasSubstr("NCCL needs"));
 }
 
-}  // namespace
+}  // namespace introduction_test
 }  // namespace weir::transport::test

@@ -10,7 +10,7 @@
 #include "worker/base/random.h"
 
 namespace weir::transport::test {
-namespace {
+namespace means_failure_test {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
@@ -302,5 +302,5 @@ TEST_F(NcclMeanFailure, AnySequenceOfFaultsLeavesWorkingReplicas) {
   EXPECT_GT(failed, 0);
 }
 
-}  // namespace
+}  // namespace means_failure_test
 }  // namespace weir::transport::test

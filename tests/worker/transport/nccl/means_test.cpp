@@ -9,7 +9,7 @@
 #include "worker/transport/nccl/subgroups.h"
 
 namespace weir::transport::test {
-namespace {
+namespace means_test {
 
 using ::testing::Each;
 
@@ -187,5 +187,5 @@ TEST(NcclMeans, AreCompleteAtAllMembersWhenOneHasWaited) {
   EXPECT_THAT(round.means[1], round.expected());
 }
 
-}  // namespace
+}  // namespace means_test
 }  // namespace weir::transport::test

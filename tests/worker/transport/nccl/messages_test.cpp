@@ -10,7 +10,7 @@
 #include "worker/base/units.h"
 
 namespace weir::transport::test {
-namespace {
+namespace messages_test {
 
 using Kind = Completion::Kind;
 using ::testing::HasSubstr;
@@ -190,5 +190,5 @@ TEST_F(NcclMessages, ASendToAPeerThatLeftFails) {
   EXPECT_THAT(completion.reason, HasSubstr("left"));
 }
 
-}  // namespace
+}  // namespace messages_test
 }  // namespace weir::transport::test

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::nccl {
-namespace {
+namespace profiler_plugin_test {
 
 // As src/plugin/plugin_open.cc and profiler_v5.cc do.
 const abi::Profiler* found_by_nccl() {
@@ -184,5 +184,5 @@ TEST(NcclProfiler, TheNameOfAGenerationThatIsOverMeansTheNewOne) {
   comm.finalize();
 }
 
-}  // namespace
+}  // namespace profiler_plugin_test
 }  // namespace weir::transport::nccl

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::nccl {
-namespace {
+namespace records_test {
 
 TEST(NcclRecord, SurvivesTheWire) {
   Record record{.type = RecordType::kTaken,
@@ -50,5 +50,5 @@ TEST(NcclHello, SurvivesTheWireAndCutsALongName) {
   EXPECT_FALSE(decode_hello({.type = RecordType::kCredit}));
 }
 
-}  // namespace
+}  // namespace records_test
 }  // namespace weir::transport::nccl

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::nccl {
-namespace {
+namespace start_checks_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -70,5 +70,5 @@ TEST(NcclPeerChecks, RefuseTheSameGpuAndAnotherVersion) {
   EXPECT_THAT(other.error().message, HasSubstr("2.29.0"));
 }
 
-}  // namespace
+}  // namespace start_checks_test
 }  // namespace weir::transport::nccl

@@ -9,7 +9,7 @@
 #include "tests/worker/transport/nccl/sums_rig.h"
 
 namespace weir::transport::test {
-namespace {
+namespace sums_failure_test {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
@@ -221,5 +221,5 @@ TEST(NcclGroup, OpensOneCommunicatorForEachGeneration) {
   for (const auto& host : replicas.hosts) EXPECT_EQ(host->api->opened(), 2);
 }
 
-}  // namespace
+}  // namespace sums_failure_test
 }  // namespace weir::transport::test

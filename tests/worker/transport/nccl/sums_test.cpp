@@ -9,7 +9,7 @@
 #include "worker/transport/tcp/replica_group.h"
 
 namespace weir::transport::test {
-namespace {
+namespace sums_test {
 
 using ::testing::Each;
 
@@ -239,5 +239,5 @@ TEST(NcclSums, OfMoreReplicasThanACommunicatorTakesGoByTcpThroughStagingMemory) 
   EXPECT_EQ(sums, (std::vector<float>{1, 2.5, -3}));
 }
 
-}  // namespace
+}  // namespace sums_test
 }  // namespace weir::transport::test

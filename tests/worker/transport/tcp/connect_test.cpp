@@ -10,7 +10,7 @@
 #include "worker/transport/tcp/handshake.h"
 
 namespace weir::transport::test {
-namespace {
+namespace connect_test {
 
 using ::testing::HasSubstr;
 
@@ -260,5 +260,5 @@ TEST(TcpConnect, InvalidGenerationsAreNamed) {
             "the next peer is not the stage after");
 }
 
-}  // namespace
+}  // namespace connect_test
 }  // namespace weir::transport::test

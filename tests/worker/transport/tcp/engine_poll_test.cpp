@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::tcp {
-namespace {
+namespace engine_poll_test {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
@@ -104,5 +104,5 @@ TEST_F(EnginePollTest, EndsByItsDeadlineAWakeOrAStop) {
   EXPECT_LT(steady_clock::now() - begin, 20s);
 }
 
-}  // namespace
+}  // namespace engine_poll_test
 }  // namespace weir::transport::tcp

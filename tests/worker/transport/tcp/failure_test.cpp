@@ -11,7 +11,7 @@
 #include "tests/worker/transport/tcp/rig.h"
 
 namespace weir::transport::test {
-namespace {
+namespace failure_test {
 
 using Kind = Completion::Kind;
 using ::testing::AllOf;
@@ -183,5 +183,5 @@ TEST(TcpFailure, APeerThatLeavesWhileMessagesAreDueIsAFailure) {
   EXPECT_THAT(next(*pipeline.ranks[0]).reason, StartsWith("stage 1 at"));
 }
 
-}  // namespace
+}  // namespace failure_test
 }  // namespace weir::transport::test

@@ -12,7 +12,7 @@
 #include "worker/transport/tcp/wire.h"
 
 namespace weir::transport::tcp {
-namespace {
+namespace frame_test {
 
 using Bytes = std::array<std::byte, kFrameHeaderBytes>;
 
@@ -206,5 +206,5 @@ TEST(Handshake, RefusalKeepsItsCodeAndLosesControlCharacters) {
   EXPECT_EQ(decode_refusal("\x7Fjunk").code, Code::kUnavailable);
 }
 
-}  // namespace
+}  // namespace frame_test
 }  // namespace weir::transport::tcp

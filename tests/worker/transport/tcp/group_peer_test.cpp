@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::tcp {
-namespace {
+namespace group_peer_test {
 
 constexpr GroupFrame kFrame{.phase = GroupPhase::kResult,
                             .session = 0xFFFFFFFF,
@@ -95,5 +95,5 @@ TEST_F(TimedPeer, TellsNothingOfAFrameThatIsThereWhenItIsLookedFor) {
   EXPECT_EQ(arrivals_[0].busy.count(), 0);
 }
 
-}  // namespace
+}  // namespace group_peer_test
 }  // namespace weir::transport::tcp

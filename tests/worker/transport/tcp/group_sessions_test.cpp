@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::tcp {
-namespace {
+namespace group_sessions_test {
 
 using Fate = GroupSessions::Fate;
 
@@ -57,5 +57,5 @@ TEST(GroupSessions, DropOnlyTheLastStep) {
   EXPECT_EQ(sessions.fate(0, 0), Fate::kBegun);
 }
 
-}  // namespace
+}  // namespace group_sessions_test
 }  // namespace weir::transport::tcp

@@ -6,7 +6,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace weir::transport::tcp {
-namespace {
+namespace pacer_test {
 
 using namespace std::chrono_literals;
 using Time = Pacer::Time;
@@ -109,5 +109,5 @@ TEST(PaceTrace, NamesTheLineThatIsWrong) {
             "/nonexistent/trace: cannot be read: No such file or directory");
 }
 
-}  // namespace
+}  // namespace pacer_test
 }  // namespace weir::transport::tcp

@@ -7,7 +7,7 @@
 #include "tests/worker/transport/tcp/rig.h"
 
 namespace weir::transport::test {
-namespace {
+namespace probe_test {
 
 using testing::HasSubstr;
 
@@ -105,5 +105,5 @@ TEST(Probe, TellsWhyNothingCame) {
   EXPECT_EQ(stopped.error().code, Code::kCancelled);
 }
 
-}  // namespace
+}  // namespace probe_test
 }  // namespace weir::transport::test

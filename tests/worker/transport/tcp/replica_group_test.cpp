@@ -15,7 +15,7 @@
 #include "tests/worker/transport/tcp/rig.h"
 
 namespace weir::transport {
-namespace {
+namespace replica_group_test {
 
 using namespace std::chrono_literals;
 using test::soon;
@@ -446,5 +446,5 @@ TEST(ReplicaGroup, IsMetAfterTheNeighboursOfTheSameGeneration) {
   for (auto& one : connecting) EXPECT_TRUE(one.get());
 }
 
-}  // namespace
+}  // namespace replica_group_test
 }  // namespace weir::transport

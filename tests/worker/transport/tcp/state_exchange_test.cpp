@@ -11,7 +11,7 @@
 #include "worker/transport/tcp/state_wire.h"
 
 namespace weir::transport::test {
-namespace {
+namespace state_exchange_test {
 
 using testing::HasSubstr;
 
@@ -167,5 +167,5 @@ TEST(StateWire, ReadsOnlyWhatIsSound) {
   EXPECT_FALSE(tcp::decode_chunk_header(bytes(std::string(tcp::kChunkHeaderBytes, 'x'))));
 }
 
-}  // namespace
+}  // namespace state_exchange_test
 }  // namespace weir::transport::test

@@ -14,7 +14,7 @@
 #include "worker/base/units.h"
 
 namespace weir::transport::test {
-namespace {
+namespace tcp_transport_test {
 
 using Kind = Completion::Kind;
 
@@ -266,5 +266,5 @@ TEST(TcpTransport, ReportsNameTheLinkAndKnowItsRoundTrip) {
   EXPECT_LT(reports[0].counters.rtt_seconds, 1);
 }
 
-}  // namespace
+}  // namespace tcp_transport_test
 }  // namespace weir::transport::test
