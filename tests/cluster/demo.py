@@ -7,7 +7,7 @@ Starts four nodes with pretend GPUs of two types and Prometheus, installs the op
 PipelineJob: a small GPT on a public-domain text, cut into four stages. Then another tenant takes most of the link between
 stages 1 and 2, and gives it back; first while the operator adapts (mode Auto), then with static 1F1B for comparison.
 The workers train for real; the time of their compute is emulated (20 ms forward, 40 ms backward a micro-batch), so that two
-cores are enough. Needs root. Everything is built from source first: about 30 min from nothing, less than 10 min later.
+cores are enough. Needs root. Everything is built from source first: 15 to 30 min from nothing, 5 min later.
   groups    shows instead what k cannot repair: two replicas of two stages, one node twice as slow, get shares by their
             speed; then a pipeline one of whose nodes has its port taken for good moves its layers to the others, live.
             Ends with a table and the claims, too
