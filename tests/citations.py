@@ -15,7 +15,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NOT_OURS = ("tests/data/", "LICENSE", "go.sum")
-DOCUMENT = re.compile(r'(?<![\w*{}/.-])([\w.][\w./-]*\.md)\b(?:(?:,|:)? "([^"]+)"| (\d+(?:\.\d+)*)\b)?')
+DOCUMENT = re.compile(r'(?<![\w*{}/.-])([\w.][\w./-]*\.md)\b(?:`?(?:,|:)? "([^"]+)"| (\d+(?:\.\d+)*)\b)?')
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CONTINUED = re.compile(r"\n[ \t]*(?://+|#+|\*)?[ \t]*")   # a citation goes on in the next line of a comment
 
@@ -47,13 +47,23 @@ def wrong(text, folder="", exists=lambda path: (ROOT / path).is_file(), titles=h
     return found
 
 
-def wrong_links(text, folder):
+def anchors(document):
+    """What a link may name behind # in a document: its headings, as web pages of repositories write them."""
+    return {re.sub(r"[^\w\s-]", "", title.lower()).replace(" ", "-") for title in headings(document)}
+
+
+def wrong_links(text, name):
     """Relative links of a document that lead nowhere."""
-    found = []
+    found, folder = [], pathlib.PurePosixPath(name).parent
     for match in LINK.finditer(text):
-        target = match.group(1).split("#")[0]
-        if target and not re.match(r"\w+:", target) and not (ROOT / folder / target).exists():
+        target, _, anchor = match.group(1).partition("#")
+        if re.match(r"\w+:", target):
+            continue
+        real = (ROOT / folder / target) if target else ROOT / name
+        if not real.exists():
             found.append((match.start(), f"link to {target} leads nowhere"))
+        elif anchor and anchor not in anchors(real.resolve().relative_to(ROOT)):
+            found.append((match.start(), f"link to {match.group(1)}: no heading is #{anchor}"))
     return found
 
 
@@ -78,7 +88,7 @@ class Citations(unittest.TestCase):
         told = []
         for name in tracked():
             text, folder = read(name), str(pathlib.PurePosixPath(name).parent)
-            for offset, reason in wrong(text, folder) + (wrong_links(text, folder) if name.endswith(".md") else []):
+            for offset, reason in wrong(text, folder) + (wrong_links(text, name) if name.endswith(".md") else []):
                 told.append(f"{name}:{text.count(chr(10), 0, offset) + 1}: {reason}")
         self.assertEqual(told, [], "\n" + "\n".join(told))
 
@@ -97,6 +107,9 @@ class Rules(unittest.TestCase):
     def test_what_does_not_exist_is_told(self):
         self.assertEqual(self.reasons("// c/README.md"), ["c/README.md does not exist"])
         self.assertEqual(self.reasons('// a/README.md "Open forms"'), ['a/README.md has no heading "Open forms"'])
+        self.assertEqual(self.reasons('(`a/README.md` "Open forms")'), ['a/README.md has no heading "Open forms"'])
+        self.assertEqual([reason for _, reason in wrong_links("[x](README.md#no-such-heading) [y](#tests)", "tests/README.md")],
+                         ["link to README.md#no-such-heading: no heading is #no-such-heading"])
         self.assertEqual(self.reasons("// a/README.md 5.3"), ["a/README.md 5.3: a section is cited by its title in quotes"])
 
 
