@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -32,6 +33,8 @@ class WholeLoop {
  public:
   // mode: adaptation.mode; Off does nothing but restart what died.
   WholeLoop(const LoopCase& one, const std::string& mode, std::uint64_t seed);
+  // Before run(): gives the world to who wants to hear of its passes.
+  void listen(const std::function<void(reconcile::test::World&)>& listener) { listener(world_); }
   void run();
 
   // Samples trained by then, each 5 s.

@@ -353,7 +353,7 @@ void Model::check(const std::vector<Action>& actions) const {
 bool Model::one_pass() {
   Snapshot snapshot = world.snapshot();
   if (shuffles) shuffle(snapshot.pods, random_);
-  const auto actions = reconcile(snapshot, world.estimates, world.tunables);
+  const auto actions = world.decide(snapshot);
   check(actions);
   const bool dies = crashes && random_.below(3) == 0;
   const std::size_t last = dies ? random_.below(actions.size() + 1) : actions.size();

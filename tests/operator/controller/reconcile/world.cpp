@@ -95,6 +95,12 @@ Snapshot World::snapshot() const {
   return s;
 }
 
+std::vector<Action> World::decide(const Snapshot& snapshot) const {
+  std::vector<Action> actions = reconcile(snapshot, estimates, tunables);
+  if (decided) decided(*this, actions);
+  return actions;
+}
+
 void World::apply(const Action& action) {
   struct Visitor {
     World& world;

@@ -66,9 +66,12 @@ class World {
   std::function<std::string(const Action&)> refuses;
   std::function<int()> quota;  // how many pods may be made now; nothing: any number
   RefusedRequests refused;
+  // Hears of each pass, before it is carried out; nothing: nobody listens.
+  std::function<void(const World&, const std::vector<Action>&)> decided;
 
   Snapshot snapshot() const;
-  std::vector<Action> pass() const { return reconcile(snapshot(), estimates, tunables); }
+  std::vector<Action> pass() const { return decide(snapshot()); }
+  std::vector<Action> decide(const Snapshot& snapshot) const;
   void apply(const Action& action);
   Answer ask(const Action& action);  // apply, or what the API server has against it
   // What the executor does with a pass; true when something changed.
