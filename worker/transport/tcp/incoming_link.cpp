@@ -4,7 +4,7 @@
 namespace weir::transport::tcp {
 namespace {
 
-Error protocol_error(const std::string& reason) {
+Error sender_error(const std::string& reason) {
   return {Code::kInvalid, reason};
 }
 
@@ -66,18 +66,18 @@ void IncomingLink::grant() {
 Result<std::span<std::byte>> IncomingLink::begin(const FrameHeader& header) {
   if (header.type == FrameType::kPing) return std::span<std::byte>();
   if (header.type != FrameType::kData) {
-    return protocol_error("a sender sent a frame that only receivers send");
+    return sender_error("a sender sent a frame that only receivers send");
   }
   if (header.sequence != received_ || received_ == posted_) {
-    return protocol_error("message " + std::to_string(header.sequence) + " where " +
-                          std::to_string(received_) + " is due and " + std::to_string(posted_) +
-                          " are granted");
+    return sender_error("message " + std::to_string(header.sequence) + " where " +
+                        std::to_string(received_) + " is due and " + std::to_string(posted_) +
+                        " are granted");
   }
   const Slot& slot = slots_.front();
   if (header.length != slot.bytes) {
-    return protocol_error("message " + std::to_string(header.sequence) + " has " +
-                          std::to_string(header.length) + " bytes, the receiver expects " +
-                          std::to_string(slot.bytes));
+    return sender_error("message " + std::to_string(header.sequence) + " has " +
+                        std::to_string(header.length) + " bytes, the receiver expects " +
+                        std::to_string(slot.bytes));
   }
   return std::span(slot.buffer.data(), slot.bytes);
 }

@@ -21,7 +21,7 @@ constexpr int kQuickPings = 4;  // a round trip time is known before the first s
 // A peer that grants more than this has lost count.
 constexpr std::uint64_t kMostCreditsAhead = 1U << 20U;
 
-Error protocol_error(const std::string& reason) {
+Error receiver_error(const std::string& reason) {
   return {Code::kInvalid, reason};
 }
 
@@ -132,7 +132,7 @@ Result<std::span<std::byte>> OutgoingLink::begin(const FrameHeader& header) {
     case FrameType::kGoodbye:
       break;
   }
-  return protocol_error("a receiver sent a frame that only senders send");
+  return receiver_error("a receiver sent a frame that only senders send");
 }
 
 Status OutgoingLink::complete(const FrameHeader& header) {
@@ -140,14 +140,14 @@ Status OutgoingLink::complete(const FrameHeader& header) {
   if (header.type == FrameType::kAcknowledgement) return acknowledged(header.sequence);
   if (header.type == FrameType::kPong) ponged(header.sequence);
   if (header.type == FrameType::kGoodbye && !(queue_.empty() && in_flight_.empty())) {
-    return protocol_error("left, but messages are due");
+    return receiver_error("left, but messages are due");
   }
   return Unit{};
 }
 
 Status OutgoingLink::credited(std::uint64_t granted) {
   if (granted < granted_ || granted > acknowledged_ + kMostCreditsAhead) {
-    return protocol_error("credits: " + std::to_string(granted) + " after " +
+    return receiver_error("credits: " + std::to_string(granted) + " after " +
                           std::to_string(granted_));
   }
   granted_ = granted;
@@ -158,14 +158,14 @@ Status OutgoingLink::credited(std::uint64_t granted) {
 
 Status OutgoingLink::acknowledged(std::uint64_t sequence) {
   if (in_flight_.empty() || sequence != acknowledged_) {
-    return protocol_error("acknowledgement of message " + std::to_string(sequence) +
+    return receiver_error("acknowledgement of message " + std::to_string(sequence) +
                           " where that of " + std::to_string(acknowledged_) + " is due");
   }
   const auto arrival = decode_acknowledgement(acknowledgement_);
   if (!arrival) return arrival.error();
   const auto bytes = static_cast<std::int64_t>(in_flight_.front().bytes);
   if (arrival->counted_bytes != 0 && arrival->counted_bytes != bytes) {
-    return protocol_error("acknowledgement counts other bytes than were sent");
+    return receiver_error("acknowledgement counts other bytes than were sent");
   }
   bytes_in_flight_ -= in_flight_.front().bytes;
   in_flight_.pop_front();
