@@ -79,7 +79,7 @@ TEST(Pacer, FollowsTheTraceInTheMiddleOfAMessage) {
 }
 
 TEST(PaceTrace, IsReadWithComments) {
-  const test::TempDir dir;
+  const weir::test::TempDir dir;
   const auto path = dir.file("trace", "# preempted from 10 s on\n0 1\n\n10.5 0.25 # a quarter\n");
 
   const auto trace = read_pace_trace(path);
@@ -91,7 +91,7 @@ TEST(PaceTrace, IsReadWithComments) {
 }
 
 TEST(PaceTrace, NamesTheLineThatIsWrong) {
-  const test::TempDir dir;
+  const weir::test::TempDir dir;
   const auto reason = [&](const std::string& text) {
     const auto trace = read_pace_trace(dir.file("trace", text));
     return trace ? "" : trace.error().message.substr(dir.path().string().size() + 1);
