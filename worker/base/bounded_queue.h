@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue between threads, with a bound, deadlines and stop tokens. Any number of producers and
-// consumers.
+// A bounded queue between threads, for any number of producers and consumers. Waits take a deadline
+// and a stop token.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class BoundedQueue {
  public:
   explicit BoundedQueue(std::size_t capacity) : capacity_(capacity) {}
 
-  // False when full or closed: the caller decides what a lost item means.
+  // Returns false if the queue is full or closed. The caller decides what a lost item means.
   bool try_push(T item) {
     {
       const std::lock_guard lock(mutex_);
@@ -30,7 +30,7 @@ class BoundedQueue {
     return true;
   }
 
-  // Nothing on deadline, stop, or when closed and empty.
+  // Returns nothing at the deadline, after a stop request, and if the queue is closed and empty.
   std::optional<T> pop(std::chrono::steady_clock::time_point deadline, std::stop_token stop) {
     std::unique_lock lock(mutex_);
     filled_.wait_until(lock, stop, deadline, [this] { return closed_ || !items_.empty(); });

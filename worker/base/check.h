@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// WEIR_CHECK(condition, "why"): our own mistakes only. Prints the place and aborts: both programs
-// restart safely. Input from outside never reaches it, use Result (result.h).
+// WEIR_CHECK(condition, "why") is for our own mistakes only. It prints the place and aborts; both
+// programs restart safely. Input from outside must never reach it: use Result (result.h).
 #pragma once
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only way to ask for the time; tests pass a ManualClock (tests/support/manual_clock.h).
-// Thread-safe.
+// All code asks a Clock for the time, so that tests can pass a ManualClock
+// (tests/support/manual_clock.h). Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -16,11 +16,11 @@ class Clock {
   virtual ~Clock() = default;
   virtual SteadyTime now() const = 0;         // for durations and deadlines
   virtual SystemTime system_now() const = 0;  // for time stamps that leave the process
-  // Sleeps until the deadline or a stop request; false = stopped.
+  // Sleeps until the deadline or a stop request. Returns false if stop was requested.
   virtual bool sleep_until(SteadyTime deadline, std::stop_token stop) = 0;
 };
 
-// The process's real clock; one instance, made in main and passed by reference.
+// The real clock of the process. main makes one and passes it by reference.
 class SystemClock final : public Clock {
  public:
   SteadyTime now() const override { return std::chrono::steady_clock::now(); }

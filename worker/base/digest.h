@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256, HMAC-SHA-256, hex, base64, random bytes. On OpenSSL, which nothing else in the worker
-// needs to know.
+// SHA-256, HMAC-SHA-256, hex, base64 and random bytes. This file hides OpenSSL from the rest of the
+// worker.
 #pragma once
 
 #include <cstddef>

@@ -11,7 +11,7 @@ std::string describe(const std::exception& error) {
     return "not enough memory (limits of the container, ulimit -v)";
   }
   const auto* system = dynamic_cast<const std::system_error*>(&error);
-  // Of all that throws here only a new thread ends in this way.
+  // In our programs only the start of a thread throws this error.
   if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again) {
     return "no more threads can be started (pids limit of the container, ulimit -u, ulimit -v): " +
            std::string(error.what());

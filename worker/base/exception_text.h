@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an exception means to whoever runs the program: the standard library's words name no
-// resource.
+// Texts of exceptions for the person who runs the program. The standard library's texts do not name
+// the resource that is missing.
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why the system did not open, read or write a file.
+// Errors for files that the system did not open, read or write.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace weir {
 
-// kInvalid: "PATH: cannot be read: No such file or directory". Called right after the failure: the
-// reason is that of errno, which streams leave alone.
+// Both return kInvalid, e.g. "PATH: cannot be read: No such file or directory". Call them right
+// after the failure: they take the reason from errno, which streams leave unchanged.
 Error unreadable(const std::string& path);
 Error unwritable(const std::string& path);
 

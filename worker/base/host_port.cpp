@@ -20,7 +20,7 @@ bool is_name(std::string_view text) {
   return !text.empty();
 }
 
-bool is_ipv6(std::string_view text) {  // the resolver knows the rest; %: a zone
+bool is_ipv6(std::string_view text) {  // a rough check, the resolver does the rest; % begins a zone
   constexpr std::string_view kParts = "0123456789abcdefABCDEF:.";
   const std::string_view address = text.substr(0, text.find('%'));
   return address.find(':') != address.npos && address.find_first_not_of(kParts) == address.npos;

@@ -14,7 +14,8 @@
 namespace weir {
 namespace {
 
-constexpr int kMaxPerSite = 20;  // lines a second with one message text; more would hide the rest
+// lines per second with the same message text, so that no message floods the log
+constexpr int kMaxPerSite = 20;
 
 std::atomic<LogLevel> least_level{LogLevel::kInfo};
 std::atomic<LogFormat> log_format{LogFormat::kJson};
@@ -24,9 +25,9 @@ const char* level_name(LogLevel level) {
   return kNames[static_cast<std::size_t>(level)];
 }
 
-// True while the message may still be printed in this second.
+// Returns false if the message has used up its lines of this second.
 bool within_rate(std::string_view message, std::chrono::seconds second) {
-  static std::mutex mutex;  // guards the three below
+  static std::mutex mutex;  // guards current and counts
   static std::chrono::seconds current{0};
   static std::map<std::string, int, std::less<>> counts;
   const std::lock_guard lock(mutex);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line per event on standard error: JSON (ts level component msg, then the fields) or text for
-// people. Thread-safe. No secrets, tokens or whole objects. At most kMaxPerSite lines a second per
-// message text.
+// Writes one line per event to standard error: JSON (ts, level, component, msg, then the fields) or
+// text for people. Thread-safe. Callers must not log secrets, tokens or whole objects. Per second,
+// at most kMaxPerSite lines with the same message text are written.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class LogValue {
 
 using LogFields = std::initializer_list<std::pair<std::string_view, LogValue>>;
 
-// Process-wide, set once at start before any thread (default: info, json).
+// Set the log of the whole process once at start, before any thread exists. Default: info, JSON.
 void set_log(LogLevel least, LogFormat format);
 bool log_enabled(LogLevel level);
 void log(LogLevel level, std::string_view component, std::string_view message, LogFields fields);
@@ -55,7 +55,7 @@ inline void log_error(std::string_view component, std::string_view message, LogF
   log(LogLevel::kError, component, message, fields);
 }
 
-// Text as a JSON string with quotes; invalid UTF-8 bytes become U+FFFD.
+// Returns the text as a quoted JSON string. Bytes that are not UTF-8 become U+FFFD.
 std::string json_quoted(std::string_view text);
 
 }  // namespace weir

@@ -32,7 +32,7 @@ NameLookup::NameLookup(const std::string& host) : question_(std::make_unique<Que
 
 NameLookup::~NameLookup() {
   if (question_->begun != 0) return;
-  // The C library's thread still writes to it: it must outlive us.
+  // The C library's thread still writes to the question, so the question must outlive this object.
   if (gai_cancel(&question_->request) == EAI_NOTCANCELED) static_cast<void>(question_.release());
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The addresses of a host name, asked of the system's resolver beside the caller. The C library
-// cannot stop a question, which may last for half a minute when no name server answers: one that is
-// given up goes on there and is forgotten, so that neither its owner nor the end of the process
-// waits for it.
+// Looks up the addresses of a host name in the background, with the system's resolver. The C
+// library cannot stop a lookup, which may last half a minute if no name server answers. A lookup
+// that is given up therefore goes on in the background, and neither its owner nor the end of the
+// process waits for it.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,13 @@ namespace weir {
 
 class NameLookup {
  public:
-  explicit NameLookup(const std::string& host);  // begins
-  ~NameLookup();                                 // gives up, never waits
+  explicit NameLookup(const std::string& host);  // starts the lookup
+  ~NameLookup();                                 // gives the lookup up without waiting
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
-  // Nothing yet; the IPs as text, at least one; or kUnavailable and why. Does not block.
+  // Returns nothing while the lookup runs, then at least one IP address as text, or kUnavailable
+  // with the reason. Does not block.
   std::optional<Result<std::vector<std::string>>> poll();
 
  private:

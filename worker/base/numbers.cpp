@@ -16,7 +16,7 @@ Result<Number> parse(std::string_view text, Number least, Number most, const cha
   Number value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   const bool whole = error == std::errc() && end == digits.data() + digits.size();
-  if (whole && value >= least && value <= most) return value;  // false for nan
+  if (whole && value >= least && value <= most) return value;  // nan fails both comparisons
   std::ostringstream why;
   why << in_quotes(text) << " is no " << kind << " from " << least << " to " << most;
   return Error{Code::kInvalid, why.str()};

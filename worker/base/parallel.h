@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that falls into parts which do not know of each other, on several threads. What a part
-// answers belongs to its index, so the whole is the same for any number of threads.
+// Runs independent parts of a computation on several threads. Each result belongs to the index of
+// its part, so the total is the same for any number of threads.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,9 @@
 
 namespace weir {
 
-// body(i) once for each i below count, from up to `threads` threads, this one among them; returns
-// when all have ended. The body must not throw. One thread: in the order of i, and no other starts.
+// Calls body(i) once for each i < count, on up to `threads` threads including the caller's, and
+// returns when all calls have ended. The body must not throw. With one thread, the calls come in
+// the order of i and no thread is started.
 void for_each_index(std::size_t count, int threads, const std::function<void(std::size_t)>& body);
 
 }  // namespace weir

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers that are the same with every compiler and library: SplitMix64 (Steele, Lea, Flood
-// 2014). The seed is always an argument. Not for secrets (digest.h).
+// Random numbers that are equal with every compiler and library: SplitMix64 (Steele, Lea, Flood
+// 2014). The seed is always an argument. Not for secrets (use digest.h).
 #pragma once
 
 #include <cmath>
@@ -20,9 +20,9 @@ class Random {
     return z ^ (z >> 31);
   }
   constexpr double uniform() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }  // [0, 1)
-  // 0 .. bound-1; bound >= 1. The bias of 2^-64 x bound does not matter here.
+  // Uniform in 0 .. bound-1, for bound >= 1. The bias is bound x 2^-64, which is negligible here.
   constexpr std::uint64_t below(std::uint64_t bound) { return next() % bound; }
-  double normal() {  // Box-Muller, one of the pair
+  double normal() {  // Box-Muller; uses one value of the pair
     const double u = 1.0 - uniform();
     return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * uniform());
   }
@@ -32,7 +32,8 @@ class Random {
   std::uint64_t state_;
 };
 
-// Seeds that depend on a base and names only, so that they do not depend on the order of use.
+// Derives a seed from a base seed and a number or name, so that seeds do not depend on the order in
+// which they are made.
 constexpr std::uint64_t mix_seed(std::uint64_t seed, std::uint64_t value) {
   return Random(seed ^ (value * 0xD6E8FEB86659FD93ULL + 0x2545F4914F6CDD1DULL)).next();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Result<T>: a value, or the reason why the outside world did not give it. For expected failures
-// only: a broken invariant is WEIR_CHECK (check.h). Ours, because g++ 12 has no std::expected.
+// Result<T> holds a value, or an error that came from outside the program. Only expected failures
+// are errors: a broken invariant is WEIR_CHECK (check.h). g++ 12 has no std::expected.
 #pragma once
 
 #include <cassert>
@@ -12,21 +12,21 @@ namespace weir {
 
 enum class Code : unsigned char {
   kCancelled,    // our own stop request
-  kTimeout,      // a deadline or an idle limit passed; the effect is unknown
-  kUnavailable,  // peer refused, closed or unreachable; retry after back-off
+  kTimeout,      // a deadline or an idle limit passed; whether the request took effect is unknown
+  kUnavailable,  // the peer refused, closed or is unreachable; retry after back-off
   kUnauthorized,
   kForbidden,
   kNotFound,
   kConflict,
   kGone,
-  kThrottled,  // HTTP 401 403 404 409 410 429
-  kInvalid,    // the input is wrong; retrying is useless
+  kThrottled,  // the codes from kUnauthorized on: HTTP 401 403 404 409 410 429
+  kInvalid,    // the input is wrong; a retry cannot help
   kInternal,
 };
 
 struct Error {
   Code code;
-  std::string message;  // one line, no full stop at its end; names the field, file:line or peer
+  std::string message;  // one line without a full stop; names the field, file:line or peer
 
   Error with(const std::string& context) const { return {code, context + ": " + message}; }
 };
@@ -34,7 +34,7 @@ struct Error {
 template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:
-  // Implicit on purpose: `return value;`, `return Error{...};`.
+  // Implicit, so that functions can `return value;` and `return Error{...};`.
   // NOLINTBEGIN(google-explicit-constructor)
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
   Result(E error) : state_(std::in_place_index<1>, std::move(error)) {}
@@ -69,8 +69,8 @@ using Status = Result<Unit>;
 
 }  // namespace weir
 
-// WEIR_TRY(auto pods, list_pods()): declares pods, or returns the error from the calling function.
-// It is two statements, so never the body of an `if` without braces.
+// WEIR_TRY(auto pods, list_pods()) declares pods, or returns the error from the calling function.
+// The macro is two statements, so it must not be the body of an `if` without braces.
 #define WEIR_CONCAT_(a, b) a##b
 #define WEIR_CONCAT(a, b) WEIR_CONCAT_(a, b)
 #define WEIR_TRY(declaration, expression) \

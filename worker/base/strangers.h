@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections of one port whose other end has not shown who it is. One too many drops the
-// oldest of them, never the newcomer: whoever only holds connections open keeps nobody out. Each
-// address has a share, so that one flood does not take the place of the others. Pure; not
-// thread-safe.
+// Connections of one listening port whose other end has not proven its identity. When there are too
+// many, the oldest is dropped and never the newcomer, so nobody can keep others out by holding
+// connections open. The number per address is limited, too, so that a flood from one address does
+// not push out the others. Pure; not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,16 +18,16 @@ class Strangers {
  public:
   using Id = std::uint64_t;
 
-  // Most in all, and most of one address.
+  // Limits: connections in all, and connections of one address.
   Strangers(std::size_t most, std::size_t most_of_one) : most_(most), most_of_one_(most_of_one) {}
 
-  // Takes it in as the youngest. Returns the one that has to go for it, no longer a stranger: the
-  // newcomer only where no other is left.
+  // Adds a connection as the youngest. Returns the connection that must be closed to make room,
+  // which is removed from this list. It is the newcomer only if no other can be removed.
   std::optional<Id> add(Id id, const std::string& address);
-  void refresh(Id id);              // it has done what it should: the youngest again
-  bool remove(Id id);               // it has gone or proven itself; false: was none
-  std::optional<Id> take_oldest();  // there is no room at all, e.g. no file descriptor is left
-  void set_most(std::size_t most) { most_ = most; }  // of later calls
+  void refresh(Id id);  // makes the connection the youngest again, because its peer made progress
+  bool remove(Id id);   // false if `id` is not in the list
+  std::optional<Id> take_oldest();  // for a process without resources, e.g. file descriptors
+  void set_most(std::size_t most) { most_ = most; }  // for later calls of add
   std::size_t size() const { return places_.size(); }
 
  private:

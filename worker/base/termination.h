@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last words of a process, where Kubernetes looks for them: terminated.message of a container's
-// status is what its termination log holds at the end. Process-wide.
+// Writes the termination message of the process: Kubernetes reads the container's termination log
+// and shows it as terminated.message in the container's status. Process-wide.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace weir {
 
 constexpr std::size_t kMaxTerminationMessage = 1024;
 
-// WEIR_TERMINATION_LOG, else /dev/termination-log where it can be written; "" = none.
+// WEIR_TERMINATION_LOG, or /dev/termination-log if that file is writable, or "" for none.
 std::string find_termination_log();
-// Once at the start, before any thread.
+// Call this once at the start, before any thread exists.
 void set_termination_log(std::string path);
-// Replaces what the file holds by one plain line; without a file, or with one that cannot be
-// written, nothing. Any thread.
+// Replaces the content of the file by one plain line. Does nothing if there is no file or if it
+// cannot be written. May be called from any thread.
 void write_termination_message(std::string_view line);
 
 }  // namespace weir

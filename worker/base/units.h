@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sizes and rates as types: bits against bytes is the classic mistake. Times are std::chrono.
+// Sizes and rates as types, because bits and bytes are easily confused. Times are std::chrono.
 #pragma once
 
 #include <chrono>
@@ -31,8 +31,9 @@ constexpr double to_megabits(BytesPerSecond rate) {
 constexpr double to_seconds(std::chrono::nanoseconds t) {
   return std::chrono::duration<double>(t).count();
 }
-// Nanoseconds in 64 bits end after 292 years. What is longer than these 100, or no number, becomes
-// as long: it never wraps, and sums of two still fit. Readers of input refuse such values by name.
+// 64 bits of nanoseconds reach 292 years. from_seconds limits its result to 100 years, also for
+// nan, so that it does not overflow and the sum of two results does not either. Code that reads
+// input refuses such values with a message.
 constexpr double kLongestSeconds = 100 * 365.25 * 86400;
 constexpr std::chrono::nanoseconds from_seconds(double s) {
   if (!(s < kLongestSeconds)) s = kLongestSeconds;

@@ -6,7 +6,7 @@ namespace {
 
 constexpr std::size_t kLongestQuote = 100;
 
-// Length of the valid UTF-8 sequence at the start of text, 0 if there is none.
+// Length of the valid UTF-8 sequence at the start of the text, 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from outside, made fit for a line of a log, an error or a status. Pure.
+// Makes text from outside safe to print in a log line, an error or a status. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,12 +8,12 @@
 
 namespace weir {
 
-// The text with U+FFFD for bytes that are not UTF-8.
+// Replaces bytes that are not UTF-8 by U+FFFD.
 std::string valid_utf8(std::string_view text);
-// One line of valid UTF-8 without control characters, at most `most` bytes (3 or more), cut between
-// characters; "..." stands for what was cut off.
+// Returns one line of valid UTF-8 without control characters, with at most `most` bytes (`most` >=
+// 3). Longer text is cut between characters and ends with "...".
 std::string one_line(std::string_view text, std::size_t most);
-// The same between ' and ', short: how an error shows the text that it is about.
+// Returns a short one_line in single quotes, for errors that quote their input.
 std::string in_quotes(std::string_view text);
 
 }  // namespace weir

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of command lines, for CLI11: ->transform(whole_in(1, 64)). CLI11's own ranges take
-// 010 for 8, 0x10 for 16 and nan for any number, and its unsigned numbers -1 for 2^64-1.
+// Validators of numbers on command lines, for CLI11: ->transform(whole_in(1, 64)). CLI11's own
+// ranges read 010 as 8, 0x10 as 16, nan as any number, and -1 as 2^64-1 if the type is unsigned.
 #pragma once
 
 #include <cstdint>
