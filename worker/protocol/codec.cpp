@@ -334,7 +334,7 @@ void fields(Io& io, T& failed) {
 
 namespace {
 
-// In the order of the variant's alternatives.
+// In the order of the alternatives of Message.
 constexpr const char* kTypes[] = {
     "HELLO",      "MEASURE", "MEASURED",     "PROBE",  "PROBED", "PREPARE",        "READY",
     "REJECT",     "COMMIT",  "READY_STATE",  "GO",     "ABORT",  "APPLIED",        "STATUS",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of all messages and of the plan document, both ways. Decoding never throws: kInvalid with
-// the field and the reason; unknown fields are ignored. Nesting <= 32; sizes are limited by the
-// caller.
+// JSON of all messages and of the plan document, in both directions. Decoding does not throw: an
+// error is kInvalid with the field and the reason. Unknown fields are ignored. Nesting is at most
+// 32; the caller limits the size.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace weir::protocol {
 
 std::string encode_plan(const schedule::Plan& plan);  // weir.dev/plan/v1
 Result<schedule::Plan> decode_plan(
-    std::string_view json);  // an unknown apiVersion is refused by name
+    std::string_view json);  // refuses an unknown apiVersion and names it
 
 std::string encode(const Join&);
 Result<Join> decode_join(std::string_view json);

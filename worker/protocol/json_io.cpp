@@ -11,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMaxNesting = 32;  // far above our documents; dump() recurses once a level
+constexpr int kMaxNesting = 32;  // our documents are far flatter; dump() recurses once per level
 
-// Counts brackets outside of strings, before the parser allocates anything.
+// Counts brackets outside of strings before the parser allocates memory.
 bool nested_too_deep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
@@ -37,7 +37,7 @@ std::string dumped(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// A value as it appears in an error message.
+// Text of a value for an error message.
 std::string shown(const json& value) {
   constexpr std::size_t kMost = 40;
   std::string text = dumped(value);
@@ -69,7 +69,7 @@ void Reader::fail(const char* name, const std::string& why) {
 }
 
 const json* Reader::find(const char* name) const {
-  if (*name == '\0') return value_;  // a list's element itself
+  if (*name == '\0') return value_;  // an element of a list
   const auto found = value_->find(name);
   return found == value_->end() ? nullptr : &*found;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields of structs from and to JSON. Each struct names its fields once, in a template
+// Reads and writes the fields of structs as JSON. Each struct lists its fields once, in a template
 //   template <class Io, Is<Member> T> void fields(Io& io, T& member)
-// that Reader and Writer both call. Internal to this room; json.hpp stays in json_io.cpp.
+// that works with a Reader and with a Writer. Internal to this room; only json_io.cpp includes
+// json.hpp.
 #pragma once
 
 #include <array>
@@ -27,7 +28,7 @@ concept Is = std::same_as<std::remove_const_t<T>, Struct>;
 template <class E, std::size_t N>
 using Names = std::array<std::pair<E, const char*>, N>;
 
-// Parses one document: an object, nesting <= 32. kInvalid otherwise.
+// A parsed JSON object with a nesting of at most 32. parse returns kInvalid for anything else.
 class Document {
  public:
   static Result<Document> parse(std::string_view text);
@@ -38,8 +39,8 @@ class Document {
   std::shared_ptr<const nlohmann::json> root_;
 };
 
-// Reads one object. A missing field leaves the value as it is; the first wrong one is kept as
-// "members[2].workerIndex: ...", later calls do nothing.
+// Reads the fields of one object. A missing field leaves its value unchanged. The first wrong field
+// becomes the error, as "members[2].workerIndex: ...", and later calls do nothing.
 class Reader {
  public:
   explicit Reader(const nlohmann::json& object) : Reader(object, "", nullptr) {}
@@ -88,7 +89,7 @@ class Reader {
     }
     fail(name, "\"" + text + "\" is none of " + all);
   }
-  // A nested document of any form, kept as text.
+  // Reads a nested document of any form as text.
   void document(const char* name, std::string& text);
 
   bool has(const char* name) const;
@@ -103,11 +104,11 @@ class Reader {
   Reader child(const char* name) const;
   Reader list(const char* name) const { return child(name); }
   bool is_object(const char* name);
-  std::size_t list_size(const char* name);  // 0 when absent or no list
+  std::size_t list_size(const char* name);  // 0 if the field is absent or not a list
   const nlohmann::json* find(const char* name) const;
   void integer(const char* name, std::int64_t least, std::int64_t most, std::int64_t& value);
 
-  // Of a list: element i as a value or struct, under the path "name[i]".
+  // For a list: reads element i, a value or a struct, under the path "name[i]".
   template <class T>
   void element(std::size_t i, T& value) {
     Reader wrapped = at(i);
@@ -128,7 +129,7 @@ class Reader {
   std::shared_ptr<std::optional<Error>> error_;
 };
 
-// Writes one object.
+// Writes the fields of one object.
 class Writer {
  public:
   Writer();
@@ -140,7 +141,7 @@ class Writer {
   void operator()(const char* name, int value) { (*this)(name, std::int64_t{value}); }
   void operator()(const char* name, std::uint32_t value) { (*this)(name, std::int64_t{value}); }
   void operator()(const char* name, std::int64_t value);
-  void operator()(const char* name, double value);  // null unless finite
+  void operator()(const char* name, double value);  // null if it is nan or infinite
   void operator()(const char* name, const std::string& value);
   void operator()(const char* name, const char* value) { (*this)(name, std::string(value)); }
   void operator()(const char* name, const std::vector<int>& values);
@@ -176,7 +177,7 @@ class Writer {
       if (candidate == value) (*this)(name, label);
     }
   }
-  void document(const char* name, const std::string& text);  // left out when it is no JSON
+  void document(const char* name, const std::string& text);  // omitted if the text is not JSON
   std::string text() const;
   static constexpr bool kReads = false;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operator, coordinator and ranks say to each other, as structs; who, when and by when is in
-// worker/protocol/README.md. JSON of all of them: codec.h.
+// Messages between operator, coordinator and ranks, as structs. Who sends them, when, and until
+// when they are answered: worker/protocol/README.md. JSON: codec.h.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace weir::protocol {
 
-constexpr int kProtocolMin = 1, kProtocolMax = 1;  // of /join
+constexpr int kProtocolMin = 1, kProtocolMax = 1;  // versions of the protocol of /join
 constexpr int kControlPort = 7070, kDataPort = 7071, kMetricsPort = 9400;
 
 struct RankDevice {
-  std::string device;  // class: CUDA name, emulated name or "cpu"
+  std::string device;  // device class: CUDA name, emulated name or "cpu"
   std::int64_t memory_bytes = 0;
 };
 
@@ -37,7 +37,7 @@ struct ModelInfo {
   std::string digest;
 };
 
-struct ProbedLink {  // between two nodes, one direction
+struct ProbedLink {  // from one node to another, one direction
   std::string from_node, to_node;
   double bytes_per_second = 0, rtt_seconds = 0;
 };
@@ -49,7 +49,7 @@ struct Join {
   int protocol_min = kProtocolMin, protocol_max = kProtocolMax;
 };
 struct JoinAnswer {
-  std::string job_key;  // hex in JSON, raw here
+  std::string job_key;  // hex in JSON, raw bytes here
 };
 
 // POST /register
@@ -57,7 +57,7 @@ struct Register {
   std::string job_uid;
   std::vector<Member> members;
   ModelInfo model;
-  std::string profile_json;  // weir.dev/profile/v1 text, empty = not measured
+  std::string profile_json;  // weir.dev/profile/v1 as text; empty: not measured
   std::vector<ProbedLink> links;
   std::int64_t last_checkpoint_step = -1;
 };
@@ -70,7 +70,7 @@ struct LastSwitch {
   std::int64_t step = 0;
   double pause_seconds = 0;
   std::string reason;
-  std::int64_t moved_bytes = 0;  // with state Move: over all ranks
+  std::int64_t moved_bytes = 0;  // with state Move: bytes over all ranks
 };
 
 struct MemberReport {
@@ -78,10 +78,10 @@ struct MemberReport {
   bool ready = false;
   double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
-  std::int64_t memory_free_bytes = -1;  // of the device, least of the last step; < 0 = unknown
+  std::int64_t memory_free_bytes = -1;  // of the device, minimum of the last step; < 0 = unknown
 };
 
-struct LinkTotals {  // counters since the worker's start
+struct LinkTotals {  // counters since the start of the worker
   int replica = 0;
   std::string link;  // "1-2"
   std::string dir;   // "fwd" or "bwd"
@@ -92,10 +92,10 @@ struct LinkTotals {  // counters since the worker's start
   double rtt_seconds = 0;
 };
 
-struct SyncGroups {  // Partial: of this generation
+struct SyncGroups {  // of this generation; Partial only
   std::int64_t rounds = 0;
   double mean_group_size = 0;
-  double max_staleness = 0;  // steps of progress ahead of the slowest, after an average
+  double max_staleness = 0;  // steps ahead of the slowest replica, after an average
 };
 
 // POST /report
@@ -109,8 +109,8 @@ struct Report {
   double samples_per_second = 0;
   double loss = 0;  // NaN = unknown
   double bubble_ratio = 0;
-  // Steps that changed no parameter, for their loss or gradient was no finite number; in all, and
-  // those without a good one since.
+  // Steps without an update, because their loss or gradient was not finite: all of them, and those
+  // since the last step with an update.
   std::int64_t skipped_steps = 0;
   int skipped_in_row = 0;
   std::int64_t last_checkpoint_step = -1;
@@ -123,16 +123,16 @@ struct Report {
 struct Hello {
   Member member;
   int incarnation = 0;         // of the plan in force on this rank
-  std::uint32_t revision = 0;  // likewise; 0 = a fresh process without state
+  std::uint32_t revision = 0;  // of the plan in force; 0 = a new process without state
   std::int64_t step = 0;       // completed steps
-  // What must be the same on all ranks: model, data, options that decide the numbers. A version
-  // that knows more or fewer of them is compared by those that both know; one from before there
-  // were any says none.
+  // Settings that must be equal on all ranks: model, data and the options that affect results.
+  // Versions of the program may send different names; only names that both sides have are compared.
+  // Old versions send none.
   Settings settings = {};
 };
-// The coordinator's answer to a HELLO that no later one can mend: the rank ends with exit code 2.
+// Answer to a HELLO that cannot succeed later either: the rank ends with exit code 2.
 struct Refused {
-  std::string reason;  // names the setting, its value there and here
+  std::string reason;  // names the setting and its values on both sides
 };
 struct Measure {
   std::vector<int> samples;
@@ -140,8 +140,8 @@ struct Measure {
 };
 struct Measured {
   std::string profile_json;
-  std::string error;
-};  // error set: could not
+  std::string error;  // set: could not measure
+};
 struct Probe {
   std::string ip;
   int data_port = kDataPort;
@@ -156,7 +156,7 @@ struct Prepare {
 };
 struct Ready {
   std::uint32_t revision = 0;
-  int incarnation = 0;  // of the PREPARE that it answers
+  int incarnation = 0;  // of the PREPARE that is answered
 };
 struct Reject {
   std::uint32_t revision = 0;
@@ -169,8 +169,8 @@ struct Commit {
 };
 struct ReadyState {
   std::uint32_t revision = 0;
-  std::string error;      // set: could not build, load or connect; its state is gone
-  std::int64_t step = 0;  // completed steps of the state that it holds now
+  std::string error;  // if set: the rank could not build, load or connect, and its state is lost
+  std::int64_t step = 0;  // completed steps of the state that the rank now holds
 };
 struct Go {
   std::uint32_t revision = 0;
@@ -182,18 +182,18 @@ struct Applied {
   std::uint32_t revision = 0;
   std::int64_t step = 0;
 };
-struct StageStatus {  // after each step
+struct StageStatus {  // sent after each step
   std::uint32_t epoch = 0;
   std::int64_t step = 0;  // completed steps
   int replica = 0, stage = 0;
-  double loss = 0;  // last stage; NaN elsewhere
+  double loss = 0;  // last stage; NaN on others
   double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
   std::int64_t samples = 0;  // of this step; stage 0 only
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
   std::vector<LinkTotals> links;
   std::int64_t memory_free_bytes = -1;  // of the device; < 0 = unknown
-  int skipped_in_row = 0;  // steps up to this one that changed no parameter (loss, gradient)
-  std::int64_t skipped_steps = 0;  // of this process, in all
+  int skipped_in_row = 0;  // steps without an update up to this one (loss or gradient not finite)
+  std::int64_t skipped_steps = 0;  // since the start of the process
 };
 struct PeerLost {
   int replica = 0, stage = 0;
@@ -204,74 +204,79 @@ struct Leave {
   std::string reason;
 };  // "finished" or "SIGTERM"
 struct Heartbeat {};
-struct SavedFile {  // of one layer
+struct SavedFile {  // a file of one layer
   std::string name;
   std::int64_t bytes = 0;
   std::string sha256;  // hex
 };
-struct Save {  // the state after `step` completed steps
+struct Save {  // asks for the state after `step` completed steps
   std::int64_t step = 0;
-  std::vector<int> replicas;  // that share the layers among them; empty: all of the plan
+  std::vector<int> replicas;  // replicas that divide the layers among them; empty: all of the plan
 };
 enum class SaveTrouble : unsigned char {
   kNone,
-  kFull,  // the disk has no room left: with less on it the save may succeed
-  kBusy,  // the disk does not keep up: a save before is not done yet
+  kFull,  // the disk is full; a smaller save may succeed
+  kBusy,  // the disk is too slow: an earlier save is not done yet
 };
-// From a rank: its files lie on disk, or why not. From the coordinator: the checkpoint is complete,
-// or has failed.
+// From a rank: its files are on disk, or the error. From the coordinator: the checkpoint is
+// complete, or has failed.
 struct Saved {
   std::int64_t step = 0;
   std::string error;
-  bool late = false;    // the rank is beyond that step, at `at`: another one is wanted
+  bool late = false;  // the rank is already at step `at`; it asks for a checkpoint of a later step
   std::int64_t at = 0;  // completed steps
-  bool leave = false;   // from the coordinator: who has said LEAVE may end now
+  bool leave = false;   // from the coordinator: a rank that has sent LEAVE may end now
   std::vector<SavedFile> files;
-  SaveTrouble trouble = SaveTrouble::kNone;  // the kind of the error, where it matters
+  SaveTrouble trouble = SaveTrouble::kNone;  // kind of the error, if it matters
 };
-struct BadCheckpoint {  // a rank could not load it, for its content
+struct BadCheckpoint {  // from a rank that could not load the checkpoint because of its content
   std::int64_t step = 0;
   std::string reason;
 };
 
-struct Moved {  // before its READY_STATE: what a rank has fetched from others
+struct Moved {  // bytes that a rank has fetched from others; sent before its READY_STATE
   std::uint32_t revision = 0;
   std::int64_t bytes = 0;
 };
 
-// Partial only, from the last stage of a replica: its step is done but for the average.
+// From the last stage of a replica, Partial only: the step is done except for the average.
 struct SyncReady {
   int replica = 0;
-  std::int64_t step = 0;    // completed steps, this one counted
+  std::int64_t step = 0;    // completed steps, including this one
   double step_seconds = 0;  // without waiting for other replicas
-  // In the average after the step before, by its rank of the last stage; none: it had none, or it
-  // does not measure them.
+  // Rates at which this rank received in the previous average. Empty if there was none or if the
+  // transport does not measure them. Members send at the same time and share the receiver's
+  // bandwidth. The rate of one member is therefore scaled up to the bytes received from all
+  // members.
   struct Received {
-    int from = 0;                 // another replica
-    double bytes_per_second = 0;  // as if all that came from everybody had come at its rate
+    int from = 0;  // replica
+    double bytes_per_second = 0;
   };
   std::vector<Received> received;
-  // That average, when all members had begun; 0 = there was none, or it cannot go on beside a step.
+  // Duration of the previous average after all members had begun; 0 if there was none, or if
+  // averages cannot overlap with a step.
   double average_seconds = 0;
 };
-// The answer, to all ranks of all members: average, then go on at next_step.
+// The answer to SYNC_READY, sent to all ranks of all members: average, then continue at next_step.
 struct Grant {
-  std::int64_t round = 0;            // only grows
-  std::int64_t step = 0;             // of the SYNC_READY of the receiver's replica
-  std::int64_t next_step = 0;        // completed steps of all members after it
-  std::vector<int> members;          // replicas in rising order
-  std::vector<double> weights;       // of each member; sum 1
-  bool all = false;                  // everybody's state becomes one, the optimizer's too
-  bool overlaps = false;             // may go on beside the next step, until that one's update
-  double staleness = 0;              // of the receiver's replica: progress ahead of the slowest
-  double port_bytes_per_second = 0;  // of its replica, as averages show it; 0 = unknown
-  double deadline_seconds = 0;       // for a member to come; then the others give the round up
+  std::int64_t round = 0;       // only grows
+  std::int64_t step = 0;        // step of the SYNC_READY of the receiver's replica
+  std::int64_t next_step = 0;   // completed steps of all members after the round
+  std::vector<int> members;     // replicas in rising order
+  std::vector<double> weights;  // of each member; sum 1
+  bool all = false;             // all replicas take part and average the optimizer state, too
+  bool overlaps = false;        // the average may run during the next step, until its update
+  double staleness = 0;         // steps that the receiver's replica is ahead of the slowest
+  // bandwidth of the receiver's node, estimated from averages; 0 = unknown
+  double port_bytes_per_second = 0;
+  // time for all members to begin; afterwards the others abandon the round
+  double deadline_seconds = 0;
 };
-// From each rank that has given a round up: it keeps its model and goes on at next_step.
+// From each rank that has abandoned a round. It keeps its model and continues at next_step.
 struct RoundFailed {
   int replica = 0;
   std::int64_t round = 0;
-  int missing = -1;  // the replica that did not come; -1: not known
+  int missing = -1;  // the replica that did not come; -1 = unknown
   std::string reason;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fields of the plan document, for codec.cpp's PREPARE too. Internal to this room.
+// Fields of the plan document. codec.cpp uses them for PREPARE. Internal to this room.
 #pragma once
 
 #include "worker/protocol/json_io.h"

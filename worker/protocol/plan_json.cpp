@@ -29,7 +29,7 @@ constexpr Trigger kTriggers[] = {Trigger::kInitial, Trigger::kRetune,  Trigger::
                                  Trigger::kReplace, Trigger::kRestart, Trigger::kResize,
                                  Trigger::kManual};
 
-// JSON groups that the struct holds flat.
+// JSON objects whose fields are flat in the struct.
 struct StageEntry {
   int index = 0;
   std::vector<int> layers;  // first, last
@@ -107,7 +107,7 @@ void fields(Io& io, T& holder) {
 
 namespace {
 
-// The part of the document that has the same form in both directions.
+// The part of the document that is read and written in the same form.
 template <class Io, Is<schedule::Plan> T>
 void plain_fields(Io& io, T& plan) {
   io("jobUid", plan.job_uid);

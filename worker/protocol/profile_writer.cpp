@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kProfileVersion = "weir.dev/profile/v1";
-constexpr std::size_t kMaxLayers = 65536;  // as the planner reads
+constexpr std::size_t kMaxLayers = 65536;  // limit of the planner's reader, too
 
 struct Optimizer {
   double state_factor = schedule::kStateFactor;
@@ -181,7 +181,8 @@ Status merge(Profile& into, const Profile& other) {
     }
   }
   into.state_factor =
-      std::max(into.state_factor, other.state_factor);  // CPUs that save beside GPUs
+      // differs if only some devices keep a copy for saves in the same memory
+      std::max(into.state_factor, other.state_factor);
   for (std::size_t i = 0; i < into.layers.size(); ++i) {
     into.layers[i].times.insert(other.layers[i].times.begin(), other.layers[i].times.end());
   }

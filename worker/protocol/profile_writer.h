@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's measured profile, operator/planner/model/README.md "profile.json": the Measure phase
-// writes it, the coordinator joins those of unlike device classes. The planner has its own reader.
+// The measured profile of a model (operator/planner/model/README.md "profile.json"). A rank writes
+// it in the Measure phase; the coordinator merges profiles of different device classes. The planner
+// has a reader of its own.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 namespace weir::protocol {
 
 struct ProfileTime {
-  int samples = 1;                               // of one micro-batch
+  int samples = 1;                               // samples per micro-batch
   double forward = 0, backward = 0, update = 0;  // seconds
   bool operator==(const ProfileTime&) const = default;
 };
@@ -26,23 +27,24 @@ struct ProfileLayer {
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t stash_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
-  std::map<std::string, std::vector<ProfileTime>> times;  // by device class, rising samples
+  std::map<std::string, std::vector<ProfileTime>> times;  // by device class; rising samples
   bool operator==(const ProfileLayer&) const = default;
 };
 
 struct Profile {
   std::string model, digest;
-  double state_factor = schedule::kStateFactor;  // bytes held per parameter byte
+  double state_factor = schedule::kStateFactor;  // bytes held per byte of parameters
   std::vector<ProfileLayer> layers;              // a chain
   bool operator==(const Profile&) const = default;
 };
 
 std::string encode_profile(const Profile& profile);
-// kInvalid with the field: unknown apiVersion, no layers, negative sizes, samples not rising.
+// Errors are kInvalid and name the field: unknown apiVersion, no layers, negative sizes, samples
+// not rising.
 Result<Profile> decode_profile(std::string_view json);
 
-// Adds the times of other device classes of the same model; a class in both keeps those of `into`.
-// kInvalid when model, digest or layers differ.
+// Adds the times of other device classes of the same model. If both have a class, the times of
+// `into` stay. kInvalid if model, digest or layers differ.
 Status merge(Profile& into, const Profile& other);
 
 }  // namespace weir::protocol

@@ -69,8 +69,9 @@ std::vector<int> lean_caps(std::span<const StageTime> stages, std::span<const na
 }
 
 Credits credits_of(const Schedule& schedule) {
-  constexpr int kLeastGroup = 2;       // worker/schedule/README.md "Memory of a stage"
-  constexpr int kReceiveBackward = 3;  // 2 are enough, one more hides the credit's way back
+  constexpr int kLeastGroup = 2;  // worker/schedule/README.md "Memory of a stage"
+  // 2 are enough; a third hides the time that the credit takes to return
+  constexpr int kReceiveBackward = 3;
   const int n = std::max(kLeastGroup, k_of_caps(schedule.caps));
   return {.send_window = n + 1, .receive_forward = n + 1, .receive_backward = kReceiveBackward};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-flight caps of a pipeline and the buffers that follow from them. Pure. The tuner chooses caps.
-// Source of the formulas: worker/schedule/README.md "Notation", "Closed forms", "Credits".
+// In-flight caps of a pipeline, and the buffers that follow from them. Pure. Formulas:
+// worker/schedule/README.md "Notation", "Closed forms", "Credits".
 #pragma once
 
 #include <chrono>
@@ -12,26 +12,27 @@
 namespace weir::schedule {
 
 struct StageTime {
-  std::chrono::nanoseconds forward{0}, backward{0};  // of one micro-batch
+  std::chrono::nanoseconds forward{0}, backward{0};  // time of one micro-batch
   bool operator==(const StageTime&) const = default;
 };
 
 std::vector<int> kfkb_caps(int stages, int micro_batches, int k);       // min(M, k(S-s))
 std::vector<int> slack_caps(int stages, int micro_batches, int slack);  // min(M, 1 + D(S-1-s))
-// The smallest k whose kFkB caps cover these: max_s ceil(cap_s / (S-s)).
+// The smallest k whose kFkB caps are at least these caps: max_s ceil(cap_s / (S-s)).
 int k_of_caps(std::span<const int> caps);
-// Caps of k=1 run Strict whatever the user asked for.
+// Returns kStrict if the caps have k = 1, else the wanted dispatch: with k = 1, Hint can be slower.
 Dispatch dispatch_in_force(std::span<const int> caps, Dispatch wanted);
 
 // lean_x: the smallest caps with which, in the steady state, no stage waits for a link.
 //   x_{S-1} = 1,  x_i = min(M, max(x_{i+1}, max over j > i of x_j - 1 + ceil(L_ij / T)))
 //   L_ij = sum of f+b over stages i..j + 2 x sum of c over boundaries i..j-1,  T = largest f+b
-// links[s]: time of one micro-batch over boundary s in one direction; size S-1. O(S^2).
+// links[s] is the time of one micro-batch over boundary s in one direction; there are S-1 of them.
+// Cost: O(S^2).
 std::vector<int> lean_caps(std::span<const StageTime> stages,
                            std::span<const std::chrono::nanoseconds> links, int micro_batches);
 
-// Slots of one rank: sends that have not left, receive slots forward and backward: n+1, n+1, 3 with
-// n = max(2, k of the caps).
+// Number of buffers of one rank. send_window: sends that have not left yet, n+1. receive_forward
+// and receive_backward: receive slots, n+1 and 3. n = max(2, k of the caps).
 struct Credits {
   int send_window = 3, receive_forward = 3, receive_backward = 3;
 };

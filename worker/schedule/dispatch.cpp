@@ -14,7 +14,7 @@ Dispatcher::Dispatcher(const Schedule& schedule, int stages, int stage, int micr
   WEIR_CHECK(static_cast<int>(schedule.caps.size()) == stages, "one cap per stage");
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
   cap_ = std::clamp(schedule.caps[static_cast<std::size_t>(stage)], 1, micro_batches);
-  // Hint runs fill(cap) as soon as ready, for which the counts of StageProgress are enough.
+  // Hint runs fill(cap) as soon as ops are ready, for which the counts of StageProgress suffice.
   if (dispatch_ == Dispatch::kStrict) order_ = order_of(schedule, stages, stage, micro_batches);
 }
 

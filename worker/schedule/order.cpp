@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The orders of worker/schedule/README.md "Notation". The construction of kFkB is that of TePDist's
-// task scheduler: 1F1B over groups, each item replaced by its members.
+// Orders of worker/schedule/README.md "Notation". kFkB is built as in TePDist's task scheduler:
+// 1F1B over groups, each item replaced by its members.
 #include <algorithm>
 
 #include "worker/base/check.h"
@@ -30,7 +30,7 @@ Order kfkb_order(int stages, int stage, int micro_batches, int k) {
   order.reserve(2 * static_cast<std::size_t>(micro_batches));
   for (const Op& item : fill_order(groups, stages - stage)) {
     const int first = item.micro_batch * k;
-    const int end = std::min(micro_batches, first + k);  // ragged tail
+    const int end = std::min(micro_batches, first + k);  // the last group may be smaller
     for (int m = first; m < end; ++m) order.push_back({item.kind, m});
   }
   return order;
@@ -39,7 +39,7 @@ Order kfkb_order(int stages, int stage, int micro_batches, int k) {
 Order order_of(const Schedule& schedule, int stages, int stage, int micro_batches) {
   WEIR_CHECK(static_cast<int>(schedule.caps.size()) == stages, "one cap per stage");
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
-  // The caps of GPipe are M on every stage, for which fill(cap) is fill(M).
+  // GPipe's caps are M on every stage, for which fill(cap) is fill(M).
   const int k = k_of_caps(schedule.caps);
   if (schedule.caps == kfkb_caps(stages, micro_batches, k)) {
     return kfkb_order(stages, stage, micro_batches, k);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan document as a struct: which layers form which stage, which rank runs it, in which order
-// micro-batches pass. Pure data; its JSON: worker/protocol/README.md "Plan document"; its legality:
+// The plan document as a struct: which layers form a stage, which rank runs a stage, and in which
+// order micro-batches pass. Pure data. JSON: worker/protocol/README.md "Plan document". Legality:
 // validate.h.
 #pragma once
 
@@ -23,25 +23,28 @@ enum class Trigger : unsigned char {
 };
 enum class StateMove : unsigned char { kKeep, kMove, kCheckpoint };
 
-// The order of micro-batches on one replica.
+// Order of the micro-batches on each replica.
 struct Schedule {
   Family family = Family::kKfkb;
-  Dispatch dispatch = Dispatch::kHint;  // the one in force: caps of k=1 are always kStrict
+  Dispatch dispatch = Dispatch::kHint;  // the dispatch in force: caps with k = 1 are always kStrict
   int k = 1;
   int micro_batch_size = 1;  // samples
-  std::vector<int> caps;     // per stage: most micro-batches in flight; non-increasing
+  std::vector<int> caps;     // per stage: maximum of micro-batches in flight; non-increasing
   bool operator==(const Schedule&) const = default;
 };
 
-// How replicas keep one model. Exact: gradients are all-reduced over all replicas each step.
-// Partial: replicas that are ready together average their models (worker/groups).
+// How replicas keep their models together. Exact: gradients are all-reduced over all replicas in
+// each step. Partial: replicas that are ready at the same time average their models
+// (worker/groups).
 enum class SyncMode : unsigned char { kExact, kPartial };
 struct SyncPolicy {
   SyncMode mode = SyncMode::kExact;
-  int group_size_min = 2, group_size_max = 2;  // replicas; from here on: Partial only
-  double max_staleness = 6;       // steps of progress ahead of the slowest live replica
-  int grace_window_percent = 15;  // of a step: about how long one waits for the news of another
-  int connect_every = 10;         // steps within which all live replicas are connected by groups
+  // replicas; this and the following fields: Partial only
+  int group_size_min = 2, group_size_max = 2;
+  double max_staleness = 6;  // steps that a replica may be ahead of the slowest live replica
+  // of a step: how long a ready replica waits for another one to become ready
+  int grace_window_percent = 15;
+  int connect_every = 10;  // steps within which the groups connect all live replicas
   bool operator==(const SyncPolicy&) const = default;
 };
 
@@ -55,49 +58,52 @@ struct RankPlace {
   int local = 0;
   int replica = 0;
   int stage = 0;
-  int data_port = 7071;  // not in the document when it is the usual one
+  int data_port = 7071;  // omitted in JSON if it is the default
   bool operator==(const RankPlace&) const = default;
 };
 
-// Who holds which layers when a plan with state Move is committed.
+// A rank that holds layers when a plan with state Move is committed.
 struct LayerHolder {
   std::string pod, pod_uid, ip, node;
   int data_port = 7071;
-  int replica = 0, stage = 0;  // in the plan that ends
+  int replica = 0, stage = 0;  // in the parent plan
   LayerRange layers;
   bool operator==(const LayerHolder&) const = default;
 };
 
 struct Plan {
   std::string job_uid;
-  std::uint32_t revision = 0;  // the epoch of messages; only grows
+  std::uint32_t revision = 0;  // the epoch in messages; it only grows
   std::uint32_t parent = 0;
   Trigger trigger = Trigger::kInitial;
   Schedule schedule;
   std::vector<int>
-      micro_batches;  // per replica: its share M; sum x micro_batch_size = global batch
+      // per replica: its share M; the sum of shares x micro_batch_size is the global batch
+      micro_batches;
   std::vector<LayerRange> stages;
   std::vector<RankPlace> ranks;   // one per (replica, stage)
   std::vector<std::string> idle;  // pods without a stage
   SyncPolicy sync;
   StateMove state = StateMove::kKeep;
-  // With kCheckpoint: which one to load; -1: none, begin at step 0. Filled in by the coordinator.
+  // With kCheckpoint: the step of the checkpoint to load, or -1 for a start at step 0. Set by the
+  // coordinator.
   std::int64_t checkpoint_step = -1;
-  std::vector<LayerHolder> holders;  // with kMove. Filled in by the coordinator
+  std::vector<LayerHolder> holders;  // with kMove; set by the coordinator
   int prepare_timeout_seconds = 10;
   double predicted_step_seconds = 0;         // 0 = unknown
   double predicted_gain = 0;                 // fraction over the parent
-  std::string links_digest, profile_digest;  // of the inputs; may be empty
+  std::string links_digest, profile_digest;  // of the planner's inputs; may be empty
 
   int stage_count() const { return static_cast<int>(stages.size()); }
   int replica_count() const { return static_cast<int>(micro_batches.size()); }
   bool operator==(const Plan&) const = default;
 };
 
-// True when b can replace a between two steps without new connections: same members, rank map and
-// layer cut.
+// True if b can replace a between two steps without new connections: members, rank map and layer
+// cut are equal.
 bool same_generation(const Plan& a, const Plan& b);
-// Partial with several replicas: they average parameters and need not stand at the same step.
+// True if the plan is Partial and has several replicas. They then average parameters and need not
+// be at the same step.
 bool averages(const Plan& plan);
 
 const char* name(Family family);      // "KFKB" "OneFOneB" "GPipe"

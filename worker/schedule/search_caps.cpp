@@ -41,7 +41,7 @@ class Search {
       best_ = Move{};
       for (std::size_t stage = 0; stage < caps_.size(); ++stage) {
         for (int added = 1; added <= kMostAdded; ++added) try_move(stage, stage, added);
-        if (stage == 0) continue;  // alone and with all before it is the same
+        if (stage == 0) continue;  // for stage 0, both kinds of move are equal
         for (int added = 1; added <= kMostAdded; ++added) try_move(0, stage, added);
       }
       if (best_.caps.empty() || best_.gain < kLeastGain) return caps_;

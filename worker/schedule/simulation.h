@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event loop of the simulator, for any rule that chooses ops: a template, so all of it is here.
-// Inside the room only; others include simulator.h. A Rule answers:
+// The event loop of the simulator, as a template over the rule that chooses ops. Only files of this
+// room include it; others include simulator.h. A Rule has these functions:
 //   std::optional<Work> next(stage, progress, ready)   the op to start now
-//   bool wants_forward(stage, progress)                what a waiting stage waits for
+//   bool wants_forward(stage, progress)                whether a waiting stage waits for a forward
 //   int held(stage, progress)                          micro-batches that count for the peak
-//   bool done(stage, progress)
-// Events are ordered by (time, sequence of insertion); the second key decides ties, which the
-// golden vectors pin. Releases of a link matter only with a send window and are left out without.
+//   bool done(stage, progress)                         whether the step is over on this stage
+// Events are ordered by (time, sequence of insertion). The second key decides ties, on which the
+// golden vectors depend. Link releases are simulated only if the model has a send window.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace weir::schedule {
 
 enum class Work : unsigned char { kForward, kBackward, kWeights };
 
-// Weights run only where backward is split: W of micro-batch weights_started, in order.
+// Weights run only if backward is split: W of micro-batch weights_started, in micro-batch order.
 struct SplitProgress : StageProgress {
   int weights_started = 0, weights_done = 0;
 };
@@ -43,7 +43,7 @@ class Simulation {
       forward_.push_back({&model.forward[b], model.start.count(), 0, 0});
       backward_.push_back({&model.backward[b], model.start.count(), 0, 0});
     }
-    // Every transfer under way at once.
+    // Room for every transfer being under way at once.
     events_.reserve(count + 4 * count * static_cast<std::size_t>(micro_batches));
     stages_.front().arrived_forward = micro_batches;
     for (StageState& stage : stages_) stage.idle_since = model.start.count();
@@ -91,19 +91,19 @@ class Simulation {
     std::uint32_t sequence;
     EventKind kind;
     bool forward;         // the direction of a link
-    std::uint16_t place;  // stage of kEnd, boundary of the others
+    std::uint16_t place;  // stage of kEnd, else boundary
   };
   struct LinkState {
     const LinkModel* model = nullptr;
     Ticks free = 0;
     int outstanding = 0;
-    std::size_t segment = 0;  // of the trace, where the last transfer ended
+    std::size_t segment = 0;  // of the trace, at the end of the last transfer
   };
   struct StageState {
     SplitProgress progress;
     bool running = false;
     Work work = Work::kForward;
-    LinkState* blocked_by = nullptr;  // the whole stage waits for this send window
+    LinkState* blocked_by = nullptr;  // the send window that the stage waits for, or null
     int arrived_forward = 0, arrived_backward = 0;
     Ticks idle_since = 0;
   };
@@ -112,8 +112,8 @@ class Simulation {
     return a.time != b.time ? a.time > b.time : a.sequence > b.sequence;
   }
 
-  // The time at which the integral of the share from `start` on reaches `work`. A link's transfers
-  // start in rising order, so the search goes on from the last segment.
+  // Returns the time at which the integral of the link's share from `start` on reaches `work`.
+  // Transfers of a link start in rising order, so the search continues from the last segment.
   static Ticks finish(LinkState& link, Ticks start, Ticks work) {
     const RateTrace& trace = link.model->trace;
     if (trace.empty() || work <= 0) return start + work;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules that the event loop runs: the engine's own dispatch, and split backward.
+// Rules for the event loop: the engine's own dispatch, and split backward.
 #include "worker/schedule/simulator.h"
 
 #include "worker/base/check.h"
@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-// What the engine does: next_op.
+// The rule of the engine: next_op.
 class EngineRule {
  public:
   explicit EngineRule(std::vector<Dispatcher> dispatchers) : dispatchers_(std::move(dispatchers)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Event simulator of one step of one replica (worker/schedule/README.md "Event simulator"). Pure;
-// orders ops by the same next_op as the engine. Cost: about 2 events per op, 32 us for S=8, M=32.
+// Event simulator of one step of one replica (worker/schedule/README.md "Event simulator"). Pure.
+// Uses the same next_op as the engine. Cost: about 2 events per op, 32 us for S=8, M=32.
 #pragma once
 
 #include <chrono>
@@ -15,23 +15,23 @@
 
 namespace weir::schedule {
 
-// Piecewise constant share in (0, 1] of a link's rate: (from, share), sorted; the share before the
-// first entry is 1.
+// Share in (0, 1] of a link's rate over time, piecewise constant: sorted entries (from, share). The
+// share before the first entry is 1.
 using RateTrace = std::vector<std::pair<std::chrono::nanoseconds, double>>;
 
 struct LinkModel {                       // one direction of one boundary
-  std::chrono::nanoseconds transfer{0};  // of one micro-batch at share 1; occupies the link
-  std::chrono::nanoseconds latency{0};   // does not occupy it
-  RateTrace trace;                       // empty: share 1 for ever
+  std::chrono::nanoseconds transfer{0};  // one micro-batch at share 1; occupies the link
+  std::chrono::nanoseconds latency{0};   // does not occupy the link
+  RateTrace trace;                       // empty: the share is always 1
 };
 
 struct PipelineModel {
   std::vector<StageTime> stages;             // S
   std::vector<LinkModel> forward, backward;  // S-1 each
   std::optional<int>
-      window;  // head-of-line study: outstanding sends that block the whole stage; unset: none
-  std::chrono::nanoseconds start{0};  // t0, where traces go on
-  bool record = false;                // fill Timeline::ops and sends
+      window;  // outstanding sends above which the whole stage blocks; unset: no limit
+  std::chrono::nanoseconds start{0};  // start time of the step on the time axis of the traces
+  bool record = false;                // whether to fill Timeline::ops and sends
 };
 
 struct TimedOp {
@@ -51,25 +51,25 @@ struct Idle {
 };
 
 struct Timeline {
-  std::chrono::nanoseconds step{0};                                // last end - t0
-  std::vector<int> peak_in_flight;                                 // S
-  std::vector<int> receive_queue_forward, receive_queue_backward;  // S, peaks
-  std::vector<std::chrono::nanoseconds> busy;                      // S
-  std::vector<Idle> idle;                                          // S
-  std::vector<TimedOp> ops;      // if recorded: F and B in the order of their starts
-  std::vector<TimedSend> sends;  // if recorded: in the order in which they were handed over
+  std::chrono::nanoseconds step{0};  // from the start to the last end of an op
+  std::vector<int> peak_in_flight;   // per stage
+  std::vector<int> receive_queue_forward, receive_queue_backward;  // per stage: peak
+  std::vector<std::chrono::nanoseconds> busy;                      // per stage
+  std::vector<Idle> idle;                                          // per stage
+  std::vector<TimedOp> ops;      // if recorded: F and B by time of start
+  std::vector<TimedSend> sends;  // if recorded: in the order in which they were sent
 };
 
-// Nothing if some op never ran (an illegal schedule).
+// Returns nothing if some op never ran because the schedule is illegal.
 std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
                                  const PipelineModel& model);
-// The same for given orders, dispatched Strict: the baselines that are no plan (tests).
+// The same for given orders with Strict dispatch: baselines of tests that are not plans.
 std::optional<Timeline> simulate_orders(const std::vector<Order>& orders,
                                         const PipelineModel& model);
 
-// Backward split in B (gradient of the input, sent on) and W (gradient of the weights, which frees
-// the activation): a study of what it would gain, no plan of the product. model.stages[s].backward
-// is B alone.
+// Backward split into B (gradient of the input, sent on) and W (gradient of the weights, which
+// frees the activation). This is a study of the possible gain; no plan uses it.
+// model.stages[s].backward is the time of B alone.
 struct SplitBackward {
   enum class Rule : unsigned char {
     kZeroBubble,  // warm_up forwards, then B, else F below held_caps, else W
@@ -77,11 +77,11 @@ struct SplitBackward {
   };
   Rule rule = Rule::kHint;
   std::vector<int> warm_up;                       // kZeroBubble
-  std::vector<int> caps;                          // kHint: in flight from F to B
-  std::vector<int> held_caps;                     // activations held from F to W
+  std::vector<int> caps;                          // kHint: maximum in flight from F to B
+  std::vector<int> held_caps;                     // maximum of activations held from F to W
   std::vector<std::chrono::nanoseconds> weights;  // time of W
 };
-// Peaks are activations held from F to W.
+// Peaks count activations held from F to W.
 std::optional<Timeline> simulate_split(const SplitBackward& split, int micro_batches,
                                        const PipelineModel& model);
 

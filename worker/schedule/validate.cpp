@@ -150,7 +150,7 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers) {
   if (std::string why = too_large_a_step(plan); !why.empty()) broken.push_back(std::move(why));
   if (!broken.empty()) return broken;
 
-  // The smallest share is the one that a cap or k may exceed.
+  // Caps and k must not exceed the smallest share.
   broken = broken_rules(plan.schedule, plan.stage_count(), least);
   check_sync(plan.sync, broken);
   check_layers(plan, layers, broken);
@@ -189,7 +189,8 @@ std::vector<std::string> over_budget(const Schedule& schedule,
 std::vector<int> caps_within(const std::vector<StageMemory>& stages,
                              const std::vector<std::int64_t>& budgets, int micro_batches) {
   WEIR_CHECK(stages.size() == budgets.size(), "one budget per stage");
-  // Buffers grow with k of the caps: for each k what is left beside its buffers, below its caps.
+  // Buffers grow with k, so each k is tried: the caps get the memory that the buffers of this k
+  // leave.
   std::vector<int> best(stages.size(), 0);
   for (int k = 1; k <= micro_batches; ++k) {
     Schedule schedule;
