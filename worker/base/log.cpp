@@ -14,7 +14,7 @@
 namespace weir {
 namespace {
 
-// lines per second with the same message text, so that no message floods the log
+// Lines per second with the same message text, so that no message floods the log.
 constexpr int kMaxPerSite = 20;
 
 std::atomic<LogLevel> least_level{LogLevel::kInfo};

@@ -9,7 +9,7 @@
 namespace weir::groups {
 namespace {
 
-// Chosen in the simulation of E9.
+// Chosen with the simulation of experiment E9 (worker/groups/README.md).
 constexpr double kMostSteps = 0.5, kLate = 0.5;
 
 }  // namespace
@@ -18,7 +18,7 @@ std::optional<Time> wait_until(std::span<const int> here, std::vector<Running> r
                                const Distances& distances, const Patience& patience, Time now) {
   std::ranges::sort(running, {},
                     [](const Running& one) { return std::pair(one.due, one.replica); });
-  Distances then = distances;  // when they have done the steps that they are at
+  Distances then = distances;  // distances once the running steps have ended
   std::vector<int> joining;
   std::optional<Time> until;
   for (const auto& [due, replica] : running) {

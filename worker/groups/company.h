@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says whom it is worth waiting for before an average (worker/groups/README.md "Waiting"). Pure.
+// Decides how long ready replicas wait for others before an average (worker/groups/README.md
+// "Waiting"). Pure.
 //
-// Waiting costs each that is ready as much time. What it brings is by how much the squared
-// distances of all models to their mean shrink when m others join n that are here, their means at a
-// squared distance d: nm/(n+m) d. So those with the same average as the ones here, who tend to
-// arrive together again, are hardly waited for, and groups that have gone apart are, until they are
-// in step again.
+// Waiting costs each ready replica the same time. Its benefit is by how much the squared distances
+// of all models to their mean shrink if m replicas join n ready ones: nm/(n+m) d, where d is the
+// squared distance between the means of both. Replicas that shared the last average with the ready
+// ones are therefore hardly waited for. Groups that have drifted apart are waited for until they
+// arrive together again.
 #pragma once
 
 #include <chrono>
@@ -19,18 +20,19 @@ namespace weir::groups {
 
 using Time = std::chrono::nanoseconds;
 
+// A replica whose step is running.
 struct Running {
-  Time due{0};  // the end of its step
+  Time due{0};  // when its step is expected to end
   int replica = 0;
 };
 
 struct Patience {
-  double step_seconds = 0;    // never longer than half of one: the others may as well wait
-  double window_seconds = 0;  // for a squared distance of one step a replica
+  double step_seconds = 0;    // the longest wait is half of this
+  double window_seconds = 0;  // time that a squared distance of 1 per replica is worth
 };
 
-// When those who are here should go on without those that have not come by then; nothing: now. Who
-// is late is waited for half as long as was worth it.
+// Returns the time at which the replicas in `here` should stop waiting, or nothing if they should
+// not wait. A late replica is waited for half as long again as its arrival was worth.
 std::optional<Time> wait_until(std::span<const int> here, std::vector<Running> running,
                                const Distances& distances, const Patience& patience, Time now);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the granted averages bring replicas together, without looking at the models: they are
-// applied to random vectors that sum to zero (worker/groups/README.md "Contraction"). Pure.
+// Measures how fast the granted averages bring replicas together. It does not look at the models:
+// it applies the averages to random vectors that sum to zero (worker/groups/README.md
+// "Contraction"). Pure.
 #pragma once
 
 #include <array>
@@ -17,12 +18,12 @@ class Contraction {
  public:
   Contraction(int replicas, std::uint64_t seed);
 
-  // A dead replica is no part of the distance.
+  // Dead replicas do not count for the distance.
   void set_living(int replica, bool living) { living_[static_cast<std::size_t>(replica)] = living; }
 
   void mix(std::span<const int> members, std::span<const double> weights);
-  // Ends a window: by which factor the distance between replicas shrank in it. The next window
-  // begins with new vectors.
+  // Ends a window and returns the factor by which the distance between replicas shrank in it. The
+  // next window begins with new vectors.
   double end_window();
 
  private:

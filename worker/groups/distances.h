@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far apart the models of replicas are to be expected, from steps and averages alone. A local
-// step adds an update of variance 1, of which a part is that of the replica's step before, for
-// optimizers keep a momentum and averages leave it where it is: whoever is on its own goes off at
-// more than the square root of its steps. An average takes the weighted mean. Covariances follow
-// exactly, so nothing has to be measured. Pure.
+// Expected distances between the models of replicas, computed from steps and averages alone. A
+// local step adds an update of variance 1. It is correlated with the replica's previous update,
+// because optimizers keep momentum and averages leave it unchanged. A replica on its own therefore
+// drifts away faster than the square root of its steps. An average takes the weighted mean.
+// Covariances follow exactly, so nothing is measured. Pure.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,15 @@ namespace weir::groups {
 
 class Distances {
  public:
-  explicit Distances(int replicas);  // all equal
+  explicit Distances(int replicas);  // all models equal
 
   void stepped(int replica);
-  void mixed(std::span<const int> members, std::span<const double> weights);  // of sum 1
-  // The replica has the model of one of the others, nobody knows of which. None: it stays.
+  void mixed(std::span<const int> members, std::span<const double> weights);  // weights sum to 1
+  // The replica now has the model of one of the others; which one is not known. If there are no
+  // others, it keeps its model.
   void copied(int replica, std::span<const int> others);
-  // Expected squared distance between the mean of these models and the mean of those, in variances
-  // of a local step.
+  // Expected squared distance between the mean of `these` models and the mean of `those`. The unit
+  // is the variance of a local step.
   double between(std::span<const int> these, std::span<const int> those) const;
 
  private:
@@ -34,7 +35,7 @@ class Distances {
 
   int count_;
   std::vector<double> models_;   // covariance of two models, per coordinate
-  std::vector<double> updates_;  // of a model and the last update of a replica
+  std::vector<double> updates_;  // covariance of a model and the last update of a replica
 };
 
 }  // namespace weir::groups

@@ -17,13 +17,13 @@
 namespace weir::groups {
 namespace {
 
-// worker/groups/README.md "Gates", "Averages beside a step".
+// Constants of worker/groups/README.md "Gates" and "Averages beside a step".
 constexpr double kSlowPort = 0.5;      // of the median bandwidth
-constexpr double kForgetting = 0.5;    // EWMA of T_p, as the operator keeps it
+constexpr double kForgetting = 0.5;    // moving average of T_p, as in the operator
 constexpr double kLongAverage = 0.25;  // of a step
-constexpr int kLeastAlone = 2;         // own steps of a replica with a slow port: max(2, 3B/10)
+constexpr int kLeastAlone = 2;         // own steps of a replica on a slow node: max(2, 3B/10)
 
-// The upper median: with two replicas the faster link is the usual one.
+// The upper median: with two replicas, the faster link is the usual one.
 double upper_median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -61,7 +61,7 @@ std::vector<Grant> GroupScheduler::arrived(const Arrival& arrival, Time now) {
 
 std::vector<Grant> GroupScheduler::failed(std::uint64_t round, int missing, Time now) {
   graph_.reset();
-  // Who has arrived since, or has another grant by now, is alive.
+  // A replica that has arrived since, or has a later grant, is alive.
   const bool suspect = missing >= 0 && missing < count() && living(missing) && at(missing).grant &&
                        at(missing).grant->round == round;
   return suspect ? died(missing, now) : decide(now);
@@ -73,7 +73,7 @@ std::vector<Grant> GroupScheduler::died(int replica, Time now) {
   ready_.erase(replica);
   at(replica) = {};
   ports_.forget(replica);
-  // When the fastest is gone the window counts from those who are left.
+  // If the fastest replica is gone, the windows count from the remaining ones.
   if (window_begin_) window_begin_ = std::min(*window_begin_, most_steps());
   if (estimate_begin_) estimate_begin_ = std::min(*estimate_begin_, most_steps());
   return decide(now);
@@ -110,12 +110,12 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   const int p = arrival.replica;
   if (!living(p)) joined(p, arrival.progress);
   if (!std::exchange(clocks_known_, true)) {
-    // The first of all: the others began where it began.
+    // The first arrival tells the clock: all others began where this replica began.
     for (Replica& other : replicas_) other.progress = arrival.progress - share_ratio(p);
   }
   Replica& replica = at(p);
   if (!replica.seen) {
-    // Of a first arrival nobody knows when it averaged last: both windows begin with it.
+    // It is unknown when the replica averaged last, so both windows begin with its first arrival.
     replica.seen = true;
     replica.last_mix = arrival.step - 1;
     window_begin_ = std::max(window_begin_.value_or(arrival.step - 1), arrival.step - 1);
@@ -192,21 +192,23 @@ std::set<int> GroupScheduler::slow_ports() const {
   return slow;
 }
 
-// Of an average with so many members, as the last one of that replica was.
+// Expected duration of an average with `members` members, scaled from the last average of the
+// replica.
 double GroupScheduler::average_seconds(int replica, std::size_t members) const {
   const auto m = static_cast<double>(members);
   return 2 * (m - 1) / m * at(replica).state_seconds;
 }
 
-// The average of a group as large as groups get does not fit into a step, beside which it would
-// take no time.
+// True if an average of the largest group size would take longer than a step and so could not be
+// hidden beside it.
 bool GroupScheduler::holds_up(int replica) const {
   const auto most = static_cast<std::size_t>(std::max(2, config_.settings.group_size_max));
   const double seconds = average_seconds(replica, most);
   return seconds <= 0 || seconds > median_seconds();
 }
 
-// Gate 0: a group is as fast as its slowest port, so who has one averages only every 3B/10 steps.
+// Gate 0: a group is as fast as its slowest node, so a replica on a slow node averages only every
+// 3B/10 steps.
 void GroupScheduler::grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants) {
   const int alone = std::max(kLeastAlone, config_.settings.connect_every * 3 / 10);
   const Ready arrivals = ready_;
@@ -216,7 +218,7 @@ void GroupScheduler::grant_slow_ports(const std::set<int>& slow, std::vector<Gra
   }
 }
 
-// Gate 1: the window is over and there still are replicas that have nothing to do with each other.
+// Gate 1: the window is over and not all replicas are connected.
 bool GroupScheduler::connecting() const {
   return window_begin_ && most_steps() - *window_begin_ >= config_.settings.connect_every &&
          !graph_.connected();
@@ -228,7 +230,7 @@ bool GroupScheduler::hold_for_connection() const {
   return static_cast<int>(present.size()) < graph_.components();
 }
 
-// Gate 2: front-runners are held, not mixed.
+// Gate 2: replicas that are too far ahead are held back.
 void GroupScheduler::drop_stale(Ready& ready) const {
   const double slowest = slowest_elsewhere(ready_);
   std::erase_if(ready, [&](const auto& entry) {
@@ -243,7 +245,7 @@ Patience GroupScheduler::patience_of(const std::vector<int>& here) const {
           .window_seconds = config_.settings.grace_window_percent / 100.0 * seconds};
 }
 
-// Gate 3: true, and the timer is set, while it is worth waiting for somebody.
+// Gate 3: returns true and sets the timer while it is worth waiting for a replica.
 bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   std::vector<int> here;
   for (const auto& [p, arrival] : ready) here.push_back(p);
@@ -261,9 +263,9 @@ bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
   return timer_.has_value();
 }
 
-// Who has a slow port and comes soon shall find a partner: one of those who are ready waits for it
-// where it is not worth the time of all of them. Else replicas with slow ports would meet each
-// other alone. Taken out of `ready`, and the timer is set.
+// A replica on a slow node that is due soon needs a partner: one ready replica waits for it if
+// waiting is not worth the time of all of them. Otherwise replicas on slow nodes would only meet
+// each other. The waiting replica is removed from `ready` and the timer is set.
 void GroupScheduler::hold_partners(Ready& ready, const std::set<int>& slow, Time now) {
   for (const int q : slow) {
     if (ready_.contains(q) || !at(q).started) continue;
@@ -280,7 +282,7 @@ void GroupScheduler::hold_partners(Ready& ready, const std::set<int>& slow, Time
   }
 }
 
-// When its running step ends, as far as is known.
+// Expected end of the running step, if known.
 std::optional<Time> GroupScheduler::due_of(int replica) const {
   const Replica& self = at(replica);
   if (!self.started) return std::nullopt;
@@ -288,8 +290,8 @@ std::optional<Time> GroupScheduler::due_of(int replica) const {
   return *self.started + from_seconds(seconds * time_factor(replica));
 }
 
-// Gate 4. Who has a slow port averages with one other: nobody else waits for it, and the port
-// carries least when there are two.
+// Gate 4: a replica on a slow node averages with one other replica. No further replica waits for
+// it, and in a pair its link carries least.
 std::vector<std::vector<int>> GroupScheduler::split_by_port(const Ready& ready,
                                                             const std::set<int>& slow) const {
   Ready fast = ready;
@@ -311,7 +313,7 @@ std::vector<std::vector<int>> GroupScheduler::split_by_port(const Ready& ready,
   return groups;
 }
 
-// Dealt like cards, so that each group mixes components that have nothing in common yet.
+// Deals replicas round-robin, sorted by component, so that each group mixes different components.
 std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, int most) const {
   std::vector<int> sorted;
   for (const auto& [p, arrival] : ready) sorted.push_back(p);
@@ -323,8 +325,8 @@ std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, int most
   return groups;
 }
 
-// Gate 5. A group that would come out too far ahead of the slowest is not formed yet: after an
-// average with a faster replica a slow one's clock may still be behind (G6).
+// Gate 5: a group that would be too far ahead of the slowest after its average is not formed yet.
+// The clock of a slow replica may still be behind after an average with a faster one (G6).
 void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, Kind kind,
                             std::vector<Grant>& grants) {
   std::vector<Grant> wanted;

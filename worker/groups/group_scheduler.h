@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forms sync groups, step by step: replicas that are there average their models, and wait for
-// others while their news is worth the time (worker/groups/README.md "Gates"). Pure: the time is an
-// argument, on one monotonic clock; arrivals in, grants out, and the time when tick() is due.
-// Keeps of the invariants (worker/groups/README.md "Invariants"):
+// Forms sync groups step by step: ready replicas average their models, and wait for others as long
+// as the wait is worth its time (worker/groups/README.md "Gates"). Pure: the current time is an
+// argument, on one monotonic clock. Arrivals go in; grants and the time of the next tick() come
+// out.
+// Invariants (worker/groups/README.md "Invariants"):
 //   G1 a replica is in one open round at most        G2 only arrived replicas are granted
 //   G4 weights sum to 1, in proportion to m_p        G5 all living replicas are connected at least
-//   every B steps of the fastest (+ max(2, 3B/10) of one with a slow port)
+//   every B steps of the fastest (+ max(2, 3B/10) of a replica on a slow node)
 //   G6 progress of a granted group <= least progress of the living + tau     G7 rounds only grow
-// gather() makes one group of all the living, for a boundary at which their models must be one.
+// gather() forms one group of all living replicas, for a plan switch at which their models must be
+// equal.
 #pragma once
 
 #include <chrono>
@@ -30,81 +32,88 @@ namespace weir::groups {
 
 struct Config {
   Settings settings;
-  std::vector<int> shares;  // m_p, micro-batches a step, one per replica
+  std::vector<int> shares;  // m_p: micro-batches per step, one per replica
   int stages = 1;           // S
-  std::vector<int> places;  // in the order of topology: members of a ring follow it; may be empty
+  // Position of each replica in the topology, by which ring members are sorted; may be empty.
+  std::vector<int> places;
 };
 
-// The last stage of a replica ended its backward: a step is done but for the average.
+// The last stage of a replica has ended its last backward: the step is done except for the average.
 struct Arrival {
   int replica = 0;
-  std::int64_t step = 0;               // local steps, this one counted
-  double progress = 0;                 // its clock: progress of its last grant + m_p / M
+  std::int64_t step = 0;               // local steps, including this one
+  double progress = 0;                 // of the replica: progress of its last grant + m_p / M
   double step_seconds = 0;             // T_p of this step, without waiting for others; 0 = unknown
-  std::vector<ReceivedRate> received;  // in its last average, as far as known; none: it had none
-  double average_seconds = 0;  // of that, once all members had begun; 0 = it cannot overlap a step
-  std::uint64_t last_round = 0;  // highest it has seen: a new coordinator goes on from there
+  std::vector<ReceivedRate> received;  // rates of its last average; empty if unknown or none
+  // Duration of that average once all members had begun; 0 if averages cannot overlap with steps.
+  double average_seconds = 0;
+  // Highest round that the replica has seen: a new coordinator continues from it.
+  std::uint64_t last_round = 0;
 };
 
-// One group of one round, to all of its members at once.
+// One group of one round, sent to all of its members at once.
 struct Grant {
   std::uint64_t round = 0;
   std::vector<int> members;         // in ring order
-  std::vector<std::int64_t> steps;  // of each member: the one it arrived with
-  std::vector<double> weights;      // of each member, sum 1
-  double progress = 0;              // of all members after it
-  bool connects = false;            // formed to connect all: may exceed group_size_max
-  bool gathers = false;             // all the living, as gather() asked for
-  // It takes long, as the last ones of its members show: it goes on beside their next step, whose
-  // update follows it.
+  std::vector<std::int64_t> steps;  // of each member: the step with which it arrived
+  std::vector<double> weights;      // of each member; sum 1
+  double progress = 0;              // of all members after the average
+  bool connects = false;            // formed to connect all replicas: may exceed group_size_max
+  bool gathers = false;             // all living replicas, as requested by gather()
+  // The average is expected to take long, so it runs during the members' next step. That step's
+  // update follows the average.
   bool overlaps = false;
 };
 
 class GroupScheduler {
  public:
-  // All replicas of the plan live. Nothing counts as connected, which is safe. Rounds begin above
-  // last_round: a coordinator that began again must not use a number of its predecessor.
+  // At the start, all replicas of the plan are alive and none is connected, which is the safe
+  // assumption. Rounds begin above last_round, because a restarted coordinator must not reuse a
+  // round of its predecessor.
   GroupScheduler(Config config, std::uint64_t seed, std::uint64_t last_round = 0);
 
-  // A repetition of a granted step grants nothing: granted() has the answer.
+  // Grants nothing if a granted step arrives again; granted() returns its grant.
   std::vector<Grant> arrived(const Arrival& arrival, Time now);
-  // A member of that round goes on without its average; missing (-1: unknown) did not come and
-  // counts as dead until it arrives again. Who has averaged is not known: nothing counts as
-  // connected, which is safe. Clocks stay as granted.
+  // A member of the round continues without the average. `missing` (-1 = unknown) did not come and
+  // counts as dead until it arrives again. It is unknown who has averaged, so no replicas count as
+  // connected any longer. Clocks stay as granted.
   std::vector<Grant> failed(std::uint64_t round, int missing, Time now);
   std::vector<Grant> died(int replica, Time now);
-  void joined(int replica, double progress);  // with the model and progress of a living one
-  void began(int replica, Time now);          // its round is over, its next step has begun
-  std::vector<Grant> tick(Time now);          // at timer()
-  // Arrivals are held until all the living are there; then one group of all, and on as before.
+  void joined(int replica, double progress);  // with the model and the progress of a living replica
+  void began(int replica, Time now);          // its round is over and its next step has begun
+  std::vector<Grant> tick(Time now);          // call this at timer()
+  // Holds arrivals until all living replicas are there, then forms one group of all. Afterwards
+  // grouping continues as usual.
   void gather() { gathering_ = true; }
   std::optional<Time> timer() const { return timer_; }
 
   std::optional<Grant> granted(int replica, std::int64_t step) const;
-  // Another plan with the same replicas: known step times are scaled by the predicted ratio, so
-  // that the change is not taken for slowness.
+  // Another plan with the same replicas. Known step times are scaled by the predicted ratio, so
+  // that the replicas do not look slow or fast because of the change.
   void reconfigure(Config config, double time_ratio);
 
   bool living(int replica) const { return graph_.living(replica); }
-  // Of its port, bytes per second as its averages show it; 0 = unknown.
+  // Bandwidth of the replica's node in bytes per second, estimated from its averages; 0 = unknown.
   double port_rate(int replica) const { return ports_.of(replica); }
-  double median_seconds() const;  // of a step, without waiting for others; 0 = unknown
+  double median_seconds() const;  // step time without waiting for other replicas; 0 = unknown
   std::uint64_t round() const { return round_; }
-  // Factor by which disagreement shrank in the last whole window of B steps of the fastest; above
-  // 0.5 is an alarm. Unknown before the first window.
+  // Factor by which disagreement shrank in the last full window of B steps of the fastest replica.
+  // A factor above 0.5 is an alarm. Nothing before the end of the first window.
   std::optional<double> contraction() const { return contracted_; }
 
  private:
   struct Replica {
     std::int64_t steps = 0, last_mix = 0;
     double progress = 0;
-    double seconds = 0;           // EWMA(0.5) of T_p as if with the mean share; 0 = unknown
-    double state_seconds = 0;     // of moving a model through its port, as its last average was
-    std::optional<Time> started;  // of the running step; none: in a round, ready, or unknown
+    double seconds = 0;  // moving average (0.5) of T_p, scaled to the mean share; 0 = unknown
+    // Time to move one model through its node's link, as in its last average.
+    double state_seconds = 0;
+    // Start of the running step; nothing if it is in a round, ready or unknown.
+    std::optional<Time> started;
     bool seen = false;
-    std::optional<Grant> grant;  // the last
+    std::optional<Grant> grant;  // the last grant
   };
-  using Ready = std::map<int, Time>;  // replica -> arrival
+  using Ready = std::map<int, Time>;  // replica -> time of arrival
 
   void take(const Arrival& arrival, Time now);
   std::vector<Grant> decide(Time now);
@@ -136,7 +145,7 @@ class GroupScheduler {
   double mean_share() const;              // M
   double share_ratio(int replica) const;  // m_p / M
   double time_factor(int replica) const;  // (m_p + S - 1) / (M + S - 1)
-  // Least progress of the living that are not ready; infinite: there is none.
+  // Least progress of the living replicas that are not in `ready`; infinite if there are none.
   double slowest_elsewhere(const Ready& ready) const;
 
   Config config_;
@@ -148,13 +157,14 @@ class GroupScheduler {
   Ready ready_;
   std::uint64_t round_ = 0;
   bool clocks_known_ = false, gathering_ = false;
-  std::optional<std::int64_t> window_begin_;  // win0: most steps at the last full connection
+  // win0: steps of the fastest at the last full connection.
+  std::optional<std::int64_t> window_begin_;
   std::optional<std::int64_t> estimate_begin_;
   std::optional<double> contracted_;
   std::optional<Time> timer_;
 };
 
-// Names the communicator of a group: its members in rising order, "0-2-5".
+// Key for the communicator of a group: its members in rising order, e.g. "0-2-5".
 std::string key_of(std::span<const int> members);
 
 }  // namespace weir::groups

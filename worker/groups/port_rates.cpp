@@ -31,7 +31,7 @@ PortRates::Measured PortRates::pair(int one, int other) const {
   return {.rate = std::min(in.rate, out.rate), .round = std::max(in.round, out.round)};
 }
 
-// The other one of that pair has been much faster with a third since, or in the same round.
+// True if the other replica has been much faster with a third one, in the same round or later.
 bool PortRates::slows(int replica, int other) const {
   constexpr double kMuch = 2;
   const Measured between = pair(replica, other);
@@ -51,7 +51,7 @@ double PortRates::of(int replica) const {
   const auto round = [&](int other) { return pair(replica, other).round; };
   std::ranges::sort(peers, std::ranges::greater(), round);
   double best = 0;
-  bool slow = false;  // it, not the others
+  bool slow = false;  // the replica's own node is slow
   std::uint64_t last = 0;
   for (const int other : peers) {
     if (slow && round(other) != last) break;

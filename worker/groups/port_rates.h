@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the port of each replica is, from what the members of averages received from each other.
-// Ports are slow, not pairs: a pair is as fast as the slower of its two ports, in its slower
-// direction. Which of the two it is shows where they averaged with others.
+// Estimates the bandwidth of each replica's node from the rates that members of averages received
+// from each other. A pair is as fast as the slower of its two nodes, in its slower direction. Which
+// of the two nodes is slow shows in averages with other members.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,9 @@
 
 namespace weir::groups {
 
-// What a replica received from another one in an average: bytes a second, as if all that came at
-// the same time from the other members had come at that rate too.
+// Rate at which a replica received from another one in an average. Members send at the same time
+// and share the receiver's bandwidth, so the rate is scaled up to the bytes received from all
+// members.
 struct ReceivedRate {
   int from = 0;
   double bytes_per_second = 0;
@@ -21,17 +22,18 @@ class PortRates {
  public:
   explicit PortRates(int replicas);
 
-  // Rounds only grow.
+  // Rounds of later calls only grow.
   void add(int receiver, std::uint64_t round, std::span<const ReceivedRate> average);
-  void forget(int replica);  // it begins again, maybe elsewhere
-  // Of its pairs the fastest one, back to the last round in which it, and not the other one, was
-  // slow: a slow port is known at once after an average of three, after a pair when the other one
-  // has been fast with somebody else. Of a pair alone nobody is blamed. 0: unknown.
+  void forget(int replica);  // the replica starts again, perhaps on another node
+  // The rate of the replica's fastest pair, back to the last round in which its own node, and not
+  // the other one, was the slow one. An average of three shows a slow node at once. An average of
+  // two shows it when the other member has been fast with a third. Until then neither counts as
+  // slow. 0 = unknown.
   double of(int replica) const;
 
  private:
   struct Measured {
-    double rate = 0;  // 0: unknown
+    double rate = 0;  // 0 = unknown
     std::uint64_t round = 0;
   };
   const Measured& received(int to, int from) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fields of the plan's sync policy, which the operator chooses and the group scheduler keeps to
+// The sync policy of a plan, which the operator chooses and the group scheduler follows
 // (worker/groups/README.md "Gates"). Pure data.
 #pragma once
 
@@ -7,13 +7,14 @@ namespace weir::groups {
 
 struct Settings {
   int group_size_min = 2, group_size_max = 2;  // replicas
-  double max_staleness = 6;       // tau: steps of progress ahead of the slowest live replica
-  int grace_window_percent = 15;  // omega, of a step: how long the news of a step is waited for
-  int connect_every = 10;         // B: steps within which all live replicas are connected by groups
+  double max_staleness = 6;  // tau: steps that a replica may be ahead of the slowest living replica
+  // Omega: percent of a step that a squared distance of 1 is worth waiting.
+  int grace_window_percent = 15;
+  int connect_every = 10;  // B: steps within which the groups connect all living replicas
   bool operator==(const Settings&) const = default;
 };
 
-// The largest group by the number of replicas: all of them up to 4, 4 up to 15, then 8.
+// Default of the largest group: all replicas up to 4, 4 up to 15 replicas, then 8.
 constexpr int usual_group_size_max(int replicas) {
   return replicas <= 4 ? (replicas < 2 ? 2 : replicas) : replicas < 16 ? 4 : 8;
 }

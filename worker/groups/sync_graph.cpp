@@ -26,7 +26,7 @@ void SyncGraph::reset() {
 }
 
 void SyncGraph::remove(int replica) {
-  // Its number may be the name of its component: those who stay get another.
+  // The replica's number may name its component, so the remaining members get another name.
   const int old = component(replica);
   components_[static_cast<std::size_t>(replica)] = -1;
   if (old < 0) return;

@@ -267,9 +267,9 @@ struct Grant {
   bool all = false;             // all replicas take part and average the optimizer state, too
   bool overlaps = false;        // the average may run during the next step, until its update
   double staleness = 0;         // steps that the receiver's replica is ahead of the slowest
-  // bandwidth of the receiver's node, estimated from averages; 0 = unknown
+  // Bandwidth of the receiver's node, estimated from averages; 0 = unknown.
   double port_bytes_per_second = 0;
-  // time for all members to begin; afterwards the others abandon the round
+  // Time for all members to begin. Afterwards the others abandon the round.
   double deadline_seconds = 0;
 };
 // From each rank that has abandoned a round. It keeps its model and continues at next_step.

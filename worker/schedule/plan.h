@@ -39,10 +39,10 @@ struct Schedule {
 enum class SyncMode : unsigned char { kExact, kPartial };
 struct SyncPolicy {
   SyncMode mode = SyncMode::kExact;
-  // replicas; this and the following fields: Partial only
+  // Replicas. This field and the following ones: Partial only.
   int group_size_min = 2, group_size_max = 2;
   double max_staleness = 6;  // steps that a replica may be ahead of the slowest live replica
-  // of a step: how long a ready replica waits for another one to become ready
+  // Percent of a step: time to wait for other replicas (worker/groups/README.md "Waiting").
   int grace_window_percent = 15;
   int connect_every = 10;  // steps within which the groups connect all live replicas
   bool operator==(const SyncPolicy&) const = default;
@@ -77,9 +77,8 @@ struct Plan {
   std::uint32_t parent = 0;
   Trigger trigger = Trigger::kInitial;
   Schedule schedule;
-  std::vector<int>
-      // per replica: its share M; the sum of shares x micro_batch_size is the global batch
-      micro_batches;
+  // Per replica: its share M. The sum of the shares x micro_batch_size is the global batch.
+  std::vector<int> micro_batches;
   std::vector<LayerRange> stages;
   std::vector<RankPlace> ranks;   // one per (replica, stage)
   std::vector<std::string> idle;  // pods without a stage
