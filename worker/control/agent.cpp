@@ -34,14 +34,16 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kConnectTime{10000};  // resolve, connect and handshake of one attempt
-constexpr milliseconds kFirstPause{100};     // the coordinator's pod starts beside ours
+// Short, because the coordinator's pod starts at the same time.
+constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
-constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE waiting for the hook thread
+constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the hook thread
 constexpr milliseconds kTick{100};
-constexpr milliseconds kFirstLook{1};  // whether a name is resolved; then after twice the time
+// First check whether the name is resolved; the pause then doubles.
+constexpr milliseconds kFirstLook{1};
 
-// Everything that lives on the io thread. Shared, because answers of the engine may come after the
-// agent is gone.
+// State that belongs to the io thread. Shared, because the engine may answer after the agent has
+// ended.
 class Core : public std::enable_shared_from_this<Core> {
  public:
   Core(AgentOptions options, AgentHooks hooks, PlanTarget& target)
@@ -105,7 +107,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void connect() {
     ++attempt_;
     connect_deadline_ = steady_clock::time_point::max();
-    // The key may need a request to the operator: never on this thread.
+    // The key may need a request to the operator, which must not block this thread.
     run_task([this, attempt = attempt_] {
       std::string key = hooks_.job_key();
       asio::post(io_, [this, attempt, key = std::move(key)]() mutable {
@@ -186,7 +188,7 @@ class Core : public std::enable_shared_from_this<Core> {
     if (hooks_.on_connection) hooks_.on_connection(true, "");
   }
 
-  // Drops what there is and tries again after a pause. A normal retry is debug, every tenth a
+  // Closes what is open and tries again after a pause. A retry is logged as debug, every tenth as a
   // warning.
   void retry(const std::string& why) {
     ++attempt_;
@@ -290,10 +292,11 @@ class Core : public std::enable_shared_from_this<Core> {
   asio::io_context io_{1};
   asio::steady_timer tick_timer_{io_}, retry_timer_{io_}, lookup_timer_{io_};
   std::optional<NameLookup> lookup_;
-  std::shared_ptr<tcp::socket> reaching_;  // while connecting
+  std::shared_ptr<tcp::socket> reaching_;  // set while connecting
   std::shared_ptr<FrameSocket> socket_;
   std::shared_ptr<RankSession> session_;
-  std::uint64_t attempt_ = 0;  // of a connection; results of earlier ones are ignored
+  // Number of the connection attempt; results of earlier attempts are ignored.
+  std::uint64_t attempt_ = 0;
   Claim claim_;
   std::string key_, server_nonce_;
   steady_clock::time_point connect_deadline_ = steady_clock::time_point::max();

@@ -15,7 +15,7 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 using UserTimeout = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>;
 
-// Four plans of the largest size: more means that the peer does not read.
+// Four plans of the largest size. If more is queued, the peer does not read.
 constexpr std::size_t kMaxQueuedBytes = 16 * 1024 * 1024;
 
 std::array<unsigned char, 4> big_endian(std::size_t value) {
@@ -30,7 +30,7 @@ void FrameSocket::start(std::size_t max_frame, std::chrono::milliseconds user_ti
                         Handlers handlers) {
   max_frame_ = max_frame;
   handlers_ = std::move(handlers);
-  error_code ignored;  // an option that the kernel refuses costs speed, not correctness
+  error_code ignored;  // an option that the kernel refuses only costs speed
   socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
   socket_.set_option(UserTimeout(static_cast<int>(user_timeout.count())), ignored);
   last_heard_ = std::chrono::steady_clock::now();
@@ -70,7 +70,8 @@ void FrameSocket::read_body(std::size_t size) {
 
 void FrameSocket::send(std::string_view body) {
   if (closed_ || closing_) return;
-  if (queued_bytes_ + body.size() > kMaxQueuedBytes) {  // posted: callers iterate over sessions
+  // Posted, because callers iterate over sessions.
+  if (queued_bytes_ + body.size() > kMaxQueuedBytes) {
     asio::post(socket_.get_executor(),
                [self = shared_from_this()] { self->fail("the peer does not read"); });
     return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames over one TCP socket. Internal to this room (it needs Boost.Asio): only link.cpp and
-// agent.cpp include it. Lives on one io thread; all calls and all handlers there.
+// Frames over one TCP socket. Internal to this room, because it needs Boost.Asio: only link.cpp and
+// agent.cpp include it. All calls and all handlers run on one io thread.
 #pragma once
 
 #include <array>
@@ -20,18 +20,20 @@ class FrameSocket : public std::enable_shared_from_this<FrameSocket> {
  public:
   struct Handlers {
     std::function<void(std::string body)> on_frame;
-    // Once, and not after close(): end of stream, error, frame above the limit.
+    // Called once for end of stream, an error or a frame above the limit, but not after close().
     std::function<void(const std::string& why)> on_closed;
   };
 
   explicit FrameSocket(boost::asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
 
-  // Sets TCP_NODELAY and TCP_USER_TIMEOUT and begins to read. Frames above max_frame close.
+  // Sets TCP_NODELAY and TCP_USER_TIMEOUT and starts to read. A frame above max_frame closes the
+  // socket.
   void start(std::size_t max_frame, std::chrono::milliseconds user_timeout, Handlers handlers);
   void set_max_frame(std::size_t bytes) { max_frame_ = bytes; }
-  void send(std::string_view body);  // queued; closes when the peer does not read for too long
-  void close();                      // at once, queued frames are lost; no handler runs afterwards
-  void close_after_flush();          // sends what is queued first; reads nothing more
+  // Queues the frame; closes if the peer has not read for too long.
+  void send(std::string_view body);
+  void close();  // closes at once: queued frames are lost, and no handler runs afterwards
+  void close_after_flush();  // sends the queued frames first, but reads nothing more
   void when_flushed(std::function<void()> done);  // also called when the socket closes
 
   std::chrono::steady_clock::time_point last_heard() const { return last_heard_; }
@@ -48,7 +50,7 @@ class FrameSocket : public std::enable_shared_from_this<FrameSocket> {
   std::size_t max_frame_ = 0;
   std::array<unsigned char, 4> length_{};
   std::string body_;
-  std::deque<std::string> queue_;  // front is being written
+  std::deque<std::string> queue_;  // the front is being written
   std::size_t queued_bytes_ = 0;
   std::deque<std::function<void()>> flush_waiters_;
   std::chrono::steady_clock::time_point last_heard_ = std::chrono::steady_clock::now();

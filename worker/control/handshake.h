@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handshake of port 7070: both ends prove that they hold the key of the job, neither sends it.
-// Pure. Three frames of plain text, so that no parser of size meets bytes of strangers:
+// The handshake of port 7070: both ends prove that they hold the job key, and neither sends it.
+// Pure. Three frames of plain text, so that bytes of unknown peers reach only a small parser:
 //   coordinator  weir-control/1 <nonce>
 //   rank         <job uid> <worker index> <pod uid> <nonce> <proof>
 //   coordinator  ok <proof>      or      refused <reason>
-// proof = HMAC-SHA256(job key, role, both nonces, job uid, worker index, pod uid), hex; a nonce is
-// 32 random bytes in hex. The roles differ, so a proof cannot be sent back to its maker.
+// proof = HMAC-SHA256(job key, role, both nonces, job uid, worker index, pod uid) in hex; a nonce
+// is 32 random bytes in hex. The roles differ, so that a proof cannot be sent back to its sender.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace weir::control {
 
 constexpr char kComponent[] = "control";  // in the log
 
-constexpr std::size_t kMaxHandshakeFrame = 1024;  // three names of Kubernetes and 192 hex digits
+constexpr std::size_t kMaxHandshakeFrame = 1024;  // three Kubernetes names and 192 hex digits
 
 struct PeerId {
   int worker_index = 0;
@@ -27,7 +27,7 @@ struct PeerId {
 
 std::string make_nonce();
 std::string challenge_text(const std::string& nonce);
-// The nonce. kInvalid: another protocol or version.
+// Returns the nonce. kInvalid: another protocol or version.
 Result<std::string> read_challenge(std::string_view text);
 
 struct Claim {
@@ -35,17 +35,17 @@ struct Claim {
   PeerId peer;
   std::string nonce;
 };
-// kInvalid when a name holds white space (it could not be told from the next field).
+// kInvalid if a name contains white space, which separates the fields.
 Result<std::string> claim_text(const Claim& claim, const std::string& job_key,
                                const std::string& server_nonce);
-// kForbidden: wrong job or wrong key; kInvalid: not a claim.
+// kForbidden: wrong job or wrong key. kInvalid: the text is not a claim.
 Result<Claim> check_claim(std::string_view text, const std::string& job_uid,
                           const std::string& job_key, const std::string& server_nonce);
 
 std::string acceptance_text(const Claim& claim, const std::string& job_key,
                             const std::string& server_nonce);
 std::string refusal_text(const std::string& reason);
-// kForbidden with the coordinator's reason, or because the coordinator does not hold the key.
+// kForbidden: the coordinator refused, with its reason, or it does not hold the key.
 Status check_acceptance(std::string_view text, const Claim& claim, const std::string& job_key,
                         const std::string& server_nonce);
 

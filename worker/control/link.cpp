@@ -23,8 +23,9 @@ using asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::steady_clock;
 
-// Connections that have not proven the key yet; 4096 ranks may come within a second, each holds
-// little. One address has few ranks, or a job started by hand.
+// Limits of connections that have not proven the key yet. 4096 ranks may connect within a second;
+// each connection holds little memory. One address has few ranks unless the job was started by
+// hand.
 constexpr std::size_t kMaxStrangers = 4096;
 constexpr std::size_t kMaxStrangersOfOneAddress = 256;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // after "too many open files"
@@ -55,7 +56,7 @@ class LinkServer final : public Server {
       address = asio::ip::make_address(options_.listen_ip, error);
       if (error) return Error{Code::kInvalid, "listen address " + options_.listen_ip + ": no IP"};
     }
-    if (!bind_to(address, error) && options_.listen_ip.empty()) {  // a host without IPv6
+    if (!bind_to(address, error) && options_.listen_ip.empty()) {  // for a host without IPv6
       bind_to(asio::ip::address_v4::any(), error);
     }
     if (error) {
@@ -113,7 +114,7 @@ class LinkServer final : public Server {
 
   void accept() {
     acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-      if (error) {  // mostly: no descriptors are left
+      if (error) {  // mostly because no file descriptor is left
         if (const auto oldest = strangers_.take_oldest()) drop(*oldest, "no room");
         pause_timer_.expires_after(kAcceptPause);
         pause_timer_.async_wait([this](const error_code& stopped) {
@@ -174,7 +175,7 @@ class LinkServer final : public Server {
     session.socket->send(acceptance_text(*claim, options_.job_key, session.nonce));
   }
 
-  // The session is at fault or silent: closes it and tells the owner.
+  // Closes a session that failed or is silent, and tells the owner.
   void drop(SessionId id, const std::string& reason) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;

@@ -43,7 +43,7 @@ bool RankSession::on_message(const protocol::Message& message) {
 
 void RankSession::prepare(const protocol::Prepare& message) {
   ++turn_;
-  // A second PREPARE without ABORT: the coordinator has given the first one up.
+  // A second PREPARE without ABORT: the coordinator has abandoned the first one.
   if (prepared_ && !prepared_->committed) target_.abort(prepared_->plan.revision);
   prepared_ = Prepared{.plan = message.plan, .incarnation = message.incarnation};
   const auto revision = message.plan.revision;
@@ -71,7 +71,7 @@ void RankSession::commit(const protocol::Commit& message) {
   const bool new_generation =
       starts_generation(current_ ? &*current_ : nullptr, prepared_->plan, prepared_->incarnation);
   if (prepared_->plan.state == schedule::StateMove::kCheckpoint) {
-    current_.reset();  // what this rank holds is given up for a checkpoint
+    current_.reset();  // the state of this rank is dropped for a checkpoint
     step_ = 0;
   }
   target_.commit(revision, message.at_step,
@@ -93,7 +93,7 @@ void RankSession::committed(const protocol::Commit& message, bool new_generation
     incarnation_ = prepared_->incarnation;
     prepared_.reset();
   } else if (prepared_->plan.state == schedule::StateMove::kMove) {
-    current_.reset();  // some layers of one cut, some of another
+    current_.reset();  // the state is a mix of layers of the old and the new cut
     step_ = 0;
   }
   if (new_generation || !reason.empty()) {
@@ -121,7 +121,8 @@ void RankSession::on_disconnect() {
 
 void RankSession::on_status(const protocol::StageStatus& status) {
   step_ = status.step;
-  // A stage other than 0 gets no COMMIT within a generation: it reads the epoch and says so here.
+  // Within a generation, a stage other than 0 gets no COMMIT: it reads the epoch and reports it in
+  // its STATUS.
   if (prepared_ && !prepared_->committed && prepared_->plan.revision == status.epoch && current_ &&
       !starts_generation(&*current_, prepared_->plan, prepared_->incarnation)) {
     current_ = std::move(prepared_->plan);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the coordinator must know of checkpoints, and who does for it what blocks on a disk: the
-// room worker/checkpoint is joined with it by worker/app.
+// What the coordinator knows about checkpoints, and the callbacks for work that blocks on a disk.
+// worker/app connects them with the room worker/checkpoint.
 #pragma once
 
 #include <chrono>
@@ -15,45 +15,45 @@ namespace weir::coordinator {
 
 struct Checkpoint {
   std::int64_t step = 0;     // completed steps
-  std::int64_t samples = 0;  // that were trained with until then
+  std::int64_t samples = 0;  // samples of all completed steps
 };
 
-// All layers of a step are written.
+// Writes the manifest of a step of which all layers are on disk.
 struct CheckpointOrder {
   Checkpoint checkpoint;
   std::uint32_t revision = 0;
   int incarnation = 0;
   std::string plan_json;
   std::vector<protocol::SavedFile> files;  // by layer
-  std::vector<std::int64_t> keep;          // steps whose checkpoints stay, this one too
+  std::vector<std::int64_t> keep;          // steps whose checkpoints stay, including this one
 };
 
-// Of the folder, by step: complete checkpoints, and what failed saves have left.
+// Steps to delete from the folder: complete checkpoints, and files of failed saves.
 struct CheckpointRemoval {
   std::vector<std::int64_t> complete, unfinished;
   bool operator==(const CheckpointRemoval&) const = default;
 };
 
-// How a save or a commit has ended.
+// Result of a save or a commit.
 struct SaveResult {
-  std::string error;  // empty: well
+  std::string error;  // empty: success
   protocol::SaveTrouble trouble = protocol::SaveTrouble::kNone;
 };
 
 struct CheckpointPolicy {
   bool on = false;
-  std::vector<Checkpoint> found;       // whole ones at the start, oldest first
-  std::int64_t interval_steps = 0;     // 0: by time
-  std::chrono::nanoseconds period{0};  // then
+  std::vector<Checkpoint> found;       // complete ones at the start, oldest first
+  std::int64_t interval_steps = 0;     // 0 = by `period`
+  std::chrono::nanoseconds period{0};  // used if interval_steps is 0
   int keep = 2;
-  // For all ranks to write their files, and for a commit; then it is told that the disk stands
-  // still. 0 = for ever.
+  // Time for all ranks to write their files, and for a commit. Afterwards the save fails or a
+  // warning says that the disk hangs. 0 = unlimited.
   std::chrono::nanoseconds deadline{0};
-  // Both in the background, one after the other; done: from any thread. The first one makes the
-  // checkpoint count.
+  // Both run in the background, one after the other, and call `done` from any thread. commit makes
+  // the checkpoint valid.
   std::function<void(CheckpointOrder, std::function<void(SaveResult)> done)> commit;
   std::function<void(CheckpointRemoval, std::function<void()> done)> remove;
-  // Training cannot go on: no checkpoint can be loaded, or none is ever written.
+  // Training cannot continue: no checkpoint can be loaded, or none can be written.
   std::function<void(std::string reason)> unusable;
 };
 

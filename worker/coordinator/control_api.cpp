@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMaxToken = 64 * 1024;  // a projected token has 1 to 2 KiB
 constexpr std::size_t kMaxUrl = 2048;
-constexpr std::size_t kMaxReason = 300;  // of a body, for logs
+constexpr std::size_t kMaxReason = 300;  // bytes of a body in logs
 constexpr std::chrono::seconds kLongestRetryAfter{300};
 
 // "https://10.0.0.9:8443/v1/..." -> {"https://10.0.0.9:8443", "/v1/..."}.
@@ -41,7 +41,7 @@ std::optional<milliseconds> retry_after_of(const http::Response& response) {
   return std::min(std::chrono::seconds(seconds), kLongestRetryAfter);
 }
 
-// What a small file of one line holds; "" if there is none, or far too much.
+// Reads a small file of one line. Returns "" if there is none or if it is too large.
 std::string line_of(const std::string& path, std::size_t most) {
   std::ifstream file(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(file), {});
@@ -96,7 +96,7 @@ Outcome ControlApi::send(http::Method method, const std::string& call, const std
   if (answer && answer->status == 307) {
     const std::string location = header_value(*answer, "Location");
     const auto target = split_url(location);
-    // Never to plain http: the token would be readable.
+    // A redirect to plain http is refused: it would expose the token.
     if (target && scheme_of(location) == scheme_of(url)) {
       request.path = target->second;
       answer = once(target->first, url, request, time, stop);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of the operator's control API: path, bearer token, one redirect, one repetition after
-// 401, and what each status means (worker/protocol/README.md "Control API"). Shared by join() and
-// the operator source; each user has its own, so a call blocks nobody else.
+// 401, and the meaning of each status (worker/protocol/README.md "Control API"). join() and the
+// operator source each have an object of their own, so that calls do not block each other.
 #pragma once
 
 #include <chrono>
@@ -19,25 +19,25 @@
 
 namespace weir::coordinator {
 
-// What to do next, by the answer.
+// What to do next, depending on the status.
 enum class Verdict : unsigned char {
   kDone,           // 200, 202, 304
-  kDrop,           // 400, 413: our request is wrong or too large, repeating it is useless
-  kRetry,          // 401 twice, 403, 404, 429, 5xx, unreachable: after `wait`
-  kStop,           // 409: not our job any more
+  kDrop,           // 400, 413: the request is wrong or too large; a retry cannot help
+  kRetry,          // 401 twice, 403, 404, 429, 5xx, unreachable: retry after a pause
+  kStop,           // 409: the operator has another job under this name
   kGone,           // 410
   kRegisterAgain,  // 428
-  kCancelled,      // our own stop
+  kCancelled,      // our own stop request
 };
 
 struct Outcome {
   Verdict verdict = Verdict::kRetry;
-  http::Response response;                               // when there was one
-  std::string reason;                                    // for logs; empty when kDone
+  http::Response response;                               // if there was one
+  std::string reason;                                    // for logs; empty if kDone
   std::optional<std::chrono::milliseconds> retry_after;  // of 429 and 503
 };
 
-// Of a header, whatever the case of its name; empty when absent.
+// Value of a header, or "" if it is absent. The name matches in any case.
 std::string header_value(const http::Response& response, std::string_view name);
 
 class ControlApi {
@@ -45,7 +45,7 @@ class ControlApi {
   ControlApi(const LineOptions& options, TransportFactory factory, Clock& clock)
       : options_(options), factory_(std::move(factory)), clock_(clock) {}
 
-  // call: "join", "plan?have=3&wait=50". time: the longest that the answer may take.
+  // call: "join" or "plan?have=3&wait=50". time: maximum until the answer.
   Outcome send(http::Method method, const std::string& call, const std::string& body,
                std::chrono::seconds time, std::stop_token stop);
 
@@ -53,8 +53,8 @@ class ControlApi {
   Result<http::Response> once(const std::string& base_url, const std::string& service_url,
                               const http::Request& request, std::chrono::seconds time,
                               std::stop_token stop);
-  std::string service_url() const;  // of the file, else of the options
-  std::string token();              // of the file; re-read each time: the kubelet rotates it
+  std::string service_url() const;  // from the URL file, else from the options
+  std::string token();              // re-read for each request, because the kubelet rotates it
 
   const LineOptions options_;
   const TransportFactory factory_;
@@ -63,9 +63,9 @@ class ControlApi {
   std::unique_ptr<http::Transport> transport_;
 };
 
-// Pauses between repetitions: doubling from 1 to 8 s, between half and all of that at random, so
-// that thousands of jobs do not come back at once. An operator that was away for long is found
-// again within seconds; one that has too much to do says how long to wait (Retry-After).
+// Pauses between retries: 1 to 8 s, doubling, of which a random part between half and all is used,
+// so that thousands of jobs do not return at the same time. A restarted operator is found within
+// seconds. An overloaded operator sets the pause itself (Retry-After).
 class BackOff {
  public:
   explicit BackOff(std::uint64_t seed) : random_(seed) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the state machines (members, startup, plan_switch, sync_rounds, report) with the sockets of
-// port 7070 and with the source of plans. Everything runs on the control server's thread.
+// Connects the state machines (members, startup, plan_switch, sync_rounds, report) with the sockets
+// of port 7070 and with the source of plans. Everything runs on the control server's thread.
 #include "worker/coordinator/coordinator.h"
 
 #include <future>
@@ -58,14 +58,14 @@ class JobCoordinator final : public Coordinator {
 
   ~JobCoordinator() override {
     if (!server_) return;
-    std::promise<void> done;  // from here on the server's thread calls the source no more
+    std::promise<void> done;  // afterwards the server's thread does not call the source
     server_->post([&] {
       stopping_ = true;
       done.set_value();
     });
     done.get_future().wait();
     for (const std::weak_ptr<int> life = std::exchange(life_, nullptr); !life.expired();) {
-      std::this_thread::yield();  // an answer that comes right now may still post
+      std::this_thread::yield();  // an answer that is just arriving may still post
     }
     source_.reset();
     server_.reset();
@@ -173,7 +173,7 @@ class JobCoordinator final : public Coordinator {
       return server_->close(session, other);
     }
     const auto* before = members_.find(hello.member.worker_index);
-    if (before != nullptr && before->connected()) {  // its old session is half open at best
+    if (before != nullptr && before->connected()) {  // its old session is at best half open
       const auto old = before->session;
       lose(old, "replaced by a new session");
       server_->close(old, "replaced by a new session");
@@ -289,7 +289,7 @@ class JobCoordinator final : public Coordinator {
       });
     }
     if (!effects.commit) return;
-    // It may take long, and end when this object is gone.
+    // The commit may take long and end after this object is gone.
     const std::int64_t step = effects.commit->checkpoint.step;
     options_.checkpoints.commit(
         *effects.commit, [life = std::weak_ptr(life_), this, step](const SaveResult& result) {
@@ -311,7 +311,7 @@ class JobCoordinator final : public Coordinator {
 
   void send(const Outgoing& outgoing) {
     for (const auto& [index, message] : outgoing) {
-      // Where all stop, replicas that average must meet.
+      // Replicas that average must meet at a step at which all stop.
       if (const auto* commit = std::get_if<protocol::Commit>(&message)) {
         rounds_.gather_at(commit->at_step);
       } else if (const auto* save = std::get_if<protocol::Save>(&message)) {
@@ -331,7 +331,7 @@ class JobCoordinator final : public Coordinator {
     source_->report(std::move(report));
   }
 
-  // finish() waits until nobody of the plan is there who has not said LEAVE.
+  // finish() waits until each connected rank of the plan has sent LEAVE.
   void check_finished() {
     if (!finishing_) return;
     const auto* plan = switch_.plan();
@@ -344,8 +344,8 @@ class JobCoordinator final : public Coordinator {
     std::exchange(finishing_, nullptr)->set_value();
   }
 
-  // When all ranks of the plan have done their last step, members without a rank may end too; and
-  // those of replicas that the others went on without.
+  // When all ranks of the plan have done their last step, members without a rank may end, too. So
+  // may members of lost replicas.
   void tell_idle() {
     const auto* plan = switch_.plan();
     if (plan == nullptr) return;
@@ -366,7 +366,7 @@ class JobCoordinator final : public Coordinator {
   SystemClock clock_;
   std::unique_ptr<PlanSource> source_;
   const std::function<void(std::string)> on_gone_;
-  // All below: the server's thread only.
+  // The fields below belong to the server's thread.
   Members members_;
   Startup startup_;
   PlanSwitch switch_;
@@ -374,11 +374,12 @@ class JobCoordinator final : public Coordinator {
   SyncRounds rounds_;
   Reporter reporter_;
   std::optional<protocol::LastSwitch> last_switch_;
-  std::set<int> lost_;  // replicas that rounds_ knows of
+  std::set<int> lost_;  // replicas that rounds_ knows to be lost
   SteadyTime next_report_{};
   bool registered_ = false, stopping_ = false;
   std::shared_ptr<std::promise<void>> finishing_;
-  std::shared_ptr<int> life_ = std::make_shared<int>();  // of this object, for late answers
+  // Expires with this object; late answers check it.
+  std::shared_ptr<int> life_ = std::make_shared<int>();
   std::unique_ptr<control::Server> server_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans from a file: training without an operator.
+// Reads plans from a file, for training without an operator.
 #include <chrono>
 #include <fstream>
 #include <iterator>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kPlanFile[] = "plan file";
 constexpr std::chrono::milliseconds kPeriod{200};
-constexpr std::size_t kMaxBytes = 1024 * 1024;  // as a ConfigMap
+constexpr std::size_t kMaxBytes = 1024 * 1024;  // the limit of a ConfigMap
 
 class FileSource final : public PlanSource {
  public:

@@ -25,14 +25,15 @@ constexpr char kOperatorLine[] = "operator line";
 constexpr std::chrono::seconds kLongPoll{50};  // below the usual idle limit of proxies, 60 s
 constexpr std::chrono::seconds kAnswerTime{30};
 constexpr std::chrono::milliseconds kFlushStep{50};
-// Since the last answer; a poll is answered after 50 s at the latest, and some may be lost.
+// Time since the last answer to a poll. Each poll is answered within 50 s, and some answers may be
+// lost.
 constexpr std::chrono::seconds kOutOfTouch{3 * kLongPoll};
 
 std::uint64_t jitter_seed(std::string_view user) {
   return mix_seed(mix_seed(0, user), random_bytes(8));
 }
 
-// A normal repetition is debug, each tenth a warning.
+// Logs a repeated failure as debug, every tenth as a warning.
 class Complaints {
  public:
   void add(const char* what, const std::string& reason) {
@@ -77,7 +78,7 @@ class OperatorSource final : public PlanSource {
   void register_members(protocol::Register body) override {
     const std::lock_guard lock(outbox_mutex_);
     register_ = std::move(body);
-    wake_.try_push({});  // full = it is awake
+    wake_.try_push({});  // if the queue is full, the thread is already awake
   }
   void report(protocol::Report body) override {
     const std::lock_guard lock(outbox_mutex_);
@@ -132,7 +133,7 @@ class OperatorSource final : public PlanSource {
     }
   }
 
-  // False: an old revision although we said what we have; asking again at once would spin.
+  // Returns false for a revision that we already have: to ask again at once would spin.
   bool take_plan(const http::Response& response) {
     auto plan = protocol::decode_plan(response.body);
     const std::uint32_t revision = plan ? plan->revision : revision_of_etag(response);
@@ -180,7 +181,7 @@ class OperatorSource final : public PlanSource {
       if (!go_on(outcome)) return;
       if (outcome.verdict == Verdict::kRegisterAgain) {
         log_info(kOperatorLine, "a new leader wants /register again");
-        back_off.reset();  // it is there
+        back_off.reset();  // the operator is reachable
         hooks_.on_register_wanted();
       } else {
         complaints.add("request not accepted", std::string(call) + ": " + outcome.reason);
@@ -197,7 +198,7 @@ class OperatorSource final : public PlanSource {
     return {std::exchange(register_, std::nullopt), std::exchange(report_, std::nullopt)};
   }
 
-  // What was not accepted waits again, unless something newer has come meanwhile.
+  // Keeps what was not accepted for the next try, unless something newer has come.
   void put_back(std::optional<protocol::Register> registration,
                 std::optional<protocol::Report> last_report) {
     const std::lock_guard lock(outbox_mutex_);
@@ -207,7 +208,7 @@ class OperatorSource final : public PlanSource {
   }
 
   // ---- both ----
-  // False: this line is over.
+  // Returns false if no more requests may be sent.
   bool go_on(const Outcome& outcome) {
     switch (outcome.verdict) {
       case Verdict::kStop:
@@ -242,11 +243,13 @@ class OperatorSource final : public PlanSource {
   ControlApi poll_api_;  // poll thread
   ControlApi post_api_;  // post thread
   Hooks hooks_;
-  mutable std::mutex outbox_mutex_;  // guards the six below
+  // Guards the fields from register_ to ended_ except last_answer_.
+  mutable std::mutex outbox_mutex_;
   std::optional<protocol::Register> register_;
   std::optional<protocol::Report> report_;
   std::uint32_t have_ = 0;
-  std::atomic<std::int64_t> last_answer_{0};  // to a poll, ns of the steady clock; 0 = none yet
+  // Time of the last answer to a poll, ns of the steady clock; 0 = none yet.
+  std::atomic<std::int64_t> last_answer_{0};
   bool posting_ = false, ended_ = false;
   BoundedQueue<Unit> wake_{1};
   std::jthread poll_thread_, post_thread_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line to the operator's control API: /join of any worker, and for the coordinator a PlanSource
-// that registers, keeps a long poll for plans open and posts reports. Follows one 307, retries with
-// jitter, re-reads the token. Fail-static: errors never end training.
+// The connection to the operator's control API: /join for any worker, and for the coordinator a
+// PlanSource that registers, keeps a long poll for plans open and posts reports. It follows one
+// 307, retries with jitter and re-reads the token. Errors never end training.
 #pragma once
 
 #include <functional>
@@ -18,22 +18,23 @@
 namespace weir::coordinator {
 
 struct LineOptions {
-  std::string url;         // WEIR_CONTROL_URL, "https://weir-operator.weir-system.svc:8443"
-  std::string url_file;    // what it holds counts instead of `url`: the operator may move. Re-read
-                           // for each request; "" or no such file: url
-  std::string token_file;  // re-read when it changes and after 401
+  std::string url;  // WEIR_CONTROL_URL, "https://weir-operator.weir-system.svc:8443"
+  // The operator may move: the content of this file, re-read for each request, replaces `url`. ""
+  // or a missing file: `url` is used.
+  std::string url_file;
+  std::string token_file;  // re-read for each request
   std::string ca_file;
   std::string job_namespace, job_name, job_uid;
 };
 
-// Makes a Transport for a base URL; the real one is http::make_beast_transport with tls_name = the
-// host of the service's URL, since a 307 names a pod by its IP. Its request_idle must exceed the
+// Makes a Transport for a base URL. The real one is http::make_beast_transport with tls_name = the
+// host of the service's URL, because a 307 names a pod by its IP. Its request_idle must exceed the
 // long poll (50 s).
 using TransportFactory = std::function<Result<std::unique_ptr<http::Transport>>(
     const std::string& base_url, const std::string& service_url)>;
 
 // Blocks until the key is there, the job is gone (kGone), no common protocol version exists
-// (kInvalid) or stop.
+// (kInvalid), or stop is requested.
 Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFactory& factory,
                                   Clock& clock, const protocol::Join& body, std::stop_token stop);
 

@@ -6,7 +6,7 @@
 namespace weir::coordinator {
 namespace {
 
-// Stage s of replica r is worker r S + s: for plans without ranks (file source).
+// Names the ranks of a plan without ranks (file source): stage s of replica r is worker r S + s.
 Status name_ranks(schedule::Plan& plan, const Members& members) {
   const int stages = plan.stage_count();
   for (int replica = 0; replica < static_cast<int>(plan.micro_batches.size()); ++replica) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second half of PlanSwitch: what ranks answer, how a switch ends, how a generation breaks and
-// is joined again.
+// The second half of PlanSwitch: answers of ranks, the end of a switch, and the rejoin of a broken
+// generation.
 #include <algorithm>
 #include <utility>
 
@@ -11,10 +11,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A rank that goes on with the old plan for so many steps and so long after COMMIT has missed it. A
-// stage reads the epoch at the first message of its next step.
+// After this many steps and this much time with the old plan, a rank has missed the COMMIT. A stage
+// reads the epoch from the first message of its next step.
 constexpr std::int64_t kLateSteps = 4;
-constexpr auto kLateTime = 10s;  // as for PREPARE
+constexpr auto kLateTime = 10s;  // as long as for PREPARE
 
 const schedule::RankPlace* rank_of(const schedule::Plan* plan, const MemberState* state) {
   if (plan == nullptr || state == nullptr) return nullptr;
@@ -51,7 +51,7 @@ void PlanSwitch::on_ready(int index, const protocol::Ready& ready, const Members
                           SteadyTime now, Effects& effects) {
   if (phase_ != Phase::kPreparing || ready.revision != attempt_->plan.revision ||
       ready.incarnation != attempt_->incarnation) {
-    return;  // of an attempt that was given up
+    return;  // answer to an abandoned attempt
   }
   attempt_->waiting.erase(index);
   if (attempt_->waiting.empty()) commit(members, now, effects);
@@ -103,23 +103,24 @@ void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const
                            SteadyTime now, Effects& effects) {
   if (phase_ != Phase::kApplying) return;
   if (status.epoch < attempt_->plan.revision) {
-    // Replicas that average jump to the step of the fastest: a long step may end far ahead.
+    // Replicas that average continue at the step of the fastest, so one long step may raise the
+    // step by many.
     const bool jumps = base_ && schedule::averages(*base_);
     const bool late = !attempt_->new_generation && !jumps &&
                       status.step > attempt_->due_step + kLateSteps &&
                       now - attempt_->committed_at >= kLateTime;
     if (!attempt_->waiting.contains(index)) return;
     if (late) return not_applied(members, now, effects);
-    attempt_->deadline = now + time_to_apply(members);  // it makes progress
+    attempt_->deadline = now + time_to_apply(members);  // the rank makes progress
     return;
   }
   if (attempt_->waiting.erase(index) == 0) return;
-  const std::int64_t before = status.step - 1;  // this STATUS tells of the first step with it
+  const std::int64_t before = status.step - 1;  // this STATUS reports the first step of the epoch
   attempt_->first_step = std::min(attempt_->first_step.value_or(before), before);
   if (attempt_->waiting.empty()) applied(members, now, effects);
 }
 
-// After COMMIT there is no way back to the old plan: the ranks connect anew, with the new one.
+// After COMMIT the old plan cannot return: the ranks connect again, with the new plan.
 void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& effects) {
   std::string silent;
   for (const int index : attempt_->waiting) {
@@ -135,7 +136,8 @@ void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& ef
 
 void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effects) {
   applied_ = base_;
-  apart_ = schedule::averages(*base_);  // else all have met before the first step with it
+  // Otherwise all replicas have met before the first step of the plan.
+  apart_ = schedule::averages(*base_);
   failed_rejoins_ = 0;
   report(
       protocol::Outcome::kApplied,
@@ -150,8 +152,8 @@ void PlanSwitch::applied(const Members& members, SteadyTime now, Effects& effect
   }
 }
 
-// Between COMMIT and GO of a new generation all are needed, and so at the last step, where all end
-// with one model.
+// All replicas are needed between COMMIT and GO of a new generation, and at the last step, where
+// all end with one model.
 bool PlanSwitch::lose_replica(int except, const schedule::RankPlace* rank,
                               const protocol::PeerLost& lost, const Members& members,
                               Effects& effects) {
@@ -207,7 +209,7 @@ Effects PlanSwitch::on_lost(int index, const std::string& reason, const Members&
     to_ranks(*base_, lost, members, effects, index);
   }
   if (phase_ != Phase::kPreparing || rank_of(&attempt_->plan, state) == nullptr) return effects;
-  if (patient() && !attempt_->rejoin) {  // its pods come back, or a newer revision comes
+  if (patient() && !attempt_->rejoin) {  // its pods return, or a newer revision comes
     to_ranks(attempt_->plan, protocol::Abort{attempt_->plan.revision}, members, effects);
     report(protocol::Outcome::kAborted, lost.reason + ", before COMMIT", effects);
     begin(schedule::Plan(attempt_->wanted), false, members, now, effects);
@@ -223,7 +225,7 @@ void PlanSwitch::on_peer_lost(int index, const protocol::PeerLost& lost, const M
   if (of_base == nullptr) return;
   switch (phase_) {
     case Phase::kLoading:
-      // Before its READY_STATE a rank can only mean the generation that is being left.
+      // Before its READY_STATE, a rank reports about the old generation.
       if (attempt_->waiting.contains(index)) return;
       generation_lost(index, lost, members, now, effects);
       return;
@@ -265,7 +267,7 @@ void PlanSwitch::give_up(protocol::Outcome outcome, const std::string& reason,
   if (base_ && (broken_ || !lost_.empty())) rejoin(members, now, effects);
 }
 
-// After COMMIT, or while no plan changes.
+// For a loss after COMMIT or without a plan switch.
 void PlanSwitch::replica_lost(int except, const schedule::RankPlace* rank,
                               const protocol::PeerLost& lost, const Members& members,
                               SteadyTime now, Effects& effects) {
@@ -285,7 +287,8 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
   const Phase phase = std::exchange(phase_, Phase::kIdle);
   if (phase == Phase::kLoading) {
     to_ranks(*base_, protocol::Abort{base_->revision}, members, effects);
-    to_idle(protocol::Abort{base_->revision}, members, effects);  // they may hold layers for others
+    // Idle members may hold layers that others fetch.
+    to_idle(protocol::Abort{base_->revision}, members, effects);
   } else {
     to_ranks(*base_, lost, members, effects, except);
   }
@@ -305,7 +308,7 @@ void PlanSwitch::generation_lost(int except, const protocol::PeerLost& lost, con
 
 void PlanSwitch::rejoin(const Members& members, SteadyTime now, Effects& effects) {
   schedule::Plan again = *base_;
-  again.state = schedule::StateMove::kKeep;  // as far as ranks still stand together
+  again.state = schedule::StateMove::kKeep;  // if the ranks are still at the same step
   again.holders.clear();
   begin(again, true, members, now, effects);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State Move in PlanSwitch: who holds which layers, and at which step all can stop.
+// State Move in PlanSwitch: which rank holds which layers, and at which step all can stop.
 #include <algorithm>
 #include <cmath>
 
@@ -8,18 +8,18 @@
 namespace weir::coordinator {
 namespace {
 
-// A rank that begins at_step before its COMMIT comes has lost the state that the others need: ranks
-// with short steps get that long, too.
+// A rank that begins at_step before its COMMIT arrives loses the state that others need. With short
+// steps, at_step is therefore at least this long ahead.
 constexpr double kCommitSeconds = 0.2;
-constexpr double kMostAhead = 1000;  // steps; a longest wait of 0.2 s with steps of 0.2 ms
+constexpr double kMostAhead = 1000;  // steps; 0.2 s with steps of 0.2 ms
 
 }  // namespace
 
 std::string PlanSwitch::find_holders(const Members& members) {
   schedule::Plan& plan = attempt_->plan;
   plan.holders.clear();
-  // A coordinator that is new to the ranks has no generation to move from: it decides by what they
-  // hold, as for Keep.
+  // A coordinator that is new to the ranks has no generation to move from. It decides by the state
+  // that the ranks hold, as for Keep.
   if (plan.state != schedule::StateMove::kMove || !base_) return "";
   std::vector<bool> held;
   std::string missing;

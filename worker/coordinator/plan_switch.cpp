@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first half: from a plan to COMMIT. What ranks answer and how they fail: plan_outcome.cpp.
+// The first half of PlanSwitch: from a plan to COMMIT. Answers and failures of ranks:
+// plan_outcome.cpp.
 #include "worker/coordinator/plan_switch.h"
 
 #include <algorithm>
@@ -12,10 +13,10 @@
 namespace weir::coordinator {
 namespace {
 
-constexpr int kStepsToAnswer = 2;  // the one under way, and as much again for one that is slower
-// In band up to three steps pass.
+constexpr int kStepsToAnswer = 2;  // the running step, and one more for a rank that is slower
+// In band, up to three steps pass.
 constexpr int kStepsToApply = 4;
-constexpr double kLongestStepSeconds = 1e7;  // of what a rank says
+constexpr double kLongestStepSeconds = 1e7;  // limit for a duration that a rank reports
 
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
@@ -23,7 +24,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// Does what a step computes depend on which of the two plans is in force?
+// True if both plans compute the same in a step, so that the switch can happen at any step.
 bool same_step(const schedule::Plan& a, const schedule::Plan& b) {
   return a.micro_batches == b.micro_batches && a.sync.mode == b.sync.mode &&
          a.schedule.micro_batch_size == b.schedule.micro_batch_size;
@@ -37,7 +38,7 @@ std::vector<const MemberState*> states_of(const schedule::Plan& plan, const Memb
   return result;
 }
 
-// The longest last step of all ranks; 0 = not known of some.
+// The longest last step of all ranks; 0 if it is unknown for a rank.
 std::chrono::nanoseconds longest_step(const schedule::Plan& plan, const Members& members) {
   std::chrono::nanoseconds longest{0};
   for (const auto* state : states_of(plan, members)) {
@@ -54,7 +55,7 @@ std::int64_t highest_step(const schedule::Plan& plan, const Members& members) {
   return step;
 }
 
-// All ranks hold state after the same number of steps: nothing need be loaded.
+// True if all ranks hold state after the same number of steps, so that nothing has to be loaded.
 bool stand_together(const schedule::Plan& plan, const Members& members) {
   const auto states = states_of(plan, members);
   return !states.empty() && std::ranges::all_of(states, [&](const MemberState* state) {
@@ -109,13 +110,14 @@ bool PlanSwitch::patient() const {
 std::chrono::nanoseconds PlanSwitch::time_to_answer(const Members& members) const {
   const std::chrono::nanoseconds least =
       std::chrono::seconds(attempt_->plan.prepare_timeout_seconds);
-  if (!base_ || broken_) return least;  // nobody computes
+  if (!base_ || broken_) return least;  // no rank is computing
   return std::max(least, kStepsToAnswer * longest_step(attempt_->plan, members));
 }
 
 std::chrono::nanoseconds PlanSwitch::time_to_apply(const Members& members) const {
   const auto step = longest_step(attempt_->plan, members);
-  if (step.count() == 0) return kStepsToApply * progress_deadline_;  // how long one takes: unknown
+  // The duration of a step is unknown.
+  if (step.count() == 0) return kStepsToApply * progress_deadline_;
   return std::max(progress_deadline_, kStepsToApply * step);
 }
 
@@ -139,7 +141,8 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   attempt_->new_generation =
       broken_ || !lost_.empty() ||
       control::starts_generation(base(), attempt_->plan, attempt_->incarnation);
-  // The replicas that train hold all there is, whatever the plan knows of it.
+  // The remaining replicas hold the whole state, so the new plan takes it from them, whatever it
+  // says.
   if (!lost_.empty()) attempt_->plan.state = schedule::StateMove::kMove;
   const auto unmovable = find_holders(members);
   if (!unmovable.empty()) {
@@ -165,9 +168,9 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
                           (attempt_->new_generation ? ", new generation" : ", in band"));
 }
 
-// A new revision starts at 0, a rejoin counts on. A tier that is in band by nature (Retune, Manual)
-// gets 1 when the generation is broken: incarnation > 0 tells ranks to connect anew. So does a
-// coordinator that finds ranks with state.
+// A new revision starts at incarnation 0, a rejoin adds 1. An in-band tier (Retune, Manual) starts
+// at 1 if the generation is broken or has lost replicas, or if a new coordinator finds ranks with
+// state: an incarnation above 0 makes the ranks connect again.
 int PlanSwitch::next_incarnation(const Members& members) const {
   const auto& plan = attempt_->plan;
   int highest = last_prepared_.first == plan.revision ? last_prepared_.second : -1;
@@ -182,9 +185,9 @@ int PlanSwitch::next_incarnation(const Members& members) const {
   return state_elsewhere && in_band_tier ? 1 : 0;
 }
 
-// Exact plans need one model at one step. Replicas that average may differ, and within one of them
-// a stage by the update of one step; they go on at the highest step, but for the last one, where
-// all must be equal.
+// Exact plans need one model at one step. Replicas that average may differ, and the stages within
+// one of them may differ by the update of one step. They continue at the highest step, unless that
+// is the last one: there all must be equal.
 bool PlanSwitch::can_keep(const Members& members) const {
   const schedule::Plan& plan = attempt_->plan;
   const bool averages = schedule::averages(plan);
@@ -195,9 +198,9 @@ bool PlanSwitch::can_keep(const Members& members) const {
          std::ranges::all_of(states, [](const MemberState* s) { return s->revision != 0; });
 }
 
-// Without a living generation "Keep" (and "Move", to a coordinator that finds ranks) holds only
-// where all ranks stand at the same step; else they start again from the last checkpoint (none:
-// step 0). So does a job whose processes are all new.
+// Without a live generation, Keep holds only if all ranks are at the same step. So does Move if the
+// coordinator is new to the ranks. Otherwise, and if all processes are new, the job starts from the
+// last checkpoint, or at step 0 if there is none.
 void PlanSwitch::decide_state(const Members& members) {
   Attempt& attempt = *attempt_;
   attempt.keeps_state = false;
@@ -222,7 +225,7 @@ void PlanSwitch::commit(const Members& members, SteadyTime now, Effects& effects
   const auto revision = attempt.plan.revision;
   if (attempt.keeps_state &&
       !(can_keep(members) && highest_step(attempt.plan, members) == attempt.step)) {
-    // A rank has finished its step after PREPARE went out: decide again.
+    // A rank has finished a step since PREPARE was sent, so the state is decided again.
     to_ranks(attempt.plan, protocol::Abort{revision}, members, effects);
     phase_ = Phase::kGathering;
     attempt.deadline.reset();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the profiles that ranks of several device classes have measured.
+// Merges the profiles that ranks of different device classes have measured.
 #include "worker/coordinator/startup.h"
 #include "worker/protocol/profile_writer.h"
 

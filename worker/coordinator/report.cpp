@@ -10,11 +10,12 @@
 namespace weir::coordinator {
 namespace {
 
-constexpr std::size_t kRecentSteps = 10;  // of the rate, as PlanOutcome compares 10 steps
-constexpr std::size_t kMaxMembers = 512;  // above that members are cut, links are the worst
-constexpr std::size_t kWorstLinks = 64;   // then; a report has at most 256 KiB
+constexpr std::size_t kRecentSteps = 10;  // steps for the rate; PlanOutcome compares 10 steps, too
+// Above this, members are cut and only the worst links are sent.
+constexpr std::size_t kMaxMembers = 512;
+constexpr std::size_t kWorstLinks = 64;  // used above kMaxMembers; a report has at most 256 KiB
 
-// Slowest first; links without a measurement last.
+// Slowest links first; links without a measurement last.
 bool slower(const protocol::LinkTotals& a, const protocol::LinkTotals& b) {
   const auto rate = [](const protocol::LinkTotals& link) {
     return link.busy_seconds > 0 ? static_cast<double>(link.bytes) / link.busy_seconds
@@ -74,7 +75,7 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
         plan != nullptr && std::ranges::any_of(plan->ranks, [&](const schedule::RankPlace& rank) {
           return rank.pod == state.member.pod && !lost.contains(rank.replica);
         });
-    // Loaded a checkpoint and has not done a step since: perhaps there is none to do.
+    // The rank may have loaded a checkpoint after which no step is left to do.
     if (trains && state.revision == plan->revision) lowest = std::min(lowest, state.step);
     if (!state.status) continue;
     const auto& status = *state.status;
@@ -95,7 +96,7 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
     for (const auto& step : steps) seconds += step.seconds, samples += step.samples;
     if (seconds > 0) report.samples_per_second += static_cast<double>(samples) / seconds;
   }
-  if (report.members.size() > kMaxMembers) {  // those that are not ready are the ones to know
+  if (report.members.size() > kMaxMembers) {  // members that are not ready matter most
     std::ranges::stable_partition(report.members, [](const auto& m) { return !m.ready; });
     report.members.resize(kMaxMembers);
     std::ranges::stable_sort(report.links, slower);

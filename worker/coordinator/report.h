@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of POST /report out of what members have told. No clock: rates come from the steps' own
-// times. The coordinator's thread only.
+// Makes the body of POST /report from the members' STATUS. No clock: rates come from the durations
+// of steps. Used only on the coordinator's thread.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace weir::coordinator {
 
 class Reporter {
  public:
-  // first_sequence: above everything that an earlier coordinator of this job has sent (the
-  // operator drops older ones with 409), for example milliseconds of the wall clock.
+  // first_sequence must be above the sequences of an earlier coordinator of this job, e.g.
+  // milliseconds of the wall clock: the operator rejects lower ones with 409.
   Reporter(std::string job_uid, std::int64_t total_steps, std::int64_t first_sequence)
       : job_uid_(std::move(job_uid)), total_steps_(total_steps), sequence_(first_sequence) {}
 
   void on_status(int index, const protocol::StageStatus& status);
-  void forget_rates() { recent_.clear(); }  // a new plan: older steps tell nothing about it
+  void forget_rates() { recent_.clear(); }  // for a new plan, which earlier steps do not describe
 
-  // plan: the one that trains, null before the first. lost: its replicas that do not.
+  // plan: the one that trains; null before the first. lost: replicas that do not train.
   protocol::Report make(const schedule::Plan* plan, int incarnation, const Members& members,
                         const std::optional<protocol::LastSwitch>& last_switch,
                         const std::set<int>& lost = {});

@@ -10,10 +10,10 @@
 namespace weir::coordinator {
 namespace {
 
-constexpr std::int64_t kMostAhead = 1024;  // steps of 1 ms and a second of delay
-constexpr int kMostFailures = 3;           // in a row; then the disk is no passing trouble
+constexpr std::int64_t kMostAhead = 1024;  // 1 s of delay with steps of 1 ms
+constexpr int kMostFailures = 3;           // in a row; a temporary fault of the disk causes fewer
 
-// Those that train.
+// The ranks that train.
 std::vector<const MemberState*> ranks_of(const SaveRounds::Training& training,
                                          const Members& members) {
   std::vector<const MemberState*> result;
@@ -32,7 +32,8 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 
 SaveRounds::SaveRounds(const CheckpointPolicy& policy, std::int64_t total_steps, int layers)
     : policy_(policy), total_steps_(total_steps), layers_(layers), whole_(policy.found) {
-  if (whole_.size() > 1) proven_ = whole_[whole_.size() - 2].step;  // the newest came after it
+  // The newest was saved after steps beyond it.
+  if (whole_.size() > 1) proven_ = whole_[whole_.size() - 2].step;
 }
 
 void SaveRounds::on_status(const protocol::StageStatus& status) {
@@ -78,14 +79,15 @@ SaveRounds::Effects SaveRounds::advance(const Training& training, const Members&
   std::int64_t highest = std::max(reached_, training.reached);
   for (const auto* rank : ranks_of(training, members)) highest = std::max(highest, rank->step);
   if (round_ && !round_->committing && round_->lost != training.lost) {
-    // Layers that a replica was to save which is gone: the others save them, at a later step.
+    // A lost replica was to save some layers: the others save them at a later step.
     effects.notes.push_back("save of step " + std::to_string(round_->step) +
                             " given up: a replica is gone");
     open(std::min(std::max(highest, round_->step) + ahead_, total_steps_), training, members, now,
          effects);
   }
   look_at_the_clock(members, now, effects);
-  if (again_ && removing_ > 0) return effects;  // the room that the next save needs
+  // The next save needs the space that the removal frees.
+  if (again_ && removing_ > 0) return effects;
   drop_surplus(effects);
   serve_leavers(training, members, highest, now, effects);
   if (round_) return effects;
@@ -93,8 +95,8 @@ SaveRounds::Effects SaveRounds::advance(const Training& training, const Members&
   return effects;
 }
 
-// A disk that stands still must not hold up training: the round ends, whatever comes later. A
-// commit cannot be taken back, so it is only told.
+// A disk that hangs must not stop training: the round ends, and later answers are ignored. A commit
+// cannot be taken back, so only a warning is given.
 void SaveRounds::look_at_the_clock(const Members& members, SteadyTime now, Effects& effects) {
   if (!round_ || policy_.deadline.count() == 0 || now - round_->opened < policy_.deadline) return;
   const std::string limit =
@@ -113,7 +115,7 @@ void SaveRounds::look_at_the_clock(const Members& members, SteadyTime now, Effec
                              ": the disk of worker 0 has not completed it within " + limit);
 }
 
-// What was kept only until a newer one has proved good.
+// Removes checkpoints that were kept only until a newer one has proved good.
 void SaveRounds::drop_surplus(Effects& effects) {
   const auto kept = static_cast<std::size_t>(std::max(1, policy_.keep));
   const std::int64_t proven = newest_proven();
@@ -133,14 +135,14 @@ void SaveRounds::drop_surplus(Effects& effects) {
   remove({.complete = surplus, .unfinished = {}}, effects);
 }
 
-// Without those who want to leave.
+// The step of the next save that is due, apart from ranks that want to leave.
 std::optional<std::int64_t> SaveRounds::due(std::int64_t highest, SteadyTime now) const {
   const std::int64_t soonest = highest + ahead_;
-  if (soonest >= total_steps_) {  // ranks wait at the last step: it cannot be too late
+  if (soonest >= total_steps_) {  // ranks wait at the last step, so it can always be saved
     const bool done = last_failed_ || newest() == total_steps_;
     return done ? std::nullopt : std::optional(total_steps_);
   }
-  if (skips_) return std::nullopt;  // perhaps nothing good comes any more
+  if (skips_) return std::nullopt;  // the parameters may stay useless
   if (again_) return soonest;
   if (policy_.interval_steps > 0) {
     const std::int64_t from = std::max(soonest, last_step_ + 1);
@@ -151,11 +153,12 @@ std::optional<std::int64_t> SaveRounds::due(std::int64_t highest, SteadyTime now
 
 void SaveRounds::serve_leavers(const Training& training, const Members& members,
                                std::int64_t highest, SteadyTime now, Effects& effects) {
-  for (const auto& [index, member] : members.all()) {  // with those that are idle
+  for (const auto& [index, member] : members.all()) {  // including idle members
     const bool wants = member.connected() && member.leaving && !member.finished &&
                        !served_.contains(member.session);
     if (!wants || (round_ && round_->leavers.contains(member.session))) continue;
-    // A round of what it has left behind, or one whose end is near: the next one.
+    // The open round is of a step that the rank has passed, or is about to end: the rank waits for
+    // the next round.
     if (round_ && (round_->committing || round_->step < member.step)) continue;
     const std::int64_t soonest = std::min(highest + ahead_, total_steps_);
     if (!round_ || round_->step > soonest) open(soonest, training, members, now, effects);
@@ -187,7 +190,7 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
   const bool expected = round_ && !round_->committing && round_->step == saved.step &&
                         training.plan != nullptr && round_->waiting.contains(index);
   if (!expected) {
-    // Of a round that was given up: nobody will commit those files.
+    // Files of an abandoned round will never be committed.
     const bool useless = !saved.late && (!round_ || round_->step != saved.step) &&
                          std::ranges::find(whole_, saved.step, &Checkpoint::step) == whole_.end();
     if (useless) remove({.complete = {}, .unfinished = {saved.step}}, effects);
@@ -260,8 +263,8 @@ SaveRounds::Effects SaveRounds::committed(std::int64_t step, const SaveResult& r
   return effects;
 }
 
-// The oldest checkpoint goes, but neither the newest one nor the newest that has proved good.
-// False: there is no other.
+// Removes the oldest checkpoint except for the newest one and the newest that has proved good.
+// Returns false if there is no other.
 bool SaveRounds::make_room(Effects& effects) {
   const std::int64_t proven = newest_proven();
   const auto oldest = std::ranges::find_if(
@@ -274,7 +277,7 @@ bool SaveRounds::make_room(Effects& effects) {
   return true;
 }
 
-// The round is over: tells everybody how.
+// Ends the round and tells all ranks its result.
 void SaveRounds::close(const SaveResult& result, const Members& members, SteadyTime now,
                        Effects& effects) {
   const std::string& error = result.error;
@@ -283,7 +286,7 @@ void SaveRounds::close(const SaveResult& result, const Members& members, SteadyT
     effects.warnings.push_back("step " + std::to_string(round.step) + " was not saved: " + error);
     remove({.complete = {}, .unfinished = {round.step}}, effects);
     if (result.trouble == protocol::SaveTrouble::kFull && make_room(effects)) {
-      again_ = true;  // those who leave wait for it, too
+      again_ = true;  // ranks that want to leave wait for the repeated save, too
       return;
     }
   }
@@ -307,9 +310,10 @@ void SaveRounds::close(const SaveResult& result, const Members& members, SteadyT
     return;
   }
   last_failed_ = round.step == total_steps_;
-  if (result.trouble == protocol::SaveTrouble::kBusy) return;  // training does without, and says so
+  // Training continues without the save; a warning has been given.
+  if (result.trouble == protocol::SaveTrouble::kBusy) return;
   if (++failures_ >= kMostFailures) {
-    given_up_ = true;  // training ends: what would be saved now would stay unfinished
+    given_up_ = true;  // training ends, so a further save would stay unfinished
     effects.unusable = "checkpoints cannot be written: " + error;
   }
 }
@@ -318,8 +322,8 @@ SaveRounds::Effects SaveRounds::on_bad(int index, const protocol::BadCheckpoint&
   Effects effects;
   const auto known = std::erase_if(
       whole_, [&](const Checkpoint& checkpoint) { return checkpoint.step == bad.step; });
-  if (known == 0) return effects;  // another rank was first
-  doubted_.push_back(bad.step);    // one rank's word: it may be that rank's view of the disk
+  if (known == 0) return effects;  // another rank has reported it already
+  doubted_.push_back(bad.step);  // only one rank says so: the fault may lie in its view of the disk
   effects.warnings.push_back("checkpoint of step " + std::to_string(bad.step) +
                              " is damaged, worker " + std::to_string(index) +
                              " says: " + bad.reason);

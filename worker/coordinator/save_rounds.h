@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides which step is saved when (worker/coordinator/README.md "Saves"): a round is SAVE to all
-// ranks, SAVED of all ranks, the commit, SAVED to all ranks. One at a time. Due are: each interval,
-// the last step, and a rank that wants to leave. What a failed round has left goes; where the disk
-// was full the oldest checkpoint goes, too, and the save is tried again. No socket; time and
-// members are arguments, messages are return values.
+// Decides which step is saved when (worker/coordinator/README.md "Saves"). A round is SAVE to all
+// ranks, SAVED from all ranks, the commit, and SAVED to all ranks; one round at a time. A round is
+// due after each interval, at the last step, and when a rank wants to leave. Files of a failed
+// round are removed. If the disk was full, the oldest checkpoint is removed, too, and the save is
+// repeated. No socket: time and members are arguments, messages are return values.
 //
 // A checkpoint has proved good when a later step had a finite loss and gradient (STATUS). The
-// newest such one stays, and one that a single rank could not read, until a newer one has proved
+// newest good checkpoint stays until a newer one has proved good. So does a checkpoint that only
+// one rank could not read.
 // good.
 #pragma once
 
@@ -32,28 +33,29 @@ class SaveRounds {
   struct Effects {
     Outgoing send;
     std::optional<CheckpointOrder> commit;
-    std::optional<CheckpointRemoval> remove;  // removed() when it is done
+    std::optional<CheckpointRemoval> remove;  // call removed() when it is done
     std::vector<std::string> notes, warnings;
-    std::string unusable;  // a reason: training cannot go on
+    std::string unusable;  // if set: why training cannot continue
   };
-  // The generation that trains; plan is null while there is none.
+  // The generation that trains; plan is null if there is none.
   struct Training {
     const schedule::Plan* plan = nullptr;
     int incarnation = 0;
-    std::int64_t reached = 0;  // by a rank that has not said so yet (sync_rounds.h)
-    std::set<int> lost = {};   // replicas: the others save all layers
+    // Highest step that a rank may have reached without a report (sync_rounds.h).
+    std::int64_t reached = 0;
+    std::set<int> lost = {};  // replicas that are lost: the others save all layers
   };
 
-  // After any change and on each tick.
+  // Call this after any change and on each tick.
   Effects advance(const Training& training, const Members& members, SteadyTime now);
   Effects on_saved(int index, const protocol::Saved& saved, const Training& training,
                    const Members& members, SteadyTime now);
   Effects committed(std::int64_t step, const SaveResult& result, const Members& members,
                     SteadyTime now);
   void removed() { --removing_; }
-  // Of any rank that trains.
+  // Takes the STATUS of any rank that trains.
   void on_status(const protocol::StageStatus& status);
-  // A rank could not load it, for its content.
+  // A rank could not load the checkpoint because of its content.
   Effects on_bad(int index, const protocol::BadCheckpoint& bad);
 
   std::int64_t newest() const { return whole_.empty() ? -1 : whole_.back().step; }
@@ -64,9 +66,9 @@ class SaveRounds {
     std::set<int> lost;  // replicas that are not asked
     std::set<int> waiting;
     std::map<std::string, protocol::SavedFile> files;  // by name: layers in order
-    std::set<control::SessionId> leavers;              // may end when it is over
+    std::set<control::SessionId> leavers;              // ranks that may end after the round
     bool committing = false, overdue = false;
-    std::vector<std::int64_t> keep;  // with the commit
+    std::vector<std::int64_t> keep;  // passed to the commit
     SteadyTime opened{};
   };
 
@@ -88,20 +90,20 @@ class SaveRounds {
   const std::int64_t total_steps_;
   const int layers_;
   std::vector<Checkpoint> whole_;      // oldest first
-  std::vector<std::int64_t> doubted_;  // still there, but a rank could not read them
+  std::vector<std::int64_t> doubted_;  // still on disk, but a rank could not read them
   std::optional<Round> round_;
-  std::int64_t ahead_ = 1;               // SAVE names a step so far beyond the highest one reported
-  std::int64_t reached_ = 0;             // by a rank, as a late answer says
-  std::int64_t last_step_ = -1;          // of the last round of this generation
-  bool last_failed_ = false;             // the save of the last step
-  int failures_ = 0;                     // in a row
-  int removing_ = 0;                     // orders that are not done
-  bool again_ = false;                   // a save failed for want of room, which there is now
-  bool given_up_ = false;                // as it was told (Effects::unusable)
-  bool skips_ = false;                   // the last step told changed no parameter
-  std::int64_t proven_ = -1;             // checkpoints up to that step have proved good
-  std::optional<SteadyTime> next_;       // by time
-  std::set<control::SessionId> served_;  // leaving ranks that have been told
+  std::int64_t ahead_ = 1;       // SAVE names this many steps above the highest reported one
+  std::int64_t reached_ = 0;     // highest step in a late answer
+  std::int64_t last_step_ = -1;  // of the last round of this generation
+  bool last_failed_ = false;     // the save of the last step failed
+  int failures_ = 0;             // failures in a row
+  int removing_ = 0;             // orders that are not done
+  bool again_ = false;           // a save failed because the disk was full, and there is space now
+  bool given_up_ = false;        // Effects::unusable has been returned
+  bool skips_ = false;           // the last reported step changed no parameter
+  std::int64_t proven_ = -1;     // checkpoints up to this step have proved good
+  std::optional<SteadyTime> next_;       // next save, if saves are due by time
+  std::set<control::SessionId> served_;  // leaving ranks that have been answered
 };
 
 }  // namespace weir::coordinator

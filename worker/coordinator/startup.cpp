@@ -10,11 +10,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kSettled = 1s;                          // after the last change of members
-constexpr auto kMeasureTime = 900s;                    // the default of startupTimeoutSeconds
-constexpr auto kProbeTime = 1s;                        // of each round of PROBE
-constexpr std::int64_t kProbeBytes = 4 * 1024 * 1024;  // 34 ms at 1 Gbit/s: beyond slow start
-constexpr int kProbeRounds = 2;  // even pairs, then odd: no rank serves two at a time
+constexpr auto kSettled = 1s;        // since the last change of members
+constexpr auto kMeasureTime = 900s;  // the default of startupTimeoutSeconds
+constexpr auto kProbeTime = 1s;      // of each round of PROBE
+// 34 ms at 1 Gbit/s, long enough to leave slow start.
+constexpr std::int64_t kProbeBytes = 4 * 1024 * 1024;
+// Even pairs, then odd pairs, so that no rank takes part in two probes at a time.
+constexpr int kProbeRounds = 2;
 
 std::string device_class(const protocol::Member& member) {
   return member.ranks.empty() ? "" : member.ranks.front().device;
@@ -53,10 +55,11 @@ bool Startup::measure_classes(const Members& members, SteadyTime now, Step& step
       done = false;
       continue;
     }
-    // A rank that trains keeps its cores for that; its profile is known to the operator.
+    // A rank that trains needs its cores, and the operator already has its profile.
     if (state.revision != 0) continue;
     done = false;
-    if (!state.connected()) continue;  // another one of its class, or itself when it is back
+    // Waits for another rank of the class, or for this one to return.
+    if (!state.connected()) continue;
     measuring_[device] = {.index = index, .deadline = now + kMeasureTime};
     step.send.emplace_back(index, protocol::Measure{.samples = options_.measure_samples,
                                                     .rounds = options_.measure_rounds});
@@ -95,7 +98,7 @@ bool Startup::probe_neighbours(const Members& members, SteadyTime now, Step& ste
       const auto* next = members.find(index + 1);
       if (index % kProbeRounds != probe_round_ - 1 || next == nullptr) continue;
       if (!state.connected() || next->member.ips.empty()) continue;
-      // Whoever trains keeps its links for that; what they carry is known from Prometheus.
+      // A rank that trains needs its links, and Prometheus knows their rates.
       if (state.revision != 0 || next->revision != 0) continue;
       probing_.push_back({.from = index, .to = index + 1, .deadline = now + kProbeTime});
       step.send.emplace_back(index, protocol::Probe{.ip = next->member.ips.front(),

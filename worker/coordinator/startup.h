@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the first HELLO to /register, and again whenever members change: waits until the members are
-// settled, has one rank per device class time the layers, probes links of index neighbours when
-// asked to. No socket, time is an argument. Does not decide anything about plans.
+// From the first HELLO to /register, and again whenever members change. Waits until the members
+// have settled, lets one rank per device class time the layers, and probes links of index
+// neighbours if asked to. No socket; time is an argument. Does not decide about plans.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@
 
 namespace weir::coordinator {
 
-using Outgoing = std::vector<std::pair<int, protocol::Message>>;  // to worker indexes
+using Outgoing = std::vector<std::pair<int, protocol::Message>>;  // by worker index
 
 class Startup {
  public:
@@ -30,29 +30,30 @@ class Startup {
     std::optional<protocol::Register> register_now;
     std::vector<std::string> warnings;
   };
-  // Call after any change and on each tick.
+  // Call this after any change and on each tick.
   Step advance(const Members& members, SteadyTime now);
   void measured(int index, const protocol::Measured& answer);
   void probed(int index, const protocol::Probed& answer);
   void lost(int index);  // a rank that measures or probes is gone: another one is asked
-  void register_again() { registered_version_ = 0; }  // a new leader knows nothing
+  void register_again() { registered_version_ = 0; }  // a new leader of the operator asks for it
 
  private:
   struct Measuring {
     int index = 0;
     SteadyTime deadline{};
   };
-  struct Probing {  // one neighbour pair of one round
+  struct Probing {  // one pair of neighbours in one round
     int from = 0, to = 0;
     SteadyTime deadline{};
   };
 
-  bool measure_classes(const Members& members, SteadyTime now, Step& step);  // true = done
+  // Returns true when done.
+  bool measure_classes(const Members& members, SteadyTime now, Step& step);
   bool probe_neighbours(const Members& members, SteadyTime now, Step& step);
   protocol::Register body(const Members& members, Step& step) const;
 
   const Options options_;
-  std::map<std::string, std::string> profiles_;  // device class -> profile.json, "" = could not
+  std::map<std::string, std::string> profiles_;  // device class -> profile.json; "" = failed
   std::map<std::string, Measuring> measuring_;
   std::vector<std::string> warnings_;
   int probe_round_ = 0;  // 0: not begun; 1, 2: running; 3: done
@@ -62,8 +63,8 @@ class Startup {
   std::uint64_t registered_version_ = 0;
 };
 
-// One profile out of the parts of several device classes: the first one with the times of all.
-// kInvalid when parts do not describe the same layers.
+// Merges the profiles of several device classes: the layers of the first one with the times of all.
+// kInvalid if they do not describe the same layers.
 Result<std::string> merge_profiles(const std::vector<std::string>& parts);
 
 }  // namespace weir::coordinator

@@ -8,11 +8,11 @@
 namespace weir::coordinator {
 namespace {
 
-constexpr std::uint64_t kSeed = 1;          // of the vectors that measure contraction
+constexpr std::uint64_t kSeed = 1;          // for the vectors that measure contraction
 constexpr double kWorstContraction = 0.5;   // worker/groups/README.md "Contraction"
-constexpr double kLongestSeconds = 86'400;  // of a step; what a message may claim
+constexpr double kLongestSeconds = 86'400;  // of a step; limit for the value in a message
 constexpr double kLeastDeadline = 10;       // seconds; worker/coordinator/README.md "Sync rounds"
-constexpr double kDeadlineSteps = 5;        // median ones
+constexpr double kDeadlineSteps = 5;        // median steps
 
 groups::Config config_of(const schedule::Plan& plan) {
   const schedule::SyncPolicy& sync = plan.sync;
@@ -26,7 +26,7 @@ groups::Config config_of(const schedule::Plan& plan) {
           .places = {}};
 }
 
-// As a message claims them; 0 = unknown.
+// A duration from a message; 0 = unknown.
 double seconds_of(double claimed) {
   return claimed > 0 && claimed < kLongestSeconds ? claimed : 0;
 }
