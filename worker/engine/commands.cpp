@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans in the engine: prepared, committed, adopted (worker/coordinator/README.md "Plan switch").
+// Plans in the engine: prepare, commit, adopt (worker/coordinator/README.md "Plan switch").
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -97,14 +97,14 @@ void Engine::on_commit(CommitCommand command) {
   const bool late =
       trains && !in_band && (step_ > command.at_step || (in_step_ && step_ == command.at_step));
   if (late && next->plan.state != schedule::StateMove::kCheckpoint) {
-    // The ranks' states would be of different steps.
+    // The states of the ranks would belong to different steps.
     command.answer("COMMIT for step " + std::to_string(command.at_step) + " came in step " +
                    std::to_string(step_));
     return;
   }
   const bool moves = next->plan.state == schedule::StateMove::kMove;
   if (trains && !in_band && moves && holder_of(next->plan, settings_.identity) == nullptr) {
-    lost_ = "the other replicas went on without this one";  // it never comes to their boundary
+    lost_ = "the other replicas went on without this one";  // it cannot reach their boundary
   }
   if (pending_) pending_->commit.answer("another COMMIT came");
   pending_ = Pending{std::move(command), in_band};
@@ -114,12 +114,12 @@ void Engine::on_go(const GoCommand& command) {
   const bool expected = generation_ && !generation_->running &&
                         generation_->current.plan.revision == command.revision;
   if (!expected) return;
-  offer_.reset();  // everybody has what it needs
+  offer_.reset();  // all ranks have fetched their layers
   grant_.reset();
   told_ = {};
   generation_->running = true;
   validated_ = step_;
-  skipped_in_row_ = 0;  // a rank that has just come has seen none
+  skipped_in_row_ = 0;  // a rank that has just joined has counted none
   ever_ran_ = true;
   if (hooks_.adopted) hooks_.adopted(command.revision, step_);
 }
@@ -141,15 +141,15 @@ void Engine::on_abort(const AbortCommand& command) {
 }
 
 void Engine::on_peer_lost(const PeerLostCommand& command) {
-  if (!generation_ || !generation_->trains()) return;  // known already, or nothing to drop
-  if (leaving() && in_step_) {  // the peer may have left after this step: the links know
+  if (!generation_ || !generation_->trains()) return;  // already known, or there is nothing to drop
+  if (leaving() && in_step_) {  // the peer may have left after this step; the links will tell
     leave_now_ = true;
     return;
   }
   lost_ = command.reason;
 }
 
-// Rounds only grow: a repeated one says nothing new.
+// Rounds only grow, so a repeated grant is ignored.
 void Engine::on_grant(Grant grant) {
   const bool expected = generation_ && generation_->trains();
   if (expected && (!grant_ || grant.round > grant_->round)) grant_ = std::move(grant);
@@ -218,7 +218,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
   return Unit{};
 }
 
-// Never guesses: a header that does not fit breaks the generation.
+// A header that does not match breaks the generation; it is never reinterpreted.
 Status Engine::accept_header(std::span<const std::byte> bytes) {
   WEIR_TRY(const StepHeader header, decode_step_header(bytes));
   const bool new_epoch = header.epoch != generation_->current.plan.revision;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's loop: what to do next, and what a failure means. Plans: commands.cpp; links and
-// stages: generation.cpp.
+// The engine's loop: what to do next, and the consequences of a failure. Plans: commands.cpp. Links
+// and stages: generation.cpp.
 #include "worker/engine/engine.h"
 
 #include <algorithm>
@@ -20,9 +20,11 @@ namespace {
 using transport::Channel;
 
 constexpr auto kCommandSlice = std::chrono::milliseconds(100);
-// A peer that got COMMIT first closes its links first: look for our own COMMIT before crying.
+// A peer that gets its COMMIT earlier closes its links earlier. So a lost link is reported only
+// after this wait for our own COMMIT.
 constexpr auto kCommitGrace = std::chrono::milliseconds(200);
-constexpr auto kLeaveDrain = std::chrono::seconds(2);  // for the last bytes, beyond the grace
+// For the last bytes, in addition to the grace.
+constexpr auto kLeaveDrain = std::chrono::seconds(2);
 
 std::string in_seconds(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::ceil<std::chrono::seconds>(time).count()) + " s";
@@ -93,14 +95,14 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
     drain(std::max<std::chrono::nanoseconds>(left, kLeaveDrain), stop);
     return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
   }
-  // Without a stage, or left behind by the other replicas.
+  // The rank has no stage, or the other replicas continued without it.
   const bool idle = !generation_ || !generation_->placed || generation_->broken;
   if (others_finished_ && idle) return Ending{Why::kFinished, "all steps are done by others"};
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
   if (pending_) return std::nullopt;
 
-  // Who is in touch with those that make plans waits for theirs: the time to lose patience is their
-  // business.
+  // While the operator answers, this rank waits for its plan without a limit: the operator decides
+  // when to give up.
   if (hooks_.in_touch && hooks_.in_touch()) {
     waiting_since_ = parts_.clock.now();
     return std::nullopt;
@@ -123,7 +125,7 @@ void Engine::await_command(const std::stop_token& stop) {
   }
 }
 
-// Of the generation, without its replicas.
+// Parts for a step of the generation, without its replicas.
 StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()> go_on) {
   return {.stage = *generation_->stage,
           .ports = *generation_->ports,
@@ -140,7 +142,8 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   const Status begun = begin_with_header(stop);
   if (!begun) return failed(begun.error(), stop);
 
-  // Known before the step: what follows its messages. With Partial it may complete more than one.
+  // Must be known before the step, since it decides which message follows. With Partial the step
+  // may complete more than one.
   const bool validates =
       validation_due(step_ + 1, settings_.total_steps, validated_, settings_.validation.interval);
   StepParts parts = step_parts(parts_.dataset, [this] {
@@ -194,7 +197,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   return validates ? validate(stop) : std::nullopt;
 }
 
-// All ranks have counted the same: they end after the same step.
+// All ranks have counted the same steps, so they end after the same step.
 Ending Engine::diverged(const std::stop_token& stop) {
   finish(stop);
   return {Why::kDiverged,
@@ -218,7 +221,7 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   const Result<double> loss = run_validation(parts, order, stop);
   if (!loss) {
     if (loss.error().code == Code::kCancelled && switch_due()) return enter_generation(stop);
-    generation.broken = true;  // what its links carry fits no step
+    generation.broken = true;  // messages left on its links belong to no step
     return failed(loss.error(), stop);
   }
   validated_ = step_;
@@ -237,8 +240,8 @@ void Engine::say_ready(double seconds) {
   hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
 }
 
-// Of this step. A rank that leaves waits no more: those who would average with it leave, too, or
-// they are told.
+// The grant of this step. A leaving rank does not wait for it: the replicas that would average with
+// this one leave, too, or are told.
 Result<std::optional<Grant>> Engine::granted(SteadyTime until, const std::stop_token& stop) {
   const auto own = [this] { return grant_ && grant_->step == step_ + 1; };
   if (!own() && leaving()) return Error{Code::kCancelled, "left before the average"};
@@ -250,7 +253,8 @@ Result<std::optional<Grant>> Engine::granted(SteadyTime until, const std::stop_t
   return own() ? grant_ : std::optional<Grant>();
 }
 
-// Peers may still be in their last step: they need what this rank has sent, not its open links.
+// Peers may still be in their last step: they need the bytes that this rank has sent, but not its
+// open links.
 Ending Engine::finish(const std::stop_token& stop) {
   drain(settings_.progress_deadline, stop);
   drop_links();
@@ -282,7 +286,7 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   }
   const std::string reason = lost_ ? *std::exchange(lost_, std::nullopt) : error.message;
   if (leaving() || (pending_ && !pending_->in_band)) return std::nullopt;
-  if (pending_) {  // it was meant for links that are gone
+  if (pending_) {  // it was for links that are gone
     pending_->commit.answer(reason);
     pending_.reset();
   }

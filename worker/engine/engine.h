@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of one rank: waits for a plan, builds its stage, runs step after step, changes plans
-// between steps (worker/coordinator/README.md "Plan switch"). run() has one thread, the rest any.
+// The engine of one rank: waits for a plan, builds its stage, runs one step after the other, and
+// changes plans between steps (worker/coordinator/README.md "Plan switch"). One thread calls run();
+// any thread may call the other functions.
 #pragma once
 
 #include <atomic>
@@ -34,18 +35,19 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Trains until the end, for whatever reason. Blocks; once.
+  // Trains until the end, for any reason. Blocks; call it once.
   Ending run(const std::stop_token& stop);
 
   SwitchPoint& switch_point() { return switch_point_; }
-  // Finish the running step if that takes no longer than `grace`, then end.
+  // Finishes the running step if that takes at most `grace`, then ends.
   void leave(std::chrono::nanoseconds grace);
-  // Train on until the coordinator says that a checkpoint is complete, then end; after `grace`
-  // anyway. At once where no generation runs or nothing is saved.
+  // Trains until the coordinator says that a checkpoint is complete, or for `grace`, then ends.
+  // Ends at once if no generation runs or nothing is saved.
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
-  std::vector<transport::LinkReport> links() const;  // of the current generation; empty between
+  // Of the current generation; empty between generations.
+  std::vector<transport::LinkReport> links() const;
 
  private:
   struct Generation;
@@ -55,40 +57,41 @@ class Engine {
   };
   struct Pending {
     CommitCommand commit;
-    bool in_band = false;  // the same generation: between two steps, on the same links
+    bool in_band = false;  // same generation: applied between two steps, on the same links
   };
 
-  // engine.cpp: the loop
+  // engine.cpp: the loop.
   std::optional<Ending> should_end(const std::stop_token& stop);
   void await_command(const std::stop_token& stop);
   StepParts step_parts(const data::Dataset& dataset, std::function<bool()> go_on);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
   std::optional<Ending> validate(const std::stop_token& stop);
-  void say_ready(double seconds);  // Partial: SYNC_READY of this step
+  void say_ready(double seconds);  // Partial only: SYNC_READY of this step
   Result<std::optional<Grant>> granted(SteadyTime until, const std::stop_token& stop);
   Ending finish(const std::stop_token& stop);
   Ending diverged(const std::stop_token& stop);
-  void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);  // what was sent
+  // Waits until peers have received everything.
+  void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
   bool leaving() const { return leave_at_.load() != 0; }
   bool leave_overdue() const;
   // A leaving rank still does the step that the stages before it may have begun, so that all ranks
-  // that leave together stand at the same step. Also notes at which step it heard of the leave.
+  // that leave together end at the same step. Also notes the step in which the leave was requested.
   bool one_more_step();
   bool switch_due() const;
   bool copies_for_saves() const { return settings_.saves && parts_.device.is_host(); }
 
-  // saving.cpp: checkpoints
+  // saving.cpp: checkpoints.
   void on_save(const SaveCommand& command);
   void on_saved(const SavedCommand& command);
   void save_if_due();
-  bool leave_is_over() const;  // leave_saved: saved, failed or overdue
+  bool leave_is_over() const;  // leave_saved(): saved, failed or overdue
   std::optional<Ending> end_of_leave() const;
-  bool holds() const;  // begins no step before it knows more about a save
+  bool holds() const;  // true if the next step must not begin before a save is done
   std::optional<Ending> hold(const std::stop_token& stop);
   Status fill_stage(stage::Stage& stage, const schedule::Plan& plan);
 
-  // commands.cpp: plans
+  // commands.cpp: plans.
   void take_commands();
   void handle(Command command);
   void on_prepare(PrepareCommand command);
@@ -100,23 +103,24 @@ class Engine {
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
   void adopt(const Prepared& prepared);
-  std::uint32_t due_epoch() const;     // first stage: to change to before this step; 0 = none
-  std::uint32_t wanted_epoch() const;  // the same before the next step, if all replicas want it
+  // First stage: the epoch to change to before this step; 0 = none.
+  std::uint32_t due_epoch() const;
+  std::uint32_t wanted_epoch() const;  // the epoch to propose for the next step; 0 = none
   const Prepared* prepared(std::uint32_t revision) const;
 
-  // generation.cpp: new links, maybe a new stage
+  // generation.cpp: new links, and a new stage if needed.
   std::optional<Ending> enter_generation(const std::stop_token& stop);
   Status build(std::unique_ptr<Generation>& generation, const Prepared& next, std::int64_t at_step,
                const std::stop_token& stop);
   Status connect(Generation& generation, const std::stop_token& stop);
   Status connect_replicas(Generation& generation, const std::stop_token& stop);
   Status take_stage(Generation& generation, const Prepared& next, std::int64_t at_step);
-  // state_move.cpp: layers of live ranks
+  // state_move.cpp: layers from live ranks.
   transport::StateKey key_of_move(const Prepared& next, std::int64_t at_step) const;
   Status offer_state(const Prepared& next, std::int64_t at_step);
   Status move_stage(Generation& generation, const Prepared& next, std::int64_t at_step,
                     const std::stop_token& stop);
-  void abort_links(const std::string& reason);  // the peers shall know
+  void abort_links(const std::string& reason);  // so that the peers learn the reason
   void drop_links();
 
   const Settings settings_;
@@ -124,39 +128,39 @@ class Engine {
   const Hooks hooks_;
   SwitchPoint switch_point_;
   Recorder recorder_;
-  std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0: not leaving
-  std::atomic<std::int64_t> leave_saved_at_{0};  // likewise
+  std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0 = not leaving
+  std::atomic<std::int64_t> leave_saved_at_{0};  // the same for leave_saved()
 
-  // Engine thread only from here.
+  // Engine thread only, from here on.
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
-  std::uint32_t agreed_epoch_ = 0;  // that all replicas change to before the next step; 0 = none
-  std::optional<Grant> grant_;      // Partial: the last one of this generation
-  transport::CollectiveCounters told_;  // likewise: what the rates that were told include
+  std::uint32_t agreed_epoch_ = 0;      // all replicas change to it before the next step; 0 = none
+  std::optional<Grant> grant_;          // Partial only: the last grant of this generation
+  transport::CollectiveCounters told_;  // Partial only: counters at the last SYNC_READY
   std::unique_ptr<Generation> generation_;
-  std::unique_ptr<OfferedState> offer_;       // of what it held before a move, until the GO
-  std::int64_t step_ = 0;                     // next step of this rank
-  int skipped_in_row_ = 0;                    // up to the last step of this generation
-  std::int64_t validated_ = 0;                // after that step, or this generation began there
-  std::optional<std::string> lost_;           // the coordinator's PEER_LOST, until it is dealt with
-  std::optional<std::int64_t> leave_before_;  // leaving: the first step that is not begun any more
-  bool leave_now_ = false;                    // leaving, and a peer is lost: nothing more is begun
-  bool others_finished_ = false;              // matters to an idle rank only
-  bool in_step_ = false;                      // between its first op and its last
-  bool ever_ran_ = false;                     // a generation got its GO
-  SteadyTime waiting_since_{};                // without a running generation
+  std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO
+  std::int64_t step_ = 0;                // next step of this rank
+  int skipped_in_row_ = 0;               // in a row, in this generation
+  std::int64_t validated_ = 0;  // step of the last validation, or of the start of this generation
+  std::optional<std::string> lost_;  // reason of the coordinator's PEER_LOST until it is handled
+  std::optional<std::int64_t> leave_before_;  // leaving: the first step that does not begin
+  bool leave_now_ = false;                    // leaving, and a peer is lost: no further step begins
+  bool others_finished_ = false;              // all steps are done; matters only to an idle rank
+  bool in_step_ = false;                      // between the first and the last op of a step
+  bool ever_ran_ = false;                     // a generation has had its GO
+  SteadyTime waiting_since_{};                // since then no generation runs
 
   struct Saving {
-    std::optional<std::int64_t> ordered;  // the step to be saved
-    std::vector<int> replicas;            // that share its layers; empty: all of the plan
-    std::int64_t copied = -1;             // the last one that was
-    bool released = false;                // a rank that leaves may end
-    bool last_done = false;               // the last step's checkpoint is complete
-    std::string failure;                  // why the awaited save has failed
+    std::optional<std::int64_t> ordered;  // the step to save
+    std::vector<int> replicas;            // replicas that divide its layers; empty: all of the plan
+    std::int64_t copied = -1;             // the last step that was copied for a save
+    bool released = false;                // a leaving rank may end
+    bool last_done = false;               // the checkpoint of the last step is complete
+    std::string failure;                  // why the awaited save failed
     std::optional<SteadyTime> holds_since;
   };
   Saving saving_;
-  std::optional<Ending> give_up_;  // nothing that a new plan would repair
+  std::optional<Ending> give_up_;  // set by an error that a new plan would not repair
 
   mutable std::mutex links_mutex_;  // guards links_
   std::shared_ptr<transport::Communicator> links_;

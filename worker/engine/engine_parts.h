@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine is made of and what it says at its end: settings, the rooms it works with, hooks.
+// Parts of an engine: settings, the rooms that it works with, callbacks, and its result.
 #pragma once
 
 #include <chrono>
@@ -26,20 +26,21 @@
 namespace weir::engine {
 
 struct Settings {
-  std::string job_uid, job_key;  // of the handshake on 7071; the key is raw
+  std::string job_uid, job_key;  // for the handshake on port 7071; the key is raw bytes
   Identity identity;
   std::string node;
   std::int64_t total_steps = 0;
-  // Until the first plan, while out of touch with those that make plans (Hooks::in_touch).
+  // Wait for the first plan while nobody makes plans (Hooks::in_touch is false).
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(60)};
-  // Longest wait without any message of a peer: a hang (spec.progressDeadlineSeconds).
+  // Longest wait without a message from a peer: longer means a hang (spec.progressDeadlineSeconds).
   std::chrono::nanoseconds progress_deadline{std::chrono::seconds(1800)};
-  std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};  // likewise
-  int diverged_after = 10;  // so many skipped steps in a row end training; 0 = never
-  double grad_clip = 0;     // largest global norm of the gradients, the same on all ranks; 0 = none
+  // Wait for a new plan, as startup_timeout.
+  std::chrono::nanoseconds rejoin_timeout{std::chrono::seconds(900)};
+  int diverged_after = 10;  // number of skipped steps in a row that ends training; 0 = never
+  double grad_clip = 0;  // largest global norm of the gradients, equal on all ranks; 0 = no limit
   Validation validation;
-  bool saves = false;  // a coordinator orders checkpoints, that of the last step too
+  bool saves = false;  // a coordinator orders checkpoints, including one of the last step
 };
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
@@ -50,7 +51,7 @@ using ConnectGroup = std::function<Result<std::unique_ptr<transport::Collective>
 using MakeStage =
     std::function<Result<std::unique_ptr<stage::Stage>>(int first_layer, int last_layer)>;
 
-// What the engine works with; all of it outlives the engine.
+// The rooms that the engine works with. All outlive the engine.
 struct Parts {
   const stage::Model& model;
   device::Device& device;
@@ -58,13 +59,16 @@ struct Parts {
   const Clock& clock;
   Connect connect;
   MakeStage make_stage;
-  ConnectGroup connect_group = nullptr;  // of replicas; null: plans with several cannot be entered
-  const data::Dataset* validation = nullptr;  // what validation reads; there if it has an interval
-  std::shared_ptr<stage::Lateness> lateness;  // of emulated compute; null without
+  // For replicas; null: plans with several replicas cannot be entered.
+  ConnectGroup connect_group = nullptr;
+  const data::Dataset* validation = nullptr;  // data of the validation; set if it has an interval
+  // Lateness of emulated compute; null without emulation.
+  std::shared_ptr<stage::Lateness> lateness;
 
-  // Checkpoints; all may be empty. load: kInvalid = that checkpoint is damaged, kConflict = it is
-  // of another model, other codes = it cannot be read here. save: copies what `mine` wants and
-  // returns, the rest is done elsewhere. init: values for step 0 instead of random ones.
+  // Checkpoints; all may be empty. load: kInvalid = the checkpoint is damaged, kConflict = it is of
+  // another model, other codes = it cannot be read on this machine. save: copies the layers that
+  // `mine` selects and returns; writing happens elsewhere. init: sets the values of step 0 instead
+  // of random ones.
   std::function<Status(stage::Stage&, std::int64_t step)> load;
   std::function<void(stage::Stage&, std::int64_t step, const std::function<bool(int layer)>& mine)>
       save;
@@ -75,26 +79,27 @@ struct Parts {
 // Called from the engine thread; must not block.
 struct Hooks {
   std::function<void(const StepRecord&)> step_done;
-  // After so many steps, by the last stage of a replica; may be null.
+  // The validation loss after `step` completed steps, on the last stage of a replica. May be null.
   std::function<void(int replica, std::int64_t step, double loss)> validated;
   // The plan `revision` is in force from step `step` on (APPLIED).
   std::function<void(std::uint32_t revision, std::int64_t step)> adopted;
   std::function<void(std::uint32_t revision, int replica, int stage, const std::string& reason)>
       peer_lost;
-  std::function<void(std::int64_t step, std::int64_t at)> save_late;  // no state of `step` any more
+  // The state of `step` has passed.
+  std::function<void(std::int64_t step, std::int64_t at)> save_late;
   std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
-  // Partial: that replica is done with its step but for the average; `step` completed ones, this
-  // one counted, in so many seconds. The average after the step before, if it had one.
-  // Null: plans with Partial are refused.
+  // Partial only: the replica's step is done except for the average. `step` counts completed steps,
+  // including this one, which took `seconds`. `last` is the average after the previous step, if
+  // any. Null: Partial plans are refused.
   std::function<void(int replica, std::int64_t step, double seconds, const AverageReport& last)>
       sync_ready = nullptr;
-  // Partial: this rank of that replica keeps its model and goes on without the average of that
-  // round; `missing` did not come, -1: not known.
+  // Partial only: this rank keeps its model and continues without the average of the round.
+  // `missing` did not come; -1 = unknown.
   std::function<void(int replica, std::int64_t round, int missing, const std::string& reason)>
       round_failed = nullptr;
-  // So many bytes came from other ranks for that plan; before its COMMIT is answered.
+  // Bytes that came from other ranks for the plan. Called before the COMMIT is answered.
   std::function<void(std::uint32_t revision, std::int64_t bytes)> moved;
-  // Those that make plans answer: this rank waits for a plan without a limit. Null: never.
+  // True if the operator answers: then this rank waits for a plan without a limit. Null: never.
   std::function<bool()> in_touch = nullptr;
 };
 
@@ -102,13 +107,13 @@ enum class Why : unsigned char {
   kFinished,     // all steps are done
   kLeft,         // leave() was called
   kStopped,      // the stop token of run()
-  kPeerLost,     // and no new plan within rejoin_timeout
-  kNoPlan,       // none within startup_timeout
+  kPeerLost,     // and no new plan came within rejoin_timeout
+  kNoPlan,       // no plan came within startup_timeout
   kOutOfMemory,  // the device has no memory left
-  kDataGone,     // the data that is trained on has changed, or cannot be read any more
-  kCheckpoint,   // it cannot be read, or the last one was not saved
+  kDataGone,     // the training data has changed or cannot be read
+  kCheckpoint,   // a checkpoint cannot be read, or the last one was not saved
   kDiverged,     // too many steps in a row without a finite loss and gradient
-  kBadStart,     // the values to begin with cannot be loaded, or are of another model
+  kBadStart,     // the initial values cannot be loaded or are of another model
 };
 struct Ending {
   Why why = Why::kFinished;

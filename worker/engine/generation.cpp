@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A new generation: stop at the boundary, build or keep the stage, connect its neighbours.
+// A new generation: stop at the boundary, build or keep the stage, connect the neighbours.
 #include "worker/engine/generation.h"
 
 #include <string>
@@ -51,7 +51,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   WEIR_CHECK(found != nullptr, "a committed plan stays prepared");
   const Prepared next = *found;
 
-  offer_.reset();  // of a move that came to nothing
+  offer_.reset();  // of an earlier move that failed
   auto generation = std::make_unique<Generation>();
   const Status built = build(generation, next, commit.at_step, stop);
   waiting_since_ = parts_.clock.now();
@@ -61,7 +61,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
     commit.answer("");
     return std::nullopt;
   }
-  offer_.reset();  // before the stages, whose memory it may read
+  offer_.reset();  // before the stages, because it may read their memory
   drop_links();
   generation_.reset();
   recorder_.stage_gone();
@@ -74,7 +74,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   return give_up_;
 }
 
-// generation: a new one, filled; stays the caller's on failure.
+// `generation` is new and is filled; on failure the caller still owns it.
 Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& next,
                      std::int64_t at_step, const std::stop_token& stop) {
   drain(kDrainLimit, stop);
@@ -106,9 +106,9 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   return Unit{};
 }
 
-// Keep: the stage of this rank goes on, if its state is that of at_step; replicas that average may
-// come from different steps. Else it is that of the
-// checkpoint that the plan names, or of step 0; a loss of steps is told.
+// With Keep, the stage of this rank continues if its state is that of at_step; replicas that
+// average may come from different steps. Otherwise the state is that of the plan's checkpoint, or
+// of step 0, and a loss of steps is logged.
 Status Engine::take_stage(Generation& generation, const Prepared& next, std::int64_t at_step) {
   const schedule::LayerRange range = generation.layers;
   const bool keep = next.plan.state == schedule::StateMove::kKeep;
@@ -125,7 +125,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
                                       std::to_string(range.last) + ", this rank stands at step " +
                                       std::to_string(step_) + (have ? "" : " of other layers")};
   }
-  if (generation_) generation_->stage.reset();  // its memory, before the new one takes its own
+  if (generation_) generation_->stage.reset();  // frees its memory before the new stage allocates
   if (step_ > 0 && next.plan.checkpoint_step < 0) {
     log_warn(kRoom, "no checkpoint to load: training starts again at step 0",
              {{"revision", next.plan.revision}, {"lost_steps", step_}});
@@ -182,7 +182,8 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
   return connect_replicas(generation, stop);
 }
 
-// After the neighbours of this replica, so that no two ranks wait for each other.
+// Connects the replicas after the neighbours of this replica, so that no two ranks wait for each
+// other.
 Status Engine::connect_replicas(Generation& generation, const std::stop_token& stop) {
   const schedule::Plan& plan = generation.current.plan;
   const schedule::RankPlace& place = generation.place;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one generation of a rank owns: its place, its stage, its links. Only the engine's own
-// sources include this.
+// What one generation of a rank owns: its place, stage and links. Only sources of the engine
+// include this file.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,17 @@ inline constexpr const char* kRoom = "engine";  // in the log
 
 struct Engine::Generation {
   Prepared current;     // the plan in force
-  bool placed = false;  // else idle: what follows is empty
+  bool placed = false;  // false: this rank is idle, and the following fields are empty
   schedule::RankPlace place;
   std::unique_ptr<stage::Stage> stage;
   schedule::LayerRange layers;
   std::unique_ptr<Ports> ports;
   AverageBeside beside;
-  // Those of this stage; null with one replica. After those whose memory it works on.
+  // The collective of this stage; null with one replica. It works on memory of the fields above, so
+  // it is destroyed before them.
   std::unique_ptr<transport::Collective> replicas;
   bool running = false;  // GO has come
-  bool broken = false;   // its links are gone, or a step was dropped
+  bool broken = false;   // its links are lost, or a step was dropped
 
   bool trains() const { return running && !broken && placed; }
 };

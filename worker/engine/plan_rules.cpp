@@ -8,10 +8,10 @@
 namespace weir::engine {
 namespace {
 
-// The planner counts what a stage really holds.
+// The planner counts the bytes that a stage really holds.
 static_assert(schedule::kStateFactor == stage::kStateFactor);
 
-// Of the stage that a rank holds at a move; 0 where that stage goes on.
+// Bytes of the stage that a rank holds during a move; 0 if the stage is kept as it is.
 std::int64_t held_bytes(const schedule::Plan& plan, const schedule::RankPlace& place,
                         const Identity& identity, const stage::Model& model) {
   const schedule::LayerHolder* const own = holder_of(plan, identity);
@@ -71,7 +71,7 @@ std::vector<std::string> objections(const schedule::Plan& plan, const Identity& 
   if (!reasons.empty()) return reasons;
   const std::optional<schedule::RankPlace> place = place_of(plan, identity);
   if (!place) return reasons;
-  std::int64_t held = 0;  // beside the new stage, until the others have fetched it
+  std::int64_t held = 0;  // held beside the new stage until the others have fetched it
   if (plan.state == schedule::StateMove::kMove) {
     const auto layers = static_cast<int>(model.layers.size());
     for (const schedule::LayerHolder& holder : plan.holders) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank asks of a plan before it says READY. Pure: the facts are arguments.
+// Checks of a plan that a rank makes before it answers READY. Pure: the facts are arguments.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +13,31 @@
 
 namespace weir::engine {
 
-// Who this rank is in a plan's rank map.
+// The names of this rank in a plan's rank map.
 struct Identity {
   std::string pod, pod_uid;
 };
 
-// This rank's place; nothing when the plan leaves it idle. The uid decides where both have one.
+// The place of this rank; nothing if the plan leaves it idle. If both sides have a uid, the uid
+// decides.
 std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity);
 
-// Does `next` replace `current` between two steps on the same links? Only the tiers that change
-// nothing but the schedule; a rejoin (incarnation > 0) never. The coordinator decides by the same
-// rule (worker/coordinator/README.md "Plan switch").
+// True if `next` replaces `current` between two steps on the same links. Only tiers that change
+// nothing but the schedule do so; a rejoin (incarnation > 0) never does. The coordinator uses the
+// same rule (worker/coordinator/README.md "Plan switch").
 bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next, int incarnation);
 
-// Bytes of one stage of the plan, from the model's description. saves: with the copy of a save, of
-// a rank whose checkpoints are copied into the same memory.
+// Memory of one stage of the plan, from the description of the model. saves: includes the copy of a
+// save, for a rank whose checkpoints are copied into the same memory.
 schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,
                                    bool saves = false);
 
-// Why this rank cannot run the plan, one line per reason: broken rules, what is not built, memory
-// above the limit (less kMemoryReserve). Empty: it can.
+// Reasons why this rank cannot run the plan, one line each: broken rules, unsupported features,
+// memory above the limit less kMemoryReserve. Empty: it can run the plan.
 constexpr double kMemoryReserve = 0.10;  // worker/schedule/README.md "Memory of a stage"
 struct Memory {
   std::int64_t limit = 0;
-  bool saves = false;  // as above
+  bool saves = false;  // includes the copy of a save
 };
 std::vector<std::string> objections(const schedule::Plan& plan, const Identity& identity,
                                     const stage::Model& model, const Memory& memory);

@@ -41,7 +41,7 @@ const Ports::Outbox& Ports::outbox(Channel channel) const {
 }
 
 Status Ports::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
-  // A fresh buffer each time: the stage may still hold the last one in its stash.
+  // A new buffer each time, because the stage may still keep the last one for its backward.
   const bool stays = content == Inbox::Content::kTensor && communicator_->carries_device_memory();
   device::Buffer buffer = stays ? device_.allocate(bytes) : device_.allocate_staging(bytes);
   if (!buffer && bytes > 0) {

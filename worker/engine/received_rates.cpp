@@ -10,7 +10,8 @@ using transport::CollectiveCounters;
 std::vector<ReceivedRate> received_rates(const CollectiveCounters& before,
                                          const CollectiveCounters& after) {
   constexpr double kNoise = 0.010;  // seconds; on a loopback averages of 300 kB take 1 to 5 ms
-  constexpr double kLeastCounted = 0.25;  // less of the bytes does not speak for the rest
+  // Timed part of the bytes below which the rate is not known.
+  constexpr double kLeastCounted = 0.25;
   std::vector<ReceivedRate> rates;
   double senders = 0;
   for (const auto& [replica, now] : after.received) {

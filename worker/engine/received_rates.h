@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an average says of the links between its members, for telling slow ones from others.
+// Rates of the links between the members of an average, from which the coordinator finds slow
+// nodes.
 #pragma once
 
 #include <vector>
@@ -8,23 +9,24 @@
 
 namespace weir::engine {
 
-// Bytes a second that came from a replica. Members send at the same time, so each has its part of a
-// port: the rate of one is told as if all that came from everybody had come at it.
+// Members send at the same time and share the receiver's bandwidth. The rate of one member is
+// therefore scaled up to the bytes received from all members.
 struct ReceivedRate {
   int from = 0;
   double bytes_per_second = 0;
 };
 
-// A replica's last average.
+// The last average of a replica.
 struct AverageReport {
   std::vector<ReceivedRate> received;
-  // Once all members had begun. 0: there was none, or it cannot go on beside a step.
+  // Duration once all members had begun; 0 if there was no average or if it cannot overlap with a
+  // step.
   double seconds = 0;
 };
 
-// Of the average between the two; nothing of those from whom nothing came, or too little of it in a
-// way that says something of the rate. A few milliseconds are noise, so links that are fast enough
-// are as good as each other.
+// Rates of the average between the two counters. A member from which nothing came is left out, and
+// so is one of whose bytes too few were timed. A few milliseconds of noise are added, so that all
+// fast links count as equally fast.
 std::vector<ReceivedRate> received_rates(const transport::CollectiveCounters& before,
                                          const transport::CollectiveCounters& after);
 

@@ -12,11 +12,11 @@
 namespace weir::engine {
 namespace {
 
-// Elements of one all-reduce: 16 MB of sums, 8 MB of gradients. Large enough that the latency of a
-// round does not count, small enough that the first ones travel while others are computed.
+// Elements of one all-reduce: 16 MB of sums, 8 MB of gradients. That is large enough to make
+// latency negligible, and small enough to send the first buckets while others are being computed.
 constexpr std::size_t kBucket = std::size_t{2} << 20U;
 
-struct CardHead {  // little-endian machines only, as all that this product runs on
+struct CardHead {  // little-endian: the product runs on no other machines
   std::uint64_t step;
   std::uint32_t epoch, incarnation, next_epoch, losses;
 };
@@ -118,8 +118,8 @@ void ReplicaSync::finish_own(std::uint32_t next_epoch) {
                           .blocks = cards_});
 }
 
-// Replica r has the micro-batches behind those of r-1: in that order the losses are those of one
-// replica with the whole batch.
+// Replica r has the micro-batches that follow those of r-1. Added in this order, the losses equal
+// those of one replica with the whole batch.
 Status ReplicaSync::take_results() {
   WEIR_CHECK(cards_->size() == members_.size(), "all cards are here");
   std::vector<StepCard> cards;

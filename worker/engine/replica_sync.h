@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of a step that the replicas of a stage do together in Exact mode: the sums of
-// their gradients, the mean loss, and the agreement on what the next step runs with. Posts work to
-// a transport::Collective, which does it while the engine computes. One object per step; engine
+// What the replicas of a stage do together in a step in Exact mode: the sums of their gradients,
+// the mean loss, and the agreement on the epoch of the next step. The work is posted to a
+// transport::Collective, which does it while the engine computes. One object per step; engine
 // thread only.
 #pragma once
 
@@ -18,40 +18,41 @@
 
 namespace weir::engine {
 
-// What each replica tells the others of its stage at the end of a step.
+// Sent by each replica to the others of its stage at the end of a step.
 struct StepCard {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;  // of the plan in force
   std::uint32_t incarnation = 0;
-  std::uint32_t next_epoch =
-      0;  // first stage: that it would change to before the next step; 0 = none
+  // First stage: the epoch that it would change to before the next step; 0 = none.
+  std::uint32_t next_epoch = 0;
   std::vector<double> losses;  // last stage: sums by micro-batch
   bool operator==(const StepCard&) const = default;
 };
 std::size_t card_bytes(int losses);
 std::vector<std::byte> encode_card(const StepCard& card);
-// kInvalid: not a card of so many losses.
+// kInvalid: `bytes` are no card with this number of losses.
 Result<StepCard> decode_card(std::span<const std::byte> bytes, int losses);
 
-// The epoch that all of them would change to; 0: none, or they do not agree yet. Since all see the
-// same cards, all change before the same step, whenever COMMIT reached them.
+// The epoch that all cards name; 0 if there is none or they differ. All replicas see the same
+// cards, so all change before the same step, whenever COMMIT reached them.
 std::uint32_t agreed_epoch(const std::vector<StepCard>& cards);
 
 class ReplicaSync {
  public:
-  // References outlive the object. The plan has several replicas.
+  // The references must outlive the object. The plan has several replicas.
   ReplicaSync(transport::Collective& collective, stage::Stage& stage, const schedule::Plan& plan,
               int incarnation, std::int64_t step, bool last_stage);
 
-  // The sums of this layer (index within the stage) are complete; the same order at all replicas.
+  // The sums of this layer (index within the stage) are complete. All replicas call this in the
+  // same order.
   void layer_is_summed(std::size_t index);
-  // After all layers: what else the others want to know.
+  // Call this after all layers: sends the rest of what the other replicas need.
   void finish_own(std::uint32_t next_epoch);
-  // Once the collective has done it all: the gradients are those of the step. kConflict: the
+  // Call this when the collective is done: the gradients become those of the step. kConflict: the
   // replicas run different plans.
   Status take_results();
 
-  double loss() const { return loss_; }  // of the global batch; last stage
+  double loss() const { return loss_; }  // of the global batch; last stage only
   std::uint32_t next_epoch() const { return next_epoch_; }
 
  private:
@@ -65,8 +66,9 @@ class ReplicaSync {
   const bool last_stage_;
   std::vector<int> members_;
   std::vector<stage::LayerSum> layers_;
-  std::uint32_t parts_ = 0;                                     // operations posted
-  std::shared_ptr<std::vector<std::vector<std::byte>>> cards_;  // the collective may outlive this
+  std::uint32_t parts_ = 0;  // operations posted
+  // Shared: the collective may outlive this object.
+  std::shared_ptr<std::vector<std::vector<std::byte>>> cards_;
   double loss_ = std::numeric_limits<double>::quiet_NaN();
   std::uint32_t next_epoch_ = 0;
 };

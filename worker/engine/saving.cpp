@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints in the engine: copies between two steps, waits for a save where a step must not begin
-// before it (the last one, a rank that leaves), fills a new stage. Who saves which step is decided
-// elsewhere.
+// Checkpoints in the engine. Copies the state between two steps, waits where a save must come
+// before the next step (the last step, a leaving rank), and fills a new stage. The coordinator
+// decides which step is saved.
 #include <numeric>
 #include <string>
 #include <utility>
@@ -19,7 +19,8 @@ void Engine::leave_saved(std::chrono::nanoseconds grace) {
   switch_point_.interrupt_connecting();
 }
 
-// Parameters change at the very end of a step: while step N runs they are still the state after N.
+// Parameters change at the very end of a step, so while step N runs they are still the state after
+// N steps.
 void Engine::on_save(const SaveCommand& command) {
   const bool possible = generation_ && generation_->trains() && parts_.save;
   if (!possible || step_ > command.step) {
@@ -40,7 +41,7 @@ void Engine::save_if_due() {
     replicas.resize(generation_->current.plan.micro_batches.size());
     std::iota(replicas.begin(), replicas.end(), 0);
   }
-  const auto part = [&](int layer) {  // equal in all replicas
+  const auto part = [&](int layer) {  // a layer is equal in all replicas, so one of them saves it
     return replicas[static_cast<std::size_t>(layer) % replicas.size()];
   };
   const SteadyTime start = parts_.clock.now();
@@ -69,7 +70,7 @@ bool Engine::leave_is_over() const {
 
 std::optional<Ending> Engine::end_of_leave() const {
   if (leave_saved_at_.load() == 0) return std::nullopt;
-  // A rank without a stage waits, too: it may be the coordinator, which the others need.
+  // A rank without a stage waits, too: the others may need it as their coordinator.
   const bool waits = generation_ && generation_->running && !generation_->broken;
   if (waits && !leave_is_over()) return std::nullopt;
   std::string how = ", saved";
@@ -96,7 +97,7 @@ std::optional<Ending> Engine::hold(const std::stop_token& stop) {
     }
   }
   if (lost_) return failed(Error{Code::kCancelled, "a peer is lost"}, stop);
-  // Peers still need what was sent; that one has left is the coordinator's news.
+  // Peers still need what was sent. If one of them has left, the coordinator reports it.
   static_cast<void>(generation_->ports->poll(stop));
   await_command(stop);
   return std::nullopt;
@@ -120,8 +121,9 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
     log_info(kRoom, "checkpoint loaded", {{"step", step}, {"revision", plan.revision}});
     return loaded;
   }
-  // Damaged: the coordinator takes an older one. Anything else is the matter of this machine.
-  if (loaded.error().code == Code::kConflict) {  // every worker of this job would find that
+  // For a damaged checkpoint the coordinator chooses an older one. Other errors concern this
+  // machine only.
+  if (loaded.error().code == Code::kConflict) {  // every worker of the job would find the same
     give_up_ = Ending{Why::kBadStart, loaded.error().message};
   } else if (loaded.error().code != Code::kInvalid) {
     give_up_ = Ending{Why::kCheckpoint, loaded.error().message};

@@ -11,8 +11,9 @@ namespace weir::engine {
 namespace {
 
 constexpr std::size_t kBucket = std::size_t{2} << 20U;  // floats of one all-reduce, 8 MB
-constexpr double kRounding = 1e-6;                      // of a sum of weights
-// Rounds and exact steps are counted apart and share one collective: no tag comes twice.
+constexpr double kRounding = 1e-6;                      // of the sum of the weights
+// Rounds and exact steps are counted separately and share a collective. This bit keeps their tags
+// apart.
 constexpr std::uint64_t kRounds = std::uint64_t{1} << 63U;
 
 }  // namespace
@@ -40,7 +41,7 @@ StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stag
     : collective_(collective), device_(device), grant_(std::move(grant)), own_(std::move(own)) {
   if (grant_.members.size() < 2) return;
   parts_ = grant_.all ? 3 : 1;
-  std::size_t used = 0;  // floats of own_
+  std::size_t used = 0;  // number of floats used in own_
   for (const stage::Parameter& p : stage.parameters()) {
     const auto state = p.state();
     const std::span<float> scratch =
@@ -97,7 +98,7 @@ Result<int> StateAverage::abandon() {
   return collective_.abandon(tag());
 }
 
-// By the device, which has both.
+// The device copies, because it has both buffers.
 Status StateAverage::take() {
   WEIR_CHECK(part_ < parts_, "a part is under way");
   for (const Run& run : runs_) {

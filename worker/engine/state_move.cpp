@@ -20,7 +20,7 @@ std::string text_of(schedule::LayerRange layers) {
   return std::to_string(layers.first) + ".." + std::to_string(layers.last);
 }
 
-// What other ranks have to fill, for each part of the move.
+// Memory for the parts of the move that come from other ranks.
 Result<std::vector<HostState>> room_for(const MoveParts& parts, stage::Stage& stage) {
   std::vector<HostState> room;
   for (const MovePart& part : parts.fetched) {
@@ -168,7 +168,7 @@ transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_st
           .step = at_step};
 }
 
-// What the plan says this rank holds, it must hold, at that step: others count on it.
+// The rank must hold the layers that the plan says it holds, at that step: other ranks fetch them.
 Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
   const schedule::LayerHolder* const own = holder_of(next.plan, settings_.identity);
   if (own == nullptr) return Unit{};
@@ -187,15 +187,15 @@ Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
   return Unit{};
 }
 
-// The offer stands. A stage of the same layers goes on as it is; else a new one is filled from the
-// old one and from other ranks.
+// Called while the offer is open. A stage with the same layers is kept; otherwise a new stage is
+// filled from the old one and from other ranks.
 Status Engine::move_stage(Generation& generation, const Prepared& next, std::int64_t at_step,
                           const std::stop_token& stop) {
   WEIR_TRY(const MoveParts parts, parts_of_move(next.plan, settings_.identity));
   if (parts_.state == nullptr) return Error{Code::kInvalid, "this worker cannot move state"};
   const SteadyTime start = parts_.clock.now();
   std::int64_t bytes = 0;
-  if (!offer_) saving_ = Saving{};  // what it did before is of another life
+  if (!offer_) saving_ = Saving{};  // saves ordered before belong to a stage that is gone
   if (offer_ && offer_->layers() == generation.layers) {
     generation.stage = offer_->take_stage();
   } else {

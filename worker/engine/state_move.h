@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moving state to another cut or rank map: what a rank keeps, what it fetches and from whom, and
-// the layers that it holds for others until the new generation runs. State is the parameters and
-// both moments of the optimizer; nothing else passes from step to step.
+// Moving state to another cut or rank map: the layers that a rank keeps, the layers that it fetches
+// and from which ranks, and the layers that it offers to others until the new generation runs.
+// State is the parameters and both moments of the optimizer; nothing else passes from step to step.
 #pragma once
 
 #include <memory>
@@ -24,24 +24,24 @@ struct MovePart {
   bool operator==(const MovePart&) const = default;
 };
 struct MoveParts {
-  std::vector<schedule::LayerRange> kept;  // that this rank holds already
+  std::vector<schedule::LayerRange> kept;  // layers that this rank holds already
   std::vector<MovePart> fetched;
 };
 
-// This rank's entry in plan.holders; null: it holds nothing.
+// This rank's entry in plan.holders; null if it holds nothing.
 const schedule::LayerHolder* holder_of(const schedule::Plan& plan, const Identity& identity);
-// How the layers of this rank's place come together; replicas take from different holders. Empty
-// without a place. kInvalid: a layer that nobody holds. Pure.
+// Where the layers of this rank's place come from. Replicas fetch from different holders. Empty
+// without a place. kInvalid: no rank holds some layer. Pure.
 Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& identity);
 
-// The state of some layers of a stage in memory of the host: for each parameter its value and its
-// two moments. On the host it is the stage's own memory, on another device a copy of 12 bytes a
-// parameter.
+// The state of some layers of a stage in host memory: for each parameter its value and its two
+// moments. On the host device this is the stage's own memory. On other devices it is a copy of 12
+// bytes per parameter.
 class HostState {
  public:
-  // As the ops so far leave it. kInternal: no memory for the copy, or the device failed.
+  // The state after all ops so far. kInternal: no memory for the copy, or the device failed.
   static Result<HostState> of(stage::Stage& stage, schedule::LayerRange layers);
-  // To be filled by the caller, all of it, and then written back.
+  // Memory that the caller must fill completely and then write back.
   static Result<HostState> to_fill(stage::Stage& stage, schedule::LayerRange layers);
 
   std::vector<transport::LayerMemory> memory() const;
@@ -58,22 +58,22 @@ class HostState {
   schedule::LayerRange layers_;
   std::vector<Part> parts_;
 };
-// Between two stages on one device that both hold these layers; ops. kInvalid: their parameters
-// differ; kInternal: the device failed.
+// Copies layers between two stages on one device that both hold them, by ops. kInvalid: their
+// parameters differ. kInternal: the device failed.
 Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange layers);
 
-// Offers a stage's layers as long as it lives. The stage may be taken back; its memory is then
-// somebody else's care, and must stay as it is until this object is gone.
+// Offers the layers of a stage to other ranks during its lifetime. The stage may be taken back; its
+// memory must then stay unchanged until this object is destroyed.
 class OfferedState {
  public:
-  // state: of that stage.
+  // `state` is the state of `stage`.
   OfferedState(transport::StateExchange& exchange, const transport::StateKey& key,
                std::unique_ptr<stage::Stage> stage, schedule::LayerRange layers, HostState state);
   ~OfferedState() { exchange_.withdraw(); }
   OfferedState(const OfferedState&) = delete;
   OfferedState& operator=(const OfferedState&) = delete;
 
-  stage::Stage* stage() { return stage_.get(); }  // null once taken
+  stage::Stage* stage() { return stage_.get(); }  // null once it has been taken
   schedule::LayerRange layers() const { return layers_; }
   std::unique_ptr<stage::Stage> take_stage() { return std::move(stage_); }
 

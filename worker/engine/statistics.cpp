@@ -22,7 +22,7 @@ void Recorder::stage_built(int replica, int stage, int stages, bool again) {
   fresh.replica = replica;
   fresh.stage = stage;
   fresh.stages = stages;
-  // Counters of the process live on; those with the label `stage` start anew with it.
+  // Counters of the process continue; those with the label `stage` start at 0.
   fresh.iteration = statistics_.iteration;
   fresh.samples = statistics_.samples;
   fresh.tokens = statistics_.tokens;
@@ -54,9 +54,9 @@ void Recorder::plan_adopted(const schedule::Plan& plan, int incarnation) {
   if (statistics_.sync_links.empty()) name_sync_links(plan);
 }
 
-// Ranks and nodes stay those of the generation.
+// Ranks and nodes do not change within a generation.
 void Recorder::name_sync_links(const schedule::Plan& plan) {
-  std::map<int, std::string> nodes;  // of this stage, by replica
+  std::map<int, std::string> nodes;  // node of this stage by replica
   for (const auto& rank : plan.ranks) {
     if (rank.stage == statistics_.stage) nodes[rank.replica] = rank.node;
   }
@@ -122,7 +122,8 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
   for (SyncLink& link : statistics_.sync_links) {
     const auto from = counters.received.find(link.from);
     if (from == counters.received.end()) continue;
-    // Counters never fall, though what a train of frames says may (transport/train_meter.h).
+    // A counter must not fall, but the timed bytes of a train of frames may
+    // (transport/train_meter.h).
     link.bytes = std::max(link.bytes, static_cast<double>(from->second.counted_bytes));
     link.busy_seconds = std::max(link.busy_seconds, to_seconds(from->second.busy) / senders);
   }

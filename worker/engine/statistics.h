@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine has done, as numbers that any thread may read: written by the engine thread after
-// each op, read by exposer and reports. A small lock, never held while anything waits. Names and
-// buckets of the metrics: worker/telemetry/README.md "Worker".
+// Statistics of the engine that any thread may read. The engine thread writes them after each op;
+// the exposer and reports read them. A lock guards them, and nothing waits while holding it. Names
+// and buckets of the metrics: worker/telemetry/README.md "Worker".
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace weir::engine {
 
-// Durations in classic buckets: bounds first, first x factor, ...; the last count is +Inf.
+// Histogram of durations. Bounds are first, first x factor, ...; the last count is +Inf.
 template <std::size_t kBounds>
 struct TimeHistogram {
   std::array<double, kBounds> bounds{};
@@ -47,13 +47,14 @@ using SaveHistogram = TimeHistogram<14>;       // 0.05 s x 2^i
 
 enum class IdleCause : unsigned char { kWaitForward, kWaitBackward, kCredit, kSync };
 
-// How replicas were kept one: an exact step, an average in a group, a step of one alone.
+// How replicas were synchronised: an exact step, an average in a group, or a step of one replica
+// alone.
 enum class SyncKind : unsigned char { kExact, kPartial, kSingle };
 struct SyncTotals {
   double wait_seconds = 0;
   std::int64_t rounds = 0;
 };
-// Members of the groups that this replica was in; the last count is +Inf.
+// Sizes of the groups that this replica was in; the last count is +Inf.
 struct GroupSizes {
   static constexpr std::array<int, 9> kBounds{1, 2, 3, 4, 6, 8, 12, 16, 32};
   std::array<std::uint64_t, kBounds.size() + 1> counts{};
@@ -61,42 +62,44 @@ struct GroupSizes {
   void add(std::size_t members);
 };
 
-// What this rank received from another replica in the exact sums of its stage, counted since the
-// generation began. All senders share the time in which they sent at once, so bytes / busy is the
-// rate of the slower port of both, not that of one of many flows.
+// What this rank received from another replica in the exact sums of its stage, since the generation
+// began. All senders share the time during which they sent, so bytes / busy is the bandwidth of the
+// slower of the two nodes and not the rate of one of many flows.
 struct SyncLink {
   int from = 0;  // replica
   std::string from_node, to_node;
-  double bytes = 0;  // of those that say something of the rate (transport/train_meter.h)
+  double bytes = 0;  // bytes that were timed (transport/train_meter.h)
   double busy_seconds = 0;
 };
-// Of that many replicas a rank tells, those behind it in a ring: a few know each port, and many
-// replicas do not make series by their square.
+// A rank reports this many replicas, those behind it in a ring. So a few ranks measure each node,
+// and the number of series does not grow with the square of the replicas.
 constexpr int kMostSyncLinks = 4;
 
 struct Statistics {
-  // The plan in force; stage < 0: idle or no plan yet.
+  // The plan in force. stage < 0: idle or no plan yet.
   int replica = 0, stage = -1, stages = 0;
   std::uint32_t epoch = 0;
   int incarnation = 0, k = 0, cap = 0;
   schedule::Family family = schedule::Family::kKfkb;
 
-  std::int64_t step = 0;           // completed steps
-  std::int64_t skipped_steps = 0;  // of them that changed no parameter (StepRecord::skipped)
+  std::int64_t step = 0;  // completed steps
+  // Completed steps that changed no parameter (StepRecord::skipped).
+  std::int64_t skipped_steps = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();  // of the last step; last stage only
-  double validation_loss = std::numeric_limits<double>::quiet_NaN();  // of the last one; last stage
-  std::int64_t validation_step = -1;  // after so many steps; -1 = none yet
-  OpHistogram validation{0.001, 2};   // how long each took
+  // Of the last validation; last stage only.
+  double validation_loss = std::numeric_limits<double>::quiet_NaN();
+  std::int64_t validation_step = -1;  // completed steps before the last validation; -1 = none yet
+  OpHistogram validation{0.001, 2};   // duration of each validation
   IterationHistogram iteration{0.05, 1.6};
   OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
   double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
-  double sync_seconds = 0;                   // waiting for the other replicas
-  std::int64_t sync_rounds = 0;              // steps that were done together with them
-  std::array<SyncTotals, 3> sync_by_kind{};  // of the two above, by SyncKind
+  double sync_seconds = 0;                   // time waiting for the other replicas
+  std::int64_t sync_rounds = 0;              // steps synchronised with other replicas
+  std::array<SyncTotals, 3> sync_by_kind{};  // the two fields above, by SyncKind
   GroupSizes group_sizes;                    // Partial
-  double staleness = 0;  // Partial: progress ahead of the slowest replica at the last average
-  // Exact: that this rank sent while all were there. Partial: of the replica's port; a member of an
-  // average is as slow as its slowest one. 0 = unknown.
+  double staleness = 0;  // Partial: steps ahead of the slowest replica at the last average
+  // Exact: rate at which this rank sent while all replicas took part. Partial: bandwidth of the
+  // replica's node, because an average is as slow as its slowest node. 0 = unknown.
   double sync_bytes_per_second = 0;
   std::vector<SyncLink> sync_links;  // of this generation; Exact only
   int replicas = 1;
@@ -104,32 +107,32 @@ struct Statistics {
   std::int64_t activation_bytes_peak = 0;  // since this stage was built
   std::int64_t samples = 0, tokens = 0;    // of completed steps; first stage only
   std::int64_t rejoins = 0;                // generations after the first
-  LatenessHistogram lateness{0.00002, 2};  // emulated ops: wake-up after the deadline
-  std::int64_t overruns = 0;               // ops whose real work took longer than the profile
-  SaveHistogram save{0.05, 2};             // from the copy until this rank's files lie on disk
-  std::int64_t checkpoint_step = -1;       // of the last complete one; -1: none known
-  std::int64_t checkpoint_failures = 0;    // saves of the job that came to nothing
+  LatenessHistogram lateness{0.00002, 2};  // emulated ops: time from the deadline to the wake-up
+  std::int64_t overruns = 0;    // emulated ops whose real work took longer than the profile says
+  SaveHistogram save{0.05, 2};  // from the copy until this rank's files are on disk
+  std::int64_t checkpoint_step = -1;     // of the last complete checkpoint; -1 = unknown
+  std::int64_t checkpoint_failures = 0;  // failed saves of the job
 };
 
-// One step as its rank saw it.
+// One step of a rank.
 struct StepRecord {
   std::int64_t step = 0;       // index of the step, from 0
-  std::int64_t next_step = 1;  // completed steps after it; Partial may pass over some
+  std::int64_t next_step = 1;  // completed steps after it; with Partial it may skip steps
   std::uint32_t epoch = 0;
   int replica = 0, stage = 0;
   bool first_stage = false, last_stage = false;
-  bool skipped = false;    // its loss or gradient was no finite number: the parameters stayed
-  int skipped_in_row = 0;  // such steps up to this one, of this generation; the engine counts them
+  bool skipped = false;    // the loss or gradient was not finite, so the parameters did not change
+  int skipped_in_row = 0;  // skipped steps up to this one in this generation; set by the engine
   double loss = std::numeric_limits<double>::quiet_NaN();
-  double step_seconds = 0;       // start of the first F to end of the last B
-  double iteration_seconds = 0;  // start of the step until its parameters are updated
+  double step_seconds = 0;       // from the start of the first F to the end of the last B
+  double iteration_seconds = 0;  // from the start of the step until its parameters are updated
   double compute_seconds = 0, idle_seconds = 0;
-  double forward_seconds = 0, backward_seconds = 0;  // of compute_seconds
-  double sync_seconds = 0;       // of idle_seconds: waiting for the other replicas
-  std::uint32_t next_epoch = 0;  // that all replicas change to before the next step; 0 = none
+  double forward_seconds = 0, backward_seconds = 0;  // part of compute_seconds
+  double sync_seconds = 0;       // part of idle_seconds: waiting for the other replicas
+  std::uint32_t next_epoch = 0;  // all replicas change to it before the next step; 0 = none
   int samples = 0;
   int in_flight_peak = 0;
-  std::int64_t graph_launches = 0;                 // forwards and backwards that were one graph
+  std::int64_t graph_launches = 0;                 // forwards and backwards that ran as one graph
   std::vector<std::chrono::nanoseconds> lateness;  // of emulated ops; empty without emulation
   std::int64_t overruns = 0;
 };
@@ -145,7 +148,7 @@ class Recorder {
   void backward_done(std::chrono::nanoseconds took);
   void optimizer_done(std::chrono::nanoseconds took);
   void idle(IdleCause cause, std::chrono::nanoseconds waited);
-  // Another step together with all replicas, or with a group of them; after waiting so long.
+  // Counts a step synchronised with all replicas, or with a group, after `waited`.
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
   void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,
                 double port_bytes_per_second);

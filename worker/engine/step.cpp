@@ -23,7 +23,8 @@ using schedule::OpKind;
 using std::chrono::nanoseconds;
 using transport::Channel;
 
-constexpr auto kSlice = std::chrono::milliseconds(20);  // how long a command waits for a rank
+// A command waits at most this long for a rank.
+constexpr auto kSlice = std::chrono::milliseconds(20);
 
 class Runner {
  public:
@@ -40,7 +41,7 @@ class Runner {
 
   Result<StepRecord> run() {
     const SteadyTime start = parts_.clock.now();
-    // A gradient of the whole batch, or of this replica's part of it.
+    // The gradient is that of the whole batch, or of this replica's part if replicas average.
     parts_.stage.begin_step(order_.step,
                             (averages() ? micro_batches_ : step_micro_batches_) * samples_);
     if (parts_.replicas != nullptr && !averages()) {
@@ -87,8 +88,8 @@ class Runner {
   }
 
  private:
-  // Micro-batches have ids over all replicas, each replica those behind the one before it: the
-  // global batch is the same for any shares.
+  // Micro-batches have ids over all replicas, and each replica takes those that follow the previous
+  // replica's. The global batch is thus the same for any shares.
   static int micro_batches_before(const schedule::Plan& plan, int replica) {
     const auto shares = std::span(plan.micro_batches).first(static_cast<std::size_t>(replica));
     return std::accumulate(shares.begin(), shares.end(), 0);
@@ -102,7 +103,7 @@ class Runner {
     if (progress_.backwards_started >= progress_.forwards_done) return false;
     return parts_.ports.last() || parts_.ports.has_input(Channel::kBackward);
   }
-  // I3: an op is ready only with its input and with room for its result.
+  // I3: an op is ready only if its input has arrived and there is room for its result.
   schedule::Ready what_is_ready() const {
     return {.forward = input_of_forward() && parts_.ports.may_send(Channel::kForward),
             .backward = input_of_backward() && parts_.ports.may_send(Channel::kBackward)};
@@ -157,7 +158,7 @@ class Runner {
       WEIR_TRY(gradient, parts_.ports.take_input(Channel::kBackward));
     }
     const bool last = micro_batch + 1 == micro_batches_;
-    if (sync_ && last) {  // from here on each layer's sums are complete one after the other
+    if (sync_ && last) {  // the sums of the layers become complete one after the other
       parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
     }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
@@ -185,7 +186,7 @@ class Runner {
     return waited;
   }
 
-  // Until all replicas have this step's gradients.
+  // Waits until all replicas have the gradients of this step.
   Status wait_for_replicas() {
     sync_->finish_own(parts_.next_epoch ? parts_.next_epoch() : 0);
     const SteadyTime since = parts_.clock.now();
@@ -198,7 +199,7 @@ class Runner {
     return sync_->take_results();
   }
 
-  // Between two looks at the collective or the coordinator's answer.
+  // Called between two checks of the collective or of the coordinator's answer.
   Status look_around(SteadyTime since, const char* missing) {
     if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
     WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
@@ -217,7 +218,7 @@ class Runner {
 
   bool averages() const { return parts_.replicas != nullptr && schedule::averages(order_.plan); }
 
-  // With those that the coordinator names, when it has named them.
+  // Averages with the replicas that the coordinator names, once it has named them.
   Status average() {
     const SteadyTime since = parts_.clock.now();
     for (;;) {
@@ -247,8 +248,9 @@ class Runner {
     return Unit{};
   }
 
-  // False: it has to be done before the next step. What the device itself moves to other replicas
-  // might wait in a circle for what it moves to other stages in that step.
+  // Returns false if the average must be done before the next step. If the device itself moves
+  // data, transfers to other replicas and transfers to other stages of that step could wait for
+  // each other in a circle.
   bool begin_beside() {
     if (!grant_.overlaps || grant_.all || grant_.members.size() < 2) return false;
     if (parts_.ports.on_device()) return false;
@@ -283,8 +285,8 @@ class Runner {
     return took;
   }
 
-  // What the device moves to the other stages and to the other replicas at the same time may wait
-  // for each other in a circle.
+  // Transfers by the device to other stages and to other replicas at the same time could wait for
+  // each other in a circle.
   Status drain() {
     const SteadyTime since = parts_.clock.now();
     while (!parts_.ports.drained()) {
@@ -293,9 +295,9 @@ class Runner {
     return Unit{};
   }
 
-  // False: a member did not come, and this rank keeps its model. The other ranks of this replica
-  // may have theirs averaged; all go on at the same step. Where all have to be equal that is an
-  // error.
+  // Returns false if a member did not come and this rank keeps its model. Other ranks of this
+  // replica may have averaged; all continue at the same step. If all replicas must become equal, a
+  // missing member is an error.
   Result<bool> meet(StateAverage& average) {
     const SteadyTime since = parts_.clock.now();
     const nanoseconds deadline = average.grant().deadline;
@@ -337,8 +339,9 @@ class Runner {
 
   double loss() const { return sync_ ? sync_->loss() : parts_.stage.loss(); }
 
-  // Clips the gradients. False: this step must not change the parameters. All ranks of the replica
-  // come to the same answer, in Exact those of all replicas, which have the same gradients.
+  // Clips the gradients. Returns false if this step must not change the parameters. All ranks of
+  // the replica get the same answer. In Exact mode all replicas do, because they have the same
+  // gradients.
   Result<bool> judge_gradients() {
     Ports& ports = parts_.ports;
     WEIR_TRY(std::vector<double> squares, parts_.stage.gradient_squares());
@@ -415,7 +418,7 @@ class Runner {
   const StepOrder& order_;
   std::stop_token stop_;
   const int micro_batches_;                           // of this replica
-  const int first_micro_batch_, step_micro_batches_;  // among all
+  const int first_micro_batch_, step_micro_batches_;  // over all replicas
   const int samples_;
   const std::int64_t graph_launches_before_;
   const schedule::Dispatcher dispatcher_;
@@ -423,7 +426,7 @@ class Runner {
 
   TokenBatch tokens_;
   std::optional<ReplicaSync> sync_;
-  Grant grant_;  // Partial: of this step
+  Grant grant_;  // Partial only: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
   nanoseconds forward_{0}, backward_{0}, update_{0}, idle_{0}, sync_wait_{0};

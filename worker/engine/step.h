@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of a plan on one rank: runs the ops that schedule::Dispatcher names, feeds them from the
-// ports, updates the parameters. Engine thread only. Which plan is in force, and what a failure
-// means for the job, is the engine's business.
+// One step of a plan on one rank: runs the ops that schedule::Dispatcher chooses, passes inputs and
+// results through the ports and updates the parameters. Engine thread only. The engine decides
+// which plan is in force and what a failure means for the job.
 #pragma once
 
 #include <chrono>
@@ -26,7 +26,7 @@
 
 namespace weir::engine {
 
-// What a step works with. References outlive the step.
+// Parts of a step. The references outlive the step.
 struct StepParts {
   stage::Stage& stage;
   Ports& ports;
@@ -35,23 +35,23 @@ struct StepParts {
   const Clock& clock;
   int sequence = 0;                               // T: tokens per sample
   std::chrono::nanoseconds progress_deadline{0};  // longest wait without any message
-  // The other replicas of this stage; null when there are none.
+  // The other replicas of this stage; null if there are none.
   transport::Collective* replicas = nullptr;
-  // Partial: an average that goes on beside this step, or the next one.
+  // Partial only: an average that runs during this step or the next one.
   AverageBeside* beside = nullptr;
   // First stage with replicas: the epoch that this rank would change to before the next step; 0 =
-  // none. Asked once, at the end of the step.
+  // none. Called once, at the end of the step.
   std::function<std::uint32_t()> next_epoch;
-  // Partial with replicas. Last stage: all but the average is done, after so many seconds.
+  // Partial with replicas, last stage: the step is done except for the average, after `seconds`.
   std::function<void(double seconds)> ready_to_average;
-  // The coordinator's answer for this step, waited for until then; nothing: not yet. kCancelled: it
-  // is not waited for any more.
+  // Waits until `until` for the coordinator's answer for this step; nothing if it has not come.
+  // kCancelled: the rank need not wait for it.
   std::function<Result<std::optional<Grant>>(SteadyTime until)> granted;
-  // That round came to nothing here: the rank keeps its model and goes on at the grant's next step.
-  // missing: the replica that did not come, -1: not known.
+  // The round failed on this rank: it keeps its model and continues at the grant's next step.
+  // missing: the replica that did not come, -1 = unknown.
   std::function<void(const Grant& grant, int missing, const std::string& reason)> round_failed;
-  // Asked between ops and about 50 times a second while waiting: takes commands; false ends the
-  // step (kCancelled).
+  // Called between ops and about 50 times per second while waiting. Takes commands. False ends the
+  // step with kCancelled.
   std::function<bool()> go_on;
 };
 
@@ -60,18 +60,18 @@ struct StepOrder {
   int replica = 0, stage = 0;
   int incarnation = 0;
   std::int64_t step = 0;
-  bool header_follows = true;  // the next message is the next step's header
+  bool header_follows = true;  // the next message is the header of the next step
   double grad_clip = 0;        // largest global norm of the gradients; 0 = no limit
 };
 
-// Runs the step to its end, or fails: kUnavailable (generation broken), kTimeout (no message for
+// Runs the step to its end or fails: kUnavailable (generation broken), kTimeout (no message for
 // progress_deadline), kInternal (no device memory), kGone (the data), kCancelled (stop or go_on). A
-// group that loses a member fails no step, but where all have to meet. After a failure the stage
-// holds a part of the step's gradients: it must be reset.
+// group that loses a member does not fail the step unless all replicas must meet. After a failure
+// the stage holds a part of the step's gradients and must be reset.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
 
-// Waits until `ports` brings something; kTimeout after progress_deadline since `since`,
-// kUnavailable when the peer that sends on `awaited` has left.
+// Waits until `ports` receives something. kTimeout if progress_deadline has passed since `since`;
+// kUnavailable if the peer that sends on `awaited` has left.
 Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
                      std::optional<transport::Channel> awaited = std::nullopt);
 

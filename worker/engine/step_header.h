@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first message of a step on every forward channel: which step, which plan. Every stage reads
-// it before its first op, so that all ranks change plan at the same step
+// The first message of a step on every forward channel: it names the step and the plan. Every stage
+// reads it before its first op, so that all ranks change the plan at the same step
 // (worker/coordinator/README.md "Step header"). 32 bytes, little-endian: u32 magic, u32 job, u64
-// step, u32 epoch, u16 incarnation, u16 M, u16 mb, u16 k, u32 crc32c of the 28 bytes before it.
+// step, u32 epoch, u16 incarnation, u16 M, u16 mb, u16 k, u32 crc32c of the first 28 bytes.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct StepHeader {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;  // revision of the plan in force
   std::uint16_t incarnation = 0;
-  // 0: does not fit into 16 bits, take it from the plan
+  // 0 if the number does not fit into 16 bits; the plan has it.
   std::uint16_t micro_batches = 0, micro_batch_size = 0, k = 0;
   bool operator==(const StepHeader&) const = default;
 };
@@ -37,9 +37,9 @@ StepHeaderBytes encode(const StepHeader& header);
 // kInvalid: wrong size, magic or checksum.
 Result<StepHeader> decode_step_header(std::span<const std::byte> bytes);
 
-// What the receiver expects. kConflict names the first field that differs: another job, step,
-// incarnation, or numbers that contradict the plan. The epoch is the caller's business: it finds
-// the plan by it.
+// Compares with the header that the receiver expects. kConflict names the first field that differs:
+// another job, step or incarnation, or numbers that contradict the plan. The caller checks the
+// epoch, by which it finds the plan.
 Status check_step_header(const StepHeader& header, const StepHeader& expected);
 
 }  // namespace weir::engine

@@ -19,7 +19,7 @@ void SwitchPoint::commit(std::uint32_t revision, std::int64_t at_step, Answer an
 }
 
 void SwitchPoint::go(std::uint32_t revision) {
-  // A GO that finds no room is a GO that never came: the engine's wait for it has a deadline.
+  // A dropped GO is harmless: the engine's wait for it has a deadline.
   static_cast<void>(commands_.try_push(GoCommand{revision}));
 }
 
@@ -28,7 +28,7 @@ void SwitchPoint::abort(std::uint32_t revision) {
 }
 
 void SwitchPoint::peer_lost(std::string reason) {
-  // Without room the engine finds out by itself: its links fail or its waits run out.
+  // If this is dropped, the engine notices by itself: its links fail or its waits time out.
   static_cast<void>(commands_.try_push(PeerLostCommand{std::move(reason)}));
 }
 
@@ -37,24 +37,25 @@ void SwitchPoint::finished() {
 }
 
 void SwitchPoint::save(std::int64_t step, std::vector<int> replicas) {
-  // Without room no SAVED is answered: the coordinator's next one comes.
+  // If this is dropped, the rank sends no SAVED, and the coordinator's next round follows.
   static_cast<void>(commands_.try_push(SaveCommand{step, std::move(replicas)}));
 }
 
 void SwitchPoint::saved(std::int64_t step, std::string error, bool leave) {
-  // Without room a rank that waits for it leaves at the end of its grace.
+  // If this is dropped, a rank that waits for it leaves at the end of its grace.
   static_cast<void>(commands_.try_push(SavedCommand{step, std::move(error), leave}));
 }
 
 void SwitchPoint::grant(Grant grant) {
-  // Its members wait for this rank: one without room is kept. Rounds only grow, the last one
-  // counts.
+  // The members wait for this rank, so a grant without room is kept. Rounds only grow and only the
+  // last one counts.
   if (commands_.try_push(grant)) return;
   {
     const std::lock_guard lock(kept_mutex_);
     kept_grant_ = grant;
   }
-  // Who emptied the queue in between sleeps without having seen it. Twice does no harm.
+  // The engine thread may have emptied the queue and gone to sleep without seeing the kept grant.
+  // Taking a grant twice does no harm.
   static_cast<void>(commands_.try_push(std::move(grant)));
 }
 

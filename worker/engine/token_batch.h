@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of one micro-batch, in memory that the next one uses again. One thread.
+// The tokens of one micro-batch, in memory that is reused. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace weir::engine {
 
 class TokenBatch {
  public:
-  // Samples first .. first + samples - 1 of those of a step; inputs for the first stage, targets
-  // for the last: both read the same sample. Valid until the next call. Errors of the dataset.
+  // Loads samples first .. first + samples - 1 of a step: inputs on the first stage, targets on the
+  // last; both read the same samples. Valid until the next call. Returns errors of the dataset.
   Result<stage::Tokens> load(const data::Dataset& dataset, std::int64_t step, int first,
                              int samples, int step_samples, int sequence, bool first_stage,
                              bool last_stage) {

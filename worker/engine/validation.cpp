@@ -13,7 +13,7 @@ namespace {
 
 using transport::Channel;
 
-// Until the next micro-batch is there and its result may be sent.
+// Waits until the next micro-batch has arrived and its result may be sent.
 Status wait_until_ready(const StepParts& parts, const std::stop_token& stop) {
   const SteadyTime since = parts.clock.now();
   for (;;) {

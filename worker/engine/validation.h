@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss on data that is not trained on, between two steps: forwards alone, through all stages of
-// a replica. Each replica does all of it, so that none waits for another and with sync.mode Exact
-// all tell the same loss; with equal micro-batches it is the same bits for every cut. Engine thread
-// only.
+// Validation: the loss on data that is not trained on, computed between two steps by forwards
+// through all stages of a replica. Each replica does all of it, so that none waits for another.
+// With sync.mode Exact all replicas report the same loss. With equal micro-batches the loss is
+// bit-equal for every cut. Engine thread only.
 #pragma once
 
 #include <cstdint>
@@ -14,26 +14,27 @@
 
 namespace weir::engine {
 
-// How often, of how much; the same on all ranks.
+// Interval and amount; equal on all ranks.
 struct Validation {
   std::int64_t interval = 0;  // steps; 0 = never
-  int samples = 0;            // at least; rounded up to whole micro-batches
+  int samples = 0;            // minimum; rounded up to whole micro-batches
 };
 
-// After the `completed`-th step of `total`? last: after which one it was done before, or this
-// generation began. Every multiple of the interval counts, passed over ones too, and the last step.
+// True if a validation is due after the `completed`-th step of `total`. last: the step of the last
+// validation or of the start of the generation. Due are every multiple of the interval, also one
+// that was skipped, and the last step.
 bool validation_due(std::int64_t completed, std::int64_t total, std::int64_t last,
                     std::int64_t interval);
 
 struct ValidationOrder {
   const schedule::Plan& plan;
   int samples = 0;
-  bool header_follows = true;  // of the next step; false after the last one
+  bool header_follows = true;  // the next step's header; false after the last step
 };
 
-// parts.dataset: that of the validation. Returns the mean over its tokens on the last stage, NaN on
-// the others. Errors of run_step(); after one the ports are of no use any more, the stage is as it
-// was.
+// parts.dataset is the validation data. Returns the mean loss per token on the last stage, NaN on
+// others. Errors are those of run_step(). After an error the ports cannot be used any longer; the
+// stage is unchanged.
 Result<double> run_validation(const StepParts& parts, const ValidationOrder& order,
                               const std::stop_token& stop);
 
