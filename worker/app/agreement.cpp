@@ -39,7 +39,7 @@ void append(Settings& to, Settings from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-// As a version that knew no shapes would have written it.
+// The digest as a version without shapes would have written it.
 std::string old_digest(const checkpoint::Manifest& found, const stage::Model& model) {
   stage::ModelOptions then = model.options;
   then.seed = found.seed;
@@ -54,8 +54,8 @@ std::string old_digest(const checkpoint::Manifest& found, const stage::Model& mo
   return described ? described->digest : "";
 }
 
-// Such a version did not write the length of a schedule; where the digest shows that all is equal
-// it is that of now.
+// Such a version did not write the length of a schedule. If the digest shows that everything is
+// equal, the length is the current one.
 Settings old_settings(const checkpoint::Manifest& found, std::int64_t total_steps) {
   return optimizer_options({.seed = found.seed,
                             .learning_rate = found.optimizer.learning_rate,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What decides the numbers of a training run, as named values: all ranks of a job must have them
-// alike (HELLO), and a checkpoint tells those of the run that wrote it. Pure.
+// The settings on which the results of training depend, as named values. They must be equal on all
+// ranks of a job (HELLO), and a checkpoint stores those of the run that wrote it. Pure.
 #pragma once
 
 #include <optional>
@@ -14,21 +14,21 @@
 
 namespace weir::app {
 
-// Data by its content, not by its path. validation: null without an interval.
+// Data is named by its content, not by its path. validation: null without an interval.
 Settings settings_of_job(const Options& options, const stage::Model& model,
                          const data::Dataset& data, const data::Dataset* validation);
-// Of these, what the trained parameters and moments depend on: not the number of steps where it
-// decides no learning rate, nor validation.
+// The subset on which trained parameters and moments depend: without the validation, and without
+// the number of steps if it does not affect the learning rate.
 Settings settings_of_checkpoint(const Options& options, const data::Dataset& data);
 
-// What a run has to say to the newest checkpoint of its folder.
+// Result of comparing a run with the newest checkpoint of its folder.
 struct Verdict {
-  std::string refusal;                // it cannot go on from there: why, to come behind the path
-  std::vector<Difference> different;  // it can, with other options than the run before
+  std::string refusal;  // why the run cannot continue from it; text for behind the path
+  std::vector<Difference> different;  // the run can continue, but these options differ
 };
-// May `options` go on from there? The shapes decide what can be loaded, consent
-// (--change-options) the rest. A checkpoint of a version that wrote no shapes tells of the
-// optimizer and the seed; its digest, made anew with those, shows that nothing else differs.
+// Compares a run with a checkpoint. The shapes decide whether it can be loaded; the user's consent
+// (--change-options) covers all other differences. A checkpoint of an old version without shapes
+// has the optimizer and the seed. If its digest can be reproduced with them, nothing else differs.
 Verdict compare(const checkpoint::Manifest& found, const Options& options,
                 const stage::Model& model, const Settings& now);
 

@@ -14,7 +14,7 @@ using transport::Communicator;
 using transport::Completion;
 using transport::Port;
 
-constexpr auto kSlice = std::chrono::milliseconds(20);  // until an abort is noticed
+constexpr auto kSlice = std::chrono::milliseconds(20);  // longest time until an abort is noticed
 
 class BlockingSends final : public Communicator {
  public:
@@ -67,9 +67,9 @@ class BlockingSends final : public Communicator {
   std::unique_ptr<Communicator> inner_;
   const int window_;
   std::atomic<bool> aborted_{false};
-  // Engine thread only.
-  std::array<int, 2> outstanding_{};  // per channel: a rank sends each to one peer
-  std::deque<Completion> kept_;       // what came while send() waited, for wait()
+  // The fields below are used by the engine thread only.
+  std::array<int, 2> outstanding_{};  // per channel: a rank sends on each channel to one peer
+  std::deque<Completion> kept_;  // completions that came while send() waited; wait() returns them
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends that hold up the engine, as those of a framework on its compute stream do: they measure
-// what our asynchronous ones are worth (worker/schedule/README.md "Credits"). Emulation only.
+// Sends that block the engine, like those of a framework on its compute stream. They show the gain
+// of asynchronous sends (worker/schedule/README.md "Credits"). Emulation only.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,8 @@
 
 namespace weir::app {
 
-// After each send on a channel, send() returns once at most `window` messages of that channel are
-// on their way, that is sent and not yet received whole by the peer; or once the generation is
-// broken. 0: every send blocks.
+// send() returns once at most `window` messages of its channel are under way, i.e. sent and not yet
+// received completely by the peer, or once the generation is broken. With 0 every send blocks.
 std::unique_ptr<transport::Communicator> with_blocking_sends(
     std::unique_ptr<transport::Communicator> inner, int window);
 

@@ -51,7 +51,7 @@ protocol::SaveTrouble trouble_of(const Error& error) {
                                            : protocol::SaveTrouble::kNone;
 }
 
-// Before anything in the folder is touched.
+// Takes the lock before anything in the folder is changed.
 std::optional<Failure> take_folder(State& state) {
   const Options& o = state.options;
   std::array<char, HOST_NAME_MAX + 1> host{};
@@ -82,7 +82,8 @@ Failure wrong_folder(const Error& error) {
   return {Exit::kConfiguration, "--checkpoint-dir: " + error.message};
 }
 
-// May this run go on from there? Owner and shapes count for all, the options for the newest.
+// Checks whether this run may continue from the checkpoints. Owner and shapes are checked for all,
+// the options for the newest.
 std::optional<Failure> refusal_of(const std::vector<checkpoint::Manifest>& found,
                                   const State& state) {
   const Settings now = settings_of_checkpoint(state.options, *state.dataset);
@@ -139,7 +140,7 @@ void Checkpoints::save(stage::Stage& stage, std::int64_t step,
   const bool taken = writer_.post([this, images, step, start, written] {
     const protocol::Saved saved = write(step, *images, start, written);
     images->clear();
-    writing_ = false;  // before the coordinator may order the next one
+    writing_ = false;  // before the coordinator may order the next save
     say(saved);
   });
   if (taken) return;

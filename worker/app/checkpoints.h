@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the room checkpoint with engine, agent and coordinator: copies on the engine's thread,
+// Connects the room checkpoint with engine, agent and coordinator: copies on the engine thread,
 // writes and commits on the checkpoint thread.
 #pragma once
 
@@ -26,27 +26,28 @@ class Checkpoints {
   using Send = std::function<void(const protocol::Message&)>;
   using Written = std::function<void(std::chrono::nanoseconds)>;
 
-  // job: whose checkpoints these are, "" = nobody's. settings: of the run, for later ones. model
-  // outlives this object.
+  // job: the owner of the checkpoints, "" = none. settings: of this run, stored in its checkpoints.
+  // The model outlives this object.
   Checkpoints(std::string folder, std::string job, const stage::Model& model, Settings settings)
       : folder_(std::move(folder)),
         job_(std::move(job)),
         model_(model),
         settings_(std::move(settings)) {}
 
-  // Whom SAVED goes to; empty: nobody any more. Any thread.
+  // Sets the receiver of SAVED; an empty function means none. Any thread.
   void tell(Send send);
 
-  // Engine thread. Returns after the copy; SAVED is told when the files lie on disk. One at a time:
-  // a second copy would be memory that no plan counts.
+  // Engine thread. Returns after the copy. SAVED is sent when the files are on disk. One save at a
+  // time: no plan accounts for the memory of a second copy.
   void save(stage::Stage& stage, std::int64_t step, const std::function<bool(int layer)>& mine,
             const Written& written);
   Status load(stage::Stage& stage, std::int64_t step) const;
   bool writing() const { return writing_; }  // any thread
 
-  // Any thread; done is called from the checkpoint thread. may: asked before a commit whether the
-  // folder is still this job's.
-  void guard(std::function<Status()> may) { may_commit_ = std::move(may); }  // before the first one
+  // Any thread; `done` is called on the checkpoint thread. guard: `may` is called before a commit
+  // and returns whether the folder still belongs to this job.
+  // Call this before the first commit.
+  void guard(std::function<Status()> may) { may_commit_ = std::move(may); }
   void commit(const coordinator::CheckpointOrder& order,
               std::function<void(coordinator::SaveResult)> done);
   void remove(const coordinator::CheckpointRemoval& removal, std::function<void()> done);
@@ -62,14 +63,15 @@ class Checkpoints {
   std::mutex send_mutex_;  // guards send_
   Send send_;
   std::function<Status()> may_commit_ = [] { return Status(Unit{}); };
-  std::atomic<bool> writing_{false};  // a copy is not written yet
-  checkpoint::Disk disk_;             // checkpoint thread
+  std::atomic<bool> writing_{false};  // a copy has not been written yet
+  checkpoint::Disk disk_;             // used by the checkpoint thread
   checkpoint::Writer writer_;
 };
 
-// Worker 0, before it coordinates: makes the folder, takes its lock, finds what is there, removes
-// what killed saves have left. Exit code 2 for a folder that cannot be used or is of another job,
-// model or run (agreement.h), 83 when there are checkpoints but no whole one.
+// Runs on worker 0 before it coordinates: makes the folder, takes its lock, finds checkpoints and
+// removes leftovers of killed saves. Fails with exit code 2 if the folder cannot be used or belongs
+// to another job, model or run (agreement.h), and with 83 if it has checkpoints but no complete
+// one.
 std::optional<Failure> find_checkpoints(State& state);
 
 }  // namespace weir::app

@@ -19,8 +19,8 @@ using stage::LayerTiming;
 using std::chrono::nanoseconds;
 
 constexpr const char* kVersion = "weir.dev/profile/v1";
-constexpr double kLongestOp = 3600;              // seconds; more is a mistake of units
-constexpr std::int64_t kLargestFile = 64 << 20;  // a profile of 65536 layers is about 20 MB
+constexpr double kLongestOp = 3600;  // seconds; a larger value is probably in another unit
+constexpr std::int64_t kLargestFile = 64 << 20;  // a profile of 65536 layers has about 20 MB
 
 Error invalid(const std::string& where, const std::string& why) {
   return {Code::kInvalid, where + ": " + why};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times of a profile.json (operator/planner/model/README.md "profile.json") for emulated compute:
-// what each op of a stage would take on another device.
+// The times of a profile.json (operator/planner/model/README.md "profile.json") for emulated
+// compute: how long each op of a stage would take on another device.
 #pragma once
 
 #include <chrono>
@@ -16,25 +16,27 @@ namespace weir::app {
 
 class EmulationProfile {
  public:
-  // kInvalid: not JSON, unknown apiVersion, a bad number, other layers than the model's, or no
-  // times for this device class (all classes are named). An empty class: the only one there is.
+  // kInvalid: not JSON, an unknown apiVersion, a bad number, other layers than the model's, or no
+  // times for the device class (the error names all classes). With an empty class, the profile must
+  // have only one.
   static Result<EmulationProfile> decode(std::string_view json, const stage::Model& model,
                                          const std::string& device_class);
-  // Reads the file first; errors begin with its path.
+  // Reads the profile from a file; errors begin with its path.
   static Result<EmulationProfile> read(const std::string& path, const stage::Model& model,
                                        const std::string& device_class);
 
   const std::string& device_class() const { return device_class_; }
-  // One layer and micro-batch: linear between the profile's sample counts, its least time below the
-  // smallest, proportional above the largest (or everywhere with scaling "proportional").
+  // Times of one layer and micro-batch. Between sample counts of the profile they are linear; below
+  // the smallest count they are its time; above the largest they are proportional. With scaling
+  // "proportional" they are proportional everywhere.
   stage::LayerTiming layer(int index, int samples) const;
-  // The sum over layers first..last; update: once a step.
+  // Sums over layers first..last. `update` is the time per step.
   stage::EmulatedTimes stage(int first_layer, int last_layer) const;
 
  private:
   std::string device_class_;
   bool interpolate_ = true;
-  std::vector<std::vector<stage::LayerTiming>> layers_;  // per layer, rising samples
+  std::vector<std::vector<stage::LayerTiming>> layers_;  // per layer, by rising samples
 };
 
 }  // namespace weir::app

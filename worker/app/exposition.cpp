@@ -183,7 +183,7 @@ Labels labels_of(const engine::SyncLink& link, const Statistics& s) {
           {"to_node", link.to_node}};
 }
 
-// Links between stages as their senders tell of them, those between replicas as their receivers do.
+// Links between stages are reported by their senders, links between replicas by their receivers.
 void add_links(Builder& out, const std::vector<transport::LinkReport>& links, const Statistics& s) {
   const bool placed = s.stage >= 0 && !s.sync_links.empty();
   if (links.empty() && !placed) return;
@@ -213,8 +213,8 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links, co
        [](const Counters& c) { return c.rtt_seconds; });
 }
 
-// Of links that go by NCCL, where it tells. What waits for the receiver's memory is a late peer,
-// what waits for the own GPU is neither of both.
+// Times of links that use NCCL, if it reports them. Waiting for the receiver's memory means that
+// the peer is late; waiting for the own GPU means neither a late peer nor a slow link.
 void add_nccl_times(Builder& out, const std::vector<transport::LinkReport>& links) {
   const auto told = [](const transport::LinkReport& link) {
     return link.counters.nccl.has_value();

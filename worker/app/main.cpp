@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weir-worker. The main thread takes signals, the engine's thread does the rest (steps.cpp).
+// weir-worker. The main thread handles signals; the engine's thread does everything else
+// (steps.cpp).
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -35,13 +36,14 @@ sigset_t handled_signals() {
   return set;
 }
 
-// The first SIGTERM asks the engine to end, a second one ends the process.
+// The first SIGTERM asks the engine to end. A second one ends the process.
 [[noreturn]] void serve(State& state) {
   const sigset_t signals = handled_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // inherited by every thread
   signal(SIGPIPE, SIG_IGN);
-  signal(SIGXFSZ, SIG_IGN);  // the call that is above the limit of a file's size says so
-  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // inherited; 50 us cost 0.4 % of a step
+  signal(SIGXFSZ, SIG_IGN);  // a write above the file size limit then returns an error
+  // Inherited by threads; the default of 50 us costs 0.4 % of a step.
+  prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 
   std::atomic<bool> done{false};
   const pthread_t main_thread = pthread_self();
@@ -49,7 +51,7 @@ sigset_t handled_signals() {
     pthread_setname_np(pthread_self(), "engine");
     try {
       run_steps(state);
-    } catch (const std::exception& error) {  // no thread, no descriptor, no memory left
+    } catch (const std::exception& error) {  // no thread, file descriptor or memory is left
       log_error("app", "ends: " + describe(error), {{"exit_code", static_cast<int>(Exit::kCrash)}});
       state.exit_code = static_cast<int>(Exit::kCrash);
     }
@@ -63,8 +65,8 @@ sigset_t handled_signals() {
     state.leaver.leave();
   }
   engine.join();
-  // The steps have undone what others can see. What is left is memory, and threads that may wait
-  // for the world outside: a name that is being resolved, a page that is being read.
+  // The steps have undone everything visible from outside. Only memory is left, and threads that
+  // may wait for a name lookup or for a page to be read.
   std::fflush(nullptr);
   _exit(state.exit_code);
 }

@@ -26,7 +26,7 @@ std::vector<std::string> addresses_of(const std::string& interface) {
     const int failed =
         getnameinfo(one->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
     const std::string address = text.data();
-    const bool link_local = address.starts_with("fe80:");  // needs a scope that peers do not share
+    const bool link_local = address.starts_with("fe80:");  // needs a scope, which peers do not have
     if (failed == 0 && !link_local) found.push_back(address);
   }
   return found;

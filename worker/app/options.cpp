@@ -20,14 +20,15 @@ namespace {
 
 constexpr int kMostPorts = 65535;
 constexpr double kLongestWait = 1e6;  // seconds
-constexpr double kMost = 1e30;        // of numbers without a sense of their own
+constexpr double kMost = 1e30;        // for numbers without a limit of their own
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr std::size_t kLongestError = 400;
 
-// Options as CLI11 fills them: text and numbers that need a second look.
+// Options as CLI11 fills them; texts and numbers are checked again later.
 #ifdef WEIR_CUDA
-constexpr const char* kDefaultDevice = "cuda";  // on a node without a GPU it says so and ends
+// On a node without a GPU the worker ends with an error.
+constexpr const char* kDefaultDevice = "cuda";
 #else
 constexpr const char* kDefaultDevice = "cpu";
 #endif
@@ -290,7 +291,7 @@ void add_running(CLI::App& app, Options& o, Raw& raw) {
   };
   seconds("--grace", raw.grace, "for the running step and a checkpoint after SIGTERM")
       ->envname("WEIR_GRACE_SECONDS");
-  // Those of the job's spec; 0 = no limit.
+  // The limits of the job's spec; 0 = no limit.
   seconds("--startup-timeout", raw.startup,
           "until the first plan, out of touch with the operator; 0 = no limit")
       ->envname("WEIR_STARTUP_TIMEOUT");
@@ -328,7 +329,7 @@ Error invalid(const std::string& message) {
   return {Code::kInvalid, message};
 }
 
-// "1-2", "1-2:fwd", "1-2:bwd".
+// Reads "1-2", "1-2:fwd" or "1-2:bwd".
 Status read_link(const std::string& text, Options& options) {
   const auto wrong = [&] {
     return invalid("--pace-link: '" + text + "' is no link such as 1-2, 1-2:fwd or 1-2:bwd");
@@ -350,7 +351,7 @@ Status read_link(const std::string& text, Options& options) {
   return Unit{};
 }
 
-// Far beyond any run, and a time may still be added to it.
+// Longer than any run, but small enough to be added to a time.
 constexpr std::chrono::hours kNoLimit{24 * 365 * 50};
 
 std::chrono::nanoseconds limit_of(double seconds) {
@@ -361,7 +362,7 @@ std::optional<int> port_of(int value) {
   return value < 0 ? std::nullopt : std::optional(value);
 }
 
-// What depends on several options, or on more than CLI11 can check.
+// Checks that depend on several options or that CLI11 cannot make.
 Result<Options> complete(Raw raw) {
   Options& o = raw.options;
   if (!raw.pace_rate.empty()) {
@@ -446,7 +447,7 @@ Result<Options> complete(Raw raw) {
   o.startup_timeout = limit_of(raw.startup);
   o.rejoin_timeout = limit_of(raw.rejoin);
   o.progress_deadline = limit_of(raw.progress);
-  // A neighbour that loads longer is no failure: the deadline of progress tells those.
+  // A neighbour that takes longer to load is no failure, so the deadline is that of progress.
   o.connect_timeout = limit_of(raw.connect.value_or(raw.progress));
   o.dead_after = std::chrono::seconds(raw.dead_after);
   o.control_port = port_of(raw.control_port);
@@ -470,7 +471,7 @@ Result<double> parse_rate(const std::string& text) {
       {"bit", 1.0 / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
       {"B", 1},         {"kB", 1e3},       {"MB", 1e6},       {"GB", 1e9}};
   const auto found = units.find(unit);
-  // A byte a second: times of slower ones cannot be counted.
+  // At least a byte per second, because times of slower rates would overflow.
   const bool good = parsed.ec == std::errc() && found != units.end() && number <= 1e15 &&
                     number * found->second >= 1;
   if (!good) return invalid(in_quotes(text) + " is no rate such as 40Mbit or 5MB (per second)");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command line and environment of weir-worker (worker/app/README.md). Parsing only: files are
-// opened by the steps.
+// Command line and environment of weir-worker (worker/app/README.md). Only parses them: the steps
+// open the files.
 #pragma once
 
 #include <chrono>
@@ -19,43 +19,45 @@ namespace weir::app {
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
-  std::string data;  // text file; empty: synthetic
+  std::string data;  // text file; empty: synthetic data
   std::int64_t steps = 100;
-  std::string validation_data;  // text file; empty: of the synthetic language
+  std::string validation_data;  // text file; empty: validation part of the synthetic data
   std::int64_t validation_interval = 0;
   int validation_samples = 64;
 
-  // Where plans come from: the operator (control_url), a file, or the worker's own one-stage plan.
+  // Source of plans: the operator (control_url), a file, or the worker's own plan with one stage.
   std::string plan_file;
   std::string control_url, control_dir;
-  int own_micro_batches = 16, own_micro_batch_size = 4;  // of the worker's own plan
+  int own_micro_batches = 16, own_micro_batch_size = 4;  // for the worker's own plan
 
-  // Who this worker is.
+  // Identity of this worker.
   std::string job_name = "standalone", job_namespace = "default", job_uid = "standalone";
   std::string worker_group, node = "localhost", pod, pod_uid, pod_ips;
   int worker_index = 0, workers = 1, attempt = 0, ranks = 1;
   std::string coordinator;  // host:port
-  std::string job_key;      // hex; without an operator only
+  std::string job_key;      // hex; used only without an operator
   std::string transport = "Auto", interface;
 
-  std::string listen;  // address of the ports; empty: loopback without an operator, else all
-  std::optional<int> control_port, data_port, metrics_port;  // 0 = any free one
+  // Address of the ports; empty: loopback without an operator, else all addresses.
+  std::string listen;
+  std::optional<int> control_port, data_port, metrics_port;  // 0 = any free port
 
-  std::string device;  // "cpu", "cuda", "cuda:N"; not given: kDefaultDevice, emulated "cpu"
+  std::string device;  // "cpu", "cuda" or "cuda:N"; empty: kDefaultDevice, with emulation "cpu"
   std::string emulate_profile, emulate_device, emulate_slowness;
-  bool emulate_idle = false;               // no arithmetic
-  std::optional<int> emulate_send_window;  // sends block with more than so many on their way
+  bool emulate_idle = false;               // skip the arithmetic
+  std::optional<int> emulate_send_window;  // a send blocks while more than this many are under way
   double pace_bytes_per_second = 0;        // 0 = unlimited
-  double pace_other_bytes_per_second = 0;  // of links but the paced one; 0 = unlimited
+  double pace_other_bytes_per_second = 0;  // for links other than the paced one; 0 = unlimited
   std::string pace_trace;
   int pace_boundary = -1, pace_channel = -1;  // -1 = all
 
-  std::string checkpoint_dir;                                            // empty: nothing is saved
-  std::int64_t checkpoint_interval = 0;                                  // steps; 0: by time
-  std::chrono::nanoseconds checkpoint_period{std::chrono::minutes(10)};  // then
+  std::string checkpoint_dir;            // empty: nothing is saved
+  std::int64_t checkpoint_interval = 0;  // steps; 0 = by time
+  // Used if checkpoint_interval is 0.
+  std::chrono::nanoseconds checkpoint_period{std::chrono::minutes(10)};
   int checkpoint_keep = 2;
-  bool change_options = false;  // go on from a checkpoint of a run with other options
-  std::string init_from;        // parameters of step 0, when there is no checkpoint
+  bool change_options = false;  // continue from a checkpoint of a run with other options
+  std::string init_from;        // parameters of step 0 if there is no checkpoint
 
   std::chrono::nanoseconds grace{std::chrono::seconds(25)};
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
@@ -65,28 +67,28 @@ struct Options {
   std::chrono::seconds dead_after{30};
 
   std::string loss_log;
-  int step_report = 10;  // a log line each so many steps; 0 = none
+  int step_report = 10;  // steps between two log lines; 0 = none
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kJson;
   bool dry_run = false;
   double grad_clip = 0;     // 0 = off
   int diverged_after = 10;  // skipped steps in a row; 0 = never
 
-  // Of the first plan's profile; the operator sets both, by spec.model.profile.
+  // How the first plan gets its profile. The operator sets both from spec.model.profile.
   std::string profile_source = "Measure";
   int profile_rounds = 5;
-  // Off by default: one short probe a link is coarse, and where all links are alike its noise would
-  // choose the order of the stages.
+  // Off by default: one short probe per link is coarse. If all links are equal, its noise would
+  // decide the order of the stages.
   bool probe_links = false;
 
   bool standalone() const { return control_url.empty(); }
-  std::string listen_ip() const {  // "" = all
+  std::string listen_ip() const {  // "" = all addresses
     return !listen.empty() ? listen : standalone() ? "127.0.0.1" : "";
   }
   bool plans_itself() const { return standalone() && plan_file.empty(); }
-  // A worker alone that saves coordinates itself.
+  // A single worker that saves runs a coordinator, too.
   bool needs_peers() const { return !plans_itself() || saves(); }
-  // Whose checkpoints this worker writes and goes on from; "" for one that was started by hand.
+  // Owner of the checkpoints that this worker writes and continues from; "" if started by hand.
   std::string owner() const {
     const bool nobody = standalone() && job_name == Options().job_name;
     return nobody ? "" : job_namespace + "/" + job_name;
@@ -97,13 +99,14 @@ struct Options {
 };
 
 struct Help {
-  std::string text;  // print to standard output, exit 0
+  std::string text;  // printed to standard output; exit code 0
 };
 
-// kInvalid: one line that names the option.
+// kInvalid with one line that names the option.
 Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv);
 
-// "40Mbit", "5MB", "800kbit": a rate per second; the unit is required, bits and bytes differ by 8.
+// A rate per second such as "40Mbit", "5MB" or "800kbit". The unit is required, because bits and
+// bytes differ by 8.
 Result<double> parse_rate(const std::string& text);
 
 }  // namespace weir::app

@@ -30,9 +30,10 @@ using Outcome = std::optional<Failure>;
 using std::chrono::steady_clock;
 
 constexpr const char* kRoom = "app";
-constexpr auto kGoodbye = std::chrono::seconds(5);            // for LEAVE to leave
-constexpr auto kProbeLimit = std::chrono::milliseconds(900);  // the coordinator waits a second
-constexpr auto kOthersFinish = std::chrono::seconds(60);      // from our last step to everybody's
+constexpr auto kGoodbye = std::chrono::seconds(5);            // for LEAVE to be sent
+constexpr auto kProbeLimit = std::chrono::milliseconds(900);  // the coordinator waits 1 s
+// From this worker's last step to the last step of all.
+constexpr auto kOthersFinish = std::chrono::seconds(60);
 
 coordinator::LineOptions line_options(const Options& o) {
   return {.url = o.control_url,
@@ -44,7 +45,7 @@ coordinator::LineOptions line_options(const Options& o) {
           .job_uid = o.job_uid};
 }
 
-// A redirect names a pod by its IP; the certificate is still that of the Service.
+// A redirect names a pod by its IP, but the certificate is that of the Service.
 coordinator::TransportFactory transport_factory(const Options& o) {
   return [ca = o.control_dir + "/ca.crt"](
              const std::string& base_url,
@@ -70,8 +71,8 @@ Result<std::string> ask_for_key(const State& state, std::stop_token stop) {
   return answer.job_key;
 }
 
-// Without an operator: a key given by hand, or one that says nothing secret (the ports are then on
-// the loopback unless --listen says otherwise).
+// Without an operator the key is given by hand, or it is not secret. The ports are then on the
+// loopback unless --listen is given.
 Result<std::string> standalone_key(const Options& o) {
   if (o.job_key.empty()) return hmac_sha256("weir standalone", o.job_uid);
   const auto key = from_hex(o.job_key);
@@ -79,7 +80,7 @@ Result<std::string> standalone_key(const Options& o) {
   return *key;
 }
 
-// A wrong plan at the start is the user's mistake; later ones are refused while training goes on.
+// A wrong plan at the start ends the worker. Later ones are refused while training continues.
 Status check_plan_file(const std::string& path, int layers) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -157,10 +158,10 @@ void end_with(State& state, Exit exit, std::string reason) {
 
 control::AgentHooks agent_hooks(State& state) {
   control::AgentHooks hooks;
-  // Of waits in the hooks: the end of the agent, for whatever reason, ends them too.
+  // Waits in the callbacks end when the agent ends.
   auto waits = std::make_shared<std::stop_source>();
   hooks.stopping = [waits] { waits->request_stop(); };
-  // A key that was refused is asked for again; with the operator gone the known one still serves.
+  // A refused key is asked for again. If the operator is unreachable, the known key is used.
   auto refused = std::make_shared<std::atomic<bool>>(false);
   hooks.on_connection = [refused](bool connected, const std::string& why) {
     if (!connected && why.find("key") != std::string::npos) *refused = true;
@@ -200,7 +201,7 @@ control::AgentHooks agent_hooks(State& state) {
   return hooks;
 }
 
-// A worker alone plans for itself.
+// The plan source of a single worker.
 class OwnPlan final : public coordinator::PlanSource {
  public:
   OwnPlan(schedule::Plan plan, std::function<void(std::string reason)> refused)
@@ -264,7 +265,7 @@ Outcome join_job(State& state) {
              {{"listen", o.listen_ip()}});
   }
   if (o.pod.empty()) o.pod = "worker-" + std::to_string(o.worker_index);
-  if (o.pod_uid.empty()) o.pod_uid = to_hex(random_bytes(8));  // a new process is a new pod
+  if (o.pod_uid.empty()) o.pod_uid = to_hex(random_bytes(8));  // a new process counts as a new pod
   if (!o.needs_peers()) return std::nullopt;
   const Result<std::string> key =
       o.standalone() ? standalone_key(o) : ask_for_key(state, state.leaver.token());
@@ -297,7 +298,7 @@ Outcome open_transport(State& state) {
       if (!trace) return Failure{Exit::kConfiguration, "--pace-trace: " + trace.error().message};
       pacing.trace = *std::move(trace);
     }
-    tcp.pacing.push_back(std::move(pacing));  // the first match wins
+    tcp.pacing.push_back(std::move(pacing));  // the first match counts
     if (o.pace_other_bytes_per_second > 0) {
       tcp.pacing.push_back({.bytes_per_second = o.pace_other_bytes_per_second, .trace = {}});
     }
@@ -394,7 +395,7 @@ void disconnect(State& state) {
 
 void stop_coordinator(State& state) {
   state.coordinator.reset();
-  // A disk that stands still would hold up the end; the lock then shows no life any more.
+  // A disk that hangs would delay the end, so the lock is left behind; it then shows no life.
   if (state.checkpoints && state.checkpoints->writing()) {
     static_cast<void>(state.folder_lock.release());
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps that join a worker to the others: key of the job, data port, coordinator, agent. A
+// Steps that connect a worker to the others: key of the job, data port, coordinator, agent. A
 // worker with its own plan skips them.
 #pragma once
 
@@ -14,7 +14,7 @@ std::optional<Failure> connect_to_coordinator(State& state);
 void stop_coordinator(State& state);
 void disconnect(State& state);
 
-// After the last step: tells the coordinator, and in the coordinator waits for the others.
+// Reports the last step to the coordinator. On the coordinator's worker, also waits for the others.
 void say_finished(State& state);
 
 }  // namespace weir::app

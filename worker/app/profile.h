@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Measure phase: times of the model's layers on this worker's device, as profile.json.
+// The Measure phase: measures the times of the model's layers on this worker's device and returns
+// them as profile.json.
 #pragma once
 
 #include <functional>
@@ -17,12 +18,13 @@ struct ProfileOf {
   const stage::Model& model;
   std::string device, device_class;
   const EmulationProfile* emulation = nullptr;
-  bool saves = false;  // checkpoints, from the device's own memory: the planner counts their copy
+  // Checkpoints are copied into the device's own memory, which the planner must count.
+  bool saves = false;
 };
 
-// Times each layer on scratch memory; with emulated compute the times are the emulated profile's.
-// Blocks for as long as measuring takes. The answer names the error if there is one. `device` is
-// opened anew (device::open_device): the engine's belongs to the engine's thread.
+// Times each layer on scratch memory. With emulated compute the times are those of the emulated
+// profile. Blocks while measuring. The answer contains an error, if any. Opens `device` a second
+// time (device::open_device), because the engine thread owns the engine's.
 protocol::Measured measure_profile(const ProfileOf& of, const protocol::Measure& request,
                                    std::stop_token stop);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a finished step tells: STATUS for the coordinator, a line of the loss log, a log line.
+// Reports of a finished step: STATUS for the coordinator, a line of the loss log, and a log line.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,13 @@ protocol::StageStatus status_of(const engine::StepRecord& record,
 
 // One JSON object per line: {"step", "epoch", "stage", "loss", "loss_hex", "step_seconds",
 // "iteration_seconds", "in_flight_peak", "graph_launches"} and with emulated compute "lateness_us",
-// "overruns". "skipped": true when the step changed no parameter. loss is null but on the last
-// stage; the hex text is exact. step_seconds: start of the first F to end of the last B.
+// "overruns". "skipped" is true if the step changed no parameter. loss is null except on the last
+// stage; the hex text is exact. step_seconds lasts from the start of the first F to the end of the
+// last B.
 std::string loss_line(const engine::StepRecord& record, bool emulated);
 
-// A file of such lines, flushed one by one; appended to, so that a pod that starts again keeps the
-// history. A step that is trained again has a line again. Engine thread only.
+// A file of such lines, each flushed. Lines are appended, so that a restarted pod keeps the
+// history; a repeated step has several lines. Engine thread only.
 class LossLog {
  public:
   static Result<std::unique_ptr<LossLog>> open(const std::string& path);

@@ -21,7 +21,7 @@ struct Line {
   bool by_time = false;
 };
 
-// An error text when the line is wrong, else empty.
+// Returns an error text if the line is wrong, else "".
 std::string parse(const std::string& text, Line& line) {
   std::istringstream in(text);
   std::string from, rest;

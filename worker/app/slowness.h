@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of --emulate-slowness: emulated compute that is slow now and then. "step factor" lines:
-// from that step on, counted from 1 by this process, each op takes so many times as long; or "1.5s
-// factor" lines: from so many seconds after its first step on. '#' starts a comment. Immutable.
+// The file of --emulate-slowness, which slows emulated compute down from time to time. A line "step
+// factor" means: from that step on, counted from 1 in this process, each op takes `factor` times as
+// long. A line "1.5s factor" means the same from 1.5 s after the first step on. '#' starts a
+// comment. Immutable.
 #pragma once
 
 #include <chrono>
@@ -16,11 +17,12 @@ namespace weir::app {
 
 class Slowness {
  public:
-  // kInvalid "slow.txt:3: ...": not such a line, steps or times that do not rise or are mixed, a
-  // factor that is not in (0, 1000].
+  // kInvalid, e.g. "slow.txt:3: ...": a line of another form, steps or times that do not rise or
+  // are mixed, or a factor outside of (0, 1000].
   static Result<Slowness> read(const std::string& path);
 
-  double factor(std::int64_t step, std::chrono::nanoseconds since_start) const;  // 1 at first
+  // 1 before the first line.
+  double factor(std::int64_t step, std::chrono::nanoseconds since_start) const;
 
  private:
   bool by_time_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that a running weir-worker owns, filled step by step (steps.cpp). Made and destroyed
-// on the engine's thread; only `leaver` is used by others.
+// on the engine's thread. Other threads use only `leaver`.
 #pragma once
 
 #include <atomic>
@@ -32,13 +32,15 @@ namespace weir::app {
 
 class Checkpoints;
 
-// SIGTERM, or a job that is gone: ends what blocks now, and tells the engine once there is one.
+// Ends the worker after SIGTERM or if the job is gone: ends waits before the engine runs, and tells
+// the engine once there is one.
 class Leaver {
  public:
-  void leave();                                                // any thread; again: nothing
-  bool asked() const;                                          // any thread
-  std::stop_token token() const { return stop_.get_token(); }  // of waits before the engine runs
-  // What leave() calls, at once if it was called before; empty: nothing any more.
+  void leave();        // any thread; further calls do nothing
+  bool asked() const;  // any thread
+  std::stop_token token() const { return stop_.get_token(); }  // for waits before the engine runs
+  // Sets the action of leave(); it is called at once if leave() was called before. Empty: no
+  // action.
   void on_leave(std::function<void()> action);
 
  private:
@@ -48,7 +50,7 @@ class Leaver {
   std::stop_source stop_;
 };
 
-// An end that another thread orders; the first order counts.
+// An end ordered by another thread. The first order counts.
 class EndOrder {
  public:
   struct Order {
@@ -74,8 +76,9 @@ struct State {
   Leaver leaver;
   SystemClock clock;
   int exit_code = 0;
-  std::string refusal;  // of the plan of a worker alone
-  // Given by another thread before leave(): what to end with; end without saving.
+  std::string refusal;  // why the plan of a single worker was refused
+  // Set by another thread before leave(): the exit code and reason of the end, and whether to end
+  // without saving.
   EndOrder end;
   std::atomic<bool> end_at_once{false};
 
@@ -89,11 +92,11 @@ struct State {
   std::unique_ptr<LossLog> loss_log;
   std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;
-  std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors go by TCP
-  std::string job_key;                                     // raw
+  std::unique_ptr<transport::NcclTransport> nccl;          // null: tensors are sent by TCP
+  std::string job_key;                                     // raw bytes
   std::vector<coordinator::Checkpoint> found_checkpoints;  // at the start; worker 0 only
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
-  std::unique_ptr<checkpoint::FolderLock> folder_lock;     // worker 0 with a folder
+  std::unique_ptr<checkpoint::FolderLock> folder_lock;     // set on worker 0 with a folder
   std::unique_ptr<engine::Engine> engine;
   std::unique_ptr<control::PlanTarget> target;
   std::unique_ptr<coordinator::Coordinator> coordinator;

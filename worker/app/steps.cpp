@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Start and end of a worker. How peers find each other: peers.cpp.
+// Start and end of a worker. Peers and their connections: peers.cpp.
 #include "worker/app/steps.h"
 
 #include <algorithm>
@@ -27,16 +27,17 @@ namespace {
 using Outcome = std::optional<Failure>;
 
 constexpr const char* kRoom = "app";
-constexpr auto kExit = std::chrono::seconds(5);  // of the grace, for the end of the process
+// Part of the grace that is kept for the end of the process.
+constexpr auto kExit = std::chrono::seconds(5);
 constexpr auto kLastReport =
-    std::chrono::seconds(3);  // a coordinator that leaves says what it saved
+    std::chrono::seconds(3);  // for a leaving coordinator to report what it saved
 
 Failure configuration(const Error& error) {
   return {Exit::kConfiguration, error.message};
 }
 
 Outcome open_device(State& state) {
-  if (state.options.emulated()) {  // load_model names it as the profile does
+  if (state.options.emulated()) {  // load_model gives it the name in the profile
     state.device = device::make_host_device(state.options.emulate_device);
   } else {
     Result<std::unique_ptr<device::Device>> opened = device::open_device(state.options.device);
@@ -73,7 +74,7 @@ Outcome load_model(State& state) {
   return std::nullopt;
 }
 
-// Of that option; without a file a part of the synthetic language.
+// Opens the file of the option. Without a file, the data is a part of the synthetic language.
 Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
                                                  const std::string& option, const std::string& path,
                                                  data::Part part) {
@@ -82,7 +83,7 @@ Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
   if (m.vocabulary < kByteValues) {
     return Error{Code::kInvalid, "--vocab: bytes of " + option + " need 256"};
   }
-  if (m.vocabulary > kByteValues) {  // to time a model in its usual size on any text
+  if (m.vocabulary > kByteValues) {  // allowed, to time a model in its usual size on any text
     log_warn(kRoom, "the vocabulary is larger than the 256 values of bytes; the rest is never met",
              {{"option", option}, {"vocabulary", m.vocabulary}});
   }
@@ -184,7 +185,7 @@ Result<std::unique_ptr<transport::Collective>> connect_replicas(
 void on_step(State& state, const engine::StepRecord& record) {
   if (state.loss_log) state.loss_log->write(record, state.options.emulated());
   if (state.agent) {
-    // What was free when the step used most.
+    // Memory that was free when the step used most.
     device::Device& device = *state.device;
     const std::int64_t free =
         device.memory_free_bytes() + device.bytes_in_use() - device.take_recent_peak();
@@ -234,7 +235,8 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
     return state.checkpoints->load(stage, step);
   };
   parts.save = [&state](stage::Stage& stage, std::int64_t step, const auto& mine) {
-    static_cast<void>(state.device->synchronize());  // a failed device says so in its next op
+    // If the device has failed, its next op returns the error.
+    static_cast<void>(state.device->synchronize());
     state.checkpoints->save(stage, step, mine, [&state](std::chrono::nanoseconds took) {
       state.engine->checkpoint_written(took);
     });
@@ -248,7 +250,8 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
   };
 }
 
-// With the operator, or with the coordinator that is: plans will come, or the end of the pod.
+// True if the operator answers or, on other workers, the coordinator is connected. Then plans will
+// come, or the pod will be deleted.
 bool in_touch(const State& state) {
   if (state.options.standalone()) return false;
   if (state.coordinator) return state.coordinator->in_touch();
@@ -331,7 +334,7 @@ Outcome make_engine(State& state) {
   return std::nullopt;
 }
 
-// A worker alone is its own coordinator: one plan, one stage, no links.
+// A single worker is its own coordinator: one plan, one stage, no links.
 void start_own_plan(State& state) {
   engine::SwitchPoint& point = state.engine->switch_point();
   const auto refused = [&state](const std::string& reason) {
@@ -404,7 +407,8 @@ Outcome train(State& state) {
     say_finished(state);
     return std::nullopt;
   }
-  if (exit == Exit::kDiverged) disconnect(state);  // the last report waits for nobody who is here
+  // So that the last report does not wait for this worker.
+  if (exit == Exit::kDiverged) disconnect(state);
   if (state.coordinator && (state.options.saves() || exit == Exit::kDiverged)) {
     state.coordinator->finish(state.clock.now() + kLastReport);
   }

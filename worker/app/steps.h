@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program as an ordered list: each step proceeds or fails with an exit code; teardown runs in
-// reverse whatever happened.
+// The program as an ordered list: each step succeeds or fails with an exit code. The list is always
+// undone in reverse.
 #pragma once
 
 #include <optional>
@@ -30,7 +30,7 @@ struct Failure {
 
 struct Step {
   const char* name;
-  std::optional<Failure> (*run)(State&);  // nothing: proceed
+  std::optional<Failure> (*run)(State&);  // returns nothing to go on
   void (*undo)(State&);                   // may be null
 };
 

@@ -15,7 +15,7 @@
 namespace weir::checkpoint {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{16} << 20;  // of one write call
+constexpr std::size_t kChunk = std::size_t{16} << 20;  // for one call of write
 constexpr mode_t kFileMode = 0644, kFolderMode = 0755;
 
 Error failure(const std::string& path, const std::string& call, int number) {
@@ -67,7 +67,7 @@ Status Disk::make_folder(const std::string& path) {
 }
 
 Status Disk::write_file(const std::string& path, std::string_view bytes) {
-  // Two processes may write the same layer: one that was lost, and the one that took its place.
+  // Two processes may write the same layer: a lost one and its replacement.
   const std::string beside = path + ".part-" + to_hex(random_bytes(4));
   Status done = write_beside(beside, bytes);
   if (done) done = rename(beside, path);
@@ -104,7 +104,8 @@ Status Disk::sync_folder(const std::string& path) {
   if (!allowed("fsync folder", path)) return killed(path);
   const File folder(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.open()) return failure(path, "open", errno);
-  // Some network file systems know no fsync of folders (EINVAL); the manifest's digests decide.
+  // Some network file systems do not support fsync of folders (EINVAL). The digests in the manifest
+  // then show whether the files are complete.
   if (fsync(folder.number()) != 0 && errno != EINVAL) return failure(path, "fsync", errno);
   return Unit{};
 }
@@ -146,7 +147,7 @@ Result<std::string> read_file(const std::string& path) {
     const ssize_t got = read(file.number(), bytes.data() + at, bytes.size() - at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return failure(path, "read", errno);
-    if (got == 0) break;  // shorter than it was: its digest will say so
+    if (got == 0) break;  // shorter than before; the digest will not match
     at += static_cast<std::size_t>(got);
   }
   bytes.resize(at);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The system calls that change a checkpoint folder, one by one: nothing is believed to be written
-// before fsync said so. A test may end the process's life at each of them. Thread-safe; blocks as
-// long as the disk does.
+// The system calls that change a checkpoint folder. Data counts as written only after fsync. A test
+// may end the life of the process at each call. Thread-safe; blocks as long as the disk does.
 #pragma once
 
 #include <functional>
@@ -12,29 +11,30 @@
 
 namespace weir::checkpoint {
 
-// The disk is full, or the user's part of it: with less on it the same call succeeds.
+// The disk or the user's quota is full: with less on the disk the same call would succeed.
 constexpr Code kNoRoom = Code::kThrottled;
 
 class Disk {
  public:
-  // Asked before each call: false = as if the process had been killed right there: this call (a
-  // write in its middle) and all later ones do nothing and fail.
+  // Called before each call. False simulates that the process was killed there: this call (a write
+  // in its middle) and all later ones do nothing and fail.
   using Allow = std::function<bool(std::string_view call, const std::string& path)>;
 
   Disk() = default;
-  // exchanges: false = as on a file system that cannot exchange names.
+  // exchanges: false simulates a file system that cannot exchange names.
   explicit Disk(Allow allow, bool exchanges = true)
       : allow_(std::move(allow)), exchanges_(exchanges) {}
 
-  // Errors: kUnavailable, with path and the system's reason; kNoRoom.
-  Status make_folder(const std::string& path);  // one level; an existing one is fine
-  // Beside it, fsync, rename: `path` is either as before or whole. The folder is not synced.
+  // Errors: kUnavailable with the path and the system's reason, or kNoRoom.
+  Status make_folder(const std::string& path);  // one level; an existing folder is no error
+  // Writes a file beside it, calls fsync and renames: `path` is either unchanged or complete. The
+  // folder is not synced.
   Status write_file(const std::string& path, std::string_view bytes);
   Status sync_folder(const std::string& path);
   Status rename(const std::string& from, const std::string& to);
-  // The two change names at once. kInvalid: this file system cannot do that.
+  // Exchanges the two names atomically. kInvalid: the file system cannot do that.
   Status exchange(const std::string& one, const std::string& other);
-  Status remove_tree(const std::string& path);  // a missing one is fine
+  Status remove_tree(const std::string& path);  // a missing tree is no error
 
  private:
   Status write_beside(const std::string& path, std::string_view bytes);
@@ -43,10 +43,10 @@ class Disk {
 
   Allow allow_;
   bool exchanges_ = true;
-  bool dead_ = false;  // allow_ has said no
+  bool dead_ = false;  // allow_ has returned false
 };
 
-// A whole file. kNotFound, kUnavailable.
+// Reads a whole file. Errors: kNotFound, kUnavailable.
 Result<std::string> read_file(const std::string& path);
 
 }  // namespace weir::checkpoint

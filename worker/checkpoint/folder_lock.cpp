@@ -33,7 +33,7 @@ std::string name_of(const LockOwner& owner) {
          std::to_string(owner.process) + ")";
 }
 
-// The file with that text, if there is none. False: there is one.
+// Creates the file with this text. Returns false if the file exists.
 Result<bool> make(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
   if (file < 0 && errno == EEXIST) return false;
@@ -50,14 +50,14 @@ Result<bool> make(const std::string& path, const std::string& text) {
                path + ": write: " + std::strerror(error)};
 }
 
-// Waits; false when asked to stop.
+// Waits. Returns false if stop was requested.
 bool pause(std::chrono::milliseconds time, const std::stop_token& stop) {
   BoundedQueue<char> nothing(1);
   static_cast<void>(nothing.pop(steady_clock::now() + time, stop));
   return !stop.stop_requested();
 }
 
-// A text that cannot be read is somebody's half written one: nobody's lock.
+// A text that cannot be read was written halfway and is no lock.
 std::optional<LockText> read(const std::string& path) {
   const Result<std::string> bytes = read_file(path);
   if (!bytes) return std::nullopt;
@@ -105,7 +105,8 @@ Result<LockText> decode_lock(std::string_view text) {
 }
 
 Claim claim(const LockOwner& found, const LockOwner& own, bool process_lives) {
-  if (!own.uid.empty() && found.uid == own.uid) return Claim::kTake;  // its worker 0 before
+  // An earlier worker 0 of this job.
+  if (!own.uid.empty() && found.uid == own.uid) return Claim::kTake;
   const bool here = found.host == own.host;
   if (here && (found.process == own.process || !process_lives)) return Claim::kTake;
   return Claim::kWatch;
@@ -145,7 +146,7 @@ Result<std::unique_ptr<FolderLock>> FolderLock::take(const std::string& folder, 
       Disk disk;
       WEIR_TRY([[maybe_unused]] const Unit written, disk.write_file(path, encode(own)));
       if (dead) break;
-      // Another one may have had the same patience: the later writer has it.
+      // Another process may have waited as long. The later writer has the lock.
       if (!pause(times.beat / 2, stop)) return Error{Code::kCancelled, "asked to end"};
       WEIR_TRY([[maybe_unused]] const Unit kept, lock->check());
       break;

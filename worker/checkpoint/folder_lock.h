@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One writer a checkpoint folder: a file in it names the owner and shows by a number that grows
-// that the owner lives. Works on any file system that makes a file once (O_EXCL) and renames
-// atomically, so also over NFS, and by no clock but the own one. Held by worker 0 alone, which
-// orders all saves of its job; the other workers write only what it orders.
+// One writer per checkpoint folder: a file in the folder names the owner, and a growing number in
+// it shows that the owner is alive. Works on any file system that creates files exclusively
+// (O_EXCL) and renames atomically, including NFS, and needs no common clock. Only worker 0 holds
+// the lock: it orders all saves of its job.
 #pragma once
 
 #include <atomic>
@@ -23,47 +23,47 @@ constexpr const char* kLockName = "writer.lock";
 
 struct LockOwner {
   std::string job;  // "namespace/name"; "" = started by hand
-  std::string uid;  // of the job; "" = nobody gave one, another process may have the same
+  std::string uid;  // of the job; "" = unknown, other processes may have the same
   std::string pod, host;
   std::int64_t process = 0;  // on that host
   bool operator==(const LockOwner&) const = default;
 };
 struct LockText {
   LockOwner owner;
-  std::string mark;       // of this taking of the lock; random
-  std::int64_t beat = 0;  // grows while the owner lives
+  std::string mark;       // random; identifies this acquisition of the lock
+  std::int64_t beat = 0;  // grows while the owner is alive
   bool operator==(const LockText&) const = default;
 };
 std::string encode(const LockText& text);
 Result<LockText> decode_lock(std::string_view json);  // kInvalid
 
-// What to do about a lock that is there. Pure.
+// What to do about an existing lock. Pure.
 enum class Claim : unsigned char {
-  kTake,   // it is of this job, or of a process that is gone
-  kWatch,  // its owner may live: that shows when the beat grows
+  kTake,   // it belongs to this job or to a process that is gone
+  kWatch,  // its owner may be alive, which shows when the beat grows
 };
 Claim claim(const LockOwner& found, const LockOwner& own, bool process_lives);
 
 struct LockTimes {
   std::chrono::milliseconds beat{3000};
-  // So long a lock must not have changed before another job takes it: ten beats, for a disk that
-  // stalls.
+  // A lock must be unchanged for this long before another job takes it: ten beats, because a disk
+  // may stall.
   std::chrono::milliseconds stale{30000};
 };
 
 class FolderLock {
  public:
-  // Waits up to `stale` where the owner may live. on_lost: another process holds it now; once, from
-  // the lock's thread. kConflict: "... is in use by job a/b (pod p, host h)"; kUnavailable,
-  // kNoRoom: the file cannot be written; kCancelled.
+  // Waits up to `stale` if the owner may be alive. on_lost is called once, on the lock's thread, if
+  // another process has taken the lock. Errors: kConflict "... is in use by job a/b (pod p, host
+  // h)"; kUnavailable or kNoRoom: the file cannot be written; kCancelled.
   static Result<std::unique_ptr<FolderLock>> take(const std::string& folder, LockOwner owner,
                                                   LockTimes times, std::stop_token stop,
                                                   std::function<void(std::string)> on_lost);
-  ~FolderLock();  // removes the file if it is still its own
+  ~FolderLock();  // removes the file if it still belongs to this object
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Reads the file. kConflict: another process holds the folder; any thread.
+  // Reads the file. kConflict: another process holds the folder. Any thread.
   Status check() const;
 
  private:
@@ -72,7 +72,7 @@ class FolderLock {
             const std::function<void(std::string)>& on_lost);
 
   const std::string path_;
-  LockText text_;  // the lock's thread; owner and mark never change
+  LockText text_;  // used by the lock's thread; owner and mark are constant
   std::jthread thread_;
 };
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A checkpoint whose folder is there but not one of its files is damaged.
+// A checkpoint with a folder but a missing file is damaged.
 Error damage(const Error& error) {
   return error.code == Code::kNotFound ? Error{Code::kInvalid, error.message} : error;
 }
@@ -63,8 +63,8 @@ Status load_layer(const std::string& path, const FileEntry& file,
                   std::span<const stage::Parameter> parameters, Part part, device::Device& device) {
   Result<std::string> bytes = read_file(path);
   const auto matches = [&] { return bytes && sha256_hex(*bytes) == file.sha256; };
-  // A network file system may show an old size or old bytes; it asks its server when a file is
-  // opened, so a second look shows whether the file is damaged.
+  // A network file system may show an old size or old bytes, but asks its server when a file is
+  // opened. A second read therefore shows whether the file is damaged.
   bool good = matches();
   if (!good) {
     bytes = read_file(path);

@@ -40,7 +40,8 @@ json to_json(const Optimizer& o) {
           {"schedule", o.schedule}, {"warmupSteps", o.warmup_steps}};
 }
 
-// Throws std::exception for what is no integer, or none of that type: the library would wrap it.
+// Throws std::exception if the value is not an integer of this type, because the library would wrap
+// it.
 template <class T>
 T whole(const json& object, const char* name, T missing) {
   const auto found = object.find(name);
@@ -66,7 +67,7 @@ Error wrong_manifest(const std::string& what) {
   return {Code::kInvalid, std::string(kManifestName) + ": " + what};
 }
 
-// Throws std::exception for what is missing or of another type.
+// Throws std::exception if a field is missing or has another type.
 Manifest read(const json& from) {
   static_cast<void>(from.at("step"));
   Manifest manifest{.step = whole(from, "step", std::int64_t{0}),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint is made of: its manifest as a struct and as JSON, and the names of folders and
-// files. Pure. A checkpoint is complete when its folder has its final name and a manifest.
+// The parts of a checkpoint: its manifest as a struct and as JSON, and the names of folders and
+// files. Pure. A checkpoint is complete if its folder has its final name and a manifest.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct FileEntry {  // one layer
   bool operator==(const FileEntry&) const = default;
 };
 
-struct Optimizer {  // for people and other programs
+struct Optimizer {  // informative; not used for loading
   double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
   std::string schedule;
   int warmup_steps = 0;
@@ -30,11 +30,12 @@ struct Optimizer {  // for people and other programs
 
 struct Manifest {
   std::int64_t step = 0;     // completed steps
-  std::int64_t samples = 0;  // that were trained with; the next one is the position in the data
-  std::string job;  // "namespace/name", which goes on from it; "" = whoever names the folder
-  std::string model, digest;  // stage::Model::digest: all that versions without `shapes` look at
-  std::string shapes;         // stage::Model::shapes; "" = of such a version
-  Settings settings;          // of the run that wrote it, by the names of its options
+  std::int64_t samples = 0;  // trained until then; also the position in the data
+  std::string job;           // "namespace/name" of the owner; "" = any run that names the folder
+  // Stage::Model::digest; versions without `shapes` compare nothing else.
+  std::string model, digest;
+  std::string shapes;  // stage::Model::shapes; "" in checkpoints of those versions
+  Settings settings;   // of the run that wrote it, by option name
   std::uint64_t seed = 0;
   Optimizer optimizer;
   std::uint32_t revision = 0;
@@ -52,7 +53,8 @@ std::string join(const std::string& folder, const std::string& name);  // "folde
 std::string folder_name(std::int64_t step);                            // "step-0000002000"
 std::string unfinished_name(std::int64_t step);                        // "step-0000002000.tmp"
 std::string layer_file(int layer);                                     // "layer-00012.safetensors"
-// Of a folder's name; `unfinished`: with .tmp. Nothing for any other name.
+// The parts of a folder's name; `unfinished` means that it ends with .tmp. Nothing for any other
+// name.
 struct FolderName {
   std::int64_t step = 0;
   bool unfinished = false;

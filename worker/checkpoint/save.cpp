@@ -14,7 +14,8 @@
 namespace weir::checkpoint {
 namespace {
 
-constexpr std::string_view kReplaced = ".replaced";  // behind the name of a complete one
+// Suffix of a complete one that is being replaced.
+constexpr std::string_view kReplaced = ".replaced";
 
 Status check_sizes(const std::string& folder, const Manifest& manifest) {
   for (const FileEntry& file : manifest.files) {
@@ -48,9 +49,9 @@ Status remove_folders(Disk& disk, const std::string& root,
   return Unit{};
 }
 
-// Training has come to this step a second time. Until the new checkpoint has its name the old one,
-// which somebody could not read, is not touched: with exchange() there is always one of that name,
-// elsewhere repair() finds the old one.
+// Training has reached this step a second time; some rank could not read the old checkpoint. The
+// old one is not touched until the new one has its name. With exchange() there is always a
+// checkpoint with that name; without it repair() restores the old one.
 Status replace(Disk& disk, const std::string& unfinished, const std::string& final_name) {
   const Status exchanged = disk.exchange(unfinished, final_name);
   if (exchanged) return disk.remove_tree(unfinished);
@@ -61,9 +62,9 @@ Status replace(Disk& disk, const std::string& unfinished, const std::string& fin
   return disk.remove_tree(old);
 }
 
-// Host memory for a copy. On a host device it is the device's, so that its limit, which is the
-// container's, holds; beside another device the container is asked: Linux would give more than
-// there is and end the process later.
+// Host memory for a copy. On a host device it comes from the device, so that the device's limit,
+// which is the container's, holds. Otherwise the free memory of the container is checked first:
+// Linux would grant more than there is and kill the process later.
 device::Buffer memory_of(device::Device& device, std::size_t bytes) {
   if (device.is_host()) return device.allocate(bytes);
   if (static_cast<std::int64_t>(bytes) > device::read_system_memory().free) return {};

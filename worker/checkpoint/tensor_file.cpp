@@ -36,7 +36,7 @@ Error wrong_tensors(const std::string& what) {
   return {Code::kInvalid, "no safetensors file: " + what};
 }
 
-// One entry of the header; kInvalid when it is not what we write.
+// Reads one entry of the header. kInvalid if it differs from what we write.
 Result<TensorView> read_entry(const std::string& name, const json& entry, std::string_view data) {
   const auto field = [&](const char* key) -> const json* {
     const auto found = entry.find(key);
@@ -103,7 +103,7 @@ bool all_finite(const FileImage& image) {
   std::uint64_t length = 0;
   std::memcpy(&length, file.data(), kLengthBytes);
   const char* at = file.data() + kLengthBytes + length;
-  constexpr std::uint32_t kExponent = 0x7F800000;  // all its bits: infinity or no number
+  constexpr std::uint32_t kExponent = 0x7F800000;  // all bits set: infinity or nan
   bool finite = true;
   for (const char* const end = file.data() + file.size(); at < end; at += sizeof(float)) {
     std::uint32_t bits = 0;

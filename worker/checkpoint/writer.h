@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread "checkpoint": does what blocks on a disk, in the order given. post() from any thread.
+// The thread "checkpoint": runs tasks that block on a disk, in the given order. Any thread may call
+// post().
 #pragma once
 
 #include <cstddef>
@@ -14,15 +15,16 @@ namespace weir::checkpoint {
 class Writer {
  public:
   Writer();
-  ~Writer();  // ends after the task under way
+  ~Writer();  // waits for the running task
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // False: too many wait; the disk does not keep up.
+  // Returns false if too many tasks wait because the disk is too slow.
   bool post(std::function<void()> task);
 
  private:
-  static constexpr std::size_t kMostTasks = 8;  // a save and a commit at a time, and a few late
+  // One save and one commit at a time, and a few late tasks.
+  static constexpr std::size_t kMostTasks = 8;
 
   void run(const std::stop_token& stop);
 
