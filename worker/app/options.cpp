@@ -25,7 +25,6 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr std::size_t kLongestError = 400;
 
-// Options as CLI11 fills them; texts and numbers are checked again later.
 #ifdef WEIR_CUDA
 // On a node without a GPU the worker ends with an error.
 constexpr const char* kDefaultDevice = "cuda";
@@ -33,6 +32,7 @@ constexpr const char* kDefaultDevice = "cuda";
 constexpr const char* kDefaultDevice = "cpu";
 #endif
 
+// Options as CLI11 fills them; texts and numbers are checked again later.
 struct Raw {
   Options options;
   std::string pace_rate, pace_other_rate, pace_link;
@@ -48,24 +48,23 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
   app.add_option("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--data", o.data, "text file, read as bytes; without it synthetic data")
-      ->group(group);
+  app.add_option("--data", o.data, "text file, read as bytes; unset: synthetic data")->group(group);
   app.add_option(
          "--validation-interval", o.validation_interval,
-         "steps between two looks at the loss on data that is not trained on, the last step "
-         "included; 0 = never; the same on all workers")
+         "steps between two validations (the loss on data that is not trained on); the last step "
+         "is always validated; 0 = never; must be equal on all workers")
       ->transform(whole_in(0, kMostSteps))
       ->capture_default_str()
       ->group(group);
   app.add_option("--validation-data", o.validation_data,
-                 "text file for that; needed where --data is given")
+                 "text file for the validation; required if --data is set")
       ->group(group);
   app.add_option("--validation-samples", o.validation_samples,
-                 "samples for that, its first ones; rounded up to whole micro-batches")
+                 "number of samples of a validation, rounded up to whole micro-batches")
       ->transform(whole_in(1, 1 << 24))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--steps", o.steps, "optimizer steps")
+  app.add_option("--steps", o.steps, "number of optimizer steps")
       ->transform(whole_in(1, kMostSteps))
       ->capture_default_str()
       ->group(group);
@@ -77,13 +76,13 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->transform(whole_in(2, 1 << 20))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--seed", o.model.seed, "of initial values and data")
+  app.add_option("--seed", o.model.seed, "seed of initial values and data")
       ->transform(whole_in(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str()
       ->group(group);
   app.add_option("--precision", raw.precision,
-                 "of activations and weights, also between workers: fp32 or bf16; parameters, "
-                 "their gradients and Adam's moments stay fp32")
+                 "precision of activations and weights, also between workers: fp32 or bf16; "
+                 "parameters, their gradients and Adam's moments are fp32")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str()
       ->group(group);
@@ -91,35 +90,39 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
       ->transform(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--warmup", o.model.warmup_steps, "steps until the full learning rate")
+  app.add_option("--warmup", o.model.warmup_steps, "number of steps until the full learning rate")
       ->transform(whole_in(0, kMostInt))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--lr-schedule", o.model.schedule, "constant or cosine")
+  app.add_option("--lr-schedule", o.model.schedule, "learning rate schedule: constant or cosine")
       ->check(CLI::IsMember({"constant", "cosine"}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--weight-decay", o.model.weight_decay, "of AdamW")
+  app.add_option("--weight-decay", o.model.weight_decay, "weight decay of AdamW")
       ->transform(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--grad-clip", o.grad_clip,
-                 "largest norm of all gradients together, the same on all workers; 0 = no limit")
+  app.add_option(
+         "--grad-clip", o.grad_clip,
+         "largest norm of all gradients together; 0 = no limit; must be equal on all workers")
       ->transform(number_in(0, kMost))
       ->capture_default_str()
       ->group(group);
   app.add_option(
          "--diverged-after", o.diverged_after,
-         "end with exit code 85 after so many steps in a row whose loss or gradient is no "
-         "finite number; such steps change no parameter; 0 = never, the same on all workers")
+         "number of steps in a row with a loss or gradient that is not finite, after which the "
+         "worker ends with exit code 85; such steps change no parameter; 0 = never; must be equal "
+         "on all workers")
       ->transform(whole_in(0, 1 << 30))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--micro-batches", o.own_micro_batches, "per step, when there is no plan")
+  app.add_option("--micro-batches", o.own_micro_batches,
+                 "micro-batches per step if there is no plan")
       ->transform(whole_in(1, 65535))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--micro-batch-size", o.own_micro_batch_size, "samples, when there is no plan")
+  app.add_option("--micro-batch-size", o.own_micro_batch_size,
+                 "samples per micro-batch if there is no plan")
       ->transform(whole_in(1, 65535))
       ->capture_default_str()
       ->group(group);
@@ -127,60 +130,66 @@ void add_training(CLI::App& app, Options& o, Raw& raw) {
 
 void add_place(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Plan and peers";
-  app.add_option("--plan", o.plan_file, "plan document for training without an operator")
+  app.add_option("--plan", o.plan_file,
+                 "file with the plan document, for training without an operator")
       ->group(group);
-  app.add_option("--control-url", o.control_url, "of the operator; without it no operator is used")
+  app.add_option("--control-url", o.control_url,
+                 "URL of the operator's control API; unset: the worker trains without an operator")
       ->envname("WEIR_CONTROL_URL")
       ->group(group);
-  app.add_option("--control-dir", o.control_dir, "folder with token and ca.crt")
+  app.add_option("--control-dir", o.control_dir, "folder with token and ca.crt for the control API")
       ->envname("WEIR_CONTROL_DIR")
       ->group(group);
-  app.add_option("--device", o.device,
-                 "cpu, cuda or cuda:N (default " + std::string(kDefaultDevice) + ")")
+  app.add_option(
+         "--device", o.device,
+         "device that computes: cpu, cuda or cuda:N (default " + std::string(kDefaultDevice) + ")")
       ->envname("WEIR_DEVICE")
       ->group(group);
   app.add_option(
          "--graphs", raw.graphs,
-         "launch the ops of a micro-batch as one CUDA graph: auto (where it was measured to "
-         "be faster), on or off; the numbers are the same")
+         "whether the ops of a micro-batch are launched as one CUDA graph: auto (if it is measured "
+         "to be faster), on or off; results do not depend on it")
       ->envname("WEIR_GRAPHS")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--worker-index", o.worker_index, "0 runs the coordinator too")
+  app.add_option("--worker-index", o.worker_index,
+                 "index of this worker; worker 0 also runs the coordinator")
       ->envname("WEIR_WORKER_INDEX")
       ->transform(whole_in(0, 65535))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--workers", o.workers, "how many workers the job has")
+  app.add_option("--workers", o.workers, "number of workers of the job")
       ->envname("WEIR_WORKERS")
       ->transform(whole_in(1, 65536))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--coordinator", o.coordinator, "host:port of worker 0")
+  app.add_option("--coordinator", o.coordinator,
+                 "host:port of worker 0; required on all other workers")
       ->envname("WEIR_COORDINATOR")
       ->group(group);
   app.add_option("--listen", o.listen,
-                 "address of the ports; default: loopback without an operator")
+                 "IP address of the ports; unset: loopback without an operator, else all addresses")
       ->group(group);
   app.add_option("--profile-source", o.profile_source,
-                 "Measure: time each layer before the first plan; ConfigMap: the operator has a "
-                 "profile")
+                 "source of the first plan's profile: Measure (this worker times each layer) or "
+                 "ConfigMap (the operator has a profile)")
       ->envname("WEIR_PROFILE_SOURCE")
       ->check(CLI::IsMember({"Measure", "ConfigMap"}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--profile-rounds", o.profile_rounds, "how often each layer is timed")
+  app.add_option("--profile-rounds", o.profile_rounds, "number of times that each layer is timed")
       ->envname("WEIR_PROFILE_ROUNDS")
       ->transform(whole_in(1, 1000))
       ->capture_default_str()
       ->group(group);
-  app.add_flag("--probe-links", o.probe_links,
-               "time the link from each worker to the next one before the first plan; of worker 0")
+  app.add_flag(
+         "--probe-links", o.probe_links,
+         "time the link from each worker to the next one before the first plan; used by worker 0")
       ->envname("WEIR_PROBE_LINKS")
       ->group(group);
   const auto port = [&](const std::string& name, int& value, const std::string& help) {
-    app.add_option(name, value, help + "; 0 = any free one")
+    app.add_option(name, value, help + "; 0 = any free port")
         ->transform(whole_in(0, kMostPorts))
         ->group(group);
   };
@@ -217,34 +226,39 @@ void add_identity(CLI::App& app, Options& o) {
 
 void add_emulation(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Emulation, for timing on few cores";
-  app.add_option("--emulate-profile", o.emulate_profile,
-                 "profile.json whose times each op is padded to (arithmetic is still done)")
+  app.add_option(
+         "--emulate-profile", o.emulate_profile,
+         "profile.json with the time that each op takes at least; the arithmetic is still done")
       ->envname("WEIR_EMULATE_PROFILE")
       ->group(group);
-  app.add_option("--emulate-device", o.emulate_device, "device class of that profile")
+  app.add_option("--emulate-device", o.emulate_device, "device class in that profile")
       ->envname("WEIR_EMULATE_DEVICE")
       ->group(group);
   app.add_option(
          "--emulate-slowness", o.emulate_slowness,
-         "file of 'step factor' or '1.5s factor' lines: from then on ops take so many times "
-         "as long")
+         "file of 'step factor' or '1.5s factor' lines: from then on ops take factor times as "
+         "long")
       ->group(group);
   app.add_flag("--emulate-idle", o.emulate_idle,
-               "no arithmetic, random numbers go on: beside a device that does the real work of "
-               "its stage")
+               "skip the arithmetic but not the random numbers, for a stage beside one that "
+               "really computes")
       ->group(group);
-  app.add_option("--emulate-send-window", o.emulate_send_window,
-                 "sends hold up compute while more than this many are on their way")
+  app.add_option(
+         "--emulate-send-window", o.emulate_send_window,
+         "number of sends under way above which a send blocks compute; unset: sends do not block")
       ->transform(whole_in(0, 65535))
       ->group(group);
-  app.add_option("--pace-rate", raw.pace_rate, "limits links that this worker sends on, as 40Mbit")
+  app.add_option("--pace-rate", raw.pace_rate,
+                 "rate limit of links on which this worker sends, e.g. 40Mbit")
       ->group(group);
   app.add_option("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate")
       ->group(group);
-  app.add_option("--pace-link", raw.pace_link, "only this link: 1-2, or one way: 1-2:fwd, 1-2:bwd")
+  app.add_option(
+         "--pace-link", raw.pace_link,
+         "link to which --pace-rate applies: 1-2, or one direction: 1-2:fwd, 1-2:bwd; unset: all")
       ->group(group);
   app.add_option("--pace-other-rate", raw.pace_other_rate,
-                 "limits the links that --pace-link does not name, without the trace")
+                 "rate limit of links other than --pace-link; the trace does not apply")
       ->group(group);
 }
 
@@ -252,32 +266,32 @@ void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
   const std::string group = "Checkpoints";
   constexpr double kLongestMinutes = 1e5;
   app.add_option("--checkpoint-dir", o.checkpoint_dir,
-                 "folder that all workers share; training goes on from the newest checkpoint in it")
+                 "folder that all workers share; training continues from its newest checkpoint; "
+                 "unset: nothing is saved")
       ->envname("WEIR_CHECKPOINT_PATH")
       ->group(group);
   app.add_option("--checkpoint-interval", o.checkpoint_interval,
-                 "steps between checkpoints; 0 = by time")
+                 "steps between checkpoints; 0 = every --checkpoint-minutes")
       ->envname("WEIR_CHECKPOINT_INTERVAL")
       ->transform(whole_in(0, kMostSteps))
       ->capture_default_str()
       ->group(group);
   app.add_option("--checkpoint-minutes", raw.checkpoint_minutes,
-                 "between checkpoints, without --checkpoint-interval")
+                 "minutes between checkpoints, if --checkpoint-interval is 0")
       ->envname("WEIR_CHECKPOINT_MINUTES")
       ->transform(number_in(0, kLongestMinutes))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--checkpoint-keep", o.checkpoint_keep, "how many are kept")
+  app.add_option("--checkpoint-keep", o.checkpoint_keep, "number of checkpoints that are kept")
       ->envname("WEIR_CHECKPOINT_KEEP")
       ->transform(whole_in(1, 10000))
       ->capture_default_str()
       ->group(group);
   app.add_flag("--change-options", o.change_options,
-               "go on from a checkpoint although its run had another learning rate, schedule, "
-               "length of it, decay, clipping, seed or data; the log tells what has changed")
+               "continue from a checkpoint although its run had another learning rate, schedule or "
+               "length of it, decay, clipping, seed or data; the log names the differences")
       ->group(group);
-  app.add_option("--init-from", o.init_from,
-                 "a checkpoint whose parameters training begins with at step 0")
+  app.add_option("--init-from", o.init_from, "checkpoint with the parameters of step 0")
       ->group(group);
 }
 
@@ -289,36 +303,40 @@ void add_running(CLI::App& app, Options& o, Raw& raw) {
         ->capture_default_str()
         ->group(group);
   };
-  seconds("--grace", raw.grace, "for the running step and a checkpoint after SIGTERM")
+  seconds("--grace", raw.grace, "time for the running step and a checkpoint after SIGTERM")
       ->envname("WEIR_GRACE_SECONDS");
   // The limits of the job's spec; 0 = no limit.
   seconds("--startup-timeout", raw.startup,
-          "until the first plan, out of touch with the operator; 0 = no limit")
+          "wait for the first plan while the operator does not answer; 0 = no limit")
       ->envname("WEIR_STARTUP_TIMEOUT");
-  seconds("--rejoin-timeout", raw.rejoin, "likewise, until a new plan after a lost peer")
+  seconds("--rejoin-timeout", raw.rejoin,
+          "wait for a new plan after a lost peer while the operator does not answer; 0 = no limit")
       ->envname("WEIR_REJOIN_TIMEOUT");
   seconds("--progress-deadline", raw.progress,
-          "longest wait without any message of a peer; 0 = no limit")
+          "longest wait without a message from a peer; 0 = no limit")
       ->envname("WEIR_PROGRESS_DEADLINE");
   app.add_option("--connect-timeout", raw.connect,
-                 "until all neighbours are connected, seconds; 0 = no limit; default: "
+                 "wait until all neighbours are connected, seconds; 0 = no limit; unset: "
                  "--progress-deadline")
       ->transform(number_in(0, kLongestWait))
       ->group(group);
-  app.add_option("--dead-after", raw.dead_after, "silence after which a peer is dead, seconds")
+  app.add_option("--dead-after", raw.dead_after,
+                 "silence after which a peer counts as dead, seconds")
       ->transform(whole_in(1, 86400))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--loss-log", o.loss_log, "file for one JSON line per step")->group(group);
-  app.add_option("--step-report", o.step_report, "a log line each so many steps; 0 = none")
+  app.add_option("--loss-log", o.loss_log, "file to which one JSON line per step is appended")
+      ->group(group);
+  app.add_option("--step-report", o.step_report, "steps between two log lines; 0 = none")
       ->transform(whole_in(0, kMostInt))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--log-level", raw.log_level, "debug, info, warn or error")
+  app.add_option("--log-level", raw.log_level,
+                 "lowest level of log lines: debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str()
       ->group(group);
-  app.add_option("--log-format", raw.log_format, "json or text")
+  app.add_option("--log-format", raw.log_format, "format of log lines: json or text")
       ->check(CLI::IsMember({"json", "text"}))
       ->capture_default_str()
       ->group(group);
@@ -370,10 +388,11 @@ Result<Options> complete(Raw raw) {
     if (!rate) return rate.error().with("--pace-rate");
     o.pace_bytes_per_second = *rate;
   } else if (!o.pace_trace.empty() || !raw.pace_link.empty()) {
-    return invalid("--pace-trace and --pace-link need --pace-rate");
+    return invalid("--pace-rate: required by --pace-trace and --pace-link, not set");
   }
   if (!raw.pace_other_rate.empty()) {
-    if (raw.pace_link.empty()) return invalid("--pace-other-rate needs --pace-link");
+    if (raw.pace_link.empty())
+      return invalid("--pace-link: required by --pace-other-rate, not set");
     const Result<double> rate = parse_rate(raw.pace_other_rate);
     if (!rate) return rate.error().with("--pace-other-rate");
     o.pace_other_bytes_per_second = *rate;
@@ -382,27 +401,32 @@ Result<Options> complete(Raw raw) {
     WEIR_TRY([[maybe_unused]] const Unit read, read_link(raw.pace_link, o));
   }
   if (o.validation_interval > 0 && !o.data.empty() && o.validation_data.empty()) {
-    return invalid("--validation-data: --validation-interval with --data needs a file of its own");
+    return invalid("--validation-data: required by --validation-interval with --data, not set");
   }
   if (o.validation_interval == 0 && !o.validation_data.empty()) {
-    return invalid("--validation-data: needs --validation-interval");
+    return invalid("--validation-data: has no effect without --validation-interval; set both");
   }
-  if (o.ranks != 1) return invalid("WEIR_RANKS: more than one rank per worker is not implemented");
+  if (o.ranks != 1)
+    return invalid("WEIR_RANKS: must be 1, found " + std::to_string(o.ranks) +
+                   "; a worker runs one rank");
   if (o.transport != "Auto" && o.transport != "TCP" && o.transport != "NCCL") {
     return invalid("WEIR_TRANSPORT: '" + o.transport + "' is none of Auto, TCP, NCCL");
   }
   if (!o.control_url.empty() && !o.plan_file.empty()) {
-    return invalid("--plan: plans come from the operator when WEIR_CONTROL_URL is set");
+    return invalid(
+        "--plan: not allowed with WEIR_CONTROL_URL, plans then come from the operator; remove one "
+        "of them");
   }
   if (!o.control_url.empty() && o.control_dir.empty()) {
-    return invalid("WEIR_CONTROL_DIR: needed with WEIR_CONTROL_URL");
+    return invalid("WEIR_CONTROL_DIR: required by WEIR_CONTROL_URL, not set");
   }
   if (o.worker_index >= o.workers) {
-    return invalid("--worker-index: " + std::to_string(o.worker_index) +
-                   " is not below --workers " + std::to_string(o.workers));
+    return invalid("--worker-index: must be below --workers " + std::to_string(o.workers) +
+                   ", found " + std::to_string(o.worker_index));
   }
   if (o.worker_index > 0 && o.coordinator.empty()) {
-    return invalid("--coordinator: needed by every worker but 0");
+    return invalid(
+        "--coordinator: required on workers other than 0, not set; name host:port of worker 0");
   }
   if (!o.listen.empty() && !is_ip_address(o.listen)) {
     return invalid("--listen: " + in_quotes(o.listen) + " is no IP address");
@@ -421,20 +445,21 @@ Result<Options> complete(Raw raw) {
                    std::to_string(schedule::kMostStepSamples) + " samples a step");
   }
   if (o.plans_itself() && o.workers > 1) {
-    return invalid("--workers: several workers need --plan or an operator");
+    return invalid("--workers: must be 1 without --plan and without an operator, found " +
+                   std::to_string(o.workers));
   }
   if (o.device.empty()) o.device = o.emulated() ? "cpu" : kDefaultDevice;
   if (o.emulated() && o.device != "cpu") {
-    return invalid("--device: emulated compute runs on the cpu");
+    return invalid("--device: must be cpu with --emulate-profile, found " + in_quotes(o.device));
   }
   if (!o.emulate_device.empty() && o.emulate_profile.empty()) {
-    return invalid("--emulate-device: needs --emulate-profile");
+    return invalid("--emulate-device: has no effect without --emulate-profile; set both");
   }
   if (!o.emulate_slowness.empty() && o.emulate_profile.empty()) {
-    return invalid("--emulate-slowness: needs --emulate-profile");
+    return invalid("--emulate-slowness: has no effect without --emulate-profile; set both");
   }
   if (o.emulate_idle && o.emulate_profile.empty()) {
-    return invalid("--emulate-idle: needs --emulate-profile");
+    return invalid("--emulate-idle: has no effect without --emulate-profile; set both");
   }
   const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
                                                   {"info", LogLevel::kInfo},

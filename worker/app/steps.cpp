@@ -29,8 +29,8 @@ using Outcome = std::optional<Failure>;
 constexpr const char* kRoom = "app";
 // Part of the grace that is kept for the end of the process.
 constexpr auto kExit = std::chrono::seconds(5);
-constexpr auto kLastReport =
-    std::chrono::seconds(3);  // for a leaving coordinator to report what it saved
+// Time for a leaving coordinator to report what it saved.
+constexpr auto kLastReport = std::chrono::seconds(3);
 
 Failure configuration(const Error& error) {
   return {Exit::kConfiguration, error.message};
