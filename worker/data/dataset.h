@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training data: which tokens belong to sample i of step t. Pure function of (seed, step, index): a
-// restart or another cut reads the same data. Thread-safe after opening.
+// Training data: the tokens of sample i of step t. A pure function of (seed, step, index), so that
+// a restart or another cut reads the same data. Thread-safe after opening.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +12,30 @@
 
 namespace weir::data {
 
-// Of the rule by which (seed, step, index) name a sample: another rule has another name.
+// Version of the rule that maps (seed, step, index) to a sample. Change it whenever the rule
+// changes.
 constexpr const char* kOrder = "1";
 
 class Dataset {
  public:
   virtual ~Dataset() = default;
-  // Sample `index` (0 .. global batch-1) of a step: `sequence` inputs and the targets one token
-  // later. kGone: the data has changed since it was opened, or cannot be read any more; names it.
+  // Reads sample `index` (0 .. global batch-1) of a step: `sequence` inputs, and targets one token
+  // later. kGone: the data has changed since it was opened, or cannot be read; the error names it.
   virtual Status sample(std::int64_t step, int index, int global_batch,
                         std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const = 0;
   virtual std::string description() const = 0;
-  // The same text for the same data wherever it lies: "4000 bytes, sha256:0123456789abcdef".
+  // Identifies the data by its content, wherever it is stored: "4000 bytes,
+  // sha256:0123456789abcdef".
   virtual std::string content() const = 0;
 };
 
-// Bytes of a file as tokens, windows of `sequence`+1 bytes, shuffled anew each
-// epoch. The file may grow while it is open, but what was there must stay. kNotFound or kInvalid
-// names the file and the reason (missing, unreadable, shorter than one window).
+// The bytes of a file as tokens, in windows of `sequence`+1 bytes that are shuffled for each epoch.
+// The file may grow while it is open, but its old content must not change. Errors are kNotFound or
+// kInvalid and name the file and the reason (missing, unreadable, shorter than a window).
 Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int sequence,
                                                  std::uint64_t seed);
-// A seeded language that can be learnt: loss falls clearly below ln(vocabulary). Both parts are the
-// same language; no sample of one is of the other.
+// A seeded artificial language that can be learnt: the loss falls clearly below ln(vocabulary).
+// Both parts are the same language but have no sample in common.
 enum class Part : unsigned char { kTraining, kValidation };
 std::unique_ptr<Dataset> make_synthetic(int vocabulary, int sequence, std::uint64_t seed,
                                         Part part = Part::kTraining);

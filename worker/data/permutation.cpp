@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Feistel network with SplitMix64 as round function.
+// A Feistel network with SplitMix64 as round function.
 #include "worker/data/permutation.h"
 
 #include <bit>
@@ -9,8 +9,9 @@
 
 namespace weir::data {
 namespace {
-constexpr int kRounds = 6;  // 4 are pseudo-random (Luby and Rackoff 1988); 2 more for tiny halves
-}
+// 4 are pseudo-random (Luby and Rackoff 1988); 2 more for very small halves.
+constexpr int kRounds = 6;
+}  // namespace
 
 Permutation::Permutation(std::uint64_t size, std::uint64_t key) : size_(size), key_(key) {
   WEIR_CHECK(size >= 1 && size <= (std::uint64_t{1} << 62), "permutation of 1 .. 2^62 elements");

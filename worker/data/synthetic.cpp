@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small random language: few of the vocabulary's tokens occur, the next one usually follows from
-// the last token, often from the last two. So the loss falls fast at first (which tokens occur),
-// then further (what follows what), and ends near the language's entropy.
+// A small random language. It uses few tokens of the vocabulary. The next token usually follows
+// from the last one, or from the last two. So the loss first falls fast (which tokens occur), then
+// further (which token follows), and ends near the entropy of the language.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -74,7 +74,7 @@ class Synthetic final : public Dataset {
 
   const int vocabulary_, sequence_;
   const std::uint64_t seed_, sample_seed_;
-  const std::vector<std::int32_t> letters_;  // the first by_last_.size() of them are in use
+  const std::vector<std::int32_t> letters_;  // the first by_last_.size() of them are used
   const std::vector<std::int32_t> by_last_, by_last_two_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any file, byte by byte. Window w holds the bytes w*T .. w*T+T (its last byte is only a target),
-// so every byte is a target once an epoch, except up to T at the end of the file. Read, not mapped:
-// a file that shrinks is then an error instead of a signal.
+// Any file, read as bytes. Window w holds the bytes w*T .. w*T+T; its last byte is only a target.
+// So every byte is a target once per epoch, except for up to T bytes at the end of the file. The
+// file is read and not mapped: if it shrinks, that is an error instead of a signal.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -21,10 +21,12 @@
 namespace weir::data {
 namespace {
 
-// Of a file's content: small files are hashed whole, of larger ones so many blocks, evenly spread
-// from the first byte to the last. 1 MB is read in a moment even from a far server.
+// For the hash of a file's content: small files are hashed completely. Of larger ones this many
+// blocks are hashed, evenly spread from the first byte to the last: 1 MB is read quickly even from
+// a remote server.
 constexpr std::size_t kHashedBlocks = 256, kBlock = 4096;
-constexpr std::size_t kDigits = 16;  // of the hash, in hex: it is to show mistakes, not malice
+// Hex digits of the hash, enough against mistakes; it is no protection against attacks.
+constexpr std::size_t kDigits = 16;
 
 class OpenFile {
  public:
@@ -35,7 +37,7 @@ class OpenFile {
     if (number_ >= 0) close(number_);
   }
 
-  // Appends `size` bytes from `at`; an errno, -1 for a file that ends before.
+  // Appends `size` bytes from `at`. Returns an errno, or -1 if the file ends earlier.
   int read_at(std::size_t at, std::size_t size, std::string& to) const {
     const std::size_t before = to.size();
     to.resize(before + size);
@@ -55,7 +57,7 @@ class OpenFile {
   int number_;
 };
 
-// Of the first `size` bytes; "" when they cannot be read.
+// Hash of the first `size` bytes; "" if they cannot be read.
 std::string content_of(const OpenFile& file, std::size_t size) {
   std::string hashed;
   int error = 0;
@@ -65,7 +67,7 @@ std::string content_of(const OpenFile& file, std::size_t size) {
     constexpr std::size_t kGaps = kHashedBlocks - 1;
     const std::size_t last = size - kBlock;
     for (std::size_t i = 0; i <= kGaps && error == 0; ++i) {
-      // last * i / kGaps without its overflow
+      // This is last * i / kGaps without overflow.
       error = file.read_at(last / kGaps * i + last % kGaps * i / kGaps, kBlock, hashed);
     }
   }
@@ -73,7 +75,7 @@ std::string content_of(const OpenFile& file, std::size_t size) {
   return std::to_string(size) + " bytes, sha256:" + sha256_hex(hashed).substr(0, kDigits);
 }
 
-// When a file was written to.
+// Time of the last write to a file, in nanoseconds.
 std::int64_t written_at(const struct stat& facts) {
   constexpr std::int64_t kNanoseconds = 1'000'000'000;
   return facts.st_mtim.tv_sec * kNanoseconds + facts.st_mtim.tv_nsec;
@@ -97,7 +99,8 @@ class TokenFile final : public Dataset {
     WEIR_CHECK(inputs.size() == sequence_ && targets.size() == sequence_, "one sequence");
     WEIR_CHECK(step >= 0 && index >= 0 && index < global_batch, "a sample of the step");
     const auto id = static_cast<std::uint64_t>(step * global_batch + index);
-    const Permutation order(windows_, mix_seed(seed_, id / windows_));  // one for each epoch
+    // A new order for each epoch.
+    const Permutation order(windows_, mix_seed(seed_, id / windows_));
     std::string window;
     const int error = file_.read_at(order(id % windows_) * sequence_, sequence_ + 1, window);
     if (error > 0) return gone(std::strerror(error));
@@ -121,8 +124,8 @@ class TokenFile final : public Dataset {
     return {Code::kGone, "data file " + path_ + ": " + reason};
   }
 
-  // Somebody who writes to the file may have appended to it, which is no matter, or replaced what
-  // all ranks have agreed on.
+  // A write may have appended to the file, which is allowed, or changed the content on which all
+  // ranks have agreed.
   Status check_unchanged() const {
     struct stat facts{};
     if (const int error = file_.facts(facts); error != 0) return gone(std::strerror(error));
@@ -141,7 +144,7 @@ class TokenFile final : public Dataset {
   const std::uint64_t windows_;
   const std::uint64_t seed_;
   const std::string content_;
-  mutable std::atomic<std::int64_t> written_at_;  // of the content that was compared last
+  mutable std::atomic<std::int64_t> written_at_;  // when the content was compared last
 };
 
 Error failure(const std::string& path, int error) {
@@ -156,7 +159,8 @@ Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int se
   if (sequence < 1) {
     return Error{Code::kInvalid, "sequence: " + std::to_string(sequence) + " is below 1"};
   }
-  // Without O_NONBLOCK a named pipe would wait for a writer; a regular file ignores it.
+  // Without O_NONBLOCK, opening a named pipe would wait for a writer. Regular files ignore the
+  // flag.
   const int number = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0) return failure(path, errno);
   OpenFile file(number);

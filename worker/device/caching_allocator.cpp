@@ -66,7 +66,7 @@ std::shared_ptr<void> CachingAllocator::ask_before_trim(std::function<bool()> ma
 bool CachingAllocator::may_trim(std::unique_lock<std::mutex>& lock) {
   std::erase_if(asked_, [](const auto& one) { return one.expired(); });
   const auto asked = asked_;
-  lock.unlock();  // who is asked may free
+  lock.unlock();  // a callback may free blocks
   const bool all = std::all_of(asked.begin(), asked.end(), [](const auto& one) {
     const auto may = one.lock();
     return may == nullptr || (*may)();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps freed blocks for the next request of the same size: a device's own allocation stops all of
-// its work, and the shapes of a training step repeat. A block freed after an op was enqueued may be
-// given to the next one at once, because all ops run in order on one stream. Of several blocks the
-// lowest is given: where all have come back, as at the end of a step, the same order of requests
-// gets the same blocks again, which graphs of ops live from (stage/graphs.h). Thread-safe.
+// Keeps freed blocks for later requests of the same size, because an allocation of the device stops
+// all its work, and the shapes of a training step repeat. A block that is freed after an op was
+// enqueued may be reused at once, because all ops run in order on one stream. Of several blocks the
+// lowest is used first. So once all blocks are free, as at the end of a step, the same order of
+// requests gets the same blocks, which graphs of ops require (stage/graphs.h). Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,28 +20,29 @@ namespace weir::device {
 class CachingAllocator {
  public:
   struct RawMemory {
-    std::function<std::byte*(std::size_t)> allocate;  // null: none left
+    std::function<std::byte*(std::size_t)> allocate;  // returns null if no memory is left
     std::function<void(std::byte*)> release;
   };
   explicit CachingAllocator(RawMemory raw) : raw_(std::move(raw)) {}
-  ~CachingAllocator();  // every block has been freed
+  ~CachingAllocator();  // every block must have been freed
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // Null when the device has none left, even after the kept blocks went back to it.
+  // Returns null if the device has no memory left, even after the kept blocks were returned to it.
   std::byte* allocate(std::size_t bytes);
-  void free(std::byte* block, std::size_t bytes);  // bytes as asked for
-  void trim();                                     // kept blocks go back to the device
-  // Asked, by whoever allocates, before kept blocks go back for want of memory; false: they stay,
-  // and allocate() has none. As long as what is returned lives.
+  void free(std::byte* block, std::size_t bytes);  // bytes: the size that was requested
+  void trim();                                     // returns kept blocks to the device
+  // Registers a callback that allocate() calls before it returns kept blocks to the device for want
+  // of memory. If it returns false, they are kept and allocate() returns null. Registered as long
+  // as the returned object lives.
   std::shared_ptr<void> ask_before_trim(std::function<bool()> may);
 
-  std::int64_t bytes_in_use() const;    // as asked for
-  std::int64_t bytes_peak() const;      // most of them at once
-  std::int64_t take_recent_peak();      // most of them at once since the last call
-  std::int64_t bytes_reserved() const;  // taken from the device: rounded up, kept ones included
+  std::int64_t bytes_in_use() const;    // sum of the requested sizes
+  std::int64_t bytes_peak() const;      // maximum of bytes_in_use()
+  std::int64_t take_recent_peak();      // maximum of bytes_in_use() since the last call
+  std::int64_t bytes_reserved() const;  // taken from the device: rounded up, including kept blocks
 
-  // What a request takes: multiples of 512 bytes, from 1 MiB on multiples of 128 KiB.
+  // Size of the block for a request: multiples of 512 bytes, from 1 MiB on multiples of 128 KiB.
   static std::size_t rounded(std::size_t bytes);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What devices have in common.
+// Functions that all devices share.
 #include "worker/device/device.h"
 
 #include <utility>
@@ -7,7 +7,7 @@
 namespace weir::device {
 namespace {
 
-// A copy of host memory is complete when it is asked for.
+// A copy of host memory is complete as soon as it is requested.
 class Done final : public PendingCopy {
  public:
   Status wait() override { return Unit{}; }
@@ -20,7 +20,7 @@ Result<Buffer> Device::upload(Buffer staged) {
   Buffer tensor = allocate(staged.size());
   if (!tensor) return Error{Code::kInternal, "device " + name() + " has no memory left"};
   WEIR_TRY([[maybe_unused]] const Unit begun, copy(tensor.data(), staged.data(), staged.size()));
-  // The staging block must not be filled again before the copy has read it.
+  // The staging block must not be filled again before the copy has read it, so wait for the copy.
   WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
   return tensor;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tensors and parameters live: host memory, or a CUDA device when the worker is built with
-// WEIR_CUDA. Ops are enqueued on the device's one stream and run in order; host code reaches what
-// they read and write by download(), upload(), read() and write() alone (host_view.h).
+// Memory for tensors and parameters: host memory, or a CUDA device if the worker is built with
+// WEIR_CUDA. Ops are enqueued on the device's only stream and run in order. Host code accesses
+// their data only by download(), upload(), read() and write() (host_view.h).
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 
 namespace weir::device {
 
-// Memory of one device. Moves, never copies; freed with its last owner.
+// Memory of one device. Copies of a Buffer share it; it is freed with its last owner.
 class Buffer {
  public:
-  // kDevice: only ops reach it, host code does not.
+  // kDevice: host code cannot access the memory, only ops can.
   enum class Place : unsigned char { kHost, kDevice };
 
   Buffer() = default;
@@ -35,44 +35,45 @@ class Buffer {
   }
 
  private:
-  std::shared_ptr<std::byte> data_;  // shared: an op, a send and a stash may hold the same tensor
+  std::shared_ptr<std::byte> data_;  // shared: an op, a send and the stage may hold the same tensor
   std::size_t size_ = 0;
   Place place_ = Place::kHost;
 };
 
-// A copy that the device makes beside its ops.
+// A copy that the device makes while ops run.
 class PendingCopy {
  public:
-  virtual ~PendingCopy() = default;  // waits for it: its memory may go then
-  // Until it is complete; kInternal names what failed. Any one thread.
+  virtual ~PendingCopy() = default;  // waits for the copy, so that its memory may be freed
+  // Waits until the copy is complete. kInternal names what failed. Any single thread.
   virtual Status wait() = 0;
 };
 
-// One device. allocate() from the engine thread; usage() from any.
+// One device. allocate() is called on the engine thread; any thread may read the usage.
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string name() const = 0;  // device class: "cpu", CUDA name, or the emulated one
+  virtual std::string name() const = 0;  // device class: "cpu", the CUDA name, or the emulated one
   virtual std::int64_t memory_bytes() const = 0;  // total
-  // Now, whoever uses the rest; blocks that this device keeps for reuse count as free. Any thread.
+  // Free memory now, including blocks that this device keeps for reuse. Any thread.
   virtual std::int64_t memory_free_bytes() const = 0;
-  virtual Buffer allocate(std::size_t bytes) = 0;  // 64-byte aligned, not initialised; empty Buffer
-                                                   // when there is none left
-  virtual std::int64_t bytes_in_use() const = 0;   // of allocate()
+  // 64-byte aligned, not initialised; an empty Buffer if no memory is left.
+  virtual Buffer allocate(std::size_t bytes) = 0;
+  virtual std::int64_t bytes_in_use() const = 0;  // from allocate()
   virtual std::int64_t bytes_peak() const = 0;
-  // Most bytes in use at once since the last call: of one step, when asked at the end of each.
+  // Maximum of bytes in use since the last call. Called at the end of each step, it is that of the
+  // step.
   virtual std::int64_t take_recent_peak() { return bytes_peak(); }
 
-  // What follows differs from the defaults only where memory is not the host's. Engine thread.
+  // The defaults below are for host memory; other devices override them. Engine thread.
   virtual bool is_host() const { return true; }
-  // Host memory that messages are received into and sent from; pinned on CUDA.
+  // Host memory for messages that are received or sent; pinned on CUDA.
   virtual Buffer allocate_staging(std::size_t bytes) { return allocate(bytes); }
-  // A staged tensor in device memory, and a tensor in staging memory (complete on return). On the
-  // host both are the buffer itself. kInternal: no memory left, or the device failed.
+  // Copies a staged tensor to device memory, or a tensor to staging memory (complete on return). On
+  // the host both return the buffer itself. kInternal: no memory left, or the device failed.
   virtual Result<Buffer> upload(Buffer staged);
   virtual Result<Buffer> download(Buffer tensor);
-  // Bytes of device memory to any memory of the host, and back. In order with the ops enqueued so
-  // far and complete on return; in pieces, so that they may be of any size. kInternal: as above.
+  // Copies device memory to any host memory, or back, in order with the ops enqueued so far, and is
+  // complete on return. Works in pieces, so any size is possible. kInternal: as above.
   virtual Status read(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return Unit{};
@@ -81,29 +82,30 @@ class Device {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return Unit{};
   }
-  // An op: to = from, both device or staging memory, which stays as it is until synchronize().
-  // kInternal: it was not enqueued.
+  // Enqueues the op to = from. Both are device or staging memory; `from` must not change until
+  // synchronize(). kInternal: the op was not enqueued.
   virtual Status copy(void* to, const void* from, std::size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return Unit{};
   }
-  // Device memory, as the ops enqueued so far leave it, to staging memory, while later ops run;
-  // they must not write to it before the copy is complete. kInternal: it was not enqueued.
+  // Copies device memory, as it is after the ops enqueued so far, to staging memory while later ops
+  // run. Those ops must not write to it before the copy is complete. kInternal: it was not
+  // enqueued.
   virtual Result<std::unique_ptr<PendingCopy>> read_beside(void* to, const void* from,
                                                            std::size_t bytes);
-  // Asked, by whoever allocates, before memory that this device keeps for reuse goes back to its
-  // driver; false: it stays, at the cost of that allocation. For those who have yet to enqueue ops
-  // on memory that is free again. As long as what is returned lives.
+  // Registers a callback that is called before the device returns kept memory to its driver. If it
+  // returns false, the memory is kept and the allocation fails. For code that will enqueue ops on
+  // memory that has been freed. Registered as long as the returned object lives.
   virtual std::shared_ptr<void> ask_before_trim(std::function<bool()> /*may*/) { return nullptr; }
-  // Waits for the ops enqueued so far; kInternal names what failed in them.
+  // Waits for the ops enqueued so far. kInternal names what failed in them.
   virtual Status synchronize() { return Unit{}; }
 };
 
-// Host memory. The container's limit counts as memory (cgroup), else the machine's.
+// Host memory. Its size is the container's limit (cgroup), else the machine's.
 std::unique_ptr<Device> make_host_device(std::string device_class = "cpu");
 
-// "cpu", "cuda" or "cuda:N" (N from 0). kInvalid: another name, or a build without CUDA; kNotFound:
-// no such device, its driver is too old, or its compute capability is below 8.0. One line each.
+// name: "cpu", "cuda" or "cuda:N" (N from 0). kInvalid: another name, or a build without CUDA.
+// kNotFound: no such device, its driver is too old, or its compute capability is below 8.0.
 Result<std::unique_ptr<Device>> open_device(std::string_view name);
 
 }  // namespace weir::device

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory with exact accounting: what was asked for, without the allocator's overhead. Buffers
-// may outlive the device: they share its counters. Linux overcommits, so the limit is ours: more
-// than the total is refused instead of being killed later.
+// Host memory with exact accounting: the requested bytes, without the allocator's overhead. Buffers
+// share the counters, so they may outlive the device. Linux overcommits, so this class enforces the
+// limit: a request above the total fails, instead of the process being killed later.
 #include <atomic>
 #include <cstdlib>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace weir::device {
 namespace {
 
-constexpr std::size_t kAlignment = 64;  // a cache line, and the widest vector register
+constexpr std::size_t kAlignment = 64;  // a cache line and the widest vector register
 
 struct Usage {
   std::atomic<std::int64_t> in_use{0}, peak{0}, recent_peak{0};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How host code looks at what a device holds: on the host the memory itself, on another device a
-// copy in ordinary memory, as large as the range. Who only moves bytes to a place of his own calls
-// Device::read() and write(). Engine thread.
+// Host code's access to memory of a device: on the host the memory itself, on another device a copy
+// of the range in ordinary memory. Code that only moves bytes calls Device::read() and write()
+// instead. Engine thread.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,14 @@
 
 namespace weir::device {
 
-// The device, and the memory of the range, outlive it.
+// The device and the memory of the range must outlive the view.
 template <class T>
 class HostView {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  // What the ops enqueued so far make of the range. kInternal: no memory for the copy, or the
-  // device failed.
+  // The range after all ops enqueued so far. kInternal: no memory for the copy, or the device
+  // failed.
   static Result<HostView> of(Device& device, std::span<T> range) {
     WEIR_TRY(HostView view, to_fill(device, range));
     if (view.copy_) {
@@ -35,7 +35,7 @@ class HostView {
     }
     return view;
   }
-  // Not read: values() holds anything until the caller has written all of it.
+  // A view that is not read: values() is undefined until the caller has written all of it.
   static Result<HostView> to_fill(Device& device, std::span<T> range) {
     HostView view(device, range);
     if (device.is_host() || range.empty()) return view;
@@ -46,8 +46,8 @@ class HostView {
   }
 
   std::span<T> values() const { return copy_ ? std::span<T>(copy_.get(), range_.size()) : range_; }
-  // What was changed in values() is in the range for all ops from here on; without it, that is sure
-  // on the host only.
+  // Makes changes in values() visible to all later ops. Without this call, only host devices see
+  // them.
   Status write_back() {
     if (!copy_) return Unit{};
     return device_->write(range_.data(), copy_.get(), range_.size_bytes());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place that knows which devices this build has.
+// Only this file knows which devices the build has.
 #include <charconv>
 
 #include "worker/device/device.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// /proc/meminfo and the memory controller's files, as they are mounted inside a container.
+// Reads /proc/meminfo and the files of the memory controller as they are mounted in a container.
 #include "worker/device/system_memory.h"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ SystemMemory read_system_memory() {
   const auto used =
       first_of("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes");
   if (limit && *limit < memory.total) {
-    // Files that were read or written count as used until somebody needs the memory.
+    // Cached file pages count as used until the memory is needed.
     const std::int64_t droppable =
         stat_bytes(read_text("/sys/fs/cgroup/memory.stat"), "inactive_file")
             .value_or(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much memory this process may use: the container's limit (cgroup v2 or v1) or the machine's,
-// whichever is less. The parsers take text, so that tests need no container. Thread-safe.
+// Memory that this process may use: the container's limit (cgroup v2 or v1) or the machine's
+// memory, whichever is less. The parsers take text, so that tests need no container. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,18 @@ namespace weir::device {
 
 struct SystemMemory {
   std::int64_t total = 0;  // bytes
-  std::int64_t free = 0;   // bytes; file pages that the kernel could drop count as free
+  std::int64_t free = 0;   // bytes; includes file pages that the kernel could drop
 };
 
 SystemMemory read_system_memory();
 
-// A field of /proc/meminfo ("MemTotal", given in kB) in bytes.
+// Reads a field of /proc/meminfo ("MemTotal", given in kB) in bytes.
 std::optional<std::int64_t> meminfo_bytes(std::string_view text, std::string_view field);
-// A cgroup's limit file in bytes; nothing for "max", for v1's "no limit" (near 2^63) or other text.
+// Reads a cgroup's limit file in bytes. Nothing for "max", for the v1 value of "no limit" (near
+// 2^63), and for other text.
 std::optional<std::int64_t> cgroup_bytes(std::string_view text);
 
-// A field of a cgroup's memory.stat ("inactive_file", in bytes).
+// Reads a field of a cgroup's memory.stat (e.g. "inactive_file") in bytes.
 std::optional<std::int64_t> stat_bytes(std::string_view text, std::string_view field);
 
 }  // namespace weir::device

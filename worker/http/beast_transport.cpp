@@ -35,16 +35,17 @@ using std::chrono::steady_clock;
 using tcp = net::ip::tcp;
 
 constexpr std::size_t kMaxHeader = 64 * 1024;
-constexpr std::size_t kMaxBody = 64 * 1024 * 1024;  // of send(): nobody here asks for more
-constexpr std::size_t kMaxErrorBody = 64 * 1024;    // of stream(): transport.h
+constexpr std::size_t kMaxBody = 64 * 1024 * 1024;  // limit of send(); no caller expects more
+constexpr std::size_t kMaxErrorBody = 64 * 1024;    // limit of stream(), see transport.h
 
-// One connection, driven on the calling thread: one operation at a time, each until it ends, its
-// limit passes or stop is requested. After the last two the connection must not be used again.
+// A connection that is driven on the calling thread, one operation at a time. An operation ends
+// when it is done, when its limit passes or when stop is requested. In the last two cases the
+// connection must not be used again.
 class Connection {
  public:
   explicit Connection(std::stop_token stop)
       : socket_(io_), stop_(stop), on_stop_(std::move(stop), [this] {
-          net::post(io_, [] {});  // wakes run(), which looks at the token
+          net::post(io_, [] {});  // wakes run(), which checks the token
         }) {}
 
   tcp::socket& socket() { return socket_; }
@@ -58,12 +59,12 @@ class Connection {
       io_.run_one_until(limit);
     }
     if (result && !stop_.stop_requested()) return *result;
-    // The handler refers to this frame and is destroyed with io_, never called.
+    // The handler refers to this frame. It is never called; it is destroyed with io_.
     timed_out_ = !stop_.stop_requested();
     return net::error::operation_aborted;
   }
 
-  // Nothing: the limit has passed, or stop.
+  // Returns nothing if the limit passed or stop was requested.
   std::optional<Result<std::vector<std::string>>> addresses_of(const std::string& host,
                                                                steady_clock::time_point limit) {
     constexpr std::chrono::milliseconds kLongestPause{50};
@@ -89,15 +90,15 @@ class Connection {
   tcp::socket socket_;
   std::stop_token stop_;
   bool timed_out_ = false;
-  std::stop_callback<std::function<void()>> on_stop_;  // last: gone before io_
+  std::stop_callback<std::function<void()>> on_stop_;  // last member: destroyed before io_
 };
 
-// What differs between send() and stream().
+// The differences between send() and stream().
 struct Exchange {
   const Request& request;
   std::optional<Deadline> deadline;
   std::chrono::seconds answer_idle;
-  const std::function<void(std::string_view)>* on_bytes = nullptr;  // null: keep the body
+  const std::function<void(std::string_view)>* on_bytes = nullptr;  // null: the body is kept
 };
 
 class BeastTransport final : public Transport {
@@ -174,8 +175,8 @@ class BeastTransport final : public Transport {
   template <class Stream>
   Result<Response> talk(Connection& connection, Stream& stream, const std::string& text,
                         const Exchange& exchange) const {
-    // A server may answer before it has read everything (413) and close: then the answer counts,
-    // not the broken write.
+    // A server may answer before it has read the whole request (413) and close. Then the answer
+    // counts, not the failed write.
     const auto write_error = connection.run(limit(exchange, options_.request_idle), [&](auto done) {
       net::async_write(stream, net::buffer(text), done);
     });
@@ -186,9 +187,8 @@ class BeastTransport final : public Transport {
     beast::flat_buffer buffer(kMaxHeader + 64 * 1024);
     beast::http::response_parser<beast::http::buffer_body> parser;
     parser.header_limit(kMaxHeader);
-    parser.body_limit(
-        std::numeric_limits<std::uint64_t>::max());  // ours, below; Boost 1.74 refuses
-                                                     // every length with boost::none
+    // The limit is checked below; Boost 1.74 refuses every length with boost::none.
+    parser.body_limit(std::numeric_limits<std::uint64_t>::max());
     auto ec = connection.run(limit(exchange, exchange.answer_idle), [&](auto done) {
       beast::http::async_read_header(stream, buffer, parser, done);
     });
@@ -218,7 +218,7 @@ class BeastTransport final : public Transport {
       }
       response.body.append(bytes.substr(0, most - response.body.size()));
       if (response.body.size() < most) continue;
-      if (exchange.on_bytes != nullptr) break;  // the rest of an error page tells nothing
+      if (exchange.on_bytes != nullptr) break;  // the rest of an error page is not needed
       return Error{Code::kUnavailable, peer_ + ": answer above 64 MiB"};
     }
     return response;

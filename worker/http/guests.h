@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is connected to a server, and who has to go when there are too many (base/strangers.h).
-// Thread-safe.
+// The connections of a server, and which of them is dropped if there are too many
+// (base/strangers.h). Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace weir::http {
 class Guest {
  public:
   virtual ~Guest() = default;
-  virtual void drop() = 0;  // any thread; closes it soon
+  virtual void drop() = 0;  // closes the connection soon; any thread
 };
 
 class Guests {
@@ -29,16 +29,16 @@ class Guests {
 
   Id add(const std::string& address, const std::shared_ptr<Guest>& guest);
   void refresh(Id id);
-  void proven(Id id);  // never dropped from now on, but it takes the place of a stranger
+  void proven(Id id);  // the guest is never dropped from now on; it takes the place of a stranger
   void gone(Id id);
   void drop_oldest_stranger();
   void set_most(std::size_t most);
 
  private:
-  // Nobody drops or destroys a guest while holding the mutex: the guest's end calls gone().
+  // Guests must be dropped or destroyed without the mutex, because the end of a guest calls gone().
   std::shared_ptr<Guest> forget(std::optional<Id> id);
 
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards the fields below
   std::size_t most_;
   Id last_ = 0;
   Strangers strangers_;

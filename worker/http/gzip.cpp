@@ -17,9 +17,9 @@ namespace {
 namespace zlib = boost::beast::zlib;
 
 constexpr std::string_view kHead("\x1f\x8b\x08\0\0\0\0\0\0\xff",
-                                 10);         // deflate, no time, any system
-constexpr int kLevel = 1;                     // text of metrics shrinks to a tenth with any
-constexpr int kWindowBits = 15, kMemory = 8;  // zlib's usual ones
+                                 10);         // deflate, no time, unknown system
+constexpr int kLevel = 1;                     // any level shrinks the text of metrics to a tenth
+constexpr int kWindowBits = 15, kMemory = 8;  // zlib's defaults
 
 void append_u32(std::string& out, std::uint32_t value) {
   for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(value >> shift & 0xFF);
@@ -34,7 +34,7 @@ std::string trimmed(std::string_view text) {
   return out;
 }
 
-// "q=0", "q=0.000"
+// True for "q=0" and "q=0.000".
 bool is_zero(std::string_view weight) {
   return weight.starts_with("q=0") && weight.find_first_not_of("0.", 2) == weight.npos;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connection is a Session: read a request, hand it to the handler, write the answer, again. All
-// its callbacks run on one strand; it lives as long as one of them is pending. Answers come from
-// any thread and pass the Gate, which stop() closes before the io_context goes.
-// Above 400 lines: sessions and server share types of Boost, which no header may hold.
+// A connection is a Session: it reads a request, calls the handler, writes the answer, and starts
+// again. Its callbacks run on one strand; it lives as long as a callback is pending. Answers come
+// from any thread through the Gate, which stop() closes before the io_context is destroyed.
+// Above 400 lines, because sessions and server share types of Boost that must not be in a header.
 #include "worker/http/server.h"
 
 #include <array>
@@ -43,18 +43,18 @@ using boost::system::error_code;
 using tcp = net::ip::tcp;
 using namespace std::chrono_literals;
 
-constexpr auto kBodyTime = 30s;       // 2 MiB at 70 kB/s
-constexpr auto kWriteTime = 30s;      // the same for an answer
-constexpr auto kLingerTime = 2s;      // for the client to read an answer to a request cut short
-constexpr auto kPeerCheck = 2s;       // how soon a poll whose client has gone gives its socket back
-constexpr auto kAcceptPause = 100ms;  // after accept failed, e.g. no descriptors left
+constexpr auto kBodyTime = 30s;   // enough for 2 MiB at 70 kB/s
+constexpr auto kWriteTime = 30s;  // the same for an answer
+constexpr auto kLingerTime = 2s;  // for the client to read the answer to an incomplete request
+constexpr auto kPeerCheck = 2s;   // interval of checks whether the client of a long poll has gone
+constexpr auto kAcceptPause = 100ms;  // after a failed accept, e.g. if no descriptors are left
 
 struct Gate {
   std::mutex mutex;  // guards running; held while an answer is posted
   bool running = true;
 };
 
-// What sessions need of their server; dies before the io_context's owner does.
+// What sessions need of their server. Destroyed before the owner of the io_context.
 struct Shared {
   ServerOptions options;
   Handler handler;
@@ -68,7 +68,8 @@ class SessionBase : public Guest {
   virtual void set_proven() = 0;  // any thread
 };
 
-// The one answer to one request. Dropped without an answer: 500, so that no client hangs.
+// The one answer to one request. If it is dropped without an answer, the client gets status 500
+// instead of hanging.
 class Answer {
  public:
   Answer(std::weak_ptr<SessionBase> session, std::shared_ptr<Gate> gate)
@@ -127,7 +128,7 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
         timer_(stream_.get_executor()) {}
   ~Session() override { shared_.guests.gone(guest_); }
 
-  // Before start(), in the order in which the connections came.
+  // Called before start(), in the order in which the connections came.
   void enter() {
     error_code ec;
     const auto remote = socket().remote_endpoint(ec);
@@ -173,7 +174,7 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
     }
   }
 
-  // Closes the connection unless armed anew within `time`.
+  // Closes the connection after `time` unless arm() is called again.
   void arm(std::chrono::nanoseconds time) {
     timer_.expires_after(time);
     timer_.async_wait([self = this->shared_from_this()](error_code ec) {
@@ -190,7 +191,8 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
     socket().close(ignored);
   }
 
-  // The peer has closed or reset; a read would tell the same, but would eat a pipelined request.
+  // True if the peer has closed or reset the connection. A read would show that, too, but would
+  // consume a pipelined request.
   bool peer_gone() {
     tcp_info info{};
     socklen_t size = sizeof info;
@@ -291,8 +293,8 @@ class Session final : public SessionBase, public std::enable_shared_from_this<Se
                      });
   }
 
-  // Closing with unread bytes resets the connection, and the client may lose the answer: say that
-  // nothing more comes and swallow the rest for a while.
+  // Closing with unread bytes resets the connection, and the client may lose the answer. So this
+  // ends the sending side and reads the rest for a while.
   void linger() {
     error_code ignored;
     socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -377,10 +379,10 @@ class BeastServer final : public Server {
       shared_.gate->running = false;
     }
     io_->stop();
-    threads_.clear();  // joins
+    threads_.clear();  // joins the threads
     acceptor_.reset();
     pause_.reset();
-    io_.reset();  // destroys the pending callbacks, and with them the sessions
+    io_.reset();  // destroys the pending callbacks and with them the sessions
   }
 
  private:
@@ -390,7 +392,7 @@ class BeastServer final : public Server {
     if (address.empty()) {
       ec = bind(tcp::endpoint(tcp::v6(), number));
       if (ec != net::error::address_family_not_supported) return ec;
-      return bind(tcp::endpoint(tcp::v4(), number));  // a kernel without IPv6
+      return bind(tcp::endpoint(tcp::v4(), number));  // for a kernel without IPv6
     }
     const auto ip = net::ip::make_address(address, ec);
     return ec ? ec : bind(tcp::endpoint(ip, number));
@@ -411,7 +413,7 @@ class BeastServer final : public Server {
 
   void accept() {
     acceptor_->async_accept(net::make_strand(*io_), [this](error_code ec, tcp::socket socket) {
-      if (ec) {  // mostly: no descriptors are left
+      if (ec) {  // mostly because no descriptors are left
         shared_.guests.drop_oldest_stranger();
         pause_->expires_after(kAcceptPause);
         pause_->async_wait([this](error_code aborted) {

@@ -145,7 +145,7 @@ std::string percent_encoded(const std::string& text) {
 std::string shown_url(const std::string& url) {
   const auto scheme = url.find("://");
   const std::size_t begin = scheme == url.npos ? 0 : scheme + 3;
-  const auto at = url.rfind('@');  // a password may hold anything, so up to the last one
+  const auto at = url.rfind('@');  // a password may contain '@', so search the last one
   std::string shown = url;
   if (at != url.npos && at >= begin) shown = url.substr(0, begin) + "***" + url.substr(at);
   const auto query = shown.find_first_of("?#");
@@ -172,7 +172,7 @@ Result<BaseUrl> parse_base_url(const std::string& url) {
   out.prefix = std::string(rest.substr(std::min(rest.size(), rest.find('/'))));
   while (out.prefix.ends_with('/')) out.prefix.pop_back();
   rest = rest.substr(0, rest.find('/'));
-  // An @ behind a slash is most likely one of a password that was not encoded.
+  // An '@' behind a slash is most likely part of a password that was not encoded.
   if (url.find_first_of("@?#") != url.npos) {
     return bad("user names, queries and fragments are not allowed");
   }

@@ -14,7 +14,7 @@
 namespace weir::http {
 namespace {
 
-// Text of the oldest queued OpenSSL error; empties the queue.
+// Returns the text of the oldest queued OpenSSL error and empties the queue.
 std::string openssl_error() {
   std::array<char, 256> text{};
   const unsigned long code = ERR_get_error();
@@ -32,7 +32,7 @@ TlsContext new_context(const SSL_METHOD* method) {
   TlsContext context(SSL_CTX_new(method), SSL_CTX_free);
   WEIR_CHECK(context != nullptr, "OpenSSL makes a context");
   SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
-  // An idle connection would keep two record buffers otherwise, about 34 kB.
+  // Otherwise an idle connection would keep two record buffers, about 34 kB.
   SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   ERR_clear_error();
@@ -57,7 +57,7 @@ bool use_chain(SSL_CTX* context, const std::string& pem) {
       return false;
     }
   }
-  ERR_clear_error();  // the end of the file is an error to the reader
+  ERR_clear_error();  // the reader reports the end of the file as an error
   return true;
 }
 
@@ -101,7 +101,7 @@ void expect_peer(ssl_st* connection, const std::string& name_or_ip) {
   X509_VERIFY_PARAM_set_hostflags(rules, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
   WEIR_CHECK(X509_VERIFY_PARAM_set1_host(rules, name_or_ip.data(), name_or_ip.size()) == 1,
              "a host name can be set");
-  // The text of the macro SSL_set_tlsext_host_name without its old-style cast.
+  // The macro SSL_set_tlsext_host_name without its old-style cast.
   std::string name = name_or_ip;
   SSL_ctrl(connection, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data());
 }

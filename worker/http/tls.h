@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS contexts of OpenSSL: TLS >= 1.2, a client trusts the given CA and nothing else. The given CA
-// need not have signed itself: one below a root that stays elsewhere will do.
+// TLS contexts of OpenSSL, TLS >= 1.2. A client trusts the given CA and nothing else. The given CA
+// need not be self-signed: an intermediate CA without its root is enough.
 #pragma once
 
 #include <memory>
@@ -17,17 +17,17 @@ namespace weir::http {
 
 using TlsContext = std::unique_ptr<ssl_ctx_st, void (*)(ssl_ctx_st*)>;
 
-// kInvalid, naming the file: unreadable, or key and certificate do not belong together.
+// Errors are kInvalid and name the file: unreadable, or key and certificate do not match.
 Result<TlsContext> make_client_context(const std::string& ca_file, const std::string& cert_file,
                                        const std::string& key_file);
 Result<TlsContext> make_server_context(const TlsIdentity& identity);
 
-// A chain may end at any certificate of the store.
+// Lets a chain end at any certificate of the store.
 void trust_as_given(x509_store_st* store);
 
-// Makes the handshake refuse a certificate without this name or IP; sends names as SNI.
+// Makes the handshake refuse a certificate without this name or IP. A name is also sent as SNI.
 void expect_peer(ssl_st* connection, const std::string& name_or_ip);
-// Why the peer's certificate was refused; "" when it was not.
+// Why the peer's certificate was refused; "" if it was accepted.
 std::string refusal(const ssl_st* connection);
 
 }  // namespace weir::http

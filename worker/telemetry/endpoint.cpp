@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that knows prometheus-cpp: its registry and its text format. The page is served by
-// our own server, because the library's exposer gives each connection a thread of a few, and
-// connections that say nothing then stop scrapes and readiness probes.
+// The only file that knows prometheus-cpp: its registry and its text format. Our own server serves
+// the page, because the library's exposer gives each connection one of few threads, so that silent
+// connections would block scrapes and readiness probes.
 #include <limits>
 #include <map>
 #include <mutex>
@@ -21,7 +21,7 @@
 namespace weir::telemetry {
 namespace {
 
-// Format 0.0.4, which every scraper takes; the library writes no other one.
+// Format 0.0.4, which every scraper accepts; the library writes no other.
 constexpr const char* kTextFormat = "text/plain; version=0.0.4; charset=utf-8";
 constexpr std::size_t kMaxConnections = 64;  // scrapers and probes hold a few
 constexpr std::size_t kMaxOfOneAddress = 16;
@@ -74,8 +74,8 @@ prometheus::MetricFamily library_form(const Family& family) {
   return out;
 }
 
-// Everything on the page: registry, process and collectors. Families of one name are joined, as
-// the text format wants each name once.
+// The whole page: registry, process and collectors. Families with the same name are merged, because
+// the text format allows each name once.
 class Page {
  public:
   explicit Page(const prometheus::Registry& registry) : registry_(registry) {}
@@ -206,7 +206,7 @@ class LibraryEndpoint final : public Endpoint {
   std::map<const void*, std::unique_ptr<LibraryCounter>> counters_;
   std::map<const void*, std::unique_ptr<LibraryHistogram>> histograms_;
   std::shared_ptr<Page> page_ = std::make_shared<Page>(registry_);
-  std::unique_ptr<http::Server> server_;  // last: stops before the page goes
+  std::unique_ptr<http::Server> server_;  // last member: stops before the page is destroyed
 };
 
 }  // namespace

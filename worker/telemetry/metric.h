@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics without the library's headers. Two kinds: process counters that live as long as the
-// program (Registry), and families built from a snapshot at scrape time (Collector), so that series
-// vanish with their object. All names: worker/telemetry/README.md.
+// Metrics without the library's headers. Two kinds: counters that live as long as the process, and
+// families that a Collector builds from a snapshot at each scrape, so that series end with their
+// object. All names: worker/telemetry/README.md.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct Histogram {
 
 struct Sample {
   Labels labels;
-  double value = 0;     // counter, gauge
-  Histogram histogram;  // histogram
+  double value = 0;     // for counters and gauges
+  Histogram histogram;  // for histograms
 };
 
 struct Family {
@@ -45,7 +45,7 @@ struct Family {
 using Collector =
     std::function<std::vector<Family>()>;  // called on the server's threads; must not block
 
-// A counter or gauge that is counted where it happens. Thread-safe.
+// A counter or gauge that is updated where the event happens. Thread-safe.
 class Counter {
  public:
   virtual ~Counter() = default;
@@ -57,8 +57,8 @@ class Observer {
   virtual void observe(double value) = 0;
 };
 
-// Owns the process's own metrics and the /metrics endpoint. Returned references live as long as the
-// Endpoint.
+// Owns the metrics of the process and the /metrics endpoint. Returned references live as long as
+// the Endpoint.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -67,11 +67,13 @@ class Endpoint {
                            const Labels& labels) = 0;
   virtual Observer& histogram(const std::string& name, const std::string& help,
                               const Labels& labels, const std::vector<double>& bounds) = 0;
-  virtual void collect(Collector collector) = 0;  // keep it callable until the Endpoint is gone
+  // Must stay callable until the Endpoint is destroyed.
+  virtual void collect(Collector collector) = 0;
 };
 
-// Serves GET and HEAD of /metrics; process_* of this process are always there. address "" = all.
-// kUnavailable "metrics port 9400: address already in use". port 0 = any free one.
+// Serves GET and HEAD of /metrics, which always contains process_* of this process. address "" =
+// all addresses, port 0 = any free port. The error is kUnavailable, e.g. "metrics port 9400:
+// address already in use".
 Result<std::unique_ptr<Endpoint>> make_endpoint(int port, const std::string& address = "");
 
 }  // namespace weir::telemetry

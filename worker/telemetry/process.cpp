@@ -20,7 +20,7 @@ std::string first_line(const char* path) {
   return line;
 }
 
-// "btime 1700000000" of /proc/stat: when the machine started, seconds since 1970.
+// Reads "btime 1700000000" of /proc/stat: the start of the machine in seconds since 1970.
 double boot_seconds() {
   std::ifstream file("/proc/stat");
   for (std::string word; file >> word;) {
@@ -32,7 +32,7 @@ double boot_seconds() {
 
 double open_descriptors() {
   std::error_code ec;
-  double count = -1;  // the one that lists them
+  double count = -1;  // not counting the descriptor that lists them
   for (std::filesystem::directory_iterator entry("/proc/self/fd", ec), end; !ec && entry != end;
        entry.increment(ec)) {
     ++count;
@@ -50,7 +50,7 @@ std::optional<ProcessStat> parse_stat(std::string_view line, double ticks_per_se
                                       double page_bytes) {
   const auto after_name = line.rfind(')');
   if (after_name == line.npos) return std::nullopt;
-  // Field 3 of proc(5) is the first here: utime 14, stime 15, threads 20, start 22, vsize 23,
+  // The words begin with field 3 of proc(5): utime 14, stime 15, threads 20, start 22, vsize 23,
   // rss 24.
   constexpr std::size_t kFirst = 3, kLast = 24;
   std::array<double, kLast + 1> field{};

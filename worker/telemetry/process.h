@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// process_* of this process from /proc/self, under the names that every Prometheus client uses.
+// The metrics process_* of this process, read from /proc/self, with the names that every Prometheus
+// client uses.
 #pragma once
 
 #include <optional>
@@ -13,16 +14,16 @@ namespace weir::telemetry {
 struct ProcessStat {
   double cpu_seconds = 0;  // user and system
   double threads = 0;
-  double start_seconds = 0;  // after the machine's start
+  double start_seconds = 0;  // since the start of the machine
   double virtual_bytes = 0, resident_bytes = 0;
 };
 
-// One line of /proc/<pid>/stat (proc(5)); nothing when it is not one. The program's name in it may
-// hold spaces and parentheses.
+// Parses /proc/<pid>/stat (proc(5)). Nothing if the line has another form. The program's name in it
+// may contain spaces and parentheses.
 std::optional<ProcessStat> parse_stat(std::string_view line, double ticks_per_second,
                                       double page_bytes);
 
-// What /proc does not give is left out.
+// Metrics that /proc does not provide are left out.
 std::vector<Family> process_families();
 
 }  // namespace weir::telemetry

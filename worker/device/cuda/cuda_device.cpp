@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory and pinned host memory each behind a caching allocator. One stream for ops, one for
+// Device memory and pinned host memory, each with a caching allocator. One stream for ops, one for
 // copies beside them (read_beside).
 #include "worker/device/cuda/cuda_device.h"
 
@@ -16,7 +16,8 @@
 namespace weir::device {
 namespace {
 
-constexpr int kLeastCapability = 8;  // bf16 and the architectures that the kernels are compiled for
+// For bf16, and the lowest architecture for which kernels are compiled.
+constexpr int kLeastCapability = 8;
 
 std::string text(cudaError_t error) {
   return cudaGetErrorString(error);
@@ -24,7 +25,7 @@ std::string text(cudaError_t error) {
 Error failure(const char* what, cudaError_t error) {
   return {Code::kInternal, std::string("CUDA: ") + what + ": " + text(error)};
 }
-// 13000 -> "13.0"
+// E.g. 13000 -> "13.0".
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -33,7 +34,7 @@ CachingAllocator::RawMemory device_memory() {
   return {.allocate = [](std::size_t bytes) -> std::byte* {
             void* memory = nullptr;
             if (cudaMalloc(&memory, bytes) == cudaSuccess) return static_cast<std::byte*>(memory);
-            cudaGetLastError();  // not sticky: the next call shall not see it
+            cudaGetLastError();  // clears the error, so that the next call does not report it
             return nullptr;
           },
           .release = [](std::byte* memory) { cudaFree(memory); }};
@@ -49,7 +50,7 @@ CachingAllocator::RawMemory pinned_memory() {
           .release = [](std::byte* memory) { cudaFreeHost(memory); }};
 }
 
-// Buffers share the allocator, so that one may outlive the device object.
+// Buffers share the allocator, so they may outlive the device object.
 Buffer take(const std::shared_ptr<CachingAllocator>& from, std::size_t bytes, Buffer::Place place) {
   std::byte* block = from->allocate(bytes);
   if (block == nullptr) return {};
@@ -59,8 +60,8 @@ Buffer take(const std::shared_ptr<CachingAllocator>& from, std::size_t bytes, Bu
 }
 
 constexpr unsigned kEventFlags = cudaEventDisableTiming | cudaEventBlockingSync;
-// Of pinned memory that other host memory passes through: long enough that a copy's latency does
-// not count, and each takes as much for the time of a call.
+// Size of the pinned memory through which other host memory is copied: large enough to make the
+// latency of a copy negligible. Each call allocates this much for its duration.
 constexpr std::size_t kPiece = std::size_t{8} << 20U;
 
 class Event {
@@ -71,7 +72,7 @@ class Event {
   ~Event() {
     if (event_ != nullptr) cudaEventDestroy(event_);
   }
-  // Behind what is in the stream.
+  // Records the event behind the work in the stream.
   cudaError_t record(cudaStream_t stream) {
     const cudaError_t made = cudaEventCreateWithFlags(&event_, kEventFlags);
     return made == cudaSuccess ? cudaEventRecord(event_, stream) : made;
@@ -87,7 +88,7 @@ class CopyBeside final : public PendingCopy {
   CopyBeside(int index, Event done) : index_(index), done_(std::move(done)) {}
   ~CopyBeside() override { static_cast<void>(wait()); }
   Status wait() override {
-    cudaSetDevice(index_);  // of this thread
+    cudaSetDevice(index_);  // the device is a setting of each thread
     const cudaError_t error = cudaEventSynchronize(done_.get());
     if (error != cudaSuccess) return failure("a copy beside the ops failed", error);
     return Unit{};
@@ -125,10 +126,10 @@ class RealCudaDevice final : public CudaDevice {
   std::string name() const override { return name_; }
   std::int64_t memory_bytes() const override { return total_; }
   std::int64_t memory_free_bytes() const override {
-    use();  // of the thread that asks
+    use();  // the device is a setting of each thread
     std::size_t free = 0, total = 0;
     if (cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
-    // Kept blocks are ours to use again.
+    // Kept blocks can be reused, so they count as free.
     const std::int64_t kept = memory_->bytes_reserved() - memory_->bytes_in_use();
     return static_cast<std::int64_t>(free) + std::max<std::int64_t>(0, kept);
   }
@@ -180,7 +181,7 @@ class RealCudaDevice final : public CudaDevice {
     if (error == cudaSuccess) {
       return std::unique_ptr<PendingCopy>(std::make_unique<CopyBeside>(index_, std::move(done)));
     }
-    cudaStreamSynchronize(copies_);  // whatever was enqueued shall not write later
+    cudaStreamSynchronize(copies_);  // so that enqueued work does not write later
     return failure("a copy beside the ops", error);
   }
   std::shared_ptr<void> ask_before_trim(std::function<bool()> may) override {
@@ -194,13 +195,13 @@ class RealCudaDevice final : public CudaDevice {
   }
 
  private:
-  // The runtime's choice of a device is per thread; whoever calls first in an op sets it.
+  // The runtime's current device is a setting of each thread, so ops set it first.
   void use() const { cudaSetDevice(index_); }
 
   static const std::byte* offset(const void* from, std::size_t at) {
     return static_cast<const std::byte*>(from) + at;
   }
-  // move(offset, pinned memory, bytes) for piece after piece.
+  // Calls move(offset, pinned memory, bytes) for each piece.
   template <class Move>
   Status in_pieces(std::size_t bytes, Move move) {
     if (bytes == 0) return Unit{};
@@ -222,7 +223,7 @@ class RealCudaDevice final : public CudaDevice {
       std::make_shared<CachingAllocator>(pinned_memory());
 };
 
-// kNotFound unless there is a driver that is new enough and a device of this index.
+// kNotFound unless there is a driver that is new enough and a device with this index.
 Result<Unit> check_driver(int index) {
   int driver = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 && driver < CUDART_VERSION) {
@@ -247,9 +248,9 @@ Result<Unit> check_driver(int index) {
 }  // namespace
 
 Result<std::unique_ptr<Device>> make_cuda_device(int index) {
-  // Before the first call of CUDA: as many hardware queues as there can be, since streams that
-  // share one wait for each other, and transfers of two ranks may then wait in a circle.
-  // Default: 8.
+  // Must come before the first CUDA call: requests the maximum of hardware queues (default: 8).
+  // Streams that share a queue wait for each other, and transfers of two ranks could then wait in a
+  // circle.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   WEIR_TRY([[maybe_unused]] const Unit driver, check_driver(index));
   cudaDeviceProp properties;
