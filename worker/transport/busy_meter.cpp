@@ -10,9 +10,9 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A shorter pause is a wake-up of the receiver, not an idle link.
+// A shorter gap is the receiver's wake-up time and not an idle link.
 constexpr nanoseconds kBackToBack = std::chrono::milliseconds(1);
-constexpr int kBackToBackPart = 10;  // of the message's own time, for messages below 10 ms
+constexpr int kBackToBackPart = 10;  // part of the message's own time, for messages below 10 ms
 
 }  // namespace
 

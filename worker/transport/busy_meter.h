@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiver's rule for the busy time of one (link, direction): how long the network needed for a
-// message, from differences of the receiver's clock only. A late receiver or an idle pipeline never
-// counts. One per receiving link, used by the io thread.
+// Measures the busy time of one (link, direction) at the receiver: how long the network needed for
+// a message. It uses only differences of the receiver's clock, so neither a late receiver nor an
+// idle pipeline counts. One per receiving link, used by the io thread.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,7 @@
 
 namespace weir::transport {
 
-// What a message says about the rate of the link; both 0 when it says nothing.
+// What a message tells about the rate of the link; both are 0 if it tells nothing.
 struct Arrival {
   std::int64_t counted_bytes = 0;
   std::chrono::nanoseconds busy{0};
@@ -21,24 +21,26 @@ class BusyMeter {
   struct Message {
     std::int64_t bytes = 0;  // n
     std::int64_t first_bytes =
-        0;  // n1: read by first, when one non-blocking read took what was there
+        0;  // n1: bytes of the first read, a non-blocking read that emptied the socket
     std::chrono::steady_clock::time_point first, last;  // t_first, t_last
 
-    // c = (last - first) n / (n - n1), of the whole message at the rate seen; 0 when all came with
-    // the first read.
+    // Duration of the whole message at the observed rate: c = (last - first) n / (n - n1). 0 if all
+    // bytes came with the first read.
     std::chrono::nanoseconds whole_time() const;
   };
 
-  // Messages in the order of their arrival. With gap = first - last of the message before and
-  // c = whole_time():
-  //   gap < min(1 ms, c / 10)   busy = last - last of the message before: back to back, all n count
-  //   else n1 <= n / 2          busy = c: the first read has no duration, it is scaled away
-  //   else                      nothing counts: it came in one piece and says nothing of the rate
-  // Source: measured against links of known rate, +-1.3 % for c >= 1 ms. O(1).
+  // Adds messages in the order of their arrival. With gap = first - last of the previous message
+  // and c = whole_time():
+  //   gap < min(1 ms, c / 10)   busy = last - last of the previous message: back to back, all n
+  //   count
+  //   else n1 <= n / 2          busy = c: the first read has no duration, so it is extrapolated
+  //   else                      nothing counts: the message came at once and tells nothing about
+  //   the rate
+  // Source: measured on links of known rate, +-1.3 % for c >= 1 ms. O(1).
   Arrival add(const Message& message);
 
  private:
-  std::optional<std::chrono::steady_clock::time_point> last_;  // of the message before
+  std::optional<std::chrono::steady_clock::time_point> last_;  // last of the previous message
 };
 
 }  // namespace weir::transport

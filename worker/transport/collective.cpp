@@ -10,7 +10,7 @@
 namespace weir::transport {
 namespace {
 
-constexpr std::size_t kBlock = 512;  // elements that stay in the nearest cache
+constexpr std::size_t kBlock = 512;  // elements; a block of them fits into the L1 cache
 
 template <class T>
 const T* as(const std::byte* bytes) {

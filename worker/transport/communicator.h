@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves tensors between neighbouring stages. One Communicator = one generation of connections;
-// revision and incarnation are in its handshakes and frames, so that nothing of an older generation
-// enters. Implementations: tcp, nccl.
+// Moves tensors between neighbouring stages. A Communicator is one generation of connections.
+// Revision and incarnation are part of its handshakes and frames, so nothing of an older generation
+// gets in. Implementations: tcp, nccl.
 //
-// Rules: untagged, ordered per (peer, channel), both sides post. Each posted receive grants the
-// peer one credit; a transfer starts only with a credit, so a late peer never looks like a slow
-// network. No call but wait() ever blocks: a small message may be written by the calling thread if
-// the socket takes it at once, all else is written behind its back.
-// A rank that ends its Communicator without a failure says goodbye: its neighbours do not fail, but
-// a send to it does, and peer_left() tells those who still await something from it.
+// Rules: messages are untagged and ordered per (peer, channel), and both sides post. Each posted
+// receive grants the peer one credit, and a transfer starts only with a credit. So a late peer
+// never looks like a slow network. Only wait() blocks: the calling thread may write a small message
+// if the socket takes it at once; everything else is written in the background.
+// A rank that ends its Communicator without a failure sends a goodbye. Its neighbours do not fail,
+// but a send to it does. peer_left() tells a neighbour that still expects a message from it.
 #pragma once
 
 #include <chrono>
@@ -24,10 +24,11 @@
 
 namespace weir::transport {
 
-// A channel carries data one way only: activations to the next stage, gradients to the one before.
+// A channel carries data in one direction: activations to the next stage, gradients to the previous
+// one.
 enum class Channel : unsigned char { kForward, kBackward };
 
-// One end of one link direction, as this rank sees it.
+// One end of one link and direction, as seen by this rank.
 struct Port {
   int peer_stage = 0;
   Channel channel = Channel::kForward;
@@ -35,17 +36,16 @@ struct Port {
   bool operator==(const Port&) const = default;
 };
 
-// What wait() returns: something happened to an op that was posted before.
+// Result of wait(): an event of an op that was posted before.
 struct Completion {
   enum class Kind : unsigned char {
-    kReceived,  // the oldest posted receive of this port is filled
-    kSent,  // the peer has the last byte of the oldest unacknowledged send: its window slot is free
-    kFailed,  // the generation is broken (peer lost, protocol error): reason says which peer and
-              // why; final
+    kReceived,  // the oldest posted receive of this link end is filled
+    kSent,      // the peer has the oldest unacknowledged send completely; its window slot is free
+    kFailed,  // the generation is broken (peer lost, protocol error); reason names the peer; final
   };
   Kind kind = Kind::kFailed;
   Port port;
-  std::int64_t sequence = 0;  // counts per port from 0
+  std::int64_t sequence = 0;  // counts per link end, from 0
   std::string reason;
 };
 
@@ -58,7 +58,7 @@ struct PeerAddress {
 
 std::string name_of(const PeerAddress& peer);  // "stage 1 at 10.0.0.7:7071"
 
-// A generation as one rank sees it.
+// A generation as seen by one rank.
 struct Generation {
   std::string job_uid;
   std::string job_key;  // raw bytes; proves membership in the handshake (HMAC over both nonces)
@@ -66,7 +66,7 @@ struct Generation {
   std::uint16_t incarnation = 0;
   int replica = 0;
   int stage = 0;
-  std::string node;  // own, for labels
+  std::string node;  // this rank's node, for labels
   std::optional<PeerAddress> previous, next;
 };
 
@@ -75,28 +75,29 @@ struct LinkReport {
   int boundary = 0;  // between stage b and b+1
   Channel channel = Channel::kForward;
   std::string from_node, to_node;
-  LinkCounters counters;  // since the links object was made; only directions that this rank sends
+  LinkCounters counters;  // since the links were made; only directions in which this rank sends
 };
 
-// Driven by the engine thread; abort() and reports() from any thread.
+// The engine thread uses it; any thread may call abort() and reports().
 class Communicator {
  public:
-  virtual ~Communicator() = default;  // aborts if needed, joins its threads, never throws
+  virtual ~Communicator() = default;  // aborts if needed and joins its threads
 
-  // Enqueues only. The Buffer is held until the peer has the last byte. `bytes` <= buffer.size().
+  // Only enqueues. The Buffer is held until the peer has received the last byte. `bytes` <=
+  // buffer.size().
   virtual void send(const Port& port, device::Buffer buffer, std::size_t bytes) = 0;
-  // Posts a slot = grants one credit. The peer's next message on this port must have exactly
-  // `bytes`, else the generation fails.
+  // Posts a slot and thereby grants one credit. The peer's next message on this link end must have
+  // exactly `bytes`, else the generation fails.
   virtual void receive(const Port& port, device::Buffer buffer, std::size_t bytes) = 0;
-  // The next completion; nothing on deadline or stop. After kFailed every call returns kFailed
-  // again.
+  // Returns the next completion, or nothing at the deadline or after a stop request. After kFailed
+  // every call returns kFailed.
   virtual std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
                                          std::stop_token stop) = 0;
-  // Messages may lie in device memory (Buffer::on_device), at both ends or at none. Else all lie in
-  // memory that the host reaches.
+  // True if messages may be in device memory (Buffer::on_device), at both ends or at neither.
+  // Otherwise all are in memory that the host can access.
   virtual bool carries_device_memory() const { return false; }
-  // The peer of this port has said goodbye. What it sent before is received, or will be by wait();
-  // nothing more comes.
+  // True if the peer has sent a goodbye. Its earlier messages have been received or will be by
+  // wait(); no more will come.
   virtual bool peer_left(const Port& /*port*/) const { return false; }
 
   virtual std::vector<LinkReport> reports() const = 0;

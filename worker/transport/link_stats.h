@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counters of one link and direction, kept by the sender (worker/transport/README.md "Busy time"):
-// goodput = bytes / busy. Written by the io thread, read by the exposer and the reporter.
+// goodput = bytes / busy. Written by the io thread; read by the exposer and the reporter.
 #pragma once
 
 #include <array>
@@ -12,41 +12,43 @@
 
 namespace weir::transport {
 
-// Upper bounds 100 us x 2^i, as weir_link_transfer_seconds; the last bucket is +Inf.
+// Buckets with upper bounds 100 us x 2^i, as in weir_link_transfer_seconds. The last bucket is
+// +Inf.
 constexpr std::size_t kTransferBuckets = 17;
 
-// How NCCL spent the time of messages at one end, by its own account (transport/nccl): at each
-// moment the first that holds. All 0 but for kernel and events where both GPUs are reached without
-// a network.
+// How NCCL spent the time of messages at one end, as NCCL reports it (transport/nccl). At each
+// moment the first state that applies counts. If both GPUs are connected without a network, all are
+// 0 except kernel and events.
 struct TransferTimes {
-  std::chrono::nanoseconds network{0};  // a piece of a message was on its way
-  std::chrono::nanoseconds peer{0};     // one waited for memory of the receiver
-  std::chrono::nanoseconds gpu{0};      // one waited for this end's GPU
-  std::int64_t bytes = 0;               // given to the network
-  // As a cross-check, the time of NCCL's kernels: by the GPU's clock, and by CUDA events around
-  // them.
+  std::chrono::nanoseconds network{0};  // a piece of a message was under way
+  std::chrono::nanoseconds peer{0};     // a piece waited for memory of the receiver
+  std::chrono::nanoseconds gpu{0};      // a piece waited for this end's GPU
+  std::int64_t bytes = 0;               // passed to the network
+  // For comparison, the time of NCCL's kernels: by the GPU's clock, and by CUDA events around them.
   std::chrono::nanoseconds kernel{0}, events{0};
 };
 
 struct LinkCounters {
-  std::int64_t bytes = 0;            // payload of the transfers that busy is about
-  std::chrono::nanoseconds busy{0};  // timed by the receiver, echoed in its acknowledgement
+  std::int64_t bytes = 0;            // payload of the transfers that `busy` covers
+  std::chrono::nanoseconds busy{0};  // timed by the receiver, returned in its acknowledgement
   std::chrono::nanoseconds credit_wait{
-      0};  // a message was ready, the peer had granted no slot: not network time
-  std::int64_t transfers = 0;  // all acknowledged ones
+      0};  // a message was ready but the peer had granted no slot; this is no network time
+  std::int64_t transfers = 0;  // all acknowledged transfers
   std::array<std::int64_t, kTransferBuckets>
       histogram{};  // of the receiver's busy time, not cumulative
   double transfer_seconds_sum = 0;
   double rtt_seconds =
-      0;  // smallest of the last 16 small round trips (credit/ack/ping), 0 = unknown
-  std::optional<TransferTimes> nccl;  // of the sender; nothing: not by NCCL, or it does not tell
+      0;  // minimum of the last 16 small round trips (credit/ack/ping); 0 = unknown
+  // Of the sender; nothing if the link does not use NCCL or NCCL does not report it.
+  std::optional<TransferTimes> nccl;
 };
 
-// One acknowledged transfer. Without counted bytes (it came in one piece) it is only a transfer.
+// Counts one acknowledged transfer. If it came at once and has no counted bytes, only the number of
+// transfers grows.
 void count_transfer(LinkCounters& counters, std::int64_t counted_bytes,
                     std::chrono::nanoseconds busy);
 
-// The smallest of the last 16 round trips, so that one that waited behind data does not count.
+// The minimum of the last 16 round trips, so that round trips that waited behind data do not count.
 class RoundTrips {
  public:
   void add(std::chrono::nanoseconds round_trip);

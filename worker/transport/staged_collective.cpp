@@ -10,7 +10,8 @@
 namespace weir::transport {
 namespace {
 
-constexpr std::chrono::seconds kCopyLimit{30};  // of all copies of a step; gigabytes take below one
+// Of all copies of a step; gigabytes take less than a second.
+constexpr std::chrono::seconds kCopyLimit{30};
 
 }  // namespace
 
@@ -22,7 +23,7 @@ StagedCollective::StagedCollective(device::Device& device, std::unique_ptr<Colle
   });
 }
 
-// Copies end before their memory goes, and host_, which reads and writes it, before both.
+// host_ is destroyed first, since it uses the memory. The copies end before their memory is freed.
 StagedCollective::~StagedCollective() {
   thread_.request_stop();
   thread_.join();
@@ -71,7 +72,8 @@ void StagedCollective::post(Call call) {
   changed_.notify_all();
 }
 
-// The others are told first: whoever hears of it here may end this object.
+// Tells the other members first, because the caller may destroy this object as soon as it learns of
+// the error.
 void StagedCollective::fail(const Error& error) {
   host_->abort(error.message);
   {
@@ -81,7 +83,8 @@ void StagedCollective::fail(const Error& error) {
   changed_.notify_all();
 }
 
-// The host's collective is called by this thread, and by the caller's when all is handed over.
+// The host's collective is called by this thread, and by the caller's thread once all operations
+// have been passed on.
 void StagedCollective::hand_over(const std::stop_token& stop) {
   for (;;) {
     Call call;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations over memory that host code does not reach, by a Collective that moves host memory. The
-// device copies an input (AllReduce::on_device) to staging memory as soon as its ops have made it,
-// beside those that follow; a thread here waits for the copy and hands the operation over. Results
-// go back within wait(), when all operations are complete. What is not on_device passes through.
+// Operations on memory that host code cannot access, by a Collective that moves host memory. The
+// device copies an input (AllReduce::on_device) to staging memory as soon as its ops have produced
+// it, beside later ops. A thread waits for the copy and passes the operation to the host's
+// Collective. Results are copied back within wait() when all operations are complete. Operations
+// that are not on_device are passed through.
 //
-// Beside the rules of Collective: ops that follow a call do not write to its input before wait()
-// has said that all is done. Takes pinned memory of the size of inputs and outputs.
+// An additional rule: ops after a call must not write to its input before wait() has reported
+// completion. Needs pinned memory of the size of inputs and outputs.
 #pragma once
 
 #include <condition_variable>
@@ -27,7 +28,7 @@ class StagedCollective final : public Collective {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // The device outlives it; the caller's thread is that of the device.
+  // The device outlives this object. The caller's thread is that of the device.
   StagedCollective(device::Device& device, std::unique_ptr<Collective> host);
   ~StagedCollective() override;
   StagedCollective(const StagedCollective&) = delete;
@@ -35,7 +36,7 @@ class StagedCollective final : public Collective {
 
   void all_reduce(AllReduce operation) override;
   void all_gather(AllGather operation) override;
-  // Also kInternal, for ever: the device failed, or no staging memory was left.
+  // Additional final error kInternal: the device failed, or no staging memory was left.
   Result<bool> wait(Time deadline, std::stop_token stop) override;
   Result<int> abandon(std::uint64_t step) override;
   void abort(const std::string& reason) noexcept override { host_->abort(reason); }
@@ -46,16 +47,16 @@ class StagedCollective final : public Collective {
   }
 
  private:
-  struct Call {  // one of both operations
+  struct Call {  // exactly one of both operations
     std::optional<AllReduce> reduce;
     std::optional<AllGather> gather;
-    std::unique_ptr<device::PendingCopy> input;  // null: it is there
+    std::unique_ptr<device::PendingCopy> input;  // null: no copy is needed
   };
-  // An operation on staging memory that wait() has not found complete.
+  // An operation on staging memory that wait() has not yet found complete.
   struct Staged {
     std::uint64_t step = 0;
     device::Buffer in, out;
-    std::span<std::byte> result;  // of the device
+    std::span<std::byte> result;  // on the device
   };
 
   Status stage(AllReduce& operation, Call& call);
@@ -66,19 +67,19 @@ class StagedCollective final : public Collective {
   void fail(const Error& error);
 
   device::Device& device_;
-  std::vector<Staged> staged_;  // caller's thread; outlives host_, which works on it
+  std::vector<Staged> staged_;  // caller's thread; outlives host_, which uses its memory
   std::unique_ptr<Collective> host_;
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards the fields below
   std::condition_variable_any changed_;
   std::deque<Call> calls_;
-  bool handing_ = false;        // the thread has one in hand
-  std::optional<Error> error_;  // the end of this object
+  bool handing_ = false;        // the thread is passing on an operation
+  std::optional<Error> error_;  // final error of this object
 
-  std::jthread thread_;  // last: it uses all above
+  std::jthread thread_;  // last member: uses all above
 };
 
-// What replicas on that device meet by: `host` itself where its memory is the host's.
+// The collective for replicas on that device: `host` itself if the device's memory is host memory.
 std::unique_ptr<Collective> staged(device::Device& device, std::unique_ptr<Collective> host);
 
 }  // namespace weir::transport

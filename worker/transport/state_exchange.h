@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves the state of whole layers between live ranks, over the data port: a rank offers the memory
-// of the layers it holds, others fetch from it. Apart from Communicator, as anybody may need layers
-// of anybody and no generation of links stands while they move.
+// of the layers that it holds, and others fetch from it. Independent of Communicator, because any
+// rank may need layers of any other, and no generation of links exists during the move.
 #pragma once
 
 #include <chrono>
@@ -17,9 +17,9 @@
 
 namespace weir::transport {
 
-// Which move: that of the plan `revision`, of the state after `step` steps. Both ends must agree.
+// Identifies a move: of the plan `revision`, of the state after `step` steps. Both ends must agree.
 struct StateKey {
-  std::string job_uid, job_key;  // of the handshake on the data port; the key is raw
+  std::string job_uid, job_key;  // for the handshake on the data port; the key is raw bytes
   std::uint32_t revision = 0;
   std::uint16_t incarnation = 0;
   std::int64_t step = 0;
@@ -39,22 +39,24 @@ struct LayerMemory {
 
 struct StateRequest {
   PeerAddress from;
-  std::vector<LayerMemory> layers;  // at least one; filled
+  std::vector<LayerMemory> layers;  // at least one; the fetch fills them
 };
 
 class StateExchange {
  public:
   virtual ~StateExchange() = default;
 
-  // Answers those who fetch with this key from now on, on a thread of its own; who came before
-  // waits for it. The memory must neither change nor go before withdraw(). One offer at a time.
+  // From now on answers ranks that fetch with this key, on a thread of its own. Ranks that come
+  // earlier wait for it. The memory must not change or be freed before withdraw(). One offer at a
+  // time.
   virtual void offer(const StateKey& key, std::vector<LayerMemory> layers) = 0;
-  // Not a byte is read after it returns. Nothing without an offer.
+  // After it returns, the memory is not read any longer. Does nothing without an offer.
   virtual void withdraw() = 0;
-  // Fills all layers, from all peers at once; each chunk's digest is checked. Blocks. Returns the
-  // bytes that came. kTimeout: a peer fell silent, or the deadline; kUnavailable: a peer broke off;
-  // kConflict: it holds another step or not these layers; kInvalid: damaged on the way; kCancelled:
-  // stop. After an error the memory holds parts.
+  // Fills all layers, from all peers in parallel, and checks the digest of each chunk. Blocks.
+  // Returns the number of received bytes. kTimeout: a peer was silent, or the deadline passed.
+  // kUnavailable: a peer closed the connection. kConflict: it holds another step or not these
+  // layers. kInvalid: data were damaged. kCancelled: stop was requested. After an error the memory
+  // is incomplete.
   virtual Result<std::int64_t> fetch(const StateKey& key, std::vector<StateRequest> requests,
                                      std::chrono::steady_clock::time_point deadline,
                                      std::stop_token stop) = 0;

@@ -7,7 +7,7 @@
 namespace weir::transport {
 namespace {
 
-// Reading what lies in the socket's buffer takes less.
+// Reading data that is already in the socket's buffer takes less time.
 constexpr std::chrono::nanoseconds kAtOnce = std::chrono::microseconds(100);
 
 }  // namespace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the bytes of one peer came in a collective, by the receiver's clock. What a peer sends
-// there are trains of frames: all its contributions follow each other, and the results as far as
-// they wait for no third member. One frame says little: a short one whose end waits for the port,
-// which others use, or for an acknowledgement would count as slow as it is late. So a train counts
-// as one message (busy_meter.h). One per connection, its thread only.
+// Measures at the receiver how fast the bytes of one peer arrive in a collective. A peer sends
+// trains of frames: all its contributions follow each other, and so do results that do not wait for
+// a third member. A single frame tells little: if the end of a short one waits for bandwidth that
+// others use, or for an acknowledgement, the frame looks slow. So a whole train counts as one
+// message (busy_meter.h). One per connection, used by its thread only.
 #pragma once
 
 #include <optional>
@@ -14,17 +14,17 @@ namespace weir::transport {
 
 class TrainMeter {
  public:
-  // Frames in the order of their arrival; follows: of the same phase of the same operations as the
-  // frame before. With gap = the frame's first - the train's last:
-  //   gap <= half of the train's time so far, or 0.1 ms   the frame belongs to it
-  //   else                                                a train of its own: somebody waited
-  // A train of which more than half was there when the receiver first looked says nothing. Returned
-  // is what this frame adds to what its train says; busy may shrink. O(1).
+  // Adds frames in the order of their arrival. follows: the frame belongs to the same phase of the
+  // same operations as the previous one. With gap = first of the frame - last of the train:
+  //   gap <= half of the train's time so far, or 0.1 ms   the frame belongs to the train
+  //   else                                                it begins a new train: a side has waited
+  // A train of which more than half was there at the receiver's first read tells nothing. Returns
+  // what this frame adds to the result of its train; busy may shrink. O(1).
   Arrival add(const BusyMeter::Message& frame, bool follows);
 
  private:
   std::optional<BusyMeter::Message> train_;
-  Arrival told_;  // of train_
+  Arrival told_;  // reported so far for train_
 };
 
 }  // namespace weir::transport

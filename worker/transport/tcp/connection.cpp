@@ -10,7 +10,7 @@ std::string seconds_text(std::chrono::nanoseconds time) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
 }
 
-// Out of Asio's hands, whose reactor would wake its thread for every packet.
+// Takes the socket away from Asio, whose reactor would wake its thread for every packet.
 int released(boost::asio::ip::tcp::socket& socket) {
   boost::system::error_code error;
   const int descriptor = socket.release(error);
@@ -47,7 +47,8 @@ void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
 
 void Connection::ask() {
   if (closed_) return;
-  if (around_.engine_drives) return around_.wake_engine();  // it arm()s when it stops
+  // The engine calls arm() when it stops driving.
+  if (around_.engine_drives) return around_.wake_engine();
   asked_readable_ = true;
   asked_writable_ = blocked_;
   around_.watch.ask(watch_id_, true, asked_writable_);
@@ -63,7 +64,7 @@ void Connection::unblocked() {
   writer_.unblocked(FrameWriter::Patience::kNone);
 }
 
-// On the io thread.
+// Runs on the io thread.
 void Connection::ready(bool readable, bool writable) {
   const std::lock_guard lock(mutex_);
   asked_readable_ = asked_writable_ = false;
@@ -111,7 +112,8 @@ Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
 }
 
 void Connection::lost(const Error& error) {
-  // After a goodbye the end is expected. What this rank still waits for then fails by silence.
+  // After a goodbye the end of the connection is expected. If this rank still waits for a message,
+  // it fails by silence.
   if (peer_left_ && error.code == Code::kUnavailable) {
     lost_ = true;
     reader_.stop();
@@ -123,8 +125,8 @@ void Connection::lost(const Error& error) {
   fail(cut ? error.message + " in mid-message" : error.message);
 }
 
-// The peer's goodbye may still lie unread in the socket: read to the end before judging. Later, as
-// this may be within the reader.
+// The peer's goodbye may still be unread in the socket, so the socket is read to its end first.
+// This is posted, because the caller may be inside the reader.
 void Connection::write_failed(const std::string& reason) {
   boost::asio::post(around_.context, [this, keep = owner_.lock(), reason] {
     const std::lock_guard lock(mutex_);

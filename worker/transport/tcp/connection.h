@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An established data connection: frames of one generation, who reads the socket, liveness, and the
-// end of it. Outgoing and incoming links are built on it. What is not said to be for any thread
-// needs its mutex; hooks run under it.
+// An established data connection: frames of one generation, the choice of the thread that reads the
+// socket, liveness, and the end of the connection. Outgoing and incoming links are built on it.
+// Functions that are not marked for any thread need its mutex; callbacks run under it.
 #pragma once
 
 #include <atomic>
@@ -23,22 +23,22 @@
 
 namespace weir::transport::tcp {
 
-// A connection after its handshake, and what it is for.
+// A connection after its handshake, with the link end that it serves.
 struct Joined {
   Port port;
   PeerAddress peer;
   boost::asio::ip::tcp::socket socket;
 };
 
-// What all connections of a communicator share.
+// Shared by all connections of a communicator.
 struct Surroundings {
   GenerationId generation;
   std::chrono::nanoseconds dead_after{0};
   boost::asio::io_context& context;
   SocketWatch& watch;
-  // While it is true, the engine thread waits for the sockets and the io thread leaves them to it.
+  // While it is true, the engine thread waits for the sockets, and the io thread leaves them alone.
   const std::atomic<bool>& engine_drives;
-  std::function<void()> wake_engine;  // if it waits: the sockets that it should wait for changed
+  std::function<void()> wake_engine;  // call this if the sockets to wait for have changed
 };
 
 class Connection {
@@ -48,9 +48,9 @@ class Connection {
   struct Hooks {
     std::function<Result<std::span<std::byte>>(const FrameHeader&)> begin;
     std::function<Status(const FrameHeader&, const BusyMeter::Message&)> complete;
-    std::function<void()> read;  // all that was there, by the io thread
+    std::function<void()> read;  // everything that was there has been read, on the io thread
     std::function<void()> drained;
-    std::function<void(const std::string&)> failed;  // once; names the peer
+    std::function<void(const std::string&)> failed;  // called once; names the peer
   };
 
   Connection(Joined joined, const Surroundings& around, std::optional<Pacer> pacer);
@@ -60,22 +60,22 @@ class Connection {
   const PeerAddress& peer() const { return peer_; }
   int descriptor() const { return descriptor_; }
   std::mutex& mutex() { return mutex_; }
-  bool blocked() const { return blocked_; }      // there is something to write, but no room
-  bool peer_left() const { return peer_left_; }  // it has said goodbye
+  bool blocked() const { return blocked_; }      // there is data to write, but no room
+  bool peer_left() const { return peer_left_; }  // it has sent a goodbye
   void arm();                                    // the io thread takes over
-  // Ends the connection; with goodbye, the peer does not take it for a failure.
+  // Ends the connection. With a goodbye, the peer does not treat the end as a failure.
   void end(bool goodbye);
 
   void start(std::weak_ptr<void> owner, Hooks hooks);
-  void pump() { reader_.pump(); }  // reads what is there
-  void unblocked();                // by the engine thread: there is room
+  void pump() { reader_.pump(); }  // reads everything that is there
+  void unblocked();                // on the engine thread: the socket has room
   FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
   FrameWriter& writer() { return writer_; }
   bool ended() const { return closed_ || lost_; }
 
-  // Fails when the peer was silent for too long.
+  // Fails the connection if the peer has been silent for too long.
   void check_alive(Time now);
-  // This process itself stood still: silence so far says nothing about the peer.
+  // This process itself was stopped, so the silence so far tells nothing about the peer.
   void forgive_silence(Time now) { reader_.forgive_silence(now); }
   void fail(const std::string& reason);
 
@@ -91,7 +91,7 @@ class Connection {
   const Port port_;
   const PeerAddress peer_;
   const Surroundings around_;
-  std::mutex mutex_;  // guards all below
+  std::mutex mutex_;  // guards the fields below
   DataSocket socket_;
   const int descriptor_;
   FrameWriter writer_;
@@ -99,12 +99,12 @@ class Connection {
   std::weak_ptr<void> owner_;
   Hooks hooks_;
   std::uint64_t watch_id_ = 0;
-  bool asked_readable_ = false;  // of the watch, since it last told
+  bool asked_readable_ = false;  // requested from the watch since its last event
   bool asked_writable_ = false;
   std::atomic<bool> blocked_ = false;
   bool closed_ = false;
   std::atomic<bool> peer_left_ = false;
-  bool lost_ = false;  // and closed
+  bool lost_ = false;  // the connection has failed and is closed
 };
 
 }  // namespace weir::transport::tcp

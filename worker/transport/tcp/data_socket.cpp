@@ -11,7 +11,7 @@
 namespace weir::transport::tcp {
 namespace {
 
-// 0 when the call should be made again later.
+// Result of a system call; 0 if the call should be repeated later.
 Result<std::size_t> outcome(ssize_t count) {
   if (count >= 0) return static_cast<std::size_t>(count);
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return std::size_t{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A connected socket after its handshake: reads and writes that never block. Not an Asio socket,
-// because Asio's reactor wakes its thread for every packet, also when nobody asked; see
+// A connected socket after its handshake, with non-blocking reads and writes. It is no Asio socket,
+// because Asio's reactor wakes its thread for every packet, even if nothing waits for it; see
 // socket_watch.h.
 #pragma once
 
@@ -21,15 +21,15 @@ class DataSocket {
   DataSocket& operator=(const DataSocket&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // Bytes read into `to` and, when that is full, `more`; 0 = nothing there now. `to` is not empty.
-  // kUnavailable: closed by the peer, or broken.
+  // Reads into `to` and, when that is full, into `more`. Returns the number of bytes; 0 = nothing
+  // is there. `to` is not empty. kUnavailable: closed by the peer, or broken.
   Result<std::size_t> read(std::span<std::byte> to, std::span<std::byte> more = {});
-  // Bytes written; 0 = no room now. kUnavailable: broken.
+  // Returns the number of written bytes; 0 = no room. kUnavailable: broken.
   Result<std::size_t> write(std::span<iovec> parts);
-  // Waits for room; false: there is none within that time.
+  // Waits for room. Returns false if there is none within that time.
   bool await_room(std::chrono::microseconds limit) const;
-  // Nothing more comes or goes, what is written already is sent. The descriptor stays taken until
-  // the end of this object, as another thread may be about to use it.
+  // Ends both directions; data that has been written is still sent. The descriptor stays open until
+  // this object is destroyed, because another thread may be about to use it.
   void shut();
 
  private:

@@ -14,9 +14,10 @@ using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::milliseconds kFirstDelay{20};
 constexpr std::chrono::milliseconds kLongestDelay{500};
-constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{100};  // whether a name is resolved
-// For the whole of one attempt. A peer that is not at this generation yet keeps the connection
-// waiting; a fresh one then replaces it there.
+// Intervals of checks whether the name is resolved.
+constexpr std::chrono::milliseconds kFirstLook{1}, kLongestLook{100};
+// Limit for one whole attempt. A peer that has not reached this generation keeps the connection
+// waiting; a new attempt replaces it there.
 constexpr std::chrono::seconds kAttemptLimit{10};
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connecting side of one (link, direction): finds the peer, connects, proves the key; tries
-// again until it is cancelled, as ranks come up at different times. Io thread only.
+// The connecting side of one (link, direction): finds the peer, connects and proves the key. It
+// tries again until it is cancelled, because ranks start at different times. Io thread only.
 #pragma once
 
 #include <chrono>
@@ -26,12 +26,12 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   using Socket = boost::asio::ip::tcp::socket;
   struct Target {
     PeerAddress peer;
-    Hello hello;  // its nonce is made here
+    Hello hello;  // the dialer sets its nonce
     std::string key;
     int send_buffer_bytes = 0;
     std::chrono::seconds dead_after{0};
   };
-  // Once: the socket, or kForbidden (wrong key, other job) or kConflict (older generation).
+  // Called once with the socket, kForbidden (wrong key, other job) or kConflict (older generation).
   using Done = std::function<void(Result<Socket>)>;
 
   Dialer(boost::asio::io_context& context, Target target, Done done);

@@ -14,7 +14,7 @@
 namespace weir::transport::tcp {
 namespace {
 
-constexpr std::uint64_t kEvent = ~std::uint64_t{0};  // else the index of a descriptor
+constexpr std::uint64_t kEvent = ~std::uint64_t{0};  // other values are indexes of descriptors
 constexpr std::size_t kEventsAtOnce = 16;
 
 timespec timespec_of(std::chrono::nanoseconds time) {
@@ -72,13 +72,14 @@ void EnginePoll::wait(std::chrono::steady_clock::time_point deadline, const std:
   using std::chrono::nanoseconds;
   for (Watched& one : watched_) one.readable = one.writable = false;
   const std::stop_callback stopped(stop, [this] { wake(); });
-  constexpr nanoseconds kLongest = std::chrono::hours(1);  // the caller looks at its deadline again
+  // The caller checks its own deadline again.
+  constexpr nanoseconds kLongest = std::chrono::hours(1);
   const auto left = deadline - std::chrono::steady_clock::now();
   const timespec limit = timespec_of(std::clamp<nanoseconds>(left, nanoseconds(0), kLongest));
 
   std::array<epoll_event, kEventsAtOnce> events{};
   int count = ::epoll_pwait2(epoll_, events.data(), events.size(), &limit, nullptr);
-  if (count < 0 && errno == ENOSYS) {  // before Linux 5.11
+  if (count < 0 && errno == ENOSYS) {  // on Linux before 5.11
     pollfd one{.fd = epoll_, .events = POLLIN, .revents = 0};
     ::ppoll(&one, 1, &limit, nullptr);
     count = ::epoll_wait(epoll_, events.data(), events.size(), 0);

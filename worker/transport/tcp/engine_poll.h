@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the engine thread waits: for sockets, a deadline, a stop request, or another thread's wake().
-// An epoll instance: a large message takes a dozen waits, and poll() would register with each
-// socket in each of them.
+// Lets the engine thread wait for sockets, a deadline, a stop request or a wake() of another
+// thread. Uses an epoll instance: a large message takes a dozen waits, and poll() would register
+// with each socket in each of them.
 #pragma once
 
 #include <chrono>
@@ -18,9 +18,9 @@ class EnginePoll {
   EnginePoll(const EnginePoll&) = delete;
   EnginePoll& operator=(const EnginePoll&) = delete;
 
-  void add(int descriptor);  // before the first wait()
+  void add(int descriptor);  // call it before the first wait()
 
-  // Returns when something may have happened; then readable(i) and writable(i) say what. Engine
+  // Returns when something may have happened; readable(i) and writable(i) then tell what. Engine
   // thread.
   void wait(std::chrono::steady_clock::time_point deadline, const std::stop_token& stop);
   bool readable(std::size_t i) const { return watched_[i].readable; }
@@ -33,8 +33,9 @@ class EnginePoll {
  private:
   struct Watched {
     int descriptor = -1;
-    bool wanted = false;  // to know when it is writable
-    bool asked = false;   // the same of the system; a withdrawal waits until it would wake
+    bool wanted = false;  // notify when the socket is writable
+    // Registered with the system; a withdrawal is delayed until it would cause a wake-up.
+    bool asked = false;
     bool readable = false;
     bool writable = false;
   };

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kFrameMagic = 0x31524557;  // "WER1"
 constexpr std::uint8_t kFrameVersion = 1;
 constexpr std::size_t kChecked = kFrameHeaderBytes - sizeof(std::uint32_t);
-// A week: longer busy times are nonsense, and sums stay far from overflow.
+// A week: longer busy times are nonsense, and this keeps sums far from overflow.
 constexpr std::uint64_t kMaxBusyNanoseconds = 7ULL * 24 * 3600 * 1'000'000'000;
 
 Error invalid(std::string reason) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of a data connection: 32 bytes of header, little-endian, then the payload. Pure; what
-// comes from outside is checked here and refused with a reason.
+// Frames of a data connection: a header of 32 bytes, little-endian, then the payload. Pure. Input
+// from outside is checked here and refused with a reason.
 //   u32 magic, u8 version, u8 type << 4 | channel, u16 incarnation, u32 revision, u64 sequence,
-//   u64 length, u32 crc32c of the 28 bytes before
+//   u64 length, u32 crc32c of the first 28 bytes
 #pragma once
 
 #include <array>
@@ -18,16 +18,16 @@ namespace weir::transport::tcp {
 
 constexpr std::size_t kFrameHeaderBytes = 32;
 constexpr std::size_t kAcknowledgementBytes = 16;
-// Far above any boundary tensor; a longer one is a broken header.
+// Far above any boundary tensor. A longer message means a broken header.
 constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 36;
 
 enum class FrameType : std::uint8_t {
-  kData,             // sequence of the message; payload
-  kCredit,           // sequence = receives posted so far
+  kData,             // sequence of the message; with payload
+  kCredit,           // sequence = number of receives posted so far
   kAcknowledgement,  // sequence of the message; payload: u64 counted bytes, u64 busy ns
-  kPing,             // sequence chosen by the sender of the data
+  kPing,             // sequence chosen by the sender
   kPong,             // the same sequence
-  kGoodbye,          // the connection ends on purpose
+  kGoodbye,          // the connection ends without a failure
 };
 
 struct FrameHeader {
@@ -41,8 +41,8 @@ struct FrameHeader {
 };
 
 std::array<std::byte, kFrameHeaderBytes> encode_frame(const FrameHeader& header);
-// kInvalid: too short, wrong magic, version, checksum, type, channel, or a length that the type
-// cannot have.
+// kInvalid: too short, a wrong magic, version, checksum, type or channel, or a length that the type
+// does not allow.
 Result<FrameHeader> decode_frame(std::span<const std::byte> bytes);
 
 std::array<std::byte, kAcknowledgementBytes> encode_acknowledgement(const Arrival& arrival);

@@ -10,9 +10,10 @@ namespace weir::transport::tcp {
 namespace {
 
 using std::chrono::steady_clock;
-// Then others have their turn.
+// Bytes per turn; then other connections are served.
 constexpr std::size_t kReadBudget = std::size_t{1} << 20U;
-// Behind so much payload only the next header is read along: its payload is then read directly too.
+// After this much payload only the next header is read along, so that its payload is read directly,
+// too.
 constexpr std::size_t kLarge = 16 * 1024;
 
 }  // namespace
@@ -36,7 +37,7 @@ void FrameReader::pump() {
       state = count.error();
       break;
     }
-    // A short read emptied the socket; asking again would only cost a call.
+    // A short read emptied the socket, so another read would be wasted.
     drained = *count < asked;
     budget -= std::min(budget, *count);
     const std::size_t payload = std::min(missing, *count);
@@ -72,7 +73,7 @@ Status FrameReader::parse_staged(bool drained) {
   return Unit{};
 }
 
-// Takes the header and what is there of its payload out of the staging buffer.
+// Takes the header and the available part of its payload out of the staging buffer.
 Status FrameReader::begin_frame(bool drained) {
   WEIR_TRY(header_, decode_frame(std::span(staging_).first(staged_)));
   WEIR_TRY(target_, hooks_.begin(*header_));
@@ -86,7 +87,7 @@ Status FrameReader::begin_frame(bool drained) {
   message_ = {.bytes = static_cast<std::int64_t>(target_.size())};
   first_known_ = false;
   if (drained || filled_ == target_.size()) return add_payload(0);
-  return Unit{};  // one more read belongs to the first
+  return Unit{};  // one more read belongs to the first one
 }
 
 Status FrameReader::add_payload(std::size_t bytes) {

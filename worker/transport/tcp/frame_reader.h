@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads frames from a socket without blocking. Headers and small frames come through a small
-// staging buffer; the rest of a payload is read directly to where it belongs, and the next header
-// with it. Takes the times that BusyMeter needs. All under the mutex of its connection.
+// Reads frames from a socket without blocking. Headers and small frames go through a small staging
+// buffer. The rest of a payload is read directly to its destination, together with the next header.
+// Takes the times for BusyMeter. Call everything under the mutex of the connection.
 #pragma once
 
 #include <array>
@@ -20,24 +20,25 @@ namespace weir::transport::tcp {
 class FrameReader {
  public:
   struct Hooks {
-    // Where the payload goes: header.length bytes. An error ends the connection.
+    // Returns the destination of the payload: header.length bytes. An error ends the connection.
     std::function<Result<std::span<std::byte>>(const FrameHeader&)> begin;
     std::function<Status(const FrameHeader&, const BusyMeter::Message&)> complete;
-    std::function<void(const Error&)> failed;  // broken frame, hook's error, closed by the peer;
-                                               // final
+    // Broken frame, error of a callback, or closed by the peer; final.
+    std::function<void(const Error&)> failed;
   };
 
   explicit FrameReader(DataSocket& socket) : socket_(socket) {}
 
   void start(Hooks hooks);
-  void pump();  // reads what is there
+  void pump();  // reads everything that is there
   void stop() { stopped_ = true; }
   std::chrono::steady_clock::time_point last_heard() const { return last_heard_; }
   void forgive_silence(std::chrono::steady_clock::time_point now) { last_heard_ = now; }
   bool in_mid_frame() const { return header_.has_value() || staged_ > 0; }
 
  private:
-  // Copied once: 1 % of the time of a 64 kB message, and room for 100 small frames.
+  // Staged bytes are copied once, which takes 1 % of the time of a 64 kB message. There is room for
+  // 100 small frames.
   static constexpr std::size_t kStaging = 4096;
 
   Result<std::size_t> read_some(std::size_t& asked);
@@ -49,7 +50,7 @@ class FrameReader {
   DataSocket& socket_;
   Hooks hooks_;
   std::array<std::byte, kStaging> staging_{};
-  std::size_t staged_ = 0;             // bytes in staging_, parsed ones removed
+  std::size_t staged_ = 0;             // unparsed bytes in staging_
   std::optional<FrameHeader> header_;  // of the frame whose payload is being read
   std::span<std::byte> target_;
   std::size_t filled_ = 0;

@@ -8,9 +8,10 @@ namespace {
 
 namespace asio = boost::asio;
 constexpr std::size_t kMaxParts = 64;  // 32 messages in one sendmsg
-// In one go, then the mutex is free again; about 100 us.
+// Bytes per write before the mutex is released; about 100 us.
 constexpr std::size_t kWriteBudget = 512 * 1024;
-// Other links of the io thread wait for so long at most; at 1 GB/s a third of the send buffer.
+// Other links of the io thread wait at most this long; at 1 GB/s this is a third of the send
+// buffer.
 constexpr std::chrono::microseconds kShortWait{100};
 
 }  // namespace
@@ -48,16 +49,16 @@ void FrameWriter::flush(Patience patience) {
   std::size_t budget = kWriteBudget;
   while (!entries_.empty()) {
     const std::size_t asked = gather(budget);
-    if (asked == 0) return;  // paced: the timer comes back
+    if (asked == 0) return;  // paced: the timer calls again
     const auto written = write_parts(asked, patience);
-    if (stopped_) return entries_.clear();  // meanwhile
+    if (stopped_) return entries_.clear();  // during the write
     if (!written) {
       stopped_ = true;
       return hooks_.failed(written.error().message);
     }
     consume(*written);
     budget -= std::min(budget, *written);
-    // The socket is full, or it is the turn of others.
+    // The socket is full, or other connections are to be served.
     if ((*written < asked && !has_room_) || (budget == 0 && !entries_.empty())) {
       waiting_ = true;
       return hooks_.blocked();
@@ -66,12 +67,12 @@ void FrameWriter::flush(Patience patience) {
   hooks_.drained();
 }
 
-// What parts_ points to stays: entries are removed by the writing thread only.
+// The memory behind parts_ stays valid, because only the writing thread removes entries.
 Result<std::size_t> FrameWriter::write_parts(std::size_t asked, Patience patience) {
   writing_ = true;
   mutex_.unlock();
   auto written = socket_.write(parts_);
-  // On a fast link there is room again at once: cheaper than to come back for it by events.
+  // On a fast link there is room again at once. Waiting for it costs less than an event.
   const bool waits = patience == Patience::kShort && !pacer_ && written && *written < asked;
   const bool room = waits && socket_.await_room(kShortWait);
   mutex_.lock();
@@ -80,7 +81,7 @@ Result<std::size_t> FrameWriter::write_parts(std::size_t asked, Patience patienc
   return written;
 }
 
-// Fills parts_ with what may be written now; returns its size.
+// Fills parts_ with everything that may be written now. Returns its size.
 std::size_t FrameWriter::gather(std::size_t most) {
   parts_.clear();
   std::size_t total = 0;
@@ -88,7 +89,7 @@ std::size_t FrameWriter::gather(std::size_t most) {
     if (parts_.size() + 2 > kMaxParts || total == most) break;
     std::size_t limit = std::min(entry.total(), entry.sent + (most - total));
     if (pacer_ && entry.payload_bytes > 0) {
-      if (!parts_.empty()) break;  // its turn, and its time, comes when it is first
+      if (!parts_.empty()) break;  // it is paced only once it is first in the queue
       limit = std::min(limit, paced_limit(entry));
     }
     add_parts(entry, limit);
@@ -109,7 +110,8 @@ void FrameWriter::add_parts(Entry& entry, std::size_t limit) {
   }
 }
 
-// How many bytes of the frame may be written now; arms the timer when all of them are.
+// Returns the number of bytes of the frame that may be written now. Sets the timer if all of them
+// have been written.
 std::size_t FrameWriter::paced_limit(Entry& entry) {
   const auto now = std::chrono::steady_clock::now();
   if (!entry.paced) {

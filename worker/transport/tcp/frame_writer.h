@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes frames to a socket without ever blocking and without copying payloads: header and payload
-// go out in one gathered write, small frames several at a time. With a pacer, payloads go in chunks
-// at their due times. All under the mutex of its connection.
+// Writes frames to a socket without blocking and without copying payloads: header and payload go
+// out in one gathered write, several small frames together. With a pacer, payloads are written in
+// chunks at their due times. Call everything under the mutex of the connection.
 #pragma once
 
 #include <array>
@@ -27,29 +27,29 @@ namespace weir::transport::tcp {
 class FrameWriter {
  public:
   struct Hooks {
-    std::function<void()> drained;                   // all is written
+    std::function<void()> drained;                   // everything is written
     std::function<void()> blocked;                   // call unblocked() when the socket has room
-    std::function<void(const std::string&)> failed;  // the connection broke; final
+    std::function<void(const std::string&)> failed;  // the connection is broken; final
   };
 
   FrameWriter(DataSocket& socket, boost::asio::io_context& context, std::mutex& mutex,
               std::optional<Pacer> pacer);
 
   void start(std::weak_ptr<void> owner, Hooks hooks);
-  // Queues a frame; flush() writes. `small` is copied, `payload` is held until it is written.
+  // Queues a frame; flush() writes it. `small` is copied, `payload` is held until it is written.
   void push(const FrameHeader& header, std::span<const std::byte> small = {});
   void push(const FrameHeader& header, device::Buffer payload, std::size_t bytes);
-  // Gives the mutex up while the system writes, so that nobody waits for that; one thread at a time
-  // writes, others leave their frames to it.
-  // kShort: waits a moment for room in the socket, for the io thread.
+  // Releases the mutex during the system call, so that no thread waits for it. One thread writes at
+  // a time; others leave their frames to it.
+  // kShort: waits for a moment for room in the socket; for the io thread.
   enum class Patience : unsigned char { kNone, kShort };
   void flush(Patience patience = Patience::kNone);
   void unblocked(Patience patience);
   bool empty() const { return entries_.empty(); }
-  // What a flush() would try to write now.
+  // Bytes that a flush() would try to write now.
   std::size_t ready_bytes() const { return waiting_ || writing_ ? 0 : pending_bytes_; }
   bool in_mid_frame() const { return writing_ || (!entries_.empty() && entries_.front().sent > 0); }
-  void stop();  // drops what is queued
+  void stop();  // drops queued frames
 
  private:
   struct Entry {
@@ -58,8 +58,8 @@ class FrameWriter {
     device::Buffer payload;
     std::size_t payload_bytes = 0;
     std::size_t sent = 0;
-    bool paced = false;       // the pacer knows it
-    std::size_t allowed = 0;  // of the payload, by the pacer
+    bool paced = false;       // the pacer has been told of it
+    std::size_t allowed = 0;  // bytes of the payload that the pacer allows
     std::size_t total() const { return head_bytes + payload_bytes; }
   };
 
@@ -82,7 +82,7 @@ class FrameWriter {
   std::size_t pending_bytes_ = 0;
   bool writing_ = false;   // a thread is in a system call with parts_, without the mutex
   bool has_room_ = false;  // after the last write
-  bool waiting_ = false;   // for room in the socket, or for the pacer: then flush() comes by itself
+  bool waiting_ = false;   // for room in the socket or for the pacer, which call flush() again
   bool stopped_ = false;
 };
 

@@ -10,7 +10,7 @@ namespace {
 using ErrorCode = boost::system::error_code;
 
 constexpr std::chrono::seconds kAnswerLimit{10};  // for each step of the handshake
-constexpr std::chrono::seconds kParkLimit{60};    // connectors try again after 10 s anyway
+constexpr std::chrono::seconds kParkLimit{60};    // connectors try again after 10 s
 
 std::string address_of(const Greeter::Socket& socket) {
   ErrorCode error;
@@ -28,7 +28,7 @@ Greeter::Greeter(Socket socket)
 void Greeter::limit(std::chrono::seconds time) {
   timer_.expires_after(time);
   timer_.async_wait([this, keep = shared_from_this()](ErrorCode error) {
-    if (!error) stream_.close();  // what waits for it then ends
+    if (!error) stream_.close();  // pending operations then end
   });
 }
 
@@ -47,7 +47,7 @@ void Greeter::start(std::function<void(bool)> greeted) {
 
 void Greeter::park(std::function<void()> gone) {
   limit(kParkLimit);
-  // A connector says nothing before it is challenged: whatever comes is its end.
+  // A connector sends nothing before the challenge, so any event means that it has gone.
   stream_.socket().async_wait(Socket::wait_read,
                               [this, keep = shared_from_this(), gone = std::move(gone)](ErrorCode) {
                                 if (!answered_) gone();
@@ -79,7 +79,7 @@ void Greeter::prove(const std::string& key, std::function<void(const Status&)> d
 void Greeter::challenge(const std::string& key, std::function<void(Result<Socket>)> done) {
   answered_ = true;
   ErrorCode ignored;
-  stream_.socket().cancel(ignored);  // the wait of park()
+  stream_.socket().cancel(ignored);  // ends the wait of park()
   if (proven_) return accept(std::move(done));
   prove(key, [this, keep = shared_from_this(), done = std::move(done)](const Status& proven) {
     if (!proven) return done(proven.error());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accepting side of one handshake: reads the HELLO, challenges, may then be kept waiting until
-// this rank has opened that generation, and accepts. Io thread only.
+// The accepting side of one handshake: reads the HELLO and sends a challenge. It may then keep the
+// peer waiting until this rank has opened that generation, and accepts. Io thread only.
 #pragma once
 
 #include <chrono>
@@ -23,17 +23,18 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
 
   explicit Greeter(Socket socket);
 
-  // Reads the HELLO. greeted(true): hello() is there; (false): the connection is of no use.
+  // Reads the HELLO. Calls greeted(true) if hello() is valid, greeted(false) if the connection is
+  // useless.
   void start(std::function<void(bool)> greeted);
   const Hello& hello() const { return hello_; }
-  const std::string& from() const { return from_; }  // address of the other end
+  const std::string& from() const { return from_; }  // address of the peer
 
-  // Proves the key and asks for the peer's proof. done: kForbidden, wrong key, which the peer is
-  // told.
+  // Proves the key and asks for the peer's proof. done: kForbidden if the peer has a wrong key; the
+  // peer is told.
   void prove(const std::string& key, std::function<void(const Status&)> done);
-  // Waits without answering; `gone` when the peer has given up.
+  // Waits without answering. Calls `gone` if the peer closes the connection.
   void park(std::function<void()> gone);
-  // Asks for the proof unless it is there, and accepts. done: the socket, or why not.
+  // Asks for the proof unless it has been given, and accepts. done: the socket or the error.
   void challenge(const std::string& key, std::function<void(Result<Socket>)> done);
   void refuse(const Error& error);
   void close();
@@ -48,7 +49,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   Hello hello_;
   std::string from_;
   bool proven_ = false;    // by prove()
-  bool answered_ = false;  // nobody waits for the end of park() any more
+  bool answered_ = false;  // the callback of park() must not be called any longer
 };
 
 }  // namespace weir::transport::tcp

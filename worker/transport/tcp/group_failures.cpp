@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReplicaGroup when a replica does not come: what can never be complete, and how it is given up.
+// ReplicaGroup if a replica does not come: finds operations that can never be complete, and
+// abandons them.
 #include <algorithm>
 #include <iterator>
 
@@ -64,7 +65,7 @@ void ReplicaGroup::look_for_missing() {
   }
 }
 
-// One that has left, or the one of which least has come.
+// The awaited replica: one that has left, or else the one from which least has come.
 int ReplicaGroup::awaited_by(const Operation& operation) {
   int awaited = -1, most = 0;
   for (std::size_t m = 0; m < operation.members.size(); ++m) {
@@ -90,7 +91,7 @@ void ReplicaGroup::drop_abandoned() {
     std::ranges::copy_if(posted_, std::back_inserter(dropped), of_step);
     std::erase_if(posted_, of_step);
   }
-  // Both sides count the session, whatever has begun of it.
+  // Both sides count the session, even if none of its operations has begun.
   for (const Pointer& operation : dropped) {
     for (Peer& peer : peers_) {
       if (operation->has(peer.link->replica())) peer.sessions.begin(operation->tag);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation of a ReplicaGroup, from its call until it is complete or dropped. Its thread only.
+// An operation of a ReplicaGroup, from its call until it is complete or dropped. Used by the thread
+// of the group only.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +22,12 @@ struct ReplicaGroup::Operation {
   std::optional<AllReduce> reduce;
   std::optional<AllGather> gather;
 
-  std::vector<std::uint32_t> session;          // by member
-  std::vector<std::vector<std::byte>> inputs;  // by member: its part of the segment of this one
-  std::vector<int> frames_due;                 // by member
+  std::vector<std::uint32_t> session;  // by member
+  // By member: its contribution to the segment of this replica.
+  std::vector<std::vector<std::byte>> inputs;
+  std::vector<int> frames_due;  // by member
   std::size_t contributions_due = 0, results_due = 0, unwritten = 0;
-  std::size_t members_begun = 0;  // others whose first frame has come
+  std::size_t members_begun = 0;  // other members whose first frame has come
   std::optional<Time> all_begun;
   Time begun;
 

@@ -15,9 +15,9 @@ namespace {
 constexpr std::uint32_t kGroupMagic = 0x47524557;  // "WERG"
 constexpr std::uint8_t kGroupVersion = 1;
 constexpr std::size_t kChecked = kGroupHeaderBytes - sizeof(std::uint32_t);
-// Then others have their turn.
+// Bytes per turn; then other connections are served.
 constexpr std::size_t kBudget = std::size_t{4} << 20U;
-constexpr std::size_t kSink = std::size_t{64} << 10U;  // of one read of what is forgotten
+constexpr std::size_t kSink = std::size_t{64} << 10U;  // bytes of one read of a dropped payload
 
 }  // namespace
 
@@ -84,7 +84,7 @@ Status GroupPeer::write() {
     }
     const std::size_t done = one.sent - std::min(one.sent, kGroupHeaderBytes);
     if (done < one.payload.size()) {
-      auto* const from = const_cast<std::byte*>(one.payload.data() + done);  // iovec's type
+      auto* const from = const_cast<std::byte*>(one.payload.data() + done);  // required by iovec
       parts[count++] = {from, one.payload.size() - done};
     }
     WEIR_TRY(const std::size_t wrote, socket_.write(std::span(parts).first(count)));
@@ -99,7 +99,7 @@ Status GroupPeer::write() {
   return Unit{};
 }
 
-// True: the payload can be read.
+// Returns true if the payload can be read.
 Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
   WEIR_TRY(const GroupFrame frame, decode_group_frame(header_));
   WEIR_TRY(const std::optional<Place> target, hooks.begin(frame));
@@ -119,7 +119,7 @@ Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
   return true;
 }
 
-// Of the first and the last read of a payload.
+// Notes the times of the first and the last read of a payload.
 void GroupPeer::note_time(std::size_t read) {
   const bool first = filled_ == read;
   if (!first && filled_ < frame_->length) return;
@@ -157,7 +157,7 @@ Status GroupPeer::read(const Hooks& hooks) {
     const Result<std::size_t> count = socket_.read(to);
     if (!count) {
       if (frame_ || header_filled_ > 0) return count.error();
-      closed_ = true;  // whether that matters is the owner's business
+      closed_ = true;  // the owner decides whether that is a failure
       return Unit{};
     }
     if (*count == 0) return Unit{};

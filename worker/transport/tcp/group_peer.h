@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection of a replica with one other in a collective: frames out of memory that is not
-// copied, frames into memory that the owner names. Never blocks. The collective's thread only.
+// The connection of a replica with one other replica in a collective. Frames are written from
+// memory that is not copied, and read into memory that the owner names. Never blocks. Used by the
+// thread of the collective only.
 //
-// Frame: 36 bytes of header, little-endian, then the payload: u32 magic, u8 version, u8 phase,
-// u16 zero, u32 session, u32 part, u64 step, u64 length, u32 crc32c of the 32 bytes before.
+// A frame is a header of 36 bytes, little-endian, then the payload: u32 magic, u8 version, u8
+// phase, u16 zero, u32 session, u32 part, u64 step, u64 length, u32 crc32c of the first 32 bytes.
 #pragma once
 
 #include <array>
@@ -26,9 +27,9 @@ namespace weir::transport::tcp {
 constexpr std::size_t kGroupHeaderBytes = 36;
 
 enum class GroupPhase : std::uint8_t {
-  kContribution,  // to be combined, or a block for everybody
+  kContribution,  // to be combined, or a block for all members
   kResult,        // of the segment that the sender combines
-  kGivenUp,       // no payload: the sender does no more of this session
+  kGivenUp,       // no payload: the sender has abandoned the session
 };
 
 struct GroupFrame {
@@ -44,15 +45,16 @@ Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes);
 
 class GroupPeer {
  public:
-  // Where a payload goes.
+  // Destination of a payload.
   struct Place {
     std::span<std::byte> to;
-    bool nowhere = false;  // it is read and forgotten
+    bool nowhere = false;  // the payload is read and dropped
   };
   struct Hooks {
-    // Nothing: not yet, ask again after retry(). An error is final.
+    // Returns nothing if the payload is not expected yet: it is asked again after retry(). An error
+    // is final.
     std::function<Result<std::optional<Place>>(const GroupFrame&)> begin;
-    // Of one that went somewhere, and what it says of the rate.
+    // A payload that was not dropped is complete; the Arrival tells about the rate.
     std::function<void(const GroupFrame&, const Arrival&)> complete;
   };
 
@@ -63,19 +65,19 @@ class GroupPeer {
   const std::string& name() const { return name_; }  // "replica 1 at 10.0.0.7:7071"
   int descriptor() const { return socket_.descriptor(); }
 
-  // `written` is called when the last byte has gone to the socket.
+  // `written` is called when the last byte has been written to the socket.
   void push(const GroupFrame& frame, std::span<const std::byte> payload,
             std::function<void()> written);
   bool wants_to_write() const { return !outgoing_.empty(); }
   bool wants_to_read() const { return !closed_ && !stalled_; }
-  // A header is there that was turned away before: read() without waiting for the socket.
+  // A header is there that was not expected before: call read() without waiting for the socket.
   bool has_news() const {
     return wants_to_read() && !frame_ && header_filled_ == kGroupHeaderBytes;
   }
   bool closed() const { return closed_; }  // by the peer, between two frames
   void retry() { stalled_ = false; }
-  // Frames of that step touch nobody's memory any more: what has not begun to go out never does,
-  // what is coming in goes nowhere.
+  // Frames of that step no longer use the owner's memory: frames that have not begun are not sent,
+  // and incoming payloads are dropped.
   void drop(std::uint64_t step);
 
   Status write();
@@ -89,7 +91,7 @@ class GroupPeer {
     std::uint64_t step = 0;
     std::size_t sent = 0;
     std::function<void()> written;
-    std::vector<std::byte> own;  // the payload, when its owner has dropped it
+    std::vector<std::byte> own;  // the payload, if its owner has dropped the operation
   };
 
   Result<bool> begin_frame(const Hooks& hooks);
@@ -101,13 +103,13 @@ class GroupPeer {
   std::deque<Outgoing> outgoing_;
   std::array<std::byte, kGroupHeaderBytes> header_{};
   std::size_t header_filled_ = 0;
-  std::optional<GroupFrame> frame_;  // its payload is being read
+  std::optional<GroupFrame> frame_;  // the frame whose payload is being read
   Place target_;
   std::size_t filled_ = 0;
   TrainMeter meter_;
-  BusyMeter::Message timed_;          // of frame_
-  std::optional<GroupFrame> before_;  // the one that was timed before
-  bool stalled_ = false;              // a header is there, but nobody wants the payload yet
+  BusyMeter::Message timed_;          // times of frame_
+  std::optional<GroupFrame> before_;  // the frame that was timed before
+  bool stalled_ = false;              // a header is there, but its payload is not expected yet
   bool closed_ = false;
 };
 

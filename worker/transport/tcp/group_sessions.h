@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which operations two replicas of a collective have begun with each other. All operations of one
-// CollectiveTag::step are a session; both count sessions, and parts rise within one. So both can
-// give up the rest of a session, whatever each has begun of it, and still mean the same ones
-// afterwards. One side's view; pure.
+// Tracks which operations two replicas of a collective have begun with each other. All operations
+// of one CollectiveTag::step are a session. Both sides count sessions, and parts rise within a
+// session. So both can abandon the rest of a session, however much each has begun of it, and still
+// agree on later ones. The view of one side; pure.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ namespace weir::transport::tcp {
 
 class GroupSessions {
  public:
-  // An operation with that peer begins here. The number of its session.
+  // An operation with that peer begins here. Returns the number of its session.
   std::uint32_t begin(const CollectiveTag& tag);
-  // The session of that step, if it is the last that began: its operations are over here.
+  // Abandons the session of that step and returns its number, if it is the last one that began.
   std::optional<std::uint32_t> drop(std::uint64_t step);
 
   enum class Fate : unsigned char {
-    kBegun,    // the operation is active here, or over
-    kLater,    // it has not begun here
-    kDropped,  // this side has given it up
+    kBegun,    // the operation is active here or over
+    kLater,    // the operation has not begun here
+    kDropped,  // this side has abandoned the session
   };
   Fate fate(std::uint32_t session, std::uint32_t part) const;
 
  private:
   std::uint32_t count_ = 0;
-  CollectiveTag last_;  // when count_ > 0
+  CollectiveTag last_;  // valid if count_ > 0
   std::set<std::uint32_t> dropped_;
 };
 

@@ -15,7 +15,7 @@ constexpr std::uint8_t kHandshakeVersion = 1;
 constexpr std::size_t kMaxJobUid = 128;
 constexpr std::size_t kMaxReason = 300;
 constexpr std::uint32_t kMaxStage = 1U << 20;
-// A purpose other than a link stands in the place of the channel: after its two values.
+// A purpose other than a link is sent in the channel field, as a value above the two channels.
 constexpr std::uint8_t kPurposes = 1;
 // HELLO: u32 revision, u16 incarnation, u8 channel, u8 length of uid, u32 replica, from, to, nonce,
 // uid
@@ -125,7 +125,7 @@ std::string encode_refusal(const Error& error) {
 Error decode_refusal(std::string_view body) {
   std::string reason(body.substr(std::min<std::size_t>(1, body.size()), kMaxReason));
   for (char& c : reason) {
-    if (c < ' ' || c > '~') c = '?';  // it goes into logs and conditions
+    if (c < ' ' || c > '~') c = '?';  // the text goes into logs and conditions
   }
   const auto code = body.empty() ? Code::kUnavailable : static_cast<Code>(body.front());
   if (code == Code::kForbidden || code == Code::kConflict) return {code, std::move(reason)};

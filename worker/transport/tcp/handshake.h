@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records that open a data connection. Pure. Both ends prove that they hold the job's key, by HMAC
-// over both nonces and all that the connection is for; nothing secret crosses the wire.
+// Records that open a data connection. Pure. Both ends prove that they hold the job key, by an HMAC
+// over both nonces and the purpose of the connection. Nothing secret is sent.
 //   connector: HELLO     acceptor: CHALLENGE (its proof) or REFUSED
 //   connector: PROOF     acceptor: ACCEPTED or REFUSED
-// Each record: u32 magic, u8 version, u8 type, u16 length, then the body.
+// A record is: u32 magic, u8 version, u8 type, u16 length, then the body.
 #pragma once
 
 #include <compare>
@@ -41,12 +41,12 @@ struct RecordPrefix {
 
 enum class Purpose : std::uint8_t {
   kLink,   // to send `channel` of this generation from its stage to the acceptor's
-  kState,  // to fetch layers (state_wire.h); the stages only tell requests of one rank apart
-  kGroup,  // among the replicas of one stage; `replica` is that stage, the stages are replicas
-  kProbe,  // to time the network (probe.h); neither generation nor stages count
+  kState,  // to fetch layers (state_wire.h); the stages only distinguish requests of one rank
+  kGroup,  // among the replicas of one stage: `replica` is the stage, the stages are replicas
+  kProbe,  // to time the network (probe.h); generation and stages are unused
 };
 
-// What the connector wants.
+// The connection that the connector asks for.
 struct Hello {
   std::string job_uid;  // at most 128 bytes
   GenerationId generation;
@@ -66,11 +66,11 @@ std::string encode_hello(const Hello& hello);
 Result<Hello> decode_hello(std::string_view body);
 std::string encode_challenge(const Challenge& challenge);
 Result<Challenge> decode_challenge(std::string_view body);
-// The reason travels as text; of the codes only those that the connector acts upon differ.
+// The reason is sent as text. Only the codes to which the connector reacts are distinguished.
 std::string encode_refusal(const Error& error);
 Error decode_refusal(std::string_view body);
 
-// hello_body: as it went over the wire. The two proofs differ, so none can be sent back.
+// hello_body: as it was sent. The two proofs differ, so that neither can be sent back.
 std::string acceptor_proof(std::string_view key, std::string_view hello_body,
                            std::string_view acceptor_nonce);
 std::string connector_proof(std::string_view key, std::string_view hello_body,

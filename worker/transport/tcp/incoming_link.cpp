@@ -48,7 +48,7 @@ bool IncomingLink::serve(bool readable, bool writable) {
   return !connection_.ended();
 }
 
-// One credit frame for all receives posted since the last one.
+// Sends one credit frame for all receives posted since the last one.
 void IncomingLink::grant() {
   std::vector<Slot> slots;
   {
@@ -96,7 +96,8 @@ Status IncomingLink::complete(const FrameHeader& header, const BusyMeter::Messag
   return Unit{};
 }
 
-// The sender may be in mid-message for long and not ping: it must hear that this end lives.
+// The sender may be in the middle of a long message and send no ping, so this end sends something
+// to show that it is alive.
 void IncomingLink::heartbeat(Time now, bool own_pause) {
   const std::lock_guard lock(connection_.mutex());
   if (own_pause) connection_.forgive_silence(now);

@@ -28,10 +28,10 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   IncomingLink(Joined joined, const Surroundings& around);
 
   void start(Hooks hooks);
-  void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() tells the peer
-  void flush();                                            // acknowledgements and credits
-  // By the engine thread: reads and writes as the socket allows; what it answers waits for a
-  // flush(). False: the connection has ended.
+  void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() grants the credit
+  void flush();                                            // writes acknowledgements and credits
+  // On the engine thread: reads and writes as much as the socket allows; answers wait for a
+  // flush(). Returns false if the connection has ended.
   bool serve(bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
   Connection& connection() { return connection_; }
@@ -49,7 +49,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   std::mutex inbox_mutex_;  // guards inbox_
   std::vector<Slot> inbox_;
 
-  Connection connection_;  // its mutex guards all below
+  Connection connection_;  // its mutex guards the fields below
   Hooks hooks_;
   std::deque<Slot> slots_;
   std::uint64_t posted_ = 0;

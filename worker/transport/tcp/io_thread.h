@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The io thread of a transport: all sockets, timers and link state belong to it. Nothing on it
-// blocks.
+// The io thread of a transport: it owns all sockets, timers and link state, and never blocks.
 #pragma once
 
 #include <chrono>
@@ -19,20 +18,21 @@ namespace weir::transport::tcp {
 class IoThread {
  public:
   IoThread();
-  ~IoThread();  // stops and joins; never from a handler
+  ~IoThread();  // stops and joins; must not be called from a handler
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
   boost::asio::io_context& context() { return context_; }
 
-  // Runs the function on the io thread and waits for its result. From other threads only.
+  // Runs the function on the io thread and waits for its result. Only for other threads.
   template <class Function>
   auto call(Function function) {
     using Value = decltype(function());
     std::packaged_task<Value()> task(std::move(function));
     auto result = task.get_future();
     boost::asio::post(context_, [&task] { task(); });
-    // `task` lies on this stack: giving up would be worse than stopping. Handlers take < 1 ms.
+    // `task` is on this stack, so returning early would be worse than aborting. Handlers take < 1
+    // ms.
     WEIR_CHECK(result.wait_for(kLongestCall) == std::future_status::ready, "io thread is stuck");
     return result.get();
   }
@@ -40,7 +40,7 @@ class IoThread {
  private:
   static constexpr std::chrono::seconds kLongestCall{30};
 
-  boost::asio::io_context context_{1};  // one thread runs it
+  boost::asio::io_context context_{1};  // run by one thread
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::jthread thread_;
 };

@@ -13,15 +13,16 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Each posted op gives one completion; an engine that leaves so many unread has lost count.
+// Each posted op gives one completion. If this many are unread, the engine is broken.
 constexpr std::size_t kMostCompletions = 1U << 20U;
 constexpr std::chrono::nanoseconds kBeat = std::chrono::seconds(1);
-constexpr int kBeatsToDeath = 4;  // at least, when dead_after is short
-// An engine that stays away from its wait for so long computes: the io thread takes the sockets.
-// Mostly it comes back at once, and a thread more that wakes up for each packet costs a third of
-// the rate.
+constexpr int kBeatsToDeath = 4;  // at least this many beats, if dead_after is short
+// If the engine has not waited for this long, it computes, and the io thread takes over the
+// sockets. Mostly the engine returns at once, and another thread that wakes up for each packet
+// costs a third of the rate.
 constexpr std::chrono::microseconds kHouseInterval{200};
-constexpr std::chrono::microseconds kLongHouseInterval{1000};  // the next time, if it did come back
+// The next interval, if the engine did return.
+constexpr std::chrono::microseconds kLongHouseInterval{1000};
 
 std::size_t index_of(Channel channel) {
   return static_cast<std::size_t>(channel);
@@ -122,7 +123,7 @@ void Links::beat() {
   beat_timer_.async_wait([this, keep = shared_from_this()](boost::system::error_code error) {
     if (error || failed()) return;
     const auto now = steady_clock::now();
-    // A process that was stopped, or a machine that slept, must not bury its peers.
+    // A process that was stopped, or a machine that slept, must not declare its peers dead.
     const bool own_pause = now - last_beat_ > 2 * beat_interval_;
     last_beat_ = now;
     for (const auto& link : outgoing_) {
@@ -167,7 +168,7 @@ void Links::receive(const Port& port, device::Buffer buffer, std::size_t bytes) 
   keep_house_soon();
 }
 
-// What is there already: completions in their order, then the failure for ever.
+// Returns available completions in their order, then the failure forever.
 std::optional<Completion> Links::done() {
   if (auto completion = completions_.try_pop()) return completion;
   if (!failed()) return std::nullopt;
@@ -185,7 +186,7 @@ std::optional<Completion> Links::wait(Time deadline, const std::stop_token& stop
 
   engine_drives_ = true;
   auto completion = drive_until(deadline, stop);
-  left_ = steady_clock::now();  // before: the io thread must not take an old one
+  left_ = steady_clock::now();  // set first, so that the io thread does not use an older time
   engine_drives_ = false;
   keep_house_soon();
   return completion;
@@ -197,7 +198,7 @@ std::optional<Completion> Links::drive_until(Time deadline, const std::stop_toke
     if (stop.stop_requested() || steady_clock::now() >= deadline) return std::nullopt;
 
     flush_links(Flush::kAll);
-    engine_sleeps_ = true;  // from here on others wake us; what they did before, we see now
+    engine_sleeps_ = true;  // from here on others wake this thread; earlier events are found below
     for (std::size_t i = 0; i < connections_.size(); ++i) {
       engine_poll_.ask_writable(i, connections_[i]->blocked());
     }
@@ -217,8 +218,8 @@ void Links::flush_by_io(const std::shared_ptr<OutgoingLink>& link) {
   boost::asio::post(context_, [link] { link->flush(FrameWriter::Patience::kShort); });
 }
 
-// What is owed to the peers. kAll: the engine is about to sleep and writes what the sockets take;
-// kSmall: it may be about to compute; kPatient: on the io thread.
+// Writes data owed to the peers. kAll: the engine is about to sleep, so it writes all that the
+// sockets take. kSmall: the engine may be about to compute. kPatient: on the io thread.
 void Links::flush_links(Flush how) {
   for (const auto& link : outgoing_) {
     if (!link) continue;
@@ -234,7 +235,7 @@ void Links::flush_links(Flush how) {
   }
 }
 
-// Connections in the order of connections_.
+// The connections are in the order of connections_.
 void Links::serve_ready() {
   std::size_t index = 0;
   const auto serve = [&](const auto& link) {
@@ -248,8 +249,9 @@ void Links::serve_ready() {
   for (const auto& link : incoming_) serve(link);
 }
 
-// On the engine thread, which has stopped waiting or posted an op. What it owes the peers leaves at
-// once if that is rare; else later, since an engine that waits often does it itself, and cheaper.
+// Called on the engine thread after it has stopped waiting or posted an op. Data owed to the peers
+// is written at once if the last flush is long ago. Otherwise it is written later, because an
+// engine that waits often does so itself at a lower cost.
 void Links::keep_house_soon() {
   const Time now = steady_clock::now();
   if (now - flushed_ >= kHouseInterval) {
@@ -274,13 +276,15 @@ void Links::house_timer_fired() {
   if (left != std::exchange(left_at_timer_, left)) {
     return start_house_timer(steady_clock::now() + kLongHouseInterval);
   }
-  house_due_ = false;  // before looking: whoever leaves work from here on comes again
+  // Cleared before the service, so that work that is left from now on sets it again.
+  house_due_ = false;
   keep_house();
 }
 
-// On the io thread: the peers hear of arrivals and credits, and it takes the sockets over.
+// On the io thread: sends acknowledgements and credits, and takes over the sockets.
 void Links::keep_house() {
-  if (engine_drives_) return;  // it does all that, and calls keep_house_soon() when it stops
+  // The engine does all this, and calls keep_house_soon() when it stops.
+  if (engine_drives_) return;
   flush_links(Flush::kPatient);
   for (Connection* connection : connections_) connection->arm();
 }

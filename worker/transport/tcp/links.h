@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The links of one generation, worked by two threads. While the engine thread waits for completions
-// it reads and writes the sockets itself, and a small message it writes at once: a hop then costs
-// one wake-up, as with plain sockets. All else, and everything while the engine computes, is the io
-// thread's.
-// Each connection has a mutex; nothing is held while a thread waits.
+// The links of one generation, used by two threads. While the engine thread waits for completions,
+// it reads and writes the sockets itself; it also writes small messages at once. A hop then costs
+// one wake-up, as with plain sockets. The io thread does everything else, and everything while the
+// engine computes.
+// Each connection has a mutex. No mutex is held while a thread waits.
 #pragma once
 
 #include <array>
@@ -77,19 +77,19 @@ class Links : public std::enable_shared_from_this<Links> {
   Time last_beat_{};
 
   std::atomic<bool> engine_drives_ = false;
-  std::atomic<bool> engine_sleeps_ = false;  // within EnginePoll::wait
+  std::atomic<bool> engine_sleeps_ = false;  // inside EnginePoll::wait
   EnginePoll engine_poll_;
 
-  // By channel; made before the communicator is handed out and then constant.
+  // By channel. Made before the communicator is handed out, then constant.
   std::array<std::shared_ptr<OutgoingLink>, 2> outgoing_;
   std::array<std::shared_ptr<IncomingLink>, 2> incoming_;
-  std::vector<Connection*> connections_;  // of both, outgoing first
+  std::vector<Connection*> connections_;  // of both directions, outgoing first
   std::shared_ptr<SocketWatch> watch_;
 
-  Time flushed_{};                       // engine thread: when it last wrote what was owed
-  std::atomic<Time> left_{};             // when the engine last had something to do
-  std::atomic<bool> house_due_ = false;  // the timer runs
-  Time left_at_timer_{};                 // left_ when it was started; whoever starts it
+  Time flushed_{};                       // engine thread: time of its last flush
+  std::atomic<Time> left_{};             // when the engine last stopped waiting
+  std::atomic<bool> house_due_ = false;  // the timer is running
+  Time left_at_timer_{};                 // left_ when the timer was started
   std::mutex house_mutex_;               // guards house_timer_
   boost::asio::steady_timer house_timer_;
 

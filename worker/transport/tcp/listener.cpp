@@ -15,14 +15,14 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-// The ranks of a large job may come at once, to fetch state; each has an address of its own.
+// All ranks of a large job may come at once to fetch state; each has an address of its own.
 constexpr std::size_t kMaxStrangers = 512;
 constexpr std::size_t kMaxStrangersOfOneAddress = 64;
 constexpr int kBacklog = 512;
-constexpr std::chrono::milliseconds kAcceptRetry{100};  // when out of descriptors
+constexpr std::chrono::milliseconds kAcceptRetry{100};  // if no descriptors are left
 
 Error cannot(int port, const ErrorCode& error) {
-  // Asio and the system write "Address already in use".
+  // Asio and the system write "Address already in use" with a capital letter.
   std::string reason = error.message();
   if (!reason.empty()) reason[0] = static_cast<char>(std::tolower(reason[0]));
   return {Code::kUnavailable, "data port " + std::to_string(port) + ": " + reason};
@@ -49,7 +49,7 @@ Status Listener::open(const std::string& ip, int port) {
     endpoint = {address, static_cast<std::uint16_t>(port)};
   }
   acceptor_.open(endpoint.protocol(), error);
-  if (error && ip.empty()) {  // a machine without IPv6
+  if (error && ip.empty()) {  // for a machine without IPv6
     endpoint = {tcp::v4(), static_cast<std::uint16_t>(port)};
     acceptor_.open(endpoint.protocol(), error);
   }
@@ -98,7 +98,7 @@ void Listener::accepted(tcp::socket socket) {
   });
 }
 
-// It has said what it wants; from here on it is a stranger until it has proven the key.
+// The HELLO is known. The connection remains a stranger until it has proven the key.
 void Listener::meet(const std::shared_ptr<Greeter>& greeter, Strangers::Id id) {
   const auto known = [this, id] {
     strangers_.remove(id);
@@ -139,7 +139,7 @@ void Listener::route(const std::shared_ptr<Greeter>& greeter) {
     return greeter->refuse({Code::kConflict, "generation " + hello.generation.text() +
                                                  " is older than " + newest_->text()});
   }
-  // Ranks meet their neighbours first, then the other replicas of their stage.
+  // Ranks first connect to their neighbours, then to the other replicas of their stage.
   const bool later = !rendezvous_ || (hello.purpose == Purpose::kGroup) != rendezvous_->is_group();
   if (hello.generation > *newest_ || later) return parked_.add(greeter);
   const Generation& mine = rendezvous_->generation();

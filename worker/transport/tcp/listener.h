@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data port. Accepts connections, reads their HELLO, lets them prove the key of the job and
-// decides: to the rendezvous that expects it, refuse (older generation, other job), or keep it
-// waiting, since ranks reach connect() at different times. What it holds is bounded, and those that
-// have proven nothing keep nobody out (base/strangers.h). Io thread only, except port().
+// The data port. It accepts connections, reads their HELLO and lets them prove the job key. Then it
+// passes a connection to the rendezvous that expects it, refuses it (older generation, other job),
+// or keeps it waiting, because ranks call connect() at different times. The number of connections
+// is limited, and unproven ones cannot keep others out (base/strangers.h). Io thread only, except
+// port().
 #pragma once
 
 #include <map>
@@ -24,20 +25,20 @@ namespace weir::transport::tcp {
 
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  // Whom connections go to that fetch state or time the network. The key of the job; "" = only
-  // those know it that connections are routed to.
+  // state and probes get the connections that fetch state or time the network. job_key: "" if only
+  // the receivers of connections know it.
   Listener(boost::asio::io_context& context, std::shared_ptr<StateServer> state,
            std::shared_ptr<ProbeServer> probes, std::string job_uid, std::string job_key);
 
-  // kUnavailable: port in use or the like.
+  // kUnavailable: e.g. the port is in use.
   Status open(const std::string& ip, int port);
   int port() const { return port_; }
   void close();
 
-  // The generation that this rank opens now; kConflict: it has opened a newer one. Connections that
-  // waited for it go on, older ones are refused.
+  // Sets the generation that this rank opens now. kConflict: it has opened a newer one. Connections
+  // that wait for this generation continue; older ones are refused.
   Status begin(std::shared_ptr<Rendezvous> rendezvous);
-  void end();  // of the rendezvous; its generation stays the newest
+  void end();  // ends the rendezvous; its generation remains the newest
 
  private:
   void accept();
@@ -55,9 +56,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   std::string job_uid_;  // of the newest generation
   std::optional<GenerationId> newest_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Parked parked_{1024};  // two of neighbours, and those of the other replicas
+  Parked parked_{1024};  // two from neighbours, and those of the other replicas
   Strangers strangers_;
-  std::map<Strangers::Id, std::weak_ptr<Greeter>> greeters_;  // of the strangers
+  std::map<Strangers::Id, std::weak_ptr<Greeter>> greeters_;  // connections that are strangers
   Strangers::Id last_id_ = 0;
 };
 

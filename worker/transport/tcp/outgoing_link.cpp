@@ -9,16 +9,16 @@ namespace {
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// The calling thread writes so much if the socket takes it at once: about 10 us, less than it takes
-// to wake the io thread.
+// The calling thread writes at most this much if the socket takes it at once: about 10 us, less
+// than it takes to wake the io thread.
 constexpr std::size_t kWrittenAtOnce = 65'536 + 1024;
-// When the peer has so much to work on, another message need not leave alone: so many small ones,
-// or so many bytes.
+// If the peer has this much queued work, a further message need not be written on its own: this
+// many small messages, or this many bytes.
 constexpr std::size_t kManyInFlight = 8;
 constexpr std::size_t kSmall = 1024;
 constexpr std::size_t kMuchInFlight = 128 * 1024;
-constexpr int kQuickPings = 4;  // a round trip time is known before the first step ends
-// A peer that grants more than this has lost count.
+constexpr int kQuickPings = 4;  // so that a round trip time is known before the first step ends
+// A peer that grants more credits than this is broken.
 constexpr std::uint64_t kMostCreditsAhead = 1U << 20U;
 
 Error receiver_error(const std::string& reason) {
@@ -80,7 +80,7 @@ bool OutgoingLink::serve(bool readable, bool writable) {
   if (writable) connection_.unblocked();
   if (readable) {
     connection_.pump();
-    connection_.writer().flush();  // credits that came start messages at once
+    connection_.writer().flush();  // credits that arrived start messages at once
   }
   return !connection_.ended();
 }
@@ -110,10 +110,11 @@ void OutgoingLink::start_messages() {
   }
 }
 
-// Waiting for a credit: a message is there, nothing else is being written, and no slot is granted.
+// Notes whether a message waits for a credit: it is queued, nothing else is being written, and no
+// slot is granted.
 void OutgoingLink::note_waiting() {
   const bool waits = !queue_.empty() && started_ == granted_ && connection_.writer().empty();
-  if (waits == waiting_since_.has_value()) return;  // only this thread changes it
+  if (waits == waiting_since_.has_value()) return;  // no other thread changes it
   const auto now = steady_clock::now();
   const std::lock_guard lock(counters_mutex_);
   if (waiting_since_) counters_.credit_wait += now - *waiting_since_;
@@ -190,7 +191,7 @@ void OutgoingLink::ping(bool measured) {
 void OutgoingLink::ponged(std::uint64_t sequence) {
   if (sequence == 0 || sequence != ping_sequence_) return;  // a heartbeat
   ping_sequence_ = 0;
-  if (!in_flight_.empty()) return;  // it may have waited behind data
+  if (!in_flight_.empty()) return;  // the ping may have waited behind data
   round_trips_.add(steady_clock::now() - ping_sent_);
   {
     const std::lock_guard lock(counters_mutex_);

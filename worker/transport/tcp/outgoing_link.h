@@ -31,13 +31,16 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   void start(Hooks hooks);
   enum class Sent : unsigned char {
     kWritten,
-    kMuch,  // is to be written: the io thread should flush()
-    kSoon,  // the peer has enough to work on: flush within a moment, to write several at once
+    kMuch,  // there is much to write: the io thread should flush()
+    // The peer still has queued work. The message may wait briefly, so that several messages go out
+    // in one write.
+    kSoon,
   };
   Sent send(device::Buffer buffer, std::size_t bytes);
-  void flush(FrameWriter::Patience patience);  // all that the socket takes
-  bool flush_small();                          // false: there is much, left to be written
-  // By the engine thread: reads and writes as the socket allows. False: the connection has ended.
+  void flush(FrameWriter::Patience patience);  // writes as much as the socket takes
+  bool flush_small();                          // returns false if much remains to be written
+  // On the engine thread: reads and writes as much as the socket allows. Returns false if the
+  // connection has ended.
   bool serve(bool readable, bool writable);
   void heartbeat(Time now, bool own_pause);
   Connection& connection() { return connection_; }
@@ -62,7 +65,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   std::mutex inbox_mutex_;  // guards inbox_
   std::vector<Message> inbox_;
 
-  Connection connection_;  // its mutex guards all below, up to counters_mutex_
+  Connection connection_;  // its mutex guards the fields below, up to counters_mutex_
   Hooks hooks_;
   std::deque<Message> queue_;      // not started
   std::deque<Message> in_flight_;  // started, not acknowledged
@@ -73,14 +76,14 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   std::array<std::byte, kAcknowledgementBytes> acknowledgement_{};
 
   std::uint64_t pings_ = 0;
-  std::uint64_t ping_sequence_ = 0;  // of the ping that measures; 0 = none
+  std::uint64_t ping_sequence_ = 0;  // of the ping that is measured; 0 = none
   Time ping_sent_{};
-  int quick_pings_ = 0;  // of the first few, one after the other
+  int quick_pings_ = 0;  // number of initial pings that follow each other at once
   RoundTrips round_trips_;
 
-  mutable std::mutex counters_mutex_;  // guards the two below
+  mutable std::mutex counters_mutex_;  // guards counters_ and waiting_since_
   LinkCounters counters_;
-  std::optional<Time> waiting_since_;  // for a credit
+  std::optional<Time> waiting_since_;  // start of waiting for a credit
 };
 
 }  // namespace weir::transport::tcp

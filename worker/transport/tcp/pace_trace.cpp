@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of --pace-trace: "time-seconds share" per line.
+// Reads the file of --pace-trace: lines "time-seconds share".
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -16,7 +16,7 @@ constexpr double kMaxSeconds = 1e9;
 
 using Edge = std::pair<std::chrono::nanoseconds, double>;
 
-// Nothing but an error text when the line is wrong.
+// Returns an error text if the line is wrong, else "".
 std::string parse_line(const std::string& line, Edge& edge) {
   std::istringstream in(line);
   double seconds = 0;

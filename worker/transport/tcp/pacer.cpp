@@ -9,9 +9,10 @@
 namespace weir::transport::tcp {
 namespace {
 
-constexpr std::size_t kChunks = 8;     // 4 to 16 make no difference in time, 8 cost 5 % of a core
-constexpr double kLongestChunk = 0.5;  // seconds; heartbeats are due each second
-constexpr double kSmallestShare = 0.001;  // read_pace_trace refuses 0: a link never stands still
+constexpr std::size_t kChunks = 8;     // 4 to 16 make no difference in time; 8 cost 5 % of a core
+constexpr double kLongestChunk = 0.5;  // seconds; heartbeats are due every second
+// read_pace_trace refuses 0, so that a link always makes progress.
+constexpr double kSmallestShare = 0.001;
 
 }  // namespace
 
@@ -28,7 +29,7 @@ double Pacer::share_at(Time time) const {
   return std::max(share, kSmallestShare);
 }
 
-// The time at which the integral of rate x share from `from` reaches `bytes`.
+// Time at which the integral of rate x share from `from` on reaches `bytes`.
 Pacer::Time Pacer::finish(Time from, double bytes) const {
   for (const auto& edge : pacing_.trace) {
     const Time until = start_ + edge.first;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A limited link in user space: a virtual clock per (link, direction). A chunk may be written when
-// the clock has passed its end, so the last byte of a message leaves at start + bytes / rate
-// exactly, there is no burst, and oversleeping does not add up inside a message. Pure.
+// Limits a link in user space: a virtual clock per (link, direction). A chunk may be written when
+// the clock has passed its end. So the last byte of a message leaves exactly at start + bytes /
+// rate, there are no bursts, and oversleeping does not add up within a message. Pure.
 #pragma once
 
 #include <chrono>
@@ -17,21 +17,21 @@ class Pacer {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // `start`: when the trace begins. pacing.bytes_per_second > 0.
+  // `start`: begin of the trace. pacing.bytes_per_second > 0.
   Pacer(Pacing pacing, Time start);
 
-  // A message of `bytes` is first in the queue now.
+  // A message of `bytes` is now the first in the queue.
   void begin(Time now, std::size_t bytes);
-  // The next part of it: how many bytes, and from when on they may be written. At least
-  // kChunks parts a message, none longer than kLongestChunk at the rate of its beginning, so that
-  // the peer hears something within its limit of silence.
+  // The next chunk of the message: its size, and the time from which on it may be written. A
+  // message has at least kChunks chunks. None takes longer than kLongestChunk at the rate at its
+  // beginning, so that the peer is never without data for too long.
   struct Chunk {
     std::size_t bytes = 0;
     Time at;
   };
   Chunk next();
 
-  // When `bytes` that start at `from` have passed, under the trace. Exposed for tests.
+  // Time at which `bytes` that start at `from` have passed under the trace. Public for tests.
   Time finish(Time from, double bytes) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections that wait without an answer until this rank is as far as they are. Bounded: beyond
-// `most` the oldest is closed; a newer attempt with the same wish closes the older one; one whose
-// peer gives up is closed. Io thread only.
+// Connections that wait without an answer until this rank has reached their generation. Above
+// `most` connections the oldest is closed. A newer attempt for the same purpose closes the older
+// one. A connection whose peer gives up is closed. Io thread only.
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,13 @@ class Parked {
   explicit Parked(std::size_t most);
 
   void add(const std::shared_ptr<Greeter>& greeter);
-  Greeters take();  // all of them, in the order in which they came; none is left
-  void close();     // likewise, and closes them
+  Greeters take();  // removes and returns all, in the order in which they came
+  void close();     // removes and closes all
 
  private:
   const std::size_t most_;
-  const std::shared_ptr<Greeters> greeters_;  // shared: a peer may give up when this is gone
+  // Shared: a peer may give up after this object has gone.
+  const std::shared_ptr<Greeters> greeters_;
 };
 
 }  // namespace weir::transport::tcp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One question to one peer, apart from all generations: dials, then what Derived says on the
-// socket, then Done once, or never after cancel(). Io thread only.
+// One request to one peer, independent of generations: dials, then Derived uses the socket, then
+// Done is called once, or not at all after cancel(). Io thread only.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ namespace weir::transport::tcp {
 template <class Answer>
 class PeerCall : public std::enable_shared_from_this<PeerCall<Answer>> {
  public:
-  using Done = std::function<void(Result<Answer>)>;  // once
+  using Done = std::function<void(Result<Answer>)>;  // called once
 
   PeerCall(boost::asio::io_context& context, Done done)
       : timer_(context), context_(context), done_(std::move(done)) {}
@@ -47,13 +47,14 @@ class PeerCall : public std::enable_shared_from_this<PeerCall<Answer>> {
   }
 
  protected:
-  virtual void connected() = 0;  // socket_ is there
+  virtual void connected() = 0;  // socket_ is set
   void finish(Result<Answer> result) {
     if (finished_) return;
     cancel();
     done_(std::move(result));
   }
-  // What it waits for now: why no connection came to be, or what the peer has yet to do.
+  // What the call waits for now: the reason why it has no connection, or what the peer has yet to
+  // do.
   std::string waits_for(const char* of_peer) const {
     return socket_ ? of_peer : dialer_->last_problem();
   }

@@ -18,11 +18,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPings = 3;
 constexpr std::chrono::milliseconds kLongest{500};  // of the timed bytes
-constexpr std::chrono::seconds kAnswerLimit{3};     // of the whole, at the acceptor
-constexpr std::chrono::milliseconds kBurst{2};      // not timed: what a shaper lets pass at once
+constexpr std::chrono::seconds kAnswerLimit{3};     // limit of the whole probe at the acceptor
+// Not timed, because a shaper lets a burst pass at once.
+constexpr std::chrono::milliseconds kBurst{2};
 constexpr std::uint64_t kMostBytes = 64 * 1024 * 1024;
 constexpr std::size_t kPieceBytes = 256 * 1024;
-constexpr std::size_t kMostAnswers = 8;  // at a time; the coordinator lets one come
+constexpr std::size_t kMostAnswers = 8;  // at a time; the coordinator allows one
 
 }  // namespace
 
@@ -63,7 +64,7 @@ void ProbeCall::send() {
 }
 
 void ProbeCall::send_chunk() {
-  if (left_ == 0) return;  // the answer ends it
+  if (left_ == 0) return;  // the answer ends the call
   Pacer::Chunk chunk{.bytes = left_, .at = {}};
   if (pacer_) chunk = pacer_->next();
   left_ -= chunk.bytes;
@@ -99,7 +100,7 @@ void ProbeCall::read_answer() {
                    });
 }
 
-// One connection of somebody who asks.
+// A connection of one asking peer.
 class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
  public:
   explicit ProbeAnswer(Greeter::Socket socket)
@@ -147,12 +148,14 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
   }
 
   void read() {
-    socket_.async_read_some(asio::buffer(buffer_), [this, keep = shared_from_this()](
-                                                       ErrorCode error, std::size_t bytes) {
-      if (error) return close();
-      if (!answered_) came(bytes);
-      read();  // after the answer until the asker is gone: a close with unread bytes would reset it
-    });
+    socket_.async_read_some(asio::buffer(buffer_),
+                            [this, keep = shared_from_this()](ErrorCode error, std::size_t bytes) {
+                              if (error) return close();
+                              if (!answered_) came(bytes);
+                              // Reads after the answer until the peer closes: closing with unread
+                              // bytes would reset the connection.
+                              read();
+                            });
   }
 
   void came(std::size_t bytes) {
@@ -189,7 +192,7 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
   std::array<std::byte, 8> header_{};
   std::array<std::byte, 16> result_{};
   std::uint64_t wanted_ = 0, came_ = 0, timed_ = 0;
-  Clock::time_point begin_{}, first_{}, last_{};  // of all, of the timed bytes
+  Clock::time_point begin_{}, first_{}, last_{};  // of all bytes; of the timed bytes
   bool answered_ = false;
 };
 

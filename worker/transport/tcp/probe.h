@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times the network between two ranks, apart from all generations, before the first plan. After the
-// handshake: kPings bytes there and back, u64 number of bytes, then these; the acceptor answers
-// with u64 bytes that it timed and u64 nanoseconds, by its own clock, once all have come or
-// kLongest after the first. What came at once, in the beginning, has no duration and does not
-// count. Io thread only.
+// Times the network between two ranks before the first plan, independent of generations. After the
+// handshake come kPings bytes there and back, the number of bytes as u64, then these bytes. The
+// acceptor answers with the timed bytes (u64) and the nanoseconds by its own clock (u64), once all
+// have come or kLongest after the first. Bytes that came at once in the beginning have no duration
+// and are not counted. Io thread only.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace weir::transport::tcp {
 
-// The side that asks.
+// The asking side.
 class ProbeCall final : public PeerCall<ProbedRate> {
  public:
   ProbeCall(boost::asio::io_context& context, std::int64_t bytes, std::optional<Pacer> pacer,
@@ -33,8 +33,8 @@ class ProbeCall final : public PeerCall<ProbedRate> {
  private:
   void connected() override { ping(); }
   void ping();
-  void send();        // the number of bytes, then these
-  void send_chunk();  // the next of them, when the pacer allows it
+  void send();        // the number of bytes, then the bytes
+  void send_chunk();  // the next chunk, when the pacer allows it
   void read_answer();
 
   std::size_t left_;
@@ -44,12 +44,12 @@ class ProbeCall final : public PeerCall<ProbedRate> {
   int pings_ = 0;
   std::array<std::byte, 8> header_{};
   std::array<std::byte, 16> answer_{};
-  std::vector<std::byte> payload_;  // sent again and again
+  std::vector<std::byte> payload_;  // sent repeatedly
 };
 
 class ProbeAnswer;
 
-// The side that answers. Those who do not hold the key are refused.
+// The answering side. It refuses peers that do not hold the key.
 class ProbeServer : public std::enable_shared_from_this<ProbeServer> {
  public:
   ProbeServer(std::string job_uid, std::string job_key)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handshake records over a socket. Reads exactly what a record says, so that the first frame stays
-// in the socket. Io thread only; `keep` holds the owner while an operation runs.
+// Handshake records over a socket. It reads exactly one record, so that the first frame stays in
+// the socket. Io thread only; `keep` holds the owner during an operation.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class RecordStream {
   Socket& socket() { return socket_; }
   Socket take_socket() { return std::move(socket_); }
 
-  // kUnavailable: the peer closed or the socket was closed here; kInvalid: not a record.
+  // kUnavailable: the peer closed, or the socket was closed here. kInvalid: not a record.
   void read(Keep keep, std::function<void(Result<Record>)> done);
   void write(Keep keep, const Record& record, std::function<void(Status)> done);
   void close();

@@ -32,7 +32,7 @@ void Rendezvous::start() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].port.sending) dial(i);
   }
-  if (complete()) outcome_.try_push(Unit{});  // a pipeline of one stage
+  if (complete()) outcome_.try_push(Unit{});  // for a pipeline of one stage
 }
 
 void Rendezvous::dial(std::size_t index) {
@@ -86,7 +86,8 @@ void Rendezvous::greet(std::shared_ptr<Greeter> greeter) {
   });
 }
 
-// A later connection for the same port replaces the first: its connector has started anew.
+// A later connection for the same link end replaces the first one, whose connector has started
+// again.
 void Rendezvous::joined(std::size_t index, boost::asio::ip::tcp::socket socket) {
   set_socket_options(socket, options_.send_buffer_bytes, options_.dead_after);
   slots_[index].socket.emplace(std::move(socket));

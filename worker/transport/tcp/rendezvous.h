@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connect(): waits until all connections of a generation, dialled and accepted, stand. Io
-// thread only, except outcome().
+// One connect(): waits until all connections of a generation, dialled and accepted, are
+// established. Io thread only, except outcome().
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ namespace weir::transport::tcp {
 
 class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
  public:
-  // group: instead of neighbours, the other replicas of a stage; `generation` then names the stage
-  // as its replica and this rank's replica as its stage, as `group` does.
+  // group: the other replicas of a stage instead of neighbours. `generation` then has the stage as
+  // its replica and this rank's replica as its stage, and so does `group`.
   Rendezvous(boost::asio::io_context& context, Generation generation, const TcpOptions& options,
              std::vector<PeerAddress> group = {});
 
@@ -32,11 +32,11 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
 
   void start();
   bool expects(const Hello& hello) const;
-  void greet(std::shared_ptr<Greeter> greeter);  // one that is expected
+  void greet(std::shared_ptr<Greeter> greeter);  // for a connection that is expected
 
-  // One item: all stand, or the error that ends the attempt. Any thread.
+  // Gets one item: all connections are established, or the error that ends the attempt. Any thread.
   BoundedQueue<Status>& outcome() { return outcome_; }
-  // Ends it: the connections if all stand, else nothing (missing() then says which).
+  // Ends the attempt: returns the connections if all are established, else nothing (see missing()).
   std::vector<Joined> finish();
   bool complete() const;
   std::string missing() const;  // "stage 1 at ...: connection refused; no connection from stage 0"
@@ -45,7 +45,7 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
   struct Slot {
     Port port;
     PeerAddress peer;
-    std::shared_ptr<Dialer> dialer;  // of sending ports
+    std::shared_ptr<Dialer> dialer;  // for link ends that send
     std::optional<boost::asio::ip::tcp::socket> socket;
     std::string problem;  // of a refused peer
   };

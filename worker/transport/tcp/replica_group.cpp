@@ -17,13 +17,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Enough that the network is busy while a segment is combined. What others send for an operation
-// takes memory only while it is active.
+// Keeps the network busy while a segment is combined. Frames of others take memory only while their
+// operation is active.
 constexpr std::size_t kMostActive = 4;
-constexpr int kPollMilliseconds = 1000;  // nothing depends on it: all that matters wakes the thread
+constexpr int kPollMilliseconds = 1000;  // upper bound; all relevant events wake the thread
 
-// A peer whose machine is gone sends nothing, and nothing may be due to it: TCP itself must ask.
-// Then TCP_USER_TIMEOUT, which the socket has, decides.
+// A peer whose machine is gone sends nothing, and nothing may be sent to it, so TCP itself must
+// probe. TCP_USER_TIMEOUT of the socket then ends the connection.
 void keep_alive(int descriptor) {
   const auto set = [descriptor](int level, int option, int value) {
     static_cast<void>(::setsockopt(descriptor, level, option, &value, sizeof value));
@@ -59,7 +59,7 @@ ReplicaGroup::~ReplicaGroup() {
 
 void ReplicaGroup::wake() noexcept {
   const std::uint64_t one = 1;
-  // A full counter wakes as well.
+  // A full counter wakes the thread as well.
   static_cast<void>(!::write(event_, &one, sizeof one));
 }
 
@@ -129,8 +129,8 @@ void ReplicaGroup::fail(const Error& error) {
   changed_.notify_all();
 }
 
-// Until the end of this object, or a failure that abandon() cannot mend. Then nothing of the
-// callers' memory is touched any more, and the peers see the connections end.
+// Runs until the end of this object, or until a failure that abandon() cannot handle. Afterwards
+// the callers' memory is not used any longer, and the peers see the connections end.
 void ReplicaGroup::run(const std::stop_token& stop) {
   while (!stop.stop_requested() && take_posted()) {
     drop_abandoned();
@@ -154,7 +154,7 @@ void ReplicaGroup::await_events() {
     int asked = (link.wants_to_read() ? POLLIN : 0) | (link.wants_to_write() ? POLLOUT : 0);
     if (peer.lost) asked = 0;
     if (asked != 0 && link.has_news()) limit = 0;
-    polled.push_back({.fd = asked != 0 ? link.descriptor() : -1,  // poll() passes over -1
+    polled.push_back({.fd = asked != 0 ? link.descriptor() : -1,  // poll() ignores -1
                       .events = static_cast<short>(asked),
                       .revents = 0});
   }

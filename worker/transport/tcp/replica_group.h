@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collective over TCP, one connection to each other replica. An all-reduce is cut into one segment
-// per member: member i collects segment i from all, combines them in the order of the members and
-// sends the result to all; as many bytes as a ring, but additions have one order.
-// Operations begin in the order of the calls, a few at a time; a frame of one that has not begun
-// here waits in its socket. Who abandons a step tells the other members on the same connections,
-// finishes the frame that is half written and forgets those that still come.
+// Collective over TCP, with one connection to each other replica. An all-reduce is cut into one
+// segment per member: member i collects segment i from all members, combines them in the order of
+// the members and sends the result to all. This takes as many bytes as a ring, but fixes the order
+// of additions. Operations begin in the order of the calls, a few at a time. A frame of an
+// operation that has not begun here waits in its socket. A replica that abandons a step tells the
+// other members on the same connections, finishes the frame that is half written, and drops frames
+// that still arrive.
 #pragma once
 
 #include <chrono>
@@ -31,7 +32,7 @@ class ReplicaGroup final : public Collective {
   struct Connected {
     int replica = 0;
     std::string name;
-    int descriptor = -1;  // of a socket after its handshake; taken over
+    int descriptor = -1;  // of a socket after its handshake; this object takes it over
   };
 
   ReplicaGroup(int replica, std::vector<Connected> others);
@@ -54,30 +55,30 @@ class ReplicaGroup final : public Collective {
   struct Peer {
     std::unique_ptr<GroupPeer> link;
     GroupSessions sessions;
-    std::optional<std::uint32_t> given_up;  // by the peer: the last session
+    std::optional<std::uint32_t> given_up;  // the last session that the peer has abandoned
     std::optional<Error> lost;              // its connection has failed
     short events = 0;                       // of the last poll
   };
 
   void post(Pointer operation);
   void run(const std::stop_token& stop);
-  bool take_posted();  // false: aborted
+  bool take_posted();  // returns false if aborted
   void begin(const Pointer& operation);
   void begin_reduce(const Pointer& operation);
   void begin_gather(const Pointer& operation);
   void send(const Pointer& operation, std::size_t member, GroupPhase phase,
             std::span<const std::byte> bytes);
-  // Of a frame from that peer.
+  // Destination of a frame from that peer.
   Result<std::optional<GroupPeer::Place>> place_of(Peer& peer, const GroupFrame& frame);
   void arrived(const Peer& peer, const GroupFrame& frame, const Arrival& arrival);
   void combine(const Pointer& operation);
-  bool finish_complete();  // true: there is room for others now
+  bool finish_complete();  // returns true if further operations can begin
   void await_events();
   Status serve();
-  void look_for_missing();  // a replica has gone, or given up, that is still needed
+  void look_for_missing();  // finds replicas that are needed but have gone or abandoned the step
   std::optional<Error> missing_for(const Operation& operation);
   void drop_abandoned();
-  int awaited_by(const Operation& operation);  // a replica; -1: none in particular
+  int awaited_by(const Operation& operation);  // a replica; -1: no particular one
   void note_gone(int replica, const Error& error);
   void fail(const Error& error);
   void wake() noexcept;
@@ -90,20 +91,20 @@ class ReplicaGroup final : public Collective {
   std::deque<Pointer> active_;
   Time last_end_{};
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards the fields below
   std::condition_variable_any changed_;
   std::deque<Pointer> posted_;
-  std::uint64_t calls_ = 0, complete_ = 0;  // without those that were abandoned
-  std::optional<Error> error_;              // the end of this object
-  std::optional<Error> missing_;            // what is active can never be complete
-  std::optional<Error> gone_;               // the first replica that has left or was lost
-  std::map<int, Error> gone_ones_;          // all of them
-  std::map<int, std::uint64_t> given_up_;   // by replica: the last step that it has given up
+  std::uint64_t calls_ = 0, complete_ = 0;  // without abandoned operations
+  std::optional<Error> error_;              // final error of this object
+  std::optional<Error> missing_;            // why the active operations can never be complete
+  std::optional<Error> gone_;               // of the first replica that has left or was lost
+  std::map<int, Error> gone_ones_;          // of all such replicas
+  std::map<int, std::uint64_t> given_up_;   // by replica: the last step that it has abandoned
   std::optional<std::uint64_t> abandoned_;  // a step, until the thread has dropped it
-  int awaited_ = -1;                        // its answer
+  int awaited_ = -1;                        // result of abandon()
   CollectiveCounters counters_;
 
-  std::jthread thread_;  // last: it uses all above
+  std::jthread thread_;  // last member: uses all above
 };
 
 }  // namespace weir::transport::tcp

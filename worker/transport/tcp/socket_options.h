@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of a data socket, the same at both ends.
+// Options of a data socket, equal at both ends.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace weir::transport::tcp {
 
-// TCP_NODELAY (without it a step takes 148 % longer), SO_SNDBUF (a larger one makes credits queue
-// behind data), TCP_USER_TIMEOUT (unacknowledged data for so long: the peer is dead). An option
-// that the kernel refuses is left as it is: none of them is needed for correct work.
+// Sets TCP_NODELAY (a step takes 148 % longer without it), SO_SNDBUF (with a larger one credits
+// queue behind data) and TCP_USER_TIMEOUT (the peer is dead if data stays unacknowledged this
+// long). If the kernel refuses an option, it is left as it is; correctness does not depend on it.
 void set_socket_options(boost::asio::ip::tcp::socket& socket, int send_buffer_bytes,
                         std::chrono::seconds dead_after);
 

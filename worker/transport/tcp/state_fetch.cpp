@@ -35,7 +35,7 @@ std::string StateFetch::problem() const {
 }
 
 void StateFetch::await_bytes() {
-  timer_.expires_after(dead_after_);  // of silence
+  timer_.expires_after(dead_after_);  // limit of silence
   timer_.async_wait([weak = weak_from_this(), this](ErrorCode error) {
     const auto self = weak.lock();
     if (error || !self || finished_) return;
@@ -79,7 +79,7 @@ void StateFetch::read_header() {
                    });
 }
 
-// Chunks come in order; none crosses a tensor.
+// Returns the destination of a chunk. Chunks come in order, and none crosses a tensor.
 Result<std::span<std::byte>> StateFetch::room_for(const ChunkHeader& header) const {
   const LayerMemory& wanted = request_.layers[layer_];
   std::uint64_t before = 0;
@@ -128,7 +128,7 @@ void StateFetch::read_refusal(const ChunkHeader& header) {
                      if (finished_) return;
                      if (error) return finish(Error{Code::kUnavailable, error.message()});
                      for (char& c : refusal_) {
-                       if (c < ' ' || c > '~') c = '?';  // it goes into logs and conditions
+                       if (c < ' ' || c > '~') c = '?';  // the text goes into logs and conditions
                      }
                      finish(Error{Code::kConflict, refusal_});
                    });

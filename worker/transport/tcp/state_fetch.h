@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side that lacks state: one request to one peer, from the dialling to the last byte. Io thread
-// only.
+// The fetching side of a state move: one request to one peer, from dialling to the last byte. Io
+// thread only.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@
 
 namespace weir::transport::tcp {
 
-// Its answer: the bytes that came, or why not all.
+// The answer is the number of received bytes, or why some are missing.
 class StateFetch final : public PeerCall<std::int64_t> {
  public:
   StateFetch(boost::asio::io_context& context, StateRequest request, std::int64_t step,
              std::chrono::seconds dead_after, Done done);
 
-  // What it waits for now: "its data port: connection refused".
+  // What the fetch waits for now, e.g. "its data port: connection refused".
   std::string problem() const;
 
  private:
@@ -32,15 +32,15 @@ class StateFetch final : public PeerCall<std::int64_t> {
   void read_chunk(const ChunkHeader& header);
   void read_refusal(const ChunkHeader& header);
   Result<std::span<std::byte>> room_for(const ChunkHeader& header) const;
-  void await_bytes();  // restarts the clock of silence
+  void await_bytes();  // restarts the timer for silence
 
   StateRequest request_;
   const std::int64_t step_;
   const std::chrono::seconds dead_after_;
   std::string wish_, refusal_;
   std::array<std::byte, kChunkHeaderBytes> header_{};
-  std::size_t layer_ = 0;     // index of the one that comes
-  std::uint64_t offset_ = 0;  // in it
+  std::size_t layer_ = 0;     // index of the current layer
+  std::uint64_t offset_ = 0;  // in the current layer
   std::int64_t bytes_ = 0;
 };
 

@@ -20,7 +20,7 @@ using ErrorCode = boost::system::error_code;
 
 }  // namespace
 
-// One connection: reads the request, sends the chunks one after the other.
+// One connection: reads the request, then sends one chunk after the other.
 class StateSender : public std::enable_shared_from_this<StateSender> {
  public:
   StateSender(Greeter::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
@@ -70,7 +70,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
       part_ = 0;
       offset_ = 0;
     }
-    if (at_ == wanted_.size()) return close();  // after all that is queued has left
+    if (at_ == wanted_.size()) return close();  // after all queued data has been sent
     const std::span<const std::byte> part = wanted_[at_]->parts[part_];
     const auto chunk = part.subspan(in_part_, std::min(kMaxChunk, part.size() - in_part_));
     if (chunk.empty()) {  // an empty tensor
@@ -103,8 +103,8 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
   const std::vector<LayerMemory> layers_;
   std::array<char, kStateRequestBytes> request_{};
   std::vector<const LayerMemory*> wanted_;
-  std::size_t at_ = 0, part_ = 0, in_part_ = 0;  // of the next chunk
-  std::uint64_t offset_ = 0;                     // in its layer
+  std::size_t at_ = 0, part_ = 0, in_part_ = 0;  // position of the next chunk
+  std::uint64_t offset_ = 0;                     // of the next chunk in its layer
   std::string header_;
 };
 
@@ -146,7 +146,8 @@ void StateServer::let_in(const std::shared_ptr<Greeter>& greeter) {
   greeter->challenge(offer->key.job_key, [this, keep = weak_from_this(), greeter,
                                           offer](Result<Greeter::Socket> socket) {
     const auto alive = keep.lock();
-    if (!alive || !socket || offer_ != offer) return;  // withdrawn meanwhile: the socket closes
+    // The offer was withdrawn meanwhile; the socket closes.
+    if (!alive || !socket || offer_ != offer) return;
     set_socket_options(*socket, send_buffer_bytes_, dead_after_);
     const auto sender =
         std::make_shared<StateSender>(*std::move(socket), offer->key.step, offer->layers);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The side that holds state: lets those in who fetch with the key of the current offer, keeps
-// others waiting who are ahead of it, and sends. Io thread only.
+// The side that holds state: lets peers fetch with the key of the current offer, keeps those
+// waiting that are ahead of it, and sends. Io thread only.
 #pragma once
 
 #include <list>
@@ -21,9 +21,9 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
       : send_buffer_bytes_(send_buffer_bytes), dead_after_(dead_after) {}
 
   void offer(StateKey key, std::vector<LayerMemory> layers);
-  void withdraw();  // ends those who fetch
+  void withdraw();  // also ends running fetches
   void close();
-  // A connection whose HELLO wants state.
+  // Takes a connection whose HELLO asks for state.
   void greet(const std::shared_ptr<Greeter>& greeter);
 
  private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes on a data connection that was opened to fetch state, after its handshake:
+// Messages on a data connection that was opened to fetch state, after its handshake:
 //   connector: REQUEST (layers first..last of the state after `step` steps)
 //   acceptor: for each layer in rising order its memory in chunks, each a header, then its bytes;
-//   or one refusal: a header whose layer is kRefused, then the reason.
-// Little endian. Pure.
+//   or one refusal: a header whose layer is kRefusedLayer, then the reason.
+// Little-endian. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct StateWish {
 
 struct ChunkHeader {
   std::uint32_t layer = 0;
-  std::uint32_t bytes = 0;   // that follow
-  std::uint64_t offset = 0;  // of the first one in the layer's memory
-  std::string sha256;        // of the bytes, hex
+  std::uint32_t bytes = 0;   // number of bytes that follow
+  std::uint64_t offset = 0;  // of the first byte in the layer's memory
+  std::string sha256;        // of the bytes, in hex
 };
 
 std::string encode_state_wish(const StateWish& wish);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Communicator of the TCP transport: a handle on the links of one generation, which it ends.
+// The Communicator of the TCP transport: owns the links of one generation and ends them.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ class TcpCommunicator final : public Communicator {
  public:
   TcpCommunicator(std::shared_ptr<IoThread> io, std::shared_ptr<Links> links)
       : io_(std::move(io)), links_(std::move(links)) {}
-  // Without a failure the peers are told that this rank leaves.
+  // Tells the peers that this rank leaves, unless the links have failed.
   ~TcpCommunicator() override {
     io_->call([this] {
       links_->close(!links_->failed());

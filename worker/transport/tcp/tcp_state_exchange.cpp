@@ -11,7 +11,7 @@
 namespace weir::transport::tcp {
 namespace {
 
-// Tells requests of two ranks apart where both wait at one peer; a HELLO has 20 bits for it.
+// Distinguishes requests of two ranks that wait at the same peer. A HELLO has 20 bits for it.
 std::uint32_t number_of_asker() {
   const std::string bytes = random_bytes(sizeof(std::uint32_t));
   return load<std::uint32_t>(std::as_bytes(std::span(bytes)), 0) & 0xFFFFF;
@@ -45,7 +45,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
                                              std::chrono::steady_clock::time_point deadline,
                                              std::stop_token stop) {
   const std::size_t count = requests.size();
-  // Answers may come after this call has given up: they own the queue with us.
+  // Answers may come after this call has given up, so they share the queue.
   const auto answers = std::make_shared<BoundedQueue<Result<std::int64_t>>>(count + 1);
   std::vector<std::shared_ptr<StateFetch>> fetches;
   const std::uint32_t asker = number_of_asker();
@@ -83,7 +83,7 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
       outcome = Error{Code::kTimeout, ""};
     }
   }
-  // After this nobody writes into the memory any more.
+  // After this call no thread writes into the memory.
   return io_->call([&]() -> Result<std::int64_t> {
     std::string waiting;
     for (const auto& fetch : fetches) {

@@ -31,7 +31,7 @@ Status check(const Generation& generation) {
   return Unit{};
 }
 
-// Out of Asio's hands.
+// Takes the socket away from Asio.
 int released(boost::asio::ip::tcp::socket& socket) {
   boost::system::error_code error;
   const int descriptor = socket.release(error);
@@ -61,7 +61,7 @@ class Transport final : public TcpTransport {
 
   Result<ProbedRate> probe(const PeerAddress& peer, std::int64_t bytes, Time deadline,
                            std::stop_token stop) override {
-    // The answer may come after this call has given up: it owns the queue with us.
+    // The answer may come after this call has given up, so it shares the queue.
     const auto answers = std::make_shared<BoundedQueue<Result<ProbedRate>>>(1);
     const auto call = std::make_shared<ProbeCall>(
         io_->context(), bytes, pacing_of_probes(),
@@ -128,7 +128,7 @@ class Transport final : public TcpTransport {
     return Pacer(*all, start_);
   }
 
-  // All connections of a generation, or of a group within it.
+  // Establishes all connections of a generation, or of a group within it.
   Result<std::vector<Joined>> meet(const Generation& generation, std::vector<PeerAddress> group,
                                    Time deadline, std::stop_token stop) {
     const auto rendezvous =

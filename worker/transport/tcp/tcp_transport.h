@@ -16,62 +16,63 @@
 
 namespace weir::transport {
 
-// Limits a link in user space: a preempted network without root, for tests and benches. Off by
-// default.
+// Limits a link in user space, to emulate a shared network without root in tests and benches. Off
+// by default.
 struct Pacing {
   double bytes_per_second = 0;  // 0 = unlimited
-  // Share in (0, 1] of that rate from a moment on, counted from the start of the transport; sorted.
+  // Share in (0, 1] of that rate from a time on, counted from the start of the transport; sorted.
   // From --pace-trace.
   std::vector<std::pair<std::chrono::nanoseconds, double>> trace;
-  int boundary = -1;  // -1 = every link of this rank
-  int channel = -1;   // -1 both, 0 forward, 1 backward
+  int boundary = -1;  // -1 = all links of this rank
+  int channel = -1;   // -1 = both, 0 = forward, 1 = backward
 };
-// "time-seconds share" per line, '#' starts a comment. kInvalid names file:line and the reason.
+// Reads lines "time-seconds share"; '#' starts a comment. kInvalid names file:line and the reason.
 Result<std::vector<std::pair<std::chrono::nanoseconds, double>>> read_pace_trace(
     const std::string& path);
 
 struct TcpOptions {
   std::string listen_ip;               // "" = all addresses, IPv4 and IPv6
-  int data_port = 7071;                // 0 = any free one
+  int data_port = 7071;                // 0 = any free port
   int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF; worker/transport/README.md "What limits a link"
   std::chrono::seconds dead_after{
       30};                     // TCP_USER_TIMEOUT; also the longest silence while data is due
-  std::vector<Pacing> pacing;  // first match wins
-  // Of probes, which come before any generation: only ranks that hold this key are answered.
+  std::vector<Pacing> pacing;  // the first match counts
+  // For probes, which come before any generation: only ranks that hold this key are answered.
   std::string job_uid, job_key;
 };
 
-// What the network carries from this rank to a peer, one direction.
+// Network from this rank to a peer, one direction.
 struct ProbedRate {
   double bytes_per_second = 0;
-  double rtt_seconds = 0;  // the shortest of a few
+  double rtt_seconds = 0;  // minimum of a few
 };
 
 class TcpTransport {
  public:
   virtual ~TcpTransport() = default;
   virtual int data_port() const = 0;
-  // Connects to the peers of this generation and accepts theirs; retries refused and unresolved
-  // peers until the deadline. Blocks. Errors: kTimeout names the peer that did not come, kForbidden
-  // a wrong key, kConflict an older generation, kCancelled stop.
+  // Connects to the peers of this generation and accepts their connections. Retries refused and
+  // unresolved peers until the deadline. Blocks. Errors: kTimeout names the peer that did not come,
+  // kForbidden is a wrong key, kConflict an older generation, kCancelled a stop request.
   virtual Result<std::unique_ptr<Communicator>> connect(
       const Generation& generation, std::chrono::steady_clock::time_point deadline,
       std::stop_token stop) = 0;
-  // The same for the other replicas of this rank's stage, after connect() of the same generation.
+  // The same for the other replicas of this rank's stage. Call it after connect() of the same
+  // generation.
   virtual Result<std::unique_ptr<Collective>> connect_group(
       const GroupGeneration& generation, std::chrono::steady_clock::time_point deadline,
       std::stop_token stop) = 0;
   // Times the network to the data port of a peer: a few round trips, then `bytes`, or as many as
-  // pass within half a second. Limited by Pacing of all links. Blocks; from one thread at a time.
-  // kTimeout says what it waited for; kForbidden: the peer is of another job.
+  // pass within half a second. Pacing of all links applies. Blocks; one thread at a time. kTimeout
+  // names what it waited for. kForbidden: the peer belongs to another job.
   virtual Result<ProbedRate> probe(const PeerAddress& peer, std::int64_t bytes,
                                    std::chrono::steady_clock::time_point deadline,
                                    std::stop_token stop) = 0;
-  // Layers of other ranks, over the same port. Lives as long as the transport.
+  // Exchanges layers with other ranks over the same port. Lives as long as the transport.
   virtual StateExchange& state() = 0;
 };
 
-// kUnavailable "data port 7071: address already in use" when the port is taken.
+// The error is kUnavailable, e.g. "data port 7071: address already in use".
 Result<std::unique_ptr<TcpTransport>> make_tcp_transport(const TcpOptions& options);
 
 }  // namespace weir::transport
