@@ -33,8 +33,8 @@ struct AgentHooks {
   // error.
   std::function<protocol::Measured(const protocol::Measure&)> measure;
   std::function<protocol::Probed(const protocol::Probe&)> probe;  // called on that thread, too
-  std::function<void(bool connected, const std::string& why)>
-      on_connection;  // for logs and readiness
+  // For logs and readiness.
+  std::function<void(bool connected, const std::string& why)> on_connection;
   // The coordinator will never accept this rank; the agent does not connect again.
   std::function<void(const std::string& reason)> on_refused;
   // Called when the agent stops: the calls of job_key, measure and probe must return soon. May be

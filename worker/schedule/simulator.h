@@ -28,8 +28,8 @@ struct LinkModel {                       // one direction of one boundary
 struct PipelineModel {
   std::vector<StageTime> stages;             // S
   std::vector<LinkModel> forward, backward;  // S-1 each
-  std::optional<int>
-      window;  // outstanding sends above which the whole stage blocks; unset: no limit
+  // Outstanding sends above which the whole stage blocks; unset: no limit.
+  std::optional<int> window;
   std::chrono::nanoseconds start{0};  // start time of the step on the time axis of the traces
   bool record = false;                // whether to fill Timeline::ops and sends
 };

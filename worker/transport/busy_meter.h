@@ -20,8 +20,8 @@ class BusyMeter {
  public:
   struct Message {
     std::int64_t bytes = 0;  // n
-    std::int64_t first_bytes =
-        0;  // n1: bytes of the first read, a non-blocking read that emptied the socket
+    // n1: bytes of the first read, a non-blocking read that emptied the socket.
+    std::int64_t first_bytes = 0;
     std::chrono::steady_clock::time_point first, last;  // t_first, t_last
 
     // Duration of the whole message at the observed rate: c = (last - first) n / (n - n1). 0 if all

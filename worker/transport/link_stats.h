@@ -31,14 +31,14 @@ struct TransferTimes {
 struct LinkCounters {
   std::int64_t bytes = 0;            // payload of the transfers that `busy` covers
   std::chrono::nanoseconds busy{0};  // timed by the receiver, returned in its acknowledgement
-  std::chrono::nanoseconds credit_wait{
-      0};  // a message was ready but the peer had granted no slot; this is no network time
+  // A message was ready but the peer had granted no slot; this is no network time.
+  std::chrono::nanoseconds credit_wait{0};
   std::int64_t transfers = 0;  // all acknowledged transfers
-  std::array<std::int64_t, kTransferBuckets>
-      histogram{};  // of the receiver's busy time, not cumulative
+  // Of the receiver's busy time, not cumulative.
+  std::array<std::int64_t, kTransferBuckets> histogram{};
   double transfer_seconds_sum = 0;
-  double rtt_seconds =
-      0;  // minimum of the last 16 small round trips (credit/ack/ping); 0 = unknown
+  // Minimum of the last 16 small round trips (credit/ack/ping); 0 = unknown.
+  double rtt_seconds = 0;
   // Of the sender; nothing if the link does not use NCCL or NCCL does not report it.
   std::optional<TransferTimes> nccl;
 };

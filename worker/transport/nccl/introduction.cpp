@@ -12,8 +12,8 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr std::size_t kWarmBytes = 4;
 constexpr int kSender = 0, kReceiver = 1;  // ranks of a link's communicator
-constexpr int kMostBlocks =
-    4;  // a network link is fast enough with few, and compute keeps the rest
+// A network link is fast enough with few, and compute keeps the rest.
+constexpr int kMostBlocks = 4;
 
 }  // namespace
 

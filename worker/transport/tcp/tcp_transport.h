@@ -34,8 +34,8 @@ struct TcpOptions {
   std::string listen_ip;               // "" = all addresses, IPv4 and IPv6
   int data_port = 7071;                // 0 = any free port
   int send_buffer_bytes = 128 * 1024;  // SO_SNDBUF; worker/transport/README.md "What limits a link"
-  std::chrono::seconds dead_after{
-      30};                     // TCP_USER_TIMEOUT; also the longest silence while data is due
+  // TCP_USER_TIMEOUT; also the longest silence while data is due.
+  std::chrono::seconds dead_after{30};
   std::vector<Pacing> pacing;  // the first match counts
   // For probes, which come before any generation: only ranks that hold this key are answered.
   std::string job_uid, job_key;
