@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclCollective when a member of an average does not come: how a round is given up.
+// NcclCollective if a member of an average does not come: abandons a round.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace weir::transport::nccl {
 namespace {
 
-// For the driver to leave a mean: longer than it waits for the GPU (subgroups.cpp).
+// Time for the driver to leave a mean: longer than it waits for the GPU (subgroups.cpp).
 constexpr std::chrono::seconds kDropLimit{10};
 
 }  // namespace
@@ -39,7 +39,8 @@ Result<int> NcclCollective::abandon(std::uint64_t step) {
   return by_tcp >= 0 ? by_tcp : awaited;
 }
 
-// Both ends of a TCP session count it, whatever has begun of it: one call at least goes there.
+// Both ends of a TCP session count it, even if none of its operations has begun. So at least one
+// call is passed to TCP.
 Status NcclCollective::drop_abandoned() {
   std::uint64_t step = 0;
   {

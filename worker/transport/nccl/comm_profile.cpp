@@ -40,7 +40,7 @@ CommProfile::Event* CommProfile::start_kernel(std::uint64_t at) {
   return event;
 }
 
-// The time since the last change, to what counted until now.
+// Adds the time since the last change to the state that was active.
 void CommProfile::account(Direction& direction, Time now) {
   const Time since = direction.since.value_or(now);
   direction.since = now;
@@ -71,7 +71,8 @@ void CommProfile::waits(Event& step, Waits what, Time now, std::size_t bytes) {
   direction.times.bytes += static_cast<std::int64_t>(bytes);
 }
 
-// Kernels of one communicator follow each other, its blocks run side by side: what they cover.
+// The kernels of a communicator run one after the other, and the blocks of a kernel run in
+// parallel, so the time that they cover is counted.
 void CommProfile::kernel_ends(Event& kernel, std::uint64_t at) {
   const std::lock_guard lock(mutex_);
   if (kernel.kind_ != Event::Kind::kKernel) return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file that includes nccl.h. Communicators are non-blocking: a call that answers
-// ncclInProgress goes on by itself, and nothing else is asked of that communicator until it is
-// ready.
+// The only file that includes nccl.h. Communicators are non-blocking: a call that returns
+// ncclInProgress continues in the background, and the communicator must not be used otherwise until
+// it is ready.
 #include "worker/transport/nccl/cuda_nccl_api.h"
 
 #include <atomic>
@@ -24,7 +24,8 @@ namespace {
 static_assert(kUniqueIdBytes == NCCL_UNIQUE_ID_BYTES);
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0));
 
-// Of what still runs on a stream when its communicator is aborted: its memory is free afterwards.
+// After the abort of a communicator, work on its stream may run this long; afterwards its memory is
+// free.
 constexpr auto kStreamDrainLimit = std::chrono::seconds(2);
 
 Error cuda_failure(const char* what, cudaError_t error) {
@@ -35,12 +36,12 @@ Error nccl_failure(const char* what, ncclResult_t result, ncclComm_t comm) {
   const char* more = ncclGetLastError(comm);
   if (more != nullptr && *more != '\0') text += std::string(": ") + more;
   for (char& c : text) {
-    if (c == '\n') c = ' ';  // one line
+    if (c == '\n') c = ' ';  // the text must be one line
   }
   return {Code::kUnavailable, text};
 }
 
-// An event, recorded at most once.
+// An event that is recorded at most once.
 class Event {
  public:
   explicit Event(unsigned flags) {
@@ -66,7 +67,7 @@ class Event {
     if (error != cudaSuccess) return cuda_failure("an op failed", error);
     return true;
   }
-  // Both are done. Resolution: about half a microsecond.
+  // Both events must be done. The resolution is about half a microsecond.
   static Result<std::chrono::nanoseconds> between(const Event& first, const Event& last) {
     float milliseconds = 0;
     const cudaError_t error = cudaEventElapsedTime(&milliseconds, first.event_, last.event_);
@@ -184,14 +185,14 @@ class CudaNcclComm final : public NcclComm {
     return cudaStreamQuery(stream_) != cudaErrorNotReady;
   }
 
-  // For NcclApi::abort(); the communicator once, then null.
+  // For NcclApi::abort(): returns the communicator once, then null.
   ncclComm_t release() { return comm_.exchange(nullptr); }
 
  private:
   struct Operation {
     Event start{cudaEventDefault}, end{cudaEventDefault};
-    bool enqueued = false;  // all of it: its end is recorded
-    bool transfers = true;  // no sum
+    bool enqueued = false;  // completely: its end has been recorded
+    bool transfers = true;  // false for a sum
   };
 
   Result<bool> state() {
@@ -215,7 +216,8 @@ class CudaNcclComm final : public NcclComm {
     }
     return settle();
   }
-  // NCCL may enqueue the newest operation later, when it has connected; its end comes behind it.
+  // NCCL may enqueue the newest operation later, when it has connected. The end is recorded after
+  // that.
   Status settle() {
     if (operations_.empty() || operations_.back().enqueued) return Unit{};
     WEIR_TRY(const bool all, state());
@@ -228,14 +230,14 @@ class CudaNcclComm final : public NcclComm {
   const cudaStream_t stream_;
   const std::unique_ptr<const std::string> name_;
   const std::shared_ptr<CommProfile> profile_;  // null: the user has chosen another profiler
-  // Guards calls of NCCL but the abort, which must get through. The question for its state is no
-  // innocent one: it joins and frees the thread that has made the communicator or launched its
-  // newest operation (src/init.cc, ncclCommGetAsyncError), twice if two threads ask at once.
+  // Guards calls of NCCL except for the abort, which must not wait. Asking for the state needs the
+  // mutex, too: it joins and frees the thread that has made the communicator or launched its newest
+  // operation (src/init.cc, ncclCommGetAsyncError), twice if two threads ask at once.
   std::mutex calls_mutex_;
   std::atomic<ncclComm_t> comm_;
   std::atomic<std::chrono::nanoseconds::rep> event_time_ = 0;
-  std::deque<Operation> operations_;  // only the newest may not be enqueued
-  std::optional<Event> before_;       // the end of the last one that was taken
+  std::deque<Operation> operations_;  // only the newest may not be enqueued yet
+  std::optional<Event> before_;       // end of the last operation that was taken
 };
 
 class CudaNcclApi final : public NcclApi {
@@ -252,7 +254,7 @@ class CudaNcclApi final : public NcclApi {
     facts.capability = properties.major * 10 + properties.minor;
     facts.gpu_name = properties.name;
     facts.gpu = "GPU-" + hex(properties.uuid.bytes, sizeof properties.uuid.bytes);
-    // NCCL believes in as many machines as there are values of it.
+    // NCCL assumes one machine per value of NCCL_HOSTID.
     if (const char* host = std::getenv("NCCL_HOSTID")) facts.gpu += std::string("@") + host;
     return facts;
   }
@@ -284,8 +286,7 @@ class CudaNcclApi final : public NcclApi {
     config.blocking = 0;
     config.minCTAs = 1;
     config.maxCTAs = order.most_blocks;
-    auto kept_name =
-        std::make_unique<const std::string>(order.name);  // for as long as NCCL may print it
+    auto kept_name = std::make_unique<const std::string>(order.name);  // NCCL may print it later
     config.commName = kept_name->c_str();
     std::shared_ptr<CommProfile> profile = profiles_ ? profile_of(order.name) : nullptr;
     ncclComm_t comm = nullptr;
@@ -297,7 +298,7 @@ class CudaNcclApi final : public NcclApi {
     return std::unique_ptr<NcclComm>(std::make_unique<CudaNcclComm>(
         device_, stream, comm, std::move(kept_name), std::move(profile)));
   }
-  // In a group all abort flags are set before anything is freed.
+  // In a group, NCCL sets all abort flags before it frees anything.
   void abort(std::span<NcclComm* const> comms) noexcept override {
     cudaSetDevice(device_);
     ncclGroupStart();
@@ -322,7 +323,7 @@ class CudaNcclApi final : public NcclApi {
 
   const int device_;
   const cudaStream_t compute_;
-  const bool profiles_;  // NCCL's profiler is ours
+  const bool profiles_;  // NCCL uses our profiler
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NcclApi with NCCL and CUDA themselves. Built with WEIR_CUDA only.
+// NcclApi on NCCL and CUDA. Built with WEIR_CUDA only.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace weir::transport::nccl {
 
-// The device outlives it.
+// The device must outlive it.
 std::shared_ptr<NcclApi> make_cuda_nccl_api(const device::CudaDevice& device);
 
 }  // namespace weir::transport::nccl

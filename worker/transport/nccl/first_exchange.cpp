@@ -6,7 +6,7 @@
 namespace weir::transport::nccl {
 namespace {
 
-constexpr std::size_t kBytes = 4;  // of one message
+constexpr std::size_t kBytes = 4;  // size of one message
 
 }  // namespace
 

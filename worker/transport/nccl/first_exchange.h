@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first messages on a communicator of several ranks, from each to each: NCCL connects lazily,
-// and what follows shall be timed without that.
+// The first messages on a communicator of several ranks, from each rank to each other one. NCCL
+// connects lazily, and later transfers must be timed without that.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace weir::transport::nccl {
 
-// Of device memory that nothing else uses until the exchange has finished.
+// Size of the device memory, which must not be used otherwise until the exchange has finished.
 std::size_t first_exchange_bytes(std::size_t ranks);
 Status begin_first_exchange(NcclComm& comm, std::size_t rank, std::size_t ranks, std::byte* memory);
 

@@ -15,7 +15,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::uint64_t kStep = std::numeric_limits<std::uint64_t>::max();  // of no training
+// Differs from all steps of training.
+constexpr std::uint64_t kStep = std::numeric_limits<std::uint64_t>::max();
 constexpr std::chrono::milliseconds kGroupPoll{1};
 
 }  // namespace
@@ -84,7 +85,7 @@ Result<std::vector<std::vector<std::byte>>> GroupIntroduction::gather(std::vecto
                                    ": " + awaited + " did not come in time"};
 }
 
-// Of rank 0's making.
+// Rank 0 makes the id.
 Result<UniqueId> GroupIntroduction::agree() {
   const Facts facts = api_.facts();
   Hello own{.facts = {.nccl = facts.nccl, .gpu = facts.gpu}};

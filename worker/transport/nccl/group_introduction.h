@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the communicator of all replicas of a stage: they tell each other their versions, GPUs and
-// one unique id over the TCP collective, make the communicator without blocking, and send each
-// other a small message, as NCCL connects lazily. The calling thread does it all, within a
-// deadline.
+// Makes the communicator of all replicas of a stage. They exchange their versions and GPUs and one
+// unique id over the TCP collective, make the communicator without blocking, and exchange a small
+// message, because NCCL connects lazily. Everything runs on the calling thread, within a deadline.
 #pragma once
 
 #include <chrono>
@@ -21,9 +20,9 @@ namespace weir::transport::nccl {
 struct GroupUp {
   std::unique_ptr<Collective> tcp;
   std::unique_ptr<Watched> comm;
-  std::vector<int> replicas;  // by rank, rising; this one among them
+  std::vector<int> replicas;  // by rank, rising; includes this one
   std::size_t rank = 0;
-  std::string name;  // "job/3.0/", of communicators
+  std::string name;  // prefix of communicator names, e.g. "job/3.0/"
   int stage = 0;
 };
 
@@ -34,25 +33,26 @@ class GroupIntroduction {
   GroupIntroduction(NcclApi& api, device::Device& device, const GroupGeneration& generation,
                     std::unique_ptr<Collective> tcp);
 
-  // Once. kTimeout, kUnavailable, kConflict (check_peer) name the peer or the group; kCancelled:
-  // stop. What was opened by then is aborted.
+  // Call it once. kTimeout, kUnavailable and kConflict (check_peer) name the peer or the group;
+  // kCancelled: stop was requested. On failure, everything that was opened is aborted.
   Result<GroupUp> run(Time deadline, const std::stop_token& stop);
 
  private:
   std::string name_of_rank(std::size_t rank) const;
-  // Everybody's block; the same calls at all replicas.
+  // Returns the blocks of all replicas. All replicas make the same calls.
   Result<std::vector<std::vector<std::byte>>> gather(std::vector<std::byte> own,
                                                      const char* awaited);
   Result<UniqueId> agree();
   Status open(const UniqueId& id);
   Status warm();
-  // Asks until it is true; at the deadline the error says what is `awaited`.
+  // Polls until `done` returns true. At the deadline the error names `awaited`.
   Status until(const std::function<Result<bool>()>& done, const char* awaited) const;
 
   NcclApi& api_;
   device::Device& device_;
   const GroupGeneration& generation_;
-  device::Buffer memory_;  // of the first messages; before the communicator that may still use it
+  // For the first messages; declared before the communicator that may still use it.
+  device::Buffer memory_;
   GroupUp up_;
   std::uint32_t gathers_ = 0;
   Time deadline_{};

@@ -15,7 +15,7 @@ void IncomingStream::post(device::Buffer buffer, std::size_t bytes, std::unique_
                     .arrival = {}});
 }
 
-// Towards the sender: the connection of the other channel.
+// Records to the sender go over the connection of the other channel.
 Port IncomingStream::answer_port() const {
   const bool forward = end_.port.channel == Channel::kForward;
   return {.peer_stage = end_.port.peer_stage,
@@ -85,7 +85,8 @@ Result<bool> IncomingStream::progress(Time now, std::vector<Completion>& done) {
   return used || launching || completed_ < announced_;
 }
 
-// One record for all slots that have become free. True: one is still used by an op.
+// Sends one record for all slots that have become free. Returns true if the next one is still used
+// by an op.
 Result<bool> IncomingStream::grant() {
   const std::uint64_t before = granted_;
   bool used = false;
@@ -107,7 +108,7 @@ Result<bool> IncomingStream::grant() {
   return used;
 }
 
-// In order; true: the communicator is still busy with the launch before.
+// Launches in order. Returns true if the communicator is still busy with the last launch.
 Result<bool> IncomingStream::launch() {
   for (std::uint64_t i = completed_; i < announced_; ++i) {
     Slot& next = slot(i);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiving end of one link: grants a slot when nothing on the GPU uses its memory any more,
-// launches the receive when the sender has announced the message, and times it by events with the
-// same rule as TCP (busy_meter.h). Driver thread.
+// The receiving end of one link. It grants a slot when nothing on the GPU uses the slot's memory
+// any longer, and launches the receive when the sender has announced the message. It times messages
+// by events with the same rule as TCP (busy_meter.h). Driver thread.
 #pragma once
 
 #include <cstddef>
@@ -23,12 +23,13 @@ class IncomingStream {
   IncomingStream(LinkEnd& end, SideChannel& side, const Limits& limits)
       : end_(end), side_(side), limits_(limits) {}
 
-  // free: when no op uses the memory any more; null for host memory.
+  // free: done when no op uses the memory any longer; null for host memory.
   void post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> free);
   Status handle(const Record& record);  // kAnnounce, kHost
-  // Does what can be done now and appends what is completed. True: the GPU is to be asked again.
+  // Does everything that is possible now and appends completions to `done`. Returns true if the GPU
+  // must be polled again.
   Result<bool> progress(Time now, std::vector<Completion>& done);
-  // A message has begun and has not arrived, or has arrived in part.
+  // True if a message has begun and has not arrived completely.
   bool awaits() const { return announced_ > completed_ || part_ > 0; }
 
  private:
@@ -39,7 +40,7 @@ class IncomingStream {
     bool by_nccl = false;
     bool launched = false;
     bool finished = false;
-    Arrival arrival;  // what it says of the rate
+    Arrival arrival;  // what it tells about the rate
   };
 
   Slot& slot(std::uint64_t sequence) {
@@ -58,7 +59,7 @@ class IncomingStream {
   std::uint64_t granted_ = 0, announced_ = 0, completed_ = 0;
   std::size_t part_ = 0;  // bytes of message announced_ that have come as parts
   BusyMeter meter_;
-  Time link_time_{};  // of the events: the end of the last message
+  Time link_time_{};  // by the events: end of the last message
 };
 
 }  // namespace weir::transport::nccl

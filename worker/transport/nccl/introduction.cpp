@@ -12,7 +12,7 @@ using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPoll{1};
 constexpr std::size_t kWarmBytes = 4;
 constexpr int kSender = 0, kReceiver = 1;  // ranks of a link's communicator
-// A network link is fast enough with few, and compute keeps the rest.
+// A network link is fast enough with few blocks, and compute keeps the others.
 constexpr int kMostBlocks = 4;
 
 }  // namespace
@@ -76,7 +76,8 @@ Status Introduction::say_hello() {
   return Unit{};
 }
 
-// A peer that has done all this may be ahead: what it says then is for the communicator.
+// A peer that has finished its introduction may be ahead; its further records are for the
+// communicator.
 Status Introduction::hear(const SideChannel::Arrived& arrived) {
   const auto link = std::ranges::find(planned_, arrived.port, &Planned::port);
   if (link == planned_.end() || link->known) {

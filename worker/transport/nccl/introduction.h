@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the links of one generation: neighbours tell each other their versions, GPUs and unique
-// ids over TCP, make the communicators without blocking, and send one small message over each, as
-// NCCL connects lazily. The calling thread does it all, within a deadline.
+// Makes the links of one generation. Neighbours exchange their versions, GPUs and unique ids over
+// TCP, make the communicators without blocking, and send one small message over each, because NCCL
+// connects lazily. Everything runs on the calling thread, within a deadline.
 #pragma once
 
 #include <chrono>
@@ -22,8 +22,8 @@ class Introduction {
   Introduction(NcclApi& api, device::Device& device, const Generation& generation,
                std::unique_ptr<Communicator> tcp);
 
-  // Once. kTimeout, kUnavailable, kConflict (check_peer) name the peer and the link; kCancelled:
-  // stop. What was opened by then is aborted.
+  // Call it once. kTimeout, kUnavailable and kConflict (check_peer) name the peer and the link;
+  // kCancelled: stop was requested. On failure, everything that was opened is aborted.
   Result<LinksUp> run(Time deadline, const std::stop_token& stop);
 
  private:
@@ -32,7 +32,7 @@ class Introduction {
     PeerAddress peer;
     std::string name;
     UniqueId id{};
-    bool known = false;  // the id
+    bool known = false;  // the id is known
   };
 
   void plan(const std::optional<PeerAddress>& peer, Channel channel, bool sending);
@@ -43,7 +43,8 @@ class Introduction {
   Result<bool> all_ready();
   Status warm();
   Result<bool> all_warm();
-  // Reads records until it is true; at the deadline the error says what is `awaited` of whom.
+  // Reads records until `done` returns true. At the deadline the error names `awaited` and the
+  // peer.
   Status until(Result<bool> (Introduction::*done)(), const char* awaited);
   std::string first_missing() const;
 
@@ -52,9 +53,9 @@ class Introduction {
   const Generation& generation_;
   const Facts facts_;
   std::vector<Planned> planned_;
-  std::vector<device::Buffer> warm_memory_;  // before the links that may still use it
+  std::vector<device::Buffer> warm_memory_;  // declared before the links that may still use it
   LinksUp up_;
-  std::vector<bool> finished_;  // of the links: what until() waits for
+  std::vector<bool> finished_;  // per link: finished what until() waits for
   Time deadline_{};
   std::stop_token stop_;
 };

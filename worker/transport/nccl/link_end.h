@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both ends of a link have in common: its communicator, its names, what the watchdog sees.
+// Common part of both ends of a link: its communicator, its names, and the state for the watchdog.
 #pragma once
 
 #include <memory>

@@ -16,10 +16,10 @@ namespace {
 constexpr std::uint32_t kTcpParts = 3;
 constexpr UniqueId kNone{};
 
-// What a member says when its part of an operation is computed.
+// The block that a member sends when its part of an operation is computed.
 struct Word {
   std::uint64_t count = 0;  // elements
-  UniqueId held = kNone;    // the communicator of this group that it holds
+  UniqueId held = kNone;    // the communicator of this group that the member holds
 };
 
 std::vector<std::byte> encoded(const Word& word) {
@@ -29,7 +29,7 @@ std::vector<std::byte> encoded(const Word& word) {
 }
 Word decoded(const std::vector<std::byte>& bytes) {
   Word word;
-  std::memcpy(&word, bytes.data(), sizeof word);  // the gather has checked its size
+  std::memcpy(&word, bytes.data(), sizeof word);  // the gather has checked the size
   return word;
 }
 
@@ -106,7 +106,7 @@ Result<bool> MeanRounds::progress(Time now) {
   return busy;
 }
 
-// At the end, as what is finished needs nobody any more.
+// Checked last, because finished operations need no other member.
 Status MeanRounds::look_for_absent() {
   if (idle()) return Unit{};
   if (auto absence = tcp_.absent(round_->members, round_->step)) return absence->error;
@@ -132,8 +132,8 @@ MeanRounds::Gather MeanRounds::gather(const CollectiveTag& tag, const std::vecto
   return made;
 }
 
-// Until the communicator of the round is known only its first operation is announced: an id that
-// has to be told comes next.
+// Until the communicator of the round is known, only the first operation is announced, because an
+// id may have to be sent next.
 void MeanRounds::announce_more() {
   const auto waits = [this] {
     return round_->phase != Round::Phase::kUsable && !announced_.empty();
@@ -145,11 +145,12 @@ void MeanRounds::announce_more() {
   }
 }
 
-// A kernel of NCCL that waits for a late rank would hold a part of the GPU.
+// Nothing is launched before all have announced: a kernel of NCCL that waits for a late rank would
+// occupy a part of the GPU.
 void MeanRounds::announce(Operation operation) {
   if (round_->phase == Round::Phase::kAgreeing) {
     round_->group = groups_.find(round_->members);
-    if (round_->group != nullptr && !round_->group->comm->comm->ready()) {  // broken since
+    if (round_->group != nullptr && !round_->group->comm->comm->ready()) {  // has failed since
       groups_.drop(round_->members);
       round_->group = nullptr;
     }
@@ -167,7 +168,7 @@ void MeanRounds::say_and_forget(const AllReduce& mean) {
   say(mean, kNone);
 }
 
-// True: operations of this round may be launched.
+// Returns true if operations of this round may be launched.
 Result<bool> MeanRounds::make_usable(Time now) {
   using Phase = Round::Phase;
   switch (round_->phase) {
@@ -208,7 +209,7 @@ Result<bool> MeanRounds::make_usable(Time now) {
   return true;
 }
 
-// Whether all hold the same communicator.
+// Checks whether all members hold the same communicator.
 Result<bool> MeanRounds::agree() {
   const Announced& first = announced_.front();
   if (!*first.said.done) return false;
@@ -225,10 +226,10 @@ Result<bool> MeanRounds::agree() {
   return false;
 }
 
-// Of the first member's making.
+// The first member makes the id.
 Status MeanRounds::make_id(const Announced& first) {
   round_->group = nullptr;
-  groups_.drop(round_->members);  // idle: whoever runs something on it has dropped it, too
+  groups_.drop(round_->members);  // idle: a member that still used it would have dropped it, too
   UniqueId id = kNone;
   if (rank_in(round_->members) == 0) {
     WEIR_TRY(id, api_.make_id());

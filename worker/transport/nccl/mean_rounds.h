@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of parameters among some of the replicas by NCCL, on a communicator of just these. All
-// operations of a step (CollectiveTag::step) have the same members and are a round. Driver thread
-// only.
+// Averages of parameters among some of the replicas by NCCL, on a communicator of these replicas
+// only. All operations of a step (CollectiveTag::step) have the same members and form a round.
+// Driver thread only.
 //
-// A round: each member tells the others over TCP that its first operation is computed, and which
-// communicator of theirs it holds. If all hold the same one it is used; else all drop theirs, the
-// first member makes a unique id, tells it over TCP, and all make a new one. Then each operation is
-// launched when all members have said that theirs is computed. So members may forget communicators
-// as they like, at any time.
+// In a round, each member tells the others over TCP that its first operation is computed, and which
+// communicator of the group it holds. If all hold the same one, it is used. Otherwise all drop
+// theirs, the first member makes a unique id and sends it over TCP, and all make a new
+// communicator. Each operation is launched when all members have said that theirs is computed.
+// Members may thus drop communicators at any time.
 //
-// A member that dies, gives the step up or is not there in time fails the round, not the object:
-// after drop() the next round finds its way.
+// A member that dies, abandons the step or is late fails the round but not this object: after
+// drop() the next round can start.
 #pragma once
 
 #include <atomic>
@@ -26,10 +26,10 @@
 
 namespace weir::transport::nccl {
 
-// Each operation of the callers is up to so many over TCP, with rising parts.
+// TCP operations per operation of the caller, with rising parts.
 enum class TcpPart : unsigned char { kItself, kId, kEnd };
 CollectiveTag tcp_tag(const CollectiveTag& tag, TcpPart part);
-// Nothing from everybody: complete when all have come so far. tag: of TCP.
+// A gather of empty blocks: it is complete when all members have come this far. tag: of TCP.
 AllGather word_of(const std::vector<int>& members, const CollectiveTag& tag);
 
 class MeanRounds {
@@ -38,10 +38,11 @@ class MeanRounds {
   struct Place {
     int replica = 0;
     int stage = 0;
-    std::string name;  // "job/3.0/", of communicators
+    std::string name;  // prefix of communicator names, e.g. "job/3.0/"
   };
 
-  // References outlive the object; wake: any thread, tells the driver to call progress().
+  // The references outlive the object. wake: called on any thread; tells the driver to call
+  // progress().
   MeanRounds(NcclApi& api, Watchdog& dog, Collective& tcp, const Limits& limits,
              SumCounters& counters, Place place, std::function<void()> wake);
   ~MeanRounds();
@@ -51,21 +52,21 @@ class MeanRounds {
   // Device memory that a mean needs.
   static std::size_t scratch_bytes(const AllReduce& mean, int replica);
 
-  // Whether it may be posted: nothing of another round is under way.
+  // True if `mean` may be posted: no operation of another round is under way.
   bool takes(const AllReduce& mean) const { return idle() || of_round(mean); }
-  // Its tensor is computed, and nothing else uses `scratch` any more. The first of a round is told
-  // to the others at once.
+  // The tensor is computed, and nothing else uses `scratch` any longer. The first operation of a
+  // round is announced to the others at once.
   void post(AllReduce mean, device::Buffer scratch);
-  // Tells the others the same and does no more: this rank is about to give the round up.
+  // Announces the operation but does nothing else, because this rank is about to abandon the round.
   void say_and_forget(const AllReduce& mean);
-  // Does what can be done now. True: the GPU is to be asked again. kConflict: the members' calls
-  // differ. Other errors: this round can never be complete, drop() it.
+  // Does everything that is possible now. Returns true if the GPU must be polled again. kConflict:
+  // the members' calls differ. Other errors: the round can never be complete; call drop().
   Result<bool> progress(Time now);
   bool idle() const { return queue_.empty() && announced_.empty() && running_ == 0; }
   std::size_t finished() const { return finished_; }  // operations so far
 
-  // Forgets all operations; how many. kInternal: the GPU still works on one, and cannot be made to
-  // end.
+  // Drops all operations and returns their number. kInternal: the GPU still works on one and cannot
+  // be stopped.
   Result<std::size_t> drop();
   // Why the last progress() failed, if a member is the reason.
   std::optional<Absence> absence() const { return absence_; }
@@ -75,7 +76,7 @@ class MeanRounds {
     AllReduce mean;
     device::Buffer scratch;
   };
-  // Everybody's block, once it is there.
+  // The blocks of all members, once they are there.
   struct Gather {
     std::shared_ptr<std::vector<std::vector<std::byte>>> blocks;
     std::shared_ptr<std::atomic<bool>> done;
@@ -87,12 +88,13 @@ class MeanRounds {
   struct Round {
     std::uint64_t step = 0;
     std::vector<int> members;
-    // Of its communicator, in this order; a hit goes from the first to the last.
+    // Of its communicator, in this order. If the communicator exists, the phase goes from the first
+    // to the last.
     enum class Phase : unsigned char { kAgreeing, kId, kOpening, kConnecting, kUsable };
     Phase phase = Phase::kAgreeing;
     Gather id;
     Subgroup* group = nullptr;
-    Time opened{};  // when its making began
+    Time opened{};  // start of the making of its communicator
   };
 
   bool of_round(const AllReduce& mean) const {
@@ -124,7 +126,7 @@ class MeanRounds {
   std::deque<Announced> announced_;  // not launched
   std::size_t running_ = 0, finished_ = 0;
   std::optional<Absence> absence_;
-  std::size_t found_ = 0, made_ = 0;  // rounds whose communicator was there, or was not
+  std::size_t found_ = 0, made_ = 0;  // rounds that found their communicator, or made it
   std::chrono::nanoseconds making_{0};
 };
 

@@ -14,12 +14,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::microseconds kBusyPoll{50};  // as of a link
+constexpr std::chrono::microseconds kBusyPoll{50};  // as for a link
 constexpr std::chrono::milliseconds kTroublePoll{20};
 constexpr std::chrono::milliseconds kIdleWait{200};
 constexpr std::chrono::seconds kPartLimit{2};  // for the last sum of the others
 
-using Count = std::uint64_t;  // what a rank announces: the elements of its sum
+using Count = std::uint64_t;  // number of elements in the announcement of a sum
 
 }  // namespace
 
@@ -59,7 +59,7 @@ NcclCollective::~NcclCollective() {
   comm_->log_times();
 }
 
-// What a finished sum has sent may still be on its way, and goes no further without this rank.
+// Data sent by a finished sum may still be under way, and needs this rank until all have it.
 void NcclCollective::part_from_others() {
   {
     const std::lock_guard lock(mutex_);
@@ -91,8 +91,8 @@ void NcclCollective::all_reduce(AllReduce operation) {
   Call call{.way = way_of(operation)};
   open_sum_.reset();
   if (call.way == Way::kSum) open_sum_ = operation.tag;
-  // What a finished mean has sent may still be on its way: the word behind it comes when all
-  // members have all of it.
+  // Data sent by a finished mean may still be under way. The empty gather after it completes when
+  // all members have the whole mean.
   Call word{.way = Way::kWord};
   if (call.way == Way::kMean && !operation.more) {
     word.gather = word_of(operation.members, tcp_tag(operation.tag, TcpPart::kEnd));
@@ -150,7 +150,7 @@ CollectiveCounters NcclCollective::counters() const {
   all.operations += own.operations;
   all.bytes_sent += own.bytes_sent;
   all.busy += own.busy;
-  all.received = std::move(own.received);  // by TCP come words only
+  all.received = std::move(own.received);  // only small words come by TCP
   return all;
 }
 
@@ -169,7 +169,7 @@ void NcclCollective::note_failure(const Error& error) {
     error_ = error;
   }
   changed_.notify_all();
-  tcp_->abort(error.message);  // the others shall know: NCCL does not always tell them
+  tcp_->abort(error.message);  // tells the others, because NCCL does not always do so
   wakes_.try_push(Unit{});
 }
 
@@ -206,7 +206,7 @@ void NcclCollective::drive(const std::stop_token& stop) {
   }
 }
 
-// All that can be done now. True: the GPU is to be asked again soon.
+// Does everything that is possible now. Returns true if the GPU must be polled again soon.
 Result<bool> NcclCollective::work() {
   WEIR_TRY([[maybe_unused]] const Unit taken, take_announced());
   bool busy = false, busy_with_means = false;
@@ -220,7 +220,8 @@ Result<bool> NcclCollective::work() {
     finished_ += sums;
     note_done(sums);
   }
-  // Before the calls: what is called behind the last sum may end the others' interest in this one.
+  // Checked before new calls begin: with a call after the last sum, the others may need this rank
+  // no longer.
   if (!announced_.empty() || !sums_.idle()) {
     if (const auto trouble = tcp_->trouble()) return *trouble;
   }
@@ -228,7 +229,7 @@ Result<bool> NcclCollective::work() {
   return busy || busy_with_means || computing;
 }
 
-// A mean that fails ends its round, not this object.
+// A mean that fails ends its round but not this object.
 Result<bool> NcclCollective::work_on_means() {
   if (means_failed_) return false;
   const std::size_t before = means_->finished();
@@ -244,7 +245,7 @@ Result<bool> NcclCollective::work_on_means() {
   return false;
 }
 
-// True: a tensor is still being computed.
+// Returns true if a tensor is still being computed.
 Result<bool> NcclCollective::begin_calls() {
   while (!waiting_.empty() && !means_failed_) {
     Call& next = waiting_.front();
@@ -292,7 +293,8 @@ Status NcclCollective::begin(Call call) {
   return Unit{};
 }
 
-// A kernel of NCCL that waits for a late rank would hold a part of the GPU.
+// Nothing is launched before all have announced: a kernel of NCCL that waits for a late rank would
+// occupy a part of the GPU.
 void NcclCollective::announce(Call call) {
   Announced one{.sum = *std::move(call.reduce),
                 .scratch = std::move(call.scratch),

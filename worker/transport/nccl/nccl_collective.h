@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Collective of the NCCL transport: what a device may do (AllReduce::on_device) goes by NCCL
-// and is added on the GPU, bit-equal to that over TCP: sums over all replicas on one communicator,
-// means of any of them on one of theirs (mean_rounds.h). All else goes by the TCP collective of the
-// same generation, which reaches memory of the host only: of the engine's calls none on_device. A
-// driver thread tells the others when this rank's part of an operation is computed, and launches it
-// when all have said so; a watchdog thread aborts.
+// The Collective of the NCCL transport. Operations that a device may do (AllReduce::on_device) use
+// NCCL and are added on the GPU, bit-equal to those over TCP: sums over all replicas use one
+// communicator, means of some replicas use one of theirs (mean_rounds.h). All other operations use
+// the TCP collective of the same generation, which only reaches host memory. A driver thread tells
+// the other replicas when this rank's part of an operation is computed, and launches the operation
+// when all have said so. A watchdog thread aborts.
 //
-// Beside the rules of Collective: an operation by TCP behind those by NCCL begins when they have
-// finished, so that whoever has its result knows that all have theirs; means are complete when they
-// are so at all members (but AllReduce::more). A sum by NCCL cannot be given up alone: abandon()
-// while one is under way ends the object. Means can.
+// Additional rules: an operation by TCP that follows operations by NCCL begins when those have
+// finished, so its result implies that all members have theirs. Means are complete when they are
+// complete at all members (unless AllReduce::more is set). A sum by NCCL cannot be abandoned alone:
+// abandon() during a sum ends this object. Means can be abandoned.
 #pragma once
 
 #include <atomic>
@@ -52,13 +52,14 @@ class NcclCollective final : public Collective {
   }
 
  private:
-  // What was called and has not begun.
-  enum class Way : unsigned char { kTcp, kSum, kMean, kWord };  // kWord: TCP, with its tag there
+  // Calls that have not begun.
+  // kWord: an empty gather over TCP with a tag of TCP.
+  enum class Way : unsigned char { kTcp, kSum, kMean, kWord };
   struct Call {
     Way way = Way::kTcp;
     std::optional<AllReduce> reduce;
     std::optional<AllGather> gather;
-    // Of its tensor, and of the memory's last use, if it lies on the device.
+    // The tensor is computed, and the last use of the memory is over. Set if it is on the device.
     std::unique_ptr<Mark> computed;
     device::Buffer scratch;
 
@@ -68,7 +69,8 @@ class NcclCollective final : public Collective {
   struct Announced {
     AllReduce sum;
     device::Buffer scratch;
-    std::shared_ptr<std::vector<std::vector<std::byte>>> counts;  // what the others sum
+    // Element counts of the others' sums.
+    std::shared_ptr<std::vector<std::vector<std::byte>>> counts;
   };
 
   Way way_of(const AllReduce& operation) const;
@@ -95,35 +97,35 @@ class NcclCollective final : public Collective {
   const std::unique_ptr<Watched> comm_;
   const std::vector<int> replicas_;
   const std::size_t rank_;
-  // Caller's thread.
+  // Used by the caller's thread.
   std::optional<CollectiveTag> open_sum_;  // the last call, if it is a sum by NCCL
-  device::Buffer scratch_;                 // of all operations by NCCL: they follow each other
+  device::Buffer scratch_;                 // for all operations by NCCL, which follow each other
 
   SumCounters counters_;
-  // Driver thread.
+  // Used by the driver thread.
   SumStream sums_;
   std::optional<MeanRounds> means_;
-  bool means_failed_ = false;              // until they are given up
-  std::optional<std::uint64_t> tcp_step_;  // of the last call that went to TCP
+  bool means_failed_ = false;              // until the means are abandoned
+  std::optional<std::uint64_t> tcp_step_;  // of the last call that was passed to TCP
   std::deque<Call> waiting_;
   std::deque<Announced> announced_;
-  std::size_t taken_ = 0, finished_ = 0;  // sums
+  std::size_t taken_ = 0, finished_ = 0;  // number of sums
 
-  std::atomic<std::size_t> ready_ = 0;  // sums that all have announced
-  BoundedQueue<Unit> wakes_{1};         // of the driver
+  std::atomic<std::size_t> ready_ = 0;  // sums that all replicas have announced
+  BoundedQueue<Unit> wakes_{1};         // wakes the driver
 
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards the fields below
   std::condition_variable_any changed_;
   std::vector<Call> inbox_;
-  std::size_t calls_ = 0, done_ = 0;  // done: finished by NCCL, or handed to TCP
+  std::size_t calls_ = 0, done_ = 0;  // done: finished by NCCL, or passed to TCP
   std::size_t sums_called_ = 0, sums_done_ = 0;
-  std::optional<Error> error_;              // the end of this object
-  std::optional<Error> missing_;            // means can never be complete
+  std::optional<Error> error_;              // final error of this object
+  std::optional<Error> missing_;            // why means can never be complete
   std::optional<std::uint64_t> abandoned_;  // a step, until the driver has dropped it
-  int awaited_ = -1;                        // its answer
+  int awaited_ = -1;                        // result of abandon()
 
   std::optional<Watchdog> watchdog_;
-  std::jthread driver_;  // last: it uses all above
+  std::jthread driver_;  // last member: uses all above
 };
 
 }  // namespace weir::transport::nccl

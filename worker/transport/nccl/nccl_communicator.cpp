@@ -13,9 +13,9 @@ namespace {
 using std::chrono::steady_clock;
 using Time = steady_clock::time_point;
 
-// Each posted op gives one completion; an engine that leaves so many unread has lost count.
+// Each posted op gives one completion. If this many are unread, the engine is broken.
 constexpr std::size_t kMostCompletions = 1U << 20U;
-// How often the GPU is asked while something is under way: a tenth of the shortest message whose
+// Interval of polls of the GPU while something is under way: a tenth of the shortest message whose
 // time is worth measuring.
 constexpr std::chrono::microseconds kBusyPoll{50};
 constexpr std::chrono::milliseconds kIdleWait{200};
@@ -63,8 +63,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, con
                            const std::string& reason) { note_failure(ends_[i]->port, reason); },
           .ends =
               [this] {
-                // The goodbye, before the links go: a peer that has it does not take
-                // the end of its link for a failure.
+                // The goodbye must be sent before the links end, so that the peer does not take the
+                // end of its link for a failure.
                 if (!failed_) side_.reset();
               }});
   driver_ = std::jthread([this](const std::stop_token& stop) {
@@ -123,7 +123,7 @@ bool NcclCommunicator::peer_left(const Port& port) const {
   return (port.sending ? outgoing_left_ : incoming_left_)[index_of(port.channel)];
 }
 
-// Labels and round trips are those of the TCP side, what the link carries is counted here.
+// Labels and round trips come from the TCP side; transfers are counted here.
 std::vector<LinkReport> NcclCommunicator::reports() const {
   std::vector<LinkReport> result = side_->reports();
   for (LinkReport& report : result) {
@@ -142,7 +142,7 @@ std::vector<LinkReport> NcclCommunicator::reports() const {
 void NcclCommunicator::note_failure(const Port& port, const std::string& reason) {
   if (failed_.exchange(true)) return;
   completions_.try_push({Completion::Kind::kFailed, port, 0, reason});
-  side_->abort(reason);  // the peers shall know: NCCL does not always tell them
+  side_->abort(reason);  // tells the peers, because NCCL does not always do so
   waker_.wake();
 }
 
@@ -167,7 +167,7 @@ void NcclCommunicator::drive(const std::stop_token& stop) {
   }
 }
 
-// All that can be done now. True: the GPU is to be asked again soon.
+// Does everything that is possible now. Returns true if the GPU must be polled again soon.
 Result<bool> NcclCommunicator::work() {
   std::vector<Posting> postings;
   {
@@ -184,7 +184,7 @@ Result<bool> NcclCommunicator::work() {
   }
   std::vector<bool> left;
   for (const auto& end : ends_) left.push_back(side_->peer_left(end->port));
-  // What a peer said before its goodbye is there by now.
+  // Records that a peer sent before its goodbye have arrived by now.
   for (bool more = true; more;) {
     WEIR_TRY(more, take_record({}, {}));
   }
@@ -247,7 +247,7 @@ Result<bool> NcclCommunicator::progress() {
   return busy;
 }
 
-// left: by ends_, before the records were read.
+// left: by index of ends_, taken before the records were read.
 Status NcclCommunicator::note_left(const std::vector<bool>& left) {
   for (std::size_t i = 0; i < ends_.size(); ++i) {
     if (!left[i]) continue;

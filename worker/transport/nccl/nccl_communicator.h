@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Communicator of the NCCL transport: messages in device memory go by NCCL, those in host
-// memory (step headers, notes) as records over TCP, all in one order per port. A driver thread
-// talks to the peers and launches, so that neither waits for the engine's compute; a watchdog
-// thread aborts.
+// The Communicator of the NCCL transport. Messages in device memory use NCCL; messages in host
+// memory (step headers, notes) are sent as records over TCP. Both are in one order per link end. A
+// driver thread talks to the peers and launches, so that neither waits for the engine's compute. A
+// watchdog thread aborts.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace weir::transport::nccl {
 
-// What connect() has made: the side, the links, and what the peers have already said over it.
+// Result of connect(): the side channel, the links, and records of the peers that came early.
 struct LinksUp {
   std::unique_ptr<SideChannel> side;
   std::vector<std::unique_ptr<LinkEnd>> ends;
@@ -32,7 +32,7 @@ struct LinksUp {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, const Limits& limits);
-  // Without a failure the peers are told that this rank leaves.
+  // Tells the peers that this rank leaves, unless the links have failed.
   ~NcclCommunicator() override;
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
@@ -47,11 +47,11 @@ class NcclCommunicator final : public Communicator {
   void abort(const std::string& reason) noexcept override { fail({}, reason); }
 
  private:
-  // Wakes the driver out of its wait for records: a stop request of one wait.
+  // Wakes the driver from its wait for records, by a stop request of that wait.
   class Waker {
    public:
     void wake();
-    std::stop_token next_wait();  // of a wait that begins now; what was posted before is seen
+    std::stop_token next_wait();  // for a wait that begins now; earlier postings are seen
 
    private:
     std::mutex mutex_;  // guards source_
@@ -78,7 +78,7 @@ class NcclCommunicator final : public Communicator {
   const Limits limits_;
   std::vector<std::unique_ptr<LinkEnd>> ends_;
   std::unique_ptr<SideChannel> side_;
-  // By channel; made before the threads start and then constant.
+  // By channel. Made before the threads start, then constant.
   std::array<std::unique_ptr<OutgoingStream>, 2> outgoing_;
   std::array<std::unique_ptr<IncomingStream>, 2> incoming_;
   std::array<std::atomic<bool>, 2> outgoing_left_{}, incoming_left_{};
@@ -93,7 +93,7 @@ class NcclCommunicator final : public Communicator {
   std::optional<Completion> failure_;  // engine thread
   std::atomic<bool> failed_ = false;
   std::atomic<bool> ending_ = false;
-  BoundedQueue<Unit> flushed_{1};  // the peers know all that this rank has to say
+  BoundedQueue<Unit> flushed_{1};  // set when the peers have all records of this rank
 
   std::optional<Watchdog> watchdog_;
   std::jthread driver_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The NCCL transport: communicators whose tensors stay in device memory, beside a TCP communicator
-// of the same generation that carries everything else (README.md).
+// The NCCL transport: communicators whose tensors stay in device memory, and a TCP communicator of
+// the same generation that carries everything else (README.md).
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,20 @@ namespace weir::transport {
 
 class NcclTransport {
  public:
-  // The device outlives it and what it makes. kInvalid, one line: check_start() says why not.
+  // The device outlives it and what it makes. kInvalid: one line that says why check_start()
+  // failed.
   static Result<std::unique_ptr<NcclTransport>> make(std::shared_ptr<nccl::NcclApi> api,
                                                      device::Device& device,
                                                      const nccl::Limits& limits = {});
 
-  // Over `tcp`, the connected communicator of that generation; all its stages must do the same.
-  // Blocks; the thread is the one that enqueues ops. Errors as of TcpTransport::connect, they name
-  // the peer and the link; kConflict also: two stages on one GPU, different NCCL.
+  // Uses `tcp`, the connected communicator of that generation; all stages must do the same. Blocks;
+  // call it on the thread that enqueues ops. Errors are those of TcpTransport::connect and name the
+  // peer and the link. kConflict also: two stages on one GPU, or different versions of NCCL.
   Result<std::unique_ptr<Communicator>> connect(const Generation& generation,
                                                 std::unique_ptr<Communicator> tcp,
                                                 std::chrono::steady_clock::time_point deadline,
                                                 const std::stop_token& stop);
-  // Likewise for the replicas of a stage, over `tcp`, the collective of that generation.
+  // The same for the replicas of a stage, over `tcp`, the collective of that generation.
   Result<std::unique_ptr<Collective>> connect_group(const GroupGeneration& generation,
                                                     std::unique_ptr<Collective> tcp,
                                                     std::chrono::steady_clock::time_point deadline,
@@ -46,8 +47,8 @@ class NcclTransport {
   const nccl::Limits limits_;
 };
 
-// With NCCL itself, on a CUDA device. kInvalid, one line: a build without CUDA, another device, or
-// check_start().
+// Uses NCCL on a CUDA device. kInvalid, one line: a build without CUDA, another device, or
+// check_start() failed.
 Result<std::unique_ptr<NcclTransport>> open_nccl(device::Device& device);
 
 }  // namespace weir::transport

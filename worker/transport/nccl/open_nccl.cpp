@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place that knows whether this build has NCCL.
+// Only this file knows whether the build has NCCL.
 #include "worker/transport/nccl/nccl_transport.h"
 #ifdef WEIR_CUDA
 #include "worker/transport/nccl/cuda_nccl_api.h"

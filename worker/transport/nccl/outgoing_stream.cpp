@@ -59,7 +59,7 @@ Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
   return computing || launching || running;
 }
 
-// True: a tensor is still being computed.
+// Returns true if a tensor is still being computed.
 Result<bool> OutgoingStream::start_messages(Time now) {
   while (!queue_.empty()) {
     Message& next = queue_.front();
@@ -89,7 +89,7 @@ void OutgoingStream::start(Message message, Time now) {
                            .bytes = message.bytes});
   } else {
     send_parts(message);
-    message.launched = message.finished = true;  // the side keeps its own copy
+    message.launched = message.finished = true;  // the side channel keeps a copy
   }
   ++started_;
   in_flight_.push_back(std::move(message));
@@ -110,7 +110,7 @@ void OutgoingStream::send_parts(const Message& message) {
   } while (at < message.bytes);
 }
 
-// In order; true: the communicator is still busy with the launch before.
+// Launches in order. Returns true if the communicator is still busy with the last launch.
 Result<bool> OutgoingStream::launch() {
   for (Message& message : in_flight_) {
     if (message.launched) continue;
@@ -136,9 +136,10 @@ Status OutgoingStream::take_finished() {
   return Unit{};
 }
 
-// Waiting for a credit: a tensor is computed, nothing is under way, and no slot is granted.
+// Notes whether a message waits for a credit: a tensor is computed, nothing is under way, and no
+// slot is granted.
 void OutgoingStream::note_waiting(Time now, bool waits) {
-  if (waits == waiting_since_.has_value()) return;  // only this thread changes it
+  if (waits == waiting_since_.has_value()) return;  // no other thread changes it
   const std::lock_guard lock(counters_mutex_);
   if (waiting_since_) counters_.credit_wait += now - *waiting_since_;
   waiting_since_ = waits ? std::optional(now) : std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sending end of one link: a message is announced and launched only when its tensor is computed
-// and the peer has granted a slot, so a send never holds a part of the GPU while it waits for
-// either. Driver thread; counters() from any.
+// The sending end of one link. A message is announced and launched only when its tensor is computed
+// and the peer has granted a slot. So a send does not occupy a part of the GPU while it waits for
+// either. Driver thread; any thread may call counters().
 #pragma once
 
 #include <cstddef>
@@ -25,10 +25,11 @@ class OutgoingStream {
   OutgoingStream(LinkEnd& end, SideChannel& side, const Limits& limits)
       : end_(end), side_(side), limits_(limits) {}
 
-  // computed: when the tensor is; null for a message in host memory.
+  // computed: done when the tensor is computed; null for a message in host memory.
   void post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> computed);
   Status handle(const Record& record);  // kCredit, kTaken
-  // Does what can be done now and appends what is completed. True: the GPU is to be asked again.
+  // Does everything that is possible now and appends completions to `done`. Returns true if the GPU
+  // must be polled again.
   Result<bool> progress(Time now, std::vector<Completion>& done);
   bool owes() const { return !queue_.empty() || !in_flight_.empty(); }
   LinkCounters counters() const;
@@ -58,9 +59,9 @@ class OutgoingStream {
   std::deque<Message> in_flight_;  // started; the front is message completed_
   std::uint64_t started_ = 0, taken_ = 0, completed_ = 0, granted_ = 0;
 
-  mutable std::mutex counters_mutex_;  // guards the two below
+  mutable std::mutex counters_mutex_;  // guards counters_ and waiting_since_
   LinkCounters counters_;
-  std::optional<Time> waiting_since_;  // for a credit
+  std::optional<Time> waiting_since_;  // start of waiting for a credit
 };
 
 }  // namespace weir::transport::nccl

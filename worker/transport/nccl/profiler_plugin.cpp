@@ -16,12 +16,12 @@ using Waits = CommProfile::Waits;
 
 constexpr int kSuccess = 0;
 
-// NCCL's interface has no place for a pointer of ours until it knows the communicator: the one
-// global of this room.
+// The only global of this room: NCCL's interface cannot pass a pointer of ours until it knows the
+// communicator.
 struct Profiles {
-  std::mutex mutex;  // guards all
+  std::mutex mutex;  // guards both maps
   std::map<std::string, std::weak_ptr<CommProfile>> expected;
-  std::map<void*, std::shared_ptr<CommProfile>> contexts;  // that NCCL uses
+  std::map<void*, std::shared_ptr<CommProfile>> contexts;  // in use by NCCL
 };
 Profiles& profiles() {
   static Profiles all;
@@ -30,7 +30,7 @@ Profiles& profiles() {
 
 int init(void** context, std::uint64_t /*comm_id*/, int* mask, const char* comm_name, int /*nodes*/,
          int /*ranks*/, int /*rank*/, void* /*logger*/) {
-  // Of all communicators of the process.
+  // The mask applies to all communicators of the process.
   *mask = abi::kEventProxyOp | abi::kEventProxyStep | abi::kEventKernelChannel;
   *context = nullptr;
   Profiles& all = profiles();
@@ -55,7 +55,7 @@ Event* started(void* context, const abi::Descriptor& descriptor) {
   auto* const profile = static_cast<CommProfile*>(context);
   switch (descriptor.type) {
     case abi::kEventProxyOp:
-      // A proxy may work for another process, whose context this is then.
+      // A proxy may work for another process, to which the context then belongs.
       if (descriptor.proxy_op.pid != ::getpid() || profile == nullptr) return nullptr;
       return profile->start_op(descriptor.proxy_op.is_send != 0);
     case abi::kEventProxyStep:
@@ -67,7 +67,7 @@ Event* started(void* context, const abi::Descriptor& descriptor) {
       if (profile == nullptr) return nullptr;
       return profile->start_kernel(descriptor.kernel.timer);
     default:
-      return nullptr;  // NCCL asks for the parents of these, too; it remembers that there is none
+      return nullptr;  // NCCL also asks for the parents of these; it remembers that there is none
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL's profiler plugin (version 5 of its interface), inside the worker: NCCL finds it as the
-// symbol ncclProfiler_v5 of the program, when NCCL_PROFILER_PLUGIN is STATIC_PLUGIN. It needs
-// neither NCCL's headers nor CUDA. NCCL's threads call it; it only passes their events on.
+// NCCL's profiler plugin (version 5 of its interface), inside the worker. NCCL finds it as the
+// symbol ncclProfiler_v5 of the program if NCCL_PROFILER_PLUGIN is STATIC_PLUGIN. It needs neither
+// NCCL's headers nor CUDA. NCCL's threads call it; it only passes their events on.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@
 
 namespace weir::transport::nccl {
 
-// Before the first call of NCCL in this process; an NCCL_PROFILER_PLUGIN of the user's stays,
-// "none" turns it off. False: it is the user's.
+// Call it before the first call of NCCL in this process. A value of NCCL_PROFILER_PLUGIN that the
+// user has set is kept; "none" turns profiling off. Returns false if the value is the user's.
 bool choose_own_profiler();
 
-// What the communicator of that name does from its making on. One of each name at a time; ends with
-// the last owner.
+// The profile of the communicator with that name, from its making on. One at a time per name; it
+// ends with its last owner.
 std::shared_ptr<CommProfile> profile_of(const std::string& comm_name);
 
 // The binary interface of NCCL 2.28.9, src/include/plugin/profiler/profiler_v5.h and
 // nccl_profiler.h (Copyright (c) 2022-2025 NVIDIA CORPORATION, BSD-3-Clause): our own declaration
-// of its layout, of what is read here.
+// of the layout of the parts that are read here.
 namespace abi {
 
 enum EventType : std::uint64_t {

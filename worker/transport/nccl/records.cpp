@@ -8,7 +8,7 @@
 namespace weir::transport::nccl {
 namespace {
 
-// In memory as on the wire: all machines that NCCL runs on are little-endian.
+// Equal in memory and on the wire: all machines on which NCCL runs are little-endian.
 static_assert(std::endian::native == std::endian::little);
 struct Head {
   std::uint8_t type, channel;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread per element, in a grid-stride loop: the memory's speed is the limit.
+// One thread per element, in a grid-stride loop: the speed of the memory is the limit.
 #include "worker/transport/nccl/segment_sum.h"
 
 namespace weir::transport::nccl {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr std::size_t kMostBlocks = 64;  // compute goes on beside it
+constexpr std::size_t kMostBlocks = 64;  // leaves room for compute
 constexpr std::size_t kMostInputs = 256;
 
 struct Inputs {
   const double* of[kMostInputs];
 };
-// 4 KiB: kernels take up to 32 from CUDA 12.1 on.
+// 4 KiB; kernels accept up to 32 from CUDA 12.1 on.
 struct Weighted {
   const float* of[kMostInputs];
   double weight[kMostInputs];

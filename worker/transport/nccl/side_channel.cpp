@@ -10,7 +10,7 @@
 namespace weir::transport::nccl {
 namespace {
 
-// Records on their way to this rank before their writer must wait: far above the messages that the
+// Records under way to this rank before their writer must wait: far more than the messages that the
 // engine has in flight.
 constexpr int kSlots = 64;
 

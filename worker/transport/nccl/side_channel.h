@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records over the TCP communicator of the same generation: in order per neighbour, both ways. Its
-// liveness, its goodbyes and the names in its errors serve NCCL too. One thread; abort() and what
-// is const from any.
+// Records over the TCP communicator of the same generation, in order per neighbour, both ways. NCCL
+// links use its liveness, goodbyes and error texts, too. One thread uses it; any thread may call
+// abort() and const functions.
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,16 @@ namespace weir::transport::nccl {
 class SideChannel {
  public:
   struct Arrived {
-    Port port;  // of the side: the neighbour that wrote it
+    Port port;  // the neighbour that wrote it
     Record record;
   };
 
   explicit SideChannel(std::unique_ptr<Communicator> tcp) : tcp_(std::move(tcp)) {}
 
-  void listen(const Port& port);  // once per receiving port
+  void listen(const Port& port);  // call it once per receiving link end
   void send(const Port& port, const Record& record);
-  // The next record; nothing on deadline or stop. kUnavailable: the generation is broken; kInvalid:
-  // a damaged record. Both name the peer.
+  // Returns the next record; nothing at the deadline or after a stop request. kUnavailable: the
+  // generation is broken. kInvalid: a damaged record. Both name the peer.
   Result<std::optional<Arrived>> wait(std::chrono::steady_clock::time_point deadline,
                                       std::stop_token stop);
   bool delivered() const { return undelivered_ == 0; }  // the peers have all records

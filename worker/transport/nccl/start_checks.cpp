@@ -4,15 +4,15 @@
 namespace weir::transport::nccl {
 namespace {
 
-constexpr int kLeastNccl = 22800;     // its API is what cuda_nccl_api.cpp is written for
-constexpr int kLeastCapability = 80;  // of the GPU worker, as in worker/device/cuda
+constexpr int kLeastNccl = 22800;     // cuda_nccl_api.cpp needs its API
+constexpr int kLeastCapability = 80;  // as for the CUDA device, worker/device/cuda
 
-// 22809 -> "2.28.9"
+// E.g. 22809 -> "2.28.9".
 std::string nccl_text(int version) {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
-// 13000 -> "13.0"
+// E.g. 13000 -> "13.0".
 std::string cuda_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// May NCCL be used here, and with that peer? Pure; one clear line each.
+// Checks whether NCCL can be used here, and with a peer. Pure; each error is one line.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace weir::transport::nccl {
 
-// At the start of the worker. kInvalid: NCCL below 2.28, a driver older than the program's CUDA, a
-// GPU below compute capability 8.0 (Volta, Turing).
+// At the start of the worker. kInvalid: NCCL below 2.28, a driver older than the program's CUDA, or
+// a GPU below compute capability 8.0 (Volta, Turing).
 Status check_start(const Facts& facts);
 
-// What a peer says of itself, when links are made.
+// Facts that a peer reports when links are made.
 struct PeerFacts {
   int nccl = 0;
   std::string gpu;

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// Kernels of NCCL look for an abort all the time.
+// Kernels of NCCL check for an abort all the time.
 constexpr std::chrono::seconds kDrainLimit{2};
 constexpr std::chrono::milliseconds kDrainPoll{1};
 

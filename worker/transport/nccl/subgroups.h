@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of a rank with some of the other replicas of its stage, for averages: at most
-// 16, the one that was used longest ago goes first. Driver thread only.
+// The communicators of a rank with some of the other replicas of its stage, for averages. At most
+// 16 are kept; the least recently used one is dropped first. Driver thread only.
 //
-// Each rank keeps and drops on its own: whether all members of a group hold the same communicator
-// is asked at each average (mean_rounds.h). One that is evicted is idle at all of its members, so
-// ending it takes nothing from anybody.
+// Each rank keeps and drops them on its own: each average checks whether all members of a group
+// hold the same communicator (mean_rounds.h). An evicted communicator is idle at all of its
+// members, so its end disturbs no member.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace weir::transport::nccl {
 struct Subgroup {
   UniqueId id{};
   std::vector<int> members;  // replicas in rising order
-  std::size_t rank = 0;      // of this one among them
+  std::size_t rank = 0;      // of this replica among the members
   std::unique_ptr<Watched> comm;
   std::unique_ptr<SumStream> sums;
 };
@@ -32,10 +32,10 @@ class Subgroups {
 
   Subgroups(NcclApi& api, Watchdog& dog) : api_(api), dog_(dog) {}
 
-  Subgroup* find(const std::vector<int>& members);  // null: none is held
-  // find() as well as add() make it the one that was used last.
+  Subgroup* find(const std::vector<int>& members);  // null if none is held
+  // find() and add() mark the group as the last used one.
   Subgroup& add(Subgroup group);
-  // Ends it. True: nothing of it uses any memory any more.
+  // Ends the communicator. Returns true if it no longer uses any memory.
   bool drop(const std::vector<int>& members);
   std::size_t size() const { return held_.size(); }
 

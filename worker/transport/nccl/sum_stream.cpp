@@ -23,7 +23,7 @@ Result<bool> SumStream::progress(Time now) {
   return launching || !sums_.empty();
 }
 
-// In order; true: the communicator is still busy with the launch before.
+// Launches in order. Returns true if the communicator is still busy with the last launch.
 Result<bool> SumStream::launch() {
   for (Sum& sum : sums_) {
     while (sum.phase != Phase::kLaunched) {
@@ -113,8 +113,7 @@ Status SumStream::reduce(const Sum& sum, std::byte* out) {
       {.inputs = inputs, .weights = sum.order.weights, .count = count, .out = values});
 }
 
-// Of an exchange all that is known is when its last part was there: what came from each rank had
-// arrived by then.
+// Only the end of an exchange is known, at which the data from each rank have arrived.
 void SumStream::note_moved(const Sum& sum, std::chrono::nanoseconds took) {
   const bool results = sum.operations_done > 0;
   counters_.change([&](CollectiveCounters& all) {
@@ -136,7 +135,7 @@ Status SumStream::take_finished(Time now) {
     Sum& sum = sums_.front();
     const bool adds = own_count(sum) > 0;
     const std::size_t operations = sum.phase == Phase::kResults ? 1 : adds ? 3 : 2;
-    if (sum.operations_done == operations) return Unit{};  // of what is launched
+    if (sum.operations_done == operations) return Unit{};  // all launched operations are done
     const Result<std::optional<Timing>> timing = group_.comm->take_finished();
     if (!timing) return group_.broken(timing.error());
     if (!timing->has_value()) return Unit{};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of gradients, or means of parameters, over the ranks of a communicator, one after the other,
-// each in three operations on its stream: everybody's segment i goes to rank i, which adds them in
-// the order of the ranks and sends the result to all. The same segments and the same order as over
-// TCP (tcp/replica_group.h), so the same bits. Driver thread.
+// Sums of gradients, or means of parameters, over the ranks of a communicator, one after the other.
+// Each has three operations on its stream: the segments i of all ranks go to rank i; rank i adds
+// them in the order of the ranks; and rank i sends the result to all. Segments and order are those
+// of TCP (tcp/replica_group.h), so the results are bit-equal. Driver thread.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace weir::transport::nccl {
 
-// What all communicators of a rank have moved. Any thread.
+// Counters of all communicators of a rank. Any thread.
 class SumCounters {
  public:
   CollectiveCounters read() const {
@@ -37,7 +37,7 @@ class SumStream {
  public:
   using Time = Watched::Time;
 
-  // References outlive the object.
+  // The references outlive the object.
   SumStream(Watched& group, std::size_t rank, std::size_t ranks, const Limits& limits,
             SumCounters& counters)
       : group_(group), rank_(rank), ranks_(ranks), limits_(limits), counters_(counters) {}
@@ -45,10 +45,10 @@ class SumStream {
   // Device memory for the others' parts of this rank's segment.
   static std::size_t scratch_bytes(const AllReduce& sum, std::size_t rank);
 
-  // All ranks are ready for it, and post it next. Its tensor is computed, and nothing but other
-  // sums uses `scratch` any more.
+  // All ranks are ready for the sum and post it next. The tensor is computed, and only other sums
+  // still use `scratch`.
   void post(AllReduce sum, device::Buffer scratch);
-  // Does what can be done now. True: the GPU is to be asked again.
+  // Does everything that is possible now. Returns true if the GPU must be polled again.
   Result<bool> progress(Time now);
   bool idle() const { return sums_.empty(); }
   std::size_t finished() const { return finished_; }  // sums so far
@@ -58,7 +58,7 @@ class SumStream {
   struct Sum {
     AllReduce order;
     device::Buffer scratch;
-    Phase phase = Phase::kContributions;  // what is launched next
+    Phase phase = Phase::kContributions;  // the next launch
     std::size_t operations_done = 0;
   };
 

@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr auto kUseLimit = std::chrono::seconds(2);  // of a call that does not hang
+constexpr auto kUseLimit = std::chrono::seconds(2);  // longer than any call that does not hang
 constexpr auto kUseSlice = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -59,7 +59,7 @@ std::optional<Watchdog::Finding> Watchdog::look(Time now) {
   return std::nullopt;
 }
 
-// A driver that is stuck within a call comes back when its communicator is aborted.
+// A driver that is stuck inside a call returns when its communicator is aborted.
 void Watchdog::abort_all() {
   aborted_ = true;
   const Time limit =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks every second whether a communicator of the generation is broken, a message is overdue or
-// the driver is stuck within NCCL, and is the only one that aborts: all communicators together. One
-// thread of its own.
+// Checks every second whether a communicator of the generation is broken, a message is overdue or
+// the driver is stuck inside NCCL. Only the watchdog aborts, and it aborts all communicators
+// together. Has a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -23,10 +23,10 @@ namespace weir::transport::nccl {
 class Watchdog {
  public:
   struct Hooks {
-    // By index in `watched`.
-    std::function<bool(std::size_t)> may_end;              // its other end has left, or will
-    std::function<void(std::size_t, std::string)> failed;  // it has found something
-    std::function<void()> ends;  // just before it aborts; it looks no more
+    // The argument is the index in `watched`.
+    std::function<bool(std::size_t)> may_end;              // the peer has left or will leave
+    std::function<void(std::size_t, std::string)> failed;  // reports a failure that it has found
+    std::function<void()> ends;  // called just before it aborts; it checks no longer
   };
 
   Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits, Hooks hooks);
@@ -34,14 +34,14 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // A communicator that is not watched, but aborted with the others. The driver's business until
-  // it is removed; then, or before removing it, the driver may abort it itself.
+  // A communicator that is not watched but aborted with the others. It belongs to the driver, which
+  // may abort it itself before or after removing it.
   void add(NcclComm& comm);
   void remove(NcclComm& comm);
-  void abort() { wakes_.try_push(Unit{}); }  // soon, on its own thread; any thread
-  void end();                                // aborts, if it has not, and joins; not from a hook
+  void abort() { wakes_.try_push(Unit{}); }  // soon, on its own thread; any thread may call
+  void end();  // aborts unless it has done so, and joins; must not be called from a callback
 
-  // The driver holds it while it uses the communicators. False: they are gone.
+  // The driver holds this while it uses the communicators. False: they have been aborted.
   class Use {
    public:
     explicit Use(Watchdog& dog) : dog_(dog), lock_(dog.use_mutex_) { dog_.driver_in(); }
@@ -72,11 +72,11 @@ class Watchdog {
   const Limits& limits_;
   const Hooks hooks_;
   BoundedQueue<Unit> wakes_{1};
-  std::mutex more_mutex_;  // guards more_; taken within use_mutex_
+  std::mutex more_mutex_;  // guards more_; taken while holding use_mutex_
   std::vector<NcclComm*> more_;
-  std::mutex use_mutex_;  // guards the communicators, but for ready()
+  std::mutex use_mutex_;  // guards the communicators except for ready()
   std::atomic<bool> aborted_ = false;
-  std::atomic<Time::rep> in_since_{0};  // when the driver began to use them; 0: it does not
+  std::atomic<Time::rep> in_since_{0};  // since when the driver has used them; 0 = it does not
   std::jthread thread_;
 };
 

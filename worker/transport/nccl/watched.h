@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator of NCCL with its name, and until when what runs on it must have finished: what the
-// watchdog sees of it.
+// A communicator of NCCL with its name and the deadline of its running operation, for the watchdog.
 #pragma once
 
 #include <atomic>
@@ -14,10 +13,10 @@
 
 namespace weir::transport::nccl {
 
-// How long a message, or a sum, may take once all ends have begun it.
+// Time that a message or a sum may take once all ends have begun it.
 struct Limits {
   std::chrono::nanoseconds transfer{std::chrono::seconds(60)};
-  double least_bytes_per_second = 1e6;  // and so much more for its bytes: a slow WAN
+  double least_bytes_per_second = 1e6;  // additional time for its bytes, enough for a slow WAN
   std::chrono::nanoseconds watch_interval{std::chrono::seconds(1)};
 };
 
@@ -27,10 +26,10 @@ struct Watched {
   Watched(std::string its_name, std::unique_ptr<NcclComm> its_comm)
       : name(std::move(its_name)), comm(std::move(its_comm)) {}
 
-  const std::string name;  // "stage 1 at 10.0.0.7:7071, link 0-1 fwd"
+  const std::string name;  // e.g. "stage 1 at 10.0.0.7:7071, link 0-1 fwd"
   const std::unique_ptr<NcclComm> comm;
 
-  // When the message under way must have arrived; 0: there is none. Written by the driver.
+  // Deadline of the message under way; 0 = there is none. Written by the driver.
   std::atomic<Time::rep> due{0};
 
   void begin_message(Time now, std::uint64_t bytes, const Limits& limits) {
@@ -45,7 +44,7 @@ struct Watched {
     const Time::rep end = due;
     return end != 0 && now.time_since_epoch().count() > end;
   }
-  void log_times() const;  // what NCCL tells of its transfers; when all is over
+  void log_times() const;  // logs what NCCL reports about its transfers; called at the end
   Error broken(const Error& error) const { return error.with(name); }
 };
 
