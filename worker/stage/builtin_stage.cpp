@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Stage of built-in layers: keeps parameters, stashes by micro-batch and the losses.
+// A Stage of built-in layers: keeps parameters, activations by micro-batch, and the losses.
 #include "worker/stage/builtin_stage.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class BuiltinStage final : public Stage {
     step_ = step;
     step_samples_ = step_samples;
     last_backward_ = -1;
-    in_flight_.clear();  // what an abandoned step left
+    in_flight_.clear();  // left by an abandoned step
     losses_.clear();
     hook_ = nullptr;
     rounded_ = false;
@@ -75,7 +75,7 @@ class BuiltinStage final : public Stage {
     ops::AdamWStep step = adamw_step(options_, step_);
     step.gradient_scale = gradient_scale_;
     for (auto& layer : parameters_) layer.update(*ops_, step);
-    // So that its time counts here; a failure shows again at the next forward.
+    // The time of the update belongs to this call. A failure shows again at the next forward.
     static_cast<void>(device_.synchronize());
   }
 
@@ -151,7 +151,7 @@ class BuiltinStage final : public Stage {
             .loss_scale = static_cast<float>(1 / step_tokens),
             .loss = loss_memory_ ? loss_memory_.as<double>() : &loss_};
   }
-  // Tokens come from the user's data, so a wrong one is no broken invariant.
+  // Tokens come from the user's data, so a wrong one is an error and no broken invariant.
   Status check_tokens(const Tokens& tokens) const {
     for (const auto list : {tokens.inputs, tokens.targets}) {
       for (const auto token : list) {
@@ -164,8 +164,8 @@ class BuiltinStage final : public Stage {
     return Unit{};
   }
 
-  // Where the ops of a forward or backward are called, and when they have run. Who waits for the
-  // hook wants them enqueued as they are called.
+  // The kernels for the ops of a forward or backward, and the end of the pass. With a hook, ops
+  // must be enqueued as soon as they are called, so no graph is used.
   ops::Kernels& begin_pass(PassKind kind) {
     return graphs_ && !hook_ ? graphs_->begin(kind) : *ops_;
   }
@@ -177,9 +177,9 @@ class BuiltinStage final : public Stage {
   template <class Take>
   Result<Buffer> run_layers(ops::Kernels& ops, const Buffer& input, const Tokens& tokens,
                             Take take);
-  // Last stage, after a forward.
+  // On the last stage, after a forward.
   double loss_of_pass() const { return loss_memory_ ? *loss_memory_.as<double>() : loss_; }
-  // Where ops can read them; `memory` owns the copies.
+  // Tokens where ops can read them; `memory` owns the copies.
   Result<Tokens> on_device(const Tokens& tokens, std::vector<Buffer>& memory) const {
     if (device_.is_host()) return tokens;
     Tokens moved = tokens;
@@ -201,20 +201,20 @@ class BuiltinStage final : public Stage {
   device::Device& device_;
   std::unique_ptr<ops::Kernels> ops_;
   const SystemClock clock_;
-  std::unique_ptr<GraphRunner> graphs_;  // null: none are made
-  const Buffer loss_memory_;             // staging memory on a device that is not the host
-  double loss_ = 0;                      // on the host
+  std::unique_ptr<GraphRunner> graphs_;  // null if no graphs are used
+  const Buffer loss_memory_;             // staging memory, unless the device is the host
+  double loss_ = 0;                      // used on the host
   std::int64_t step_ = 0;
-  int step_samples_ = 0;  // 0: before begin_step
+  int step_samples_ = 0;  // 0 before begin_step
   int last_backward_ = -1;
-  bool rounded_ = false;  // gradients are those of the step
+  bool rounded_ = false;  // the gradients are those of the step
   float gradient_scale_ = 1;
   std::function<void(std::size_t)> hook_;
   std::map<int, InFlight> in_flight_;
-  std::map<int, Loss> losses_;  // by micro-batch: summed in that order
+  std::map<int, Loss> losses_;  // by micro-batch, and summed in that order
 };
 
-// One copy to the host for all layers.
+// Copies the sums of all layers to the host at once.
 Result<std::vector<double>> BuiltinStage::gradient_squares() {
   finish_gradients();
   const std::size_t bytes = parameters_.size() * sizeof(double);
@@ -249,7 +249,7 @@ Result<Evaluated> BuiltinStage::evaluate(const Buffer& input, const Tokens& toke
   return Evaluated{.output = std::move(output), .loss_sum = is_last() ? loss_of_pass() : 0};
 }
 
-// Forward through all layers; each one's stash is the taker's.
+// Runs a forward through all layers. `take` gets what each layer keeps for its backward.
 template <class Take>
 Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
                                         const Tokens& tokens, Take take) {

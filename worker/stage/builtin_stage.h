@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// make_stage() with operations of the caller's: those of a device that this build does not know.
+// make_stage() with the caller's kernels, for a device that this build does not know.
 #pragma once
 
 #include <memory>

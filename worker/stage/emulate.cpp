@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Stage that takes as long as a profile says. The deadline counts from the real start of the op:
-// the worker's own overhead stays visible (worker/transport/README.md "Traps of measuring").
+// A Stage that takes as long as a profile says. The deadline counts from the real start of the op,
+// so the worker's own overhead remains visible (worker/transport/README.md "Traps of measuring").
 #include <algorithm>
 #include <cerrno>
 #include <sys/prctl.h>
@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr std::size_t kMostSamples = 1 << 16;  // of lateness; the older half is dropped beyond
+constexpr std::size_t kMostSamples = 1 << 16;  // of lateness; beyond this the older half is dropped
 
 void sleep_until(SteadyTime deadline) {
   const auto since_epoch =
@@ -36,7 +36,7 @@ class EmulatedStage final : public StageAround {
                 std::shared_ptr<Lateness> lateness)
       : StageAround(std::move(inner)), times_(std::move(times)), lateness_(std::move(lateness)) {
     WEIR_CHECK(times_.forward && times_.backward && lateness_, "all parts are given");
-    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // of this thread; others set their own
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // for this thread; others set their own
   }
 
   Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
@@ -47,7 +47,7 @@ class EmulatedStage final : public StageAround {
     wait_until(start + slowed(times_.forward(samples_), start));
     return result;
   }
-  // Micro-batches of a step have equal sizes, so the last forward's tells this one's.
+  // Micro-batches of a step have equal sizes, so the size is that of the last forward.
   Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
     const SteadyTime start = clock_.now();
     auto result = StageAround::backward(micro_batch, output_gradient);
@@ -93,7 +93,7 @@ class EmulatedStage final : public StageAround {
   EmulatedTimes times_;
   std::shared_ptr<Lateness> lateness_;
   int samples_ = 1;
-  std::int64_t steps_ = 0;  // begun
+  std::int64_t steps_ = 0;  // number of steps that have begun
   SteadyTime first_begin_{};
 };
 

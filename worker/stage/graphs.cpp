@@ -12,7 +12,7 @@ namespace weir::stage {
 namespace {
 
 constexpr int kPrepares = 1;  // runs that are not timed
-constexpr int kTimed = 3;     // the best of so many counts
+constexpr int kTimed = 3;     // timed runs, of which the best counts
 
 bool same(const std::vector<std::unique_ptr<ops::Call>>& a,
           const std::vector<std::unique_ptr<ops::Call>>& b) {
@@ -79,7 +79,7 @@ Status GraphRunner::run() {
   return Unit{};
 }
 
-// A linear search: passes differ in their first arguments, and there are few.
+// A linear search: passes differ in their first arguments, and there are few of them.
 GraphRunner::Pass& GraphRunner::known(Calls calls) {
   ++runs_;
   const auto found = std::find_if(passes_.begin(), passes_.end(),

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the ops of a pass (one forward or backward) op by op, or as a graph: launching some hundred
-// small kernels one by one takes the host longer than the device needs for them. A pass is known by
-// its ops and their arguments, addresses included. So a graph is launched only where it does
-// exactly what op by op would do, and layers allocate as they always do; since the allocator gives
-// the same addresses for the same order of requests (device/caching_allocator.h), passes come again
-// in every step. Whether a graph pays is measured, pass by pass. Engine thread only.
+// Runs the ops of a pass (one forward or backward) one by one, or as a graph: launching some
+// hundred small kernels takes the host longer than the device needs for them. A pass is identified
+// by its ops and their arguments, including addresses. So a graph is launched only if it does
+// exactly what the single ops would do, and layers allocate as usual. The allocator returns the
+// same addresses for the same order of requests (device/caching_allocator.h), so passes recur in
+// every step. Whether a graph is faster is measured for each pass. Engine thread only.
 //
-// Ops are called after layers have given back memory that these ops still use. Nobody else gets at
-// it meanwhile: allocations are the engine thread's, kept memory does not go back to the driver
-// before the ops are enqueued (Device::ask_before_trim), and kernels need no more scratch than the
-// first pass of a kind has taken, whose ops are called at once.
+// Ops are called after layers have freed memory that these ops still use. The memory is not reused
+// meanwhile: only the engine thread allocates, kept memory is not returned to the driver before the
+// ops are enqueued (Device::ask_before_trim), and kernels need no more scratch memory than the
+// first pass of a kind, whose ops are called at once.
 #pragma once
 
 #include <atomic>
@@ -31,20 +31,20 @@
 
 namespace weir::stage {
 
-// What is known of the two ways to run a pass.
+// Measurements of the two ways to run a pass.
 struct Ways {
   struct Way {
     int runs = 0;
-    std::chrono::nanoseconds best = std::chrono::nanoseconds::max();  // not counting the first run,
-                                                                      // which prepares things
+    // Without the first run, which includes preparations.
+    std::chrono::nanoseconds best = std::chrono::nanoseconds::max();
   };
   Way ops, graph;
 };
-// The way to run it next. A pass that never comes again is not worth a graph, so the first run is
-// op by op.
+// Chooses the way of the next run. A graph for a pass that does not recur would be wasted, so the
+// first run is op by op.
 bool runs_as_graph(const Ways& ways, GraphUse use);
 
-// Passes of a kind differ in addresses only.
+// Passes of one kind differ only in addresses.
 struct PassKind {
   bool forward = true;
   int samples = 0;
@@ -53,22 +53,24 @@ struct PassKind {
 
 class GraphRunner {
  public:
-  // kernels: of `device`, with makes_graphs(); all three outlive the runner. use: not kOff.
+  // kernels: for `device`, with makes_graphs(). All three references outlive the runner. use: not
+  // kOff.
   GraphRunner(ops::Kernels& kernels, device::Device& device, const Clock& clock, GraphUse use);
 
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
 
-  // Where the ops of the next pass are called; forgets what was called since the last run().
+  // Returns the kernels on which the ops of the next pass are called. Drops calls since the last
+  // run().
   ops::Kernels& begin(PassKind kind);
-  // Enqueues them and waits until they have run. kInternal: what failed.
+  // Enqueues the ops and waits until they have run. kInternal names what failed.
   Status run();
 
-  std::int64_t launches() const { return launches_; }  // passes run as graphs so far
-  // Graphs are of no use here: the device refused one, or addresses do not come again.
+  std::int64_t launches() const { return launches_; }  // number of passes that ran as graphs
+  // True if graphs are useless here: the device refused one, or addresses do not recur.
   bool given_up() const { return given_up_; }
 
-  static constexpr std::size_t kMostPasses = 256;  // known at a time
+  static constexpr std::size_t kMostPasses = 256;  // number of passes that are remembered
 
  private:
   using Calls = std::vector<std::unique_ptr<ops::Call>>;
@@ -91,11 +93,12 @@ class GraphRunner {
   const Clock& clock_;
   const GraphUse use_;
   PassKind kind_;
-  std::set<PassKind> kinds_;  // whose first pass has run
+  std::set<PassKind> kinds_;  // kinds whose first pass has run
   Calls calls_;
   ops::CallRecorder recorder_;
-  bool broken_up_ = false;                       // a part of the pass was enqueued early
-  std::atomic<std::thread::id> recording_ = {};  // the thread; none between run() and begin()
+  bool broken_up_ = false;  // a part of the pass was enqueued early
+  // The recording thread; none between run() and begin().
+  std::atomic<std::thread::id> recording_ = {};
   std::shared_ptr<void> asked_;
   std::vector<std::unique_ptr<Pass>> passes_;
   std::int64_t runs_ = 0, launches_ = 0, forgotten_ = 0, met_again_ = 0;

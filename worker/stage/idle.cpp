@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Stage without arithmetic, so that compute of a device need not be repeated on the host where
-// only the time of an emulated stage counts.
+// A Stage without arithmetic, for emulated stages of which only the time counts, so that the host
+// need not repeat a device's work.
 #include <array>
 #include <cstring>
 #include <limits>
@@ -46,7 +46,7 @@ class IdleStage final : public StageAround {
  private:
   enum Way : unsigned char { kForward, kBackward };
 
-  // Made once: what is sent may still be read, so each message is a copy.
+  // The numbers are made once. Each message is a copy, because an earlier one may still be read.
   Result<Buffer> numbers(std::int64_t bytes, Way way) {
     const auto size = static_cast<std::size_t>(bytes);
     Buffer& made = made_.at(way);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all layers share.
+// Functions that all layers share.
 #include "worker/stage/layer.h"
 
 namespace weir::stage {

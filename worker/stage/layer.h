@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer of a model: shapes, parameters, forward and backward. Holds no data: parameters and
-// stashes come with each call, so that describing a model costs nothing and several micro-batches
-// may be in flight. Driven by the thread that drives the stage.
+// One layer of a model: shapes, parameters, forward and backward. A layer holds no data: parameters
+// and kept activations are passed with each call. So describing a model needs no memory, and
+// several micro-batches can be in flight. Called by the thread that calls the stage.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 namespace weir::stage {
 
 struct ParameterSpec {
-  std::string name;  // "attn.qkv.weight"
+  std::string name;  // e.g. "attn.qkv.weight"
   std::vector<std::int64_t> shape;
   float mean = 0;
-  // Initial values are uniform with this standard deviation: exact on every machine, which a normal
-  // distribution (logarithm, cosine) is not; training does not notice.
+  // Initial values are uniform with this standard deviation. Uniform values are exact on every
+  // machine; a normal distribution (logarithm, cosine) is not, and training works as well.
   float deviation = 0;
 
   std::int64_t count() const {
@@ -31,21 +31,22 @@ struct ParameterSpec {
   }
 };
 
-// Values, in the model's precision, and gradients in the order of parameters().
+// Values are in the model's precision. Values and gradients are in the order of parameters().
 struct Pass {
   device::Device& device;
   ops::Kernels& ops;  // of that device
   const std::vector<ops::Element*>& value;
-  const std::vector<float*>& gradient;  // backward adds
+  const std::vector<float*>& gradient;  // backward adds to them
   int samples = 0;
-  Tokens tokens;           // forward only, in the memory of `device`: the first layer reads inputs,
-                           // the last targets
-  float loss_scale = 0;    // weight of one token in the loss: 1 / (tokens of the global batch)
-  double* loss = nullptr;  // the last layer's forward: over the tokens, not yet divided; staging
-                           // memory
+  // Forward only, in memory of `device`. The first layer reads the inputs, the last one the
+  // targets.
+  Tokens tokens;
+  float loss_scale = 0;  // weight of one token in the loss: 1 / (tokens of the global batch)
+  // Forward of the last layer: sum over the tokens, not yet divided; in staging memory.
+  double* loss = nullptr;
 };
 
-// What forward keeps for backward; its size is stash_bytes_per_sample x samples.
+// Activations that forward keeps for backward. Their size is stash_bytes_per_sample x samples.
 struct Stash {
   std::vector<device::Buffer> buffers;
 
@@ -57,7 +58,7 @@ struct Stash {
 };
 
 struct Forward {
-  device::Buffer output;  // empty from the last layer
+  device::Buffer output;  // empty for the last layer
   Stash stash;
 };
 
@@ -66,19 +67,19 @@ class Layer {
   virtual ~Layer() = default;
   virtual const LayerInfo& info() const = 0;
   virtual const std::vector<ParameterSpec>& parameters() const = 0;
-  virtual std::int64_t input_bytes_per_sample() const = 0;  // 0: the first layer
-  // The only failure of both: kInternal, no memory left. Nothing is kept then.
+  virtual std::int64_t input_bytes_per_sample() const = 0;  // 0 for the first layer
+  // Both fail only with kInternal, if no memory is left. Nothing is kept then.
   virtual Result<Forward> forward(const Pass& pass, const device::Buffer& input) const = 0;
-  // Returns the gradient of the input, empty from the first layer.
+  // Returns the gradient of the input; empty for the first layer.
   virtual Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
                                           const device::Buffer& output_gradient) const = 0;
 };
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
 
-// kInternal: what was asked for, what is in use.
+// kInternal with the requested size and the memory in use.
 Error no_memory(const device::Device& device, std::size_t bytes);
-// samples x values_per_sample numbers of value_bytes each, not initialised.
+// Memory for samples x values_per_sample numbers of value_bytes each, not initialised.
 Result<device::Buffer> allocate_values(device::Device& device, int samples,
                                        std::int64_t values_per_sample, std::int64_t value_bytes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs each kind of layer alone as a stage on random data. The first round warms caches and is not
-// counted.
+// Runs each kind of layer as a stage of its own on random data. The first round warms caches and
+// does not count.
 #include "worker/stage/measure.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ nanoseconds median(std::vector<nanoseconds> times) {
   return *middle;
 }
 
-// What one round of a layer needs, for one number of samples.
+// Data for the rounds of a layer with one number of samples.
 struct Scratch {
   device::Buffer input, output_gradient;
   std::vector<std::int32_t> tokens;
@@ -30,7 +30,7 @@ struct Scratch {
 
 Result<Scratch> make_scratch(const Model& model, const Stage& stage, int samples,
                              device::Device& device) {
-  Random random(1);  // any data will do; the same in every run
+  Random random(1);  // any data works, but it is equal in every run
   Scratch scratch;
   const Precision precision = model.options.precision;
   WEIR_TRY(scratch.input, random_values(device, stage.input_bytes(samples), precision, random));

@@ -13,7 +13,7 @@
 namespace weir::stage {
 namespace {
 
-constexpr int kSums = 2;  // a double takes two floats
+constexpr int kSums = 2;  // a double takes the space of two floats
 
 constexpr std::size_t kPiece = std::size_t{1} << 20U;  // values that are made at a time: 4 MB
 
@@ -51,7 +51,8 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   if (!made.memory_) return no_memory(device, bytes);
 
   auto* value = made.memory_.as<float>();
-  ops.zero(value, static_cast<std::size_t>(kStateFactor * made.count_));  // sums, too: same bits
+  // Zeroes the sums, too, whose zero has the same bits.
+  ops.zero(value, static_cast<std::size_t>(kStateFactor * made.count_));
   value += kSums * made.count_;
   const int before = options.precision == Precision::kBf16 ? kStateFactor : kSums;
   std::byte* element = made.memory_.data() + before * made.count_ * std::int64_t{sizeof(float)};

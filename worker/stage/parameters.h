@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of one layer: the sums of the gradients, value, gradient and Adam's two moments in
-// one allocation, in the order of the layer's specifications; in bf16 also the rounded values that
-// the layer computes with. Initial values depend on (seed, layer, name) only.
+// The parameters of one layer in one allocation, in the order of the layer's specifications: the
+// sums of the gradients, value, gradient and Adam's two moments; in bf16 also the rounded values
+// with which the layer computes. Initial values depend on (seed, layer, name) only.
 #pragma once
 
 #include <cstdint>
@@ -17,24 +17,24 @@ namespace weir::stage {
 
 class LayerParameters {
  public:
-  // state_bytes() of the device's memory. Seed and precision are those of `options`; `ops` are of
-  // that device.
+  // Takes state_bytes() of the device's memory. Seed and precision come from `options`. `ops` must
+  // be kernels of that device.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
                                       const ModelOptions& options, device::Device& device,
                                       ops::Kernels& ops);
 
-  // What the layer computes with; holds the values since the last refresh().
+  // The values with which the layer computes, as of the last refresh().
   const std::vector<ops::Element*>& values() const { return elements_; }
   void refresh(ops::Kernels& ops);
   const std::vector<float*>& gradients() const { return gradients_; }
-  void zero_gradients(ops::Kernels& ops);  // and their sums
-  // Adds the gradient, that of one micro-batch, to the sums and zeroes it (ops/exact_sum.h).
+  void zero_gradients(ops::Kernels& ops);  // also zeroes their sums
+  // Adds the gradient of one micro-batch to the sums and zeroes it (ops/exact_sum.h).
   void sum_gradients(ops::Kernels& ops);
   void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
   void sum_squares(ops::Kernels& ops, double* sum) const;  // of the gradient, into device memory
   std::span<double> sums() const;                          // of all parameters
-  std::span<float> gradient() const;                       // likewise, in the same order
-  // Weight decay applies to parameters of two or more dimensions only, not to biases and norms.
+  std::span<float> gradient() const;                       // of all parameters, in the same order
+  // Weight decay applies only to parameters with two or more dimensions, not to biases and norms.
   void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
 
@@ -47,11 +47,12 @@ class LayerParameters {
   device::Buffer memory_;
   std::vector<ParameterSpec> specs_;
   std::vector<float*> values_, gradients_;
-  std::vector<ops::Element*> elements_;  // in float32 the values themselves
+  std::vector<ops::Element*> elements_;  // in float32 equal to values_
 };
 
-// The constants of AdamW for a step (0, 1, ...): warm-up is linear from rate / warmup_steps, then
-// constant or a half cosine down to a tenth at total_steps (Brown et al., "GPT-3", 2020, B).
+// The constants of AdamW for a step (0, 1, ...). Warm-up is linear from rate / warmup_steps. Then
+// the rate is constant, or a half cosine down to a tenth at total_steps (Brown et al., "GPT-3",
+// 2020, B).
 ops::AdamWStep adamw_step(const ModelOptions& options, std::int64_t step);
 
 }  // namespace weir::stage

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which numbers a model computes. Parameters, gradients of parameters and Adam's moments are
+// The precision in which a model computes. Parameters, their gradients and Adam's moments are
 // float32 in both.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace weir::stage {
 
 enum class Precision : unsigned char {
   kFp32,
-  kBf16,  // activations and weights in the products and between stages; sums in float32
+  kBf16,  // for activations and weights, in products and between stages; sums are float32
 };
 
 inline constexpr std::int64_t element_bytes(Precision precision) {

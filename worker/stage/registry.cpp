@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names to layers, the checks of options that all models share, and the model's digest.
+// Maps names to layers, checks the options that all models share, and computes the model's digest.
 #include "worker/stage/registry.h"
 
 #include <array>
@@ -14,7 +14,8 @@
 namespace weir::stage {
 namespace {
 
-constexpr int kMaxSequence = 1 << 16;    // stash and position table stay below 2^31 elements
+// So that kept activations and the position table have fewer than 2^31 elements.
+constexpr int kMaxSequence = 1 << 16;
 constexpr int kMaxVocabulary = 1 << 20;  // five times the largest in common use
 
 struct Entry {
@@ -77,7 +78,7 @@ std::string shapes_of(const Layers& layers) {
   return "sha256:" + sha256_hex(text.str());
 }
 
-// Layers and parameters are listed, so that a change of a model's structure changes the digest.
+// The digest lists layers and parameters, so that it changes with the structure of the model.
 std::string digest_of(const ModelOptions& options, const Layers& layers) {
   std::ostringstream text;
   text.precision(17);

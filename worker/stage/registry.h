@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in models by name. Another one is layers in models/ and its name in registry.cpp.
+// The built-in models by name. To add one, put its layers into models/ and its name into
+// registry.cpp.
 #pragma once
 
 #include "worker/base/result.h"
@@ -8,7 +9,8 @@
 
 namespace weir::stage {
 
-// All layers of the model that the options name, without parameters. kInvalid names the option.
+// Returns all layers of the model that the options name, without parameters. kInvalid names the
+// option.
 Result<Layers> build_layers(const ModelOptions& options);
 
 }  // namespace weir::stage

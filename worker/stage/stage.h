@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline stage: a contiguous range of layers with its parameters, stashes and optimizer state.
-// Driven by the engine thread alone. Micro-batch ids are explicit: kFkB has several in flight.
+// A pipeline stage: a contiguous range of layers with its parameters, kept activations and
+// optimizer state. Only the engine thread uses it. Micro-batches have explicit ids, because kFkB
+// has several in flight.
 #pragma once
 
 #include <array>
@@ -18,7 +19,7 @@
 
 namespace weir::stage {
 
-// What the user chose: --model and its options. Decides every layer; the cut does not.
+// Choices of the user: --model and its options. They determine every layer; the cut does not.
 struct ModelOptions {
   std::string name = "gpt-tiny";
   int sequence = 128;      // T: tokens per sample
@@ -32,11 +33,11 @@ struct ModelOptions {
   std::int64_t total_steps = 0;
 };
 
-// Facts of one layer, for the profile and the planner; bytes.
+// Facts about one layer for the profile and the planner, in bytes.
 struct LayerInfo {
   std::string id, description;       // "block0", "transformer block"
   std::string kind;                  // layers of equal kind take equal time
-  std::int64_t parameter_bytes = 0;  // in float32, whatever the precision
+  std::int64_t parameter_bytes = 0;  // in float32, for any precision
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t stash_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0;
@@ -45,23 +46,22 @@ struct LayerInfo {
 struct Model {
   ModelOptions options;
   std::vector<LayerInfo> layers;
-  std::string digest;  // "sha256:..." of everything that decides the mathematics
-  std::string
-      shapes;  // "sha256:..." of its layers and their parameters: what can be loaded into it
+  std::string digest;  // "sha256:..." of everything that the mathematics depends on
+  std::string shapes;  // "sha256:..." of layers and parameters, which decides what can be loaded
 };
-// The whole model's description. kInvalid names an unknown model and lists the known ones.
+// Describes the whole model. kInvalid names an unknown model and lists the known ones.
 Result<Model> describe_model(const ModelOptions& options);
 std::vector<std::string> model_names();
 
-// Tokens of one micro-batch: inputs for the first stage, targets for the last, both (samples, T) of
-// int32; empty elsewhere.
+// Tokens of one micro-batch: inputs for the first stage and targets for the last one, both
+// (samples, T) of int32; empty on other stages.
 struct Tokens {
   std::span<const std::int32_t> inputs, targets;
   int samples = 0;
 };
 
-// Bytes that a stage holds per byte of its parameters (of float32): value, gradient and two moments
-// in float, the gradient's sum in double; in bf16 the rounded copy that the products read, too.
+// Bytes that a stage holds per byte of its parameters (in float32): value, gradient and two moments
+// as float, and the gradient's sum as double. In bf16 also the rounded copy that products read.
 inline constexpr int kStateFactor = 6;
 inline constexpr double state_factor(Precision precision) {
   return precision == Precision::kBf16 ? kStateFactor + 0.5 : kStateFactor;
@@ -70,60 +70,62 @@ inline constexpr std::int64_t state_bytes(Precision precision, std::int64_t para
   return kStateFactor * parameter_bytes + (precision == Precision::kBf16 ? parameter_bytes / 2 : 0);
 }
 
-// The same for a worker that saves checkpoints from host memory: the copy that a save holds until
-// it is written is of values and moments, all of it when a rank has to save without its replicas.
+// The same factor for the copy of a save, on a worker that saves checkpoints from host memory. The
+// copy holds values and moments until it is written. It is complete if a rank must save without its
+// replicas.
 inline constexpr int kSaveCopyFactor = 3;
 
-// Its spans, and those of LayerSum, are memory of Stage::device(): host code reaches them through
+// Its spans, and those of LayerSum, are memory of Stage::device(). Host code accesses them through
 // device::HostView, Device::read() and write().
 struct Parameter {
   int layer = 0;
-  std::string name;  // "attn.qkv.weight"; unique within its layer
+  std::string name;  // e.g. "attn.qkv.weight"; unique within its layer
   std::vector<std::int64_t> shape;
   std::span<float> value, gradient, adam_m, adam_v;
 
-  // What outlives a step: what checkpoints, moves and averages carry.
+  // The state that outlives a step, which checkpoints, moves and averages carry.
   std::array<std::span<float>, 3> state() const { return {value, adam_m, adam_v}; }
 };
 
-// The gradient of one layer, all its parameters in a row.
+// The gradient of one layer, with all its parameters in a row.
 struct LayerSum {
   std::span<double> sums;     // over the micro-batches of this stage so far
-  std::span<float> gradient;  // of the step, once all replicas' sums are added
+  std::span<float> gradient;  // of the step, once the sums of all replicas have been added
 };
 
 struct Evaluated {
   device::Buffer output;  // for the next stage; empty on the last one
-  double loss_sum = 0;    // last stage: over the micro-batch's tokens
+  double loss_sum = 0;    // last stage: over the tokens of the micro-batch
 };
 
 class Stage {
  public:
   virtual ~Stage() = default;
 
-  // input: output of the stage before, (samples, T, C) numbers of the model's precision, empty on
-  // the first stage. Returns
-  // the output for the next one; the last stage returns an empty Buffer and keeps the loss. Keeps
-  // what backward(micro_batch) needs. kInternal when the device has no memory left (exit code 81),
-  // kInvalid for a token outside the vocabulary; no other errors.
+  // input: output of the previous stage, (samples, T, C) numbers of the model's precision; empty on
+  // the first stage. Returns the output for the next stage; the last stage returns an empty Buffer
+  // and keeps the loss. Keeps the activations that backward(micro_batch) needs. kInternal: the
+  // device has no memory left (exit code 81). kInvalid: a token outside the vocabulary. No other
+  // errors.
   virtual Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
                                          const Tokens& tokens) = 0;
-  // output_gradient: of this stage's output, empty on the last stage. Adds to the gradients' sums,
-  // drops the stash, returns the gradient of the input, empty on the first stage. Must be called in
-  // rising order of micro_batch. Gradients are those of the mean loss over the whole global batch:
-  // each micro-batch is weighted by samples / step_samples (begin_step). Their sums depend neither
-  // on the order of micro-batches nor on which replica adds which (ops/exact_sum.h).
+  // output_gradient: gradient of this stage's output; empty on the last stage. Adds to the
+  // gradients' sums, frees the kept activations and returns the gradient of the input, which is
+  // empty on the first stage. Call it in rising order of micro_batch. Gradients are those of the
+  // mean loss over the whole global batch: each micro-batch is weighted by samples / step_samples
+  // (begin_step). Their sums depend neither on the order of micro-batches nor on which replica adds
+  // which (ops/exact_sum.h).
   virtual Result<device::Buffer> backward(int micro_batch,
                                           const device::Buffer& output_gradient) = 0;
 
-  // Between two steps: what the parameters as they are make of data that is not trained on. Keeps
-  // nothing. begin_evaluation() comes first, and again when parameters have changed. Errors of
-  // forward().
+  // Evaluates data that is not trained on with the current parameters, between two steps. Keeps
+  // nothing. Call begin_evaluation() first, and again after parameters have changed. Errors are
+  // those of forward().
   virtual void begin_evaluation() = 0;
   virtual Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) = 0;
 
-  // Zeroes gradients and the loss sum; values that others have written (a checkpoint, another rank)
-  // count from here on. step_samples: of all replicas.
+  // Zeroes gradients and the loss sum. Values that others have written (a checkpoint, another rank)
+  // take effect. step_samples: over all replicas.
   virtual void begin_step(std::int64_t step, int step_samples) = 0;
   virtual void optimizer_step() = 0;  // AdamW with the step's learning rate
   virtual double loss()
@@ -131,64 +133,66 @@ class Stage {
   virtual std::int64_t output_bytes(
       int samples) const = 0;  // of one micro-batch; 0 on the last stage
   virtual std::int64_t input_bytes(int samples) const = 0;  // 0 on the first stage
-  virtual std::int64_t stash_bytes() const = 0;             // held now
-  virtual device::Device& device() = 0;                     // that it lives on
+  virtual std::int64_t stash_bytes() const = 0;             // kept activations, now
+  virtual device::Device& device() = 0;                     // the device on which the stage is
   virtual std::vector<Parameter> parameters() = 0;
 
-  // After the last backward: Parameter::gradient becomes that of the step. Again: nothing. Without
-  // it, optimizer_step() does it.
+  // After the last backward: Parameter::gradient becomes that of the step. Further calls do
+  // nothing. optimizer_step() calls it if needed.
   virtual void finish_gradients() {}
-  // Sums of squares of the step's gradient by layer, which finish_gradients() has made: the same
-  // bits for every cut and on every device (ops/squares.h). Waits for the device; kInternal names
-  // what failed.
+  // Sums of squares of the step's gradient by layer, after finish_gradients(): bit-equal for every
+  // cut and on every device (ops/squares.h). Waits for the device. kInternal names what failed.
   virtual Result<std::vector<double>> gradient_squares() = 0;
-  // optimizer_step() multiplies gradients by this as it reads them, until the next begin_step();
-  // Parameter::gradient stays.
+  // optimizer_step() multiplies gradients by this factor as it reads them, until the next
+  // begin_step(). Parameter::gradient does not change.
   virtual void scale_gradients(float factor) = 0;
-  // Several replicas: instead, somebody adds up their sums, writes the result into
-  // LayerSum::gradient, and says so. By layer, in their order.
+  // With several replicas, the caller adds the sums of all, writes the result into
+  // LayerSum::gradient and calls gradients_are_set(). By layer, in their order.
   virtual std::vector<LayerSum> layer_sums() { return {}; }
   virtual void gradients_are_set() {}
-  // Called within backward() with the index of a layer when the ops are enqueued with which its
-  // sums hold that micro-batch, until the next begin_step().
+  // The hook is called within backward() with the index of a layer, when the ops are enqueued that
+  // complete the layer's sums for that micro-batch. Valid until the next begin_step().
   virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/) {}
-  // Last stage: by micro-batch, in their order; and the mean over the step from those of all.
+  // Last stage: the losses by micro-batch, in their order; and the mean over the step from the
+  // losses of all replicas.
   virtual std::vector<double> loss_sums() const { return {}; }
   virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }
-  // False: it computes nothing (idle()), and no loss of it means anything.
+  // False: the stage computes nothing (idle()), and its loss is meaningless.
   virtual bool trains() const { return true; }
-  // Forwards and backwards so far whose ops were launched as one graph (graphs.h).
+  // Forwards and backwards so far that ran as one graph (graphs.h).
   virtual std::int64_t graph_launches() const { return 0; }
 };
 
-// On devices that can: the ops of a forward or backward that comes again are launched as one. The
-// numbers are the same. kWhereFaster: where both ways were timed and it was.
+// Whether the ops of a recurring forward or backward are launched as one graph, on devices that
+// support it. Results do not depend on it. kWhereFaster: if both ways were timed and the graph was
+// faster.
 enum class GraphUse : unsigned char { kOff, kWhereFaster, kAlways };
 
-// Layers first..last (inclusive) of the model, initial values set. Built-in models only.
+// Layers first..last (inclusive) of the model with their initial values. Built-in models only.
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
                                           device::Device& device, GraphUse graphs = GraphUse::kOff);
 
 // Emulated compute, for timing on few cores: does the real work of `inner`, then sleeps until start
-// + the time that the profile gives for these layers on this device class. Sleeping is absolute
-// (worker/transport/README.md "Traps of measuring").
+// + the time that the profile gives for these layers on this device class. The end of the sleep is
+// absolute (worker/transport/README.md "Traps of measuring").
 struct EmulatedTimes {
   std::function<std::chrono::nanoseconds(int samples)> forward, backward;
   std::chrono::nanoseconds update{0};
-  // So many times as long takes an op that begins now: in the n-th step of this stage, from 1, so
-  // long after its first step began. Empty: never longer.
+  // Factor by which an op that begins now takes longer: in the n-th step of this stage (from 1),
+  // `since_start` after its first step began. Empty: always 1.
   std::function<double(std::int64_t n, std::chrono::nanoseconds since_start)> slowness = {};
 };
-struct Lateness {  // of wake-ups against deadlines, and ops whose real work took longer than the
-                   // profile
+// Delays of wake-ups after their deadlines, and the number of ops whose real work took longer than
+// the profile says.
+struct Lateness {
   std::vector<std::chrono::nanoseconds> samples;
   std::int64_t overruns = 0;
 };
 std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
                                std::shared_ptr<Lateness> lateness);
 
-// Hands on random numbers of the right size instead of what `inner` would compute, and trains
-// nothing: for stages whose emulated time alone counts. It has no loss.
+// Returns random numbers of the right size instead of computing, and trains nothing: for stages of
+// which only the emulated time counts. It has no loss.
 std::unique_ptr<Stage> idle(std::unique_ptr<Stage> inner, Precision precision);
 
 }  // namespace weir::stage

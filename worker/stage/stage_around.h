@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stage around another one, to which it hands all calls; who derives from it changes some.
+// A stage around another one that passes on all calls; derived classes change some.
 #pragma once
 
 #include <cstdint>

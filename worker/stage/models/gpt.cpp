@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts the layers of a GPT in order.
+// Builds a GPT from its layers.
 #include "worker/stage/models/gpt.h"
 
 #include "worker/stage/models/gpt_layers.h"

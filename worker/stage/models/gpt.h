@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoder-only transformers as in GPT-2 (Radford et al., 2019): learnt positions, layer norm before
 // each part, GELU, but an untied head. Layers: embed, block0 .. block{L-1}, head (with the final
-// norm and the loss). Depth, width and heads follow table 2.1 of GPT-3 (Brown et al., 2020); its
-// 24 heads of 128 do not divide 2048, so gpt-1.3b has 16, as its successors do.
+// norm and the loss). Depth, width and heads follow table 2.1 of GPT-3 (Brown et al., 2020). There,
+// gpt-1.3b has 24 heads of 128, which do not divide 2048; it has 16 heads here, like its
+// successors.
 #pragma once
 
 #include "worker/stage/layer.h"

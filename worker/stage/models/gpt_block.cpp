@@ -2,9 +2,8 @@
 // One transformer block, (B,T,C) -> (B,T,C):
 //   qkv = ln1(x) Wqkv + b;  y = attention(qkv);  x2 = x + y Wproj + b
 //   f = ln2(x2) Wfc + b;    out = x2 + gelu(f) Wout + b
-// Kept for backward, numbers a token: x C, qkv 3C, y C, x2 C, f 4C, and in float32 whatever the
-// precision statistics 4, log sums H.
-// What is cheap (norms, GELU) is computed again.
+// It keeps for backward, in numbers per token: x C, qkv 3C, y C, x2 C, f 4C, and always in float32
+// the statistics 4 and log sums H. Cheap results (norms, GELU) are computed again.
 #include <cmath>
 #include <utility>
 
@@ -101,8 +100,8 @@ class GptBlock final : public Layer {
   std::int64_t scratch() const {
     return static_cast<std::int64_t>(ops::attention_scratch_floats(attention(1)));
   }
-  // The attention works on one sample at a time; the others' share is never touched, but keeps the
-  // transient memory proportional to samples, as the profile describes it.
+  // The attention works on one sample at a time. The scratch of other samples is not used, but it
+  // keeps the transient memory proportional to the samples, as the profile describes it.
   Result<device::Buffer> scratch_for(const Pass& pass) const {
     return allocate_values(pass.device, pass.samples, scratch(), kFloat);
   }
@@ -184,7 +183,7 @@ void GptBlock::mlp_part(const Pass& pass, const Stash& stash, Element* wide,
                           output);
 }
 
-// Leaves the gradient of x2 in work.dx.
+// Returns the gradient of x2 in work.dx.
 void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const Element* dout,
                             const Work& work) const {
   const int c = shape_.channels;
@@ -209,7 +208,7 @@ void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const Element*
                               work.dx, dw[kNorm2Weight], dw[kNorm2Bias]);
 }
 
-// work.dx: gradient of x2 in, of x out.
+// work.dx is the gradient of x2 on entry and that of x on return.
 void GptBlock::attention_part_backward(const Pass& pass, const Stash& stash,
                                        const Work& work) const {
   const int c = shape_.channels;

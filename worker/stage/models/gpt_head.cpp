@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Final norm, untied projection to the vocabulary and loss: (B,T,C) and targets -> loss. The logits
-// become their own gradient in forward and are kept for backward.
+// Final norm, untied projection to the vocabulary, and loss: (B,T,C) and targets -> loss. In
+// forward the logits are replaced by their gradient, which is kept for backward.
 #include <cstddef>
 
 #include "worker/base/check.h"

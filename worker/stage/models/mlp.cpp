@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three kinds of layers, all (B,T,H) in between; H = context x embedding, so that every hidden
+// Three kinds of layers with (B,T,H) between them. H = context x embedding, so that every hidden
 // layer is square.
 #include "worker/stage/models/mlp.h"
 
@@ -17,12 +17,12 @@ constexpr int kWidth = kContext * kEmbedding;  // H
 
 constexpr std::int64_t kTokenBytes = sizeof(std::int32_t);
 
-// Of a sample with so many activations a token.
+// Bytes of a sample with `values` activations per token.
 std::int64_t token_bytes(const ModelOptions& options, int values) {
   return element_bytes(options.precision) * options.sequence * values;
 }
 
-// What the three layers share.
+// Common part of the three layers.
 class MlpLayer : public Layer {
  public:
   const LayerInfo& info() const override { return info_; }
@@ -91,7 +91,7 @@ class MlpEmbed final : public MlpLayer {
   int vocabulary_;
 };
 
-// y = relu(z), z = x W + b. Keeps x and z.
+// y = relu(z), z = x W + b. Keeps x and z for backward.
 class MlpHidden final : public MlpLayer {
  public:
   MlpHidden(const ModelOptions& options, int index)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW (Loshchilov and Hutter, 2019): decay is apart from the gradient.
+// AdamW (Loshchilov and Hutter, 2019): weight decay is separate from the gradient.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@ namespace weir::stage::ops {
 struct AdamWStep {
   float rate, beta1, beta2, epsilon, weight_decay;
   float correction1, correction2;  // 1 - beta^t, t = 1, 2, ...
-  float gradient_scale = 1;        // below 1 where the norm of all gradients is clipped
+  float gradient_scale = 1;        // below 1 if the norm of all gradients is clipped
 };
 
 // With g = gradient_scale * gradient:

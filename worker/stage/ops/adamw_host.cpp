@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One plain loop that the compiler vectorises; each element alone, so no order matters.
+// One plain loop that the compiler vectorises. Elements are independent, so no order matters.
 #include <cmath>
 
 #include "worker/stage/ops/adamw.h"

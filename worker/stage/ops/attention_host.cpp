@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Per sample and head, blocks of kRows query rows against the keys up to the block's last row.
+// For each sample and head, computes blocks of kRows query rows against the keys up to the block's
+// last row.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +17,7 @@ Index row_length(Index sequence) {
   return (sequence + kLanes - 1) / kLanes * kLanes;
 }
 
-// The matrices of one sample and head; rows are 3C (q, k, v) or C (y) floats apart.
+// The matrices of one sample and head. Rows are 3C (q, k, v) or C (y) floats apart.
 struct Head {
   const float *q, *k, *v;
   Index stride;  // of q, k, v
@@ -55,7 +56,8 @@ void map_row(float* row, Index valid, Index length, F f) {
   std::fill(row + j, row + std::max(j, length), 0.0F);
 }
 
-// Softmax of scale x row[0 .. valid-1]; returns the logarithm of the sum of exponentials.
+// Computes the softmax of scale x row[0 .. valid-1]. Returns the logarithm of the sum of
+// exponentials.
 float softmax_row(float* row, Index valid, Index length, float scale) {
   Vec most = broadcast(-INFINITY);
   for (Index j = 0; j < valid; j += kLanes) {
@@ -70,7 +72,8 @@ float softmax_row(float* row, Index valid, Index length, float scale) {
   const float sum = sum_of_lanes(total);
   const float inverse = 1.0F / sum;
   for (Index j = 0; j < valid; ++j) row[j] *= inverse;
-  return top + static_cast<float>(std::log(double{sum}));  // double: libm differs in the last bit
+  // In double, because libm differs in the last bit.
+  return top + static_cast<float>(std::log(double{sum}));
 }
 
 float dot(Index count, const float* a, const float* b) {

@@ -24,7 +24,8 @@ inline float widened(Bf16 value) {  // exact
   return wide;
 }
 
-// The nearest T; of two equally near ones the even one, as GPUs round. Above the largest: infinity.
+// The nearest T. Of two equally near values it is the even one, as on GPUs. Above the largest
+// value: infinity.
 template <class T>
 T rounded(float value);
 template <>
@@ -36,7 +37,7 @@ inline Bf16 rounded<Bf16>(float value) {
   std::uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   const std::uint32_t even = bits >> 16 & 1;
-  const std::uint32_t quiet = bits >> 16 | 0x40;  // a NaN stays one
+  const std::uint32_t quiet = bits >> 16 | 0x40;  // a NaN stays a NaN
   const bool nan = (bits & 0x7fffffff) > 0x7f800000;
   return {static_cast<std::uint16_t>(nan ? quiet : (bits + 0x7fff + even) >> 16)};
 }

@@ -9,7 +9,7 @@
 namespace weir::stage::ops {
 namespace {
 
-// Shapes have members of four bytes only, so no byte of them is left to chance.
+// Shapes have only members of four bytes, so they contain no padding.
 template <class T>
 bool same_bits(const T& a, const T& b) {
   static_assert(std::is_trivially_copyable_v<T>);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of operations as objects: to be made later, again, or beside something else. Pointers are
-// kept as they are, so what they point to must still mean the same when a call is made.
+// Calls of operations as objects, which can be made later or repeatedly. Pointers are kept, so what
+// they point to must still be valid when a call is made.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,12 @@ namespace weir::stage::ops {
 class Call {
  public:
   virtual ~Call() = default;
-  virtual std::string name() const = 0;            // "gelu_forward", "linear_forward 768x3072"
+  virtual std::string name() const = 0;            // e.g. "gelu_forward", "linear_forward 768x3072"
   virtual bool same(const Call& other) const = 0;  // operation and arguments, bit for bit
   virtual void make(Kernels& kernels) const = 0;
 };
 
-// Kernels that make no call, but hand it to `sink`.
+// Kernels that pass each call to `sink` instead of making it.
 class CallRecorder : public Kernels {
  public:
   using Sink = std::function<void(std::unique_ptr<Call> call)>;

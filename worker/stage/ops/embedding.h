@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of tables. Tokens are int32, already checked against the vocabulary. Forward is for float
-// and Bf16: only the rows that occur are read.
+// Lookups of rows in tables. Tokens are int32 and have been checked against the vocabulary. Forward
+// exists for float and Bf16, because only the rows that occur are read.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const T
 void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
                         float* dtoken_table, float* dposition_table);
 
-// y (B,T,context x C): the rows of the tokens t-context+1 .. t side by side, oldest first; before
-// the start of the sample stands row V, the padding. table is (V+1,C).
+// y (B,T,context x C): the rows of the tokens t-context+1 .. t side by side, oldest first. Before
+// the start of the sample the row is V, the padding. table is (V+1,C).
 struct ContextShape {
   int samples, sequence, channels, context, padding_row;
 };

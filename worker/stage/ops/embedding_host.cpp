@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies and additions of rows, in the order of samples and positions.
+// Copies and adds rows, in the order of samples and positions.
 #include <algorithm>
 #include <cstddef>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plain loops that the compiler vectorises; each element alone.
+// Plain loops that the compiler vectorises. Elements are independent.
 #include "worker/stage/ops/exact_sum.h"
 
 namespace weir::stage::ops {
 
 void add_exactly(std::size_t count, float* __restrict terms, double* __restrict sums) {
-  constexpr double kMagic = 0x1.8p8;  // its last bit counts 2^-44: adding it rounds to that
+  constexpr double kMagic = 0x1.8p8;  // its last bit is worth 2^-44, so adding it rounds to that
   for (std::size_t i = 0; i < count; ++i) {
     sums[i] += (static_cast<double>(terms[i]) + kMagic) - kMagic;
     terms[i] = 0;

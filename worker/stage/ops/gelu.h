@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form of GPT-2. Element by element.
+// y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form of GPT-2, element by element.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four elements at a time; the rest through a padded vector, so that each element sees the same
-// arithmetic wherever it lies.
+// Four elements at a time, and the rest in a padded vector, so that the arithmetic of an element
+// does not depend on its position.
 #include "worker/stage/ops/gelu.h"
 #include "worker/stage/ops/vector.h"
 

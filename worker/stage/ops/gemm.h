@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// C (m,n) = A (m,k) B (k,n), or C += A B, in float32 on the host. A and B have any strides, so a
-// transposed matrix is a view; the rows of C are contiguous. Each element of C is one serial sum
-// over k in rising order (no fused multiply-add): the result is the same bits on every machine, for
-// every tile size and instruction set. One thread.
+// C (m,n) = A (m,k) B (k,n), or C += A B, in float32 on the host. A and B may have any strides, so
+// a transposed matrix is a view; the rows of C are contiguous. Each element of C is one serial sum
+// over k in rising order, without fused multiply-add. So the result is bit-equal on every machine,
+// for every tile size and instruction set. One thread.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ enum class Sum : unsigned char { kReplace, kAdd };  // C = A B or C += A B
 void gemm(GemmShape shape, MatrixView a, MatrixView b, float* c, std::ptrdiff_t c_row_stride,
           Sum sum);
 
-// The instruction set of the inner loop. Chosen at the first call; tests compare them all.
+// The instruction set of the inner loop. Chosen at the first call; tests compare all of them.
 enum class GemmKernel : unsigned char { kBaseline, kAvx2, kAvx512 };
 bool supported(GemmKernel kernel);
 void gemm_with(GemmKernel kernel, GemmShape shape, MatrixView a, MatrixView b, float* c,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Packed, tiled product after Goto and van de Geijn ("Anatomy of High-Performance Matrix
-// Multiplication", 2008): a 6 x 16 tile of C stays in registers while a panel of B stays in the
-// first-level cache. Edges are padded with zeros in the packed copies. Working memory is on the
-// stack. The three inner loops are one body compiled for three instruction sets; an ifunc
-// (target_clones) would crash under ThreadSanitizer.
+// Multiplication", 2008): a 6 x 16 tile of C stays in registers while a panel of B stays in the L1
+// cache. Edges are padded with zeros in the packed copies. Working memory is on the stack. The
+// three inner loops are one body compiled for three instruction sets, because an ifunc
+// (target_clones) crashes under ThreadSanitizer.
 #include <algorithm>
 
 #include "worker/stage/ops/gemm.h"
@@ -13,9 +13,9 @@ namespace {
 
 using Index = std::ptrdiff_t;
 constexpr Index kTileRows = 6, kTileColumns = 16;  // 6 x 16 sums: 6, 12 or 24 registers
-constexpr Index kDepth = 256;     // of a panel: 16 x 256 floats = 16 KiB, half a first-level cache
-constexpr Index kBlockRows = 96;  // of A packed at a time: 96 KiB
-constexpr Index kBlockColumns = 128;  // of B packed at a time: 128 KiB; both fit the second level
+constexpr Index kDepth = 256;         // of a panel: 16 x 256 floats = 16 KiB, half an L1 cache
+constexpr Index kBlockRows = 96;      // of A packed at a time: 96 KiB
+constexpr Index kBlockColumns = 128;  // of B packed at a time: 128 KiB; both fit into the L2 cache
 
 template <int kBytes>
 struct VecOf {
@@ -88,7 +88,8 @@ Tile tile_of(GemmKernel kernel) {
   return tile_baseline;
 }
 
-// Panels of kWidth rows of a (rows, k) view, each as (k, kWidth); rows beyond the edge are zero.
+// Packs panels of kWidth rows of a (rows, k) view, each as (k, kWidth); rows beyond the edge are
+// zero.
 template <Index kWidth>
 void pack(MatrixView view, Index rows, Index k, float* __restrict to) {
   for (Index first = 0; first < rows; first += kWidth) {
@@ -106,7 +107,7 @@ void pack(MatrixView view, Index rows, Index k, float* __restrict to) {
   }
 }
 
-// One tile at the edge of C goes through a copy, so that the inner loop has one shape.
+// A tile at the edge of C goes through a copy, so that the inner loop has one shape.
 void edge_tile(Tile tile, Index k, const float* a, const float* b, float* c, Index c_stride,
                Index rows, Index columns) {
   float copy[kTileRows * kTileColumns] = {};
@@ -119,7 +120,7 @@ void edge_tile(Tile tile, Index k, const float* a, const float* b, float* c, Ind
   }
 }
 
-// C block (m,n) += packed A (m,k) x packed B (k,n).
+// Block of C (m,n) += packed A (m,k) x packed B (k,n).
 void block(Tile tile, GemmShape shape, const float* a, const float* b, float* c, Index c_stride) {
   for (Index j = 0; j < shape.n; j += kTileColumns, b += kTileColumns * shape.k) {
     const Index columns = std::min<Index>(kTileColumns, shape.n - j);
@@ -194,7 +195,7 @@ void gemm_with(GemmKernel kernel, GemmShape shape, MatrixView a, MatrixView b, f
 
 void gemm(GemmShape shape, MatrixView a, MatrixView b, float* c, std::ptrdiff_t c_row_stride,
           Sum sum) {
-  static const GemmKernel kernel = best_kernel();  // a constant of the machine
+  static const GemmKernel kernel = best_kernel();  // constant on one machine
   gemm_with(kernel, shape, a, b, c, c_row_stride, sum);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operands of the host's kernels as floats, for the length of one call. In float32 they are the
-// arrays themselves; in bf16 widened copies, and results are rounded back when the call is over.
+// Operands of the host's kernels as floats, for the duration of one call. In float32 they are the
+// arrays themselves. In bf16 they are widened copies, and results are rounded back when the call is
+// over.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host's operations behind the seam, and the choice by device.
+// The host's kernels, and the choice of kernels by device.
 #include "worker/stage/ops/kernels.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::size_t product(int a, int b, int c = 1) {
   return static_cast<std::size_t>(a) * static_cast<std::size_t>(b) * static_cast<std::size_t>(c);
 }
 
-// T: what an Element is.
+// T is the type of an Element.
 template <class T>
 class HostKernels final : public Kernels {
  public:

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of the built-in models, on the device that a stage lives on, in the precision
-// that the kernels were made for. Contracts (shapes, += or =) are those of the operation's own
-// header; pointers are that device's memory. Activations, their gradients and weights are Elements;
-// what is summed over many terms stays float: gradients of parameters, statistics, logarithms of
-// sums. In bf16 each op computes in float on what its Elements hold and rounds what it stores once.
-// Ops run in the order of the calls; on a device other than the host they are only enqueued, and a
+// Every operation of the built-in models, on the device of a stage, in the precision for which the
+// kernels were made. Contracts (shapes, += or =) are in the operation's own header. Pointers are
+// memory of that device. Activations, their gradients and weights are Elements. Sums over many
+// terms are float: gradients of parameters, statistics, logarithms of sums. In bf16 each op
+// computes in float and rounds once when it stores. Ops run in the order of the calls. On devices
+// other than the host they are only enqueued, and a failure shows at status() or
+// Device::synchronize(). Engine thread only.
 // failure shows at status() or Device::synchronize(). Engine thread only.
 #pragma once
 
@@ -26,7 +27,7 @@
 
 namespace weir::stage::ops {
 
-// One number of the kernels' precision; only they know what it is.
+// One number in the kernels' precision; only the kernels know its type.
 struct Element;
 template <class T>
 T* as(Element* elements) {
@@ -37,7 +38,7 @@ const T* as(const Element* elements) {
   return reinterpret_cast<const T*>(elements);
 }
 
-// Ops that a device has taken down with their arguments, and enqueues as one.
+// Ops that a device has recorded with their arguments, and enqueues as one.
 class Graph {
  public:
   virtual ~Graph() = default;
@@ -90,7 +91,7 @@ class Kernels {
   virtual void context_embedding_backward(ContextShape shape, const std::int32_t* tokens,
                                           const Element* dy, float* dtable) = 0;
 
-  // loss, of all rows: staging memory.
+  // loss is the sum over all rows, in staging memory.
   virtual void softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
                             Element* logits, double* loss) = 0;
   virtual void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value,
@@ -102,23 +103,23 @@ class Kernels {
   // to = from, rounded to the precision.
   virtual void round_values(std::size_t count, const float* from, Element* to) = 0;
 
-  // kInternal: a call could not be enqueued (its text). The stage asks after each op.
+  // kInternal if a call could not be enqueued, with its text. The stage checks it after each op.
   virtual Status status() const { return Unit{}; }
 
-  // Can this device take ops down?
+  // True if this device can record ops as graphs.
   virtual bool makes_graphs() const { return false; }
-  // What `ops` calls of these kernels does not run, but becomes a graph, which the kernels must
-  // outlive. All of it has run before with the same sizes, so that no memory is missing. kInternal:
-  // the device refused; ops are called as before.
+  // Calls `ops` without running the kernels that it calls: they become a graph, which the kernels
+  // must outlive. All of them must have run before with the same sizes, so that no memory is
+  // missing. kInternal: the device refused; ops can be called as before.
   virtual Result<std::unique_ptr<Graph>> make_graph(const std::function<void()>& /*ops*/) {
     return Error{Code::kInternal, "this device makes no graphs"};
   }
 };
 
-// The kernels of the device; it must outlive them. kInternal when the device's libraries fail.
+// The kernels of the device, which must outlive them. kInternal: the device's libraries failed.
 Result<std::unique_ptr<Kernels>> make_kernels(device::Device& device, Precision precision);
-// In bf16 a reference for other devices: each op works on widened copies of its operands, in memory
-// that no device counts.
+// In bf16 these kernels are a reference for other devices: each op works on widened copies of its
+// operands, in memory that no device counts.
 std::unique_ptr<Kernels> make_host_kernels(Precision precision);
 Result<std::unique_ptr<Kernels>> make_cuda_kernels(device::Device& device,
                                                    Precision precision);  // WEIR_CUDA only

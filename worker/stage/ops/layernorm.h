@@ -11,7 +11,7 @@ struct LayerNormShape {
 
 void layernorm_forward(LayerNormShape shape, const float* x, const float* gamma, const float* beta,
                        float* y, float* statistics);
-// y again from x and the statistics: cheaper than keeping it.
+// Computes y again from x and the statistics, which is cheaper than keeping it.
 void layernorm_apply(LayerNormShape shape, const float* x, const float* statistics,
                      const float* gamma, const float* beta, float* y);
 // dx = residual + gradient of x (residual may be null, and may be dx); dgamma, dbeta +=.

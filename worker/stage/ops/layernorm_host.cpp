@@ -10,7 +10,8 @@ namespace {
 
 constexpr float kEpsilon = 1e-5F;
 
-// Sum over i < count of f(i, lanes): f gets the index of the first element and how many are left.
+// Sum of f(i, rest) over i < count in steps of kLanes; f gets the index of the first element and
+// the number of elements that are left.
 template <class F>
 float sum(Index count, F f) {
   Vec total = broadcast(0.0F);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// y (R,O) = x (R,I) w(O,I)^T + b (O). R rows = samples x tokens. Weights are stored (outputs,
-// inputs), as in PyTorch. Gradients of parameters are added (+=), those of activations replaced.
+// y (R,O) = x (R,I) w(O,I)^T + b (O). R rows = samples x tokens. Weights are stored as (outputs,
+// inputs), as in PyTorch. Gradients of parameters are added (+=); those of activations are
+// replaced.
 #pragma once
 
 namespace weir::stage::ops {
@@ -9,7 +10,7 @@ struct LinearShape {
   int rows, inputs, outputs;
 };
 
-// bias and residual (R,O) may be null; y = residual + b + x w^T, summed in that order. residual may
+// bias and residual (R,O) may be null. y = residual + b + x w^T, summed in that order. residual may
 // be y.
 void linear_forward(LinearShape shape, const float* x, const float* weight, const float* bias,
                     const float* residual, float* y);

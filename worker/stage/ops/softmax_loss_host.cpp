@@ -15,7 +15,7 @@ float largest(const float* row, Index count) {
   return largest_lane(larger(most, load_some(row + v, count - v, -INFINITY)));
 }
 
-// row = e^(row - top); returns their sum.
+// row = e^(row - top). Returns the sum.
 float exponentials(float* row, Index count, float top) {
   Vec total = broadcast(0.0F);
   Index v = 0;

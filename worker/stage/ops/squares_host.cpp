@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lanes side by side, so that the compiler vectorises the inner loop.
+// Lanes are processed side by side, so that the compiler vectorises the inner loop.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLanes = kSquaresLanes, kChunk = kSquaresChunk;
 
-// Of one chunk; term(i): what value i adds.
+// The sum of one chunk; term(i) is what value i adds.
 template <class Term>
 double sum_chunk(std::size_t count, Term term) {
   std::array<double, kLanes> lanes{};

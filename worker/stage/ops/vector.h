@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four floats at a time, the width that every 64-bit machine has, so that sums have one order
-// everywhere: lane l holds the elements l, l+4, ..., the lanes are added as (0+1)+(2+3). For the
-// host operations only. Transcendental functions are ours: those of libm differ between machines.
+// Vectors of four floats, a width that every 64-bit machine has, so that sums have the same order
+// everywhere: lane l holds the elements l, l+4, ..., and the lanes are added as (0+1)+(2+3). For
+// host operations only. Transcendental functions are our own, because those of libm differ between
+// machines.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,7 @@ inline Vec load(const float* from) {
 inline void store(float* to, Vec value) {
   __builtin_memcpy(to, &value, sizeof value);
 }
-// The first `count` (0..4) elements, the other lanes hold `fill`.
+// Loads the first `count` (0..4) elements; the other lanes become `fill`.
 inline Vec load_some(const float* from, Index count, float fill) {
   Vec value = broadcast(fill);
   for (Index i = 0; i < count; ++i) value[i] = from[i];
@@ -46,8 +47,8 @@ inline float largest_lane(Vec value) {
   return low > high ? low : high;
 }
 
-// e^x, relative error below 2e-7; 0 below -87.3 (also for -inf), e^88 above 88. Method: x = n ln 2
-// + r, polynomial in r (Cephes, expf.c), times 2^n by the exponent's bits.
+// e^x with a relative error below 2e-7; 0 below -87.3 (also for -inf), e^88 above 88. Method: x = n
+// ln 2 + r, a polynomial in r (Cephes, expf.c), times 2^n by setting the exponent bits.
 inline Vec exp_of(Vec x) {
   const IntVec tiny = x < broadcast(-87.3F);
   x = tiny ? broadcast(-87.3F) : x;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention in tiles of 32 queries and 32 keys (Dao, "FlashAttention-2", 2023, algorithms 1
-// and 2): memory grows with T. Float32 without tensor cores, and bf16 where attention_tensor.cu
-// does not take the head's size. A block of 128 threads works on one tile row (forward, dQ) or tile
-// column (dK, dV) of one sample and head, so no two blocks add to the same place. Thread 4r + q has
-// row r and every fourth key or channel from q.
+// and 2): memory grows with T. For float32 without tensor cores, and for bf16 if
+// attention_tensor.cu does not support the head's size. A block of 128 threads works on one tile
+// row (forward, dQ) or tile column (dK, dV) of one sample and head, so no two blocks add to the
+// same place. Thread 4r + q has row r and every fourth key or channel from q.
 #include <cfloat>
 #include <type_traits>
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int kTile = 32, kPerRow = 4, kThreads = kTile * kPerRow;
 constexpr int kMostSize = 128;                 // C/H
 constexpr int kMostOwn = kMostSize / kPerRow;  // channels of one thread
-constexpr int kScoreStride = kTile + 1;        // no bank conflicts down a column
+constexpr int kScoreStride = kTile + 1;  // avoids bank conflicts down a column
 constexpr unsigned kAllLanes = 0xffffffffU;
 
 // tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0.
@@ -109,7 +109,7 @@ __global__ void row_dots_kernel(AttentionShape shape, const T* y, const T* dy, f
   row_dots[head.statistic(t)] = dot(head.size, y + head.out(t), dy + head.out(t));
 }
 
-// What both backward kernels keep in shared memory.
+// Shared memory of both backward kernels.
 struct Tiles {
   float *q, *k, *v, *dy, *p, *ds;  // tiles (32, size), p and ds (32, 33): query by key
   __device__ Tiles(float* memory, int size)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both ways of attention share: where one head of one sample lies, and who takes which shape.
-// A grid has a block row (y) for each sample and head. For .cu files.
+// Common part of both attention kernels: the position of one head of one sample, and the choice of
+// the kernel by shape. A grid has a block row (y) for each sample and head. For .cu files.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Head {
         b(static_cast<int>(blockIdx.y) / of.heads),
         h(static_cast<int>(blockIdx.y) % of.heads),
         scale(rsqrtf(static_cast<float>(of.channels / of.heads))) {}
-  // part 0, 1, 2: Q, K, V in (B,T,3C)
+  // part 0, 1, 2 is Q, K, V in (B,T,3C).
   __device__ std::size_t qkv(int t, int part) const {
     const std::size_t row = std::size_t(b) * shape.sequence + t;
     return (row * 3 + part) * shape.channels + std::size_t(h) * size;
@@ -37,7 +37,7 @@ struct Head {
   __device__ bool visible(int query, int key) const { return key <= query && key < shape.sequence; }
 };
 
-// Beyond 48 KiB a kernel has to ask for its shared memory once.
+// A kernel must request shared memory above 48 KiB once.
 template <class Kernel>
 std::size_t with_shared(Kernel kernel, std::size_t bytes) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -45,11 +45,11 @@ std::size_t with_shared(Kernel kernel, std::size_t bytes) {
   return bytes;
 }
 
-// attention_tensor.cu: bf16 by tensor cores, for C/H = 16, 32, 64 or 128.
+// attention_tensor.cu: bf16 with tensor cores, for C/H = 16, 32, 64 or 128.
 bool tensor_cores_take(AttentionShape shape);
 void tensor_forward(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, Bf16* y,
                     float* log_sums);
-// dqkv, given row_dots = y . dy of each query.
+// Computes dqkv from row_dots = y . dy of each query.
 void tensor_gradients(cudaStream_t stream, AttentionShape shape, const Bf16* qkv,
                       const float* log_sums, const float* row_dots, const Bf16* dy, Bf16* dqkv);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention of attention.cu in bf16 by tensor cores: tiles of 64 queries and 64 keys,
-// products of 16 x 16 x 16 with sums in float. Scores are float, probabilities and their gradients
-// are rounded to bf16 for the next product. Four warps of a block have 16 rows of a tile each, two
-// lanes a row. As there, no two blocks add to the same place.
+// The causal attention of attention.cu in bf16 with tensor cores: tiles of 64 queries and 64 keys,
+// products of 16 x 16 x 16 with sums in float. Scores are float; probabilities and their gradients
+// are rounded to bf16 for the next product. Each of the four warps of a block has 16 rows of a
+// tile, with two lanes per row. As in attention.cu, no two blocks add to the same place.
 #include <cfloat>
 #include <mma.h>
 
@@ -14,15 +14,15 @@ namespace {
 
 namespace wmma = nvcuda::wmma;
 
-constexpr int kTile = 64, kPart = 16, kParts = kTile / kPart;  // a warp for each part
+constexpr int kTile = 64, kPart = 16, kParts = kTile / kPart;  // one warp per part
 constexpr int kWarp = 32, kThreads = kParts * kWarp;
-constexpr int kPerRow = 2, kOwn = kTile / kPerRow;  // lanes of a row, scores of a lane
+constexpr int kPerRow = 2, kOwn = kTile / kPerRow;  // lanes per row, scores per lane
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr int kScoreStride = kTile + 4;       // floats
-constexpr int kRowStride = 2 * kScoreStride;  // Bf16: rows that take the place of scores
+constexpr int kRowStride = 2 * kScoreStride;  // Bf16; for rows that replace scores
 
-// Of a tile of rows (64, kSize). Shifted rows avoid bank conflicts; with 128 they would not fit
-// into the 99 KiB of an L4.
+// Stride of a tile of rows (64, kSize). Shifted rows avoid bank conflicts; with 128 they would not
+// fit into the 99 KiB of an L4.
 template <int kSize>
 constexpr int kStride = kSize < 128 ? kSize + 8 : kSize;
 template <int kSize>
@@ -40,7 +40,7 @@ using Right = wmma::fragment<wmma::matrix_b, kPart, kPart, kPart, __nv_bfloat16,
 __device__ const __nv_bfloat16* native(const Bf16* values) {
   return reinterpret_cast<const __nv_bfloat16*>(values);
 }
-__device__ int warp_row() {  // the first row of this warp
+__device__ int warp_row() {  // first row of this warp
   return static_cast<int>(threadIdx.x) / kWarp * kPart;
 }
 __device__ int own_row() {
@@ -50,7 +50,8 @@ __device__ int own_lane() {
   return static_cast<int>(threadIdx.x) % kPerRow;
 }
 
-// tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0. 16 bytes at a time.
+// tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0. Copies 16 bytes at a
+// time.
 template <int kSize, class At>
 __device__ void load_tile(const Head& head, const Bf16* from, int first, At at, Bf16* tile) {
   constexpr int kPiece = sizeof(uint4) / sizeof(Bf16), kPieces = kSize / kPiece;
@@ -84,7 +85,7 @@ __device__ void multiply_rows(const Bf16* x, const Bf16* y, float* scores) {
   }
 }
 
-// sums (16, kSize) += left (16, 64) rows (64, kSize); the part of `left` at k is at left + k *
+// sums (16, kSize) += left (16, 64) rows (64, kSize). The part of `left` at k is at left + k *
 // step.
 template <int kSize, class Layout>
 __device__ void add_product(const Bf16* left_part, int step, const Bf16* rows, Sum* sums) {
@@ -105,13 +106,13 @@ __device__ Bf16* rows_over(float* scores) {
   return reinterpret_cast<Bf16*>(scores);
 }
 
-// What a row knows of the keys so far.
+// Softmax state of a row over the keys so far.
 struct Running {
   float top = -FLT_MAX, sum = 0;
 };
 
-// The lane's scores of its row become probabilities (times the sum, relative to `top`), in the
-// scores' place. Returns by how much what was before shrinks.
+// Replaces the lane's scores of its row by probabilities (times the sum, relative to `top`).
+// Returns the factor by which earlier results shrink.
 __device__ float soften(const Head& head, int query, int keys, float* scores, Running& running) {
   float* row = scores + own_row() * kScoreStride;
   float own[kOwn];
@@ -186,11 +187,11 @@ __global__ void __launch_bounds__(kThreads)
   if (own_lane() == 0) log_sums[head.statistic(query)] = running.top + logf(running.sum);
 }
 
-// What both backward kernels keep in shared memory.
+// Shared memory of both backward kernels.
 template <int kSize>
 struct Tiles {
   Bf16 *q, *k, *v, *dy;
-  float *scores, *dp;  // next to each other
+  float *scores, *dp;  // adjacent
   __device__ explicit Tiles(float* memory)
       : q(reinterpret_cast<Bf16*>(memory)),
         k(q + kTileElements<kSize>),
@@ -200,7 +201,7 @@ struct Tiles {
         dp(scores + kScores) {}
 };
 
-// The warp's rows of p and ds, query by key, in the place of scores and dp:
+// The warp's rows of p and ds, query by key, which replace scores and dp:
 // p = exp(scale q.k - log sum); ds = p (dy.v - row dot) scale.
 template <int kSize>
 __device__ void probabilities(const Head& head, const Tiles<kSize>& tiles, int queries, int keys,
@@ -248,7 +249,7 @@ __device__ void store_sums(const Head& head, const Sum* sums, int first, At at, 
       to[at(t) + c] = narrow<Bf16>(staging[own_row() * stride + c]);
     }
   }
-  __syncwarp();  // before the next ones take the place
+  __syncwarp();  // before the next sums use the same place
 }
 
 template <int kSize>
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(kThreads)
     add_product<kSize, wmma::row_major>(rows_over(tiles.dp) + warp_row() * kRowStride, 1, tiles.k,
                                         dq);
   }
-  __syncthreads();  // all have done with the rows that the staging covers
+  __syncthreads();  // all warps have finished with the rows that the staging covers
   store_sums<kSize>(head, dq, first, [&](int t) { return head.qkv(t, 0); }, tiles.scores, dqkv);
 }
 
@@ -283,7 +284,7 @@ __global__ void __launch_bounds__(kThreads)
                         const float* row_dots, const Bf16* dy, Bf16* dqkv) {
   const Head head(shape);
   const Tiles<kSize> tiles(dynamic_shared());
-  const int first = static_cast<int>(blockIdx.x) * kTile;  // of the keys
+  const int first = static_cast<int>(blockIdx.x) * kTile;  // first key
   load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 1); }, tiles.k);
   load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 2); }, tiles.v);
   Sum dk[kSize / kPart], dv[kSize / kPart];
@@ -303,7 +304,7 @@ __global__ void __launch_bounds__(kThreads)
                                         dv);
     add_product<kSize, wmma::col_major>(rows_over(tiles.dp) + warp_row(), kRowStride, tiles.q, dk);
   }
-  __syncthreads();  // all have done with the rows that the staging covers
+  __syncthreads();  // all warps have finished with the rows that the staging covers
   store_sums<kSize>(head, dk, first, [&](int t) { return head.qkv(t, 1); }, tiles.scores, dqkv);
   store_sums<kSize>(head, dv, first, [&](int t) { return head.qkv(t, 2); }, tiles.scores, dqkv);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam's calls as launches on the device's stream. A failed launch or product shows in
-// status().
+// Kernels as launches on the device's stream. A failed launch or product shows in status().
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -32,7 +31,7 @@ class CudaGraph final : public Graph {
   const cudaStream_t stream_;
 };
 
-// T: what an Element is.
+// T is the type of an Element.
 template <class T>
 class CudaKernels final : public Kernels {
  public:
@@ -46,7 +45,8 @@ class CudaKernels final : public Kernels {
     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_);
   }
 
-  // Row-major (R,O) is column-major (O,R): y^T = w x^T, with w stored (O,I) = column-major (I,O).
+  // Row-major (R,O) is column-major (O,R): y^T = w x^T, with w stored as (O,I) = column-major
+  // (I,O).
   void linear_forward(LinearShape s, const Element* x, const Element* weight, const Element* bias,
                       const Element* residual, Element* y) override {
     gemm_->run({.m = s.outputs,
@@ -206,7 +206,7 @@ class CudaKernels final : public Kernels {
 
   bool makes_graphs() const override { return true; }
   Result<std::unique_ptr<Graph>> make_graph(const std::function<void()>& ops) override {
-    // Other threads go on with their streams meanwhile.
+    // Other threads continue to use their streams meanwhile.
     cudaError_t error = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
     cudaGraph_t taken = nullptr;
     cudaGraphExec_t graph = nullptr;
@@ -223,7 +223,7 @@ class CudaKernels final : public Kernels {
       has_graphs_ = true;
       return std::unique_ptr<Graph>(std::make_unique<CudaGraph>(graph, stream_));
     }
-    // Nothing of this has run, so nothing has failed for those who go on without a graph.
+    // None of these ops has run, so their failures do not concern later ops without a graph.
     gemm_->forget_failure();
     out_of_memory_ = false;
     cudaGetLastError();
@@ -236,8 +236,8 @@ class CudaKernels final : public Kernels {
   static constexpr Precision kPrecision =
       std::is_same_v<T, Bf16> ? Precision::kBf16 : Precision::kFp32;
 
-  // Grows as needed; one user at a time, because all ops share the stream. What graphs write to
-  // stays.
+  // Grows as needed. All ops share the stream, so there is one user at a time. Memory to which
+  // graphs write is kept.
   template <class Value>
   Value* scratch(std::size_t count) {
     const std::size_t bytes = count * sizeof(Value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grid-stride loops. Activations are narrow and their operations cheap, so a thread takes as many
-// of them as one load brings; AdamW and the exact sums are wide enough by the element.
+// Grid-stride loops. Activations are narrow and their operations cheap, so a thread handles as many
+// of them as one load brings. AdamW and the exact sums are wide enough for one element at a time.
 #include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
@@ -30,7 +30,7 @@ void launch(cudaStream_t stream, std::size_t count, F f) {
 
 constexpr std::size_t kWidestElement = sizeof(float);
 
-// to[i] = f(from[i]...) in packs of kWidth, and what is left by the element.
+// to[i] = f(from[i]...) in packs of kWidth; the rest one element at a time.
 template <int kWidth, class F, class To, class... From>
 __global__ void map_kernel(std::size_t count, F f, To* to, const From*... from) {
   const std::size_t first = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -107,7 +107,7 @@ struct AddExactly {
   float* terms;
   double* sums;
   __device__ void operator()(std::size_t i) const {
-    constexpr double kMagic = 384;  // as exact_sum_host.cpp; the intrinsics are never contracted
+    constexpr double kMagic = 384;  // as in exact_sum_host.cpp; the intrinsics are never contracted
     sums[i] += __dadd_rn(__dadd_rn(terms[i], kMagic), -kMagic);
     terms[i] = 0;
   }

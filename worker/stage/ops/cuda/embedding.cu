@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of tables. Backward without atomics: the block of a row's first place adds all places of
-// that row in rising order, so the sum has one order. It looks at as many places at a time as it
-// has threads, and most of those chunks hold none of its row.
+// Lookups of rows in tables. Backward works without atomics: the block of a row's first place adds
+// all places of that row in rising order, so the sum has one order. It checks as many places at a
+// time as it has threads, and skips chunks without its row.
 #include "worker/stage/ops/cuda/kernel.h"
 #include "worker/stage/ops/cuda/launch.h"
 
@@ -53,7 +53,7 @@ struct ContextRows {
 template <class Rows, class T>
 __global__ void row_gradient_kernel(Rows rows, int places, int channels, const T* dy,
                                     float* dtable) {
-  constexpr int kOwn = 8;  // channels that a thread adds up at once
+  constexpr int kOwn = 8;  // channels that a thread adds at once
   static __shared__ bool is_here[kThreads];
   const int place = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const int row = rows(place);
@@ -74,7 +74,7 @@ __global__ void row_gradient_kernel(Rows rows, int places, int channels, const T
             if (c < channels) sums[own] += wide(from[c]);
           }
         }
-        __syncthreads();  // `is_here` is used again
+        __syncthreads();  // `is_here` is reused
       }
     }
     for (int own = 0; own < kOwn; ++own) {

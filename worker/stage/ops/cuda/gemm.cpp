@@ -16,7 +16,8 @@ cudaDataType_t type_of(Precision precision) {
   return precision == Precision::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-// Of all operands, as far as it decides which algorithms may run: vector loads take 16 bytes.
+// Common alignment of all operands up to 16 bytes, the size of vector loads. It decides which
+// algorithms may run.
 std::uint32_t alignment_of(const Operands& operands) {
   constexpr std::uintptr_t kWidest = 16;
   std::uintptr_t bits = kWidest;
@@ -91,7 +92,7 @@ class Plan {
   cublasLtMatmulHeuristicResult_t chosen_{};
 };
 
-// What an algorithm depends on.
+// Everything on which the choice of an algorithm depends.
 using Key = std::tuple<int, int, int, bool, bool, int, int, int, float, bool, Precision, Precision,
                        std::uint32_t>;
 Key key_of(const Product& p, std::uint32_t alignment) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the .cu files share: loads and stores (what bf16.h says, on the device), starting a kernel,
-// its dynamic shared memory. No <<< >>>, so that a host compiler can read these files and a test
-// can run their kernels without a GPU (tests/gpu/emulated).
+// Common functions of the .cu files: loads and stores (as in bf16.h, on the device), the start of a
+// kernel, and its dynamic shared memory. <<< >>> is not used, so that a host compiler can read
+// these files and a test can run their kernels without a GPU (tests/gpu/emulated).
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ __device__ inline Bf16 narrow<Bf16>(float value) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
-// Values that one thread loads or stores at once. 16 bytes are the widest there is.
+// Values that one thread loads or stores at once. 16 bytes are the maximum.
 template <class T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T of[kWidth];
@@ -47,13 +47,13 @@ __device__ void store(T* to, const Pack<T, kWidth>& pack) {
   *reinterpret_cast<Pack<T, kWidth>*>(to) = pack;
 }
 constexpr std::size_t kWidestPack = 16;  // bytes
-// Arrays that may be read in the widest packs.
+// True if the arrays can be read in the widest packs.
 template <class... T>
 bool aligned(const T*... arrays) {
   return (... && (reinterpret_cast<std::uintptr_t>(arrays) % kWidestPack == 0));
 }
 
-// As many bytes as the launch asked for; aligned as tensor cores want it.
+// As many bytes as the launch requested, aligned for tensor cores.
 __device__ inline float* dynamic_shared() {
   extern __shared__ __align__(128) float dynamic_memory[];
   return dynamic_memory;
@@ -65,7 +65,7 @@ struct Launch {
   std::size_t shared = 0;  // bytes
 };
 
-// Enqueues it; a failure shows in cudaPeekAtLastError().
+// Enqueues the kernel. A failure shows in cudaPeekAtLastError().
 template <class... Parameters>
 void start(const Launch& launch, void (*kernel)(Parameters...),
            std::common_type_t<Parameters>... arguments) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA kernels as functions that enqueue them on a stream. Contracts are those of the
-// operation's header; pointers are device memory. T is float or Bf16: computed in float, rounded
-// once when stored. Sums have a fixed order (no floating-point atomics), so equal input gives equal
-// bits on equal devices. C++17: nvcc compiles it.
+// The CUDA kernels as functions that enqueue them on a stream. Contracts are in the operation's
+// header; pointers are device memory. T is float or Bf16: computed in float, rounded once when
+// stored. Sums have a fixed order (no floating-point atomics), so equal input gives equal bits on
+// equal devices. C++17: nvcc compiles it.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ void add_exactly(cudaStream_t stream, std::size_t count, float* terms, double* s
 void round_sums(cudaStream_t stream, std::size_t count, const double* sums, float* values);
 
 // rows.cu
-// Scratch of a sum over columns.
+// Size of the scratch memory for a sum over columns.
 std::size_t column_sum_floats(int rows, int columns);
 // sums (columns) += the sum of each column of x (rows, columns).
 template <class T>
@@ -47,22 +47,22 @@ void layernorm_forward(cudaStream_t stream, LayerNormShape shape, const T* x, co
 template <class T>
 void layernorm_apply(cudaStream_t stream, LayerNormShape shape, const T* x, const float* statistics,
                      const T* gamma, const T* beta, T* y);
-// scratch: that of two sums over columns.
+// scratch: for two sums over columns.
 template <class T>
 void layernorm_backward(cudaStream_t stream, LayerNormShape shape, const T* x,
                         const float* statistics, const T* gamma, const T* dy, const T* residual,
                         T* dx, float* scratch, float* dgamma, float* dbeta);
-// row_losses (rows) and their sum in *total.
+// Writes row_losses (rows) and their sum to *total.
 template <class T>
 void softmax_loss(cudaStream_t stream, int rows, int vocabulary, const std::int32_t* targets,
                   float scale, T* logits, double* row_losses, double* total);
 
-// Scratch of sum_squares: one number at least.
+// Size of the scratch memory for sum_squares; at least 1.
 std::size_t squares_doubles(std::size_t count);
 void sum_squares(cudaStream_t stream, std::size_t count, const float* values, double* scratch,
                  double* sum);
 
-// attention.cu. C/H at most 128. row_dots (B,H,T): scratch of the backward.
+// attention.cu. C/H is at most 128. row_dots (B,H,T): scratch memory of the backward.
 template <class T>
 void attention_forward(cudaStream_t stream, AttentionShape shape, const T* qkv, T* y,
                        float* log_sums);

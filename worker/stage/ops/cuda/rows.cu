@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with sums along rows (one warp or block a row) or columns (one block for 32 columns of
-// a slice of rows). Every sum is a fixed tree: lanes in strides, then a butterfly; slices in rising
-// order.
+// Operations with sums along rows (one warp or block per row) or columns (one block for 32 columns
+// of a slice of rows). Every sum is a fixed tree: lanes in strides, then a butterfly; slices in
+// rising order.
 #include <cfloat>
 
 #include "worker/stage/ops/cuda/kernel.h"
@@ -116,7 +116,7 @@ __global__ void layernorm_input_kernel(LayerNormShape shape, const T* x, const f
   }
 }
 
-// A block of 32 x 8 threads adds 32 columns of a slice of rows; thread row j takes the rows j, j+8,
+// A block of 32 x 8 threads adds 32 columns of a slice of rows. Thread row j adds the rows j, j+8,
 // ... of the slice. partial: (slices, columns).
 template <class Term>
 __device__ void add_slice(int rows, int columns, float* partial, Term term) {
@@ -138,7 +138,7 @@ __device__ void add_slice(int rows, int columns, float* partial, Term term) {
     for (int j = 0; j < kWarpsPerBlock; ++j) total += by_thread_row[j][threadIdx.x];
     partial[std::size_t{blockIdx.y} * columns + column] = total;
   }
-  __syncthreads();  // `by_thread_row` is used again
+  __syncthreads();  // `by_thread_row` is reused
 }
 
 __global__ void add_slices_kernel(int slices, int columns, const float* partial, float* sums) {
@@ -201,7 +201,7 @@ __global__ void softmax_loss_kernel(int vocabulary, const std::int32_t* targets,
   const float target_logit = wide(row[target]) - top;
   float own = 0;
   for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) own += expf(wide(row[v]) - top);
-  // When it is known, everyone has read the target's logit.
+  // When the sum is known, all threads have read the target's logit.
   const float sum = block_reduce(own, shared, [](float a, float b) { return a + b; });
   const float factor = scale / sum;
   for (int v = threadIdx.x; v < vocabulary; v += blockDim.x) {
@@ -218,7 +218,7 @@ __global__ void sum_kernel(int count, const double* values, double* total) {
   if (threadIdx.x == 0) *total = sum;
 }
 
-// A block for each chunk.
+// One block per chunk.
 __global__ void squares_kernel(std::size_t count, const float* values, double* chunks) {
   static __shared__ double shared[kSquaresLanes];
   const std::size_t begin = std::size_t{blockIdx.x} * kSquaresChunk;
@@ -252,7 +252,7 @@ const dim3 kWarps{kWarp, kWarpsPerBlock};
 
 template <class T>
 constexpr int kWidest = kWidestPack / sizeof(T);
-// The rows of all arrays begin where the widest packs may.
+// True if the rows of all arrays begin at places where the widest packs may begin.
 template <class T, class... Arrays>
 bool in_packs(LayerNormShape shape, const Arrays*... arrays) {
   return shape.channels % kWidest<T> == 0 && aligned(arrays...);
