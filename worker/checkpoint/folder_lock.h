@@ -37,7 +37,7 @@ struct LockText {
 std::string encode(const LockText& text);
 Result<LockText> decode_lock(std::string_view json);  // kInvalid
 
-// What to do about an existing lock. Pure.
+// The decision about an existing lock. Pure.
 enum class Claim : unsigned char {
   kTake,   // it belongs to this job or to a process that is gone
   kWatch,  // its owner may be alive, which shows when the beat grows

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the coordinator knows about checkpoints, and the callbacks for work that blocks on a disk.
+// Checkpoints as the coordinator knows them, and the callbacks for work that blocks on a disk.
 // worker/app connects them with the room worker/checkpoint.
 #pragma once
 

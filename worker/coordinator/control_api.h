@@ -19,7 +19,7 @@
 
 namespace weir::coordinator {
 
-// What to do next, depending on the status.
+// The next action, depending on the status.
 enum class Verdict : unsigned char {
   kDone,           // 200, 202, 304
   kDrop,           // 400, 413: the request is wrong or too large; a retry cannot help

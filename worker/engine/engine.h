@@ -46,7 +46,7 @@ class Engine {
   void leave_saved(std::chrono::nanoseconds grace);
   void checkpoint_written(std::chrono::nanoseconds took) { recorder_.checkpoint_written(took); }
   Statistics statistics() const { return recorder_.read(); }
-  // Of the current generation; empty between generations.
+  // The links of the current generation; empty between generations.
   std::vector<transport::LinkReport> links() const;
 
  private:

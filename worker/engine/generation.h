@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one generation of a rank owns: its place, stage and links. Only sources of the engine
-// include this file.
+// The parts that one generation of a rank owns: its place, stage and links. Only sources of the
+// engine include this file.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the replicas of a stage do together in a step in Exact mode: the sums of their gradients,
+// The joint part of a step of the replicas of a stage in Exact mode: the sums of their gradients,
 // the mean loss, and the agreement on the epoch of the next step. The work is posted to a
 // transport::Collective, which does it while the engine computes. One object per step; engine
 // thread only.

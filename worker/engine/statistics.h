@@ -62,9 +62,9 @@ struct GroupSizes {
   void add(std::size_t members);
 };
 
-// What this rank received from another replica in the exact sums of its stage, since the generation
-// began. All senders share the time during which they sent, so bytes / busy is the bandwidth of the
-// slower of the two nodes and not the rate of one of many flows.
+// Data that this rank received from another replica in exact sums of its stage, since the
+// generation began. All senders share the time during which they sent, so bytes / busy is the
+// bandwidth of the slower of the two nodes and not the rate of one of many flows.
 struct SyncLink {
   int from = 0;  // replica
   std::string from_node, to_node;
@@ -86,7 +86,7 @@ struct Statistics {
   // Completed steps that changed no parameter (StepRecord::skipped).
   std::int64_t skipped_steps = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();  // of the last step; last stage only
-  // Of the last validation; last stage only.
+  // Loss of the last validation; last stage only.
   double validation_loss = std::numeric_limits<double>::quiet_NaN();
   std::int64_t validation_step = -1;  // completed steps before the last validation; -1 = none yet
   OpHistogram validation{0.001, 2};   // duration of each validation

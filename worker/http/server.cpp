@@ -54,7 +54,7 @@ struct Gate {
   bool running = true;
 };
 
-// What sessions need of their server. Destroyed before the owner of the io_context.
+// State that sessions share with their server. Destroyed before the owner of the io_context.
 struct Shared {
   ServerOptions options;
   Handler handler;

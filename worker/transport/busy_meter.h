@@ -10,7 +10,7 @@
 
 namespace weir::transport {
 
-// What a message tells about the rate of the link; both are 0 if it tells nothing.
+// Result for the rate of the link; both are 0 if the message tells nothing about it.
 struct Arrival {
   std::int64_t counted_bytes = 0;
   std::chrono::nanoseconds busy{0};

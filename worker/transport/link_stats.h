@@ -34,12 +34,12 @@ struct LinkCounters {
   // A message was ready but the peer had granted no slot; this is no network time.
   std::chrono::nanoseconds credit_wait{0};
   std::int64_t transfers = 0;  // all acknowledged transfers
-  // Of the receiver's busy time, not cumulative.
+  // Histogram of the receiver's busy time, not cumulative.
   std::array<std::int64_t, kTransferBuckets> histogram{};
   double transfer_seconds_sum = 0;
   // Minimum of the last 16 small round trips (credit/ack/ping); 0 = unknown.
   double rtt_seconds = 0;
-  // Of the sender; nothing if the link does not use NCCL or NCCL does not report it.
+  // Times of the sender; nothing if the link does not use NCCL or NCCL does not report it.
   std::optional<TransferTimes> nccl;
 };
 

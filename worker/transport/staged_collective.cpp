@@ -10,7 +10,7 @@
 namespace weir::transport {
 namespace {
 
-// Of all copies of a step; gigabytes take less than a second.
+// Limit for all copies of a step; gigabytes take less than a second.
 constexpr std::chrono::seconds kCopyLimit{30};
 
 }  // namespace

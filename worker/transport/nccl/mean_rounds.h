@@ -88,8 +88,8 @@ class MeanRounds {
   struct Round {
     std::uint64_t step = 0;
     std::vector<int> members;
-    // Of its communicator, in this order. If the communicator exists, the phase goes from the first
-    // to the last.
+    // Phase of its communicator, in this order. If the communicator exists, the phase goes from the
+    // first to the last.
     enum class Phase : unsigned char { kAgreeing, kId, kOpening, kConnecting, kUsable };
     Phase phase = Phase::kAgreeing;
     Gather id;

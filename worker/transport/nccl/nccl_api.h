@@ -89,7 +89,7 @@ class NcclComm {
   virtual Status mean(const SegmentMean& segment) = 0;
   // Returns the oldest operation that has finished and has not been taken.
   virtual Result<std::optional<Timing>> take_finished() = 0;
-  // What NCCL reports about its transfers; nothing if it does not report. Any thread.
+  // Times that NCCL reports about its transfers; nothing if it does not report. Any thread.
   virtual std::optional<CommTimes> times() const = 0;
   // After abort(): false while an operation still runs and uses its memory.
   virtual bool drained() = 0;

@@ -53,8 +53,8 @@ class PeerCall : public std::enable_shared_from_this<PeerCall<Answer>> {
     cancel();
     done_(std::move(result));
   }
-  // What the call waits for now: the reason why it has no connection, or what the peer has yet to
-  // do.
+  // Describes what the call waits for: the reason why it has no connection, or what the peer has
+  // yet to do.
   std::string waits_for(const char* of_peer) const {
     return socket_ ? of_peer : dialer_->last_problem();
   }

@@ -23,7 +23,7 @@ class StateFetch final : public PeerCall<std::int64_t> {
   StateFetch(boost::asio::io_context& context, StateRequest request, std::int64_t step,
              std::chrono::seconds dead_after, Done done);
 
-  // What the fetch waits for now, e.g. "its data port: connection refused".
+  // Describes what the fetch waits for, e.g. "its data port: connection refused".
   std::string problem() const;
 
  private:
