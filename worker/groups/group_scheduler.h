@@ -21,9 +21,9 @@
 #include <string>
 #include <vector>
 
-#include "worker/groups/company.h"
 #include "worker/groups/contraction.h"
 #include "worker/groups/distances.h"
+#include "worker/groups/partner_selection.h"
 #include "worker/groups/port_rates.h"
 #include "worker/groups/settings.h"
 #include "worker/groups/sync_graph.h"

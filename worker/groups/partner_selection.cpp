@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/groups/company.h"
+#include "worker/groups/partner_selection.h"
 
 #include <algorithm>
 #include <utility>
