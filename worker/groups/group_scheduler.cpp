@@ -158,7 +158,7 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     if (hold_for_connection()) return grants;
   } else {
     drop_stale(ready);
-    if (ready.empty() || wait_for_company(ready, now)) return grants;
+    if (ready.empty() || wait_for_partners(ready, now)) return grants;
     hold_partners(ready, slow, now);
   }
   commit(connect ? split(ready, static_cast<int>(ready.size())) : split_by_port(ready, slow),
@@ -246,7 +246,7 @@ Patience GroupScheduler::patience_of(const std::vector<int>& here) const {
 }
 
 // Gate 3: returns true and sets the timer while it is worth waiting for a replica.
-bool GroupScheduler::wait_for_company(const Ready& ready, Time now) {
+bool GroupScheduler::wait_for_partners(const Ready& ready, Time now) {
   std::vector<int> here;
   for (const auto& [p, arrival] : ready) here.push_back(p);
   const Time first =

@@ -127,7 +127,7 @@ class GroupScheduler {
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
   Patience patience_of(const std::vector<int>& here) const;
-  bool wait_for_company(const Ready& ready, Time now);
+  bool wait_for_partners(const Ready& ready, Time now);
   void hold_partners(Ready& ready, const std::set<int>& slow, Time now);
   std::optional<Time> due_of(int replica) const;
   std::vector<std::vector<int>> split_by_port(const Ready& ready, const std::set<int>& slow) const;

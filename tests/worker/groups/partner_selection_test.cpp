@@ -37,11 +37,11 @@ Time worth(const Distances& distances, const std::vector<int>& here,
   return most;
 }
 
-TEST(Company, NobodyIsWorthNoWait) {
+TEST(PartnerSelection, WithoutOthersThereIsNoWait) {
   EXPECT_EQ(wait_until(std::array{0, 1}, {}, Distances(2), kPatience, 0ms), std::nullopt);
 }
 
-TEST(Company, AWindowForWhatTheAverageBrings) {
+TEST(PartnerSelection, AWindowForWhatTheAverageBrings) {
   // One step of 2: 1 from where both were; each of the two gains a third of that.
   const auto until =
       wait_until(std::array{0, 1}, {{.due = 10ms, .replica = 2}}, Distances(3), kPatience, 0ms);
@@ -51,17 +51,17 @@ TEST(Company, AWindowForWhatTheAverageBrings) {
   EXPECT_EQ(worth(Distances(3), {0, 1}, {2}), 16ms);
 }
 
-TEST(Company, AGroupIsWorthMoreThanOneOfIt) {
+TEST(PartnerSelection, AGroupIsWorthMoreThanOneOfIt) {
   const Distances distances = two_pairs(6);
   EXPECT_GT(worth(distances, {0, 1}, {2, 3}), worth(distances, {0, 1}, {2}));
 }
 
-TEST(Company, MoreStepsApartAreWorthMoreButHalfAStepAtMost) {
+TEST(PartnerSelection, MoreStepsApartAreWorthMoreButHalfAStepAtMost) {
   EXPECT_GT(worth(two_pairs(6), {0, 1}, {2, 3}), 3 * worth(two_pairs(2), {0, 1}, {2, 3}) / 2);
   EXPECT_EQ(worth(two_pairs(200), {0, 1}, {2, 3}), 500ms);
 }
 
-TEST(Company, WhoIsTooLateIsNotCounted) {
+TEST(PartnerSelection, AReplicaThatIsTooLateDoesNotCount) {
   const Distances distances = two_pairs(6);
   const std::vector<int> here{0, 1};
   const auto alone = wait_until(here, {{.due = 900ms, .replica = 3}}, distances, kPatience, 900ms);
