@@ -19,7 +19,7 @@
 #include "tests/sim/group_watch.h"
 #include "worker/coordinator/members.h"
 #include "worker/coordinator/sync_rounds.h"
-#include "worker/groups/port_rates.h"
+#include "worker/groups/node_rates.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::sim {

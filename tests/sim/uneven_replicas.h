@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "worker/base/random.h"
-#include "worker/groups/port_rates.h"
+#include "worker/groups/node_rates.h"
 
 namespace weir::sim {
 

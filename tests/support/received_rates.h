@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "worker/groups/port_rates.h"
+#include "worker/groups/node_rates.h"
 
 namespace weir::test {
 

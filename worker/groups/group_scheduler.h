@@ -23,8 +23,8 @@
 
 #include "worker/groups/contraction.h"
 #include "worker/groups/distances.h"
+#include "worker/groups/node_rates.h"
 #include "worker/groups/partner_selection.h"
-#include "worker/groups/port_rates.h"
 #include "worker/groups/settings.h"
 #include "worker/groups/sync_graph.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/groups/port_rates.h"
+#include "worker/groups/node_rates.h"
 
 #include <algorithm>
 #include <functional>
