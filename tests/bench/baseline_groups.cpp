@@ -34,7 +34,7 @@ GroupScheduler::GroupScheduler(Config config, std::uint64_t seed, std::uint64_t 
       replicas_(config_.shares.size()),
       graph_(static_cast<int>(config_.shares.size())),
       estimate_(static_cast<int>(config_.shares.size()), seed),
-      ports_(static_cast<int>(config_.shares.size())),
+      node_rates_(static_cast<int>(config_.shares.size())),
       distances_(static_cast<int>(config_.shares.size())),
       round_(last_round) {
   baseline = {.patience = std::vector<double>(replicas_.size(), kFirstPatience)};

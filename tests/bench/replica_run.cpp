@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 constexpr double kWarmUp = 3;                   // steps
 constexpr double kDuty = 0.15, kSlower = 3;     // operator/groups/README.md "Regimes"
 constexpr double kDwell = 10, kSyncDwell = 20;  // steps
-constexpr double kSlowShare = 0.2;              // of a port
+constexpr double kSlowShare = 0.2;              // of a bandwidth
 constexpr int kMtu = 9000;  // with 1500 the packets of 16 workers take a third of two processors
 constexpr double kSync = 0.15;                          // steps that an average of all takes
 constexpr double kParameterBytes = 4.0 * 54'000;        // of a stage of mlp cut in two
@@ -62,10 +62,10 @@ std::string slowness(const Replicas& setting, int replica) {
   return lines;
 }
 
-// Ports that lose bandwidth now and then, from now on until the end of the object.
-class Ports {
+// Nodes that lose bandwidth now and then, from now on until the end of the object.
+class NodeLimits {
  public:
-  Ports(const Replicas& setting, const Namespaces& spaces)
+  NodeLimits(const Replicas& setting, const Namespaces& spaces)
       : thread_([=, &spaces](const std::stop_token& stop) { run(setting, spaces, stop); }) {}
 
   // So that an average of all takes its part of a step: of p members each sends (p-1)/p of the
@@ -205,7 +205,7 @@ std::optional<ReplicasOutcome> run_replicas(const Replicas& setting, test::PlanT
     if (!spaces) return std::nullopt;
     hosts = spaces->hosts();
     for (int i = 0; i < count; ++i) {
-      if (!spaces->limit_port(i, Ports::bytes_per_second(setting))) return std::nullopt;
+      if (!spaces->limit_port(i, NodeLimits::bytes_per_second(setting))) return std::nullopt;
     }
   }
   std::vector<std::string> files;
@@ -224,8 +224,8 @@ std::optional<ReplicasOutcome> run_replicas(const Replicas& setting, test::PlanT
     std::fprintf(stderr, "the workers do not train: %s\n", workers[0].errors().c_str());
     return std::nullopt;
   }
-  std::optional<Ports> ports;
-  if (spaces) ports.emplace(setting, *spaces);
+  std::optional<NodeLimits> limits;
+  if (spaces) limits.emplace(setting, *spaces);
   const double begin = duration<double>(steady_clock::now().time_since_epoch()).count();
   std::this_thread::sleep_for(duration<double>(end));
 

@@ -11,7 +11,7 @@ namespace weir::sim {
 namespace {
 
 constexpr double kRounding = 1e-9;
-constexpr int kLeastAlone = 2;  // own steps without an average behind a slow port: max(2, 3B/10)
+constexpr int kLeastAlone = 2;  // own steps without an average on a slow node: max(2, 3B/10)
 
 }  // namespace
 
@@ -95,7 +95,7 @@ void GroupWatch::check_weights(const Granted& grant) {
 }
 
 // G5: once the fastest has done B steps since all were connected, only what connects all may be
-// formed; and a replica behind a slow port may go on alone for some steps of its own.
+// formed; and a replica on a slow node may go on alone for some steps of its own.
 void GroupWatch::check_connection(const Granted& grant) {
   if (connected()) {  // by the loss of one that was not
     disconnect();

@@ -76,7 +76,7 @@ TEST(GroupWatch, FindsReplicasThatAreNotConnectedInTime) {
   EXPECT_THAT(job.watch.take_wrong(), IsEmpty());
 }
 
-// Behind a slow port one goes on alone, but not for ever.
+// A replica on a slow node goes on alone, but not for ever.
 TEST(GroupWatch, LetsOneGoOnAloneForSomeStepsOnly) {
   Watched job;
   for (int i = 0; i < 4; ++i) job.step({0, 1});

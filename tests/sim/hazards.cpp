@@ -26,7 +26,7 @@ Course spells(Random& random, double length, double pause, double horizon, Value
   return course;
 }
 
-Course port_of(Random& random, double horizon) {
+Course share_of(Random& random, double horizon) {
   const auto share = [&] { return log_uniform(random, 0.05, 0.7); };
   const double kind = random.uniform();
   if (kind < 0.45) return {};
@@ -55,7 +55,7 @@ Hazards random_hazards(std::uint64_t seed, const HazardOptions& options) {
   Hazards hazards;
   for (int node = 0; node < options.nodes; ++node) {
     Random random(mix_seed(mix_seed(seed, "node"), static_cast<std::uint64_t>(node)));
-    hazards.port.push_back(port_of(random, options.horizon));
+    hazards.node_share.push_back(share_of(random, options.horizon));
     hazards.slow.push_back(slowness_of(random, options.horizon));
   }
   Random random(mix_seed(seed, "job"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a job whatever anybody decides: co-tenants take ports and devices, workers die,
-// Prometheus does not answer, the operator's leader changes. All from a seed, so that two runs of
-// one job meet the same.
+// What happens to a job whatever anybody decides: co-tenants take bandwidth and devices, workers
+// die, Prometheus does not answer, the operator's leader changes. All from a seed, so that two runs
+// of one job meet the same.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class Course {
 };
 
 struct Hazards {
-  std::vector<Course> port;                      // by node: what co-tenants leave of its rate, 0..1
-  std::vector<Course> slow;                      // by node: factor on the time of ops, >= 1
+  std::vector<Course> node_share;  // by node: share of its bandwidth that co-tenants leave, 0..1
+  std::vector<Course> slow;        // by node: factor on the time of ops, >= 1
   std::vector<std::pair<double, int>> deaths;    // time, index of the worker
   std::vector<std::pair<double, double>> blind;  // from, to: Prometheus does not answer
   std::vector<double> new_leaders;

@@ -170,7 +170,7 @@ void PartialReplicas::take(const coordinator::SyncRounds::Effects& effects) {
     ++receivers[grant.round][rank->replica];
     grants[grant.round] = grant;
     Replica& one = at(rank->replica);
-    one.port_rate = grant.port_bytes_per_second;
+    one.node_rate = grant.node_bytes_per_second;
     if (one.state != State::kReady || grant.step != one.step + 1) {
       fail("a GRANT for step " + std::to_string(grant.step) + ", replica " +
            std::to_string(rank->replica) + " is at " + std::to_string(one.step));
@@ -229,7 +229,7 @@ void PartialReplicas::end_average(const std::vector<int>& members) {
   for (const int p : members) {
     if (members.size() > 1) {
       at(p).apart = 0;
-      at(p).received = test::received_rates(p, members, job_.port);
+      at(p).received = test::received_rates(p, members, job_.node_rate);
     }
     go_on(p);
   }

@@ -29,7 +29,7 @@ class PartialReplicas {
   struct Job {
     std::function<double(int replica, const schedule::Plan&)> step_seconds;  // and counts its ops
     std::function<double(const std::vector<int>& members)> average_seconds;
-    std::function<double(int replica)> port;  // bytes per second
+    std::function<double(int replica)> node_rate;  // bytes per second
     // It has done a step with that plan, in so many seconds of its own.
     std::function<void(int replica, const schedule::Plan&, double seconds)> stepped;
     // All that train hold one model after so many steps, and begin the next one after this call.
@@ -61,7 +61,7 @@ class PartialReplicas {
   double newest_step(int replica) const { return at(replica).whole_seconds; }
   double samples_per_second() const;  // of the last ten steps of each
   void forget_rates();
-  double port_rate(int replica) const { return at(replica).port_rate; }  // as it was told
+  double node_rate(int replica) const { return at(replica).node_rate; }  // as it was told
   double apart(int replica) const { return at(replica).apart; }  // samples since its last average
   // Since the start.
   int meetings() const { return meetings_; }
@@ -85,7 +85,7 @@ class PartialReplicas {
     int missing = -1;                         // in that, which went on beside a step
     std::uint32_t revision = 0;               // of the plan in force there
     protocol::Grant grant;                    // its last
-    double port_rate = 0;                     // as its last grant told
+    double node_rate = 0;                     // as its last grant told
     std::vector<groups::ReceivedRate> received;
     std::deque<Rate> recent;
   };

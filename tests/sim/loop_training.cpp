@@ -13,8 +13,8 @@
 namespace weir::sim {
 namespace {
 
-constexpr double kSync = 0.04;    // s, an average of many replicas with free ports
-constexpr double kJitter = 0.02;  // lognormal, of each step
+constexpr double kSync = 0.04;                      // s, an average of many replicas on free nodes
+constexpr double kJitter = 0.02;                    // lognormal, of each step
 constexpr double kLayer = 0.0025, kOverhead = 0.5;  // s per sample; samples
 constexpr double kBackward = 2;                     // times forward
 
@@ -24,8 +24,8 @@ int node_number(const std::string& node) {
 
 }  // namespace
 
-double SimulatedWorkers::port(const std::string& node) const {
-  return hazards_.port[static_cast<std::size_t>(node_number(node))].at(agenda_.now());
+double SimulatedWorkers::node_share(const std::string& node) const {
+  return hazards_.node_share[static_cast<std::size_t>(node_number(node))].at(agenda_.now());
 }
 double SimulatedWorkers::slow(const std::string& node) const {
   return hazards_.slow[static_cast<std::size_t>(node_number(node))].at(agenda_.now());
@@ -44,7 +44,8 @@ double SimulatedWorkers::forward_seconds(const schedule::Plan& plan,
 
 double SimulatedWorkers::sync_share(int p) const {
   double least = 1;
-  for (int s = 0; s < plan_->stage_count(); ++s) least = std::min(least, port(rank(p, s).node));
+  for (int s = 0; s < plan_->stage_count(); ++s)
+    least = std::min(least, node_share(rank(p, s).node));
   return least;
 }
 
@@ -70,7 +71,7 @@ double SimulatedWorkers::sum_seconds() {
                          static_cast<double>(kParameterBytes) * (range.last - range.first + 1);
     double least = 1, backward = 0;
     for (int p = 0; p < replicas; ++p) {
-      const double own = port(rank(p, s).node);
+      const double own = node_share(rank(p, s).node);
       least = std::min(least, own);
       backward = std::max(backward, kBackward * forward_seconds(*plan_, rank(p, s)));
       for (int i = 1; i <= kNeighbours && i < replicas; ++i) {
@@ -78,10 +79,10 @@ double SimulatedWorkers::sum_seconds() {
         auto& link =
             links_[{{p, s, estimator::Direction::kSync, from.replica}, from.node, rank(p, s).node}];
         link.bytes += bytes;
-        link.busy += bytes / (shape_.port_rate * std::min(own, port(from.node)));
+        link.busy += bytes / (shape_.node_rate * std::min(own, node_share(from.node)));
       }
     }
-    longest = std::max(longest, bytes / (shape_.port_rate * least) - before);
+    longest = std::max(longest, bytes / (shape_.node_rate * least) - before);
     before += backward;
   }
   return longest;
@@ -100,8 +101,8 @@ double SimulatedWorkers::step_seconds(int p, const schedule::Plan& plan) {
     key.push_back(forward);
   }
   for (int s = 0; s + 1 < stages; ++s) {
-    const double share = std::min(port(rank(p, s).node), port(rank(p, s + 1).node));
-    const double transfer = bytes / (shape_.port_rate * share);
+    const double share = std::min(node_share(rank(p, s).node), node_share(rank(p, s + 1).node));
+    const double transfer = bytes / (shape_.node_rate * share);
     model.forward.push_back({.transfer = from_seconds(transfer), .latency = {}, .trace = {}});
     key.push_back(transfer);
   }
@@ -186,11 +187,11 @@ void SimulatedWorkers::end_step() {
 PartialReplicas::Job SimulatedWorkers::partial_job() {
   return {.step_seconds = [this](int p, const auto& plan) { return step_seconds(p, plan); },
           .average_seconds = [this](const auto& members) { return sync_seconds(members); },
-          .port = [this](int p) { return 1e9 * sync_share(p); },
+          .node_rate = [this](int p) { return 1e9 * sync_share(p); },
           .stepped =
               [this](int p, const schedule::Plan& plan, double seconds) {
                 count_step(p, seconds);
-                replica_counters_[p].sync_bytes_per_second = partial_.port_rate(p);
+                replica_counters_[p].sync_bytes_per_second = partial_.node_rate(p);
                 add_work(plan.micro_batches[static_cast<std::size_t>(p)] *
                          plan.schedule.micro_batch_size);
               },

@@ -271,7 +271,7 @@ void SimulatedWorkers::load(schedule::Plan plan) {
       }
       bytes += kStateFactor * kParameterBytes;
       seconds[to.node] +=
-          kStateFactor * kParameterBytes / (shape_.port_rate * std::max(0.01, port(to.node)));
+          kStateFactor * kParameterBytes / (shape_.node_rate * std::max(0.01, node_share(to.node)));
     }
   }
   double most = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers and coordinator of one job in virtual time, as the operator sees them: they join, take
 // plans (refuse, switch in band, move or load state with a pause, break off), train, and count what
-// Prometheus would scrape. A step takes what the simulator of schedules says for the ports and
+// Prometheus would scrape. A step takes what the simulator of schedules says for the nodes and
 // devices of that moment. Replicas that average in groups: loop_partial.h. Messages between ranks
 // are tests/worker/coordinator's business.
 #pragma once
@@ -30,7 +30,7 @@ struct JobShape {
   int layers = 8;         // equal ones
   int micro_batches = 8;  // of one replica, of `micro_batch_size` samples
   int micro_batch_size = 4;
-  double port_rate = 1.2e7;       // bytes per second, free
+  double node_rate = 1.2e7;       // bytes per second, free
   std::int64_t memory_bytes = 0;  // of a device; 0: not limited
 };
 constexpr std::int64_t kOutputBytes = 30'720;      // of a layer, per sample
@@ -114,7 +114,7 @@ class SimulatedWorkers {
   double newest_step(const std::string& uid) const;
   void add_work(int samples);
   double step_seconds(int p, const schedule::Plan& plan);
-  double port(const std::string& node) const;
+  double node_share(const std::string& node) const;
   double slow(const std::string& node) const;
   double sum_seconds();
   double sync_seconds(const std::vector<int>& replicas) const;

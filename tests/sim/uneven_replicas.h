@@ -41,7 +41,7 @@ class UnevenReplicas {
   double step_seconds(int p, double t, double share = 1);
   double bandwidth(int p, double t) const;  // of its sync link, 1 = usual
   double sync_seconds(const std::vector<int>& group, double t) const;
-  // What p measures in it: of each other member, the slower of the two ports.
+  // What p measures in it: of each other member, the slower of the two nodes.
   std::vector<groups::ReceivedRate> received(int p, const std::vector<int>& group, double t) const;
   const UnevenOptions& options() const { return options_; }
 

@@ -31,7 +31,7 @@ LoopCase random_case(std::uint64_t seed) {
   LoopCase one;
   constexpr int kReplicas[] = {1, 2, 1, 2, 4};
   one.shape.replicas = kReplicas[seed % 5];
-  one.shape.port_rate = 6e6 * (1 + 4 * random.uniform());
+  one.shape.node_rate = 6e6 * (1 + 4 * random.uniform());
   if (random.below(3) == 0) one.shape.memory_bytes = 60'000'000;
   one.replaces = seed % 3 == 0;
   // A stream of its own: what else a seed means stays what it was.
@@ -63,7 +63,7 @@ WholeLoop::WholeLoop(const LoopCase& one, const std::string& mode, std::uint64_t
   spec.adaptation.mode = mode;
   spec.adaptation.regroup.enabled = one.regroups;
   spec.adaptation.replace.enabled = one.replaces;
-  for (std::size_t i = 1; i <= hazards_.port.size(); ++i) {
+  for (std::size_t i = 1; i <= hazards_.node_share.size(); ++i) {
     api::Node node;
     node.meta.name = "n" + std::to_string(i);
     world_.nodes.push_back(node);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What workers measure of an average, for simulations: a pair is as fast as the slower of its
-// ports.
+// nodes.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +10,13 @@
 
 namespace weir::test {
 
-// port(q): bytes per second of the port of replica q.
-template <class Port>
+// rate(q): bytes per second of the node of replica q.
+template <class Rate>
 std::vector<groups::ReceivedRate> received_rates(int replica, const std::vector<int>& members,
-                                                 const Port& port) {
+                                                 const Rate& rate) {
   std::vector<groups::ReceivedRate> rates;
   for (const int q : members) {
-    if (q != replica) rates.push_back({q, std::min(port(replica), port(q))});
+    if (q != replica) rates.push_back({q, std::min(rate(replica), rate(q))});
   }
   return rates;
 }

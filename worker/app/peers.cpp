@@ -126,7 +126,7 @@ class EngineTarget final : public control::PlanTarget {
                   .all = grant.all,
                   .overlaps = grant.overlaps,
                   .staleness = grant.staleness,
-                  .port_bytes_per_second = grant.port_bytes_per_second,
+                  .node_bytes_per_second = grant.node_bytes_per_second,
                   .deadline = from_seconds(grant.deadline_seconds)});
   }
   void peer_lost(int replica, int stage, const std::string& reason) override {

@@ -193,7 +193,7 @@ SyncRounds::Effects SyncRounds::tell(const std::vector<groups::Grant>& grants,
     members_ += static_cast<std::int64_t>(grant.members.size());
     for (const int p : grant.members) {
       message.step = std::exchange(at(p).step, next);
-      message.port_bytes_per_second = scheduler_->port_rate(p);
+      message.node_bytes_per_second = scheduler_->node_rate(p);
       for (const auto& rank : plan_.ranks) {
         const auto* member = rank.replica == p ? members.by_pod(rank.pod) : nullptr;
         if (member != nullptr) effects.send.emplace_back(member->member.worker_index, message);

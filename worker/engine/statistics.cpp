@@ -130,12 +130,12 @@ void Recorder::synchronized(const transport::CollectiveCounters& counters, nanos
 }
 
 void Recorder::averaged(nanoseconds waited, std::size_t members, double staleness,
-                        double port_bytes_per_second) {
+                        double node_bytes_per_second) {
   const std::lock_guard lock(mutex_);
   count_round(members > 1 ? SyncKind::kPartial : SyncKind::kSingle, waited);
   statistics_.group_sizes.add(members);
   statistics_.staleness = staleness;
-  statistics_.sync_bytes_per_second = port_bytes_per_second;
+  statistics_.sync_bytes_per_second = node_bytes_per_second;
 }
 
 void Recorder::count_round(SyncKind kind, nanoseconds waited) {

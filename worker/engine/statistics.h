@@ -151,7 +151,7 @@ class Recorder {
   // Counts a step synchronised with all replicas, or with a group, after `waited`.
   void synchronized(const transport::CollectiveCounters& counters, std::chrono::nanoseconds waited);
   void averaged(std::chrono::nanoseconds waited, std::size_t members, double staleness,
-                double port_bytes_per_second);
+                double node_bytes_per_second);
   void validated(std::int64_t step, double loss, std::chrono::nanoseconds took);
   void step_done(const StepRecord& record, std::int64_t tokens_per_sample);
   void lateness(std::span<const std::chrono::nanoseconds> samples, std::int64_t overruns);

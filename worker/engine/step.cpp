@@ -244,7 +244,7 @@ class Runner {
     }
     const nanoseconds took = waited_since(since);
     parts_.recorder.averaged(took, met ? grant_.members.size() : 1, grant_.staleness,
-                             grant_.port_bytes_per_second);
+                             grant_.node_bytes_per_second);
     return Unit{};
   }
 

@@ -61,7 +61,7 @@ struct Grant {
   bool all = false;       // all replicas average their whole state and are bit-equal afterwards
   bool overlaps = false;  // the average may run during the next step, until its update
   double staleness = 0;
-  double port_bytes_per_second = 0;
+  double node_bytes_per_second = 0;
   std::chrono::nanoseconds deadline{0};  // for the members to begin; 0 = the progress deadline
 };
 using Command = std::variant<PrepareCommand, CommitCommand, GoCommand, AbortCommand,

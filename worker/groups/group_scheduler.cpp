@@ -18,7 +18,7 @@ namespace weir::groups {
 namespace {
 
 // Constants of worker/groups/README.md "Gates" and "Averages beside a step".
-constexpr double kSlowPort = 0.5;      // of the median bandwidth
+constexpr double kSlowNode = 0.5;      // of the median bandwidth
 constexpr double kForgetting = 0.5;    // moving average of T_p, as in the operator
 constexpr double kLongAverage = 0.25;  // of a step
 constexpr int kLeastAlone = 2;         // own steps of a replica on a slow node: max(2, 3B/10)
@@ -38,7 +38,7 @@ GroupScheduler::GroupScheduler(Config config, std::uint64_t seed, std::uint64_t 
       replicas_(config_.shares.size()),
       graph_(static_cast<int>(config_.shares.size())),
       estimate_(static_cast<int>(config_.shares.size()), seed),
-      ports_(static_cast<int>(config_.shares.size())),
+      node_rates_(static_cast<int>(config_.shares.size())),
       distances_(static_cast<int>(config_.shares.size())),
       round_(last_round) {
   WEIR_CHECK(!replicas_.empty() && config_.stages >= 1, "a job has replicas and stages");
@@ -72,7 +72,7 @@ std::vector<Grant> GroupScheduler::died(int replica, Time now) {
   estimate_.set_living(replica, false);
   ready_.erase(replica);
   at(replica) = {};
-  ports_.forget(replica);
+  node_rates_.forget(replica);
   // If the fastest replica is gone, the windows count from the remaining ones.
   if (window_begin_) window_begin_ = std::min(*window_begin_, most_steps());
   if (estimate_begin_) estimate_begin_ = std::min(*estimate_begin_, most_steps());
@@ -125,7 +125,7 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   distances_.stepped(p);
   replica.progress = arrival.progress;
   replica.started.reset();
-  if (replica.grant) ports_.add(p, replica.grant->round, arrival.received);
+  if (replica.grant) node_rates_.add(p, replica.grant->round, arrival.received);
   const bool averaged =
       replica.grant && replica.grant->members.size() > 1 && !replica.grant->gathers;
   if (averaged && arrival.average_seconds > 0) {
@@ -149,9 +149,9 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     grant_all(grants);
     return grants;
   }
-  std::set<int> slow = slow_ports();
+  std::set<int> slow = slow_nodes();
   std::erase_if(slow, [this](int p) { return !holds_up(p); });
-  grant_slow_ports(slow, grants);
+  grant_slow_nodes(slow, grants);
   Ready ready = ready_;
   const bool connect = connecting();
   if (connect) {
@@ -161,7 +161,7 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
     if (ready.empty() || wait_for_partners(ready, now)) return grants;
     hold_partners(ready, slow, now);
   }
-  commit(connect ? split(ready, static_cast<int>(ready.size())) : split_by_port(ready, slow),
+  commit(connect ? split(ready, static_cast<int>(ready.size())) : split_by_node(ready, slow),
          connect ? Kind::kConnects : Kind::kUsual, grants);
   return grants;
 }
@@ -175,11 +175,11 @@ void GroupScheduler::grant_all(std::vector<Grant>& grants) {
   WEIR_CHECK(grants.size() == 1, "nobody is left for whom all must wait");
 }
 
-std::set<int> GroupScheduler::slow_ports() const {
+std::set<int> GroupScheduler::slow_nodes() const {
   std::map<int, double> rates;
   std::vector<double> known;
   for (int p = 0; p < count(); ++p) {
-    const double rate = living(p) ? ports_.of(p) : 0;
+    const double rate = living(p) ? node_rates_.of(p) : 0;
     if (rate <= 0) continue;
     rates.emplace(p, rate);
     known.push_back(rate);
@@ -187,7 +187,7 @@ std::set<int> GroupScheduler::slow_ports() const {
   const double usual = upper_median(std::move(known));
   std::set<int> slow;
   for (const auto& [p, rate] : rates) {
-    if (rate < kSlowPort * usual) slow.insert(p);
+    if (rate < kSlowNode * usual) slow.insert(p);
   }
   return slow;
 }
@@ -209,7 +209,7 @@ bool GroupScheduler::holds_up(int replica) const {
 
 // Gate 0: a group is as fast as its slowest node, so a replica on a slow node averages only every
 // 3B/10 steps.
-void GroupScheduler::grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants) {
+void GroupScheduler::grant_slow_nodes(const std::set<int>& slow, std::vector<Grant>& grants) {
   const int alone = std::max(kLeastAlone, config_.settings.connect_every * 3 / 10);
   const Ready arrivals = ready_;
   for (const auto& [p, arrival] : arrivals) {
@@ -292,7 +292,7 @@ std::optional<Time> GroupScheduler::due_of(int replica) const {
 
 // Gate 4: a replica on a slow node averages with one other replica. No further replica waits for
 // it, and in a pair its link carries least.
-std::vector<std::vector<int>> GroupScheduler::split_by_port(const Ready& ready,
+std::vector<std::vector<int>> GroupScheduler::split_by_node(const Ready& ready,
                                                             const std::set<int>& slow) const {
   Ready fast = ready;
   std::erase_if(fast, [&](const auto& entry) { return slow.contains(entry.first); });

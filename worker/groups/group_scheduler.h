@@ -94,7 +94,7 @@ class GroupScheduler {
 
   bool living(int replica) const { return graph_.living(replica); }
   // Bandwidth of the replica's node in bytes per second, estimated from its averages; 0 = unknown.
-  double port_rate(int replica) const { return ports_.of(replica); }
+  double node_rate(int replica) const { return node_rates_.of(replica); }
   double median_seconds() const;  // step time without waiting for other replicas; 0 = unknown
   std::uint64_t round() const { return round_; }
   // Factor by which disagreement shrank in the last full window of B steps of the fastest replica.
@@ -119,10 +119,10 @@ class GroupScheduler {
   std::vector<Grant> decide(Time now);
   enum class Kind : unsigned char { kUsual, kConnects, kGathers };
   void grant_all(std::vector<Grant>& grants);
-  std::set<int> slow_ports() const;
+  std::set<int> slow_nodes() const;
   double average_seconds(int replica, std::size_t members) const;
   bool holds_up(int replica) const;
-  void grant_slow_ports(const std::set<int>& slow, std::vector<Grant>& grants);
+  void grant_slow_nodes(const std::set<int>& slow, std::vector<Grant>& grants);
   bool connecting() const;
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
@@ -130,7 +130,7 @@ class GroupScheduler {
   bool wait_for_partners(const Ready& ready, Time now);
   void hold_partners(Ready& ready, const std::set<int>& slow, Time now);
   std::optional<Time> due_of(int replica) const;
-  std::vector<std::vector<int>> split_by_port(const Ready& ready, const std::set<int>& slow) const;
+  std::vector<std::vector<int>> split_by_node(const Ready& ready, const std::set<int>& slow) const;
   std::vector<std::vector<int>> split(const Ready& ready, int most) const;
   void commit(const std::vector<std::vector<int>>& groups, Kind kind, std::vector<Grant>& grants);
   Grant make_grant(std::vector<int> members, Kind kind) const;
@@ -152,7 +152,7 @@ class GroupScheduler {
   std::vector<Replica> replicas_;
   SyncGraph graph_;
   Contraction estimate_;
-  PortRates ports_;
+  NodeRates node_rates_;
   Distances distances_;
   Ready ready_;
   std::uint64_t round_ = 0;

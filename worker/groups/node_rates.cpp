@@ -6,11 +6,11 @@
 
 namespace weir::groups {
 
-PortRates::PortRates(int replicas)
+NodeRates::NodeRates(int replicas)
     : replicas_(replicas),
       received_(static_cast<std::size_t>(replicas) * static_cast<std::size_t>(replicas)) {}
 
-void PortRates::add(int receiver, std::uint64_t round, std::span<const ReceivedRate> average) {
+void NodeRates::add(int receiver, std::uint64_t round, std::span<const ReceivedRate> average) {
   for (const ReceivedRate& one : average) {
     const bool plausible = one.from >= 0 && one.from < replicas_ && one.from != receiver;
     if (!plausible || !(one.bytes_per_second > 0)) continue;
@@ -18,13 +18,13 @@ void PortRates::add(int receiver, std::uint64_t round, std::span<const ReceivedR
   }
 }
 
-void PortRates::forget(int replica) {
+void NodeRates::forget(int replica) {
   for (int other = 0; other < replicas_; ++other) {
     received(replica, other) = received(other, replica) = {};
   }
 }
 
-PortRates::Measured PortRates::pair(int one, int other) const {
+NodeRates::Measured NodeRates::pair(int one, int other) const {
   const Measured& in = received(one, other);
   const Measured& out = received(other, one);
   if (in.rate <= 0 || out.rate <= 0) return in.rate <= 0 ? out : in;
@@ -32,7 +32,7 @@ PortRates::Measured PortRates::pair(int one, int other) const {
 }
 
 // True if the other replica has been much faster with a third one, in the same round or later.
-bool PortRates::slows(int replica, int other) const {
+bool NodeRates::slows(int replica, int other) const {
   constexpr double kMuch = 2;
   const Measured between = pair(replica, other);
   for (int third = 0; third < replicas_; ++third) {
@@ -43,7 +43,7 @@ bool PortRates::slows(int replica, int other) const {
   return false;
 }
 
-double PortRates::of(int replica) const {
+double NodeRates::of(int replica) const {
   std::vector<int> peers;
   for (int other = 0; other < replicas_; ++other) {
     if (pair(replica, other).rate > 0) peers.push_back(other);

@@ -18,9 +18,9 @@ struct ReceivedRate {
   double bytes_per_second = 0;
 };
 
-class PortRates {
+class NodeRates {
  public:
-  explicit PortRates(int replicas);
+  explicit NodeRates(int replicas);
 
   // Rounds of later calls only grow.
   void add(int receiver, std::uint64_t round, std::span<const ReceivedRate> average);

@@ -321,7 +321,7 @@ void fields(Io& io, T& grant) {
   io("all", grant.all);
   io("overlaps", grant.overlaps);
   io("staleness", grant.staleness);
-  io("portBytesPerSecond", grant.port_bytes_per_second);
+  io("portBytesPerSecond", grant.node_bytes_per_second);
   io("deadlineSeconds", grant.deadline_seconds);
 }
 template <class Io, Is<RoundFailed> T>

@@ -268,7 +268,7 @@ struct Grant {
   bool overlaps = false;        // the average may run during the next step, until its update
   double staleness = 0;         // steps that the receiver's replica is ahead of the slowest
   // Bandwidth of the receiver's node, estimated from averages; 0 = unknown.
-  double port_bytes_per_second = 0;
+  double node_bytes_per_second = 0;
   // Time for all members to begin. Afterwards the others abandon the round.
   double deadline_seconds = 0;
 };

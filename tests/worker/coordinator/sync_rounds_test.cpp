@@ -132,16 +132,16 @@ TEST(SyncRounds, TakeASlowReplicaAlongToTheStepOfTheFast) {
 TEST(SyncRounds, TellEachReplicaTheRateOfItsOwnPort) {
   Job job(3);
   for (int r = 0; r < 3; ++r) job.ready(r, 1);
-  EXPECT_EQ(job.newest.at(0).port_bytes_per_second, 0) << "nothing is known yet";
+  EXPECT_EQ(job.newest.at(0).node_bytes_per_second, 0) << "nothing is known yet";
   for (int r = 0; r < 3; ++r) job.goes_on(r);
   job.ready(0, 2, 1, {{1, 1e9}, {2, 1e8}});
   job.ready(1, 2, 1, {{0, 1e9}, {2, 1e8}});
   job.ready(2, 2, 1, {{0, 1e9}, {1, 1e9}});
   job.pass(2s);
 
-  EXPECT_DOUBLE_EQ(job.newest.at(0).port_bytes_per_second, 1e9);
-  EXPECT_DOUBLE_EQ(job.newest.at(1).port_bytes_per_second, 1e9);
-  EXPECT_DOUBLE_EQ(job.newest.at(2).port_bytes_per_second, 1e8);
+  EXPECT_DOUBLE_EQ(job.newest.at(0).node_bytes_per_second, 1e9);
+  EXPECT_DOUBLE_EQ(job.newest.at(1).node_bytes_per_second, 1e9);
+  EXPECT_DOUBLE_EQ(job.newest.at(2).node_bytes_per_second, 1e8);
 }
 
 // Its members tell how long their last averages took; claims that cannot be are ignored.

@@ -274,7 +274,7 @@ TEST(GroupScheduler, AfterBStepsEverybodyIsConnected) {
   EXPECT_THAT(grants[0].members, ElementsAre(0, 1, 2));
 }
 
-TEST(GroupScheduler, ASlowPortAveragesOnlyEveryThirdStep) {
+TEST(GroupScheduler, ASlowNodeAveragesOnlyEveryThirdStep) {
   auto scheduler = running(config(3));  // all had an average with step 1
   Arrival other = arrival(1, 2);
   other.received = {{0, 1e8}, {2, 1e9}};
@@ -293,9 +293,9 @@ TEST(GroupScheduler, ASlowPortAveragesOnlyEveryThirdStep) {
   EXPECT_THAT(scheduler.arrived(slow, 4s), IsEmpty()) << "its last average was 3 steps ago";
 }
 
-// Beside a step an average takes no time: who has a slow port is like the others while its
+// Beside a step an average takes no time: a replica on a slow node is like the others while its
 // averages are shorter than a step.
-TEST(GroupScheduler, ASlowPortAveragesLikeTheOthersWhenThatFitsIntoAStep) {
+TEST(GroupScheduler, ASlowNodeAveragesLikeTheOthersWhenThatFitsIntoAStep) {
   for (const double seconds : {0.8, 1.1}) {
     auto scheduler = running(config(3));
     Arrival other = arrival(1, 2);
@@ -369,7 +369,7 @@ TEST(GroupScheduler, AGatheringDoesNotGoOnBesideAStep) {
 }
 
 // Then it averages with one other: the rest does not wait for it.
-TEST(GroupScheduler, ASlowPortHoldsUpOneOther) {
+TEST(GroupScheduler, ASlowNodeHoldsUpOneOther) {
   auto scheduler = running(config(4));  // all had an average with step 1
   for (const int p : {1, 2, 3}) {
     Arrival fast = arrival(p, 2);
@@ -386,7 +386,7 @@ TEST(GroupScheduler, ASlowPortHoldsUpOneOther) {
 }
 
 // When it comes soon one of the others stays for it, where it is not worth the time of all.
-TEST(GroupScheduler, OneStaysForASlowPort) {
+TEST(GroupScheduler, OneStaysForASlowNode) {
   auto scheduler = running(config(4));  // all had an average with step 1
   const auto rates = [](int p) {
     std::vector<ReceivedRate> from;
@@ -415,7 +415,7 @@ TEST(GroupScheduler, OneStaysForASlowPort) {
   EXPECT_THAT(pair[0].members, ElementsAre(0, 1));
 }
 
-TEST(GroupScheduler, WhoStaysForASlowPortThatIsLateGoesOn) {
+TEST(GroupScheduler, WhoStaysForASlowNodeThatIsLateGoesOn) {
   auto scheduler = running(config(4));
   scheduler.began(0, 1100ms);
   for (const int p : {1, 2, 3}) {
