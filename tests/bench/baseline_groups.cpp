@@ -44,7 +44,7 @@ void GroupScheduler::reconfigure(Config config, double) {
   config_ = std::move(config);
 }
 
-std::vector<Grant> GroupScheduler::arrived(const Arrival& arrival, Time now) {
+std::vector<FormedGroup> GroupScheduler::arrived(const Arrival& arrival, Time now) {
   Replica& replica = at(arrival.replica);
   if (replica.seen && arrival.step <= replica.steps) return {};
   replica.seen = true;
@@ -54,12 +54,12 @@ std::vector<Grant> GroupScheduler::arrived(const Arrival& arrival, Time now) {
   return decide(now);
 }
 
-std::vector<Grant> GroupScheduler::tick(Time now) {
+std::vector<FormedGroup> GroupScheduler::tick(Time now) {
   return decide(now);
 }
 
-std::vector<Grant> GroupScheduler::decide(Time now) {
-  std::vector<Grant> grants;
+std::vector<FormedGroup> GroupScheduler::decide(Time now) {
+  std::vector<FormedGroup> grants;
   timer_.reset();
   if (ready_.empty()) return grants;
   std::vector<int> group;
@@ -89,15 +89,15 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
 }
 
 void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, bool connect,
-                            std::vector<Grant>& grants) {
+                            std::vector<FormedGroup>& grants) {
   std::vector<int> members = groups.front();
   std::ranges::sort(members);
   const double weight = 1 / static_cast<double>(members.size());
-  Grant grant{.round = ++round_,
-              .members = members,
-              .weights = std::vector(members.size(), weight),
-              .connects = connect,
-              .gathers = std::exchange(gathering_, false)};
+  FormedGroup grant{.round = ++round_,
+                    .members = members,
+                    .weights = std::vector(members.size(), weight),
+                    .connects = connect,
+                    .gathers = std::exchange(gathering_, false)};
   for (const int p : members) {
     grant.progress += weight * at(p).progress;
     grant.steps.push_back(at(p).steps);
@@ -127,10 +127,10 @@ void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, bool co
   }
 }
 
-std::vector<Grant> GroupScheduler::failed(std::uint64_t, int, Time) {
+std::vector<FormedGroup> GroupScheduler::failed(std::uint64_t, int, Time) {
   return {};
 }
-std::vector<Grant> GroupScheduler::died(int, Time) {
+std::vector<FormedGroup> GroupScheduler::died(int, Time) {
   return {};
 }
 void GroupScheduler::began(int, Time) {}

@@ -186,8 +186,8 @@ void AdaptedReplicas::arrive(int p) {
                                   from_seconds(time_)));
 }
 
-void AdaptedReplicas::take(const std::vector<groups::Grant>& grants) {
-  for (const groups::Grant& grant : grants) {
+void AdaptedReplicas::take(const std::vector<groups::FormedGroup>& grants) {
+  for (const groups::FormedGroup& grant : grants) {
     at(time_ + world().sync_seconds(grant.members, time_), [this, grant, began = time_] {
       for (const int p : grant.members) {
         Replica& replica = replicas_[static_cast<std::size_t>(p)];

@@ -46,7 +46,7 @@ class AdaptedReplicas {
   void partial_until(double time);
   void begin(int p);
   void arrive(int p);
-  void take(const std::vector<groups::Grant>& grants);
+  void take(const std::vector<groups::FormedGroup>& grants);
   void count(int p, double seconds);
   void observe();
   void decide();

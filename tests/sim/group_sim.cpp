@@ -151,8 +151,8 @@ void GroupSim::ready_groups(int p) {
                           from_seconds(time_)));
 }
 
-void GroupSim::take(const std::vector<groups::Grant>& grants) {
-  for (const groups::Grant& grant : grants) {
+void GroupSim::take(const std::vector<groups::FormedGroup>& grants) {
+  for (const groups::FormedGroup& grant : grants) {
     ++groups_;
     members_ += static_cast<double>(grant.members.size());
     const double seconds = world_.sync_seconds(grant.members, time_);

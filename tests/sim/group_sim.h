@@ -61,7 +61,7 @@ class GroupSim {
   void ready_sdpipe(int p, int stage);
   void close(int stage);
   void ready_groups(int p);
-  void take(const std::vector<groups::Grant>& grants);
+  void take(const std::vector<groups::FormedGroup>& grants);
   void mix(const std::vector<int>& group, int stage, const std::vector<double>& weights,
            bool beside_step = false);
   void finish_stage(int p, int stage);

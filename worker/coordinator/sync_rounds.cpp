@@ -168,10 +168,10 @@ std::optional<protocol::SyncGroups> SyncRounds::totals() const {
       .max_staleness = most_stale_};
 }
 
-SyncRounds::Effects SyncRounds::tell(const std::vector<groups::Grant>& grants,
+SyncRounds::Effects SyncRounds::tell(const std::vector<groups::FormedGroup>& grants,
                                      const Members& members) {
   Effects effects;
-  for (const groups::Grant& grant : grants) {
+  for (const groups::FormedGroup& grant : grants) {
     std::int64_t next = 0;
     for (const int p : grant.members) next = std::max(next, at(p).step);
     protocol::Grant message{.round = static_cast<std::int64_t>(grant.round),

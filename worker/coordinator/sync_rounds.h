@@ -73,7 +73,7 @@ class SyncRounds {
   // True if this worker is the rank of that replica and stage (-1: any stage).
   bool runs(int index, int replica, int stage, const Members& members) const;
   double share_ratio(int replica) const;  // m_p / M
-  Effects tell(const std::vector<groups::Grant>& grants, const Members& members);
+  Effects tell(const std::vector<groups::FormedGroup>& grants, const Members& members);
   Replica& at(int replica) { return replicas_[static_cast<std::size_t>(replica)]; }
 
   const std::int64_t total_steps_;

@@ -52,14 +52,14 @@ void GroupScheduler::reconfigure(Config config, double time_ratio) {
   for (Replica& replica : replicas_) replica.seconds *= time_ratio;
 }
 
-std::vector<Grant> GroupScheduler::arrived(const Arrival& arrival, Time now) {
+std::vector<FormedGroup> GroupScheduler::arrived(const Arrival& arrival, Time now) {
   const Replica& known = at(arrival.replica);
   if (living(arrival.replica) && known.seen && arrival.step <= known.steps) return {};
   take(arrival, now);
   return decide(now);
 }
 
-std::vector<Grant> GroupScheduler::failed(std::uint64_t round, int missing, Time now) {
+std::vector<FormedGroup> GroupScheduler::failed(std::uint64_t round, int missing, Time now) {
   graph_.reset();
   // A replica that has arrived since, or has a later grant, is alive.
   const bool suspect = missing >= 0 && missing < count() && living(missing) && at(missing).grant &&
@@ -67,7 +67,7 @@ std::vector<Grant> GroupScheduler::failed(std::uint64_t round, int missing, Time
   return suspect ? died(missing, now) : decide(now);
 }
 
-std::vector<Grant> GroupScheduler::died(int replica, Time now) {
+std::vector<FormedGroup> GroupScheduler::died(int replica, Time now) {
   graph_.remove(replica);
   estimate_.set_living(replica, false);
   ready_.erase(replica);
@@ -96,11 +96,11 @@ void GroupScheduler::began(int replica, Time now) {
   if (living(replica) && !ready_.contains(replica)) at(replica).started = now;
 }
 
-std::vector<Grant> GroupScheduler::tick(Time now) {
+std::vector<FormedGroup> GroupScheduler::tick(Time now) {
   return decide(now);
 }
 
-std::optional<Grant> GroupScheduler::granted(int replica, std::int64_t step) const {
+std::optional<FormedGroup> GroupScheduler::granted(int replica, std::int64_t step) const {
   const Replica& known = at(replica);
   if (!known.seen || known.steps != step) return std::nullopt;
   return known.grant;
@@ -142,8 +142,8 @@ void GroupScheduler::take(const Arrival& arrival, Time now) {
   ready_.try_emplace(p, now);
 }
 
-std::vector<Grant> GroupScheduler::decide(Time now) {
-  std::vector<Grant> grants;
+std::vector<FormedGroup> GroupScheduler::decide(Time now) {
+  std::vector<FormedGroup> grants;
   timer_.reset();
   if (gathering_) {
     grant_all(grants);
@@ -166,7 +166,7 @@ std::vector<Grant> GroupScheduler::decide(Time now) {
   return grants;
 }
 
-void GroupScheduler::grant_all(std::vector<Grant>& grants) {
+void GroupScheduler::grant_all(std::vector<FormedGroup>& grants) {
   if (ready_.empty() || static_cast<int>(ready_.size()) < living_count()) return;
   gathering_ = false;
   std::vector<int> all;
@@ -209,7 +209,7 @@ bool GroupScheduler::holds_up(int replica) const {
 
 // Gate 0: a group is as fast as its slowest node, so a replica on a slow node averages only every
 // 3B/10 steps.
-void GroupScheduler::grant_slow_nodes(const std::set<int>& slow, std::vector<Grant>& grants) {
+void GroupScheduler::grant_slow_nodes(const std::set<int>& slow, std::vector<FormedGroup>& grants) {
   const int alone = std::max(kLeastAlone, config_.settings.connect_every * 3 / 10);
   const Ready arrivals = ready_;
   for (const auto& [p, arrival] : arrivals) {
@@ -328,12 +328,12 @@ std::vector<std::vector<int>> GroupScheduler::split(const Ready& ready, int most
 // Gate 5: a group that would be too far ahead of the slowest after its average is not formed yet.
 // The clock of a slow replica may still be behind after an average with a faster one (G6).
 void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, Kind kind,
-                            std::vector<Grant>& grants) {
-  std::vector<Grant> wanted;
+                            std::vector<FormedGroup>& grants) {
+  std::vector<FormedGroup> wanted;
   std::vector<double> progress, others;
   std::set<int> together;
   for (const auto& group : groups) {
-    wanted.push_back(make_grant(group, kind));
+    wanted.push_back(form_group(group, kind));
     progress.push_back(wanted.back().progress);
     together.insert(group.begin(), group.end());
   }
@@ -354,14 +354,14 @@ void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, Kind ki
   count_window();
 }
 
-Grant GroupScheduler::make_grant(std::vector<int> members, Kind kind) const {
+FormedGroup GroupScheduler::form_group(std::vector<int> members, Kind kind) const {
   std::ranges::sort(members, {}, [&](int p) {
     return std::make_pair(config_.places.empty() ? 0 : config_.places[static_cast<std::size_t>(p)],
                           p);
   });
-  Grant grant{.members = std::move(members),
-              .connects = kind != Kind::kUsual,
-              .gathers = kind == Kind::kGathers};
+  FormedGroup grant{.members = std::move(members),
+                    .connects = kind != Kind::kUsual,
+                    .gathers = kind == Kind::kGathers};
   double shares = 0;
   for (const int p : grant.members) shares += config_.shares[static_cast<std::size_t>(p)];
   std::vector<double> progress;
@@ -379,7 +379,7 @@ Grant GroupScheduler::make_grant(std::vector<int> members, Kind kind) const {
   return grant;
 }
 
-void GroupScheduler::apply(const Grant& grant) {
+void GroupScheduler::apply(const FormedGroup& grant) {
   estimate_.mix(grant.members, grant.weights);
   distances_.mixed(grant.members, grant.weights);
   for (const int p : grant.members) {

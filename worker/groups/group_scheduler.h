@@ -52,7 +52,7 @@ struct Arrival {
 };
 
 // One group of one round, sent to all of its members at once.
-struct Grant {
+struct FormedGroup {
   std::uint64_t round = 0;
   std::vector<int> members;         // in ring order
   std::vector<std::int64_t> steps;  // of each member: the step with which it arrived
@@ -73,21 +73,21 @@ class GroupScheduler {
   GroupScheduler(Config config, std::uint64_t seed, std::uint64_t last_round = 0);
 
   // Grants nothing if a granted step arrives again; granted() returns its grant.
-  std::vector<Grant> arrived(const Arrival& arrival, Time now);
+  std::vector<FormedGroup> arrived(const Arrival& arrival, Time now);
   // A member of the round continues without the average. `missing` (-1 = unknown) did not come and
   // counts as dead until it arrives again. It is unknown who has averaged, so no replicas count as
   // connected any longer. Clocks stay as granted.
-  std::vector<Grant> failed(std::uint64_t round, int missing, Time now);
-  std::vector<Grant> died(int replica, Time now);
+  std::vector<FormedGroup> failed(std::uint64_t round, int missing, Time now);
+  std::vector<FormedGroup> died(int replica, Time now);
   void joined(int replica, double progress);  // with the model and the progress of a living replica
   void began(int replica, Time now);          // its round is over and its next step has begun
-  std::vector<Grant> tick(Time now);          // call this at timer()
+  std::vector<FormedGroup> tick(Time now);    // call this at timer()
   // Holds arrivals until all living replicas are there, then forms one group of all. Afterwards
   // grouping continues as usual.
   void gather() { gathering_ = true; }
   std::optional<Time> timer() const { return timer_; }
 
-  std::optional<Grant> granted(int replica, std::int64_t step) const;
+  std::optional<FormedGroup> granted(int replica, std::int64_t step) const;
   // Another plan with the same replicas. Known step times are scaled by the predicted ratio, so
   // that the replicas do not look slow or fast because of the change.
   void reconfigure(Config config, double time_ratio);
@@ -111,18 +111,18 @@ class GroupScheduler {
     // Start of the running step; nothing if it is in a round, ready or unknown.
     std::optional<Time> started;
     bool seen = false;
-    std::optional<Grant> grant;  // the last grant
+    std::optional<FormedGroup> grant;  // the last grant
   };
   using Ready = std::map<int, Time>;  // replica -> time of arrival
 
   void take(const Arrival& arrival, Time now);
-  std::vector<Grant> decide(Time now);
+  std::vector<FormedGroup> decide(Time now);
   enum class Kind : unsigned char { kUsual, kConnects, kGathers };
-  void grant_all(std::vector<Grant>& grants);
+  void grant_all(std::vector<FormedGroup>& grants);
   std::set<int> slow_nodes() const;
   double average_seconds(int replica, std::size_t members) const;
   bool holds_up(int replica) const;
-  void grant_slow_nodes(const std::set<int>& slow, std::vector<Grant>& grants);
+  void grant_slow_nodes(const std::set<int>& slow, std::vector<FormedGroup>& grants);
   bool connecting() const;
   bool hold_for_connection() const;
   void drop_stale(Ready& ready) const;
@@ -132,9 +132,10 @@ class GroupScheduler {
   std::optional<Time> due_of(int replica) const;
   std::vector<std::vector<int>> split_by_node(const Ready& ready, const std::set<int>& slow) const;
   std::vector<std::vector<int>> split(const Ready& ready, int most) const;
-  void commit(const std::vector<std::vector<int>>& groups, Kind kind, std::vector<Grant>& grants);
-  Grant make_grant(std::vector<int> members, Kind kind) const;
-  void apply(const Grant& grant);
+  void commit(const std::vector<std::vector<int>>& groups, Kind kind,
+              std::vector<FormedGroup>& grants);
+  FormedGroup form_group(std::vector<int> members, Kind kind) const;
+  void apply(const FormedGroup& grant);
   void count_window();
 
   Replica& at(int replica) { return replicas_[static_cast<std::size_t>(replica)]; }

@@ -43,7 +43,7 @@ GroupScheduler running(const Config& config) {
   GroupScheduler scheduler(config, 1);
   const int replicas = static_cast<int>(config.shares.size());
   for (int p = 0; p < replicas; ++p) {
-    for (const Grant& grant : scheduler.arrived(arrival(p, 1), 1s)) {
+    for (const FormedGroup& grant : scheduler.arrived(arrival(p, 1), 1s)) {
       for (const int member : grant.members) scheduler.began(member, 1s);
     }
   }
@@ -181,7 +181,7 @@ TEST(GroupScheduler, GathersAllTheLivingOnce) {
   for (const int member : grants[0].members) scheduler.began(member, 61s);
   EXPECT_THAT(scheduler.arrived(arrival(0, 3), 62s), IsEmpty());
   const auto next = scheduler.arrived(arrival(1, 3), 62s);
-  for (const Grant& grant : next) EXPECT_FALSE(grant.gathers);
+  for (const FormedGroup& grant : next) EXPECT_FALSE(grant.gathers);
 }
 
 TEST(GroupScheduler, GathersWithoutTheDead) {
@@ -315,9 +315,9 @@ TEST(GroupScheduler, ASlowNodeAveragesLikeTheOthersWhenThatFitsIntoAStep) {
 }
 
 // All arrive with a step after an average of all of them that took so long.
-std::vector<Grant> granted_after(double average_seconds, int replicas = 3) {
+std::vector<FormedGroup> granted_after(double average_seconds, int replicas = 3) {
   auto scheduler = running(config(replicas));
-  std::vector<Grant> grants;
+  std::vector<FormedGroup> grants;
   for (int p = 0; p < replicas; ++p) {
     Arrival one = arrival(p, 2);
     if (p == 0) one.average_seconds = average_seconds;
@@ -423,7 +423,7 @@ TEST(GroupScheduler, WhoStaysForASlowNodeThatIsLateGoesOn) {
     fast.received = {{0, 1e8}, {1 + p % 3, 1e9}};
     scheduler.arrived(fast, 2s);
   }
-  std::vector<Grant> grants;
+  std::vector<FormedGroup> grants;
   while (grants.empty()) {
     ASSERT_TRUE(scheduler.timer());
     ASSERT_LT(*scheduler.timer(), 2300ms);

@@ -94,14 +94,14 @@ void World::arrive(int p) {
   });
 }
 
-void World::take(const std::vector<Grant>& grants) {
-  for (const Grant& grant : grants) {
+void World::take(const std::vector<FormedGroup>& grants) {
+  for (const FormedGroup& grant : grants) {
     check_members(grant);
     for (const int p : grant.members) believed_[static_cast<std::size_t>(p)] = grant.progress;
   }
   check_clocks(grants);
   if (!grants.empty()) check_window(grants);
-  for (const Grant& grant : grants) {
+  for (const FormedGroup& grant : grants) {
     open_[grant.round] = {.grant = grant, .received = {}, .broken = false};
     for (const int p : grant.members) {
       const std::uint64_t life = replicas_[static_cast<std::size_t>(p)].life;
@@ -131,7 +131,7 @@ void World::arm_timer() {
   });
 }
 
-void World::check_members(const Grant& grant) {
+void World::check_members(const FormedGroup& grant) {
   double sum = 0, shares = 0;
   for (const int p : grant.members) shares += config_.shares[static_cast<std::size_t>(p)];
   for (std::size_t i = 0; i < grant.members.size(); ++i) {
@@ -154,7 +154,7 @@ void World::check_members(const Grant& grant) {
 
 // G6, by the clocks as the coordinator has been told of them. After a restart it knows a clock from
 // the first arrival on.
-void World::check_clocks(const std::vector<Grant>& grants) {
+void World::check_clocks(const std::vector<FormedGroup>& grants) {
   if (restarted_) return;
   double slowest = std::numeric_limits<double>::infinity(), fastest = 0, step = 0;
   for (int q = 0; q < options_.replicas; ++q) {
@@ -163,7 +163,7 @@ void World::check_clocks(const std::vector<Grant>& grants) {
     fastest = std::max(fastest, believed_[static_cast<std::size_t>(q)]);
     step = std::max(step, share_ratio(q));
   }
-  for (const Grant& grant : grants) {
+  for (const FormedGroup& grant : grants) {
     if (grant.progress > slowest + config_.settings.max_staleness + kTiny) {
       complain("G6: " + std::to_string(grant.progress) + " against " + std::to_string(slowest));
     }
@@ -175,9 +175,9 @@ void World::check_clocks(const std::vector<Grant>& grants) {
 }
 
 // All groups of one decision count before the window may end: the windows are the scheduler's then.
-void World::check_window(const std::vector<Grant>& grants) {
+void World::check_window(const std::vector<FormedGroup>& grants) {
   std::int64_t most = 0;
-  for (const Grant& grant : grants) {
+  for (const FormedGroup& grant : grants) {
     for (std::size_t i = 0; i < grant.members.size(); ++i) {
       most = std::max(most, grant.steps[i]);
       if (graph_.living(grant.members[i]) && graph_.living(grant.members.front())) {
@@ -200,14 +200,14 @@ void World::check_window(const std::vector<Grant>& grants) {
   }
 }
 
-double World::average_seconds(const Grant& grant) {
+double World::average_seconds(const FormedGroup& grant) {
   if (grant.members.size() < 2) return 0;
   const bool slow = std::ranges::count(grant.members, 0) > 0;
   const double seconds = slow ? options_.slow_average_seconds : options_.average_seconds;
   return (seconds > 0 ? seconds : 0.1) * (0.5 + random_.uniform());
 }
 
-void World::receive(int p, const Grant& grant) {
+void World::receive(int p, const FormedGroup& grant) {
   Replica& replica = replicas_[static_cast<std::size_t>(p)];
   if (replica.last_round >= grant.round) return;  // repeated
   replica.last_round = grant.round;

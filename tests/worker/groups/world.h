@@ -51,7 +51,7 @@ class World {
     std::uint64_t life = 0;              // events of an earlier life are void
   };
   struct Round {
-    Grant grant;
+    FormedGroup grant;
     std::vector<int> received;
     bool broken = false;  // a member died
     double seconds = 0;   // once all had begun
@@ -60,14 +60,14 @@ class World {
   void at(double delay, std::function<void()> what);
   void begin_step(int p);
   void end_step(int p);
-  double average_seconds(const Grant& grant);
+  double average_seconds(const FormedGroup& grant);
   void arrive(int p);
   Arrival arrival_of(int p) const;
-  void take(const std::vector<Grant>& grants);
-  void check_members(const Grant& grant);
-  void check_clocks(const std::vector<Grant>& grants);
-  void check_window(const std::vector<Grant>& grants);
-  void receive(int p, const Grant& grant);
+  void take(const std::vector<FormedGroup>& grants);
+  void check_members(const FormedGroup& grant);
+  void check_clocks(const std::vector<FormedGroup>& grants);
+  void check_window(const std::vector<FormedGroup>& grants);
+  void receive(int p, const FormedGroup& grant);
   void finish(std::uint64_t round);
   void give_up(std::uint64_t round, int missing);
   void kill();
