@@ -63,10 +63,10 @@ std::optional<Failure> take_folder(State& state) {
                                     .pod = o.pod,
                                     .host = host.data(),
                                     .process = getpid()},
-                                   {}, state.leaver.token(), [&state](const std::string& reason) {
+                                   {}, state.shutdown.token(), [&state](const std::string& reason) {
                                      state.end.give(static_cast<int>(Exit::kCheckpoint), reason);
                                      state.end_at_once = true;
-                                     state.leaver.leave();
+                                     state.shutdown.request();
                                    });
   if (lock) {
     state.folder_lock = *std::move(lock);

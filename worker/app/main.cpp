@@ -61,8 +61,8 @@ sigset_t handled_signals() {
   while (!done) {
     const int got = sigtimedwait(&signals, nullptr, &kSignalSlice);
     if (got != SIGTERM && got != SIGINT) continue;
-    if (state.leaver.asked()) _exit(static_cast<int>(Exit::kTerminated));
-    state.leaver.leave();
+    if (state.shutdown.requested()) _exit(static_cast<int>(Exit::kTerminated));
+    state.shutdown.request();
   }
   engine.join();
   // The steps have undone everything visible from outside. Only memory is left, and threads that

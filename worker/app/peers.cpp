@@ -153,7 +153,7 @@ protocol::Member member_of(const State& state, std::vector<std::string> ips) {
 void end_with(State& state, Exit exit, std::string reason) {
   state.end.give(static_cast<int>(exit), std::move(reason));
   state.end_at_once = true;
-  state.leaver.leave();
+  state.shutdown.request();
 }
 
 control::AgentHooks agent_hooks(State& state) {
@@ -268,12 +268,12 @@ Outcome join_job(State& state) {
   if (o.pod_uid.empty()) o.pod_uid = to_hex(random_bytes(8));  // a new process counts as a new pod
   if (!o.needs_peers()) return std::nullopt;
   const Result<std::string> key =
-      o.standalone() ? standalone_key(o) : ask_for_key(state, state.leaver.token());
+      o.standalone() ? standalone_key(o) : ask_for_key(state, state.shutdown.token());
   if (key) {
     state.job_key = *key;
     return std::nullopt;
   }
-  if (state.leaver.asked() || key.error().code == Code::kGone) {
+  if (state.shutdown.requested() || key.error().code == Code::kGone) {
     return Failure{Exit::kTerminated, key.error().message};
   }
   return Failure{Exit::kConfiguration, key.error().message};
@@ -345,7 +345,7 @@ Outcome run_coordinator(State& state) {
       options, state.job_key, plan_source(state), [&state](const std::string& reason) {
         log_warn(kRoom, "the job is gone", {{"reason", reason}});
         state.end_at_once = true;
-        state.leaver.leave();
+        state.shutdown.request();
       });
   if (!started) return Failure{Exit::kConfiguration, started.error().message};
   state.coordinator = *std::move(started);

@@ -5,22 +5,22 @@
 
 namespace weir::app {
 
-void Leaver::leave() {
+void Shutdown::request() {
   stop_.request_stop();
   const std::lock_guard lock(mutex_);
-  if (std::exchange(asked_, true)) return;
+  if (std::exchange(requested_, true)) return;
   if (action_) action_();
 }
 
-bool Leaver::asked() const {
+bool Shutdown::requested() const {
   const std::lock_guard lock(mutex_);
-  return asked_;
+  return requested_;
 }
 
-void Leaver::on_leave(std::function<void()> action) {
+void Shutdown::on_request(std::function<void()> action) {
   const std::lock_guard lock(mutex_);
   action_ = std::move(action);
-  if (asked_ && action_) action_();
+  if (requested_ && action_) action_();
 }
 
 }  // namespace weir::app

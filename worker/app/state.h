@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Everything that a running weir-worker owns, filled step by step (steps.cpp). Made and destroyed
-// on the engine's thread. Other threads use only `leaver`.
+// on the engine's thread. Other threads use only `shutdown`.
 #pragma once
 
 #include <atomic>
@@ -34,18 +34,18 @@ class Checkpoints;
 
 // Ends the worker after SIGTERM or if the job is gone: ends waits before the engine runs, and tells
 // the engine once there is one.
-class Leaver {
+class Shutdown {
  public:
-  void leave();        // any thread; further calls do nothing
-  bool asked() const;  // any thread
+  void request();          // any thread; further calls do nothing
+  bool requested() const;  // any thread
   std::stop_token token() const { return stop_.get_token(); }  // for waits before the engine runs
-  // Sets the action of leave(); it is called at once if leave() was called before. Empty: no
+  // Sets the action of request(); it is called at once if request() was called before. Empty: no
   // action.
-  void on_leave(std::function<void()> action);
+  void on_request(std::function<void()> action);
 
  private:
-  mutable std::mutex mutex_;  // guards asked_ and action_
-  bool asked_ = false;
+  mutable std::mutex mutex_;  // guards requested_ and action_
+  bool requested_ = false;
   std::function<void()> action_;
   std::stop_source stop_;
 };
@@ -73,11 +73,11 @@ class EndOrder {
 
 struct State {
   Options options;
-  Leaver leaver;
+  Shutdown shutdown;
   SystemClock clock;
   int exit_code = 0;
   std::string refusal;  // why the plan of a single worker was refused
-  // Set by another thread before leave(): the exit code and reason of the end, and whether to end
+  // Set by another thread before request(): the exit code and reason of the end, and whether to end
   // without saving.
   EndOrder end;
   std::atomic<bool> end_at_once{false};

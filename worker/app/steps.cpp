@@ -339,7 +339,7 @@ void start_own_plan(State& state) {
   engine::SwitchPoint& point = state.engine->switch_point();
   const auto refused = [&state](const std::string& reason) {
     state.refusal = reason;
-    state.leaver.leave();
+    state.shutdown.request();
   };
   const Options& o = state.options;
   point.prepare(own_plan(o.job_uid, o.pod, o.pod_uid, static_cast<int>(state.model->layers.size()),
@@ -384,7 +384,7 @@ Outcome ordered_end(const State& state) {
 }
 
 Outcome train(State& state) {
-  state.leaver.on_leave([&state] {
+  state.shutdown.on_request([&state] {
     const std::chrono::nanoseconds grace = state.options.grace;
     if (state.end_at_once) {
       state.engine->leave(grace);
@@ -399,7 +399,7 @@ Outcome train(State& state) {
   if (const std::string why = state.agent ? state.agent->trouble() : ""; alone && !why.empty()) {
     ending.message += "; " + why;
   }
-  state.leaver.on_leave({});
+  state.shutdown.on_request({});
   log_info(kRoom, "training ended",
            {{"reason", ending.message}, {"memory_peak_bytes", state.device->bytes_peak()}});
   const Exit exit = exit_of(ending.why);
@@ -440,7 +440,7 @@ int run_steps(State& state) {
   std::size_t done = 0;
   for (; done < list.size(); ++done) {
     std::optional<Failure> failure = list[done].run(state);
-    if (!failure && state.leaver.asked() && done + 1 < list.size()) {
+    if (!failure && state.shutdown.requested() && done + 1 < list.size()) {
       failure = ordered_end(state);
       if (!failure) failure = Failure{Exit::kTerminated, "asked to end"};
     }

@@ -89,7 +89,7 @@ SaveRounds::Effects SaveRounds::advance(const Training& training, const Members&
   // The next save needs the space that the removal frees.
   if (again_ && removing_ > 0) return effects;
   drop_surplus(effects);
-  serve_leavers(training, members, highest, now, effects);
+  serve_leaving_ranks(training, members, highest, now, effects);
   if (round_) return effects;
   if (const auto step = due(highest, now)) open(*step, training, members, now, effects);
   return effects;
@@ -151,26 +151,26 @@ std::optional<std::int64_t> SaveRounds::due(std::int64_t highest, SteadyTime now
   return now >= *next_ ? std::optional(soonest) : std::nullopt;
 }
 
-void SaveRounds::serve_leavers(const Training& training, const Members& members,
-                               std::int64_t highest, SteadyTime now, Effects& effects) {
+void SaveRounds::serve_leaving_ranks(const Training& training, const Members& members,
+                                     std::int64_t highest, SteadyTime now, Effects& effects) {
   for (const auto& [index, member] : members.all()) {  // including idle members
     const bool wants = member.connected() && member.leaving && !member.finished &&
                        !served_.contains(member.session);
-    if (!wants || (round_ && round_->leavers.contains(member.session))) continue;
+    if (!wants || (round_ && round_->leaving.contains(member.session))) continue;
     // The open round is of a step that the rank has passed, or is about to end: the rank waits for
     // the next round.
     if (round_ && (round_->committing || round_->step < member.step)) continue;
     const std::int64_t soonest = std::min(highest + ahead_, total_steps_);
     if (!round_ || round_->step > soonest) open(soonest, training, members, now, effects);
-    round_->leavers.insert(member.session);
+    round_->leaving.insert(member.session);
   }
 }
 
 void SaveRounds::open(std::int64_t step, const Training& training, const Members& members,
                       SteadyTime now, Effects& effects) {
-  std::set<control::SessionId> leavers;
-  if (round_) leavers = std::move(round_->leavers);
-  round_ = Round{.step = step, .lost = training.lost, .leavers = std::move(leavers), .opened = now};
+  std::set<control::SessionId> leaving;
+  if (round_) leaving = std::move(round_->leaving);
+  round_ = Round{.step = step, .lost = training.lost, .leaving = std::move(leaving), .opened = now};
   last_step_ = step;
   again_ = false;
   protocol::Save save{.step = step, .replicas = {}};
@@ -201,7 +201,7 @@ SaveRounds::Effects SaveRounds::on_saved(int index, const protocol::Saved& saved
     ahead_ = std::min(2 * ahead_, kMostAhead);
     effects.notes.push_back("SAVE of step " + std::to_string(saved.step) + " came too late, at " +
                             std::to_string(saved.at));
-    const bool urgent = !round_->leavers.empty();
+    const bool urgent = !round_->leaving.empty();
     if (urgent) {
       open(std::min(reached_ + ahead_, total_steps_), training, members, now, effects);
     } else {
@@ -293,11 +293,11 @@ void SaveRounds::close(const SaveResult& result, const Members& members, SteadyT
   next_ = now + policy_.period;
   for (const auto& [index, state] : members.all()) {
     if (!state.connected()) continue;
-    const bool leaves = round.leavers.contains(state.session);
+    const bool leaves = round.leaving.contains(state.session);
     effects.send.emplace_back(index,
                               protocol::Saved{.step = round.step, .error = error, .leave = leaves});
   }
-  served_.insert(round.leavers.begin(), round.leavers.end());
+  served_.insert(round.leaving.begin(), round.leaving.end());
   if (error.empty()) {
     failures_ = 0;
     std::erase_if(whole_, [&](const Checkpoint& one) {

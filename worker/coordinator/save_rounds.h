@@ -66,7 +66,7 @@ class SaveRounds {
     std::set<int> lost;  // replicas that are not asked
     std::set<int> waiting;
     std::map<std::string, protocol::SavedFile> files;  // by name: layers in order
-    std::set<control::SessionId> leavers;              // ranks that may end after the round
+    std::set<control::SessionId> leaving;              // ranks that may end after the round
     bool committing = false, overdue = false;
     std::vector<std::int64_t> keep;  // passed to the commit
     SteadyTime opened{};
@@ -75,8 +75,8 @@ class SaveRounds {
   std::optional<std::int64_t> due(std::int64_t highest, SteadyTime now) const;
   void open(std::int64_t step, const Training& training, const Members& members, SteadyTime now,
             Effects& effects);
-  void serve_leavers(const Training& training, const Members& members, std::int64_t highest,
-                     SteadyTime now, Effects& effects);
+  void serve_leaving_ranks(const Training& training, const Members& members, std::int64_t highest,
+                           SteadyTime now, Effects& effects);
   void close(const SaveResult& result, const Members& members, SteadyTime now, Effects& effects);
   bool make_room(Effects& effects);
   void look_at_the_clock(const Members& members, SteadyTime now, Effects& effects);

@@ -136,16 +136,16 @@ TEST(Steps, RunInTheDocumentedOrder) {
                                  "connect to the coordinator", "train"));
 }
 
-TEST(Leaver, CallsItsActionOnceEvenWhenItComesLate) {
-  Leaver leaver;
+TEST(Shutdown, CallsItsActionOnceEvenWhenItComesLate) {
+  Shutdown shutdown;
   int calls = 0;
 
-  leaver.leave();
-  leaver.on_leave([&] { ++calls; });
-  leaver.leave();
+  shutdown.request();
+  shutdown.on_request([&] { ++calls; });
+  shutdown.request();
 
   EXPECT_EQ(calls, 1);
-  EXPECT_TRUE(leaver.token().stop_requested());
+  EXPECT_TRUE(shutdown.token().stop_requested());
 }
 
 }  // namespace report_test

@@ -166,14 +166,14 @@ TEST(NcclSums, AreCompleteAtTheOthersWhenAReplicaEndsBehindItsLast) {
     replicas[r].all_reduce(sums.terms[r]->sum({.step = 1}, replicas.all()));
   }
 
-  const auto leaver = std::async(std::launch::async, [&] {
+  const auto leaving = std::async(std::launch::async, [&] {
     expect_done(replicas[0]);
     replicas.members[0].reset();
   });
   expect_done(replicas[1]);
   EXPECT_EQ(sums.terms[1]->out, sums.expected());
   replicas.members[1].reset();
-  leaver.wait();
+  leaving.wait();
 }
 
 TEST(NcclSums, AnAverageThatIsGivenUpDoesNotEndThem) {
