@@ -77,8 +77,8 @@ struct State {
   SystemClock clock;
   int exit_code = 0;
   std::string refusal;  // why the plan of a single worker was refused
-  // Set by another thread before request(): the exit code and reason of the end, and whether to end
-  // without saving.
+  // Set by another thread before shutdown.request(): the exit code and reason of the end, and
+  // whether to end without saving.
   EndOrder end;
   std::atomic<bool> end_at_once{false};
 
