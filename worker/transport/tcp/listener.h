@@ -15,8 +15,8 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/base/strangers.h"
-#include "worker/transport/tcp/greeter.h"
-#include "worker/transport/tcp/parked.h"
+#include "worker/transport/tcp/acceptor.h"
+#include "worker/transport/tcp/pending.h"
 #include "worker/transport/tcp/probe.h"
 #include "worker/transport/tcp/rendezvous.h"
 #include "worker/transport/tcp/state_server.h"

@@ -16,7 +16,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "worker/transport/tcp/greeter.h"
+#include "worker/transport/tcp/acceptor.h"
 #include "worker/transport/tcp/pacer.h"
 #include "worker/transport/tcp/peer_call.h"
 

@@ -12,9 +12,9 @@
 #include <boost/asio/io_context.hpp>
 
 #include "worker/base/bounded_queue.h"
+#include "worker/transport/tcp/acceptor.h"
 #include "worker/transport/tcp/connection.h"
 #include "worker/transport/tcp/dialer.h"
-#include "worker/transport/tcp/greeter.h"
 #include "worker/transport/tcp/tcp_transport.h"
 
 namespace weir::transport::tcp {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "worker/transport/state_exchange.h"
-#include "worker/transport/tcp/greeter.h"
-#include "worker/transport/tcp/parked.h"
+#include "worker/transport/tcp/acceptor.h"
+#include "worker/transport/tcp/pending.h"
 
 namespace weir::transport::tcp {
 

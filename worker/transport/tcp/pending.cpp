@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/parked.h"
+#include "worker/transport/tcp/pending.h"
 
 #include <algorithm>
 #include <utility>

@@ -8,7 +8,7 @@
 #include <list>
 #include <memory>
 
-#include "worker/transport/tcp/greeter.h"
+#include "worker/transport/tcp/acceptor.h"
 
 namespace weir::transport::tcp {
 
