@@ -9,10 +9,10 @@ namespace {
 
 using ErrorCode = boost::system::error_code;
 
-constexpr std::chrono::seconds kAnswerLimit{10};  // for each step of the handshake
-constexpr std::chrono::seconds kParkLimit{60};    // connectors try again after 10 s
+constexpr std::chrono::seconds kAnswerLimit{10};   // for each step of the handshake
+constexpr std::chrono::seconds kPendingLimit{60};  // connectors try again after 10 s
 
-std::string address_of(const Greeter::Socket& socket) {
+std::string address_of(const Acceptor::Socket& socket) {
   ErrorCode error;
   const auto endpoint = socket.remote_endpoint(error);
   return error ? "unknown" : endpoint.address().to_string(error);
@@ -20,33 +20,33 @@ std::string address_of(const Greeter::Socket& socket) {
 
 }  // namespace
 
-Greeter::Greeter(Socket socket)
+Acceptor::Acceptor(Socket socket)
     : stream_(std::move(socket)),
       timer_(stream_.socket().get_executor()),
       from_(address_of(stream_.socket())) {}
 
-void Greeter::limit(std::chrono::seconds time) {
+void Acceptor::limit(std::chrono::seconds time) {
   timer_.expires_after(time);
   timer_.async_wait([this, keep = shared_from_this()](ErrorCode error) {
     if (!error) stream_.close();  // pending operations then end
   });
 }
 
-void Greeter::start(std::function<void(bool)> greeted) {
+void Acceptor::start(std::function<void(bool)> done) {
   limit(kAnswerLimit);
-  stream_.read(shared_from_this(), [this, greeted = std::move(greeted)](Result<Record> record) {
+  stream_.read(shared_from_this(), [this, done = std::move(done)](Result<Record> record) {
     timer_.cancel();
-    if (!record || record->type != RecordType::kHello) return greeted(false);
+    if (!record || record->type != RecordType::kHello) return done(false);
     hello_body_ = std::move(record->body);
     auto hello = decode_hello(hello_body_);
-    if (!hello) return greeted(false);
+    if (!hello) return done(false);
     hello_ = *std::move(hello);
-    greeted(true);
+    done(true);
   });
 }
 
-void Greeter::park(std::function<void()> gone) {
-  limit(kParkLimit);
+void Acceptor::keep_waiting(std::function<void()> gone) {
+  limit(kPendingLimit);
   // A connector sends nothing before the challenge, so any event means that it has gone.
   stream_.socket().async_wait(Socket::wait_read,
                               [this, keep = shared_from_this(), gone = std::move(gone)](ErrorCode) {
@@ -54,7 +54,7 @@ void Greeter::park(std::function<void()> gone) {
                               });
 }
 
-void Greeter::prove(const std::string& key, std::function<void(const Status&)> done) {
+void Acceptor::prove(const std::string& key, std::function<void(const Status&)> done) {
   limit(kAnswerLimit);
   const std::string nonce = random_bytes(kNonceBytes);
   const Challenge challenge{nonce, acceptor_proof(key, hello_body_, nonce)};
@@ -76,10 +76,10 @@ void Greeter::prove(const std::string& key, std::function<void(const Status&)> d
                 });
 }
 
-void Greeter::challenge(const std::string& key, std::function<void(Result<Socket>)> done) {
+void Acceptor::challenge(const std::string& key, std::function<void(Result<Socket>)> done) {
   answered_ = true;
   ErrorCode ignored;
-  stream_.socket().cancel(ignored);  // ends the wait of park()
+  stream_.socket().cancel(ignored);  // ends the wait of keep_waiting()
   if (proven_) return accept(std::move(done));
   prove(key, [this, keep = shared_from_this(), done = std::move(done)](const Status& proven) {
     if (!proven) return done(proven.error());
@@ -87,7 +87,7 @@ void Greeter::challenge(const std::string& key, std::function<void(Result<Socket
   });
 }
 
-void Greeter::accept(std::function<void(Result<Socket>)> done) {
+void Acceptor::accept(std::function<void(Result<Socket>)> done) {
   limit(kAnswerLimit);
   stream_.write(shared_from_this(), {RecordType::kAccepted, {}},
                 [this, done = std::move(done)](const Status& written) {
@@ -97,7 +97,7 @@ void Greeter::accept(std::function<void(Result<Socket>)> done) {
                 });
 }
 
-void Greeter::refuse(const Error& error) {
+void Acceptor::refuse(const Error& error) {
   answered_ = true;
   log_warn("transport", "refused a data connection",
            {{"from", from_}, {"stage", hello_.from_stage}, {"reason", error.message}});
@@ -106,7 +106,7 @@ void Greeter::refuse(const Error& error) {
                 [this](const Status&) { close(); });
 }
 
-void Greeter::close() {
+void Acceptor::close() {
   answered_ = true;
   timer_.cancel();
   stream_.close();

@@ -17,15 +17,15 @@
 
 namespace weir::transport::tcp {
 
-class Greeter : public std::enable_shared_from_this<Greeter> {
+class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
 
-  explicit Greeter(Socket socket);
+  explicit Acceptor(Socket socket);
 
-  // Reads the HELLO. Calls greeted(true) if hello() is valid, greeted(false) if the connection is
+  // Reads the HELLO. Calls done(true) if hello() is valid, done(false) if the connection is
   // useless.
-  void start(std::function<void(bool)> greeted);
+  void start(std::function<void(bool)> done);
   const Hello& hello() const { return hello_; }
   const std::string& from() const { return from_; }  // address of the peer
 
@@ -33,7 +33,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   // peer is told.
   void prove(const std::string& key, std::function<void(const Status&)> done);
   // Waits without answering. Calls `gone` if the peer closes the connection.
-  void park(std::function<void()> gone);
+  void keep_waiting(std::function<void()> gone);
   // Asks for the proof unless it has been given, and accepts. done: the socket or the error.
   void challenge(const std::string& key, std::function<void(Result<Socket>)> done);
   void refuse(const Error& error);
@@ -49,7 +49,7 @@ class Greeter : public std::enable_shared_from_this<Greeter> {
   Hello hello_;
   std::string from_;
   bool proven_ = false;    // by prove()
-  bool answered_ = false;  // the callback of park() must not be called any longer
+  bool answered_ = false;  // the callback of keep_waiting() must not be called any longer
 };
 
 }  // namespace weir::transport::tcp

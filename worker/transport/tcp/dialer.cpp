@@ -81,13 +81,13 @@ void Dialer::connect(Endpoints endpoints, std::size_t index) {
   connecting_->async_connect(endpoint, [this, attempt = attempt_, endpoints = std::move(endpoints),
                                         index, keep = shared_from_this()](ErrorCode failure) {
     if (stale(attempt)) return;
-    if (!failure) return greet(std::move(*connecting_));
+    if (!failure) return send_hello(std::move(*connecting_));
     if (index + 1 < endpoints.size()) return connect(endpoints, index + 1);
     retry(failure.message());
   });
 }
 
-void Dialer::greet(Socket socket) {
+void Dialer::send_hello(Socket socket) {
   stream_ = std::make_shared<RecordStream>(std::move(socket));
   target_.hello.nonce = random_bytes(kNonceBytes);
   hello_body_ = encode_hello(target_.hello);

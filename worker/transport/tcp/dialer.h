@@ -46,7 +46,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   void attempt();
   void look_up(std::chrono::milliseconds pause);
   void connect(Endpoints endpoints, std::size_t index);
-  void greet(Socket socket);
+  void send_hello(Socket socket);
   void answered(Result<Record> record);
   void challenged(const Record& record);
   void judged(Result<Record> record);

@@ -32,7 +32,7 @@ Error cannot(int port, const ErrorCode& error) {
 
 Listener::Listener(asio::io_context& context, std::shared_ptr<StateServer> state,
                    std::shared_ptr<ProbeServer> probes, std::string job_uid, std::string job_key)
-    : acceptor_(context),
+    : tcp_acceptor_(context),
       retry_(context),
       state_(std::move(state)),
       probes_(std::move(probes)),
@@ -48,108 +48,110 @@ Status Listener::open(const std::string& ip, int port) {
     if (error) return Error{Code::kInvalid, "listen address " + ip + ": not an IP address"};
     endpoint = {address, static_cast<std::uint16_t>(port)};
   }
-  acceptor_.open(endpoint.protocol(), error);
+  tcp_acceptor_.open(endpoint.protocol(), error);
   if (error && ip.empty()) {  // for a machine without IPv6
     endpoint = {tcp::v4(), static_cast<std::uint16_t>(port)};
-    acceptor_.open(endpoint.protocol(), error);
+    tcp_acceptor_.open(endpoint.protocol(), error);
   }
   if (error) return cannot(port, error);
   ErrorCode ignored;
-  acceptor_.set_option(asio::socket_base::reuse_address(true), ignored);
+  tcp_acceptor_.set_option(asio::socket_base::reuse_address(true), ignored);
   if (endpoint.protocol() == tcp::v6() && ip.empty()) {
-    acceptor_.set_option(asio::ip::v6_only(false), ignored);
+    tcp_acceptor_.set_option(asio::ip::v6_only(false), ignored);
   }
-  acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(kBacklog, error);
+  tcp_acceptor_.bind(endpoint, error);
+  if (!error) tcp_acceptor_.listen(kBacklog, error);
   if (error) return cannot(port, error);
-  port_ = acceptor_.local_endpoint(ignored).port();
+  port_ = tcp_acceptor_.local_endpoint(ignored).port();
   accept();
   return Unit{};
 }
 
 void Listener::accept() {
-  acceptor_.async_accept([this, keep = shared_from_this()](ErrorCode error, tcp::socket socket) {
-    if (!acceptor_.is_open()) return;
-    if (!error) {
-      accepted(std::move(socket));
-      return accept();
-    }
-    drop(strangers_.take_oldest());
-    retry_.expires_after(kAcceptRetry);
-    retry_.async_wait([this, keep](ErrorCode) {
-      if (acceptor_.is_open()) accept();
-    });
-  });
+  tcp_acceptor_.async_accept(
+      [this, keep = shared_from_this()](ErrorCode error, tcp::socket socket) {
+        if (!tcp_acceptor_.is_open()) return;
+        if (!error) {
+          accepted(std::move(socket));
+          return accept();
+        }
+        drop(strangers_.take_oldest());
+        retry_.expires_after(kAcceptRetry);
+        retry_.async_wait([this, keep](ErrorCode) {
+          if (tcp_acceptor_.is_open()) accept();
+        });
+      });
 }
 
 void Listener::accepted(tcp::socket socket) {
-  const auto greeter = std::make_shared<Greeter>(std::move(socket));
+  const auto acceptor = std::make_shared<Acceptor>(std::move(socket));
   const Strangers::Id id = ++last_id_;
-  greeters_[id] = greeter;
-  drop(strangers_.add(id, greeter->from()));
-  greeter->start([this, keep = shared_from_this(), greeter, id](bool said_hello) {
-    if (acceptor_.is_open() && said_hello) return meet(greeter, id);
+  acceptors_[id] = acceptor;
+  drop(strangers_.add(id, acceptor->from()));
+  acceptor->start([this, keep = shared_from_this(), acceptor, id](bool said_hello) {
+    if (tcp_acceptor_.is_open() && said_hello) return meet(acceptor, id);
     strangers_.remove(id);
-    greeters_.erase(id);
-    if (acceptor_.is_open()) {
-      log_debug("transport", "connection without a hello", {{"from", greeter->from()}});
+    acceptors_.erase(id);
+    if (tcp_acceptor_.is_open()) {
+      log_debug("transport", "connection without a hello", {{"from", acceptor->from()}});
     }
-    greeter->close();
+    acceptor->close();
   });
 }
 
 // The HELLO is known. The connection remains a stranger until it has proven the key.
-void Listener::meet(const std::shared_ptr<Greeter>& greeter, Strangers::Id id) {
+void Listener::meet(const std::shared_ptr<Acceptor>& acceptor, Strangers::Id id) {
   const auto known = [this, id] {
     strangers_.remove(id);
-    greeters_.erase(id);
+    acceptors_.erase(id);
   };
   if (job_key_.empty()) {
     known();
-    return route(greeter);
+    return route(acceptor);
   }
-  if (greeter->hello().job_uid != own_job_uid_) {
+  if (acceptor->hello().job_uid != own_job_uid_) {
     known();
-    return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
+    return acceptor->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
-  greeter->prove(job_key_, [this, keep = shared_from_this(), greeter, known](const Status& proven) {
-    known();
-    if (!proven) return;
-    acceptor_.is_open() ? route(greeter) : greeter->close();
-  });
+  acceptor->prove(job_key_,
+                  [this, keep = shared_from_this(), acceptor, known](const Status& proven) {
+                    known();
+                    if (!proven) return;
+                    tcp_acceptor_.is_open() ? route(acceptor) : acceptor->close();
+                  });
 }
 
 void Listener::drop(std::optional<Strangers::Id> stranger) {
   if (!stranger) return;
-  const auto found = greeters_.find(*stranger);
-  const auto greeter = found->second.lock();
-  greeters_.erase(found);
-  if (greeter) greeter->close();
+  const auto found = acceptors_.find(*stranger);
+  const auto acceptor = found->second.lock();
+  acceptors_.erase(found);
+  if (acceptor) acceptor->close();
 }
 
-void Listener::route(const std::shared_ptr<Greeter>& greeter) {
-  const Hello& hello = greeter->hello();
-  if (hello.purpose == Purpose::kState) return state_->greet(greeter);
-  if (hello.purpose == Purpose::kProbe) return probes_->greet(greeter);
-  if (!newest_) return parked_.add(greeter);
+void Listener::route(const std::shared_ptr<Acceptor>& acceptor) {
+  const Hello& hello = acceptor->hello();
+  if (hello.purpose == Purpose::kState) return state_->admit(acceptor);
+  if (hello.purpose == Purpose::kProbe) return probes_->admit(acceptor);
+  if (!newest_) return pending_.add(acceptor);
   if (hello.job_uid != job_uid_) {
-    return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
+    return acceptor->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
   if (hello.generation < *newest_) {
-    return greeter->refuse({Code::kConflict, "generation " + hello.generation.text() +
-                                                 " is older than " + newest_->text()});
+    return acceptor->refuse({Code::kConflict, "generation " + hello.generation.text() +
+                                                  " is older than " + newest_->text()});
   }
   // Ranks first connect to their neighbours, then to the other replicas of their stage.
   const bool later = !rendezvous_ || (hello.purpose == Purpose::kGroup) != rendezvous_->is_group();
-  if (hello.generation > *newest_ || later) return parked_.add(greeter);
+  if (hello.generation > *newest_ || later) return pending_.add(acceptor);
   const Generation& mine = rendezvous_->generation();
   if (static_cast<int>(hello.replica) != mine.replica ||
       static_cast<int>(hello.to_stage) != mine.stage || !rendezvous_->expects(hello)) {
-    return greeter->refuse({Code::kUnavailable, "this worker is stage " +
-                                                    std::to_string(mine.stage) + " of replica " +
-                                                    std::to_string(mine.replica)});
+    return acceptor->refuse({Code::kUnavailable, "this worker is stage " +
+                                                     std::to_string(mine.stage) + " of replica " +
+                                                     std::to_string(mine.replica)});
   }
-  rendezvous_->greet(greeter);
+  rendezvous_->admit(acceptor);
 }
 
 Status Listener::begin(std::shared_ptr<Rendezvous> rendezvous) {
@@ -161,7 +163,7 @@ Status Listener::begin(std::shared_ptr<Rendezvous> rendezvous) {
   newest_ = id;
   job_uid_ = rendezvous->generation().job_uid;
   rendezvous_ = std::move(rendezvous);
-  for (const auto& greeter : parked_.take()) route(greeter);
+  for (const auto& acceptor : pending_.take()) route(acceptor);
   return Unit{};
 }
 
@@ -171,9 +173,9 @@ void Listener::end() {
 
 void Listener::close() {
   ErrorCode ignored;
-  acceptor_.close(ignored);
+  tcp_acceptor_.close(ignored);
   retry_.cancel();
-  parked_.close();
+  pending_.close();
   probes_->close();
 }
 

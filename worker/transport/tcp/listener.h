@@ -43,11 +43,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
  private:
   void accept();
   void accepted(boost::asio::ip::tcp::socket socket);
-  void meet(const std::shared_ptr<Greeter>& greeter, Strangers::Id id);
+  void meet(const std::shared_ptr<Acceptor>& acceptor, Strangers::Id id);
   void drop(std::optional<Strangers::Id> stranger);
-  void route(const std::shared_ptr<Greeter>& greeter);
+  void route(const std::shared_ptr<Acceptor>& acceptor);
 
-  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::ip::tcp::acceptor tcp_acceptor_;
   boost::asio::steady_timer retry_;
   int port_ = 0;
   const std::shared_ptr<StateServer> state_;
@@ -56,9 +56,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   std::string job_uid_;  // of the newest generation
   std::optional<GenerationId> newest_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Parked parked_{1024};  // two from neighbours, and those of the other replicas
+  Pending pending_{1024};  // two from neighbours, and those of the other replicas
   Strangers strangers_;
-  std::map<Strangers::Id, std::weak_ptr<Greeter>> greeters_;  // connections that are strangers
+  std::map<Strangers::Id, std::weak_ptr<Acceptor>> acceptors_;  // connections that are strangers
   Strangers::Id last_id_ = 0;
 };
 

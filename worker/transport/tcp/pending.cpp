@@ -15,36 +15,36 @@ bool same_wish(const Hello& a, const Hello& b) {
 
 }  // namespace
 
-Parked::Parked(std::size_t most) : most_(most), greeters_(std::make_shared<Greeters>()) {}
+Pending::Pending(std::size_t most) : most_(most), acceptors_(std::make_shared<Acceptors>()) {}
 
-void Parked::add(const std::shared_ptr<Greeter>& greeter) {
-  const auto same = std::ranges::find_if(*greeters_, [&](const std::shared_ptr<Greeter>& other) {
-    return same_wish(greeter->hello(), other->hello());
+void Pending::add(const std::shared_ptr<Acceptor>& acceptor) {
+  const auto same = std::ranges::find_if(*acceptors_, [&](const std::shared_ptr<Acceptor>& other) {
+    return same_wish(acceptor->hello(), other->hello());
   });
-  if (same != greeters_->end()) {
+  if (same != acceptors_->end()) {
     (*same)->close();
-    greeters_->erase(same);
+    acceptors_->erase(same);
   }
-  if (greeters_->size() >= most_) {
-    greeters_->front()->close();
-    greeters_->pop_front();
+  if (acceptors_->size() >= most_) {
+    acceptors_->front()->close();
+    acceptors_->pop_front();
   }
-  greeters_->push_back(greeter);
-  greeter->park([all = std::weak_ptr(greeters_), gone = std::weak_ptr(greeter)] {
-    const auto greeters = all.lock();
+  acceptors_->push_back(acceptor);
+  acceptor->keep_waiting([all = std::weak_ptr(acceptors_), gone = std::weak_ptr(acceptor)] {
+    const auto acceptors = all.lock();
     const auto left = gone.lock();
-    if (!greeters || !left) return;
+    if (!acceptors || !left) return;
     left->close();
-    greeters->remove(left);
+    acceptors->remove(left);
   });
 }
 
-Parked::Greeters Parked::take() {
-  return std::exchange(*greeters_, {});
+Pending::Acceptors Pending::take() {
+  return std::exchange(*acceptors_, {});
 }
 
-void Parked::close() {
-  for (const auto& greeter : take()) greeter->close();
+void Pending::close() {
+  for (const auto& acceptor : take()) acceptor->close();
 }
 
 }  // namespace weir::transport::tcp

@@ -12,20 +12,20 @@
 
 namespace weir::transport::tcp {
 
-class Parked {
+class Pending {
  public:
-  using Greeters = std::list<std::shared_ptr<Greeter>>;
+  using Acceptors = std::list<std::shared_ptr<Acceptor>>;
 
-  explicit Parked(std::size_t most);
+  explicit Pending(std::size_t most);
 
-  void add(const std::shared_ptr<Greeter>& greeter);
-  Greeters take();  // removes and returns all, in the order in which they came
-  void close();     // removes and closes all
+  void add(const std::shared_ptr<Acceptor>& acceptor);
+  Acceptors take();  // removes and returns all, in the order in which they came
+  void close();      // removes and closes all
 
  private:
   const std::size_t most_;
   // Shared: a peer may give up after this object has gone.
-  const std::shared_ptr<Greeters> greeters_;
+  const std::shared_ptr<Acceptors> acceptors_;
 };
 
 }  // namespace weir::transport::tcp

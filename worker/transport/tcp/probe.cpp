@@ -103,7 +103,7 @@ void ProbeCall::read_answer() {
 // A connection of one asking peer.
 class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
  public:
-  explicit ProbeAnswer(Greeter::Socket socket)
+  explicit ProbeAnswer(Acceptor::Socket socket)
       : socket_(std::move(socket)),
         limit_(socket_.get_executor()),
         longest_(socket_.get_executor()),
@@ -186,7 +186,7 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
                       [keep = shared_from_this()](ErrorCode, std::size_t) {});
   }
 
-  Greeter::Socket socket_;
+  Acceptor::Socket socket_;
   asio::steady_timer limit_, longest_;
   std::vector<std::byte> buffer_;
   std::array<std::byte, 8> header_{};
@@ -196,19 +196,20 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
   bool answered_ = false;
 };
 
-void ProbeServer::greet(const std::shared_ptr<Greeter>& greeter) {
-  if (job_key_.empty() || greeter->hello().job_uid != job_uid_) {
-    return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
+void ProbeServer::admit(const std::shared_ptr<Acceptor>& acceptor) {
+  if (job_key_.empty() || acceptor->hello().job_uid != job_uid_) {
+    return acceptor->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
   std::erase_if(answers_, [](const auto& weak) { return weak.expired(); });
-  if (answers_.size() >= kMostAnswers) return greeter->close();
-  greeter->challenge(job_key_, [weak = weak_from_this(), greeter](Result<Greeter::Socket> socket) {
-    const auto self = weak.lock();
-    if (!self || !socket) return;
-    const auto answer = std::make_shared<ProbeAnswer>(*std::move(socket));
-    self->answers_.push_back(answer);
-    answer->start();
-  });
+  if (answers_.size() >= kMostAnswers) return acceptor->close();
+  acceptor->challenge(job_key_,
+                      [weak = weak_from_this(), acceptor](Result<Acceptor::Socket> socket) {
+                        const auto self = weak.lock();
+                        if (!self || !socket) return;
+                        const auto answer = std::make_shared<ProbeAnswer>(*std::move(socket));
+                        self->answers_.push_back(answer);
+                        answer->start();
+                      });
 }
 
 void ProbeServer::close() {

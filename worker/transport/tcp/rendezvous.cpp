@@ -72,14 +72,14 @@ bool Rendezvous::expects(const Hello& hello) const {
   });
 }
 
-void Rendezvous::greet(std::shared_ptr<Greeter> greeter) {
+void Rendezvous::admit(std::shared_ptr<Acceptor> acceptor) {
   const auto slot = std::ranges::find_if(slots_, [&](const Slot& s) {
-    return !s.port.sending && s.port.channel == greeter->hello().channel &&
-           s.port.peer_stage == static_cast<int>(greeter->hello().from_stage);
+    return !s.port.sending && s.port.channel == acceptor->hello().channel &&
+           s.port.peer_stage == static_cast<int>(acceptor->hello().from_stage);
   });
   const auto index = static_cast<std::size_t>(slot - slots_.begin());
-  greeter->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
-                                           greeter](Result<Greeter::Socket> socket) {
+  acceptor->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
+                                            acceptor](Result<Acceptor::Socket> socket) {
     if (finished_) return;
     if (socket) return joined(index, *std::move(socket));
     slots_[index].problem = socket.error().message;

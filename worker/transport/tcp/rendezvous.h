@@ -32,7 +32,7 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
 
   void start();
   bool expects(const Hello& hello) const;
-  void greet(std::shared_ptr<Greeter> greeter);  // for a connection that is expected
+  void admit(std::shared_ptr<Acceptor> acceptor);  // for a connection that is expected
 
   // Gets one item: all connections are established, or the error that ends the attempt. Any thread.
   BoundedQueue<Status>& outcome() { return outcome_; }

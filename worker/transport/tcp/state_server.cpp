@@ -23,7 +23,7 @@ using ErrorCode = boost::system::error_code;
 // One connection: reads the request, then sends one chunk after the other.
 class StateSender : public std::enable_shared_from_this<StateSender> {
  public:
-  StateSender(Greeter::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
+  StateSender(Acceptor::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
       : socket_(std::move(socket)), step_(step), layers_(std::move(layers)) {}
 
   void start() {
@@ -98,7 +98,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
                       });
   }
 
-  Greeter::Socket socket_;
+  Acceptor::Socket socket_;
   const std::int64_t step_;
   const std::vector<LayerMemory> layers_;
   std::array<char, kStateRequestBytes> request_{};
@@ -111,7 +111,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
 void StateServer::offer(StateKey key, std::vector<LayerMemory> layers) {
   withdraw();
   offer_ = std::make_shared<const Offer>(Offer{std::move(key), std::move(layers)});
-  for (const auto& greeter : parked_.take()) greet(greeter);
+  for (const auto& acceptor : pending_.take()) admit(acceptor);
 }
 
 void StateServer::withdraw() {
@@ -123,28 +123,28 @@ void StateServer::withdraw() {
 
 void StateServer::close() {
   withdraw();
-  parked_.close();
+  pending_.close();
 }
 
-void StateServer::greet(const std::shared_ptr<Greeter>& greeter) {
-  const Hello& hello = greeter->hello();
-  if (!offer_) return parked_.add(greeter);
+void StateServer::admit(const std::shared_ptr<Acceptor>& acceptor) {
+  const Hello& hello = acceptor->hello();
+  if (!offer_) return pending_.add(acceptor);
   if (hello.job_uid != offer_->key.job_uid) {
-    return greeter->refuse({Code::kForbidden, "this worker belongs to another job"});
+    return acceptor->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
   const GenerationId mine{offer_->key.revision, offer_->key.incarnation};
-  if (hello.generation > mine) return parked_.add(greeter);
+  if (hello.generation > mine) return pending_.add(acceptor);
   if (hello.generation < mine) {
-    return greeter->refuse({Code::kConflict, "the move of generation " + hello.generation.text() +
-                                                 " is older than that of " + mine.text()});
+    return acceptor->refuse({Code::kConflict, "the move of generation " + hello.generation.text() +
+                                                  " is older than that of " + mine.text()});
   }
-  let_in(greeter);
+  let_in(acceptor);
 }
 
-void StateServer::let_in(const std::shared_ptr<Greeter>& greeter) {
+void StateServer::let_in(const std::shared_ptr<Acceptor>& acceptor) {
   const auto offer = offer_;
-  greeter->challenge(offer->key.job_key, [this, keep = weak_from_this(), greeter,
-                                          offer](Result<Greeter::Socket> socket) {
+  acceptor->challenge(offer->key.job_key, [this, keep = weak_from_this(), acceptor,
+                                           offer](Result<Acceptor::Socket> socket) {
     const auto alive = keep.lock();
     // The offer was withdrawn meanwhile; the socket closes.
     if (!alive || !socket || offer_ != offer) return;

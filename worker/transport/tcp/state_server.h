@@ -24,7 +24,7 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
   void withdraw();  // also ends running fetches
   void close();
   // Takes a connection whose HELLO asks for state.
-  void greet(const std::shared_ptr<Greeter>& greeter);
+  void admit(const std::shared_ptr<Acceptor>& acceptor);
 
  private:
   struct Offer {
@@ -32,12 +32,12 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
     std::vector<LayerMemory> layers;
   };
 
-  void let_in(const std::shared_ptr<Greeter>& greeter);
+  void let_in(const std::shared_ptr<Acceptor>& acceptor);
 
   const int send_buffer_bytes_;
   const std::chrono::seconds dead_after_;
   std::shared_ptr<const Offer> offer_;
-  Parked parked_{1024};  // ranks of a large job that are ahead of this one
+  Pending pending_{1024};  // ranks of a large job that are ahead of this one
   std::list<std::weak_ptr<StateSender>> senders_;
 };
 

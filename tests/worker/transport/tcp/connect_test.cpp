@@ -219,7 +219,7 @@ TEST(TcpConnect, StrangersOnTheDataPortDoNotDisturb) {
   for (const int fd : strangers) ::close(fd);
 }
 
-// A port that gives its 64 places to whoever comes first, or parks whoever knows the job's name,
+// A port that gives its 64 places to whoever comes first, or keeps whoever knows the job's name,
 // can be closed by one stranger.
 TEST(TcpConnect, StrangersThatHoldConnectionsKeepNobodyOut) {
   const TcpOptions options{.job_uid = "job-1", .job_key = "a key of this job"};
