@@ -19,13 +19,13 @@ int released(boost::asio::ip::tcp::socket& socket) {
 
 }  // namespace
 
-Connection::Connection(Joined joined, const Surroundings& around, std::optional<Pacer> pacer)
+Connection::Connection(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer)
     : port_(joined.port),
       peer_(std::move(joined.peer)),
-      around_(around),
+      link_context_(link_context),
       socket_(released(joined.socket)),
       descriptor_(socket_.descriptor()),
-      writer_(socket_, around.context, mutex_, std::move(pacer)),
+      writer_(socket_, link_context.context, mutex_, std::move(pacer)),
       reader_(socket_) {}
 
 void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
@@ -37,21 +37,21 @@ void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
   reader_.start({.begin = [this](const FrameHeader& frame) { return begin(frame); },
                  .complete = hooks_.complete,
                  .failed = [this](const Error& reason) { lost(reason); }});
-  watch_id_ = around_.watch.add(descriptor_,
-                                [this, owner = std::move(owner)](bool readable, bool writable) {
-                                  const auto keep = owner.lock();
-                                  if (keep) ready(readable, writable);
-                                });
+  watch_id_ = link_context_.watch.add(
+      descriptor_, [this, owner = std::move(owner)](bool readable, bool writable) {
+        const auto keep = owner.lock();
+        if (keep) ready(readable, writable);
+      });
   ask();
 }
 
 void Connection::ask() {
   if (closed_) return;
   // The engine calls arm() when it stops driving.
-  if (around_.engine_drives) return around_.wake_engine();
+  if (link_context_.engine_drives) return link_context_.wake_engine();
   asked_readable_ = true;
   asked_writable_ = blocked_;
-  around_.watch.ask(watch_id_, true, asked_writable_);
+  link_context_.watch.ask(watch_id_, true, asked_writable_);
 }
 
 void Connection::block() {
@@ -68,7 +68,7 @@ void Connection::unblocked() {
 void Connection::ready(bool readable, bool writable) {
   const std::lock_guard lock(mutex_);
   asked_readable_ = asked_writable_ = false;
-  if (closed_ || around_.engine_drives) return;
+  if (closed_ || link_context_.engine_drives) return;
   if (writable && blocked_.exchange(false)) writer_.unblocked(FrameWriter::Patience::kShort);
   if (readable && !closed_) {
     pump();
@@ -90,17 +90,17 @@ void Connection::end(bool goodbye) {
 FrameHeader Connection::header(FrameType type, std::uint64_t sequence, std::uint64_t length) const {
   return {.type = type,
           .channel = port_.channel,
-          .incarnation = around_.generation.incarnation,
-          .revision = around_.generation.revision,
+          .incarnation = link_context_.generation.incarnation,
+          .revision = link_context_.generation.revision,
           .sequence = sequence,
           .length = length};
 }
 
 Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
   const GenerationId theirs{frame.revision, frame.incarnation};
-  if (theirs != around_.generation) {
+  if (theirs != link_context_.generation) {
     return Error{Code::kInvalid, "frame of generation " + theirs.text() + " in a connection of " +
-                                     around_.generation.text()};
+                                     link_context_.generation.text()};
   }
   if (frame.channel != port_.channel) return Error{Code::kInvalid, "frame of another channel"};
   if (peer_left_) return Error{Code::kInvalid, "frame after goodbye"};
@@ -118,7 +118,7 @@ void Connection::lost(const Error& error) {
     lost_ = true;
     reader_.stop();
     writer_.stop();
-    around_.watch.remove(watch_id_);
+    link_context_.watch.remove(watch_id_);
     return;
   }
   const bool cut = error.code == Code::kUnavailable && reader_.in_mid_frame();
@@ -128,7 +128,7 @@ void Connection::lost(const Error& error) {
 // The peer's goodbye may still be unread in the socket, so the socket is read to its end first.
 // This is posted, because the caller may be inside the reader.
 void Connection::write_failed(const std::string& reason) {
-  boost::asio::post(around_.context, [this, keep = owner_.lock(), reason] {
+  boost::asio::post(link_context_.context, [this, keep = owner_.lock(), reason] {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     pump();
@@ -137,9 +137,9 @@ void Connection::write_failed(const std::string& reason) {
 }
 
 void Connection::check_alive(Time now) {
-  if (closed_ || now - reader_.last_heard() < around_.dead_after) return;
+  if (closed_ || now - reader_.last_heard() < link_context_.dead_after) return;
   fail(peer_left_ ? "left, and did not come back"
-                  : "no byte for " + seconds_text(around_.dead_after));
+                  : "no byte for " + seconds_text(link_context_.dead_after));
 }
 
 void Connection::fail(const std::string& reason) {
@@ -157,7 +157,7 @@ void Connection::close(bool goodbye) {
   }
   writer_.stop();
   reader_.stop();
-  around_.watch.remove(watch_id_);
+  link_context_.watch.remove(watch_id_);
   socket_.shut();
 }
 

@@ -31,7 +31,7 @@ struct Joined {
 };
 
 // Shared by all connections of a communicator.
-struct Surroundings {
+struct LinkContext {
   GenerationId generation;
   std::chrono::nanoseconds dead_after{0};
   boost::asio::io_context& context;
@@ -53,7 +53,7 @@ class Connection {
     std::function<void(const std::string&)> failed;  // called once; names the peer
   };
 
-  Connection(Joined joined, const Surroundings& around, std::optional<Pacer> pacer);
+  Connection(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer);
 
   // Any thread.
   const Port& port() const { return port_; }
@@ -90,7 +90,7 @@ class Connection {
 
   const Port port_;
   const PeerAddress peer_;
-  const Surroundings around_;
+  const LinkContext link_context_;
   std::mutex mutex_;  // guards the fields below
   DataSocket socket_;
   const int descriptor_;

@@ -10,8 +10,8 @@ Error sender_error(const std::string& reason) {
 
 }  // namespace
 
-IncomingLink::IncomingLink(Joined joined, const Surroundings& around)
-    : connection_(std::move(joined), around, std::nullopt) {}
+IncomingLink::IncomingLink(Joined joined, const LinkContext& link_context)
+    : connection_(std::move(joined), link_context, std::nullopt) {}
 
 void IncomingLink::start(Hooks hooks) {
   const std::lock_guard lock(connection_.mutex());

@@ -25,7 +25,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
     std::function<void(const std::string& reason)> failed;
   };
 
-  IncomingLink(Joined joined, const Surroundings& around);
+  IncomingLink(Joined joined, const LinkContext& link_context);
 
   void start(Hooks hooks);
   void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() grants the credit

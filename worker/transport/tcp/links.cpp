@@ -59,16 +59,17 @@ std::optional<Pacer> Links::pacer_of(const Port& port) const {
 void Links::add(Joined joined) {
   const Port port = joined.port;
   const std::size_t channel = index_of(port.channel);
-  const Surroundings around{.generation = {generation_.revision, generation_.incarnation},
-                            .dead_after = options_.dead_after,
-                            .context = context_,
-                            .watch = *watch_,
-                            .engine_drives = engine_drives_,
-                            .wake_engine = [this] { wake_engine(); }};
+  const LinkContext link_context{.generation = {generation_.revision, generation_.incarnation},
+                                 .dead_after = options_.dead_after,
+                                 .context = context_,
+                                 .watch = *watch_,
+                                 .engine_drives = engine_drives_,
+                                 .wake_engine = [this] { wake_engine(); }};
   if (port.sending) {
-    outgoing_[channel] = std::make_shared<OutgoingLink>(std::move(joined), around, pacer_of(port));
+    outgoing_[channel] =
+        std::make_shared<OutgoingLink>(std::move(joined), link_context, pacer_of(port));
   } else {
-    incoming_[channel] = std::make_shared<IncomingLink>(std::move(joined), around);
+    incoming_[channel] = std::make_shared<IncomingLink>(std::move(joined), link_context);
   }
 }
 

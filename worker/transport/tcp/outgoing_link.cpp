@@ -27,8 +27,9 @@ Error receiver_error(const std::string& reason) {
 
 }  // namespace
 
-OutgoingLink::OutgoingLink(Joined joined, const Surroundings& around, std::optional<Pacer> pacer)
-    : connection_(std::move(joined), around, std::move(pacer)) {}
+OutgoingLink::OutgoingLink(Joined joined, const LinkContext& link_context,
+                           std::optional<Pacer> pacer)
+    : connection_(std::move(joined), link_context, std::move(pacer)) {}
 
 void OutgoingLink::start(Hooks hooks) {
   const std::lock_guard lock(connection_.mutex());

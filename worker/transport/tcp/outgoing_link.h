@@ -26,7 +26,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
     std::function<void(const std::string& reason)> failed;
   };
 
-  OutgoingLink(Joined joined, const Surroundings& around, std::optional<Pacer> pacer);
+  OutgoingLink(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer);
 
   void start(Hooks hooks);
   enum class Sent : unsigned char {
