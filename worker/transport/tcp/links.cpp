@@ -20,9 +20,9 @@ constexpr int kBeatsToDeath = 4;  // at least this many beats, if dead_after is 
 // If the engine has not waited for this long, it computes, and the io thread takes over the
 // sockets. Mostly the engine returns at once, and another thread that wakes up for each packet
 // costs a third of the rate.
-constexpr std::chrono::microseconds kHouseInterval{200};
+constexpr std::chrono::microseconds kIdleInterval{200};
 // The next interval, if the engine did return.
-constexpr std::chrono::microseconds kLongHouseInterval{1000};
+constexpr std::chrono::microseconds kLongIdleInterval{1000};
 
 std::size_t index_of(Channel channel) {
   return static_cast<std::size_t>(channel);
@@ -39,7 +39,7 @@ Links::Links(boost::asio::io_context& context, Generation generation, const TcpO
       beat_interval_(std::min(kBeat, std::chrono::nanoseconds(options.dead_after) / kBeatsToDeath)),
       beat_timer_(context),
       watch_(std::make_shared<SocketWatch>(context)),
-      house_timer_(context),
+      idle_timer_(context),
       completions_(kMostCompletions) {}
 
 int Links::boundary_of(const Port& port) const {
@@ -141,8 +141,8 @@ void Links::close(bool goodbye) {
   beat_timer_.cancel();
   for (Connection* connection : connections_) connection->end(goodbye);
   watch_->stop();
-  const std::lock_guard lock(house_mutex_);
-  house_timer_.cancel();
+  const std::lock_guard lock(idle_mutex_);
+  idle_timer_.cancel();
 }
 
 void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
@@ -156,7 +156,7 @@ void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
     case OutgoingLink::Sent::kMuch:
       return flush_by_io(link);
     case OutgoingLink::Sent::kSoon:
-      return keep_house_soon();
+      return schedule_idle_service();
   }
 }
 
@@ -166,7 +166,7 @@ void Links::receive(const Port& port, device::Buffer buffer, std::size_t bytes) 
   WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
   if (failed()) return;
   link->receive(std::move(buffer), bytes);
-  keep_house_soon();
+  schedule_idle_service();
 }
 
 // Returns available completions in their order, then the failure forever.
@@ -189,7 +189,7 @@ std::optional<Completion> Links::wait(Time deadline, const std::stop_token& stop
   auto completion = drive_until(deadline, stop);
   left_ = steady_clock::now();  // set first, so that the io thread does not use an older time
   engine_drives_ = false;
-  keep_house_soon();
+  schedule_idle_service();
   return completion;
 }
 
@@ -253,38 +253,38 @@ void Links::serve_ready() {
 // Called on the engine thread after it has stopped waiting or posted an op. Data owed to the peers
 // is written at once if the last flush is long ago. Otherwise it is written later, because an
 // engine that waits often does so itself at a lower cost.
-void Links::keep_house_soon() {
+void Links::schedule_idle_service() {
   const Time now = steady_clock::now();
-  if (now - flushed_ >= kHouseInterval) {
+  if (now - flushed_ >= kIdleInterval) {
     flushed_ = now;
     flush_links(Flush::kSmall);
   }
-  if (house_due_.exchange(true)) return;
+  if (idle_service_due_.exchange(true)) return;
   left_at_timer_ = left_;
-  start_house_timer(now + kHouseInterval);
+  start_idle_timer(now + kIdleInterval);
 }
 
-void Links::start_house_timer(Time time) {
-  const std::lock_guard lock(house_mutex_);
-  house_timer_.expires_at(time);
-  house_timer_.async_wait([this, keep = shared_from_this()](boost::system::error_code error) {
-    if (!error && !failed()) house_timer_fired();
+void Links::start_idle_timer(Time time) {
+  const std::lock_guard lock(idle_mutex_);
+  idle_timer_.expires_at(time);
+  idle_timer_.async_wait([this, keep = shared_from_this()](boost::system::error_code error) {
+    if (!error && !failed()) idle_timer_fired();
   });
 }
 
-void Links::house_timer_fired() {
+void Links::idle_timer_fired() {
   const Time left = left_;
   if (left != std::exchange(left_at_timer_, left)) {
-    return start_house_timer(steady_clock::now() + kLongHouseInterval);
+    return start_idle_timer(steady_clock::now() + kLongIdleInterval);
   }
   // Cleared before the service, so that work that is left from now on sets it again.
-  house_due_ = false;
-  keep_house();
+  idle_service_due_ = false;
+  run_idle_service();
 }
 
 // On the io thread: sends acknowledgements and credits, and takes over the sockets.
-void Links::keep_house() {
-  // The engine does all this, and calls keep_house_soon() when it stops.
+void Links::run_idle_service() {
+  // The engine does all this, and calls schedule_idle_service() when it stops.
   if (engine_drives_) return;
   flush_links(Flush::kPatient);
   for (Connection* connection : connections_) connection->arm();

@@ -62,10 +62,10 @@ class Links : public std::enable_shared_from_this<Links> {
   void flush_links(Flush how);
   void flush_by_io(const std::shared_ptr<OutgoingLink>& link);
   void serve_ready();
-  void keep_house_soon();
-  void keep_house();
-  void start_house_timer(Time time);
-  void house_timer_fired();
+  void schedule_idle_service();
+  void run_idle_service();
+  void start_idle_timer(Time time);
+  void idle_timer_fired();
   void beat();
 
   boost::asio::io_context& context_;
@@ -86,12 +86,12 @@ class Links : public std::enable_shared_from_this<Links> {
   std::vector<Connection*> connections_;  // of both directions, outgoing first
   std::shared_ptr<SocketWatch> watch_;
 
-  Time flushed_{};                       // engine thread: time of its last flush
-  std::atomic<Time> left_{};             // when the engine last stopped waiting
-  std::atomic<bool> house_due_ = false;  // the timer is running
-  Time left_at_timer_{};                 // left_ when the timer was started
-  std::mutex house_mutex_;               // guards house_timer_
-  boost::asio::steady_timer house_timer_;
+  Time flushed_{};                              // engine thread: time of its last flush
+  std::atomic<Time> left_{};                    // when the engine last stopped waiting
+  std::atomic<bool> idle_service_due_ = false;  // the timer is running
+  Time left_at_timer_{};                        // left_ when the timer was started
+  std::mutex idle_mutex_;                       // guards idle_timer_
+  boost::asio::steady_timer idle_timer_;
 
   BoundedQueue<Completion> completions_;
   std::atomic<bool> failed_ = false;
