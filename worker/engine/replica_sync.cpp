@@ -16,57 +16,58 @@ namespace {
 // latency negligible, and small enough to send the first buckets while others are being computed.
 constexpr std::size_t kBucket = std::size_t{2} << 20U;
 
-struct CardHead {  // little-endian: the product runs on no other machines
+struct SummaryHead {  // little-endian: the product runs on no other machines
   std::uint64_t step;
   std::uint32_t epoch, incarnation, next_epoch, losses;
 };
 
 }  // namespace
 
-std::size_t card_bytes(int losses) {
-  return sizeof(CardHead) + static_cast<std::size_t>(losses) * sizeof(double);
+std::size_t summary_bytes(int losses) {
+  return sizeof(SummaryHead) + static_cast<std::size_t>(losses) * sizeof(double);
 }
 
-std::vector<std::byte> encode_card(const StepCard& card) {
-  const CardHead head{.step = card.step,
-                      .epoch = card.epoch,
-                      .incarnation = card.incarnation,
-                      .next_epoch = card.next_epoch,
-                      .losses = static_cast<std::uint32_t>(card.losses.size())};
-  std::vector<std::byte> bytes(card_bytes(static_cast<int>(card.losses.size())));
+std::vector<std::byte> encode_summary(const StepSummary& summary) {
+  const SummaryHead head{.step = summary.step,
+                         .epoch = summary.epoch,
+                         .incarnation = summary.incarnation,
+                         .next_epoch = summary.next_epoch,
+                         .losses = static_cast<std::uint32_t>(summary.losses.size())};
+  std::vector<std::byte> bytes(summary_bytes(static_cast<int>(summary.losses.size())));
   std::memcpy(bytes.data(), &head, sizeof head);
-  if (!card.losses.empty()) {
-    std::memcpy(bytes.data() + sizeof head, card.losses.data(),
-                card.losses.size() * sizeof(double));
+  if (!summary.losses.empty()) {
+    std::memcpy(bytes.data() + sizeof head, summary.losses.data(),
+                summary.losses.size() * sizeof(double));
   }
   return bytes;
 }
 
-Result<StepCard> decode_card(std::span<const std::byte> bytes, int losses) {
-  CardHead head{};
-  if (bytes.size() != card_bytes(losses)) {
-    return Error{Code::kInvalid, "step card has a wrong size"};
+Result<StepSummary> decode_summary(std::span<const std::byte> bytes, int losses) {
+  SummaryHead head{};
+  if (bytes.size() != summary_bytes(losses)) {
+    return Error{Code::kInvalid, "step summary has a wrong size"};
   }
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.losses != static_cast<std::uint32_t>(losses)) {
-    return Error{Code::kInvalid, "step card with a wrong number of losses"};
+    return Error{Code::kInvalid, "step summary with a wrong number of losses"};
   }
-  StepCard card{.step = head.step,
-                .epoch = head.epoch,
-                .incarnation = head.incarnation,
-                .next_epoch = head.next_epoch,
-                .losses = std::vector<double>(head.losses)};
+  StepSummary summary{.step = head.step,
+                      .epoch = head.epoch,
+                      .incarnation = head.incarnation,
+                      .next_epoch = head.next_epoch,
+                      .losses = std::vector<double>(head.losses)};
   if (losses > 0) {
-    std::memcpy(card.losses.data(), bytes.data() + sizeof head,
-                card.losses.size() * sizeof(double));
+    std::memcpy(summary.losses.data(), bytes.data() + sizeof head,
+                summary.losses.size() * sizeof(double));
   }
-  return card;
+  return summary;
 }
 
-std::uint32_t agreed_epoch(const std::vector<StepCard>& cards) {
-  const bool all = std::ranges::all_of(
-      cards, [&](const StepCard& card) { return card.next_epoch == cards.front().next_epoch; });
-  return all && !cards.empty() ? cards.front().next_epoch : 0;
+std::uint32_t agreed_epoch(const std::vector<StepSummary>& summaries) {
+  const bool all = std::ranges::all_of(summaries, [&](const StepSummary& summary) {
+    return summary.next_epoch == summaries.front().next_epoch;
+  });
+  return all && !summaries.empty() ? summaries.front().next_epoch : 0;
 }
 
 ReplicaSync::ReplicaSync(transport::Collective& collective, stage::Stage& stage,
@@ -80,7 +81,7 @@ ReplicaSync::ReplicaSync(transport::Collective& collective, stage::Stage& stage,
       last_stage_(last_stage),
       members_(plan.micro_batches.size()),
       layers_(stage.layer_sums()),
-      cards_(std::make_shared<std::vector<std::vector<std::byte>>>()) {
+      summaries_(std::make_shared<std::vector<std::vector<std::byte>>>()) {
   std::iota(members_.begin(), members_.end(), 0);
 }
 
@@ -104,40 +105,42 @@ void ReplicaSync::layer_is_summed(std::size_t index) {
 }
 
 void ReplicaSync::finish_own(std::uint32_t next_epoch) {
-  const StepCard card{.step = static_cast<std::uint64_t>(step_),
-                      .epoch = plan_.revision,
-                      .incarnation = static_cast<std::uint32_t>(incarnation_),
-                      .next_epoch = next_epoch,
-                      .losses = last_stage_ ? stage_.loss_sums() : std::vector<double>()};
+  const StepSummary summary{.step = static_cast<std::uint64_t>(step_),
+                            .epoch = plan_.revision,
+                            .incarnation = static_cast<std::uint32_t>(incarnation_),
+                            .next_epoch = next_epoch,
+                            .losses = last_stage_ ? stage_.loss_sums() : std::vector<double>()};
   std::vector<std::size_t> sizes;
-  for (const int share : plan_.micro_batches) sizes.push_back(card_bytes(last_stage_ ? share : 0));
+  for (const int share : plan_.micro_batches)
+    sizes.push_back(summary_bytes(last_stage_ ? share : 0));
   collective_.all_gather({.tag = next_tag(),
                           .members = members_,
-                          .own = encode_card(card),
+                          .own = encode_summary(summary),
                           .sizes = std::move(sizes),
-                          .blocks = cards_});
+                          .blocks = summaries_});
 }
 
 // Replica r has the micro-batches that follow those of r-1. Added in this order, the losses equal
 // those of one replica with the whole batch.
 Status ReplicaSync::take_results() {
-  WEIR_CHECK(cards_->size() == members_.size(), "all cards are here");
-  std::vector<StepCard> cards;
+  WEIR_CHECK(summaries_->size() == members_.size(), "all summaries are here");
+  std::vector<StepSummary> summaries;
   std::vector<double> losses;
-  for (std::size_t r = 0; r < cards_->size(); ++r) {
-    WEIR_TRY(StepCard card, decode_card((*cards_)[r], last_stage_ ? plan_.micro_batches[r] : 0));
-    if (card.epoch != plan_.revision ||
-        card.incarnation != static_cast<std::uint32_t>(incarnation_)) {
+  for (std::size_t r = 0; r < summaries_->size(); ++r) {
+    WEIR_TRY(StepSummary summary,
+             decode_summary((*summaries_)[r], last_stage_ ? plan_.micro_batches[r] : 0));
+    if (summary.epoch != plan_.revision ||
+        summary.incarnation != static_cast<std::uint32_t>(incarnation_)) {
       return Error{Code::kConflict, "replica " + std::to_string(r) + " runs plan " +
-                                        std::to_string(card.epoch) + " in step " +
+                                        std::to_string(summary.epoch) + " in step " +
                                         std::to_string(step_) + ", this rank plan " +
                                         std::to_string(plan_.revision)};
     }
-    losses.insert(losses.end(), card.losses.begin(), card.losses.end());
-    cards.push_back(std::move(card));
+    losses.insert(losses.end(), summary.losses.begin(), summary.losses.end());
+    summaries.push_back(std::move(summary));
   }
   if (last_stage_) loss_ = stage_.mean_loss(losses);
-  next_epoch_ = agreed_epoch(cards);
+  next_epoch_ = agreed_epoch(summaries);
   stage_.gradients_are_set();
   return Unit{};
 }

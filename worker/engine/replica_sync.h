@@ -19,23 +19,23 @@
 namespace weir::engine {
 
 // Sent by each replica to the others of its stage at the end of a step.
-struct StepCard {
+struct StepSummary {
   std::uint64_t step = 0;
   std::uint32_t epoch = 0;  // of the plan in force
   std::uint32_t incarnation = 0;
   // First stage: the epoch that it would change to before the next step; 0 = none.
   std::uint32_t next_epoch = 0;
   std::vector<double> losses;  // last stage: sums by micro-batch
-  bool operator==(const StepCard&) const = default;
+  bool operator==(const StepSummary&) const = default;
 };
-std::size_t card_bytes(int losses);
-std::vector<std::byte> encode_card(const StepCard& card);
-// kInvalid: `bytes` are no card with this number of losses.
-Result<StepCard> decode_card(std::span<const std::byte> bytes, int losses);
+std::size_t summary_bytes(int losses);
+std::vector<std::byte> encode_summary(const StepSummary& summary);
+// kInvalid: `bytes` are not a summary with this number of losses.
+Result<StepSummary> decode_summary(std::span<const std::byte> bytes, int losses);
 
-// The epoch that all cards name; 0 if there is none or they differ. All replicas see the same
-// cards, so all change before the same step, whenever COMMIT reached them.
-std::uint32_t agreed_epoch(const std::vector<StepCard>& cards);
+// The epoch that all summaries name; 0 if there is none or they differ. All replicas see the same
+// summaries, so all change before the same step, whenever COMMIT reached them.
+std::uint32_t agreed_epoch(const std::vector<StepSummary>& summaries);
 
 class ReplicaSync {
  public:
@@ -68,7 +68,7 @@ class ReplicaSync {
   std::vector<stage::LayerSum> layers_;
   std::uint32_t parts_ = 0;  // operations posted
   // Shared: the collective may outlive this object.
-  std::shared_ptr<std::vector<std::vector<std::byte>>> cards_;
+  std::shared_ptr<std::vector<std::vector<std::byte>>> summaries_;
   double loss_ = std::numeric_limits<double>::quiet_NaN();
   std::uint32_t next_epoch_ = 0;
 };
