@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "worker/transport/busy_meter.h"
-#include "worker/transport/nccl/link_end.h"
 #include "worker/transport/nccl/side_channel.h"
+#include "worker/transport/nccl/watched_link.h"
 
 namespace weir::transport::nccl {
 

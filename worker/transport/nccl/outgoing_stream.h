@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "worker/transport/link_stats.h"
-#include "worker/transport/nccl/link_end.h"
 #include "worker/transport/nccl/side_channel.h"
+#include "worker/transport/nccl/watched_link.h"
 
 namespace weir::transport::nccl {
 
