@@ -17,8 +17,8 @@ void IncomingStream::post(device::Buffer buffer, std::size_t bytes, std::unique_
 
 // Records to the sender go over the connection of the other channel.
 Port IncomingStream::answer_port() const {
-  const bool forward = end_.port.channel == Channel::kForward;
-  return {.peer_stage = end_.port.peer_stage,
+  const bool forward = link_.port.channel == Channel::kForward;
+  return {.peer_stage = link_.port.peer_stage,
           .channel = forward ? Channel::kBackward : Channel::kForward,
           .sending = true};
 }
@@ -26,33 +26,33 @@ Port IncomingStream::answer_port() const {
 Status IncomingStream::handle(const Record& record) {
   const std::string message = "message " + std::to_string(record.sequence);
   if (record.sequence != announced_ || announced_ >= granted_) {
-    return end_.wrong(message + " where " + std::to_string(announced_) + " is due and " +
-                      std::to_string(granted_) + " are granted");
+    return link_.wrong(message + " where " + std::to_string(announced_) + " is due and " +
+                       std::to_string(granted_) + " are granted");
   }
   Slot& filled = slot(announced_);
   if (record.bytes != filled.bytes) {
-    return end_.wrong(message + " has " + std::to_string(record.bytes) +
-                      " bytes, the receiver expects " + std::to_string(filled.bytes));
+    return link_.wrong(message + " has " + std::to_string(record.bytes) +
+                       " bytes, the receiver expects " + std::to_string(filled.bytes));
   }
   if (filled.by_nccl != (record.type == RecordType::kAnnounce)) {
-    return end_.wrong(message + (filled.by_nccl ? " comes from host memory" : " comes by NCCL") +
-                      ", the receiver expects the other");
+    return link_.wrong(message + (filled.by_nccl ? " comes from host memory" : " comes by NCCL") +
+                       ", the receiver expects the other");
   }
   if (record.type == RecordType::kHost) return take_part(filled, record);
   const auto now = std::chrono::steady_clock::now();
-  if (announced_ == completed_) end_.begin_message(now, record.bytes, limits_);
+  if (announced_ == completed_) link_.begin_message(now, record.bytes, limits_);
   ++announced_;
   return Unit{};
 }
 
 Status IncomingStream::take_part(Slot& filled, const Record& record) {
-  if (record.part > filled.bytes - part_) return end_.wrong("a part goes beyond its message");
+  if (record.part > filled.bytes - part_) return link_.wrong("a part goes beyond its message");
   if (record.part > 0) {
     std::memcpy(filled.buffer.data() + part_, record.data.data(), record.part);
   }
   part_ += record.part;
   if (part_ < filled.bytes) {
-    return record.part > 0 ? Status(Unit{}) : end_.wrong("an empty part");
+    return record.part > 0 ? Status(Unit{}) : link_.wrong("an empty part");
   }
   part_ = 0;
   ++announced_;
@@ -67,19 +67,19 @@ Result<bool> IncomingStream::progress(Time now, std::vector<Completion>& done) {
   while (completed_ < announced_ && slots_.front().finished) {
     const Arrival& arrival = slots_.front().arrival;
     side_.send(answer_port(), {.type = RecordType::kTaken,
-                               .channel = end_.port.channel,
+                               .channel = link_.port.channel,
                                .sequence = completed_,
                                .bytes = static_cast<std::uint64_t>(arrival.counted_bytes),
                                .busy = static_cast<std::uint64_t>(arrival.busy.count())});
     slots_.pop_front();
     done.push_back({.kind = Completion::Kind::kReceived,
-                    .port = end_.port,
+                    .port = link_.port,
                     .sequence = static_cast<std::int64_t>(completed_++),
                     .reason = {}});
     if (completed_ == announced_) {
-      end_.end_message();
+      link_.end_message();
     } else {
-      end_.begin_message(now, slots_.front().bytes, limits_);
+      link_.begin_message(now, slots_.front().bytes, limits_);
     }
   }
   return used || launching || completed_ < announced_;
@@ -94,16 +94,16 @@ Result<bool> IncomingStream::grant() {
     Slot& next = slot(granted_);
     if (next.free) {
       const Result<bool> free = next.free->done();
-      if (!free) return end_.broken(free.error());
+      if (!free) return link_.broken(free.error());
       used = !*free;
     }
     if (used) break;
     next.free.reset();
     ++granted_;
   }
-  if (granted_ > before && !side_.peer_left(end_.port)) {
+  if (granted_ > before && !side_.peer_left(link_.port)) {
     side_.send(answer_port(),
-               {.type = RecordType::kCredit, .channel = end_.port.channel, .sequence = granted_});
+               {.type = RecordType::kCredit, .channel = link_.port.channel, .sequence = granted_});
   }
   return used;
 }
@@ -113,11 +113,11 @@ Result<bool> IncomingStream::launch() {
   for (std::uint64_t i = completed_; i < announced_; ++i) {
     Slot& next = slot(i);
     if (next.launched) continue;
-    const Result<bool> ready = end_.comm->ready();
-    if (!ready) return end_.broken(ready.error());
+    const Result<bool> ready = link_.comm->ready();
+    if (!ready) return link_.broken(ready.error());
     if (!*ready) return true;
-    const Status posted = end_.comm->receive(next.buffer.data(), next.bytes);
-    if (!posted) return end_.broken(posted.error());
+    const Status posted = link_.comm->receive(next.buffer.data(), next.bytes);
+    if (!posted) return link_.broken(posted.error());
     next.launched = true;
   }
   return false;
@@ -128,8 +128,8 @@ Status IncomingStream::take_finished() {
     Slot& next = slot(i);
     if (!next.launched) break;
     if (next.finished) continue;
-    const Result<std::optional<Timing>> finished = end_.comm->take_finished();
-    if (!finished) return end_.broken(finished.error());
+    const Result<std::optional<Timing>> finished = link_.comm->take_finished();
+    if (!finished) return link_.broken(finished.error());
     if (!finished->has_value()) break;
     next.finished = true;
     const Timing& timing = **finished;

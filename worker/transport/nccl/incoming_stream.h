@@ -18,10 +18,10 @@ namespace weir::transport::nccl {
 
 class IncomingStream {
  public:
-  using Time = LinkEnd::Time;
+  using Time = WatchedLink::Time;
 
-  IncomingStream(LinkEnd& end, SideChannel& side, const Limits& limits)
-      : end_(end), side_(side), limits_(limits) {}
+  IncomingStream(WatchedLink& link, SideChannel& side, const Limits& limits)
+      : link_(link), side_(side), limits_(limits) {}
 
   // free: done when no op uses the memory any longer; null for host memory.
   void post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> free);
@@ -52,7 +52,7 @@ class IncomingStream {
   Status take_finished();
   Port answer_port() const;
 
-  LinkEnd& end_;
+  WatchedLink& link_;
   SideChannel& side_;
   const Limits& limits_;
   std::deque<Slot> slots_;  // the front is message completed_

@@ -53,7 +53,7 @@ Result<LinksUp> Introduction::run(Time deadline, const std::stop_token& stop) {
   const Status done = all();
   if (done) return std::move(up_);
   std::vector<NcclComm*> comms;
-  for (const auto& end : up_.ends) comms.push_back(end->comm.get());
+  for (const auto& link : up_.links) comms.push_back(link->comm.get());
   api_.abort(comms);
   up_.side->abort(done.error().message);
   return done.error();
@@ -114,40 +114,40 @@ Status Introduction::open() {
                              .most_blocks = kMostBlocks,
                              .name = tag});
     if (!opened) return opened.error().with(link.name);
-    up_.ends.push_back(std::make_unique<LinkEnd>(link.port, link.name, *std::move(opened)));
+    up_.links.push_back(std::make_unique<WatchedLink>(link.port, link.name, *std::move(opened)));
   }
   finished_.assign(planned_.size(), false);
   return Unit{};
 }
 
 Result<bool> Introduction::all_ready() {
-  for (std::size_t i = 0; i < up_.ends.size(); ++i) {
+  for (std::size_t i = 0; i < up_.links.size(); ++i) {
     if (finished_[i]) continue;
-    const Result<bool> ready = up_.ends[i]->comm->ready();
-    if (!ready) return up_.ends[i]->broken(ready.error());
+    const Result<bool> ready = up_.links[i]->comm->ready();
+    if (!ready) return up_.links[i]->broken(ready.error());
     finished_[i] = *ready;
   }
   return std::ranges::find(finished_, false) == finished_.end();
 }
 
 Status Introduction::warm() {
-  for (const auto& end : up_.ends) {
+  for (const auto& link : up_.links) {
     const device::Buffer memory = device_.allocate(kWarmBytes);
     if (!memory) return Error{Code::kInternal, "no device memory for the first message"};
     warm_memory_.push_back(memory);
-    const Status begun = end->port.sending ? end->comm->send(memory.data(), kWarmBytes)
-                                           : end->comm->receive(memory.data(), kWarmBytes);
-    if (!begun) return end->broken(begun.error());
+    const Status begun = link->port.sending ? link->comm->send(memory.data(), kWarmBytes)
+                                            : link->comm->receive(memory.data(), kWarmBytes);
+    if (!begun) return link->broken(begun.error());
   }
   finished_.assign(planned_.size(), false);
   return Unit{};
 }
 
 Result<bool> Introduction::all_warm() {
-  for (std::size_t i = 0; i < up_.ends.size(); ++i) {
+  for (std::size_t i = 0; i < up_.links.size(); ++i) {
     if (finished_[i]) continue;
-    const Result<std::optional<Timing>> finished = up_.ends[i]->comm->take_finished();
-    if (!finished) return up_.ends[i]->broken(finished.error());
+    const Result<std::optional<Timing>> finished = up_.links[i]->comm->take_finished();
+    if (!finished) return up_.links[i]->broken(finished.error());
     finished_[i] = finished->has_value();
   }
   return std::ranges::find(finished_, false) == finished_.end();

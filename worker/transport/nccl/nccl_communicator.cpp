@@ -41,26 +41,26 @@ std::stop_token NcclCommunicator::Waker::next_wait() {
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, const Limits& limits)
     : api_(std::move(api)),
       limits_(limits),
-      ends_(std::move(up.ends)),
+      links_(std::move(up.links)),
       side_(std::move(up.side)),
       early_(std::move(up.early)),
       completions_(kMostCompletions) {
   std::vector<Watched*> watched;
-  for (const auto& end : ends_) {
-    const std::size_t channel = index_of(end->port.channel);
-    if (end->port.sending) {
-      outgoing_[channel] = std::make_unique<OutgoingStream>(*end, *side_, limits_);
+  for (const auto& link : links_) {
+    const std::size_t channel = index_of(link->port.channel);
+    if (link->port.sending) {
+      outgoing_[channel] = std::make_unique<OutgoingStream>(*link, *side_, limits_);
     } else {
-      incoming_[channel] = std::make_unique<IncomingStream>(*end, *side_, limits_);
+      incoming_[channel] = std::make_unique<IncomingStream>(*link, *side_, limits_);
     }
-    watched.push_back(end.get());
+    watched.push_back(link.get());
   }
   watchdog_.emplace(
       *api_, std::move(watched), limits_,
       Watchdog::Hooks{
-          .may_end = [this](std::size_t i) { return side_->peer_left(ends_[i]->port); },
+          .may_end = [this](std::size_t i) { return side_->peer_left(links_[i]->port); },
           .failed = [this](std::size_t i,
-                           const std::string& reason) { note_failure(ends_[i]->port, reason); },
+                           const std::string& reason) { note_failure(links_[i]->port, reason); },
           .ends =
               [this] {
                 // The goodbye must be sent before the links end, so that the peer does not take the
@@ -84,7 +84,7 @@ NcclCommunicator::~NcclCommunicator() {
   waker_.wake();
   driver_.join();
   watchdog_->end();
-  for (const auto& end : ends_) end->log_times();
+  for (const auto& link : links_) link->log_times();
 }
 
 void NcclCommunicator::post(const Port& port, device::Buffer buffer, std::size_t bytes) {
@@ -130,10 +130,10 @@ std::vector<LinkReport> NcclCommunicator::reports() const {
     const double rtt = report.counters.rtt_seconds;
     report.counters = outgoing_[index_of(report.channel)]->counters();
     report.counters.rtt_seconds = rtt;
-    const auto sends = [&](const auto& end) {
-      return end->port.sending && end->port.channel == report.channel;
+    const auto sends = [&](const auto& link) {
+      return link->port.sending && link->port.channel == report.channel;
     };
-    const auto times = (*std::ranges::find_if(ends_, sends))->comm->times();
+    const auto times = (*std::ranges::find_if(links_, sends))->comm->times();
     if (times) report.counters.nccl = times->sent;
   }
   return result;
@@ -183,7 +183,7 @@ Result<bool> NcclCommunicator::work() {
     }
   }
   std::vector<bool> left;
-  for (const auto& end : ends_) left.push_back(side_->peer_left(end->port));
+  for (const auto& link : links_) left.push_back(side_->peer_left(link->port));
   // Records that a peer sent before its goodbye have arrived by now.
   for (bool more = true; more;) {
     WEIR_TRY(more, take_record({}, {}));
@@ -203,12 +203,12 @@ Result<bool> NcclCommunicator::take_record(Time until, std::stop_token stop) {
 Status NcclCommunicator::handle(const SideChannel::Arrived& arrived) {
   const Record& record = arrived.record;
   const std::size_t channel = index_of(record.channel);
-  const auto from_here = [&](const auto& end) {
-    return end->port.channel == record.channel && end->port.peer_stage == arrived.port.peer_stage;
+  const auto from_here = [&](const auto& link) {
+    return link->port.channel == record.channel && link->port.peer_stage == arrived.port.peer_stage;
   };
-  const auto end = std::ranges::find_if(ends_, from_here);
-  if (end == ends_.end()) return Error{Code::kInvalid, "a record of a link that does not exist"};
-  const bool sending = (*end)->port.sending;
+  const auto link = std::ranges::find_if(links_, from_here);
+  if (link == links_.end()) return Error{Code::kInvalid, "a record of a link that does not exist"};
+  const bool sending = (*link)->port.sending;
   switch (record.type) {
     case RecordType::kAnnounce:
     case RecordType::kHost:
@@ -221,7 +221,7 @@ Status NcclCommunicator::handle(const SideChannel::Arrived& arrived) {
     case RecordType::kHello:
       break;
   }
-  return (*end)->wrong("a record that its writer may not send");
+  return (*link)->wrong("a record that its writer may not send");
 }
 
 Result<bool> NcclCommunicator::progress() {
@@ -247,17 +247,17 @@ Result<bool> NcclCommunicator::progress() {
   return busy;
 }
 
-// left: by index of ends_, taken before the records were read.
+// left: by index of links_, taken before the records were read.
 Status NcclCommunicator::note_left(const std::vector<bool>& left) {
-  for (std::size_t i = 0; i < ends_.size(); ++i) {
+  for (std::size_t i = 0; i < links_.size(); ++i) {
     if (!left[i]) continue;
-    const Port& port = ends_[i]->port;
+    const Port& port = links_[i]->port;
     const std::size_t channel = index_of(port.channel);
     if (port.sending) {
-      if (outgoing_[channel]->owes()) return ends_[i]->left_early();
+      if (outgoing_[channel]->owes()) return links_[i]->left_early();
       outgoing_left_[channel] = true;
     } else {
-      if (incoming_[channel]->awaits()) return ends_[i]->left_early();
+      if (incoming_[channel]->awaits()) return links_[i]->left_early();
       incoming_left_[channel] = true;
     }
   }

@@ -25,7 +25,7 @@ namespace weir::transport::nccl {
 // Result of connect(): the side channel, the links, and records of the peers that came early.
 struct LinksUp {
   std::unique_ptr<SideChannel> side;
-  std::vector<std::unique_ptr<LinkEnd>> ends;
+  std::vector<std::unique_ptr<WatchedLink>> links;
   std::vector<SideChannel::Arrived> early;
 };
 
@@ -76,7 +76,7 @@ class NcclCommunicator final : public Communicator {
 
   const std::shared_ptr<NcclApi> api_;
   const Limits limits_;
-  std::vector<std::unique_ptr<LinkEnd>> ends_;
+  std::vector<std::unique_ptr<WatchedLink>> links_;
   std::unique_ptr<SideChannel> side_;
   // By channel. Made before the threads start, then constant.
   std::array<std::unique_ptr<OutgoingStream>, 2> outgoing_;

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Communicator>> NcclTransport::connect(
   nccl::Introduction introduction(*api_, device_, generation, std::move(tcp));
   WEIR_TRY(nccl::LinksUp up, introduction.run(deadline, stop));
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  log_info("transport", "NCCL links", {{"links", up.ends.size()}, {"link_seconds", took.count()}});
+  log_info("transport", "NCCL links", {{"links", up.links.size()}, {"link_seconds", took.count()}});
   return std::unique_ptr<Communicator>(
       std::make_unique<nccl::NcclCommunicator>(api_, std::move(up), limits_));
 }

@@ -18,17 +18,17 @@ void OutgoingStream::post(device::Buffer buffer, std::size_t bytes,
 
 Status OutgoingStream::handle(const Record& record) {
   if (record.type == RecordType::kCredit) {
-    if (record.sequence < granted_) return end_.wrong("credits were taken back");
+    if (record.sequence < granted_) return link_.wrong("credits were taken back");
     granted_ = record.sequence;
     return Unit{};
   }
   if (record.sequence != taken_ || taken_ == started_) {
-    return end_.wrong("message " + std::to_string(record.sequence) + " is taken where " +
-                      std::to_string(taken_) + " is due");
+    return link_.wrong("message " + std::to_string(record.sequence) + " is taken where " +
+                       std::to_string(taken_) + " is due");
   }
   Message& message = in_flight_[static_cast<std::size_t>(taken_ - completed_)];
   if (record.bytes != 0 && record.bytes != message.bytes) {
-    return end_.wrong("the receiver counts other bytes than were sent");
+    return link_.wrong("the receiver counts other bytes than were sent");
   }
   message.taken = true;
   ++taken_;
@@ -45,13 +45,13 @@ Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
   while (!in_flight_.empty() && in_flight_.front().taken && in_flight_.front().finished) {
     in_flight_.pop_front();
     done.push_back({.kind = Completion::Kind::kSent,
-                    .port = end_.port,
+                    .port = link_.port,
                     .sequence = static_cast<std::int64_t>(completed_++),
                     .reason = {}});
     if (in_flight_.empty()) {
-      end_.end_message();
+      link_.end_message();
     } else {
-      end_.begin_message(now, in_flight_.front().bytes, limits_);
+      link_.begin_message(now, in_flight_.front().bytes, limits_);
     }
   }
   const bool running =
@@ -65,7 +65,7 @@ Result<bool> OutgoingStream::start_messages(Time now) {
     Message& next = queue_.front();
     if (next.computed) {
       const Result<bool> computed = next.computed->done();
-      if (!computed) return end_.broken(computed.error());
+      if (!computed) return link_.broken(computed.error());
       if (!*computed) {
         note_waiting(now, false);
         return true;
@@ -81,12 +81,12 @@ Result<bool> OutgoingStream::start_messages(Time now) {
 }
 
 void OutgoingStream::start(Message message, Time now) {
-  if (in_flight_.empty()) end_.begin_message(now, message.bytes, limits_);
+  if (in_flight_.empty()) link_.begin_message(now, message.bytes, limits_);
   if (message.by_nccl) {
-    side_.send(end_.port, {.type = RecordType::kAnnounce,
-                           .channel = end_.port.channel,
-                           .sequence = started_,
-                           .bytes = message.bytes});
+    side_.send(link_.port, {.type = RecordType::kAnnounce,
+                            .channel = link_.port.channel,
+                            .sequence = started_,
+                            .bytes = message.bytes});
   } else {
     send_parts(message);
     message.launched = message.finished = true;  // the side channel keeps a copy
@@ -100,12 +100,12 @@ void OutgoingStream::send_parts(const Message& message) {
   do {  // an empty message has one empty part
     const std::size_t part = std::min(kRecordData, message.bytes - at);
     Record record{.type = RecordType::kHost,
-                  .channel = end_.port.channel,
+                  .channel = link_.port.channel,
                   .part = static_cast<std::uint16_t>(part),
                   .sequence = started_,
                   .bytes = message.bytes};
     if (part > 0) std::memcpy(record.data.data(), message.buffer.data() + at, part);
-    side_.send(end_.port, record);
+    side_.send(link_.port, record);
     at += part;
   } while (at < message.bytes);
 }
@@ -114,11 +114,11 @@ void OutgoingStream::send_parts(const Message& message) {
 Result<bool> OutgoingStream::launch() {
   for (Message& message : in_flight_) {
     if (message.launched) continue;
-    const Result<bool> ready = end_.comm->ready();
-    if (!ready) return end_.broken(ready.error());
+    const Result<bool> ready = link_.comm->ready();
+    if (!ready) return link_.broken(ready.error());
     if (!*ready) return true;
-    const Status sent = end_.comm->send(message.buffer.data(), message.bytes);
-    if (!sent) return end_.broken(sent.error());
+    const Status sent = link_.comm->send(message.buffer.data(), message.bytes);
+    if (!sent) return link_.broken(sent.error());
     message.launched = true;
   }
   return false;
@@ -128,8 +128,8 @@ Status OutgoingStream::take_finished() {
   for (Message& message : in_flight_) {
     if (!message.launched) break;
     if (message.finished) continue;
-    const Result<std::optional<Timing>> finished = end_.comm->take_finished();
-    if (!finished) return end_.broken(finished.error());
+    const Result<std::optional<Timing>> finished = link_.comm->take_finished();
+    if (!finished) return link_.broken(finished.error());
     if (!finished->has_value()) break;
     message.finished = true;
   }

@@ -20,10 +20,10 @@ namespace weir::transport::nccl {
 
 class OutgoingStream {
  public:
-  using Time = LinkEnd::Time;
+  using Time = WatchedLink::Time;
 
-  OutgoingStream(LinkEnd& end, SideChannel& side, const Limits& limits)
-      : end_(end), side_(side), limits_(limits) {}
+  OutgoingStream(WatchedLink& link, SideChannel& side, const Limits& limits)
+      : link_(link), side_(side), limits_(limits) {}
 
   // computed: done when the tensor is computed; null for a message in host memory.
   void post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> computed);
@@ -52,7 +52,7 @@ class OutgoingStream {
   Status take_finished();
   void note_waiting(Time now, bool waits);
 
-  LinkEnd& end_;
+  WatchedLink& link_;
   SideChannel& side_;
   const Limits& limits_;
   std::deque<Message> queue_;      // not started

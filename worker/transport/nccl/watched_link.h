@@ -11,8 +11,8 @@
 
 namespace weir::transport::nccl {
 
-struct LinkEnd : Watched {
-  LinkEnd(const Port& of, std::string its_name, std::unique_ptr<NcclComm> its_comm)
+struct WatchedLink : Watched {
+  WatchedLink(const Port& of, std::string its_name, std::unique_ptr<NcclComm> its_comm)
       : Watched(std::move(its_name), std::move(its_comm)), port(of) {}
 
   const Port port;
