@@ -45,30 +45,30 @@ device::Buffer make_buffer(std::size_t bytes) {
 }
 
 bool receive(const Setting& setting, Communicator& rank) {
-  const Port port{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+  const LinkEnd end{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
   const device::Buffer buffer = make_buffer(setting.bytes);
   int posted = 0;
   while (posted < std::min(kWindow, setting.messages)) {
-    rank.receive(port, buffer, setting.bytes);
+    rank.receive(end, buffer, setting.bytes);
     ++posted;
   }
   for (int done = 0; done < setting.messages; ++done) {
     if (!next(rank)) return false;
     std::this_thread::sleep_for(setting.late);
-    if (posted++ < setting.messages) rank.receive(port, buffer, setting.bytes);
+    if (posted++ < setting.messages) rank.receive(end, buffer, setting.bytes);
   }
   return true;
 }
 
 bool send(const Setting& setting, Communicator& rank) {
-  const Port port{.peer_stage = 1, .channel = Channel::kForward, .sending = true};
+  const LinkEnd end{.peer_stage = 1, .channel = Channel::kForward, .sending = true};
   const device::Buffer buffer = make_buffer(setting.bytes);
   const auto begin = Clock::now();
   int posted = 0;
   for (int done = 0; done < setting.messages; ++done) {
     while (posted < setting.messages && posted - done < kWindow) {
       std::this_thread::sleep_until(begin + posted * setting.period);
-      rank.send(port, buffer, setting.bytes);
+      rank.send(end, buffer, setting.bytes);
       ++posted;
     }
     if (!next(rank)) return false;

@@ -247,7 +247,7 @@ class WeirPair final : public Pair {
   const Side side_;
   std::unique_ptr<TcpTransport> transport_;
   std::unique_ptr<Communicator> ranks_;
-  Port out_, in_;
+  LinkEnd out_, in_;
   std::vector<device::Buffer> buffers_;
   int sent_ = 0;
 };

@@ -12,7 +12,7 @@ namespace {
 using transport::Channel;
 using transport::Communicator;
 using transport::Completion;
-using transport::Port;
+using transport::LinkEnd;
 
 constexpr auto kSlice = std::chrono::milliseconds(20);  // longest time until an abort is noticed
 
@@ -21,9 +21,9 @@ class BlockingSends final : public Communicator {
   BlockingSends(std::unique_ptr<Communicator> inner, int window)
       : inner_(std::move(inner)), window_(window) {}
 
-  void send(const Port& port, device::Buffer buffer, std::size_t bytes) override {
-    inner_->send(port, std::move(buffer), bytes);
-    int& outstanding = outstanding_[index(port.channel)];
+  void send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    inner_->send(end, std::move(buffer), bytes);
+    int& outstanding = outstanding_[index(end.channel)];
     ++outstanding;
     bool broken = false;
     while (outstanding > window_ && !broken && !aborted_) {
@@ -34,8 +34,8 @@ class BlockingSends final : public Communicator {
       }
     }
   }
-  void receive(const Port& port, device::Buffer buffer, std::size_t bytes) override {
-    inner_->receive(port, std::move(buffer), bytes);
+  void receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    inner_->receive(end, std::move(buffer), bytes);
   }
   std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
                                  std::stop_token stop) override {
@@ -45,7 +45,7 @@ class BlockingSends final : public Communicator {
     return first;
   }
   bool carries_device_memory() const override { return inner_->carries_device_memory(); }
-  bool peer_left(const Port& port) const override { return inner_->peer_left(port); }
+  bool peer_left(const LinkEnd& end) const override { return inner_->peer_left(end); }
   std::vector<transport::LinkReport> reports() const override { return inner_->reports(); }
   void abort(const std::string& reason) noexcept override {
     aborted_ = true;
@@ -59,7 +59,7 @@ class BlockingSends final : public Communicator {
                                  std::stop_token stop) {
     std::optional<Completion> completion = inner_->wait(deadline, std::move(stop));
     if (completion && completion->kind == Completion::Kind::kSent) {
-      --outstanding_[index(completion->port.channel)];
+      --outstanding_[index(completion->end.channel)];
     }
     return completion;
   }

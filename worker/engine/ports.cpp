@@ -17,13 +17,13 @@ Ports::Ports(transport::Communicator* communicator, device::Device& device, int 
     : communicator_(communicator), device_(device), stage_(stage), stages_(stages) {
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
   WEIR_CHECK(communicator != nullptr || stages == 1, "several stages need links");
-  activations_.port = {.peer_stage = stage - 1, .channel = Channel::kForward, .sending = false};
+  activations_.end = {.peer_stage = stage - 1, .channel = Channel::kForward, .sending = false};
   activations_.exists = !first();
-  gradients_.port = {.peer_stage = stage + 1, .channel = Channel::kBackward, .sending = false};
+  gradients_.end = {.peer_stage = stage + 1, .channel = Channel::kBackward, .sending = false};
   gradients_.exists = !last();
-  forward_.port = {.peer_stage = stage + 1, .channel = Channel::kForward, .sending = true};
+  forward_.end = {.peer_stage = stage + 1, .channel = Channel::kForward, .sending = true};
   forward_.exists = !last();
-  backward_.port = {.peer_stage = stage - 1, .channel = Channel::kBackward, .sending = true};
+  backward_.end = {.peer_stage = stage - 1, .channel = Channel::kBackward, .sending = true};
   backward_.exists = !first();
 }
 
@@ -49,7 +49,7 @@ Status Ports::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
                  "no memory for a receive slot of " + std::to_string(bytes) + " bytes"};
   }
   box.posted.push_back({.content = content, .buffer = buffer});
-  communicator_->receive(box.port, std::move(buffer), bytes);
+  communicator_->receive(box.end, std::move(buffer), bytes);
   return Unit{};
 }
 
@@ -57,7 +57,7 @@ bool Ports::header_slot_due(const Inbox& box) const {
   const auto is_header = [](const Inbox::Slot& slot) {
     return slot.content == Inbox::Content::kHeader;
   };
-  return box.port.channel == Channel::kForward && !box.header &&
+  return box.end.channel == Channel::kForward && !box.header &&
          std::none_of(box.posted.begin(), box.posted.end(), is_header);
 }
 
@@ -77,7 +77,7 @@ void Ports::send_header(const StepHeaderBytes& header) {
   WEIR_CHECK(static_cast<bool>(buffer), "32 bytes of memory");
   std::memcpy(buffer.data(), header.data(), kStepHeaderBytes);
   forward_.unacknowledged.push_back(false);
-  communicator_->send(forward_.port, std::move(buffer), kStepHeaderBytes);
+  communicator_->send(forward_.end, std::move(buffer), kStepHeaderBytes);
 }
 
 Status Ports::grant(Inbox& box) {
@@ -140,7 +140,7 @@ Status Ports::free_slot(Channel channel) {
 
 bool Ports::peer_left(Channel channel) const {
   const Inbox& box = inbox(channel);
-  return box.exists && communicator_->peer_left(box.port);
+  return box.exists && communicator_->peer_left(box.end);
 }
 
 bool Ports::may_send(Channel channel) const {
@@ -158,7 +158,7 @@ Status Ports::send(Channel channel, device::Buffer tensor) {
   }
   box.unacknowledged.push_back(true);
   ++box.tensors;
-  communicator_->send(box.port, std::move(tensor), bytes);
+  communicator_->send(box.end, std::move(tensor), bytes);
   return Unit{};
 }
 
@@ -173,7 +173,7 @@ Status Ports::send_note(Channel channel, std::span<const std::byte> note) {
   if (!buffer) return Error{Code::kInternal, "no memory for a note to a neighbour"};
   std::memcpy(buffer.data(), note.data(), note.size());
   box.unacknowledged.push_back(false);
-  communicator_->send(box.port, std::move(buffer), note.size());
+  communicator_->send(box.end, std::move(buffer), note.size());
   return Unit{};
 }
 
@@ -183,13 +183,13 @@ bool Ports::drained() const {
 
 void Ports::file(const Completion& completion) {
   if (completion.kind == Completion::Kind::kSent) {
-    Outbox& box = outbox(completion.port.channel);
+    Outbox& box = outbox(completion.end.channel);
     WEIR_CHECK(!box.unacknowledged.empty(), "an acknowledgement belongs to a send");
     if (box.unacknowledged.front()) --box.tensors;
     box.unacknowledged.pop_front();
     return;
   }
-  Inbox& box = inbox(completion.port.channel);
+  Inbox& box = inbox(completion.end.channel);
   WEIR_CHECK(!box.posted.empty(), "a message fills a posted slot");
   Inbox::Slot slot = std::move(box.posted.front());
   box.posted.pop_front();

@@ -82,7 +82,7 @@ class Ports {
 
  private:
   struct Inbox {
-    transport::Port port;
+    transport::LinkEnd end;
     bool exists = false;
     enum class Content : unsigned char { kTensor, kNote, kHeader };
     struct Slot {
@@ -98,7 +98,7 @@ class Ports {
     std::int64_t bytes = 0;
   };
   struct Outbox {
-    transport::Port port;
+    transport::LinkEnd end;
     bool exists = false;
     std::deque<bool> unacknowledged;  // true: a tensor, false: a header or a note
     int tensors = 0;                  // number of tensors in it

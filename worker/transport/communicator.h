@@ -29,11 +29,11 @@ namespace weir::transport {
 enum class Channel : unsigned char { kForward, kBackward };
 
 // One end of one link and direction, as seen by this rank.
-struct Port {
+struct LinkEnd {
   int peer_stage = 0;
   Channel channel = Channel::kForward;
   bool sending = false;
-  bool operator==(const Port&) const = default;
+  bool operator==(const LinkEnd&) const = default;
 };
 
 // Result of wait(): an event of an op that was posted before.
@@ -44,7 +44,7 @@ struct Completion {
     kFailed,  // the generation is broken (peer lost, protocol error); reason names the peer; final
   };
   Kind kind = Kind::kFailed;
-  Port port;
+  LinkEnd end;
   std::int64_t sequence = 0;  // counts per link end, from 0
   std::string reason;
 };
@@ -85,10 +85,10 @@ class Communicator {
 
   // Only enqueues. The Buffer is held until the peer has received the last byte. `bytes` <=
   // buffer.size().
-  virtual void send(const Port& port, device::Buffer buffer, std::size_t bytes) = 0;
+  virtual void send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) = 0;
   // Posts a slot and thereby grants one credit. The peer's next message on this link end must have
   // exactly `bytes`, else the generation fails.
-  virtual void receive(const Port& port, device::Buffer buffer, std::size_t bytes) = 0;
+  virtual void receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) = 0;
   // Returns the next completion, or nothing at the deadline or after a stop request. After kFailed
   // every call returns kFailed.
   virtual std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
@@ -98,7 +98,7 @@ class Communicator {
   virtual bool carries_device_memory() const { return false; }
   // True if the peer has sent a goodbye. Its earlier messages have been received or will be by
   // wait(); no more will come.
-  virtual bool peer_left(const Port& /*port*/) const { return false; }
+  virtual bool peer_left(const LinkEnd& /*end*/) const { return false; }
 
   virtual std::vector<LinkReport> reports() const = 0;
   virtual void abort(const std::string& reason) noexcept = 0;

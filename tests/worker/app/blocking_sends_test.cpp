@@ -12,17 +12,17 @@ namespace blocking_sends_test {
 
 using transport::Channel;
 using transport::Completion;
-using transport::Port;
+using transport::LinkEnd;
 
-constexpr Port kForward{.peer_stage = 1, .channel = Channel::kForward, .sending = true};
-constexpr Port kBackward{.peer_stage = 0, .channel = Channel::kBackward, .sending = true};
+constexpr LinkEnd kForward{.peer_stage = 1, .channel = Channel::kForward, .sending = true};
+constexpr LinkEnd kBackward{.peer_stage = 0, .channel = Channel::kBackward, .sending = true};
 
 // Tells what a test has put in, in that order.
 class Scripted final : public transport::Communicator {
  public:
   explicit Scripted(std::deque<Completion>& script) : script_(script) {}
-  void send(const Port&, device::Buffer, std::size_t) override {}
-  void receive(const Port&, device::Buffer, std::size_t) override {}
+  void send(const LinkEnd&, device::Buffer, std::size_t) override {}
+  void receive(const LinkEnd&, device::Buffer, std::size_t) override {}
   std::optional<Completion> wait(std::chrono::steady_clock::time_point, std::stop_token) override {
     if (script_.empty()) return std::nullopt;
     Completion first = script_.front();
@@ -36,8 +36,8 @@ class Scripted final : public transport::Communicator {
   std::deque<Completion>& script_;
 };
 
-Completion sent(const Port& port) {
-  return {.kind = Completion::Kind::kSent, .port = port, .sequence = 0, .reason = ""};
+Completion sent(const LinkEnd& end) {
+  return {.kind = Completion::Kind::kSent, .end = end, .sequence = 0, .reason = ""};
 }
 
 struct BlockingSends : testing::Test {
@@ -48,7 +48,7 @@ struct BlockingSends : testing::Test {
   static Completion next(transport::Communicator& communicator) {
     const auto completion = communicator.wait({}, {});
     return completion.value_or(Completion{
-        .kind = Completion::Kind::kFailed, .port = {}, .sequence = 0, .reason = "nothing there"});
+        .kind = Completion::Kind::kFailed, .end = {}, .sequence = 0, .reason = "nothing there"});
   }
 };
 
@@ -62,8 +62,8 @@ TEST_F(BlockingSends, WaitsForItsOwnChannelAndKeepsWhatElseCame) {
 
   EXPECT_EQ(script.size(), 1U) << "it read up to the end of its own transfer and no further";
   EXPECT_EQ(next(*communicator).kind, Completion::Kind::kReceived);
-  EXPECT_EQ(next(*communicator).port, kForward);
-  EXPECT_EQ(next(*communicator).port, kBackward);
+  EXPECT_EQ(next(*communicator).end, kForward);
+  EXPECT_EQ(next(*communicator).end, kBackward);
   EXPECT_EQ(next(*communicator).reason, "nothing there");
 }
 
@@ -90,7 +90,7 @@ TEST_F(BlockingSends, WhatWaitTookMakesRoom) {
 
 TEST_F(BlockingSends, ABrokenGenerationHoldsNobody) {
   const auto communicator = with_window(0);
-  script = {{.kind = Completion::Kind::kFailed, .port = {}, .sequence = 0, .reason = "lost"}};
+  script = {{.kind = Completion::Kind::kFailed, .end = {}, .sequence = 0, .reason = "lost"}};
 
   communicator->send(kForward, {}, 0);
 

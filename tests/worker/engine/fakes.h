@@ -93,15 +93,15 @@ class ScriptedCommunicator final : public transport::Communicator {
 
   std::function<void()> on_wait;
 
-  void send(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
-    journal_->push_back(std::string("send ") + name(port) + (is_note(bytes) ? " note" : ""));
+  void send(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    journal_->push_back(std::string("send ") + name(end) + (is_note(bytes) ? " note" : ""));
     sent.emplace_back(reinterpret_cast<const char*>(buffer.data()), bytes);
-    sent_ports.push_back(port);
+    sent_ends.push_back(end);
   }
-  void receive(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
-    journal_->push_back(std::string("post ") + name(port) + (bytes == 32 ? " header" : "") +
+  void receive(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    journal_->push_back(std::string("post ") + name(end) + (bytes == 32 ? " header" : "") +
                         (is_note(bytes) ? " note" : ""));
-    posted.emplace_back(port, std::move(buffer));
+    posted.emplace_back(end, std::move(buffer));
   }
   std::optional<transport::Completion> wait(std::chrono::steady_clock::time_point deadline,
                                             std::stop_token /*stop*/) override {
@@ -117,26 +117,26 @@ class ScriptedCommunicator final : public transport::Communicator {
     return completion;
   }
   bool carries_device_memory() const override { return device_memory; }
-  bool peer_left(const transport::Port& port) const override {
-    return std::find(left.begin(), left.end(), port) != left.end();
+  bool peer_left(const transport::LinkEnd& end) const override {
+    return std::find(left.begin(), left.end(), end) != left.end();
   }
   std::vector<transport::LinkReport> reports() const override { return {}; }
   void abort(const std::string& reason) noexcept override { fail(reason); }
 
   // False: no slot is posted for it.
-  bool deliver(const transport::Port& port, const std::string& bytes = std::string(64, 'x')) {
+  bool deliver(const transport::LinkEnd& end, const std::string& bytes = std::string(64, 'x')) {
     for (auto slot = posted.begin(); slot != posted.end(); ++slot) {
-      if (!(slot->first == port)) continue;
+      if (!(slot->first == end)) continue;
       if (slot->second.size() != bytes.size()) return false;
       std::memcpy(slot->second.data(), bytes.data(), bytes.size());
       posted.erase(slot);
-      completions_.push_back({.kind = transport::Completion::Kind::kReceived, .port = port});
+      completions_.push_back({.kind = transport::Completion::Kind::kReceived, .end = end});
       return true;
     }
     return false;
   }
-  void acknowledge(const transport::Port& port) {
-    completions_.push_back({.kind = transport::Completion::Kind::kSent, .port = port});
+  void acknowledge(const transport::LinkEnd& end) {
+    completions_.push_back({.kind = transport::Completion::Kind::kSent, .end = end});
   }
   void fail(const std::string& reason) {
     failure_ =
@@ -144,22 +144,22 @@ class ScriptedCommunicator final : public transport::Communicator {
   }
 
   bool device_memory = false;
-  std::vector<transport::Port> left;  // their peers have said goodbye
-  std::vector<std::pair<transport::Port, device::Buffer>> posted;
+  std::vector<transport::LinkEnd> left;  // their peers have said goodbye
+  std::vector<std::pair<transport::LinkEnd, device::Buffer>> posted;
   std::vector<std::string> sent;
-  std::vector<transport::Port> sent_ports;
+  std::vector<transport::LinkEnd> sent_ends;
 
  private:
   static bool is_note(std::size_t bytes) { return bytes < 32; }
   // Peers tell that their gradients are 0, or that all are.
   void deliver_note() {
-    for (const auto& [port, slot] : posted) {
+    for (const auto& [end, slot] : posted) {
       const std::size_t bytes = slot.size();
-      if (is_note(bytes)) return static_cast<void>(deliver(port, std::string(bytes, '\0')));
+      if (is_note(bytes)) return static_cast<void>(deliver(end, std::string(bytes, '\0')));
     }
   }
-  static const char* name(const transport::Port& port) {
-    return port.channel == transport::Channel::kForward ? "fwd" : "bwd";
+  static const char* name(const transport::LinkEnd& end) {
+    return end.channel == transport::Channel::kForward ? "fwd" : "bwd";
   }
 
   weir::test::ManualClock* clock_;

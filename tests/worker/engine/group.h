@@ -123,18 +123,18 @@ class Saves {
 class SharedLinks final : public transport::Communicator {
  public:
   explicit SharedLinks(std::shared_ptr<transport::Communicator> inner) : inner_(std::move(inner)) {}
-  void send(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
-    inner_->send(port, std::move(buffer), bytes);
+  void send(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    inner_->send(end, std::move(buffer), bytes);
   }
-  void receive(const transport::Port& port, device::Buffer buffer, std::size_t bytes) override {
-    inner_->receive(port, std::move(buffer), bytes);
+  void receive(const transport::LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    inner_->receive(end, std::move(buffer), bytes);
   }
   std::optional<transport::Completion> wait(std::chrono::steady_clock::time_point deadline,
                                             std::stop_token stop) override {
     return inner_->wait(deadline, std::move(stop));
   }
   bool carries_device_memory() const override { return inner_->carries_device_memory(); }
-  bool peer_left(const transport::Port& port) const override { return inner_->peer_left(port); }
+  bool peer_left(const transport::LinkEnd& end) const override { return inner_->peer_left(end); }
   std::vector<transport::LinkReport> reports() const override { return inner_->reports(); }
   void abort(const std::string& reason) noexcept override { inner_->abort(reason); }
 

@@ -17,10 +17,10 @@ namespace header_rules_test {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using transport::Channel;
-using transport::Port;
+using transport::LinkEnd;
 
-constexpr Port kActivationIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
-constexpr Port kGradientOut{.peer_stage = 0, .channel = Channel::kBackward, .sending = true};
+constexpr LinkEnd kActivationIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+constexpr LinkEnd kGradientOut{.peer_stage = 0, .channel = Channel::kBackward, .sending = true};
 
 schedule::Plan plan_of_revision(std::uint32_t revision) {
   schedule::Plan plan;

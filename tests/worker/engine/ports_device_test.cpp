@@ -15,7 +15,7 @@ namespace weir::engine {
 namespace ports_device_test {
 
 using transport::Channel;
-using transport::Port;
+using transport::LinkEnd;
 
 // Host memory that plays the device's; knows which buffers are staging. Copies flip every bit, so
 // that a byte that was not copied shows.
@@ -66,7 +66,7 @@ class PortsOnADevice : public testing::Test {
 };
 
 TEST_F(PortsOnADevice, ReceiveIntoStagingAndGiveTheStageDeviceMemory) {
-  for (const auto& [port, buffer] : peers_.posted) {
+  for (const auto& [end, buffer] : peers_.posted) {
     EXPECT_TRUE(device_.staging.contains(buffer.data()));
   }
   ASSERT_TRUE(peers_.deliver({.peer_stage = 0, .channel = Channel::kForward, .sending = false},
@@ -102,10 +102,10 @@ TEST(PortsOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStagingMemor
                         .output_bytes = kBytes,
                         .header_follows = true,
                         .forward_note_bytes = 8}));
-  const Port activations{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+  const LinkEnd activations{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
   std::vector<bool> staged;
-  for (const auto& [port, buffer] : peers.posted) {
-    if (port == activations) staged.push_back(device.staging.contains(buffer.data()));
+  for (const auto& [end, buffer] : peers.posted) {
+    if (end == activations) staged.push_back(device.staging.contains(buffer.data()));
   }
   EXPECT_EQ(staged, (std::vector<bool>{false, true, true})) << "tensor, note, header";
   ASSERT_TRUE(peers.deliver(activations, std::string(kBytes, '\x0f')));

@@ -17,10 +17,10 @@ namespace step_test {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using transport::Channel;
-using transport::Port;
+using transport::LinkEnd;
 
-constexpr Port kActivationIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
-constexpr Port kGradientIn{.peer_stage = 1, .channel = Channel::kBackward, .sending = false};
+constexpr LinkEnd kActivationIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+constexpr LinkEnd kGradientIn{.peer_stage = 1, .channel = Channel::kBackward, .sending = false};
 
 schedule::Plan plan_of(schedule::Family family, int k, int micro_batches) {
   schedule::Plan plan;
@@ -60,7 +60,7 @@ class Rank {
   // Takes everything that was sent.
   void acknowledge_all() {
     for (; acknowledged_ < peers.sent.size(); ++acknowledged_) {
-      peers.acknowledge(peers.sent_ports[acknowledged_]);
+      peers.acknowledge(peers.sent_ends[acknowledged_]);
     }
   }
 

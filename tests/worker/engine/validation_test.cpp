@@ -23,7 +23,7 @@ using test::Group;
 using testing::Each;
 using testing::ElementsAre;
 using transport::Channel;
-using transport::Port;
+using transport::LinkEnd;
 
 using Losses = std::vector<std::pair<std::int64_t, double>>;
 
@@ -71,8 +71,8 @@ struct Scripted {
   Ports ports;
   bool goes_on = true;
 };
-constexpr Port kIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
-constexpr Port kOut{.peer_stage = 2, .channel = Channel::kForward, .sending = true};
+constexpr LinkEnd kIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
+constexpr LinkEnd kOut{.peer_stage = 2, .channel = Channel::kForward, .sending = true};
 
 TEST(Validation, IsForwardsAloneInWholeMicroBatches) {
   Scripted rank(2);

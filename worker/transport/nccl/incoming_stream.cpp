@@ -16,9 +16,9 @@ void IncomingStream::post(device::Buffer buffer, std::size_t bytes, std::unique_
 }
 
 // Records to the sender go over the connection of the other channel.
-Port IncomingStream::answer_port() const {
-  const bool forward = link_.port.channel == Channel::kForward;
-  return {.peer_stage = link_.port.peer_stage,
+LinkEnd IncomingStream::answer_end() const {
+  const bool forward = link_.end.channel == Channel::kForward;
+  return {.peer_stage = link_.end.peer_stage,
           .channel = forward ? Channel::kBackward : Channel::kForward,
           .sending = true};
 }
@@ -66,14 +66,14 @@ Result<bool> IncomingStream::progress(Time now, std::vector<Completion>& done) {
   WEIR_TRY([[maybe_unused]] const Unit asked, take_finished());
   while (completed_ < announced_ && slots_.front().finished) {
     const Arrival& arrival = slots_.front().arrival;
-    side_.send(answer_port(), {.type = RecordType::kTaken,
-                               .channel = link_.port.channel,
-                               .sequence = completed_,
-                               .bytes = static_cast<std::uint64_t>(arrival.counted_bytes),
-                               .busy = static_cast<std::uint64_t>(arrival.busy.count())});
+    side_.send(answer_end(), {.type = RecordType::kTaken,
+                              .channel = link_.end.channel,
+                              .sequence = completed_,
+                              .bytes = static_cast<std::uint64_t>(arrival.counted_bytes),
+                              .busy = static_cast<std::uint64_t>(arrival.busy.count())});
     slots_.pop_front();
     done.push_back({.kind = Completion::Kind::kReceived,
-                    .port = link_.port,
+                    .end = link_.end,
                     .sequence = static_cast<std::int64_t>(completed_++),
                     .reason = {}});
     if (completed_ == announced_) {
@@ -101,9 +101,9 @@ Result<bool> IncomingStream::grant() {
     next.free.reset();
     ++granted_;
   }
-  if (granted_ > before && !side_.peer_left(link_.port)) {
-    side_.send(answer_port(),
-               {.type = RecordType::kCredit, .channel = link_.port.channel, .sequence = granted_});
+  if (granted_ > before && !side_.peer_left(link_.end)) {
+    side_.send(answer_end(),
+               {.type = RecordType::kCredit, .channel = link_.end.channel, .sequence = granted_});
   }
   return used;
 }

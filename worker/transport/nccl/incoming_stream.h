@@ -50,7 +50,7 @@ class IncomingStream {
   Result<bool> grant();
   Result<bool> launch();
   Status take_finished();
-  Port answer_port() const;
+  LinkEnd answer_end() const;
 
   WatchedLink& link_;
   SideChannel& side_;

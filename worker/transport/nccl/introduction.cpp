@@ -33,7 +33,7 @@ void Introduction::plan(const std::optional<PeerAddress>& peer, Channel channel,
   const std::string name = name_of(*peer) + ", link " + std::to_string(boundary) + "-" +
                            std::to_string(boundary + 1) +
                            (channel == Channel::kForward ? " fwd" : " bwd");
-  planned_.push_back({.port = {.peer_stage = peer->stage, .channel = channel, .sending = sending},
+  planned_.push_back({.end = {.peer_stage = peer->stage, .channel = channel, .sending = sending},
                       .peer = *peer,
                       .name = name});
 }
@@ -61,8 +61,8 @@ Result<LinksUp> Introduction::run(Time deadline, const std::stop_token& stop) {
 
 Status Introduction::say_hello() {
   for (Planned& link : planned_) {
-    if (!link.port.sending) {
-      up_.side->listen(link.port);
+    if (!link.end.sending) {
+      up_.side->listen(link.end);
       continue;
     }
     Result<UniqueId> id = api_.make_id();
@@ -70,7 +70,7 @@ Status Introduction::say_hello() {
     link.id = *id;
     link.known = true;
     const Hello hello{.facts = {.nccl = facts_.nccl, .gpu = facts_.gpu}, .id = *id};
-    up_.side->send(link.port, encode_hello(hello, link.port.channel));
+    up_.side->send(link.end, encode_hello(hello, link.end.channel));
   }
   finished_.assign(planned_.size(), false);
   return Unit{};
@@ -79,7 +79,7 @@ Status Introduction::say_hello() {
 // A peer that has finished its introduction may be ahead; its further records are for the
 // communicator.
 Status Introduction::hear(const SideChannel::Arrived& arrived) {
-  const auto link = std::ranges::find(planned_, arrived.port, &Planned::port);
+  const auto link = std::ranges::find(planned_, arrived.end, &Planned::end);
   if (link == planned_.end() || link->known) {
     up_.early.push_back(arrived);
     return Unit{};
@@ -108,13 +108,13 @@ Status Introduction::open() {
     const std::string tag = generation_.job_uid + "/" + std::to_string(generation_.revision) + "." +
                             std::to_string(generation_.incarnation) + "/" +
                             std::to_string(boundary) + "-" + std::to_string(boundary + 1) +
-                            (link.port.channel == Channel::kForward ? "f" : "b");
+                            (link.end.channel == Channel::kForward ? "f" : "b");
     auto opened = api_.open({.id = link.id,
-                             .rank = link.port.sending ? kSender : kReceiver,
+                             .rank = link.end.sending ? kSender : kReceiver,
                              .most_blocks = kMostBlocks,
                              .name = tag});
     if (!opened) return opened.error().with(link.name);
-    up_.links.push_back(std::make_unique<WatchedLink>(link.port, link.name, *std::move(opened)));
+    up_.links.push_back(std::make_unique<WatchedLink>(link.end, link.name, *std::move(opened)));
   }
   finished_.assign(planned_.size(), false);
   return Unit{};
@@ -135,8 +135,8 @@ Status Introduction::warm() {
     const device::Buffer memory = device_.allocate(kWarmBytes);
     if (!memory) return Error{Code::kInternal, "no device memory for the first message"};
     warm_memory_.push_back(memory);
-    const Status begun = link->port.sending ? link->comm->send(memory.data(), kWarmBytes)
-                                            : link->comm->receive(memory.data(), kWarmBytes);
+    const Status begun = link->end.sending ? link->comm->send(memory.data(), kWarmBytes)
+                                           : link->comm->receive(memory.data(), kWarmBytes);
     if (!begun) return link->broken(begun.error());
   }
   finished_.assign(planned_.size(), false);

@@ -28,7 +28,7 @@ class Introduction {
 
  private:
   struct Planned {  // one link
-    Port port;
+    LinkEnd end;
     PeerAddress peer;
     std::string name;
     UniqueId id{};

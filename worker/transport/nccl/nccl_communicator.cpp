@@ -47,8 +47,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, con
       completions_(kMostCompletions) {
   std::vector<Watched*> watched;
   for (const auto& link : links_) {
-    const std::size_t channel = index_of(link->port.channel);
-    if (link->port.sending) {
+    const std::size_t channel = index_of(link->end.channel);
+    if (link->end.sending) {
       outgoing_[channel] = std::make_unique<OutgoingStream>(*link, *side_, limits_);
     } else {
       incoming_[channel] = std::make_unique<IncomingStream>(*link, *side_, limits_);
@@ -58,9 +58,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, con
   watchdog_.emplace(
       *api_, std::move(watched), limits_,
       Watchdog::Hooks{
-          .may_end = [this](std::size_t i) { return side_->peer_left(links_[i]->port); },
+          .may_end = [this](std::size_t i) { return side_->peer_left(links_[i]->end); },
           .failed = [this](std::size_t i,
-                           const std::string& reason) { note_failure(links_[i]->port, reason); },
+                           const std::string& reason) { note_failure(links_[i]->end, reason); },
           .ends =
               [this] {
                 // The goodbye must be sent before the links end, so that the peer does not take the
@@ -87,29 +87,29 @@ NcclCommunicator::~NcclCommunicator() {
   for (const auto& link : links_) link->log_times();
 }
 
-void NcclCommunicator::post(const Port& port, device::Buffer buffer, std::size_t bytes) {
+void NcclCommunicator::post(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
   WEIR_CHECK(bytes <= buffer.size(), "the buffer holds the message");
-  const std::size_t channel = index_of(port.channel);
-  WEIR_CHECK(port.sending ? outgoing_[channel] != nullptr : incoming_[channel] != nullptr,
-             "a port of this stage");
+  const std::size_t channel = index_of(end.channel);
+  WEIR_CHECK(end.sending ? outgoing_[channel] != nullptr : incoming_[channel] != nullptr,
+             "a link end of this stage");
   if (failed_) return;
   std::unique_ptr<Mark> mark;
   if (buffer.on_device() && bytes > 0) mark = api_->mark();
   {
     const std::lock_guard lock(inbox_mutex_);
-    inbox_.push_back({port, std::move(buffer), bytes, std::move(mark)});
+    inbox_.push_back({end, std::move(buffer), bytes, std::move(mark)});
   }
   waker_.wake();
 }
 
-void NcclCommunicator::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
-  WEIR_CHECK(port.sending, "a sending port");
-  post(port, std::move(buffer), bytes);
+void NcclCommunicator::send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
+  WEIR_CHECK(end.sending, "a sending link end");
+  post(end, std::move(buffer), bytes);
 }
 
-void NcclCommunicator::receive(const Port& port, device::Buffer buffer, std::size_t bytes) {
-  WEIR_CHECK(!port.sending, "a receiving port");
-  post(port, std::move(buffer), bytes);
+void NcclCommunicator::receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
+  WEIR_CHECK(!end.sending, "a receiving link end");
+  post(end, std::move(buffer), bytes);
 }
 
 std::optional<Completion> NcclCommunicator::wait(Time deadline, std::stop_token stop) {
@@ -119,8 +119,8 @@ std::optional<Completion> NcclCommunicator::wait(Time deadline, std::stop_token 
   return completion;
 }
 
-bool NcclCommunicator::peer_left(const Port& port) const {
-  return (port.sending ? outgoing_left_ : incoming_left_)[index_of(port.channel)];
+bool NcclCommunicator::peer_left(const LinkEnd& end) const {
+  return (end.sending ? outgoing_left_ : incoming_left_)[index_of(end.channel)];
 }
 
 // Labels and round trips come from the TCP side; transfers are counted here.
@@ -131,7 +131,7 @@ std::vector<LinkReport> NcclCommunicator::reports() const {
     report.counters = outgoing_[index_of(report.channel)]->counters();
     report.counters.rtt_seconds = rtt;
     const auto sends = [&](const auto& link) {
-      return link->port.sending && link->port.channel == report.channel;
+      return link->end.sending && link->end.channel == report.channel;
     };
     const auto times = (*std::ranges::find_if(links_, sends))->comm->times();
     if (times) report.counters.nccl = times->sent;
@@ -139,22 +139,22 @@ std::vector<LinkReport> NcclCommunicator::reports() const {
   return result;
 }
 
-void NcclCommunicator::note_failure(const Port& port, const std::string& reason) {
+void NcclCommunicator::note_failure(const LinkEnd& end, const std::string& reason) {
   if (failed_.exchange(true)) return;
-  completions_.try_push({Completion::Kind::kFailed, port, 0, reason});
+  completions_.try_push({Completion::Kind::kFailed, end, 0, reason});
   side_->abort(reason);  // tells the peers, because NCCL does not always do so
   waker_.wake();
 }
 
-void NcclCommunicator::fail(const Port& port, const std::string& reason) {
-  note_failure(port, reason);
+void NcclCommunicator::fail(const LinkEnd& end, const std::string& reason) {
+  note_failure(end, reason);
   watchdog_->abort();
 }
 
 void NcclCommunicator::drive(const std::stop_token& stop) {
   for (const SideChannel::Arrived& arrived : std::exchange(early_, {})) {
     const Status handled = handle(arrived);
-    if (!handled) return fail(arrived.port, handled.error().message);
+    if (!handled) return fail(arrived.end, handled.error().message);
   }
   while (!stop.stop_requested() && !failed_) {
     const std::stop_token wait = waker_.next_wait();
@@ -175,15 +175,15 @@ Result<bool> NcclCommunicator::work() {
     postings.swap(inbox_);
   }
   for (Posting& one : postings) {
-    const std::size_t channel = index_of(one.port.channel);
-    if (one.port.sending) {
+    const std::size_t channel = index_of(one.end.channel);
+    if (one.end.sending) {
       outgoing_[channel]->post(std::move(one.buffer), one.bytes, std::move(one.mark));
     } else {
       incoming_[channel]->post(std::move(one.buffer), one.bytes, std::move(one.mark));
     }
   }
   std::vector<bool> left;
-  for (const auto& link : links_) left.push_back(side_->peer_left(link->port));
+  for (const auto& link : links_) left.push_back(side_->peer_left(link->end));
   // Records that a peer sent before its goodbye have arrived by now.
   for (bool more = true; more;) {
     WEIR_TRY(more, take_record({}, {}));
@@ -204,11 +204,11 @@ Status NcclCommunicator::handle(const SideChannel::Arrived& arrived) {
   const Record& record = arrived.record;
   const std::size_t channel = index_of(record.channel);
   const auto from_here = [&](const auto& link) {
-    return link->port.channel == record.channel && link->port.peer_stage == arrived.port.peer_stage;
+    return link->end.channel == record.channel && link->end.peer_stage == arrived.end.peer_stage;
   };
   const auto link = std::ranges::find_if(links_, from_here);
   if (link == links_.end()) return Error{Code::kInvalid, "a record of a link that does not exist"};
-  const bool sending = (*link)->port.sending;
+  const bool sending = (*link)->end.sending;
   switch (record.type) {
     case RecordType::kAnnounce:
     case RecordType::kHost:
@@ -251,9 +251,9 @@ Result<bool> NcclCommunicator::progress() {
 Status NcclCommunicator::note_left(const std::vector<bool>& left) {
   for (std::size_t i = 0; i < links_.size(); ++i) {
     if (!left[i]) continue;
-    const Port& port = links_[i]->port;
-    const std::size_t channel = index_of(port.channel);
-    if (port.sending) {
+    const LinkEnd& end = links_[i]->end;
+    const std::size_t channel = index_of(end.channel);
+    if (end.sending) {
       if (outgoing_[channel]->owes()) return links_[i]->left_early();
       outgoing_left_[channel] = true;
     } else {

@@ -37,12 +37,12 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  void send(const Port& port, device::Buffer buffer, std::size_t bytes) override;
-  void receive(const Port& port, device::Buffer buffer, std::size_t bytes) override;
+  void send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) override;
+  void receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) override;
   std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
                                  std::stop_token stop) override;
   bool carries_device_memory() const override { return true; }
-  bool peer_left(const Port& port) const override;
+  bool peer_left(const LinkEnd& end) const override;
   std::vector<LinkReport> reports() const override;
   void abort(const std::string& reason) noexcept override { fail({}, reason); }
 
@@ -58,15 +58,15 @@ class NcclCommunicator final : public Communicator {
     std::stop_source source_;
   };
   struct Posting {
-    Port port;
+    LinkEnd end;
     device::Buffer buffer;
     std::size_t bytes = 0;
     std::unique_ptr<Mark> mark;
   };
 
-  void post(const Port& port, device::Buffer buffer, std::size_t bytes);
-  void fail(const Port& port, const std::string& reason);
-  void note_failure(const Port& port, const std::string& reason);
+  void post(const LinkEnd& end, device::Buffer buffer, std::size_t bytes);
+  void fail(const LinkEnd& end, const std::string& reason);
+  void note_failure(const LinkEnd& end, const std::string& reason);
   void drive(const std::stop_token& stop);
   Result<bool> work();
   Result<bool> take_record(std::chrono::steady_clock::time_point until, std::stop_token stop);

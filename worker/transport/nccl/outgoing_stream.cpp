@@ -45,7 +45,7 @@ Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
   while (!in_flight_.empty() && in_flight_.front().taken && in_flight_.front().finished) {
     in_flight_.pop_front();
     done.push_back({.kind = Completion::Kind::kSent,
-                    .port = link_.port,
+                    .end = link_.end,
                     .sequence = static_cast<std::int64_t>(completed_++),
                     .reason = {}});
     if (in_flight_.empty()) {
@@ -83,10 +83,10 @@ Result<bool> OutgoingStream::start_messages(Time now) {
 void OutgoingStream::start(Message message, Time now) {
   if (in_flight_.empty()) link_.begin_message(now, message.bytes, limits_);
   if (message.by_nccl) {
-    side_.send(link_.port, {.type = RecordType::kAnnounce,
-                            .channel = link_.port.channel,
-                            .sequence = started_,
-                            .bytes = message.bytes});
+    side_.send(link_.end, {.type = RecordType::kAnnounce,
+                           .channel = link_.end.channel,
+                           .sequence = started_,
+                           .bytes = message.bytes});
   } else {
     send_parts(message);
     message.launched = message.finished = true;  // the side channel keeps a copy
@@ -100,12 +100,12 @@ void OutgoingStream::send_parts(const Message& message) {
   do {  // an empty message has one empty part
     const std::size_t part = std::min(kRecordData, message.bytes - at);
     Record record{.type = RecordType::kHost,
-                  .channel = link_.port.channel,
+                  .channel = link_.end.channel,
                   .part = static_cast<std::uint16_t>(part),
                   .sequence = started_,
                   .bytes = message.bytes};
     if (part > 0) std::memcpy(record.data.data(), message.buffer.data() + at, part);
-    side_.send(link_.port, record);
+    side_.send(link_.end, record);
     at += part;
   } while (at < message.bytes);
 }

@@ -24,20 +24,20 @@ device::Buffer memory_of_a_record() {
 
 void SideChannel::post(Slots& slots, device::Buffer buffer) {
   slots.posted.push_back(buffer);
-  tcp_->receive(slots.port, std::move(buffer), kRecordBytes);
+  tcp_->receive(slots.end, std::move(buffer), kRecordBytes);
 }
 
-void SideChannel::listen(const Port& port) {
-  Slots& slots = slots_.emplace_back(Slots{.port = port, .posted = {}});
+void SideChannel::listen(const LinkEnd& end) {
+  Slots& slots = slots_.emplace_back(Slots{.end = end, .posted = {}});
   for (int i = 0; i < kSlots; ++i) post(slots, memory_of_a_record());
 }
 
-void SideChannel::send(const Port& port, const Record& record) {
+void SideChannel::send(const LinkEnd& end, const Record& record) {
   device::Buffer buffer = memory_of_a_record();
   const RecordText text = encode_record(record);
   std::memcpy(buffer.data(), text.data(), text.size());
   ++undelivered_;
-  tcp_->send(port, std::move(buffer), kRecordBytes);
+  tcp_->send(end, std::move(buffer), kRecordBytes);
 }
 
 Result<std::optional<SideChannel::Arrived>> SideChannel::wait(
@@ -52,7 +52,7 @@ Result<std::optional<SideChannel::Arrived>> SideChannel::wait(
       --undelivered_;
       continue;
     }
-    const auto slots = std::ranges::find(slots_, completion->port, &Slots::port);
+    const auto slots = std::ranges::find(slots_, completion->end, &Slots::end);
     WEIR_CHECK(slots != slots_.end() && !slots->posted.empty(), "a record fills a posted slot");
     device::Buffer buffer = std::move(slots->posted.front());
     slots->posted.pop_front();
@@ -60,9 +60,9 @@ Result<std::optional<SideChannel::Arrived>> SideChannel::wait(
         decode_record(std::span<const std::byte, kRecordBytes>(buffer.data(), kRecordBytes));
     post(*slots, std::move(buffer));
     if (!record) {
-      return record.error().with("stage " + std::to_string(completion->port.peer_stage));
+      return record.error().with("stage " + std::to_string(completion->end.peer_stage));
     }
-    return std::optional<Arrived>({completion->port, *std::move(record)});
+    return std::optional<Arrived>({completion->end, *std::move(record)});
   }
 }
 

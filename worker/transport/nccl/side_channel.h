@@ -22,27 +22,27 @@ namespace weir::transport::nccl {
 class SideChannel {
  public:
   struct Arrived {
-    Port port;  // the neighbour that wrote it
+    LinkEnd end;  // the neighbour that wrote it
     Record record;
   };
 
   explicit SideChannel(std::unique_ptr<Communicator> tcp) : tcp_(std::move(tcp)) {}
 
-  void listen(const Port& port);  // call it once per receiving link end
-  void send(const Port& port, const Record& record);
+  void listen(const LinkEnd& end);  // call it once per receiving link end
+  void send(const LinkEnd& end, const Record& record);
   // Returns the next record; nothing at the deadline or after a stop request. kUnavailable: the
   // generation is broken. kInvalid: a damaged record. Both name the peer.
   Result<std::optional<Arrived>> wait(std::chrono::steady_clock::time_point deadline,
                                       std::stop_token stop);
   bool delivered() const { return undelivered_ == 0; }  // the peers have all records
 
-  bool peer_left(const Port& port) const { return tcp_->peer_left(port); }
+  bool peer_left(const LinkEnd& end) const { return tcp_->peer_left(end); }
   std::vector<LinkReport> reports() const { return tcp_->reports(); }
   void abort(const std::string& reason) noexcept { tcp_->abort(reason); }
 
  private:
   struct Slots {
-    Port port;
+    LinkEnd end;
     std::deque<device::Buffer> posted;
   };
   void post(Slots& slots, device::Buffer buffer);

@@ -12,10 +12,10 @@
 namespace weir::transport::nccl {
 
 struct WatchedLink : Watched {
-  WatchedLink(const Port& of, std::string its_name, std::unique_ptr<NcclComm> its_comm)
-      : Watched(std::move(its_name), std::move(its_comm)), port(of) {}
+  WatchedLink(const LinkEnd& of, std::string its_name, std::unique_ptr<NcclComm> its_comm)
+      : Watched(std::move(its_name), std::move(its_comm)), end(of) {}
 
-  const Port port;
+  const LinkEnd end;
 
   Error left_early() const { return {Code::kUnavailable, name + ": left, but messages are due"}; }
   Error wrong(const std::string& what) const { return {Code::kInvalid, name + ": " + what}; }

@@ -20,7 +20,7 @@ int released(boost::asio::ip::tcp::socket& socket) {
 }  // namespace
 
 Connection::Connection(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer)
-    : port_(joined.port),
+    : link_end_(joined.end),
       peer_(std::move(joined.peer)),
       link_context_(link_context),
       socket_(released(joined.socket)),
@@ -89,7 +89,7 @@ void Connection::end(bool goodbye) {
 
 FrameHeader Connection::header(FrameType type, std::uint64_t sequence, std::uint64_t length) const {
   return {.type = type,
-          .channel = port_.channel,
+          .channel = link_end_.channel,
           .incarnation = link_context_.generation.incarnation,
           .revision = link_context_.generation.revision,
           .sequence = sequence,
@@ -102,7 +102,7 @@ Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
     return Error{Code::kInvalid, "frame of generation " + theirs.text() + " in a connection of " +
                                      link_context_.generation.text()};
   }
-  if (frame.channel != port_.channel) return Error{Code::kInvalid, "frame of another channel"};
+  if (frame.channel != link_end_.channel) return Error{Code::kInvalid, "frame of another channel"};
   if (peer_left_) return Error{Code::kInvalid, "frame after goodbye"};
   if (frame.type == FrameType::kGoodbye) {
     peer_left_ = true;

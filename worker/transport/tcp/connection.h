@@ -25,7 +25,7 @@ namespace weir::transport::tcp {
 
 // A connection after its handshake, with the link end that it serves.
 struct Joined {
-  Port port;
+  LinkEnd end;
   PeerAddress peer;
   boost::asio::ip::tcp::socket socket;
 };
@@ -56,7 +56,7 @@ class Connection {
   Connection(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer);
 
   // Any thread.
-  const Port& port() const { return port_; }
+  const LinkEnd& link_end() const { return link_end_; }
   const PeerAddress& peer() const { return peer_; }
   int descriptor() const { return descriptor_; }
   std::mutex& mutex() { return mutex_; }
@@ -88,7 +88,7 @@ class Connection {
   void write_failed(const std::string& reason);
   void close(bool goodbye);
 
-  const Port port_;
+  const LinkEnd link_end_;
   const PeerAddress peer_;
   const LinkContext link_context_;
   std::mutex mutex_;  // guards the fields below

@@ -42,14 +42,14 @@ Links::Links(boost::asio::io_context& context, Generation generation, const TcpO
       idle_timer_(context),
       completions_(kMostCompletions) {}
 
-int Links::boundary_of(const Port& port) const {
-  return std::min(port.peer_stage, generation_.stage);
+int Links::boundary_of(const LinkEnd& end) const {
+  return std::min(end.peer_stage, generation_.stage);
 }
 
-std::optional<Pacer> Links::pacer_of(const Port& port) const {
+std::optional<Pacer> Links::pacer_of(const LinkEnd& end) const {
   for (const Pacing& pacing : options_.pacing) {
-    if (pacing.boundary >= 0 && pacing.boundary != boundary_of(port)) continue;
-    if (pacing.channel >= 0 && pacing.channel != static_cast<int>(port.channel)) continue;
+    if (pacing.boundary >= 0 && pacing.boundary != boundary_of(end)) continue;
+    if (pacing.channel >= 0 && pacing.channel != static_cast<int>(end.channel)) continue;
     if (pacing.bytes_per_second <= 0) return std::nullopt;
     return Pacer(pacing, transport_start_);
   }
@@ -57,17 +57,17 @@ std::optional<Pacer> Links::pacer_of(const Port& port) const {
 }
 
 void Links::add(Joined joined) {
-  const Port port = joined.port;
-  const std::size_t channel = index_of(port.channel);
+  const LinkEnd end = joined.end;
+  const std::size_t channel = index_of(end.channel);
   const LinkContext link_context{.generation = {generation_.revision, generation_.incarnation},
                                  .dead_after = options_.dead_after,
                                  .context = context_,
                                  .watch = *watch_,
                                  .engine_drives = engine_drives_,
                                  .wake_engine = [this] { wake_engine(); }};
-  if (port.sending) {
+  if (end.sending) {
     outgoing_[channel] =
-        std::make_shared<OutgoingLink>(std::move(joined), link_context, pacer_of(port));
+        std::make_shared<OutgoingLink>(std::move(joined), link_context, pacer_of(end));
   } else {
     incoming_[channel] = std::make_shared<IncomingLink>(std::move(joined), link_context);
   }
@@ -90,31 +90,31 @@ void Links::start(std::vector<Joined> joined) {
 
 void Links::start_links() {
   const auto weak = weak_from_this();
-  const auto completes = [weak](Completion::Kind kind, const Port& port) {
-    return [weak, kind, port](std::uint64_t sequence) {
-      if (const auto alive = weak.lock()) alive->complete(kind, port, sequence);
+  const auto completes = [weak](Completion::Kind kind, const LinkEnd& end) {
+    return [weak, kind, end](std::uint64_t sequence) {
+      if (const auto alive = weak.lock()) alive->complete(kind, end, sequence);
     };
   };
-  const auto breaks = [weak](const Port& port) {
-    return [weak, port](const std::string& reason) {
-      if (const auto alive = weak.lock()) alive->fail(port, reason);
+  const auto breaks = [weak](const LinkEnd& end) {
+    return [weak, end](const std::string& reason) {
+      if (const auto alive = weak.lock()) alive->fail(end, reason);
     };
   };
   for (const auto& link : outgoing_) {
     if (!link) continue;
-    const Port& port = link->connection().port();
-    link->start({.sent = completes(Completion::Kind::kSent, port), .failed = breaks(port)});
+    const LinkEnd& end = link->connection().link_end();
+    link->start({.sent = completes(Completion::Kind::kSent, end), .failed = breaks(end)});
   }
   for (const auto& link : incoming_) {
     if (!link) continue;
-    const Port& port = link->connection().port();
-    link->start({.received = completes(Completion::Kind::kReceived, port), .failed = breaks(port)});
+    const LinkEnd& end = link->connection().link_end();
+    link->start({.received = completes(Completion::Kind::kReceived, end), .failed = breaks(end)});
   }
 }
 
-void Links::complete(Completion::Kind kind, const Port& port, std::uint64_t sequence) {
+void Links::complete(Completion::Kind kind, const LinkEnd& end, std::uint64_t sequence) {
   const bool room =
-      completions_.try_push({kind, port, static_cast<std::int64_t>(sequence), std::string()});
+      completions_.try_push({kind, end, static_cast<std::int64_t>(sequence), std::string()});
   WEIR_CHECK(room || failed_, "the engine reads its completions");
   wake_engine();
 }
@@ -145,9 +145,10 @@ void Links::close(bool goodbye) {
   idle_timer_.cancel();
 }
 
-void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
-  const auto& link = outgoing_[index_of(port.channel)];
-  WEIR_CHECK(port.sending && link && link->connection().port() == port, "a port of this stage");
+void Links::send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
+  const auto& link = outgoing_[index_of(end.channel)];
+  WEIR_CHECK(end.sending && link && link->connection().link_end() == end,
+             "a link end of this stage");
   WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
   if (failed()) return;
   switch (link->send(std::move(buffer), bytes)) {
@@ -160,9 +161,10 @@ void Links::send(const Port& port, device::Buffer buffer, std::size_t bytes) {
   }
 }
 
-void Links::receive(const Port& port, device::Buffer buffer, std::size_t bytes) {
-  const auto& link = incoming_[index_of(port.channel)];
-  WEIR_CHECK(!port.sending && link && link->connection().port() == port, "a port of this stage");
+void Links::receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) {
+  const auto& link = incoming_[index_of(end.channel)];
+  WEIR_CHECK(!end.sending && link && link->connection().link_end() == end,
+             "a link end of this stage");
   WEIR_CHECK(bytes <= buffer.size() && bytes <= kMaxMessageBytes, "the buffer holds the message");
   if (failed()) return;
   link->receive(std::move(buffer), bytes);
@@ -290,20 +292,20 @@ void Links::run_idle_service() {
   for (Connection* connection : connections_) connection->arm();
 }
 
-void Links::fail(const Port& port, const std::string& reason) {
+void Links::fail(const LinkEnd& end, const std::string& reason) {
   {
     const std::lock_guard lock(failure_mutex_);
     if (failure_) return;
-    failure_ = Completion{Completion::Kind::kFailed, port, 0, reason};
+    failure_ = Completion{Completion::Kind::kFailed, end, 0, reason};
   }
   failed_ = true;
   engine_poll_.wake();
   boost::asio::post(context_, [this, keep = shared_from_this()] { close(false); });
 }
 
-bool Links::peer_left(const Port& port) const {
-  const std::size_t channel = index_of(port.channel);
-  if (port.sending) return outgoing_[channel] && outgoing_[channel]->connection().peer_left();
+bool Links::peer_left(const LinkEnd& end) const {
+  const std::size_t channel = index_of(end.channel);
+  if (end.sending) return outgoing_[channel] && outgoing_[channel]->connection().peer_left();
   return incoming_[channel] && incoming_[channel]->connection().peer_left();
 }
 
@@ -313,8 +315,8 @@ std::vector<LinkReport> Links::reports() const {
     if (!link) continue;
     const Connection& connection = link->connection();
     result.push_back({.replica = generation_.replica,
-                      .boundary = boundary_of(connection.port()),
-                      .channel = connection.port().channel,
+                      .boundary = boundary_of(connection.link_end()),
+                      .channel = connection.link_end().channel,
                       .from_node = generation_.node,
                       .to_node = connection.peer().node,
                       .counters = link->counters()});

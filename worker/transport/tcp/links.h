@@ -39,22 +39,22 @@ class Links : public std::enable_shared_from_this<Links> {
   void close(bool goodbye);
 
   // Engine thread.
-  void send(const Port& port, device::Buffer buffer, std::size_t bytes);
-  void receive(const Port& port, device::Buffer buffer, std::size_t bytes);
+  void send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes);
+  void receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes);
   std::optional<Completion> wait(Time deadline, const std::stop_token& stop);
 
   // Any thread.
-  void fail(const Port& port, const std::string& reason);
+  void fail(const LinkEnd& end, const std::string& reason);
   bool failed() const { return failed_; }
-  bool peer_left(const Port& port) const;
+  bool peer_left(const LinkEnd& end) const;
   std::vector<LinkReport> reports() const;
 
  private:
-  std::optional<Pacer> pacer_of(const Port& port) const;
-  int boundary_of(const Port& port) const;
+  std::optional<Pacer> pacer_of(const LinkEnd& end) const;
+  int boundary_of(const LinkEnd& end) const;
   void add(Joined joined);
   void start_links();
-  void complete(Completion::Kind kind, const Port& port, std::uint64_t sequence);
+  void complete(Completion::Kind kind, const LinkEnd& end, std::uint64_t sequence);
   std::optional<Completion> done();
   std::optional<Completion> drive_until(Time deadline, const std::stop_token& stop);
   void wake_engine();

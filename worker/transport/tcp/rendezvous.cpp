@@ -25,12 +25,12 @@ Rendezvous::Rendezvous(boost::asio::io_context& context, Generation generation,
 void Rendezvous::add(const std::optional<PeerAddress>& peer, Channel channel, bool sending) {
   if (!peer) return;
   slots_.push_back(
-      {.port = {.peer_stage = peer->stage, .channel = channel, .sending = sending}, .peer = *peer});
+      {.end = {.peer_stage = peer->stage, .channel = channel, .sending = sending}, .peer = *peer});
 }
 
 void Rendezvous::start() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].port.sending) dial(i);
+    if (slots_[i].end.sending) dial(i);
   }
   if (complete()) outcome_.try_push(Unit{});  // for a pipeline of one stage
 }
@@ -43,7 +43,7 @@ void Rendezvous::dial(std::size_t index) {
                                   .replica = static_cast<std::uint32_t>(generation_.replica),
                                   .from_stage = static_cast<std::uint32_t>(generation_.stage),
                                   .to_stage = static_cast<std::uint32_t>(slot.peer.stage),
-                                  .channel = slot.port.channel,
+                                  .channel = slot.end.channel,
                                   .nonce = {},
                                   .purpose = is_group() ? Purpose::kGroup : Purpose::kLink},
                         .key = generation_.job_key,
@@ -67,15 +67,15 @@ std::string Rendezvous::text_of(const PeerAddress& peer) const {
 
 bool Rendezvous::expects(const Hello& hello) const {
   return std::ranges::any_of(slots_, [&](const Slot& slot) {
-    return !slot.port.sending && slot.port.channel == hello.channel &&
-           slot.port.peer_stage == static_cast<int>(hello.from_stage);
+    return !slot.end.sending && slot.end.channel == hello.channel &&
+           slot.end.peer_stage == static_cast<int>(hello.from_stage);
   });
 }
 
 void Rendezvous::admit(std::shared_ptr<Acceptor> acceptor) {
   const auto slot = std::ranges::find_if(slots_, [&](const Slot& s) {
-    return !s.port.sending && s.port.channel == acceptor->hello().channel &&
-           s.port.peer_stage == static_cast<int>(acceptor->hello().from_stage);
+    return !s.end.sending && s.end.channel == acceptor->hello().channel &&
+           s.end.peer_stage == static_cast<int>(acceptor->hello().from_stage);
   });
   const auto index = static_cast<std::size_t>(slot - slots_.begin());
   acceptor->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
@@ -106,7 +106,7 @@ std::vector<Joined> Rendezvous::finish() {
   std::vector<Joined> result;
   if (complete()) {
     for (Slot& slot : slots_) {
-      result.push_back({slot.port, slot.peer, std::move(*slot.socket)});
+      result.push_back({slot.end, slot.peer, std::move(*slot.socket)});
     }
   }
   return result;
@@ -117,7 +117,7 @@ std::string Rendezvous::missing() const {
   for (const Slot& slot : slots_) {
     if (slot.socket) continue;
     if (!text.empty()) text += "; ";
-    if (slot.port.sending) {
+    if (slot.end.sending) {
       text += text_of(slot.peer) + ": " + slot.dialer->last_problem();
     } else {
       text += "no connection from " + text_of(slot.peer);

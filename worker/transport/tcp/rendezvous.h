@@ -43,7 +43,7 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
 
  private:
   struct Slot {
-    Port port;
+    LinkEnd end;
     PeerAddress peer;
     std::shared_ptr<Dialer> dialer;  // for link ends that send
     std::optional<boost::asio::ip::tcp::socket> socket;

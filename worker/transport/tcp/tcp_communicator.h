@@ -24,17 +24,17 @@ class TcpCommunicator final : public Communicator {
   TcpCommunicator(const TcpCommunicator&) = delete;
   TcpCommunicator& operator=(const TcpCommunicator&) = delete;
 
-  void send(const Port& port, device::Buffer buffer, std::size_t bytes) override {
-    links_->send(port, std::move(buffer), bytes);
+  void send(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    links_->send(end, std::move(buffer), bytes);
   }
-  void receive(const Port& port, device::Buffer buffer, std::size_t bytes) override {
-    links_->receive(port, std::move(buffer), bytes);
+  void receive(const LinkEnd& end, device::Buffer buffer, std::size_t bytes) override {
+    links_->receive(end, std::move(buffer), bytes);
   }
   std::optional<Completion> wait(std::chrono::steady_clock::time_point deadline,
                                  std::stop_token stop) override {
     return links_->wait(deadline, stop);
   }
-  bool peer_left(const Port& port) const override { return links_->peer_left(port); }
+  bool peer_left(const LinkEnd& end) const override { return links_->peer_left(end); }
   std::vector<LinkReport> reports() const override { return links_->reports(); }
   void abort(const std::string& reason) noexcept override { links_->fail({}, reason); }
 

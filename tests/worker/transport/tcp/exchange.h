@@ -50,24 +50,24 @@ class Exchange {
   static constexpr int kSlots = 2;
 
   struct Slot {
-    Port port;
+    LinkEnd end;
     std::int64_t count = 0, posted = 0;
     std::vector<device::Buffer> buffers;
   };
 
-  Slot& slot(const Port& port) {
+  Slot& slot(const LinkEnd& end) {
     for (Slot& one : slots_) {
-      if (one.port == port) return one;
+      if (one.end == end) return one;
     }
-    slots_.push_back({.port = port});
+    slots_.push_back({.end = end});
     return slots_.back();
   }
 
-  void post(const Port& port) {
-    Slot& in = slot(port);
+  void post(const LinkEnd& end) {
+    Slot& in = slot(end);
     if (in.posted++ == kMessages) return;
     in.buffers.push_back(make_buffer(bytes_));
-    rank_.receive(port, place_(in.buffers.back()), bytes_);
+    rank_.receive(end, place_(in.buffers.back()), bytes_);
   }
 
   void handle(const Completion& completion) {
@@ -76,14 +76,14 @@ class Exchange {
       return;
     }
     --due_;
-    Slot& in = slot(completion.port);
+    Slot& in = slot(completion.end);
     if (completion.sequence != in.count) problem_ = "out of order";
     if (completion.kind == Completion::Kind::kReceived) {
       const auto index = static_cast<int>(in.count);
       const auto expected =
-          pattern(bytes_, seed_of(completion.port.peer_stage, completion.port.channel, index));
+          pattern(bytes_, seed_of(completion.end.peer_stage, completion.end.channel, index));
       if (!equal(in.buffers[static_cast<std::size_t>(index)], expected)) problem_ = "other bytes";
-      post(completion.port);
+      post(completion.end);
     }
     ++in.count;
   }

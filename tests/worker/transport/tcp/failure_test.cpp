@@ -64,7 +64,7 @@ TEST(TcpFailure, APeerThatClosesInMidMessageIsNamedAtOnce) {
   EXPECT_THAT(failed.reason,
               AllOf(StartsWith("stage 0 at 127.0.0.1:" + std::to_string(wired.to_first->port())),
                     HasSubstr("connection closed")));
-  EXPECT_EQ(failed.port.peer_stage, 0);
+  EXPECT_EQ(failed.end.peer_stage, 0);
   EXPECT_THAT(end_of(*wired.first).reason, StartsWith("stage 1 at 127.0.0.1:"));
 }
 
@@ -125,7 +125,7 @@ TEST(TcpFailure, AfterAFailureEveryWaitFails) {
   }
   pipeline.ranks[0]->send(to(1), pattern(1, 1), 1);
   EXPECT_EQ(next(*pipeline.ranks[0]).kind, Kind::kFailed);
-  EXPECT_EQ(end_of(*pipeline.ranks[1]).port.peer_stage, 0);
+  EXPECT_EQ(end_of(*pipeline.ranks[1]).end.peer_stage, 0);
 }
 
 TEST(TcpFailure, AbortFromAnotherThreadWakesTheWait) {

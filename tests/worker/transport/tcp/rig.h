@@ -103,10 +103,10 @@ struct Pipeline {
   }
 };
 
-inline Port to(int stage, Channel channel = Channel::kForward) {
+inline LinkEnd to(int stage, Channel channel = Channel::kForward) {
   return {.peer_stage = stage, .channel = channel, .sending = true};
 }
-inline Port from(int stage, Channel channel = Channel::kForward) {
+inline LinkEnd from(int stage, Channel channel = Channel::kForward) {
   return {.peer_stage = stage, .channel = channel, .sending = false};
 }
 

@@ -80,7 +80,7 @@ TEST(TcpTransport, ASendIsDoneWhenThePeerHasItNotWhenItIsWritten) {
 
   const Completion sent = next(*pipeline.ranks[0]);
   EXPECT_EQ(sent.kind, Kind::kSent);
-  EXPECT_EQ(sent.port, to(1));
+  EXPECT_EQ(sent.end, to(1));
   EXPECT_EQ(sent.sequence, 0);
 }
 
@@ -181,7 +181,7 @@ TEST(TcpTransport, CreditsOfOneChannelDoNotServeTheOther) {
   pipeline.ranks[0]->receive(from(1, Channel::kBackward), make_buffer(8), 8);
 
   const Completion sent = next(middle);
-  EXPECT_EQ(sent.port, to(0, Channel::kBackward));
+  EXPECT_EQ(sent.end, to(0, Channel::kBackward));
   EXPECT_FALSE(middle.wait(soon(20ms), {}));
 }
 
