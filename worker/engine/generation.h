@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "worker/engine/engine.h"
-#include "worker/engine/ports.h"
+#include "worker/engine/stage_links.h"
 #include "worker/engine/state_average.h"
 
 namespace weir::engine {

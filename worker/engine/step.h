@@ -15,7 +15,7 @@
 #include "worker/base/result.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
-#include "worker/engine/ports.h"
+#include "worker/engine/stage_links.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/switch_point.h"

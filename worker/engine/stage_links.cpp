@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/engine/ports.h"
+#include "worker/engine/stage_links.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,7 +9,7 @@
 
 #include "tests/support/device_around.h"
 #include "tests/worker/engine/fakes.h"
-#include "worker/engine/ports.h"
+#include "worker/engine/stage_links.h"
 
 namespace weir::engine {
 namespace ports_device_test {
