@@ -179,15 +179,15 @@ std::uint32_t Engine::due_epoch() const {
 }
 
 std::uint32_t Engine::wanted_epoch() const {
-  const bool wants = pending_ && pending_->in_band && generation_->ports->first() &&
+  const bool wants = pending_ && pending_->in_band && generation_->links->first() &&
                      step_ + 1 >= pending_->commit.at_step;
   return wants ? pending_->commit.revision : 0;
 }
 
 Status Engine::begin_with_header(const std::stop_token& stop) {
   Generation& generation = *generation_;
-  Ports& ports = *generation.ports;
-  if (ports.first()) {
+  StageLinks& links = *generation.links;
+  if (links.first()) {
     if (const std::uint32_t epoch = due_epoch(); epoch != 0) {
       const Prepared* const next = prepared(epoch);
       if (next == nullptr) {
@@ -197,21 +197,21 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
       adopt(Prepared(*next));
     }
   } else {
-    WEIR_TRY([[maybe_unused]] const Unit expected, ports.expect_header());
+    WEIR_TRY([[maybe_unused]] const Unit expected, links.expect_header());
     const StepParts waiting = step_parts(parts_.dataset, [this] {
       take_commands();
       return (!leaving() || one_more_step()) && !leave_is_over() && !lost_ && !switch_due();
     });
     const SteadyTime since = parts_.clock.now();
-    std::optional<StepHeaderBytes> bytes = ports.take_header();
-    for (; !bytes; bytes = ports.take_header()) {
+    std::optional<StepHeaderBytes> bytes = links.take_header();
+    for (; !bytes; bytes = links.take_header()) {
       WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(waiting, since, stop));
     }
     recorder_.idle(IdleCause::kWaitForward, parts_.clock.now() - since);
     WEIR_TRY([[maybe_unused]] const Unit accepted, accept_header(*bytes));
   }
-  if (!ports.last()) {
-    ports.send_header(
+  if (!links.last()) {
+    links.send_header(
         encode(make_step_header(settings_.job_uid, step_, generation.current.plan,
                                 generation.place.replica, generation.current.incarnation)));
   }

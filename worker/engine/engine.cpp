@@ -54,9 +54,9 @@ std::vector<transport::LinkReport> Engine::links() const {
 
 bool Engine::one_more_step() {
   if (!leave_before_) leave_before_ = step_ + 1;
-  const bool trains = generation_ && generation_->trains() && generation_->ports;
-  return trains && !generation_->ports->first() && step_ < *leave_before_ && !leave_now_ &&
-         !leave_overdue() && !switch_due() && !generation_->ports->peer_left(Channel::kForward);
+  const bool trains = generation_ && generation_->trains() && generation_->links;
+  return trains && !generation_->links->first() && step_ < *leave_before_ && !leave_now_ &&
+         !leave_overdue() && !switch_due() && !generation_->links->peer_left(Channel::kForward);
 }
 
 bool Engine::switch_due() const {
@@ -128,7 +128,7 @@ void Engine::await_command(const std::stop_token& stop) {
 // Parts for a step of the generation, without its replicas.
 StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()> go_on) {
   return {.stage = *generation_->stage,
-          .ports = *generation_->ports,
+          .links = *generation_->links,
           .dataset = dataset,
           .recorder = recorder_,
           .clock = parts_.clock,
@@ -226,7 +226,7 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   }
   validated_ = step_;
   recorder_.validated(step_, *loss, parts_.clock.now() - start);
-  const bool tells = hooks_.validated && generation.ports->last();
+  const bool tells = hooks_.validated && generation.links->last();
   if (tells) hooks_.validated(generation.place.replica, step_, *loss);
   return std::nullopt;
 }
@@ -235,7 +235,7 @@ void Engine::say_ready(double seconds) {
   transport::CollectiveCounters now = generation_->replicas->counters();
   const AverageReport last{
       .received = received_rates(told_, now),
-      .seconds = generation_->ports->on_device() ? 0 : to_seconds(now.busy - told_.busy)};
+      .seconds = generation_->links->on_device() ? 0 : to_seconds(now.busy - told_.busy)};
   told_ = std::move(now);
   hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
 }
@@ -262,10 +262,10 @@ Ending Engine::finish(const std::stop_token& stop) {
 }
 
 void Engine::drain(std::chrono::nanoseconds limit, const std::stop_token& stop) {
-  if (!generation_ || !generation_->trains() || !generation_->ports) return;
+  if (!generation_ || !generation_->trains() || !generation_->links) return;
   const SteadyTime until = parts_.clock.now() + limit;
-  while (!generation_->ports->drained() && parts_.clock.now() < until) {
-    if (!generation_->ports->pump(until, stop)) return;
+  while (!generation_->links->drained() && parts_.clock.now() < until) {
+    if (!generation_->links->pump(until, stop)) return;
   }
 }
 

@@ -39,7 +39,7 @@ void Engine::drop_links() {
     links = std::exchange(links_, nullptr);
   }
   if (!generation_) return;
-  generation_->ports.reset();
+  generation_->links.reset();
   generation_->replicas.reset();
   generation_->beside.average.reset();
 }
@@ -173,8 +173,8 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
         parts_.connect(wanted, parts_.clock.now() + settings_.connect_timeout, source.get_token()));
     links = std::move(made);
   }
-  generation.ports =
-      std::make_unique<Ports>(links.get(), parts_.device, place.stage, plan.stage_count());
+  generation.links =
+      std::make_unique<StageLinks>(links.get(), parts_.device, place.stage, plan.stage_count());
   {
     const std::lock_guard lock(links_mutex_);
     links_ = std::move(links);

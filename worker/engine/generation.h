@@ -19,7 +19,7 @@ struct Engine::Generation {
   schedule::RankPlace place;
   std::unique_ptr<stage::Stage> stage;
   schedule::LayerRange layers;
-  std::unique_ptr<Ports> ports;
+  std::unique_ptr<StageLinks> links;
   AverageBeside beside;
   // The collective of this stage; null with one replica. It works on memory of the fields above, so
   // it is destroyed before them.

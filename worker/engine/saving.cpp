@@ -98,7 +98,7 @@ std::optional<Ending> Engine::hold(const std::stop_token& stop) {
   }
   if (lost_) return failed(Error{Code::kCancelled, "a peer is lost"}, stop);
   // Peers still need what was sent. If one of them has left, the coordinator reports it.
-  static_cast<void>(generation_->ports->poll(stop));
+  static_cast<void>(generation_->links->poll(stop));
   await_command(stop);
   return std::nullopt;
 }

@@ -13,7 +13,8 @@ namespace weir::engine {
 using transport::Channel;
 using transport::Completion;
 
-Ports::Ports(transport::Communicator* communicator, device::Device& device, int stage, int stages)
+StageLinks::StageLinks(transport::Communicator* communicator, device::Device& device, int stage,
+                       int stages)
     : communicator_(communicator), device_(device), stage_(stage), stages_(stages) {
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
   WEIR_CHECK(communicator != nullptr || stages == 1, "several stages need links");
@@ -27,20 +28,20 @@ Ports::Ports(transport::Communicator* communicator, device::Device& device, int 
   backward_.exists = !first();
 }
 
-Ports::Inbox& Ports::inbox(Channel channel) {
+StageLinks::Inbox& StageLinks::inbox(Channel channel) {
   return channel == Channel::kForward ? activations_ : gradients_;
 }
-const Ports::Inbox& Ports::inbox(Channel channel) const {
+const StageLinks::Inbox& StageLinks::inbox(Channel channel) const {
   return channel == Channel::kForward ? activations_ : gradients_;
 }
-Ports::Outbox& Ports::outbox(Channel channel) {
+StageLinks::Outbox& StageLinks::outbox(Channel channel) {
   return channel == Channel::kForward ? forward_ : backward_;
 }
-const Ports::Outbox& Ports::outbox(Channel channel) const {
+const StageLinks::Outbox& StageLinks::outbox(Channel channel) const {
   return channel == Channel::kForward ? forward_ : backward_;
 }
 
-Status Ports::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
+Status StageLinks::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
   // A new buffer each time, because the stage may still keep the last one for its backward.
   const bool stays = content == Inbox::Content::kTensor && communicator_->carries_device_memory();
   device::Buffer buffer = stays ? device_.allocate(bytes) : device_.allocate_staging(bytes);
@@ -53,7 +54,7 @@ Status Ports::post(Inbox& box, Inbox::Content content, std::size_t bytes) {
   return Unit{};
 }
 
-bool Ports::header_slot_due(const Inbox& box) const {
+bool StageLinks::header_slot_due(const Inbox& box) const {
   const auto is_header = [](const Inbox::Slot& slot) {
     return slot.content == Inbox::Content::kHeader;
   };
@@ -61,17 +62,17 @@ bool Ports::header_slot_due(const Inbox& box) const {
          std::none_of(box.posted.begin(), box.posted.end(), is_header);
 }
 
-Status Ports::expect_header() {
+Status StageLinks::expect_header() {
   WEIR_CHECK(!first(), "the first stage makes the header");
   if (!header_slot_due(activations_)) return Unit{};
   return post(activations_, Inbox::Content::kHeader, kStepHeaderBytes);
 }
 
-std::optional<StepHeaderBytes> Ports::take_header() {
+std::optional<StepHeaderBytes> StageLinks::take_header() {
   return std::exchange(activations_.header, std::nullopt);
 }
 
-void Ports::send_header(const StepHeaderBytes& header) {
+void StageLinks::send_header(const StepHeaderBytes& header) {
   WEIR_CHECK(!last(), "the last stage has nobody to tell");
   device::Buffer buffer = device_.allocate_staging(kStepHeaderBytes);
   WEIR_CHECK(static_cast<bool>(buffer), "32 bytes of memory");
@@ -80,7 +81,7 @@ void Ports::send_header(const StepHeaderBytes& header) {
   communicator_->send(forward_.end, std::move(buffer), kStepHeaderBytes);
 }
 
-Status Ports::grant(Inbox& box) {
+Status StageLinks::grant(Inbox& box) {
   if (!box.exists) return Unit{};
   if (box.granted < traffic_.micro_batches) {
     ++box.granted;
@@ -98,7 +99,7 @@ Status Ports::grant(Inbox& box) {
   return Unit{};
 }
 
-Status Ports::begin_step(const StepTraffic& traffic) {
+Status StageLinks::begin_step(const StepTraffic& traffic) {
   WEIR_CHECK(activations_.arrived.empty() && gradients_.arrived.empty(),
              "a step consumes all of its messages");
   traffic_ = traffic;
@@ -121,11 +122,11 @@ Status Ports::begin_step(const StepTraffic& traffic) {
   return Unit{};
 }
 
-bool Ports::has_input(Channel channel) const {
+bool StageLinks::has_input(Channel channel) const {
   return !inbox(channel).arrived.empty();
 }
 
-Result<device::Buffer> Ports::take_input(Channel channel) {
+Result<device::Buffer> StageLinks::take_input(Channel channel) {
   Inbox& box = inbox(channel);
   WEIR_CHECK(!box.arrived.empty(), "an op starts only with its input");
   device::Buffer tensor = std::move(box.arrived.front());
@@ -134,21 +135,21 @@ Result<device::Buffer> Ports::take_input(Channel channel) {
   return device_.upload(std::move(tensor));
 }
 
-Status Ports::free_slot(Channel channel) {
+Status StageLinks::free_slot(Channel channel) {
   return grant(inbox(channel));
 }
 
-bool Ports::peer_left(Channel channel) const {
+bool StageLinks::peer_left(Channel channel) const {
   const Inbox& box = inbox(channel);
   return box.exists && communicator_->peer_left(box.end);
 }
 
-bool Ports::may_send(Channel channel) const {
+bool StageLinks::may_send(Channel channel) const {
   const Outbox& box = outbox(channel);
   return !box.exists || box.tensors < box.window;
 }
 
-Status Ports::send(Channel channel, device::Buffer tensor) {
+Status StageLinks::send(Channel channel, device::Buffer tensor) {
   Outbox& box = outbox(channel);
   if (!box.exists) return Unit{};
   const auto bytes = static_cast<std::size_t>(box.bytes);
@@ -162,11 +163,11 @@ Status Ports::send(Channel channel, device::Buffer tensor) {
   return Unit{};
 }
 
-std::optional<std::vector<std::byte>> Ports::take_note(Channel channel) {
+std::optional<std::vector<std::byte>> StageLinks::take_note(Channel channel) {
   return std::exchange(inbox(channel).note, std::nullopt);
 }
 
-Status Ports::send_note(Channel channel, std::span<const std::byte> note) {
+Status StageLinks::send_note(Channel channel, std::span<const std::byte> note) {
   Outbox& box = outbox(channel);
   WEIR_CHECK(box.exists, "a note has a receiver");
   device::Buffer buffer = device_.allocate_staging(note.size());
@@ -177,11 +178,11 @@ Status Ports::send_note(Channel channel, std::span<const std::byte> note) {
   return Unit{};
 }
 
-bool Ports::drained() const {
+bool StageLinks::drained() const {
   return forward_.unacknowledged.empty() && backward_.unacknowledged.empty();
 }
 
-void Ports::file(const Completion& completion) {
+void StageLinks::file(const Completion& completion) {
   if (completion.kind == Completion::Kind::kSent) {
     Outbox& box = outbox(completion.end.channel);
     WEIR_CHECK(!box.unacknowledged.empty(), "an acknowledgement belongs to a send");
@@ -209,7 +210,8 @@ void Ports::file(const Completion& completion) {
   }
 }
 
-Result<bool> Ports::pump(std::chrono::steady_clock::time_point deadline, std::stop_token stop) {
+Result<bool> StageLinks::pump(std::chrono::steady_clock::time_point deadline,
+                              std::stop_token stop) {
   WEIR_CHECK(communicator_ != nullptr, "a single stage waits for nobody");
   const std::optional<Completion> completion = communicator_->wait(deadline, stop);
   if (!completion) {
@@ -223,7 +225,7 @@ Result<bool> Ports::pump(std::chrono::steady_clock::time_point deadline, std::st
   return true;
 }
 
-Status Ports::poll(std::stop_token stop) {
+Status StageLinks::poll(std::stop_token stop) {
   if (communicator_ == nullptr) return Unit{};
   for (;;) {
     WEIR_TRY(const bool came, pump(std::chrono::steady_clock::time_point{}, stop));

@@ -36,10 +36,10 @@ struct StepTraffic {
   std::size_t backward_note_bytes = 0;  // from the next stage
 };
 
-class Ports {
+class StageLinks {
  public:
   // `communicator` may be null if stages == 1.
-  Ports(transport::Communicator* communicator, device::Device& device, int stage, int stages);
+  StageLinks(transport::Communicator* communicator, device::Device& device, int stage, int stages);
 
   bool first() const { return stage_ == 0; }
   bool last() const { return stage_ + 1 == stages_; }

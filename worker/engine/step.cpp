@@ -46,7 +46,7 @@ class Runner {
                             (averages() ? micro_batches_ : step_micro_batches_) * samples_);
     if (parts_.replicas != nullptr && !averages()) {
       sync_.emplace(*parts_.replicas, parts_.stage, order_.plan, order_.incarnation, order_.step,
-                    parts_.ports.last());
+                    parts_.links.last());
     }
     const StepTraffic traffic{.credits = schedule::credits_of(order_.plan.schedule),
                               .micro_batches = micro_batches_,
@@ -55,11 +55,11 @@ class Runner {
                               .header_follows = order_.header_follows,
                               .forward_note_bytes = kVerdictBytes,
                               .backward_note_bytes = layers_after() * sizeof(double)};
-    WEIR_TRY([[maybe_unused]] const Unit begun, parts_.ports.begin_step(traffic));
+    WEIR_TRY([[maybe_unused]] const Unit begun, parts_.links.begin_step(traffic));
 
     while (!dispatcher_.done(progress_)) {
       if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
-      WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
+      WEIR_TRY([[maybe_unused]] const Unit polled, parts_.links.poll(stop_));
       const schedule::Ready ready = what_is_ready();
       if (const std::optional<Op> op = dispatcher_.next_op(progress_, ready)) {
         WEIR_TRY([[maybe_unused]] const Unit done, execute(*op));
@@ -70,7 +70,7 @@ class Runner {
     if (averages()) {
       const nanoseconds took = parts_.clock.now() - start;
       WEIR_TRY([[maybe_unused]] const Unit finished, finish_beside());
-      if (parts_.ports.last()) parts_.ready_to_average(to_seconds(took));
+      if (parts_.links.last()) parts_.ready_to_average(to_seconds(took));
     }
     if (sync_) {
       WEIR_TRY([[maybe_unused]] const Unit synchronized, wait_for_replicas());
@@ -97,16 +97,16 @@ class Runner {
 
   bool input_of_forward() const {
     return progress_.forwards_started < micro_batches_ &&
-           (parts_.ports.first() || parts_.ports.has_input(Channel::kForward));
+           (parts_.links.first() || parts_.links.has_input(Channel::kForward));
   }
   bool input_of_backward() const {
     if (progress_.backwards_started >= progress_.forwards_done) return false;
-    return parts_.ports.last() || parts_.ports.has_input(Channel::kBackward);
+    return parts_.links.last() || parts_.links.has_input(Channel::kBackward);
   }
   // I3: an op is ready only if its input has arrived and there is room for its result.
   schedule::Ready what_is_ready() const {
-    return {.forward = input_of_forward() && parts_.ports.may_send(Channel::kForward),
-            .backward = input_of_backward() && parts_.ports.may_send(Channel::kBackward)};
+    return {.forward = input_of_forward() && parts_.links.may_send(Channel::kForward),
+            .backward = input_of_backward() && parts_.links.may_send(Channel::kBackward)};
   }
 
   Status execute(const Op& op) {
@@ -136,26 +136,26 @@ class Runner {
     peak_ = std::max(peak_, in_flight_at_start_);
 
     device::Buffer input;
-    if (!parts_.ports.first()) {
-      WEIR_TRY(input, parts_.ports.take_input(Channel::kForward));
+    if (!parts_.links.first()) {
+      WEIR_TRY(input, parts_.links.take_input(Channel::kForward));
     }
     WEIR_TRY(
         const stage::Tokens tokens,
         tokens_.load(parts_.dataset, order_.step, (first_micro_batch_ + micro_batch) * samples_,
                      samples_, step_micro_batches_ * samples_, parts_.sequence,
-                     parts_.ports.first(), parts_.ports.last()));
+                     parts_.links.first(), parts_.links.last()));
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
-    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kForward));
-    return parts_.ports.send(Channel::kForward, std::move(output));
+    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.links.free_slot(Channel::kForward));
+    return parts_.links.send(Channel::kForward, std::move(output));
   }
 
   Status backward(int micro_batch) {
     WEIR_CHECK(micro_batch == progress_.backwards_done, "I6: gradients add up in order");
     ++progress_.backwards_started;
     device::Buffer gradient;
-    if (!parts_.ports.last()) {
-      WEIR_TRY(gradient, parts_.ports.take_input(Channel::kBackward));
+    if (!parts_.links.last()) {
+      WEIR_TRY(gradient, parts_.links.take_input(Channel::kBackward));
     }
     const bool last = micro_batch + 1 == micro_batches_;
     if (sync_ && last) {  // the sums of the layers become complete one after the other
@@ -163,8 +163,8 @@ class Runner {
     }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
-    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.ports.free_slot(Channel::kBackward));
-    return parts_.ports.send(Channel::kBackward, std::move(result));
+    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.links.free_slot(Channel::kBackward));
+    return parts_.links.send(Channel::kBackward, std::move(result));
   }
 
   Status wait(const schedule::Ready& ready) {
@@ -202,7 +202,7 @@ class Runner {
   // Called between two checks of the collective or of the coordinator's answer.
   Status look_around(SteadyTime since, const char* missing) {
     if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
-    WEIR_TRY([[maybe_unused]] const Unit polled, parts_.ports.poll(stop_));
+    WEIR_TRY([[maybe_unused]] const Unit polled, parts_.links.poll(stop_));
     if (parts_.clock.now() - since < parts_.progress_deadline) return Unit{};
     return Error{Code::kTimeout, std::string(missing) + " before the deadline"};
   }
@@ -231,13 +231,13 @@ class Runner {
     }
     const std::string wrong = objection(grant_, order_.replica, order_.plan.replica_count());
     if (!wrong.empty()) return Error{Code::kInvalid, "GRANT: " + wrong};
-    WEIR_TRY([[maybe_unused]] const Unit updated, parts_.ports.synchronize());
-    if (parts_.ports.on_device()) {
+    WEIR_TRY([[maybe_unused]] const Unit updated, parts_.links.synchronize());
+    if (parts_.links.on_device()) {
       WEIR_TRY([[maybe_unused]] const Unit alone, drain());
     }
     bool met = true;
     if (!begin_beside()) {
-      StateAverage average(*parts_.replicas, parts_.stage, parts_.ports.device(), grant_);
+      StateAverage average(*parts_.replicas, parts_.stage, parts_.links.device(), grant_);
       if (average.post_next()) {
         WEIR_TRY(met, meet(average));
       }
@@ -253,8 +253,8 @@ class Runner {
   // each other in a circle.
   bool begin_beside() {
     if (!grant_.overlaps || grant_.all || grant_.members.size() < 2) return false;
-    if (parts_.ports.on_device()) return false;
-    device::Device& device = parts_.ports.device();
+    if (parts_.links.on_device()) return false;
+    device::Device& device = parts_.links.device();
     device::Buffer& memory = parts_.beside->memory;
     if (!memory) {
       const std::size_t bytes = StateAverage::bytes(parts_.stage);
@@ -289,7 +289,7 @@ class Runner {
   // each other in a circle.
   Status drain() {
     const SteadyTime since = parts_.clock.now();
-    while (!parts_.ports.drained()) {
+    while (!parts_.links.drained()) {
       WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts_, since, stop_));
     }
     return Unit{};
@@ -343,26 +343,26 @@ class Runner {
   // the replica get the same answer. In Exact mode all replicas do, because they have the same
   // gradients.
   Result<bool> judge_gradients() {
-    Ports& ports = parts_.ports;
+    StageLinks& links = parts_.links;
     WEIR_TRY(std::vector<double> squares, parts_.stage.gradient_squares());
-    if (ports.last() && parts_.stage.trains()) squares = with_loss(std::move(squares), loss());
-    if (!ports.last()) {
+    if (links.last() && parts_.stage.trains()) squares = with_loss(std::move(squares), loss());
+    if (!links.last()) {
       WEIR_TRY(const auto note, wait_for_note(Channel::kBackward));
       const std::vector<double> later = decode_squares(note);
       squares.insert(squares.end(), later.begin(), later.end());
     }
     double sum = 0;
-    if (ports.first()) {
+    if (links.first()) {
       sum = sum_in_order(squares);
     } else {
       WEIR_TRY([[maybe_unused]] const Unit sent,
-               ports.send_note(Channel::kBackward, encode_squares(squares)));
+               links.send_note(Channel::kBackward, encode_squares(squares)));
       WEIR_TRY(const auto note, wait_for_note(Channel::kForward));
       WEIR_TRY(sum, decode_verdict(note, order_.grad_clip));
     }
-    if (!ports.last()) {
+    if (!links.last()) {
       WEIR_TRY([[maybe_unused]] const Unit sent,
-               ports.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
+               links.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
     }
     parts_.stage.scale_gradients(clip_factor(sum, order_.grad_clip));
     return is_usable(sum, order_.grad_clip);
@@ -370,8 +370,8 @@ class Runner {
 
   Result<std::vector<std::byte>> wait_for_note(Channel channel) {
     const SteadyTime since = parts_.clock.now();
-    auto note = parts_.ports.take_note(channel);
-    for (; !note; note = parts_.ports.take_note(channel)) {
+    auto note = parts_.links.take_note(channel);
+    for (; !note; note = parts_.links.take_note(channel)) {
       WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts_, since, stop_, channel));
     }
     const nanoseconds took = parts_.clock.now() - since;
@@ -396,8 +396,8 @@ class Runner {
                       .epoch = order_.plan.revision,
                       .replica = order_.replica,
                       .stage = order_.stage,
-                      .first_stage = parts_.ports.first(),
-                      .last_stage = parts_.ports.last(),
+                      .first_stage = parts_.links.first(),
+                      .last_stage = parts_.links.last(),
                       .skipped = skipped_};
     if (result.last_stage) result.loss = loss();
     if (sync_) result.next_epoch = sync_->next_epoch();
@@ -439,11 +439,11 @@ class Runner {
 Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
                      std::optional<Channel> awaited) {
   for (;;) {
-    WEIR_TRY(const bool came, parts.ports.pump(parts.clock.now() + kSlice, stop));
+    WEIR_TRY(const bool came, parts.links.pump(parts.clock.now() + kSlice, stop));
     if (came) return Unit{};
     if (!parts.go_on()) return Error{Code::kCancelled, "step was stopped"};
-    if (awaited && parts.ports.peer_left(*awaited)) {
-      WEIR_TRY(const bool was_there, parts.ports.pump(SteadyTime{}, stop));
+    if (awaited && parts.links.peer_left(*awaited)) {
+      WEIR_TRY(const bool was_there, parts.links.pump(SteadyTime{}, stop));
       if (was_there) return Unit{};
       return Error{
           Code::kUnavailable,

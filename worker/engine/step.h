@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One step of a plan on one rank: runs the ops that schedule::Dispatcher chooses, passes inputs and
-// results through the ports and updates the parameters. Engine thread only. The engine decides
+// results through the links and updates the parameters. Engine thread only. The engine decides
 // which plan is in force and what a failure means for the job.
 #pragma once
 
@@ -29,7 +29,7 @@ namespace weir::engine {
 // Parts of a step. The references outlive the step.
 struct StepParts {
   stage::Stage& stage;
-  Ports& ports;
+  StageLinks& links;
   const data::Dataset& dataset;
   Recorder& recorder;
   const Clock& clock;
@@ -70,7 +70,7 @@ struct StepOrder {
 // the stage holds a part of the step's gradients and must be reset.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
 
-// Waits until `ports` receives something. kTimeout if progress_deadline has passed since `since`;
+// Waits until `links` receives something. kTimeout if progress_deadline has passed since `since`;
 // kUnavailable if the peer that sends on `awaited` has left.
 Status wait_for_peer(const StepParts& parts, SteadyTime since, std::stop_token stop,
                      std::optional<transport::Channel> awaited = std::nullopt);

@@ -18,9 +18,9 @@ Status wait_until_ready(const StepParts& parts, const std::stop_token& stop) {
   const SteadyTime since = parts.clock.now();
   for (;;) {
     if (!parts.go_on()) return Error{Code::kCancelled, "validation was stopped"};
-    WEIR_TRY([[maybe_unused]] const Unit polled, parts.ports.poll(stop));
-    const bool has_input = parts.ports.first() || parts.ports.has_input(Channel::kForward);
-    if (has_input && parts.ports.may_send(Channel::kForward)) return Unit{};
+    WEIR_TRY([[maybe_unused]] const Unit polled, parts.links.poll(stop));
+    const bool has_input = parts.links.first() || parts.links.has_input(Channel::kForward);
+    if (has_input && parts.links.may_send(Channel::kForward)) return Unit{};
     const auto awaited = has_input ? std::nullopt : std::optional(Channel::kForward);
     WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts, since, stop, awaited));
   }
@@ -38,34 +38,34 @@ Result<double> run_validation(const StepParts& parts, const ValidationOrder& ord
                               const std::stop_token& stop) {
   const int samples = order.plan.schedule.micro_batch_size;
   const int micro_batches = (order.samples + samples - 1) / samples;
-  Ports& ports = parts.ports;
+  StageLinks& links = parts.links;
   const StepTraffic traffic{.credits = schedule::credits_of(order.plan.schedule),
                             .micro_batches = micro_batches,
                             .input_bytes = parts.stage.input_bytes(samples),
                             .output_bytes = parts.stage.output_bytes(samples),
                             .header_follows = order.header_follows,
                             .forward_only = true};
-  WEIR_TRY([[maybe_unused]] const Unit begun, ports.begin_step(traffic));
+  WEIR_TRY([[maybe_unused]] const Unit begun, links.begin_step(traffic));
   parts.stage.begin_evaluation();
   TokenBatch batch;
   double sum = 0;
   for (int m = 0; m < micro_batches; ++m) {
     WEIR_TRY([[maybe_unused]] const Unit ready, wait_until_ready(parts, stop));
     device::Buffer input;
-    if (!ports.first()) {
-      WEIR_TRY(input, ports.take_input(Channel::kForward));
+    if (!links.first()) {
+      WEIR_TRY(input, links.take_input(Channel::kForward));
     }
     WEIR_TRY(const stage::Tokens tokens,
              batch.load(parts.dataset, 0, m * samples, samples, micro_batches * samples,
-                        parts.sequence, ports.first(), ports.last()));
+                        parts.sequence, links.first(), links.last()));
     WEIR_TRY(stage::Evaluated evaluated, parts.stage.evaluate(input, tokens));
     sum += evaluated.loss_sum;
     input = device::Buffer();
-    WEIR_TRY([[maybe_unused]] const Unit freed, ports.free_slot(Channel::kForward));
+    WEIR_TRY([[maybe_unused]] const Unit freed, links.free_slot(Channel::kForward));
     WEIR_TRY([[maybe_unused]] const Unit sent,
-             ports.send(Channel::kForward, std::move(evaluated.output)));
+             links.send(Channel::kForward, std::move(evaluated.output)));
   }
-  if (!ports.last()) return std::numeric_limits<double>::quiet_NaN();
+  if (!links.last()) return std::numeric_limits<double>::quiet_NaN();
   return sum / (static_cast<double>(micro_batches) * samples * parts.sequence);
 }
 

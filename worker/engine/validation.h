@@ -33,7 +33,7 @@ struct ValidationOrder {
 };
 
 // parts.dataset is the validation data. Returns the mean loss per token on the last stage, NaN on
-// others. Errors are those of run_step(). After an error the ports cannot be used any longer; the
+// others. Errors are those of run_step(). After an error the links cannot be used any longer; the
 // stage is unchanged.
 Result<double> run_validation(const StepParts& parts, const ValidationOrder& order,
                               const std::stop_token& stop);

@@ -170,10 +170,10 @@ class ScriptedCommunicator final : public transport::Communicator {
 
 // What a step of one rank works with: 4 tokens a sample, a second's patience.
 inline StepParts scripted_parts(
-    stage::Stage& stage, Ports& ports, const data::Dataset& dataset, Recorder& recorder,
+    stage::Stage& stage, StageLinks& links, const data::Dataset& dataset, Recorder& recorder,
     const Clock& clock, std::function<bool()> go_on = [] { return true; }) {
   return {.stage = stage,
-          .ports = ports,
+          .links = links,
           .dataset = dataset,
           .recorder = recorder,
           .clock = clock,

@@ -50,10 +50,10 @@ class ApartDevice final : public weir::test::DeviceAround {
 constexpr int kStage = 1, kStages = 3;
 constexpr std::size_t kBytes = 64;
 
-class PortsOnADevice : public testing::Test {
+class StageLinksOnADevice : public testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(ports_.begin_step(
+    ASSERT_TRUE(links_.begin_step(
         {.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
          .micro_batches = 1,
          .input_bytes = kBytes,
@@ -62,41 +62,41 @@ class PortsOnADevice : public testing::Test {
   }
   ApartDevice device_;
   test::ScriptedCommunicator peers_{nullptr, std::make_shared<test::Journal>()};
-  Ports ports_{&peers_, device_, kStage, kStages};
+  StageLinks links_{&peers_, device_, kStage, kStages};
 };
 
-TEST_F(PortsOnADevice, ReceiveIntoStagingAndGiveTheStageDeviceMemory) {
+TEST_F(StageLinksOnADevice, ReceiveIntoStagingAndGiveTheStageDeviceMemory) {
   for (const auto& [end, buffer] : peers_.posted) {
     EXPECT_TRUE(device_.staging.contains(buffer.data()));
   }
   ASSERT_TRUE(peers_.deliver({.peer_stage = 0, .channel = Channel::kForward, .sending = false},
                              std::string(kBytes, '\x0f')));
-  ASSERT_TRUE(ports_.poll({}));
+  ASSERT_TRUE(links_.poll({}));
 
-  const Result<device::Buffer> input = ports_.take_input(Channel::kForward);
+  const Result<device::Buffer> input = links_.take_input(Channel::kForward);
 
   ASSERT_TRUE(input);
   EXPECT_EQ(input->as<char>()[kBytes - 1], '\xf0');
 }
 
-TEST_F(PortsOnADevice, SendFromStagingWhatTheStageReturned) {
+TEST_F(StageLinksOnADevice, SendFromStagingWhatTheStageReturned) {
   device::Buffer tensor = device_.allocate(kBytes);
   std::memset(tensor.data(), 0x55, kBytes);
 
-  ASSERT_TRUE(ports_.send(Channel::kBackward, tensor));
+  ASSERT_TRUE(links_.send(Channel::kBackward, tensor));
 
   ASSERT_EQ(peers_.sent.size(), 1U);
   EXPECT_EQ(peers_.sent[0], std::string(kBytes, '\xaa'));
 }
 
 // As NCCL: tensors never leave the device, but headers and notes are the host's.
-TEST(PortsOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStagingMemory) {
+TEST(StageLinksOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStagingMemory) {
   ApartDevice device;
   test::ScriptedCommunicator peers{nullptr, std::make_shared<test::Journal>()};
   peers.device_memory = true;
-  Ports ports{&peers, device, kStage, kStages};
+  StageLinks links{&peers, device, kStage, kStages};
   ASSERT_TRUE(
-      ports.begin_step({.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
+      links.begin_step({.credits = {.send_window = 2, .receive_forward = 1, .receive_backward = 1},
                         .micro_batches = 1,
                         .input_bytes = kBytes,
                         .output_bytes = kBytes,
@@ -109,11 +109,11 @@ TEST(PortsOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStagingMemor
   }
   EXPECT_EQ(staged, (std::vector<bool>{false, true, true})) << "tensor, note, header";
   ASSERT_TRUE(peers.deliver(activations, std::string(kBytes, '\x0f')));
-  ASSERT_TRUE(ports.poll({}));
+  ASSERT_TRUE(links.poll({}));
 
-  const Result<device::Buffer> input = ports.take_input(Channel::kForward);
+  const Result<device::Buffer> input = links.take_input(Channel::kForward);
   ASSERT_TRUE(input);
-  ASSERT_TRUE(ports.send(Channel::kForward, *input));
+  ASSERT_TRUE(links.send(Channel::kForward, *input));
 
   EXPECT_EQ(input->as<char>()[0], '\x0f') << "no copy";
   EXPECT_EQ(peers.sent.back(), std::string(kBytes, '\x0f'));

@@ -42,10 +42,10 @@ class Rank {
       : plan_(std::move(plan)),
         stage_(stage),
         compute_(*device_, journal_, stage == 0, stage == 1),
-        ports_(&peers, *device_, stage, 2) {}
+        links_(&peers, *device_, stage, 2) {}
 
   Result<StepRecord> run(bool last_step = false) {
-    const StepParts parts = test::scripted_parts(compute_, ports_, dataset_, recorder, clock);
+    const StepParts parts = test::scripted_parts(compute_, links_, dataset_, recorder, clock);
     const StepOrder order{.plan = plan_, .stage = stage_, .header_follows = !last_step};
     return run_step(parts, order, {});
   }
@@ -79,7 +79,7 @@ class Rank {
   int stage_;
   test::NoData dataset_;
   test::FakeStage compute_;
-  Ports ports_;
+  StageLinks links_;
 };
 
 TEST(Step, RunsTheOrderOfThePlanOnTheLastStage) {

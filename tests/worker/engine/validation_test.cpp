@@ -48,7 +48,7 @@ TEST(ValidationDue, NeverTwiceForAStepAndNeverWithoutAnInterval) {
 // Stage 1 of `stages` against scripted peers.
 struct Scripted {
   explicit Scripted(int stages)
-      : stage(*device, journal, false, stages == 2), ports(&peers, *device, 1, stages) {}
+      : stage(*device, journal, false, stages == 2), links(&peers, *device, 1, stages) {}
 
   Result<double> run(bool header_follows) {
     schedule::Plan plan;
@@ -56,7 +56,7 @@ struct Scripted {
     plan.micro_batches = {4};
     plan.stages = {{0, 0}, {1, 1}};
     const StepParts parts =
-        test::scripted_parts(stage, ports, data, recorder, clock, [this] { return goes_on; });
+        test::scripted_parts(stage, links, data, recorder, clock, [this] { return goes_on; });
     return run_validation(parts, {.plan = plan, .samples = 5, .header_follows = header_follows},
                           {});
   }
@@ -68,7 +68,7 @@ struct Scripted {
   Recorder recorder;
   test::NoData data;
   test::FakeStage stage;
-  Ports ports;
+  StageLinks links;
   bool goes_on = true;
 };
 constexpr LinkEnd kIn{.peer_stage = 0, .channel = Channel::kForward, .sending = false};
