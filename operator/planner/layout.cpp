@@ -242,7 +242,7 @@ StageMemoryReport memory_of(const Setting& setting, const Layout& layout, std::s
     memory.transient_bytes = std::max(memory.transient_bytes, setting.dag.transient[node]);
   }
   const schedule::StageMemory buffers{
-      .stash_bytes = 0,
+      .activation_bytes = 0,
       .input_bytes = ceil_div(line.cut[static_cast<std::size_t>(first)], ranks),
       .output_bytes = ceil_div(line.cut[static_cast<std::size_t>(end)], ranks),
       .static_bytes = 0};

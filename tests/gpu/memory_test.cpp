@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a stage takes beside its parameters is what the planner's formula says (engine/plan_rules):
-// stashes in flight and the largest transient, within 5 %. On the host too, as a check of the test.
+// activations in flight and the largest transient, within 5 %. On the host too, as a check of the
+// test.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -27,9 +28,9 @@ TEST_P(GpuMemory, PeakIsThatOfTheFormula) {
   const stage::Model model = model_of(options);
   constexpr int kSamples = 2;
   const Batch batch(options, kSamples, 1);
-  std::int64_t stash = 0, transient = 0;
+  std::int64_t activations = 0, transient = 0;
   for (const auto& layer : model.layers) {
-    stash += kSamples * layer.stash_bytes_per_sample;
+    activations += kSamples * layer.activation_bytes_per_sample;
     transient = std::max(transient, kSamples * layer.transient_bytes_per_sample);
   }
   const auto stage = stage_of(model, 0, last_layer(model), device);
@@ -41,7 +42,7 @@ TEST_P(GpuMemory, PeakIsThatOfTheFormula) {
   for (int m = 0; m < in_flight; ++m) backward(*stage, m, {});
 
   const auto measured = static_cast<double>(device.take_recent_peak() - before);
-  const auto formula = static_cast<double>(in_flight * stash + transient);
+  const auto formula = static_cast<double>(in_flight * activations + transient);
   EXPECT_NEAR(measured / formula, 1, 0.05) << measured << " bytes, formula " << formula;
 }
 

@@ -177,7 +177,7 @@ def graphs(report, setting):
 
 
 def memory(report, setting):
-    """Of whole runs in two stages, parameters included; gpu_tests compares stashes alone. On a GPU messages that go by TCP lie in
+    """Of whole runs in two stages, parameters included; gpu_tests compares kept activations alone. On a GPU messages that go by TCP lie in
     pinned memory of the host, which is not counted. cuBLASLt's workspace (34 MB) is, and not in the formula."""
     sizes = ("mlp", "gpt-tiny") if setting.rehearse else ("gpt-125m", "gpt-350m", "gpt-1.3b")
     for model in sizes:

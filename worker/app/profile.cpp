@@ -35,7 +35,7 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
                                  .description = info.description,
                                  .parameter_bytes = info.parameter_bytes,
                                  .output_bytes_per_sample = info.output_bytes_per_sample,
-                                 .stash_bytes_per_sample = info.stash_bytes_per_sample,
+                                 .activation_bytes_per_sample = info.activation_bytes_per_sample,
                                  .transient_bytes_per_sample = info.transient_bytes_per_sample};
     for (const stage::LayerTiming& timing : times[i]) {
       layer.times[of.device_class].push_back({.samples = timing.samples,

@@ -50,7 +50,7 @@ schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const 
   std::int64_t transient = 0;
   for (int i = range.first; i <= range.last; ++i) {
     const stage::LayerInfo& layer = model.layers[static_cast<std::size_t>(i)];
-    memory.stash_bytes += layer.stash_bytes_per_sample * samples;
+    memory.activation_bytes += layer.activation_bytes_per_sample * samples;
     memory.static_bytes += stage::state_bytes(model.options.precision, layer.parameter_bytes);
     if (saves) memory.static_bytes += stage::kSaveCopyFactor * layer.parameter_bytes;
     transient = std::max(transient, layer.transient_bytes_per_sample * samples);

@@ -121,7 +121,7 @@ class Runner {
     const nanoseconds took = last_end_ - start;
     (op.kind == OpKind::kForward ? forward_ : backward_) += took;
     if (op.kind == OpKind::kForward) {
-      parts_.recorder.forward_done(took, in_flight_at_start_, parts_.stage.stash_bytes());
+      parts_.recorder.forward_done(took, in_flight_at_start_, parts_.stage.activation_bytes());
     } else {
       parts_.recorder.backward_done(took);
     }

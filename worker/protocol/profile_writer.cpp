@@ -25,7 +25,7 @@ struct Head {
 };
 struct Sizes {
   std::string id, description;
-  std::int64_t parameter = 0, output = 0, stash = -1, transient_per_sample = 0, transient = 0;
+  std::int64_t parameter = 0, output = 0, activations = -1, transient_per_sample = 0, transient = 0;
 };
 
 template <class Io, Is<Optimizer> T>
@@ -45,7 +45,7 @@ void fields(Io& io, T& sizes) {
   io("description", sizes.description);
   io.required("parameterBytes", sizes.parameter);
   io.required("outputBytesPerSample", sizes.output);
-  io("stashBytesPerSample", sizes.stash);
+  io("stashBytesPerSample", sizes.activations);
   io("transientBytesPerSample", sizes.transient_per_sample);
   io("transientBytes", sizes.transient);
 }
@@ -97,14 +97,14 @@ Result<ProfileLayer> decode_layer(const json& node, const std::string& where) {
   Reader reader(node);
   fields(reader, sizes);
   if (const auto error = reader.error()) return error->with(where);
-  if (sizes.stash < 0 && !reader.has("stashBytesPerSample")) sizes.stash = sizes.output;
+  if (sizes.activations < 0 && !reader.has("stashBytesPerSample")) sizes.activations = sizes.output;
   if (sizes.id.empty()) return invalid(where + ".id", "is empty");
-  if (sizes.parameter < 0 || sizes.output < 0 || sizes.stash < 0 ||
+  if (sizes.parameter < 0 || sizes.output < 0 || sizes.activations < 0 ||
       sizes.transient_per_sample < 0 || sizes.transient < 0) {
     return invalid(where, "holds a negative size");
   }
-  ProfileLayer layer{sizes.id,    sizes.description,          sizes.parameter, sizes.output,
-                     sizes.stash, sizes.transient_per_sample, sizes.transient, {}};
+  ProfileLayer layer{sizes.id,          sizes.description,          sizes.parameter, sizes.output,
+                     sizes.activations, sizes.transient_per_sample, sizes.transient, {}};
   const auto times = node.find("times");
   if (times == node.end() || !times->is_object() || times->empty()) {
     return invalid(where + ".times", "has no device class");
@@ -126,7 +126,7 @@ std::string encode_profile(const Profile& profile) {
               {"description", layer.description},
               {"parameterBytes", layer.parameter_bytes},
               {"outputBytesPerSample", layer.output_bytes_per_sample},
-              {"stashBytesPerSample", layer.stash_bytes_per_sample},
+              {"stashBytesPerSample", layer.activation_bytes_per_sample},
               {"transientBytesPerSample", layer.transient_bytes_per_sample},
               {"transientBytes", layer.transient_bytes},
               {"times", json::object()}};

@@ -163,8 +163,8 @@ std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, in
              "the stage exists");
   const Credits credits = credits_of(schedule);
   const std::int64_t cap = schedule.caps[static_cast<std::size_t>(stage_index)];
-  // static + cap stash + r_f input + r_b output + (q+1) (input + output)
-  return stage.static_bytes + cap * stage.stash_bytes +
+  // static + cap activations + r_f input + r_b output + (q+1) (input + output)
+  return stage.static_bytes + cap * stage.activation_bytes +
          credits.receive_forward * stage.input_bytes +
          credits.receive_backward * stage.output_bytes +
          (credits.send_window + 1) * (stage.input_bytes + stage.output_bytes);
@@ -198,10 +198,11 @@ std::vector<int> caps_within(const std::vector<StageMemory>& stages,
     std::vector<int> caps = schedule.caps;
     for (std::size_t s = 0; s < stages.size(); ++s) {
       if (s > 0) caps[s] = std::min(caps[s], caps[s - 1]);
-      const std::int64_t stash = std::max<std::int64_t>(1, stages[s].stash_bytes);
+      const std::int64_t activations = std::max<std::int64_t>(1, stages[s].activation_bytes);
       const std::int64_t needed = memory_bytes(stages[s], schedule, static_cast<int>(s));
       const std::int64_t room =
-          schedule.caps[s] - (std::max<std::int64_t>(0, needed - budgets[s]) + stash - 1) / stash;
+          schedule.caps[s] -
+          (std::max<std::int64_t>(0, needed - budgets[s]) + activations - 1) / activations;
       if (budgets[s] > 0) {
         caps[s] = static_cast<int>(std::clamp<std::int64_t>(room, 0, caps[s]));
       }

@@ -35,10 +35,10 @@ inline constexpr int kStateFactor = 6;
 // Bytes that a stage holds: static + kept activations x cap + receive slots + send window
 // (worker/schedule/README.md "Memory of a stage").
 struct StageMemory {
-  std::int64_t stash_bytes = 0;   // kept activations of one micro-batch
-  std::int64_t input_bytes = 0;   // boundary tensor from the previous stage, one micro-batch
-  std::int64_t output_bytes = 0;  // own boundary tensor, one micro-batch
-  std::int64_t static_bytes = 0;  // parameters, gradients, optimizer, transient
+  std::int64_t activation_bytes = 0;  // kept activations of one micro-batch
+  std::int64_t input_bytes = 0;       // boundary tensor from the previous stage, one micro-batch
+  std::int64_t output_bytes = 0;      // own boundary tensor, one micro-batch
+  std::int64_t static_bytes = 0;      // parameters, gradients, optimizer, transient
 };
 std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index);
 // Returns a line for each stage whose memory is above its budget. A budget <= 0 means no limit.

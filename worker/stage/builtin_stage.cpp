@@ -23,7 +23,7 @@ using device::Buffer;
 // One micro-batch between its forward and its backward.
 struct InFlight {
   int samples = 0;
-  std::vector<Stash> stashes;  // by layer of this stage
+  std::vector<KeptActivations> activations;  // by layer of this stage
 };
 
 struct Loss {
@@ -96,10 +96,10 @@ class BuiltinStage final : public Stage {
   std::int64_t input_bytes(int samples) const override {
     return samples * layers_.front()->input_bytes_per_sample();
   }
-  std::int64_t stash_bytes() const override {
+  std::int64_t activation_bytes() const override {
     std::int64_t total = 0;
     for (const auto& [micro_batch, held] : in_flight_) {
-      for (const auto& stash : held.stashes) total += stash.bytes();
+      for (const auto& activations : held.activations) total += activations.bytes();
     }
     return total;
   }
@@ -234,8 +234,8 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
   WEIR_CHECK(!in_flight_.contains(micro_batch), "one forward of a micro-batch in a step");
   InFlight held{.samples = tokens.samples};
   ops::Kernels& ops = begin_pass({.forward = true, .samples = tokens.samples});
-  WEIR_TRY(Buffer output, run_layers(ops, input, tokens, [&](Stash stash) {
-             held.stashes.push_back(std::move(stash));
+  WEIR_TRY(Buffer output, run_layers(ops, input, tokens, [&](KeptActivations activations) {
+             held.activations.push_back(std::move(activations));
            }));
   WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
   if (is_last()) losses_[micro_batch] = {.sum = loss_of_pass(), .samples = tokens.samples};
@@ -244,7 +244,7 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
 }
 
 Result<Evaluated> BuiltinStage::evaluate(const Buffer& input, const Tokens& tokens) {
-  WEIR_TRY(Buffer output, run_layers(*ops_, input, tokens, [](const Stash&) {}));
+  WEIR_TRY(Buffer output, run_layers(*ops_, input, tokens, [](const KeptActivations&) {}));
   WEIR_TRY([[maybe_unused]] const Unit done, finish());
   return Evaluated{.output = std::move(output), .loss_sum = is_last() ? loss_of_pass() : 0};
 }
@@ -263,7 +263,7 @@ Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     WEIR_TRY(Forward result,
              layers_[i]->forward(pass(ops, i, tokens.samples, device_tokens), current));
-    take(std::move(result.stash));
+    take(std::move(result.activations));
     current = std::move(result.output);
   }
   return current;
@@ -283,9 +283,9 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
   Buffer gradient = output_gradient;
   ops::Kernels& ops = begin_pass({.forward = false, .samples = held.samples});
   for (std::size_t i = layers_.size(); i-- > 0;) {
-    WEIR_TRY(gradient,
-             layers_[i]->backward(pass(ops, i, held.samples, Tokens{}), held.stashes[i], gradient));
-    held.stashes[i] = Stash{};
+    WEIR_TRY(gradient, layers_[i]->backward(pass(ops, i, held.samples, Tokens{}),
+                                            held.activations[i], gradient));
+    held.activations[i] = KeptActivations{};
     parameters_[i].sum_gradients(ops);
     if (hook_) hook_(i);
   }

@@ -46,8 +46,8 @@ struct Pass {
   double* loss = nullptr;
 };
 
-// Activations that forward keeps for backward. Their size is stash_bytes_per_sample x samples.
-struct Stash {
+// Activations that forward keeps for backward. Their size is activation_bytes_per_sample x samples.
+struct KeptActivations {
   std::vector<device::Buffer> buffers;
 
   std::int64_t bytes() const {
@@ -59,7 +59,7 @@ struct Stash {
 
 struct Forward {
   device::Buffer output;  // empty for the last layer
-  Stash stash;
+  KeptActivations activations;
 };
 
 class Layer {
@@ -71,7 +71,7 @@ class Layer {
   // Both fail only with kInternal, if no memory is left. Nothing is kept then.
   virtual Result<Forward> forward(const Pass& pass, const device::Buffer& input) const = 0;
   // Returns the gradient of the input; empty for the first layer.
-  virtual Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  virtual Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                           const device::Buffer& output_gradient) const = 0;
 };
 

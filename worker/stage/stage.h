@@ -39,7 +39,7 @@ struct LayerInfo {
   std::string kind;                  // layers of equal kind take equal time
   std::int64_t parameter_bytes = 0;  // in float32, for any precision
   std::int64_t output_bytes_per_sample = 0;
-  std::int64_t stash_bytes_per_sample = 0;
+  std::int64_t activation_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0;
 };
 
@@ -133,7 +133,7 @@ class Stage {
   virtual std::int64_t output_bytes(
       int samples) const = 0;  // of one micro-batch; 0 on the last stage
   virtual std::int64_t input_bytes(int samples) const = 0;  // 0 on the first stage
-  virtual std::int64_t stash_bytes() const = 0;             // kept activations, now
+  virtual std::int64_t activation_bytes() const = 0;        // kept activations, now
   virtual device::Device& device() = 0;                     // the device on which the stage is
   virtual std::vector<Parameter> parameters() = 0;
 

@@ -31,7 +31,8 @@ TEST(MeasuredProfile, HasWhatBf16Takes) {
   for (std::size_t i = 0; i < wide.layers.size(); ++i) {
     EXPECT_EQ(narrow.layers[i].parameter_bytes, wide.layers[i].parameter_bytes);
     EXPECT_EQ(2 * narrow.layers[i].output_bytes_per_sample, wide.layers[i].output_bytes_per_sample);
-    EXPECT_LE(narrow.layers[i].stash_bytes_per_sample, wide.layers[i].stash_bytes_per_sample);
+    EXPECT_LE(narrow.layers[i].activation_bytes_per_sample,
+              wide.layers[i].activation_bytes_per_sample);
     EXPECT_EQ(narrow.layers[i].times.at("cpu").size(), 2U);
   }
 }

@@ -18,7 +18,7 @@ stage::Model four_layers() {
     model.layers.push_back({.id = "layer" + std::to_string(i),
                             .parameter_bytes = 1000,
                             .output_bytes_per_sample = i == 3 ? 0 : 10,
-                            .stash_bytes_per_sample = 100,
+                            .activation_bytes_per_sample = 100,
                             .transient_bytes_per_sample = 7});
   }
   return model;
@@ -112,7 +112,7 @@ TEST(PlanRules, CountTheMemoryOfTheOwnStage) {
   const schedule::StageMemory second = stage_memory(two_stages(), 1, four_layers());
 
   // 2 layers x 2 samples x 100; 2 layers x 1000 x 6 + the largest workspace 2 x 7.
-  EXPECT_EQ(first.stash_bytes, 400);
+  EXPECT_EQ(first.activation_bytes, 400);
   EXPECT_EQ(first.static_bytes, 12014);
   EXPECT_EQ(first.input_bytes, 0);
   EXPECT_EQ(first.output_bytes, 20);

@@ -34,12 +34,12 @@ TEST(Profile, SurvivesTheRoundTrip) {
   EXPECT_EQ(*decoded, profile_on("cpu", 0.5));
 }
 
-TEST(Profile, StashIsTheOutputWhenAbsent) {
+TEST(Profile, WithoutKeptActivationsTheOutputCounts) {
   const auto decoded = decode_profile(with_node(
       R"({"id":"a","parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})"));
 
   ASSERT_TRUE(decoded.ok()) << decoded.error().message;
-  EXPECT_EQ(decoded->layers[0].stash_bytes_per_sample, 9);
+  EXPECT_EQ(decoded->layers[0].activation_bytes_per_sample, 9);
   EXPECT_DOUBLE_EQ(decoded->state_factor, schedule::kStateFactor);
 }
 

@@ -121,9 +121,9 @@ TEST(Validate, AStepThatCannotBeCountedIsNamed) {
   EXPECT_THAT(broken_rules(plan, 10), IsEmpty());
 }
 
-TEST(Validate, MemoryIsStashAndSlots) {
+TEST(Validate, MemoryIsActivationsAndSlots) {
   const StageMemory stage{
-      .stash_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};
+      .activation_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};
   Schedule schedule{.k = 4, .caps = {16, 12, 8, 4}};
   // Inputs 2k+3 and outputs k+5 of a micro-batch.
   EXPECT_EQ(memory_bytes(stage, schedule, 1), 1000 + 12 * 100 + 11 * 10 + 9 * 20);
@@ -133,7 +133,7 @@ TEST(Validate, MemoryIsStashAndSlots) {
 
 TEST(Validate, MemoryAboveTheBudgetIsToldByStage) {
   const StageMemory stage{
-      .stash_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};
+      .activation_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};
   const Schedule schedule{.k = 4, .caps = {16, 12, 8, 4}};
   const std::int64_t needed = memory_bytes(stage, schedule, 1);
   EXPECT_THAT(over_budget(schedule, {stage, stage, stage, stage}, {1 << 20, needed, 0, 1 << 20}),
@@ -151,7 +151,7 @@ TEST(Validate, CapsWithinTheBudgetsKeepThemAndAreNotWasteful) {
     std::vector<StageMemory> stages(2 + random.below(6));
     std::vector<std::int64_t> budgets;
     for (StageMemory& stage : stages) {
-      stage = {.stash_bytes = 1 + static_cast<std::int64_t>(random.below(1000)),
+      stage = {.activation_bytes = 1 + static_cast<std::int64_t>(random.below(1000)),
                .input_bytes = static_cast<std::int64_t>(random.below(50)),
                .output_bytes = static_cast<std::int64_t>(random.below(50)),
                .static_bytes = static_cast<std::int64_t>(random.below(5000))};
@@ -175,7 +175,7 @@ TEST(Validate, CapsWithinTheBudgetsKeepThemAndAreNotWasteful) {
 }
 
 TEST(Validate, AStageWithoutRoomForOneHasNoCap) {
-  const StageMemory stage{.stash_bytes = 100, .static_bytes = 1000};
+  const StageMemory stage{.activation_bytes = 100, .static_bytes = 1000};
   EXPECT_THAT(caps_within({stage, stage}, {1250, 1050}, 8), ElementsAre(2, 0));
   EXPECT_THAT(caps_within({stage, stage}, {0, 0}, 8), ElementsAre(8, 8));
 }

@@ -125,7 +125,7 @@ TEST_F(Emulated, DoesTheRealWork) {
 
   EXPECT_EQ(train(*padded), train(*real));
   EXPECT_TRUE(test::parameter_bits(*padded) == test::parameter_bits(*real));
-  EXPECT_EQ(padded->stash_bytes(), 0);
+  EXPECT_EQ(padded->activation_bytes(), 0);
   EXPECT_EQ(padded->output_bytes(2), real->output_bytes(2));
   EXPECT_EQ(padded->input_bytes(2), real->input_bytes(2));
 }

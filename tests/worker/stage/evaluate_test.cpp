@@ -58,7 +58,7 @@ TEST_P(Evaluation, KeepsNothing) {
 
   EXPECT_EQ(host->bytes_in_use(), held);
   EXPECT_LE(host->bytes_peak(), peak) << "less than training takes";
-  EXPECT_EQ(stage->stash_bytes(), 0);
+  EXPECT_EQ(stage->activation_bytes(), 0);
   EXPECT_EQ(stage->loss(), loss);
   EXPECT_TRUE(test::parameter_bits(*stage) == bits);
 }

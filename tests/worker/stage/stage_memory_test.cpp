@@ -41,7 +41,7 @@ TEST(Bf16Memory, HalvesWhatTravelsBetweenStages) {
   }
 }
 
-// One layer alone: parameters, then input, stash (which holds the input), output, transient.
+// One layer alone: parameters, then input, activations (which holds the input), output, transient.
 TEST_P(LayerMemory, IsWhatEachLayerTakesAlone) {
   const Model model = LayerMemory::model();
   const int samples = GetParam().samples;
@@ -62,33 +62,34 @@ TEST_P(LayerMemory, IsWhatEachLayerTakesAlone) {
     Buffer output = test::forward(*stage, 0, input, batch.tokens());
     input = Buffer();
     const std::int64_t output_bytes = samples * info.output_bytes_per_sample;
-    const std::int64_t stash_bytes = samples * info.stash_bytes_per_sample;
+    const std::int64_t activation_bytes = samples * info.activation_bytes_per_sample;
     EXPECT_EQ(static_cast<std::int64_t>(output.size()), output_bytes) << info.id;
     EXPECT_EQ(stage->output_bytes(samples), output_bytes) << info.id;
-    EXPECT_EQ(stage->stash_bytes(), stash_bytes) << info.id;
-    EXPECT_EQ(device->bytes_in_use(), fixed + stash_bytes + output_bytes) << info.id;
+    EXPECT_EQ(stage->activation_bytes(), activation_bytes) << info.id;
+    EXPECT_EQ(device->bytes_in_use(), fixed + activation_bytes + output_bytes) << info.id;
 
     const Buffer gradient = test::backward(*stage, 0, output);
     output = Buffer();
-    EXPECT_EQ(stage->stash_bytes(), 0) << info.id;
+    EXPECT_EQ(stage->activation_bytes(), 0) << info.id;
     EXPECT_EQ(device->bytes_in_use(), fixed + stage->input_bytes(samples)) << info.id;
-    EXPECT_EQ(device->bytes_peak(), fixed + stash_bytes + output_bytes +
+    EXPECT_EQ(device->bytes_peak(), fixed + activation_bytes + output_bytes +
                                         stage->input_bytes(samples) +
                                         samples * info.transient_bytes_per_sample)
         << info.id;
   }
 }
 
-// Several micro-batches in flight: stashes add up, and the peak is not above the planner's formula.
+// Several micro-batches in flight: activations add up, and the peak is not above the planner's
+// formula.
 TEST_P(LayerMemory, OfAStageIsTheSumOverLayersAndMicroBatches) {
   const Model model = LayerMemory::model();
   const int samples = GetParam().samples;
   const test::Batch batch(model.options, samples, 1);
   const auto device = device::make_host_device();
   const auto stage = test::stage_of(model, 0, test::last_layer(model), *device);
-  std::int64_t stash = 0, parameters = 0, widest = 0, transient = 0;
+  std::int64_t activations = 0, parameters = 0, widest = 0, transient = 0;
   for (const auto& info : model.layers) {
-    stash += samples * info.stash_bytes_per_sample;
+    activations += samples * info.activation_bytes_per_sample;
     parameters += state_bytes(GetParam().precision, info.parameter_bytes);
     widest = std::max(widest, samples * info.output_bytes_per_sample);
     transient = std::max(transient, samples * info.transient_bytes_per_sample);
@@ -97,13 +98,13 @@ TEST_P(LayerMemory, OfAStageIsTheSumOverLayersAndMicroBatches) {
   stage->begin_step(0, 3 * samples);
   for (int m = 0; m < 3; ++m) {
     test::forward(*stage, m, Buffer(), batch.tokens());
-    EXPECT_EQ(stage->stash_bytes(), (m + 1) * stash);
+    EXPECT_EQ(stage->activation_bytes(), (m + 1) * activations);
   }
   for (int m = 0; m < 3; ++m) test::backward(*stage, m, Buffer());
 
   EXPECT_EQ(device->bytes_in_use(), parameters);
-  EXPECT_GE(device->bytes_peak(), parameters + 3 * stash);
-  EXPECT_LE(device->bytes_peak(), parameters + 3 * stash + transient + 2 * widest);
+  EXPECT_GE(device->bytes_peak(), parameters + 3 * activations);
+  EXPECT_LE(device->bytes_peak(), parameters + 3 * activations + transient + 2 * widest);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, LayerMemory,

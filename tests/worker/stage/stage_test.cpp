@@ -218,7 +218,7 @@ TEST_F(OneStage, ForgetsAnAbandonedStep) {
   test::forward(*first, 0, Buffer(), batch_.tokens());
   first->begin_step(0, 1);
 
-  EXPECT_EQ(first->stash_bytes(), 0);
+  EXPECT_EQ(first->activation_bytes(), 0);
   test::forward(*first, 0, Buffer(), batch_.tokens());
 }
 

@@ -53,13 +53,14 @@ class GptBlock final : public Layer {
                    {"mlp.proj.weight", {c, 4 * c}, 0, residual},
                    {"mlp.proj.bias", {c}}};
     const std::int64_t t = shape.sequence;
-    info_ = {.id = "block" + std::to_string(index),
-             .description = "transformer block",
-             .kind = "gpt-block",
-             .parameter_bytes = parameter_bytes(parameters_),
-             .output_bytes_per_sample = shape.element * t * c,
-             .stash_bytes_per_sample = t * (shape.element * 10 * c + kFloat * (4 + shape.heads)),
-             .transient_bytes_per_sample = shape.element * 5 * t * c + kFloat * scratch()};
+    info_ = {
+        .id = "block" + std::to_string(index),
+        .description = "transformer block",
+        .kind = "gpt-block",
+        .parameter_bytes = parameter_bytes(parameters_),
+        .output_bytes_per_sample = shape.element * t * c,
+        .activation_bytes_per_sample = t * (shape.element * 10 * c + kFloat * (4 + shape.heads)),
+        .transient_bytes_per_sample = shape.element * 5 * t * c + kFloat * scratch()};
   }
 
   const LayerInfo& info() const override { return info_; }
@@ -67,17 +68,17 @@ class GptBlock final : public Layer {
   std::int64_t input_bytes_per_sample() const override { return info_.output_bytes_per_sample; }
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
-    WEIR_TRY(Stash stash, make_stash(pass, input));
+    WEIR_TRY(KeptActivations activations, keep_activations(pass, input));
     const int c = shape_.channels;
     WEIR_TRY(const device::Buffer wide, tokens(pass, 4 * c));
     WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
     WEIR_TRY(device::Buffer output, tokens(pass, c));
-    attention_part(pass, stash, wide.as<Element>(), scratch_memory.as<float>());
-    mlp_part(pass, stash, wide.as<Element>(), output.as<Element>());
-    return Forward{.output = std::move(output), .stash = std::move(stash)};
+    attention_part(pass, activations, wide.as<Element>(), scratch_memory.as<float>());
+    mlp_part(pass, activations, wide.as<Element>(), output.as<Element>());
+    return Forward{.output = std::move(output), .activations = std::move(activations)};
   }
 
-  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer& output_gradient) const override {
     const int c = shape_.channels;
     WEIR_TRY(device::Buffer dx, tokens(pass, c));
@@ -86,8 +87,8 @@ class GptBlock final : public Layer {
     WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
     const Work work{wide.as<Element>(), narrow.as<Element>(), dx.as<Element>(),
                     scratch_memory.as<float>()};
-    mlp_backward(pass, stash, output_gradient.as<Element>(), work);
-    attention_part_backward(pass, stash, work);
+    mlp_backward(pass, activations, output_gradient.as<Element>(), work);
+    attention_part_backward(pass, activations, work);
     return dx;
   }
 
@@ -118,64 +119,67 @@ class GptBlock final : public Layer {
     return tokens(pass, values, shape_.element);
   }
 
-  Result<Stash> make_stash(const Pass& pass, const device::Buffer& input) const {
+  Result<KeptActivations> keep_activations(const Pass& pass, const device::Buffer& input) const {
     const int c = shape_.channels;
-    Stash stash{{input}};
+    KeptActivations activations{{input}};
     for (const int values : {3 * c, c, c, 4 * c}) {
       WEIR_TRY(device::Buffer buffer, tokens(pass, values));
-      stash.buffers.push_back(std::move(buffer));
+      activations.buffers.push_back(std::move(buffer));
     }
     for (const int floats : {4, shape_.heads}) {
       WEIR_TRY(device::Buffer buffer, tokens(pass, floats, kFloat));
-      stash.buffers.push_back(std::move(buffer));
+      activations.buffers.push_back(std::move(buffer));
     }
-    return stash;
+    return activations;
   }
 
-  void attention_part(const Pass& pass, const Stash& stash, Element* wide, float* scratch) const;
-  void mlp_part(const Pass& pass, const Stash& stash, Element* wide, Element* output) const;
-  void mlp_backward(const Pass& pass, const Stash& stash, const Element* dout,
+  void attention_part(const Pass& pass, const KeptActivations& activations, Element* wide,
+                      float* scratch) const;
+  void mlp_part(const Pass& pass, const KeptActivations& activations, Element* wide,
+                Element* output) const;
+  void mlp_backward(const Pass& pass, const KeptActivations& activations, const Element* dout,
                     const Work& work) const;
-  void attention_part_backward(const Pass& pass, const Stash& stash, const Work& work) const;
+  void attention_part_backward(const Pass& pass, const KeptActivations& activations,
+                               const Work& work) const;
 
   GptShape shape_;
   LayerInfo info_;
   std::vector<ParameterSpec> parameters_;
 };
 
-Element* kept(const Stash& stash, Kept what) {
-  return stash.buffers[what].as<Element>();
+Element* kept(const KeptActivations& activations, Kept what) {
+  return activations.buffers[what].as<Element>();
 }
-float* kept_floats(const Stash& stash, Kept what) {
-  return stash.buffers[what].as<float>();
+float* kept_floats(const KeptActivations& activations, Kept what) {
+  return activations.buffers[what].as<float>();
 }
 
-void GptBlock::attention_part(const Pass& pass, const Stash& stash, Element* wide,
+void GptBlock::attention_part(const Pass& pass, const KeptActivations& activations, Element* wide,
                               float* scratch) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto& w = pass.value;
-  const Element* x = kept(stash, kInput);
-  Element* qkv = kept(stash, kQkv);
-  Element* attended = kept(stash, kAttended);
+  const Element* x = kept(activations, kInput);
+  Element* qkv = kept(activations, kQkv);
+  Element* attended = kept(activations, kAttended);
   pass.ops.layernorm_forward(norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
-                             kept_floats(stash, kStatistics));
+                             kept_floats(activations, kStatistics));
   pass.ops.linear_forward({r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv);
-  pass.ops.attention_forward(attention(pass.samples), qkv, attended, kept_floats(stash, kLogSums),
-                             scratch);
+  pass.ops.attention_forward(attention(pass.samples), qkv, attended,
+                             kept_floats(activations, kLogSums), scratch);
   pass.ops.linear_forward({r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x,
-                          kept(stash, kMiddle));
+                          kept(activations, kMiddle));
 }
 
-void GptBlock::mlp_part(const Pass& pass, const Stash& stash, Element* wide,
+void GptBlock::mlp_part(const Pass& pass, const KeptActivations& activations, Element* wide,
                         Element* output) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto& w = pass.value;
-  const Element* middle = kept(stash, kMiddle);
-  Element* expanded = kept(stash, kExpanded);
+  const Element* middle = kept(activations, kMiddle);
+  Element* expanded = kept(activations, kExpanded);
   pass.ops.layernorm_forward(norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
-                             kept_floats(stash, kStatistics) + 2 * std::ptrdiff_t{r});
+                             kept_floats(activations, kStatistics) + 2 * std::ptrdiff_t{r});
   pass.ops.linear_forward({r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded);
   pass.ops.gelu_forward(static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c), expanded,
                         wide);
@@ -184,16 +188,16 @@ void GptBlock::mlp_part(const Pass& pass, const Stash& stash, Element* wide,
 }
 
 // Returns the gradient of x2 in work.dx.
-void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const Element* dout,
-                            const Work& work) const {
+void GptBlock::mlp_backward(const Pass& pass, const KeptActivations& activations,
+                            const Element* dout, const Work& work) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto wide_count = static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c);
   const auto& w = pass.value;
   const auto& dw = pass.gradient;
-  const Element* middle = kept(stash, kMiddle);
-  const Element* expanded = kept(stash, kExpanded);
-  const float* statistics = kept_floats(stash, kStatistics) + 2 * std::ptrdiff_t{r};
+  const Element* middle = kept(activations, kMiddle);
+  const Element* expanded = kept(activations, kExpanded);
+  const float* statistics = kept_floats(activations, kStatistics) + 2 * std::ptrdiff_t{r};
   pass.ops.gelu_forward(wide_count, expanded, work.wide);
   pass.ops.linear_backward_parameters({r, 4 * c, c}, work.wide, dout, dw[kContractWeight],
                                       dw[kContractBias]);
@@ -209,20 +213,21 @@ void GptBlock::mlp_backward(const Pass& pass, const Stash& stash, const Element*
 }
 
 // work.dx is the gradient of x2 on entry and that of x on return.
-void GptBlock::attention_part_backward(const Pass& pass, const Stash& stash,
+void GptBlock::attention_part_backward(const Pass& pass, const KeptActivations& activations,
                                        const Work& work) const {
   const int c = shape_.channels;
   const int r = rows(pass);
   const auto& w = pass.value;
   const auto& dw = pass.gradient;
-  const Element* x = kept(stash, kInput);
-  const Element* attended = kept(stash, kAttended);
-  const float* statistics = kept_floats(stash, kStatistics);
+  const Element* x = kept(activations, kInput);
+  const Element* attended = kept(activations, kAttended);
+  const float* statistics = kept_floats(activations, kStatistics);
   pass.ops.linear_backward_parameters({r, c, c}, attended, work.dx, dw[kProjectWeight],
                                       dw[kProjectBias]);
   pass.ops.linear_backward_input({r, c, c}, work.dx, w[kProjectWeight], work.narrow);
-  pass.ops.attention_backward(attention(pass.samples), kept(stash, kQkv), attended,
-                              kept_floats(stash, kLogSums), work.narrow, work.wide, work.scratch);
+  pass.ops.attention_backward(attention(pass.samples), kept(activations, kQkv), attended,
+                              kept_floats(activations, kLogSums), work.narrow, work.wide,
+                              work.scratch);
   pass.ops.layernorm_apply(norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow);
   pass.ops.linear_backward_parameters({r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight],
                                       dw[kQkvBias]);

@@ -18,7 +18,7 @@ class GptEmbed final : public Layer {
              .kind = "gpt-embed",
              .parameter_bytes = parameter_bytes(parameters_),
              .output_bytes_per_sample = shape.element * shape.sequence * row,
-             .stash_bytes_per_sample = 4 * std::int64_t{shape.sequence},
+             .activation_bytes_per_sample = 4 * std::int64_t{shape.sequence},
              .transient_bytes_per_sample = 0};
   }
 
@@ -38,13 +38,13 @@ class GptEmbed final : public Layer {
     pass.ops.copy(tokens.data(), inputs.data(), inputs.size_bytes());
     pass.ops.embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
                                pass.value[0], pass.value[1], output.as<ops::Element>());
-    return Forward{.output = std::move(output), .stash = {{std::move(tokens)}}};
+    return Forward{.output = std::move(output), .activations = {{std::move(tokens)}}};
   }
 
-  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer& output_gradient) const override {
     pass.ops.embedding_backward(
-        {pass.samples, shape_.sequence, shape_.channels}, stash.buffers[0].as<std::int32_t>(),
+        {pass.samples, shape_.sequence, shape_.channels}, activations.buffers[0].as<std::int32_t>(),
         output_gradient.as<ops::Element>(), pass.gradient[0], pass.gradient[1]);
     return device::Buffer();
   }

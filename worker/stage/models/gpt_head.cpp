@@ -25,7 +25,7 @@ class GptHead final : public Layer {
              .kind = "gpt-head",
              .parameter_bytes = parameter_bytes(parameters_),
              .output_bytes_per_sample = 0,
-             .stash_bytes_per_sample = t * (shape.element * (c + v) + 4 * 2),
+             .activation_bytes_per_sample = t * (shape.element * (c + v) + 4 * 2),
              .transient_bytes_per_sample = shape.element * t * c};
   }
 
@@ -50,18 +50,18 @@ class GptHead final : public Layer {
                             w[kHeadWeight], nullptr, nullptr, logits.as<ops::Element>());
     pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
                           logits.as<ops::Element>(), pass.loss);
-    return Forward{.stash = {{input, std::move(statistics), std::move(logits)}}};
+    return Forward{.activations = {{input, std::move(statistics), std::move(logits)}}};
   }
 
-  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer&) const override {
     const int r = pass.samples * shape_.sequence;
     WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels, shape_.element));
     WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
-    const auto* x = stash.buffers[kHeadInput].as<ops::Element>();
-    const auto* statistics = stash.buffers[kHeadStatistics].as<float>();
-    const auto* dlogits = stash.buffers[kLogitGradient].as<ops::Element>();
+    const auto* x = activations.buffers[kHeadInput].as<ops::Element>();
+    const auto* statistics = activations.buffers[kHeadStatistics].as<float>();
+    const auto* dlogits = activations.buffers[kLogitGradient].as<ops::Element>();
     const ops::LinearShape linear{r, shape_.channels, shape_.vocabulary};
     pass.ops.layernorm_apply({r, shape_.channels}, x, statistics, w[kFinalNormWeight],
                              w[kFinalNormBias], narrow.as<ops::Element>());

@@ -58,7 +58,7 @@ class MlpEmbed final : public MlpLayer {
                   .description = "embeddings of the last 8 tokens",
                   .kind = "mlp-embed",
                   .output_bytes_per_sample = token_bytes(options, kWidth),
-                  .stash_bytes_per_sample = kTokenBytes * options.sequence},
+                  .activation_bytes_per_sample = kTokenBytes * options.sequence},
                  {{"token.weight", {options.vocabulary + 1, kEmbedding}, 0, 1.0F}}),
         vocabulary_(options.vocabulary) {}
 
@@ -74,12 +74,12 @@ class MlpEmbed final : public MlpLayer {
     pass.ops.copy(kept.data(), inputs.data(), inputs.size_bytes());
     pass.ops.context_embedding_forward(shape(pass), inputs.data(), pass.value[0],
                                        output.as<ops::Element>());
-    return Forward{.output = std::move(output), .stash = {{std::move(kept)}}};
+    return Forward{.output = std::move(output), .activations = {{std::move(kept)}}};
   }
 
-  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer& output_gradient) const override {
-    pass.ops.context_embedding_backward(shape(pass), stash.buffers[0].as<std::int32_t>(),
+    pass.ops.context_embedding_backward(shape(pass), activations.buffers[0].as<std::int32_t>(),
                                         output_gradient.as<ops::Element>(), pass.gradient[0]);
     return device::Buffer();
   }
@@ -100,7 +100,7 @@ class MlpHidden final : public MlpLayer {
                   .description = "hidden layer with ReLU",
                   .kind = "mlp-hidden",
                   .output_bytes_per_sample = token_bytes(options, kWidth),
-                  .stash_bytes_per_sample = token_bytes(options, 2 * kWidth),
+                  .activation_bytes_per_sample = token_bytes(options, 2 * kWidth),
                   .transient_bytes_per_sample = token_bytes(options, kWidth)},
                  // Keeps the variance through ReLU (He et al., 2015).
                  {{"weight", {kWidth, kWidth}, 0, std::sqrt(2.0F / kWidth)}, {"bias", {kWidth}}}) {}
@@ -111,16 +111,16 @@ class MlpHidden final : public MlpLayer {
     pass.ops.linear_forward(shape(pass), input.as<ops::Element>(), pass.value[0], pass.value[1],
                             nullptr, z.as<ops::Element>());
     pass.ops.relu_forward(count(pass), z.as<ops::Element>(), output.as<ops::Element>());
-    return Forward{.output = std::move(output), .stash = {{input, std::move(z)}}};
+    return Forward{.output = std::move(output), .activations = {{input, std::move(z)}}};
   }
 
-  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer& output_gradient) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     WEIR_TRY(const device::Buffer dz, tokens(pass, kWidth));
-    pass.ops.relu_backward(count(pass), stash.buffers[1].as<ops::Element>(),
+    pass.ops.relu_backward(count(pass), activations.buffers[1].as<ops::Element>(),
                            output_gradient.as<ops::Element>(), dz.as<ops::Element>());
-    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<ops::Element>(),
+    pass.ops.linear_backward_parameters(shape(pass), activations.buffers[0].as<ops::Element>(),
                                         dz.as<ops::Element>(), pass.gradient[0], pass.gradient[1]);
     pass.ops.linear_backward_input(shape(pass), dz.as<ops::Element>(), pass.value[0],
                                    dx.as<ops::Element>());
@@ -142,7 +142,7 @@ class MlpHead final : public MlpLayer {
                   .description = "projection to the vocabulary and loss",
                   .kind = "mlp-head",
                   .output_bytes_per_sample = 0,
-                  .stash_bytes_per_sample = token_bytes(options, kWidth + options.vocabulary)},
+                  .activation_bytes_per_sample = token_bytes(options, kWidth + options.vocabulary)},
                  {{"weight", {options.vocabulary, kWidth}, 0, std::sqrt(1.0F / kWidth)},
                   {"bias", {options.vocabulary}}}),
         vocabulary_(options.vocabulary) {}
@@ -156,15 +156,15 @@ class MlpHead final : public MlpLayer {
                             nullptr, logits.as<ops::Element>());
     pass.ops.softmax_loss(rows(pass), vocabulary_, targets.data(), pass.loss_scale,
                           logits.as<ops::Element>(), pass.loss);
-    return Forward{.stash = {{input, std::move(logits)}}};
+    return Forward{.activations = {{input, std::move(logits)}}};
   }
 
-  Result<device::Buffer> backward(const Pass& pass, const Stash& stash,
+  Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer&) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
-    const auto* dlogits = stash.buffers[1].as<ops::Element>();
-    pass.ops.linear_backward_parameters(shape(pass), stash.buffers[0].as<ops::Element>(), dlogits,
-                                        pass.gradient[0], pass.gradient[1]);
+    const auto* dlogits = activations.buffers[1].as<ops::Element>();
+    pass.ops.linear_backward_parameters(shape(pass), activations.buffers[0].as<ops::Element>(),
+                                        dlogits, pass.gradient[0], pass.gradient[1]);
     pass.ops.linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<ops::Element>());
     return dx;
   }
