@@ -38,9 +38,9 @@ struct Session {
   steady_clock::time_point accepted_at;
 };
 
-class LinkServer final : public Server {
+class LinkServer final : public RankServer {
  public:
-  LinkServer(ServerOptions options, ServerEvents events)
+  LinkServer(RankServerOptions options, RankServerEvents events)
       : options_(std::move(options)), events_(std::move(events)) {}
 
   ~LinkServer() override {
@@ -225,8 +225,8 @@ class LinkServer final : public Server {
     if (events_.on_tick) events_.on_tick();
   }
 
-  const ServerOptions options_;
-  const ServerEvents events_;
+  const RankServerOptions options_;
+  const RankServerEvents events_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
   tcp::acceptor acceptor_{io_};
@@ -241,10 +241,11 @@ class LinkServer final : public Server {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> make_server(const ServerOptions& options, ServerEvents events) {
+Result<std::unique_ptr<RankServer>> make_rank_server(const RankServerOptions& options,
+                                                     RankServerEvents events) {
   auto server = std::make_unique<LinkServer>(options, std::move(events));
   WEIR_TRY([[maybe_unused]] auto listening, server->listen());
-  return Result<std::unique_ptr<Server>>(std::move(server));
+  return Result<std::unique_ptr<RankServer>>(std::move(server));
 }
 
 }  // namespace weir::control

@@ -21,7 +21,7 @@ constexpr std::size_t kMaxFrame = std::size_t{4} * 1024 * 1024;
 
 using SessionId = std::uint64_t;  // from 1, never reused
 
-struct ServerOptions {
+struct RankServerOptions {
   std::string listen_ip;  // "" = all addresses, IPv4 and IPv6
   int port = 0;           // 0 = any free port
   std::string job_uid;
@@ -33,7 +33,7 @@ struct ServerOptions {
 };
 
 // All are called on the server's thread and must not block.
-struct ServerEvents {
+struct RankServerEvents {
   std::function<void(SessionId, const PeerId&, protocol::Message)> on_message;
   // An authenticated session is gone: the peer closed it, was silent or sent a bad message. Not
   // called after close().
@@ -41,9 +41,9 @@ struct ServerEvents {
   std::function<void()> on_tick;
 };
 
-class Server {
+class RankServer {
  public:
-  virtual ~Server() = default;  // stops and joins its thread; no event comes afterwards
+  virtual ~RankServer() = default;  // stops and joins its thread; no event comes afterwards
   virtual int port() const = 0;
   virtual void start() = 0;  // call once; no event comes earlier
   // Runs `work` on the server's thread; any thread may call.
@@ -57,6 +57,7 @@ class Server {
 
 // Listens; connections wait until start(). The error is kUnavailable, e.g. "control port 7070:
 // address already in use".
-Result<std::unique_ptr<Server>> make_server(const ServerOptions& options, ServerEvents events);
+Result<std::unique_ptr<RankServer>> make_rank_server(const RankServerOptions& options,
+                                                     RankServerEvents events);
 
 }  // namespace weir::control

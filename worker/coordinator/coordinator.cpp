@@ -72,7 +72,7 @@ class JobCoordinator final : public Coordinator {
   }
 
   Status start(std::string job_key) {
-    auto server = control::make_server(
+    auto server = control::make_rank_server(
         {.listen_ip = options_.listen_ip,
          .port = options_.port,
          .job_uid = options_.job_uid,
@@ -380,7 +380,7 @@ class JobCoordinator final : public Coordinator {
   std::shared_ptr<std::promise<void>> finishing_;
   // Expires with this object; late answers check it.
   std::shared_ptr<int> life_ = std::make_shared<int>();
-  std::unique_ptr<control::Server> server_;
+  std::unique_ptr<control::RankServer> server_;
 };
 
 }  // namespace

@@ -26,12 +26,12 @@ const std::string kKey = "the key of the job";
 // A coordinator's end that keeps what it hears.
 class Coordinator {
  public:
-  explicit Coordinator(ServerOptions options = {}, int port = 0) {
+  explicit Coordinator(RankServerOptions options = {}, int port = 0) {
     options.listen_ip = "127.0.0.1";
     options.port = port;
     options.job_uid = "job";
     options.job_key = kKey;
-    auto made = make_server(
+    auto made = make_rank_server(
         options, {.on_message =
                       [this](SessionId id, const PeerId& peer, protocol::Message message) {
                         const std::lock_guard lock(mutex_);
@@ -93,7 +93,7 @@ class Coordinator {
   PeerId peer_;
   std::vector<protocol::Message> heard_;
   std::vector<std::string> closed_;
-  std::unique_ptr<Server> server_;
+  std::unique_ptr<RankServer> server_;
 };
 
 AgentOptions options_for(const std::string& address) {
@@ -356,7 +356,7 @@ TEST(Link, AMemberThatSendsGarbageLosesItsSession) {
 TEST(Link, ATakenPortIsNamed) {
   const Coordinator coordinator;
 
-  const auto second = make_server(
+  const auto second = make_rank_server(
       {.listen_ip = "127.0.0.1", .port = coordinator.port(), .job_uid = "job", .job_key = kKey},
       {});
 
@@ -367,7 +367,7 @@ TEST(Link, ATakenPortIsNamed) {
 }
 
 TEST(Link, ListensOnBothFamiliesWithoutAnAddress) {
-  const auto server = make_server({.job_uid = "job", .job_key = kKey}, {});
+  const auto server = make_rank_server({.job_uid = "job", .job_key = kKey}, {});
   ASSERT_TRUE(server.ok());
   (*server)->start();
 
