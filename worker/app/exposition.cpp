@@ -216,17 +216,17 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links, co
 // Times of links that use NCCL, if it reports them. Waiting for the receiver's memory means that
 // the peer is late; waiting for the own GPU means neither a late peer nor a slow link.
 void add_nccl_times(Builder& out, const std::vector<transport::LinkReport>& links) {
-  const auto told = [](const transport::LinkReport& link) {
+  const auto reported = [](const transport::LinkReport& link) {
     return link.counters.nccl.has_value();
   };
-  if (!std::ranges::any_of(links, told)) return;
+  if (!std::ranges::any_of(links, reported)) return;
   out.begin(
       "weir_link_nccl_seconds_total",
       "time of the sender's NCCL: on the network, else waiting for the peer, else for its GPU; "
       "its kernels by the GPU's clock and by CUDA events",
       Type::kCounter);
   for (const transport::LinkReport& link : links) {
-    if (!told(link)) continue;
+    if (!reported(link)) continue;
     const transport::TransferTimes& times = *link.counters.nccl;
     const std::pair<const char*, std::chrono::nanoseconds> states[] = {{"network", times.network},
                                                                        {"peer", times.peer},

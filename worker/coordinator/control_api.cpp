@@ -136,8 +136,9 @@ std::string ControlApi::token() {
 }
 
 std::string ControlApi::service_url() const {
-  const std::string told = line_of(options_.url_file, kMaxUrl);
-  return told.starts_with("https://") || told.starts_with("http://") ? told : options_.url;
+  const std::string moved_to = line_of(options_.url_file, kMaxUrl);
+  return moved_to.starts_with("https://") || moved_to.starts_with("http://") ? moved_to
+                                                                             : options_.url;
 }
 
 milliseconds BackOff::next(const std::optional<milliseconds>& retry_after) {

@@ -63,8 +63,8 @@ void SyncRounds::begin(const schedule::Plan& plan) {
   scheduler_.emplace(config_of(plan), kSeed);
   replicas_.assign(plan.micro_batches.size(), {});
   granted_ = members_ = 0;
-  told_contraction_ = most_stale_ = 0;
-  told_failure_ = 0;
+  reported_contraction_ = most_stale_ = 0;
+  reported_failure_ = 0;
 }
 
 void SyncRounds::gather_at(std::int64_t step) {
@@ -98,8 +98,8 @@ SyncRounds::Effects SyncRounds::on_failed(int index, const protocol::RoundFailed
   Effects effects =
       tell(scheduler_->failed(static_cast<std::uint64_t>(failed.round), missing, since_start(now)),
            members);
-  if (failed.round > told_failure_) {
-    told_failure_ = failed.round;
+  if (failed.round > reported_failure_) {
+    reported_failure_ = failed.round;
     effects.warnings.push_back("round " + std::to_string(failed.round) +
                                " came to nothing: replica " + std::to_string(failed.replica) +
                                " misses " + std::to_string(missing) + ": " + failed.reason);
@@ -202,12 +202,12 @@ SyncRounds::Effects SyncRounds::tell(const std::vector<groups::FormedGroup>& gra
     came_to(next);
   }
   const double contraction = scheduler_->contraction().value_or(0);
-  if (contraction > kWorstContraction && contraction != told_contraction_) {
+  if (contraction > kWorstContraction && contraction != reported_contraction_) {
     effects.warnings.push_back("replicas drift apart: averages leave " +
                                std::to_string(contraction) + " of their distance in " +
                                std::to_string(plan_.sync.connect_every) + " steps");
   }
-  told_contraction_ = contraction;
+  reported_contraction_ = contraction;
   return effects;
 }
 

@@ -84,9 +84,9 @@ class SyncRounds {
   std::vector<Replica> replicas_;
   std::set<std::int64_t> meetings_;  // steps at which all replicas meet; all are above reached_
   std::int64_t reached_ = 0;         // highest step that a rank has begun
-  double told_contraction_ = 0;
+  double reported_contraction_ = 0;
   std::int64_t granted_ = 0, members_ = 0;  // number of groups, and of their members in total
-  std::int64_t told_failure_ = 0;           // the last failed round for which a warning was given
+  std::int64_t reported_failure_ = 0;       // the last failed round for which a warning was given
   double most_stale_ = 0;
 };
 

@@ -116,7 +116,7 @@ void Engine::on_go(const GoCommand& command) {
   if (!expected) return;
   offer_.reset();  // all ranks have fetched their layers
   grant_.reset();
-  told_ = {};
+  reported_ = {};
   generation_->running = true;
   validated_ = step_;
   skipped_in_row_ = 0;  // a rank that has just joined has counted none

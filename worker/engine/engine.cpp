@@ -234,9 +234,9 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
 void Engine::say_ready(double seconds) {
   transport::CollectiveCounters now = generation_->replicas->counters();
   const AverageReport last{
-      .received = received_rates(told_, now),
-      .seconds = generation_->links->on_device() ? 0 : to_seconds(now.busy - told_.busy)};
-  told_ = std::move(now);
+      .received = received_rates(reported_, now),
+      .seconds = generation_->links->on_device() ? 0 : to_seconds(now.busy - reported_.busy)};
+  reported_ = std::move(now);
   hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
 }
 
@@ -270,17 +270,17 @@ void Engine::drain(std::chrono::nanoseconds limit, const std::stop_token& stop) 
 }
 
 std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& stop) {
-  const bool told = error.code == Code::kCancelled && lost_.has_value();
-  if (error.code == Code::kCancelled && !told) return std::nullopt;  // the loop knows why
+  const bool by_coordinator = error.code == Code::kCancelled && lost_.has_value();
+  if (error.code == Code::kCancelled && !by_coordinator) return std::nullopt;  // the loop knows why
   generation_->broken = true;
   waiting_since_ = parts_.clock.now();
-  if (!told) abort_links(error.message);
+  if (!by_coordinator) abort_links(error.message);
   drop_links();
   if (error.code == Code::kInternal) return Ending{Why::kOutOfMemory, error.message};
   if (error.code == Code::kGone) return Ending{Why::kDataGone, error.message};
 
   const SteadyTime until = parts_.clock.now() + kCommitGrace;
-  while (!told && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&
+  while (!by_coordinator && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&
          parts_.clock.now() < until) {
     await_command(stop);
   }
@@ -295,7 +295,7 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
             {"revision", generation_->current.plan.revision},
             {"stage", generation_->place.stage},
             {"reason", reason}});
-  if (!told && hooks_.peer_lost) {
+  if (!by_coordinator && hooks_.peer_lost) {
     const schedule::RankPlace& place = generation_->place;
     hooks_.peer_lost(generation_->current.plan.revision, place.replica, place.stage, reason);
   }

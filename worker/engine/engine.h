@@ -134,9 +134,9 @@ class Engine {
   // Engine thread only, from here on.
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
-  std::uint32_t agreed_epoch_ = 0;      // all replicas change to it before the next step; 0 = none
-  std::optional<Grant> grant_;          // Partial only: the last grant of this generation
-  transport::CollectiveCounters told_;  // Partial only: counters at the last SYNC_READY
+  std::uint32_t agreed_epoch_ = 0;  // all replicas change to it before the next step; 0 = none
+  std::optional<Grant> grant_;      // Partial only: the last grant of this generation
+  transport::CollectiveCounters reported_;  // Partial only: counters at the last SYNC_READY
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO
   std::int64_t step_ = 0;                // next step of this rank

@@ -21,12 +21,12 @@ Arrival TrainMeter::add(const BusyMeter::Message& frame, bool follows) {
     train_->last = frame.last;
   } else {
     train_ = frame;
-    told_ = {};
+    reported_ = {};
   }
   Arrival whole;
   if (train_->first_bytes <= train_->bytes / 2) whole = {train_->bytes, train_->whole_time()};
-  const Arrival news{whole.counted_bytes - told_.counted_bytes, whole.busy - told_.busy};
-  told_ = whole;
+  const Arrival news{whole.counted_bytes - reported_.counted_bytes, whole.busy - reported_.busy};
+  reported_ = whole;
   return news;
 }
 

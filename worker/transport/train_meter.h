@@ -24,7 +24,7 @@ class TrainMeter {
 
  private:
   std::optional<BusyMeter::Message> train_;
-  Arrival told_;  // reported so far for train_
+  Arrival reported_;  // reported so far for train_
 };
 
 }  // namespace weir::transport
