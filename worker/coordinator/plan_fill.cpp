@@ -47,7 +47,8 @@ Result<schedule::Plan> fill_plan(schedule::Plan plan, const std::string& job_uid
     rank.data_port = member->member.data_port;
     if (rank.node.empty()) rank.node = member->member.node;
     if (rank.ip.empty() && !member->member.ips.empty()) rank.ip = member->member.ips.front();
-    if (rank.ip.empty()) return Error{Code::kInvalid, "pod " + rank.pod + " has told no address"};
+    if (rank.ip.empty())
+      return Error{Code::kInvalid, "pod " + rank.pod + ": its HELLO has no address"};
   }
   return plan;
 }
