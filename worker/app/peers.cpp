@@ -156,26 +156,26 @@ void end_with(State& state, Exit exit, std::string reason) {
   state.shutdown.request();
 }
 
-control::AgentHooks agent_hooks(State& state) {
-  control::AgentHooks hooks;
+control::AgentCallbacks agent_callbacks(State& state) {
+  control::AgentCallbacks callbacks;
   // Waits in the callbacks end when the agent ends.
   auto waits = std::make_shared<std::stop_source>();
-  hooks.stopping = [waits] { waits->request_stop(); };
+  callbacks.stopping = [waits] { waits->request_stop(); };
   // A refused key is asked for again. If the operator is unreachable, the known key is used.
   auto refused = std::make_shared<std::atomic<bool>>(false);
-  hooks.on_connection = [refused](bool connected, const std::string& why) {
+  callbacks.on_connection = [refused](bool connected, const std::string& why) {
     if (!connected && why.find("key") != std::string::npos) *refused = true;
   };
-  hooks.job_key = [&state, refused, waits, key = state.job_key]() mutable {
+  callbacks.job_key = [&state, refused, waits, key = state.job_key]() mutable {
     if (state.options.standalone() || !refused->exchange(false)) return key;
     Result<std::string> again = ask_for_key(state, waits->get_token());
     if (again) key = *std::move(again);
     return key;
   };
-  hooks.on_refused = [&state](const std::string& reason) {
+  callbacks.on_refused = [&state](const std::string& reason) {
     end_with(state, Exit::kConfiguration, reason);
   };
-  hooks.measure = [&state, waits](const protocol::Measure& request) {
+  callbacks.measure = [&state, waits](const protocol::Measure& request) {
     return measure_profile({.model = *state.model,
                             .device = state.options.device,
                             .device_class = state.device->name(),
@@ -183,7 +183,7 @@ control::AgentHooks agent_hooks(State& state) {
                             .saves = state.options.saves() && state.device->is_host()},
                            request, waits->get_token());
   };
-  hooks.probe = [&state, waits](const protocol::Probe& request) -> protocol::Probed {
+  callbacks.probe = [&state, waits](const protocol::Probe& request) -> protocol::Probed {
     const auto rate = state.transport->probe(
         {.stage = -1, .ip = request.ip, .data_port = request.data_port, .node = ""}, request.bytes,
         steady_clock::now() + kProbeLimit, waits->get_token());
@@ -198,7 +198,7 @@ control::AgentHooks agent_hooks(State& state) {
               {"rtt_seconds", rate->rtt_seconds}});
     return {.bytes_per_second = rate->bytes_per_second, .rtt_seconds = rate->rtt_seconds};
   };
-  return hooks;
+  return callbacks;
 }
 
 // The plan source of a single worker.
@@ -206,7 +206,7 @@ class OwnPlan final : public coordinator::PlanSource {
  public:
   OwnPlan(schedule::Plan plan, std::function<void(std::string reason)> refused)
       : plan_(std::move(plan)), refused_(std::move(refused)) {}
-  void start(Hooks hooks) override { hooks.on_plan(plan_); }
+  void start(Callbacks callbacks) override { callbacks.on_plan(plan_); }
   void register_members(protocol::Register) override {}
   void report(protocol::Report report) override {
     const bool refused =
@@ -371,7 +371,7 @@ Outcome connect_to_coordinator(State& state) {
        .member = member_of(state, *std::move(ips)),
        .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
        .dead_after = o.dead_after},
-      agent_hooks(state), *state.target);
+      agent_callbacks(state), *state.target);
   if (state.checkpoints) {
     state.checkpoints->tell(
         [&state](const protocol::Message& message) { state.agent->send(message); });

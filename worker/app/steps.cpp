@@ -220,7 +220,7 @@ void on_step(State& state, const engine::StepRecord& record) {
   }
 }
 
-void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
+void add_checkpoints(State& state, engine::Parts& parts, engine::Callbacks& callbacks) {
   if (!state.options.init_from.empty()) {
     parts.init = [from = state.options.init_from](stage::Stage& stage) -> Status {
       const Status loaded = checkpoint::load_values(from, stage);
@@ -241,10 +241,10 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Hooks& hooks) {
       state.engine->checkpoint_written(took);
     });
   };
-  hooks.save_late = [&state](std::int64_t step, std::int64_t at) {
+  callbacks.save_late = [&state](std::int64_t step, std::int64_t at) {
     state.agent->send(protocol::Saved{.step = step, .late = true, .at = at});
   };
-  hooks.bad_checkpoint = [&state](std::int64_t step, const std::string& reason) {
+  callbacks.bad_checkpoint = [&state](std::int64_t step, const std::string& reason) {
     log_error(kRoom, "checkpoint is damaged", {{"step", step}, {"reason", reason}});
     state.agent->send(protocol::BadCheckpoint{.step = step, .reason = reason});
   };
@@ -277,7 +277,7 @@ Outcome make_engine(State& state) {
       .validation = state.validation.get(),
       .lateness = state.lateness,
       .state = state.transport ? &state.transport->state() : nullptr};
-  engine::Hooks hooks{
+  engine::Callbacks callbacks{
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
       .validated =
           [](int replica, std::int64_t step, double loss) {
@@ -314,9 +314,9 @@ Outcome make_engine(State& state) {
             }
           },
       .in_touch = [&state] { return in_touch(state); }};
-  add_checkpoints(state, parts, hooks);
-  state.engine =
-      std::make_unique<engine::Engine>(engine_settings(state), std::move(parts), std::move(hooks));
+  add_checkpoints(state, parts, callbacks);
+  state.engine = std::make_unique<engine::Engine>(engine_settings(state), std::move(parts),
+                                                  std::move(callbacks));
   const Options& o = state.options;
   const WorkerLabels labels{.job_namespace = o.job_namespace,
                             .job_name = o.job_name,

@@ -37,7 +37,7 @@ constexpr milliseconds kConnectTime{10000};  // resolve, connect and handshake o
 // Short, because the coordinator's pod starts at the same time.
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
-constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the hook thread
+constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the callback thread
 constexpr milliseconds kTick{100};
 // First check whether the name is resolved; the pause then doubles.
 constexpr milliseconds kFirstLook{1};
@@ -46,8 +46,8 @@ constexpr milliseconds kFirstLook{1};
 // ended.
 class Core : public std::enable_shared_from_this<Core> {
  public:
-  Core(AgentOptions options, AgentHooks hooks, PlanTarget& target)
-      : options_(std::move(options)), hooks_(std::move(hooks)), target_(target) {}
+  Core(AgentOptions options, AgentCallbacks callbacks, PlanTarget& target)
+      : options_(std::move(options)), callbacks_(std::move(callbacks)), target_(target) {}
 
   void start() {
     session_ = std::make_shared<RankSession>(
@@ -64,7 +64,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void stop() {
     io_.stop();
     tasks_.close();
-    if (hooks_.stopping) hooks_.stopping();
+    if (callbacks_.stopping) callbacks_.stopping();
     worker_.request_stop();
     if (thread_.joinable()) thread_.join();
     if (worker_.joinable()) worker_.join();
@@ -109,7 +109,7 @@ class Core : public std::enable_shared_from_this<Core> {
     connect_deadline_ = steady_clock::time_point::max();
     // The key may need a request to the operator, which must not block this thread.
     run_task([this, attempt = attempt_] {
-      std::string key = hooks_.job_key();
+      std::string key = callbacks_.job_key();
       asio::post(io_, [this, attempt, key = std::move(key)]() mutable {
         if (attempt == attempt_) resolve(std::move(key));
       });
@@ -185,7 +185,7 @@ class Core : public std::enable_shared_from_this<Core> {
     socket_->set_max_frame(kMaxFrame);
     transmit(session_->hello(options_.member, options_.settings));
     log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
-    if (hooks_.on_connection) hooks_.on_connection(true, "");
+    if (callbacks_.on_connection) callbacks_.on_connection(true, "");
   }
 
   // Closes what is open and tries again after a pause. A retry is logged as debug, every tenth as a
@@ -209,7 +209,7 @@ class Core : public std::enable_shared_from_this<Core> {
     log(was_connected || failures_ % 10 == 0 ? LogLevel::kWarn : LogLevel::kDebug, kComponent,
         "not connected to the coordinator",
         {{"address", options_.coordinator}, {"reason", why}, {"failures", failures_}});
-    if (hooks_.on_connection) hooks_.on_connection(false, why);
+    if (callbacks_.on_connection) callbacks_.on_connection(false, why);
     if (refused_) return;
     const auto jittered = milliseconds(static_cast<std::int64_t>(
         static_cast<double>(pause_.count()) * (0.5 + random_.uniform() / 2)));
@@ -227,16 +227,16 @@ class Core : public std::enable_shared_from_this<Core> {
     if (std::holds_alternative<protocol::Heartbeat>(*message)) return;
     if (const auto* measure = std::get_if<protocol::Measure>(&*message)) {
       answer_later([this, request = *measure]() -> protocol::Message {
-        if (!hooks_.measure) return protocol::Measured{.error = "this worker cannot measure"};
-        return hooks_.measure(request);
+        if (!callbacks_.measure) return protocol::Measured{.error = "this worker cannot measure"};
+        return callbacks_.measure(request);
       });
     } else if (const auto* probe = std::get_if<protocol::Probe>(&*message)) {
       answer_later([this, request = *probe]() -> protocol::Message {
-        return hooks_.probe ? hooks_.probe(request) : protocol::Probed{};
+        return callbacks_.probe ? callbacks_.probe(request) : protocol::Probed{};
       });
     } else if (const auto* refused = std::get_if<protocol::Refused>(&*message)) {
       refused_ = true;
-      if (hooks_.on_refused) hooks_.on_refused(refused->reason);
+      if (callbacks_.on_refused) callbacks_.on_refused(refused->reason);
     } else if (!session_->on_message(*message)) {
       retry(std::string("unexpected ") + protocol::type_name(*message));
     }
@@ -286,7 +286,7 @@ class Core : public std::enable_shared_from_this<Core> {
   }
 
   const AgentOptions options_;
-  const AgentHooks hooks_;
+  const AgentCallbacks callbacks_;
   PlanTarget& target_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
@@ -330,9 +330,10 @@ class ControlAgent final : public Agent {
 
 }  // namespace
 
-std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentHooks hooks,
+std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentCallbacks callbacks,
                                    PlanTarget& target) {
-  return std::make_unique<ControlAgent>(std::make_shared<Core>(options, std::move(hooks), target));
+  return std::make_unique<ControlAgent>(
+      std::make_shared<Core>(options, std::move(callbacks), target));
 }
 
 }  // namespace weir::control

@@ -26,7 +26,7 @@ struct AgentOptions {
   std::chrono::milliseconds heartbeat{1000};
 };
 
-struct AgentHooks {
+struct AgentCallbacks {
   // Raw bytes; called before each connection, because a refused key must be asked for again.
   std::function<std::string()> job_key;
   // Times the layers on scratch data. Called on a thread of its own. Returns profile.json or an
@@ -55,7 +55,7 @@ class Agent {
   virtual void flush(std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentHooks hooks,
+std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentCallbacks callbacks,
                                    PlanTarget& target);
 
 }  // namespace weir::control

@@ -20,7 +20,7 @@ namespace weir::coordinator {
 // Both directions are asynchronous. The callbacks run on a thread of the source.
 class PlanSource {
  public:
-  struct Hooks {
+  struct Callbacks {
     std::function<void(schedule::Plan)> on_plan;      // a revision above the last one
     std::function<void()> on_register_wanted;         // 428: a new leader asks for /register again
     std::function<void(std::string reason)> on_gone;  // 410: the job is deleted; end without saving
@@ -28,7 +28,7 @@ class PlanSource {
     std::function<void(std::uint32_t revision, std::string reason)> on_bad_plan;
   };
   virtual ~PlanSource() = default;  // stops and joins its threads
-  virtual void start(Hooks hooks) = 0;
+  virtual void start(Callbacks callbacks) = 0;
   // Retried until accepted; a later call replaces an earlier one.
   virtual void register_members(protocol::Register body) = 0;
   // A later call replaces an earlier one; lost reports do no harm.

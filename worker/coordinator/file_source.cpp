@@ -22,8 +22,8 @@ class FileSource final : public PlanSource {
  public:
   explicit FileSource(std::string path) : path_(std::move(path)) {}
 
-  void start(Hooks hooks) override {
-    hooks_ = std::move(hooks);
+  void start(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   }
 
@@ -55,7 +55,7 @@ class FileSource final : public PlanSource {
                       std::to_string(last_revision_));
     }
     last_revision_ = plan->revision;
-    hooks_.on_plan(*std::move(plan));
+    callbacks_.on_plan(*std::move(plan));
   }
 
   void complain(const std::string& reason) const {
@@ -64,7 +64,7 @@ class FileSource final : public PlanSource {
 
   const std::string path_;
   SystemClock clock_;
-  Hooks hooks_;
+  Callbacks callbacks_;
   bool looked_ = false;
   std::string last_text_;
   std::uint32_t last_revision_ = 0;

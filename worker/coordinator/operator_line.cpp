@@ -69,8 +69,8 @@ class OperatorSource final : public PlanSource {
     wake_.close();
   }
 
-  void start(Hooks hooks) override {
-    hooks_ = std::move(hooks);
+  void start(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
     poll_thread_ = std::jthread([this](const std::stop_token& stop) { run_poll(stop); });
     post_thread_ = std::jthread([this](const std::stop_token& stop) { run_posts(stop); });
   }
@@ -140,9 +140,9 @@ class OperatorSource final : public PlanSource {
     if (revision <= known()) return false;
     have(revision);
     if (plan) {
-      hooks_.on_plan(*std::move(plan));
-    } else if (hooks_.on_bad_plan) {
-      hooks_.on_bad_plan(revision, plan.error().message);
+      callbacks_.on_plan(*std::move(plan));
+    } else if (callbacks_.on_bad_plan) {
+      callbacks_.on_bad_plan(revision, plan.error().message);
     }
     return true;
   }
@@ -182,7 +182,7 @@ class OperatorSource final : public PlanSource {
       if (outcome.verdict == Verdict::kRegisterAgain) {
         log_info(kOperatorLine, "a new leader wants /register again");
         back_off.reset();  // the operator is reachable
-        hooks_.on_register_wanted();
+        callbacks_.on_register_wanted();
       } else {
         complaints.add("request not accepted", std::string(call) + ": " + outcome.reason);
       }
@@ -217,7 +217,7 @@ class OperatorSource final : public PlanSource {
         end();
         return false;
       case Verdict::kGone:
-        if (end()) hooks_.on_gone("the job is deleted");
+        if (end()) callbacks_.on_gone("the job is deleted");
         return false;
       case Verdict::kCancelled:
         return false;
@@ -242,7 +242,7 @@ class OperatorSource final : public PlanSource {
   Clock& clock_;
   ControlApi poll_api_;  // poll thread
   ControlApi post_api_;  // post thread
-  Hooks hooks_;
+  Callbacks callbacks_;
   // Guards the fields from register_ to ended_ except last_answer_.
   mutable std::mutex outbox_mutex_;
   std::optional<protocol::Register> register_;

@@ -55,7 +55,7 @@ void Engine::on_prepare(PrepareCommand command) {
     reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");
   }
-  if (schedule::averages(command.plan) && !hooks_.sync_ready) {
+  if (schedule::averages(command.plan) && !callbacks_.sync_ready) {
     reasons.emplace_back("sync.mode: Partial needs a coordinator that forms groups");
   }
   const bool in_band =
@@ -121,7 +121,7 @@ void Engine::on_go(const GoCommand& command) {
   validated_ = step_;
   skipped_in_row_ = 0;  // a rank that has just joined has counted none
   ever_ran_ = true;
-  if (hooks_.adopted) hooks_.adopted(command.revision, step_);
+  if (callbacks_.adopted) callbacks_.adopted(command.revision, step_);
 }
 
 void Engine::on_abort(const AbortCommand& command) {
@@ -169,7 +169,7 @@ void Engine::adopt(const Prepared& next) {
     pending_->commit.answer("");
     pending_.reset();
   }
-  if (hooks_.adopted) hooks_.adopted(revision, step_);
+  if (callbacks_.adopted) callbacks_.adopted(revision, step_);
 }
 
 std::uint32_t Engine::due_epoch() const {

@@ -32,8 +32,8 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-Engine::Engine(Settings settings, Parts parts, Hooks hooks)
-    : settings_(std::move(settings)), parts_(std::move(parts)), hooks_(std::move(hooks)) {}
+Engine::Engine(Settings settings, Parts parts, Callbacks callbacks)
+    : settings_(std::move(settings)), parts_(std::move(parts)), callbacks_(std::move(callbacks)) {}
 
 Engine::~Engine() = default;
 
@@ -103,7 +103,7 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
 
   // While the operator answers, this rank waits for its plan without a limit: the operator decides
   // when to give up.
-  if (hooks_.in_touch && hooks_.in_touch()) {
+  if (callbacks_.in_touch && callbacks_.in_touch()) {
     waiting_since_ = parts_.clock.now();
     return std::nullopt;
   }
@@ -163,7 +163,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
               {"missing", missing},
               {"reason", reason}});
     const int replica = generation_->place.replica;
-    if (hooks_.round_failed) hooks_.round_failed(replica, grant.round, missing, reason);
+    if (callbacks_.round_failed) callbacks_.round_failed(replica, grant.round, missing, reason);
   };
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place.replica,
@@ -190,7 +190,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   skipped_in_row_ = record->skipped ? skipped_in_row_ + 1 : 0;
   record->skipped_in_row = skipped_in_row_;
   save_if_due();
-  if (hooks_.step_done) hooks_.step_done(*record);
+  if (callbacks_.step_done) callbacks_.step_done(*record);
   if (settings_.diverged_after > 0 && skipped_in_row_ >= settings_.diverged_after) {
     return diverged(stop);
   }
@@ -226,8 +226,8 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   }
   validated_ = step_;
   recorder_.validated(step_, *loss, parts_.clock.now() - start);
-  const bool tells = hooks_.validated && generation.links->last();
-  if (tells) hooks_.validated(generation.place.replica, step_, *loss);
+  const bool tells = callbacks_.validated && generation.links->last();
+  if (tells) callbacks_.validated(generation.place.replica, step_, *loss);
   return std::nullopt;
 }
 
@@ -237,7 +237,7 @@ void Engine::say_ready(double seconds) {
       .received = received_rates(reported_, now),
       .seconds = generation_->links->on_device() ? 0 : to_seconds(now.busy - reported_.busy)};
   reported_ = std::move(now);
-  hooks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
+  callbacks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
 }
 
 // The grant of this step. A leaving rank does not wait for it: the replicas that would average with
@@ -295,9 +295,9 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
             {"revision", generation_->current.plan.revision},
             {"stage", generation_->place.stage},
             {"reason", reason}});
-  if (!by_coordinator && hooks_.peer_lost) {
+  if (!by_coordinator && callbacks_.peer_lost) {
     const schedule::RankPlace& place = generation_->place;
-    hooks_.peer_lost(generation_->current.plan.revision, place.replica, place.stage, reason);
+    callbacks_.peer_lost(generation_->current.plan.revision, place.replica, place.stage, reason);
   }
   return std::nullopt;
 }

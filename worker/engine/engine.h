@@ -30,7 +30,7 @@ class OfferedState;
 
 class Engine {
  public:
-  Engine(Settings settings, Parts parts, Hooks hooks);
+  Engine(Settings settings, Parts parts, Callbacks callbacks);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -125,7 +125,7 @@ class Engine {
 
   const Settings settings_;
   const Parts parts_;
-  const Hooks hooks_;
+  const Callbacks callbacks_;
   SwitchPoint switch_point_;
   Recorder recorder_;
   std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0 = not leaving

@@ -30,7 +30,7 @@ struct Settings {
   Identity identity;
   std::string node;
   std::int64_t total_steps = 0;
-  // Wait for the first plan while nobody makes plans (Hooks::in_touch is false).
+  // Wait for the first plan while nobody makes plans (Callbacks::in_touch is false).
   std::chrono::nanoseconds startup_timeout{std::chrono::seconds(900)};
   std::chrono::nanoseconds connect_timeout{std::chrono::seconds(60)};
   // Longest wait without a message from a peer: longer means a hang (spec.progressDeadlineSeconds).
@@ -77,7 +77,7 @@ struct Parts {
 };
 
 // Called from the engine thread; must not block.
-struct Hooks {
+struct Callbacks {
   std::function<void(const StepRecord&)> step_done;
   // The validation loss after `step` completed steps, on the last stage of a replica. May be null.
   std::function<void(int replica, std::int64_t step, double loss)> validated;

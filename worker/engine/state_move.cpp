@@ -225,7 +225,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
             {"layers", text_of(generation.layers)},
             {"moved_bytes", bytes},
             {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});
-  if (bytes > 0 && hooks_.moved) hooks_.moved(next.plan.revision, bytes);
+  if (bytes > 0 && callbacks_.moved) callbacks_.moved(next.plan.revision, bytes);
   return Unit{};
 }
 

@@ -104,9 +104,9 @@ AgentOptions options_for(const std::string& address) {
 }
 
 std::unique_ptr<Agent> agent_for(const std::string& address, PlanTarget& target,
-                                 AgentHooks hooks = {}) {
-  if (!hooks.job_key) hooks.job_key = [] { return kKey; };
-  return start_agent(options_for(address), std::move(hooks), target);
+                                 AgentCallbacks callbacks = {}) {
+  if (!callbacks.job_key) callbacks.job_key = [] { return kKey; };
+  return start_agent(options_for(address), std::move(callbacks), target);
 }
 
 // A plain socket of somebody who does not keep the rules.

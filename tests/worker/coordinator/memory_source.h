@@ -17,10 +17,10 @@ class MemorySource {
  public:
   std::unique_ptr<PlanSource> front() { return std::make_unique<Front>(*this); }
 
-  void offer(const schedule::Plan& plan) { hooks().on_plan(plan); }
-  void ask_for_register() { hooks().on_register_wanted(); }
+  void offer(const schedule::Plan& plan) { callbacks().on_plan(plan); }
+  void ask_for_register() { callbacks().on_register_wanted(); }
   void refuse(std::uint32_t revision, const std::string& reason) {
-    hooks().on_bad_plan(revision, reason);
+    callbacks().on_bad_plan(revision, reason);
   }
   std::vector<protocol::Register> registers() const {
     const std::lock_guard lock(mutex_);
@@ -49,9 +49,9 @@ class MemorySource {
   class Front final : public PlanSource {
    public:
     explicit Front(MemorySource& back) : back_(back) {}
-    void start(Hooks hooks) override {
+    void start(Callbacks callbacks) override {
       const std::lock_guard lock(back_.mutex_);
-      back_.hooks_ = std::move(hooks);
+      back_.callbacks_ = std::move(callbacks);
     }
     void register_members(protocol::Register body) override {
       const std::lock_guard lock(back_.mutex_);
@@ -70,13 +70,13 @@ class MemorySource {
     MemorySource& back_;
   };
 
-  PlanSource::Hooks hooks() const {
+  PlanSource::Callbacks callbacks() const {
     const std::lock_guard lock(mutex_);
-    return hooks_;
+    return callbacks_;
   }
 
   mutable std::mutex mutex_;  // guards all below
-  PlanSource::Hooks hooks_;
+  PlanSource::Callbacks callbacks_;
   std::vector<protocol::Register> registers_;
   std::vector<protocol::Report> reports_;
   std::uint32_t have_ = 0;

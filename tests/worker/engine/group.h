@@ -318,23 +318,23 @@ class Group {
           },
           .validation = group.held_out_.get(),
           .state = &transport->state()};
-      Hooks hooks{.step_done =
-                      [this](const StepRecord& record) {
-                        const std::lock_guard lock(mutex);
-                        records.push_back(record);
-                      },
-                  .validated =
-                      [this](int, std::int64_t step, double loss) {
-                        const std::lock_guard lock(mutex);
-                        validations.emplace_back(step, loss);
-                      },
-                  .peer_lost =
-                      [this](auto, auto, auto, const std::string& reason) {
-                        const std::lock_guard lock(mutex);
-                        lost.push_back(reason);
-                      },
-                  .sync_ready = group.on_ready_,
-                  .moved = [this](auto, std::int64_t bytes) { moved += bytes; }};
+      Callbacks callbacks{.step_done =
+                              [this](const StepRecord& record) {
+                                const std::lock_guard lock(mutex);
+                                records.push_back(record);
+                              },
+                          .validated =
+                              [this](int, std::int64_t step, double loss) {
+                                const std::lock_guard lock(mutex);
+                                validations.emplace_back(step, loss);
+                              },
+                          .peer_lost =
+                              [this](auto, auto, auto, const std::string& reason) {
+                                const std::lock_guard lock(mutex);
+                                lost.push_back(reason);
+                              },
+                          .sync_ready = group.on_ready_,
+                          .moved = [this](auto, std::int64_t bytes) { moved += bytes; }};
       if (Saves* const saves = group.saves_) {
         parts.save = [saves](stage::Stage& stage, std::int64_t step, const auto&) {
           saves->copy(stage, step);
@@ -342,14 +342,14 @@ class Group {
         parts.load = [saves](stage::Stage& stage, std::int64_t step) {
           return saves->load(stage, step);
         };
-        hooks.save_late = [saves](std::int64_t step, std::int64_t at) {
+        callbacks.save_late = [saves](std::int64_t step, std::int64_t at) {
           saves->note("late " + std::to_string(step) + (at > step ? ", beyond" : ""));
         };
-        hooks.bad_checkpoint = [saves](std::int64_t step, const std::string& reason) {
+        callbacks.bad_checkpoint = [saves](std::int64_t step, const std::string& reason) {
           saves->note("bad " + std::to_string(step) + ": " + reason);
         };
       }
-      engine = std::make_unique<Engine>(settings, std::move(parts), std::move(hooks));
+      engine = std::make_unique<Engine>(settings, std::move(parts), std::move(callbacks));
       thread = std::jthread([this](std::stop_token stop) { ending = engine->run(stop); });
     }
 

@@ -71,10 +71,11 @@ struct LastStage {
                   return std::unique_ptr<stage::Stage>(
                       std::make_unique<test::FakeStage>(*device, journal, false, true));
                 }};
-    Hooks hooks{.step_done = [this](const StepRecord& record) { records.push_back(record); },
-                .peer_lost = [this](auto, auto, auto,
-                                    const std::string& reason) { lost.push_back(reason); }};
-    engine = std::make_unique<Engine>(settings, std::move(parts), std::move(hooks));
+    Callbacks callbacks{
+        .step_done = [this](const StepRecord& record) { records.push_back(record); },
+        .peer_lost = [this](auto, auto, auto,
+                            const std::string& reason) { lost.push_back(reason); }};
+    engine = std::make_unique<Engine>(settings, std::move(parts), std::move(callbacks));
     SwitchPoint& point = engine->switch_point();
     point.prepare(plan_of_revision(1), 0, note("READY 1"));
     point.commit(1, 0, [&, note_it = note("READY_STATE 1")](const std::string& reason) {

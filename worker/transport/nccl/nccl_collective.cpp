@@ -34,12 +34,12 @@ NcclCollective::NcclCollective(std::shared_ptr<NcclApi> api, device::Device& dev
       rank_(up.rank),
       sums_(*comm_, rank_, replicas_.size(), limits_, counters_) {
   watchdog_.emplace(*api_, std::vector<Watched*>{comm_.get()}, limits_,
-                    Watchdog::Hooks{.may_end = [this](std::size_t) { return comm_->due == 0; },
-                                    .failed =
-                                        [this](std::size_t, const std::string& reason) {
-                                          note_failure({Code::kUnavailable, reason});
-                                        },
-                                    .ends = [] {}});
+                    Watchdog::Callbacks{.may_end = [this](std::size_t) { return comm_->due == 0; },
+                                        .failed =
+                                            [this](std::size_t, const std::string& reason) {
+                                              note_failure({Code::kUnavailable, reason});
+                                            },
+                                        .ends = [] {}});
   means_.emplace(*api_, *watchdog_, *tcp_, limits_, counters_,
                  MeanRounds::Place{replicas_[rank_], up.stage, std::move(up.name)},
                  [this] { wakes_.try_push(Unit{}); });

@@ -57,7 +57,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclApi> api, LinksUp up, con
   }
   watchdog_.emplace(
       *api_, std::move(watched), limits_,
-      Watchdog::Hooks{
+      Watchdog::Callbacks{
           .may_end = [this](std::size_t i) { return side_->peer_left(links_[i]->end); },
           .failed = [this](std::size_t i,
                            const std::string& reason) { note_failure(links_[i]->end, reason); },

@@ -17,8 +17,9 @@ constexpr auto kUseSlice = std::chrono::milliseconds(5);
 
 }  // namespace
 
-Watchdog::Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits, Hooks hooks)
-    : api_(api), watched_(std::move(watched)), limits_(limits), hooks_(std::move(hooks)) {
+Watchdog::Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits,
+                   Callbacks callbacks)
+    : api_(api), watched_(std::move(watched)), limits_(limits), callbacks_(std::move(callbacks)) {
   thread_ = std::jthread([this] {
     pthread_setname_np(pthread_self(), "weir-nccl-watch");
     run();
@@ -35,10 +36,10 @@ void Watchdog::run() {
     const std::optional<Finding> finding = look(steady_clock::now());
     if (!finding) continue;
     log_error("transport", "NCCL: a communicator is broken", {{"reason", finding->reason}});
-    hooks_.failed(finding->index, finding->reason);
+    callbacks_.failed(finding->index, finding->reason);
     break;
   }
-  hooks_.ends();
+  callbacks_.ends();
   abort_all();
 }
 
@@ -48,7 +49,7 @@ std::optional<Watchdog::Finding> Watchdog::look(Time now) {
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const Watched& one = *watched_[i];
     const Result<bool> ready = one.comm->ready();
-    if (!ready && !hooks_.may_end(i)) return Finding{i, one.broken(ready.error()).message};
+    if (!ready && !callbacks_.may_end(i)) return Finding{i, one.broken(ready.error()).message};
     if (one.overdue(now)) {
       return Finding{i, one.name + ": a message has not arrived within its time limit"};
     }

@@ -22,14 +22,14 @@ namespace weir::transport::nccl {
 
 class Watchdog {
  public:
-  struct Hooks {
+  struct Callbacks {
     // The argument is the index in `watched`.
     std::function<bool(std::size_t)> may_end;              // the peer has left or will leave
     std::function<void(std::size_t, std::string)> failed;  // reports a failure that it has found
     std::function<void()> ends;  // called just before it aborts; it checks no longer
   };
 
-  Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits, Hooks hooks);
+  Watchdog(NcclApi& api, std::vector<Watched*> watched, const Limits& limits, Callbacks callbacks);
   ~Watchdog() { end(); }
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
@@ -70,7 +70,7 @@ class Watchdog {
   NcclApi& api_;
   const std::vector<Watched*> watched_;
   const Limits& limits_;
-  const Hooks hooks_;
+  const Callbacks callbacks_;
   BoundedQueue<Unit> wakes_{1};
   std::mutex more_mutex_;  // guards more_; taken while holding use_mutex_
   std::vector<NcclComm*> more_;

@@ -28,14 +28,14 @@ Connection::Connection(Joined joined, const LinkContext& link_context, std::opti
       writer_(socket_, link_context.context, mutex_, std::move(pacer)),
       reader_(socket_) {}
 
-void Connection::start(std::weak_ptr<void> owner, Hooks hooks) {
+void Connection::start(std::weak_ptr<void> owner, Callbacks callbacks) {
   owner_ = owner;
-  hooks_ = std::move(hooks);
-  writer_.start(owner, {.drained = hooks_.drained,
+  callbacks_ = std::move(callbacks);
+  writer_.start(owner, {.drained = callbacks_.drained,
                         .blocked = [this] { block(); },
                         .failed = [this](const std::string& reason) { write_failed(reason); }});
   reader_.start({.begin = [this](const FrameHeader& frame) { return begin(frame); },
-                 .complete = hooks_.complete,
+                 .complete = callbacks_.complete,
                  .failed = [this](const Error& reason) { lost(reason); }});
   watch_id_ = link_context_.watch.add(
       descriptor_, [this, owner = std::move(owner)](bool readable, bool writable) {
@@ -72,7 +72,7 @@ void Connection::ready(bool readable, bool writable) {
   if (writable && blocked_.exchange(false)) writer_.unblocked(FrameWriter::Patience::kShort);
   if (readable && !closed_) {
     pump();
-    if (!closed_) hooks_.read();
+    if (!closed_) callbacks_.read();
   }
   ask();
 }
@@ -108,7 +108,7 @@ Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
     peer_left_ = true;
     return std::span<std::byte>();
   }
-  return hooks_.begin(frame);
+  return callbacks_.begin(frame);
 }
 
 void Connection::lost(const Error& error) {
@@ -145,7 +145,7 @@ void Connection::check_alive(Time now) {
 void Connection::fail(const std::string& reason) {
   if (closed_) return;
   close(false);
-  hooks_.failed(name_of(peer_) + ": " + reason);
+  callbacks_.failed(name_of(peer_) + ": " + reason);
 }
 
 void Connection::close(bool goodbye) {

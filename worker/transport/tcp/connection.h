@@ -45,7 +45,7 @@ class Connection {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  struct Hooks {
+  struct Callbacks {
     std::function<Result<std::span<std::byte>>(const FrameHeader&)> begin;
     std::function<Status(const FrameHeader&, const BusyMeter::Message&)> complete;
     std::function<void()> read;  // everything that was there has been read, on the io thread
@@ -66,7 +66,7 @@ class Connection {
   // Ends the connection. With a goodbye, the peer does not treat the end as a failure.
   void end(bool goodbye);
 
-  void start(std::weak_ptr<void> owner, Hooks hooks);
+  void start(std::weak_ptr<void> owner, Callbacks callbacks);
   void pump() { reader_.pump(); }  // reads everything that is there
   void unblocked();                // on the engine thread: the socket has room
   FrameHeader header(FrameType type, std::uint64_t sequence, std::uint64_t length = 0) const;
@@ -97,7 +97,7 @@ class Connection {
   FrameWriter writer_;
   FrameReader reader_;
   std::weak_ptr<void> owner_;
-  Hooks hooks_;
+  Callbacks callbacks_;
   std::uint64_t watch_id_ = 0;
   bool asked_readable_ = false;  // requested from the watch since its last event
   bool asked_writable_ = false;

@@ -18,8 +18,8 @@ constexpr std::size_t kLarge = 16 * 1024;
 
 }  // namespace
 
-void FrameReader::start(Hooks hooks) {
-  hooks_ = std::move(hooks);
+void FrameReader::start(Callbacks callbacks) {
+  callbacks_ = std::move(callbacks);
   last_heard_ = steady_clock::now();
 }
 
@@ -49,7 +49,7 @@ void FrameReader::pump() {
   if (budget < kReadBudget) last_heard_ = steady_clock::now();
   if (!state) {
     stopped_ = true;
-    hooks_.failed(state.error());
+    callbacks_.failed(state.error());
   }
 }
 
@@ -76,7 +76,7 @@ Status FrameReader::parse_staged(bool drained) {
 // Takes the header and the available part of its payload out of the staging buffer.
 Status FrameReader::begin_frame(bool drained) {
   WEIR_TRY(header_, decode_frame(std::span(staging_).first(staged_)));
-  WEIR_TRY(target_, hooks_.begin(*header_));
+  WEIR_TRY(target_, callbacks_.begin(*header_));
   WEIR_CHECK(target_.size() == header_->length, "room for exactly the payload");
   filled_ = std::min(target_.size(), staged_ - kFrameHeaderBytes);
   if (filled_ > 0) std::memcpy(target_.data(), staging_.data() + kFrameHeaderBytes, filled_);
@@ -108,7 +108,7 @@ Status FrameReader::add_payload(std::size_t bytes) {
 Status FrameReader::finish_frame() {
   const FrameHeader header = *header_;
   header_.reset();
-  return hooks_.complete(header, message_);
+  return callbacks_.complete(header, message_);
 }
 
 }  // namespace weir::transport::tcp

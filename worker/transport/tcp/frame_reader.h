@@ -19,7 +19,7 @@ namespace weir::transport::tcp {
 
 class FrameReader {
  public:
-  struct Hooks {
+  struct Callbacks {
     // Returns the destination of the payload: header.length bytes. An error ends the connection.
     std::function<Result<std::span<std::byte>>(const FrameHeader&)> begin;
     std::function<Status(const FrameHeader&, const BusyMeter::Message&)> complete;
@@ -29,7 +29,7 @@ class FrameReader {
 
   explicit FrameReader(DataSocket& socket) : socket_(socket) {}
 
-  void start(Hooks hooks);
+  void start(Callbacks callbacks);
   void pump();  // reads everything that is there
   void stop() { stopped_ = true; }
   std::chrono::steady_clock::time_point last_heard() const { return last_heard_; }
@@ -48,7 +48,7 @@ class FrameReader {
   Status finish_frame();
 
   DataSocket& socket_;
-  Hooks hooks_;
+  Callbacks callbacks_;
   std::array<std::byte, kStaging> staging_{};
   std::size_t staged_ = 0;             // unparsed bytes in staging_
   std::optional<FrameHeader> header_;  // of the frame whose payload is being read

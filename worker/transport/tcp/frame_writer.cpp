@@ -22,9 +22,9 @@ FrameWriter::FrameWriter(DataSocket& socket, asio::io_context& context, std::mut
   parts_.reserve(kMaxParts);
 }
 
-void FrameWriter::start(std::weak_ptr<void> owner, Hooks hooks) {
+void FrameWriter::start(std::weak_ptr<void> owner, Callbacks callbacks) {
   owner_ = std::move(owner);
-  hooks_ = std::move(hooks);
+  callbacks_ = std::move(callbacks);
 }
 
 void FrameWriter::push(const FrameHeader& header, std::span<const std::byte> small) {
@@ -54,17 +54,17 @@ void FrameWriter::flush(Patience patience) {
     if (stopped_) return entries_.clear();  // during the write
     if (!written) {
       stopped_ = true;
-      return hooks_.failed(written.error().message);
+      return callbacks_.failed(written.error().message);
     }
     consume(*written);
     budget -= std::min(budget, *written);
     // The socket is full, or other connections are to be served.
     if ((*written < asked && !has_room_) || (budget == 0 && !entries_.empty())) {
       waiting_ = true;
-      return hooks_.blocked();
+      return callbacks_.blocked();
     }
   }
-  hooks_.drained();
+  callbacks_.drained();
 }
 
 // The memory behind parts_ stays valid, because only the writing thread removes entries.

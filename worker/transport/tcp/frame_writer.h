@@ -26,7 +26,7 @@ namespace weir::transport::tcp {
 
 class FrameWriter {
  public:
-  struct Hooks {
+  struct Callbacks {
     std::function<void()> drained;                   // everything is written
     std::function<void()> blocked;                   // call unblocked() when the socket has room
     std::function<void(const std::string&)> failed;  // the connection is broken; final
@@ -35,7 +35,7 @@ class FrameWriter {
   FrameWriter(DataSocket& socket, boost::asio::io_context& context, std::mutex& mutex,
               std::optional<Pacer> pacer);
 
-  void start(std::weak_ptr<void> owner, Hooks hooks);
+  void start(std::weak_ptr<void> owner, Callbacks callbacks);
   // Queues a frame; flush() writes it. `small` is copied, `payload` is held until it is written.
   void push(const FrameHeader& header, std::span<const std::byte> small = {});
   void push(const FrameHeader& header, device::Buffer payload, std::size_t bytes);
@@ -76,7 +76,7 @@ class FrameWriter {
   Pacer::Chunk chunk_;
   boost::asio::steady_timer timer_;
   std::weak_ptr<void> owner_;
-  Hooks hooks_;
+  Callbacks callbacks_;
   std::deque<Entry> entries_;
   std::vector<iovec> parts_;
   std::size_t pending_bytes_ = 0;

@@ -100,9 +100,9 @@ Status GroupPeer::write() {
 }
 
 // Returns true if the payload can be read.
-Result<bool> GroupPeer::begin_frame(const Hooks& hooks) {
+Result<bool> GroupPeer::begin_frame(const Callbacks& callbacks) {
   WEIR_TRY(const GroupFrame frame, decode_group_frame(header_));
-  WEIR_TRY(const std::optional<Place> target, hooks.begin(frame));
+  WEIR_TRY(const std::optional<Place> target, callbacks.begin(frame));
   if (!target) {
     stalled_ = true;
     return false;
@@ -129,11 +129,11 @@ void GroupPeer::note_time(std::size_t read) {
   timed_.first_bytes = static_cast<std::int64_t>(read);
 }
 
-Status GroupPeer::read(const Hooks& hooks) {
+Status GroupPeer::read(const Callbacks& callbacks) {
   std::vector<std::byte> sink;
   for (std::size_t budget = kBudget;;) {
     if (!frame_ && header_filled_ == kGroupHeaderBytes) {
-      WEIR_TRY(const bool begun, begin_frame(hooks));
+      WEIR_TRY(const bool begun, begin_frame(callbacks));
       if (!begun) return Unit{};
     }
     if (frame_ && filled_ == frame_->length) {
@@ -143,7 +143,7 @@ Status GroupPeer::read(const Hooks& hooks) {
           before_ && before_->tag.step == frame.tag.step && before_->phase == frame.phase;
       before_ = frame;
       const Arrival arrival = meter_.add(timed_, follows);
-      if (!target_.nowhere) hooks.complete(frame, arrival);
+      if (!target_.nowhere) callbacks.complete(frame, arrival);
       continue;
     }
     if (budget == 0) return Unit{};

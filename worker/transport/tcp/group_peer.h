@@ -50,7 +50,7 @@ class GroupPeer {
     std::span<std::byte> to;
     bool nowhere = false;  // the payload is read and dropped
   };
-  struct Hooks {
+  struct Callbacks {
     // Returns nothing if the payload is not expected yet: it is asked again after retry(). An error
     // is final.
     std::function<Result<std::optional<Place>>(const GroupFrame&)> begin;
@@ -81,7 +81,7 @@ class GroupPeer {
   void drop(std::uint64_t step);
 
   Status write();
-  Status read(const Hooks& hooks);
+  Status read(const Callbacks& callbacks);
   void shut() { socket_.shut(); }
 
  private:
@@ -94,7 +94,7 @@ class GroupPeer {
     std::vector<std::byte> own;  // the payload, if its owner has dropped the operation
   };
 
-  Result<bool> begin_frame(const Hooks& hooks);
+  Result<bool> begin_frame(const Callbacks& callbacks);
   void note_time(std::size_t read);
 
   const int replica_;

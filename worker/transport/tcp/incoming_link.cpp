@@ -13,9 +13,9 @@ Error sender_error(const std::string& reason) {
 IncomingLink::IncomingLink(Joined joined, const LinkContext& link_context)
     : connection_(std::move(joined), link_context, std::nullopt) {}
 
-void IncomingLink::start(Hooks hooks) {
+void IncomingLink::start(Callbacks callbacks) {
   const std::lock_guard lock(connection_.mutex());
-  hooks_ = std::move(hooks);
+  callbacks_ = std::move(callbacks);
   connection_.start(
       weak_from_this(),
       {.begin = [this](const FrameHeader& header) { return begin(header); },
@@ -27,7 +27,7 @@ void IncomingLink::start(Hooks hooks) {
              connection_.writer().flush();
            },
        .drained = [] {},
-       .failed = [this](const std::string& reason) { hooks_.failed(reason); }});
+       .failed = [this](const std::string& reason) { callbacks_.failed(reason); }});
 }
 
 void IncomingLink::receive(device::Buffer buffer, std::size_t bytes) {
@@ -89,7 +89,7 @@ Status IncomingLink::complete(const FrameHeader& header, const BusyMeter::Messag
   if (header.type != FrameType::kData) return Unit{};
   slots_.pop_front();
   ++received_;
-  hooks_.received(header.sequence);
+  callbacks_.received(header.sequence);
   connection_.writer().push(
       connection_.header(FrameType::kAcknowledgement, header.sequence, kAcknowledgementBytes),
       encode_acknowledgement(meter_.add(message)));

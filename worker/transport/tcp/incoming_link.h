@@ -20,14 +20,14 @@ namespace weir::transport::tcp {
 class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  struct Hooks {
+  struct Callbacks {
     std::function<void(std::uint64_t sequence)> received;
     std::function<void(const std::string& reason)> failed;
   };
 
   IncomingLink(Joined joined, const LinkContext& link_context);
 
-  void start(Hooks hooks);
+  void start(Callbacks callbacks);
   void receive(device::Buffer buffer, std::size_t bytes);  // the next flush() grants the credit
   void flush();                                            // writes acknowledgements and credits
   // On the engine thread: reads and writes as much as the socket allows; answers wait for a
@@ -50,7 +50,7 @@ class IncomingLink : public std::enable_shared_from_this<IncomingLink> {
   std::vector<Slot> inbox_;
 
   Connection connection_;  // its mutex guards the fields below
-  Hooks hooks_;
+  Callbacks callbacks_;
   std::deque<Slot> slots_;
   std::uint64_t posted_ = 0;
   std::uint64_t received_ = 0;

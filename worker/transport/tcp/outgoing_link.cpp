@@ -31,16 +31,16 @@ OutgoingLink::OutgoingLink(Joined joined, const LinkContext& link_context,
                            std::optional<Pacer> pacer)
     : connection_(std::move(joined), link_context, std::move(pacer)) {}
 
-void OutgoingLink::start(Hooks hooks) {
+void OutgoingLink::start(Callbacks callbacks) {
   const std::lock_guard lock(connection_.mutex());
-  hooks_ = std::move(hooks);
+  callbacks_ = std::move(callbacks);
   connection_.start(weak_from_this(),
                     {.begin = [this](const FrameHeader& header) { return begin(header); },
                      .complete = [this](const FrameHeader& header,
                                         const BusyMeter::Message&) { return complete(header); },
                      .read = [this] { connection_.writer().flush(); },
                      .drained = [this] { note_waiting(); },
-                     .failed = [this](const std::string& reason) { hooks_.failed(reason); }});
+                     .failed = [this](const std::string& reason) { callbacks_.failed(reason); }});
   ping(true);
   connection_.writer().flush();
 }
@@ -176,7 +176,7 @@ Status OutgoingLink::acknowledged(std::uint64_t sequence) {
     const std::lock_guard lock(counters_mutex_);
     count_transfer(counters_, arrival->counted_bytes, arrival->busy);
   }
-  hooks_.sent(sequence);
+  callbacks_.sent(sequence);
   return Unit{};
 }
 

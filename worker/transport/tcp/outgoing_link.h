@@ -21,14 +21,14 @@ namespace weir::transport::tcp {
 class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  struct Hooks {
+  struct Callbacks {
     std::function<void(std::uint64_t sequence)> sent;
     std::function<void(const std::string& reason)> failed;
   };
 
   OutgoingLink(Joined joined, const LinkContext& link_context, std::optional<Pacer> pacer);
 
-  void start(Hooks hooks);
+  void start(Callbacks callbacks);
   enum class Sent : unsigned char {
     kWritten,
     kMuch,  // there is much to write: the io thread should flush()
@@ -66,7 +66,7 @@ class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
   std::vector<Message> inbox_;
 
   Connection connection_;  // its mutex guards the fields below, up to counters_mutex_
-  Hooks hooks_;
+  Callbacks callbacks_;
   std::deque<Message> queue_;      // not started
   std::deque<Message> in_flight_;  // started, not acknowledged
   std::size_t bytes_in_flight_ = 0;

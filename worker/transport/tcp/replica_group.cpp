@@ -170,13 +170,13 @@ Status ReplicaGroup::serve() {
   for (Peer& peer : peers_) {
     if (peer.lost) continue;
     GroupPeer& link = *peer.link;
-    const GroupPeer::Hooks hooks{
+    const GroupPeer::Callbacks callbacks{
         .begin = [this, &peer](const GroupFrame& frame) { return place_of(peer, frame); },
         .complete = [this, &peer](const GroupFrame& frame,
                                   const Arrival& arrival) { arrived(peer, frame, arrival); }};
     const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
     Status state = Unit{};
-    if (readable && link.wants_to_read()) state = link.read(hooks);
+    if (readable && link.wants_to_read()) state = link.read(callbacks);
     if (state && link.wants_to_write()) state = link.write();
     if (link.closed()) {
       note_gone(link.replica(), {Code::kUnavailable, link.name() + ": closed by the peer"});

@@ -52,13 +52,13 @@ class TimedPeer : public testing::Test {
 
   void send(const void* from, std::size_t bytes) {
     ASSERT_EQ(::write(ends_[1], from, bytes), static_cast<ssize_t>(bytes));
-    const GroupPeer::Hooks hooks{
+    const GroupPeer::Callbacks callbacks{
         .begin = [this](const GroupFrame&) -> Result<std::optional<GroupPeer::Place>> {
           return std::optional(GroupPeer::Place{.to = std::as_writable_bytes(std::span(to_))});
         },
         .complete = [this](const GroupFrame&,
                            const Arrival& arrival) { arrivals_.push_back(arrival); }};
-    const Status state = peer_->read(hooks);
+    const Status state = peer_->read(callbacks);
     ASSERT_TRUE(state) << state.error().message;
   }
   void send_header() {
