@@ -127,7 +127,7 @@ Outcome open_metrics(State& state) {
   return std::nullopt;
 }
 
-engine::Settings engine_settings(const State& state) {
+engine::Options engine_options(const State& state) {
   const Options& o = state.options;
   return {.job_uid = o.job_uid,
           .job_key = state.job_key,
@@ -315,7 +315,7 @@ Outcome make_engine(State& state) {
           },
       .in_touch = [&state] { return in_touch(state); }};
   add_checkpoints(state, parts, callbacks);
-  state.engine = std::make_unique<engine::Engine>(engine_settings(state), std::move(parts),
+  state.engine = std::make_unique<engine::Engine>(engine_options(state), std::move(parts),
                                                   std::move(callbacks));
   const Options& o = state.options;
   const WorkerLabels labels{.job_namespace = o.job_namespace,

@@ -49,7 +49,7 @@ const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
 
 void Engine::on_prepare(PrepareCommand command) {
   std::vector<std::string> reasons =
-      objections(command.plan, settings_.identity, parts_.model,
+      objections(command.plan, options_.identity, parts_.model,
                  {.limit = parts_.device.memory_bytes(), .saves = copies_for_saves()});
   if (generation_ && command.plan.revision < generation_->current.plan.revision) {
     reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
@@ -103,7 +103,7 @@ void Engine::on_commit(CommitCommand command) {
     return;
   }
   const bool moves = next->plan.state == schedule::StateMove::kMove;
-  if (trains && !in_band && moves && holder_of(next->plan, settings_.identity) == nullptr) {
+  if (trains && !in_band && moves && holder_of(next->plan, options_.identity) == nullptr) {
     lost_ = "the other replicas went on without this one";  // it cannot reach their boundary
   }
   if (pending_) pending_->commit.answer("another COMMIT came");
@@ -212,7 +212,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
   }
   if (!links.last()) {
     links.send_header(
-        encode(make_step_header(settings_.job_uid, step_, generation.current.plan,
+        encode(make_step_header(options_.job_uid, step_, generation.current.plan,
                                 generation.place.replica, generation.current.incarnation)));
   }
   return Unit{};
@@ -231,7 +231,7 @@ Status Engine::accept_header(std::span<const std::byte> bytes) {
     return Error{Code::kConflict, "step header: epoch " + std::to_string(header.epoch) +
                                       " belongs to another generation"};
   }
-  const StepHeader expected = make_step_header(settings_.job_uid, step_, next->plan,
+  const StepHeader expected = make_step_header(options_.job_uid, step_, next->plan,
                                                generation_->place.replica, next->incarnation);
   WEIR_TRY([[maybe_unused]] const Unit checked, check_step_header(header, expected));
   if (new_epoch) adopt(Prepared(*next));

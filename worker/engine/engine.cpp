@@ -32,8 +32,8 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-Engine::Engine(Settings settings, Parts parts, Callbacks callbacks)
-    : settings_(std::move(settings)), parts_(std::move(parts)), callbacks_(std::move(callbacks)) {}
+Engine::Engine(Options options, Parts parts, Callbacks callbacks)
+    : options_(std::move(options)), parts_(std::move(parts)), callbacks_(std::move(callbacks)) {}
 
 Engine::~Engine() = default;
 
@@ -75,7 +75,7 @@ Ending Engine::run(const std::stop_token& stop) {
     if (switch_due()) {
       if (std::optional<Ending> ending = enter_generation(stop)) return *std::move(ending);
     } else if (generation_ && generation_->trains()) {
-      const bool last = step_ >= settings_.total_steps;
+      const bool last = step_ >= options_.total_steps;
       std::optional<Ending> ending = holds() ? hold(stop)
                                      : last  ? finish(stop)
                                              : train_one_step(stop);
@@ -109,13 +109,13 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   }
   const std::chrono::nanoseconds waited = parts_.clock.now() - waiting_since_;
   if (!ever_ran_) {
-    if (waited < settings_.startup_timeout) return std::nullopt;
-    return Ending{Why::kNoPlan, "no plan came within " + in_seconds(settings_.startup_timeout) +
+    if (waited < options_.startup_timeout) return std::nullopt;
+    return Ending{Why::kNoPlan, "no plan came within " + in_seconds(options_.startup_timeout) +
                                     " (--startup-timeout)"};
   }
-  if (waited < settings_.rejoin_timeout) return std::nullopt;
+  if (waited < options_.rejoin_timeout) return std::nullopt;
   return Ending{Why::kPeerLost, "lost a peer and got no new plan within " +
-                                    in_seconds(settings_.rejoin_timeout) + " (--rejoin-timeout)"};
+                                    in_seconds(options_.rejoin_timeout) + " (--rejoin-timeout)"};
 }
 
 void Engine::await_command(const std::stop_token& stop) {
@@ -133,7 +133,7 @@ StepParts Engine::step_parts(const data::Dataset& dataset, std::function<bool()>
           .recorder = recorder_,
           .clock = parts_.clock,
           .sequence = parts_.model.options.sequence,
-          .progress_deadline = settings_.progress_deadline,
+          .progress_deadline = options_.progress_deadline,
           .go_on = std::move(go_on)};
 }
 
@@ -145,7 +145,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   // Must be known before the step, since it decides which message follows. With Partial the step
   // may complete more than one.
   const bool validates =
-      validation_due(step_ + 1, settings_.total_steps, validated_, settings_.validation.interval);
+      validation_due(step_ + 1, options_.total_steps, validated_, options_.validation.interval);
   StepParts parts = step_parts(parts_.dataset, [this] {
     take_commands();
     if (leaving() && !leave_before_) leave_before_ = step_ + 1;
@@ -170,8 +170,8 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
                         .stage = generation.place.stage,
                         .incarnation = generation.current.incarnation,
                         .step = step_,
-                        .header_follows = step_ + 1 < settings_.total_steps && !validates,
-                        .grad_clip = settings_.grad_clip};
+                        .header_follows = step_ + 1 < options_.total_steps && !validates,
+                        .grad_clip = options_.grad_clip};
   in_step_ = true;
   Result<StepRecord> record = run_step(parts, order, stop);
   in_step_ = false;
@@ -191,7 +191,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   record->skipped_in_row = skipped_in_row_;
   save_if_due();
   if (callbacks_.step_done) callbacks_.step_done(*record);
-  if (settings_.diverged_after > 0 && skipped_in_row_ >= settings_.diverged_after) {
+  if (options_.diverged_after > 0 && skipped_in_row_ >= options_.diverged_after) {
     return diverged(stop);
   }
   return validates ? validate(stop) : std::nullopt;
@@ -215,8 +215,8 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
     return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
   });
   const ValidationOrder order{.plan = generation.current.plan,
-                              .samples = settings_.validation.samples,
-                              .header_follows = step_ < settings_.total_steps};
+                              .samples = options_.validation.samples,
+                              .header_follows = step_ < options_.total_steps};
   const SteadyTime start = parts_.clock.now();
   const Result<double> loss = run_validation(parts, order, stop);
   if (!loss) {
@@ -256,7 +256,7 @@ Result<std::optional<Grant>> Engine::granted(SteadyTime until, const std::stop_t
 // Peers may still be in their last step: they need the bytes that this rank has sent, but not its
 // open links.
 Ending Engine::finish(const std::stop_token& stop) {
-  drain(settings_.progress_deadline, stop);
+  drain(options_.progress_deadline, stop);
   drop_links();
   return {Why::kFinished, "all steps are done"};
 }

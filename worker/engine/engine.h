@@ -30,7 +30,7 @@ class OfferedState;
 
 class Engine {
  public:
-  Engine(Settings settings, Parts parts, Callbacks callbacks);
+  Engine(Options options, Parts parts, Callbacks callbacks);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -79,7 +79,7 @@ class Engine {
   // that leave together end at the same step. Also notes the step in which the leave was requested.
   bool one_more_step();
   bool switch_due() const;
-  bool copies_for_saves() const { return settings_.saves && parts_.device.is_host(); }
+  bool copies_for_saves() const { return options_.saves && parts_.device.is_host(); }
 
   // saving.cpp: checkpoints.
   void on_save(const SaveCommand& command);
@@ -123,7 +123,7 @@ class Engine {
   void abort_links(const std::string& reason);  // so that the peers learn the reason
   void drop_links();
 
-  const Settings settings_;
+  const Options options_;
   const Parts parts_;
   const Callbacks callbacks_;
   SwitchPoint switch_point_;

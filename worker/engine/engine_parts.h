@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parts of an engine: settings, the rooms that it works with, callbacks, and its result.
+// Parts of an engine: options, the rooms that it works with, callbacks, and its result.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@
 
 namespace weir::engine {
 
-struct Settings {
+struct Options {
   std::string job_uid, job_key;  // for the handshake on port 7071; the key is raw bytes
   Identity identity;
   std::string node;

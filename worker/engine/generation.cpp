@@ -85,7 +85,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   if (moves) {
     WEIR_TRY([[maybe_unused]] const Unit offered, offer_state(next, at_step));
   }
-  const std::optional<schedule::RankPlace> own = place_of(next.plan, settings_.identity);
+  const std::optional<schedule::RankPlace> own = place_of(next.plan, options_.identity);
   if (!own) {
     generation_ = std::move(generation);
     recorder_.stage_gone();
@@ -156,13 +156,13 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
   std::shared_ptr<transport::Communicator> links;
   if (plan.stage_count() > 1) {
     const transport::Generation wanted{
-        .job_uid = settings_.job_uid,
-        .job_key = settings_.job_key,
+        .job_uid = options_.job_uid,
+        .job_key = options_.job_key,
         .revision = plan.revision,
         .incarnation = static_cast<std::uint16_t>(generation.current.incarnation),
         .replica = place.replica,
         .stage = place.stage,
-        .node = settings_.node,
+        .node = options_.node,
         .previous = peer_of(plan, place.replica, place.stage - 1),
         .next = peer_of(plan, place.replica, place.stage + 1)};
     std::stop_source source = switch_point_.begin_connecting();
@@ -170,7 +170,7 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
     if (leaving()) source.request_stop();
     WEIR_TRY(
         std::unique_ptr<transport::Communicator> made,
-        parts_.connect(wanted, parts_.clock.now() + settings_.connect_timeout, source.get_token()));
+        parts_.connect(wanted, parts_.clock.now() + options_.connect_timeout, source.get_token()));
     links = std::move(made);
   }
   generation.links =
@@ -191,8 +191,8 @@ Status Engine::connect_replicas(Generation& generation, const std::stop_token& s
   if (plan.replica_count() == 1) return Unit{};
   if (!parts_.connect_group) return Error{Code::kConflict, "this rank cannot meet other replicas"};
   transport::GroupGeneration wanted{
-      .job_uid = settings_.job_uid,
-      .job_key = settings_.job_key,
+      .job_uid = options_.job_uid,
+      .job_key = options_.job_key,
       .revision = plan.revision,
       .incarnation = static_cast<std::uint16_t>(generation.current.incarnation),
       .replica = place.replica,
@@ -205,7 +205,7 @@ Status Engine::connect_replicas(Generation& generation, const std::stop_token& s
   const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
   if (leaving()) source.request_stop();
   WEIR_TRY(generation.replicas,
-           parts_.connect_group(wanted, parts_.clock.now() + settings_.connect_timeout,
+           parts_.connect_group(wanted, parts_.clock.now() + options_.connect_timeout,
                                 source.get_token()));
   return Unit{};
 }

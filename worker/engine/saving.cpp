@@ -13,7 +13,7 @@
 
 namespace weir::engine {
 void Engine::leave_saved(std::chrono::nanoseconds grace) {
-  if (!settings_.saves) return leave(grace);
+  if (!options_.saves) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;
   leave_saved_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
   switch_point_.interrupt_connecting();
@@ -59,8 +59,8 @@ void Engine::on_saved(const SavedCommand& command) {
     recorder_.checkpoint_failed();
   }
   if (command.leave) saving_.released = true;
-  if (command.leave || command.step == settings_.total_steps) saving_.failure = command.error;
-  if (command.step == settings_.total_steps) saving_.last_done = true;
+  if (command.leave || command.step == options_.total_steps) saving_.failure = command.error;
+  if (command.step == options_.total_steps) saving_.last_done = true;
 }
 
 bool Engine::leave_is_over() const {
@@ -80,19 +80,19 @@ std::optional<Ending> Engine::end_of_leave() const {
 }
 
 bool Engine::holds() const {
-  if (!settings_.saves || saving_.ordered) return false;
-  if (step_ >= settings_.total_steps) return !saving_.last_done || !saving_.failure.empty();
+  if (!options_.saves || saving_.ordered) return false;
+  if (step_ >= options_.total_steps) return !saving_.last_done || !saving_.failure.empty();
   return leave_saved_at_.load() != 0 && saving_.copied == step_;
 }
 
 std::optional<Ending> Engine::hold(const std::stop_token& stop) {
   const SteadyTime now = parts_.clock.now();
-  if (step_ >= settings_.total_steps) {
+  if (step_ >= options_.total_steps) {
     if (saving_.last_done) {
       return Ending{Why::kCheckpoint, "the last step was not saved: " + saving_.failure};
     }
     if (!saving_.holds_since) saving_.holds_since = now;
-    if (now - *saving_.holds_since >= settings_.progress_deadline) {
+    if (now - *saving_.holds_since >= options_.progress_deadline) {
       return Ending{Why::kCheckpoint, "the last step was not saved before the progress deadline"};
     }
   }
@@ -116,7 +116,7 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
                   : Status(Error{Code::kNotFound, "this worker knows no checkpoint folder"});
   if (loaded) {
     step_ = step;
-    saving_.last_done = step >= settings_.total_steps;
+    saving_.last_done = step >= options_.total_steps;
     recorder_.checkpoint_complete(step);
     log_info(kRoom, "checkpoint loaded", {{"step", step}, {"revision", plan.revision}});
     return loaded;

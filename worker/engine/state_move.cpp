@@ -161,8 +161,8 @@ OfferedState::OfferedState(transport::StateExchange& exchange, const transport::
 }
 
 transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_step) const {
-  return {.job_uid = settings_.job_uid,
-          .job_key = settings_.job_key,
+  return {.job_uid = options_.job_uid,
+          .job_key = options_.job_key,
           .revision = next.plan.revision,
           .incarnation = static_cast<std::uint16_t>(next.incarnation),
           .step = at_step};
@@ -170,7 +170,7 @@ transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_st
 
 // The rank must hold the layers that the plan says it holds, at that step: other ranks fetch them.
 Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
-  const schedule::LayerHolder* const own = holder_of(next.plan, settings_.identity);
+  const schedule::LayerHolder* const own = holder_of(next.plan, options_.identity);
   if (own == nullptr) return Unit{};
   if (parts_.state == nullptr) return Error{Code::kInvalid, "this worker cannot move state"};
   const bool have = generation_ && generation_->stage && generation_->layers == own->layers;
@@ -191,7 +191,7 @@ Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
 // filled from the old one and from other ranks.
 Status Engine::move_stage(Generation& generation, const Prepared& next, std::int64_t at_step,
                           const std::stop_token& stop) {
-  WEIR_TRY(const MoveParts parts, parts_of_move(next.plan, settings_.identity));
+  WEIR_TRY(const MoveParts parts, parts_of_move(next.plan, options_.identity));
   if (parts_.state == nullptr) return Error{Code::kInvalid, "this worker cannot move state"};
   const SteadyTime start = parts_.clock.now();
   std::int64_t bytes = 0;
@@ -212,7 +212,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     WEIR_TRY(std::vector<HostState> room, room_for(parts, *generation.stage));
     WEIR_TRY(bytes,
              parts_.state->fetch(key_of_move(next, at_step), requests_for(next.plan, parts, room),
-                                 start + settings_.progress_deadline, source.get_token()));
+                                 start + options_.progress_deadline, source.get_token()));
     for (HostState& state : room) {
       WEIR_TRY([[maybe_unused]] const Unit written, state.write_back());
     }

@@ -274,17 +274,17 @@ class Group {
         : device(group.on_ == On::kHost ? device::make_host_device()
                                         : std::make_unique<weir::test::StrictDevice>()),
           transport(*transport::make_tcp_transport({.listen_ip = "127.0.0.1", .data_port = 0})) {
-      Settings settings{.job_uid = "job",
-                        .job_key = "key",
-                        .identity = {.pod = "w" + std::to_string(index)},
-                        .total_steps = total_steps,
-                        .startup_timeout = kPatience,
-                        .connect_timeout = kPatience,
-                        .progress_deadline = kPatience,
-                        .rejoin_timeout = kPatience,
-                        .grad_clip = group.grad_clip_,
-                        .validation = group.validation_,
-                        .saves = group.saves_ != nullptr};
+      Options options{.job_uid = "job",
+                      .job_key = "key",
+                      .identity = {.pod = "w" + std::to_string(index)},
+                      .total_steps = total_steps,
+                      .startup_timeout = kPatience,
+                      .connect_timeout = kPatience,
+                      .progress_deadline = kPatience,
+                      .rejoin_timeout = kPatience,
+                      .grad_clip = group.grad_clip_,
+                      .validation = group.validation_,
+                      .saves = group.saves_ != nullptr};
       Parts parts{
           .model = group.model_,
           .device = *device,
@@ -349,7 +349,7 @@ class Group {
           saves->note("bad " + std::to_string(step) + ": " + reason);
         };
       }
-      engine = std::make_unique<Engine>(settings, std::move(parts), std::move(callbacks));
+      engine = std::make_unique<Engine>(options, std::move(parts), std::move(callbacks));
       thread = std::jthread([this](std::stop_token stop) { ending = engine->run(stop); });
     }
 

@@ -48,11 +48,11 @@ stage::Model two_layers() {
 // Runs stage 1 of two; the test is stage 0 and the coordinator.
 struct LastStage {
   LastStage() {
-    settings.job_uid = "job";
-    settings.identity = {.pod = "w1"};
-    settings.total_steps = 2;
-    settings.rejoin_timeout = 0s;  // a broken generation ends the run
-    settings.progress_deadline = 30s;
+    options.job_uid = "job";
+    options.identity = {.pod = "w1"};
+    options.total_steps = 2;
+    options.rejoin_timeout = 0s;  // a broken generation ends the run
+    options.progress_deadline = 30s;
   }
 
   Ending run() {
@@ -75,7 +75,7 @@ struct LastStage {
         .step_done = [this](const StepRecord& record) { records.push_back(record); },
         .peer_lost = [this](auto, auto, auto,
                             const std::string& reason) { lost.push_back(reason); }};
-    engine = std::make_unique<Engine>(settings, std::move(parts), std::move(callbacks));
+    engine = std::make_unique<Engine>(options, std::move(parts), std::move(callbacks));
     SwitchPoint& point = engine->switch_point();
     point.prepare(plan_of_revision(1), 0, note("READY 1"));
     point.commit(1, 0, [&, note_it = note("READY_STATE 1")](const std::string& reason) {
@@ -97,7 +97,7 @@ struct LastStage {
   stage::Model model = two_layers();
   test::NoData dataset;
   std::shared_ptr<test::Journal> journal = std::make_shared<test::Journal>();
-  Settings settings;
+  Options options;
   std::unique_ptr<Engine> engine;
   std::function<void(SwitchPoint&)> after_start;
   std::function<void(test::ScriptedCommunicator&)> on_wait;
@@ -229,7 +229,7 @@ TEST(SwitchPoint, RefusesAnIllegalPlanWithTheBrokenRules) {
 
 TEST(SwitchPoint, RefusesAnInBandChangeOfABrokenGeneration) {
   LastStage rank;
-  rank.settings.rejoin_timeout = 30s;
+  rank.options.rejoin_timeout = 30s;
   rank.on_wait = [&](test::ScriptedCommunicator& peers) {
     peers.fail("stage 0 has closed");
     rank.engine->switch_point().peer_lost("said by the coordinator");
@@ -274,7 +274,7 @@ TEST(Engine, LeavesSoonFromAStepThatAPeerHasLeft) {
 
 TEST(Engine, DoesTheStepThatTheStageBeforeBeginsBeforeItLeaves) {
   LastStage rank;
-  rank.settings.total_steps = 100;
+  rank.options.total_steps = 100;
   rank.on_wait = [&, stage_0 = stage_zero({header_text(header_of(0, 1)),
                                            header_text(header_of(1, 1))})](auto& peers) mutable {
     rank.engine->leave(30s);  // while it waits for the first header
@@ -288,7 +288,7 @@ TEST(Engine, DoesTheStepThatTheStageBeforeBeginsBeforeItLeaves) {
 
 TEST(Engine, FinishesItsLastStepThoughALaterStageIsGoneAlready) {
   LastStage rank;
-  rank.settings.total_steps = 100;
+  rank.options.total_steps = 100;
   rank.on_wait =
       [&, stage_0 = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))}),
        waits = 0](auto& peers) mutable {
@@ -319,8 +319,8 @@ TEST(Engine, DoesNotWaitForAHeaderOfAStageThatHasLeft) {
 
 TEST(Engine, EndsWhenNoPlanComesInTime) {
   LastStage rank;
-  rank.settings.startup_timeout = 0s;
-  Engine alone(rank.settings,
+  rank.options.startup_timeout = 0s;
+  Engine alone(rank.options,
                Parts{.model = rank.model,
                      .device = *rank.device,
                      .dataset = rank.dataset,
@@ -332,9 +332,9 @@ TEST(Engine, EndsWhenNoPlanComesInTime) {
 
 TEST(Engine, WaitsForAPlanAsLongAsThoseWhoMakePlansAnswer) {
   LastStage rank;
-  rank.settings.startup_timeout = 0s;
+  rank.options.startup_timeout = 0s;
   int answers = 3;
-  Engine alone(rank.settings,
+  Engine alone(rank.options,
                Parts{.model = rank.model,
                      .device = *rank.device,
                      .dataset = rank.dataset,
