@@ -27,8 +27,8 @@
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 #include "worker/transport/tcp/frame.h"
-#include "worker/transport/tcp/group_peer.h"
 #include "worker/transport/tcp/handshake.h"
+#include "worker/transport/tcp/replica_group_peer.h"
 #include "worker/transport/tcp/state_wire.h"
 
 namespace weir::fuzz {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "worker/base/check.h"
-#include "worker/transport/tcp/group_operation.h"
+#include "worker/transport/tcp/replica_group_operation.h"
 
 namespace weir::transport::tcp {
 namespace {

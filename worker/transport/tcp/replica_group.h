@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "worker/transport/collective.h"
-#include "worker/transport/tcp/group_peer.h"
-#include "worker/transport/tcp/group_sessions.h"
+#include "worker/transport/tcp/replica_group_peer.h"
+#include "worker/transport/tcp/replica_group_sessions.h"
 
 namespace weir::transport::tcp {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "worker/transport/tcp/group_operation.h"
 #include "worker/transport/tcp/replica_group.h"
+#include "worker/transport/tcp/replica_group_operation.h"
 
 namespace weir::transport::tcp {
 

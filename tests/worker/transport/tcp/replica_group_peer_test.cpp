@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/group_peer.h"
+#include "worker/transport/tcp/replica_group_peer.h"
 
 #include <chrono>
 #include <sys/socket.h>

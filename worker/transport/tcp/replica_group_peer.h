@@ -34,7 +34,7 @@ enum class GroupPhase : std::uint8_t {
 
 struct GroupFrame {
   GroupPhase phase = GroupPhase::kContribution;
-  std::uint32_t session = 0;  // group_sessions.h
+  std::uint32_t session = 0;  // replica_group_sessions.h
   CollectiveTag tag;
   std::uint64_t length = 0;
   bool operator==(const GroupFrame&) const = default;

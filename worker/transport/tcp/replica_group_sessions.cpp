@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/group_sessions.h"
+#include "worker/transport/tcp/replica_group_sessions.h"
 
 namespace weir::transport::tcp {
 
