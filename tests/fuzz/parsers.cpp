@@ -109,7 +109,7 @@ bool accepted_hello(std::string_view text) {
 bool accepted_frame(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   accepted(tcp::decode_acknowledgement(bytes));
-  accepted(tcp::decode_group_frame(bytes));
+  accepted(tcp::decode_replica_group_frame(bytes));
   accepted(tcp::decode_state_wish(bytes));
   accepted(tcp::decode_chunk_header(bytes));
   return accepted(tcp::decode_frame(bytes));

@@ -174,12 +174,12 @@ Result<std::unique_ptr<transport::Communicator>> connect_links(
 }
 
 Result<std::unique_ptr<transport::Collective>> connect_replicas(
-    State& state, const transport::GroupGeneration& generation,
+    State& state, const transport::ReplicaGroupGeneration& generation,
     std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
   WEIR_TRY(std::unique_ptr<transport::Collective> replicas,
-           state.transport->connect_group(generation, deadline, stop));
+           state.transport->connect_replica_group(generation, deadline, stop));
   if (!state.nccl) return transport::staged(*state.device, std::move(replicas));
-  return state.nccl->connect_group(generation, std::move(replicas), deadline, stop);
+  return state.nccl->connect_replica_group(generation, std::move(replicas), deadline, stop);
 }
 
 void on_step(State& state, const engine::StepRecord& record) {
@@ -269,8 +269,8 @@ Outcome make_engine(State& state) {
             return connect_links(state, generation, deadline, std::move(stop));
           },
       .make_stage = [&state](int first, int last) { return build_stage(state, first, last); },
-      .connect_group =
-          [&state](const transport::GroupGeneration& generation, auto deadline,
+      .connect_replica_group =
+          [&state](const transport::ReplicaGroupGeneration& generation, auto deadline,
                    std::stop_token stop) {
             return connect_replicas(state, generation, deadline, stop);
           },

@@ -45,8 +45,8 @@ struct Options {
 
 using Connect = std::function<Result<std::unique_ptr<transport::Communicator>>(
     const transport::Generation&, std::chrono::steady_clock::time_point deadline, std::stop_token)>;
-using ConnectGroup = std::function<Result<std::unique_ptr<transport::Collective>>(
-    const transport::GroupGeneration&, std::chrono::steady_clock::time_point deadline,
+using ConnectReplicaGroup = std::function<Result<std::unique_ptr<transport::Collective>>(
+    const transport::ReplicaGroupGeneration&, std::chrono::steady_clock::time_point deadline,
     std::stop_token)>;
 using MakeStage =
     std::function<Result<std::unique_ptr<stage::Stage>>(int first_layer, int last_layer)>;
@@ -60,7 +60,7 @@ struct Parts {
   Connect connect;
   MakeStage make_stage;
   // For replicas; null: plans with several replicas cannot be entered.
-  ConnectGroup connect_group = nullptr;
+  ConnectReplicaGroup connect_replica_group = nullptr;
   const data::Dataset* validation = nullptr;  // data of the validation; set if it has an interval
   // Lateness of emulated compute; null without emulation.
   std::shared_ptr<stage::Lateness> lateness;

@@ -189,8 +189,9 @@ Status Engine::connect_replicas(Generation& generation, const std::stop_token& s
   const schedule::RankPlace& place = generation.place;
   agreed_epoch_ = 0;
   if (plan.replica_count() == 1) return Unit{};
-  if (!parts_.connect_group) return Error{Code::kConflict, "this rank cannot meet other replicas"};
-  transport::GroupGeneration wanted{
+  if (!parts_.connect_replica_group)
+    return Error{Code::kConflict, "this rank cannot meet other replicas"};
+  transport::ReplicaGroupGeneration wanted{
       .job_uid = options_.job_uid,
       .job_key = options_.job_key,
       .revision = plan.revision,
@@ -205,8 +206,8 @@ Status Engine::connect_replicas(Generation& generation, const std::stop_token& s
   const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
   if (leaving()) source.request_stop();
   WEIR_TRY(generation.replicas,
-           parts_.connect_group(wanted, parts_.clock.now() + options_.connect_timeout,
-                                source.get_token()));
+           parts_.connect_replica_group(wanted, parts_.clock.now() + options_.connect_timeout,
+                                        source.get_token()));
   return Unit{};
 }
 

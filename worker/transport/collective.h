@@ -32,7 +32,7 @@
 namespace weir::transport {
 
 // The replicas of one stage in one generation, as seen by one of them.
-struct GroupGeneration {
+struct ReplicaGroupGeneration {
   std::string job_uid, job_key;  // for the handshake, as in Generation
   std::uint32_t revision = 0;
   std::uint16_t incarnation = 0;

@@ -149,9 +149,9 @@ class Group {
       std::function<void(int replica, std::int64_t step, double, const AverageReport& last)>;
   // over: what a rank's sums go by instead of its TCP collective.
   using Collective = std::unique_ptr<transport::Collective>;
-  using Over =
-      std::function<Result<Collective>(int rank, const transport::GroupGeneration&, Collective tcp,
-                                       SteadyTime deadline, const std::stop_token& stop)>;
+  using Over = std::function<Result<Collective>(int rank, const transport::ReplicaGroupGeneration&,
+                                                Collective tcp, SteadyTime deadline,
+                                                const std::stop_token& stop)>;
   enum class On : unsigned char { kHost, kStrictDevice };
   // around: put around each stage that is made, for one that misbehaves.
   using Around =
@@ -309,10 +309,10 @@ class Group {
             if (made && group.around_) return group.around_(*std::move(made), first);
             return made;
           },
-          .connect_group = [&group, index, this](const transport::GroupGeneration& generation,
-                                                 auto deadline,
-                                                 std::stop_token stop) -> Result<Collective> {
-            WEIR_TRY(Collective tcp, transport->connect_group(generation, deadline, stop));
+          .connect_replica_group = [&group, index, this](
+                                       const transport::ReplicaGroupGeneration& generation,
+                                       auto deadline, std::stop_token stop) -> Result<Collective> {
+            WEIR_TRY(Collective tcp, transport->connect_replica_group(generation, deadline, stop));
             if (!group.over_) return transport::staged(*device, std::move(tcp));
             return group.over_(index, generation, std::move(tcp), deadline, stop);
           },

@@ -30,10 +30,10 @@ struct Fakes {
     }
   }
   Group::Over over() {
-    return [this](int rank, const transport::GroupGeneration& generation, Group::Collective tcp,
-                  SteadyTime deadline, const std::stop_token& stop) {
-      return transports[static_cast<std::size_t>(rank)]->connect_group(generation, std::move(tcp),
-                                                                       deadline, stop);
+    return [this](int rank, const transport::ReplicaGroupGeneration& generation,
+                  Group::Collective tcp, SteadyTime deadline, const std::stop_token& stop) {
+      return transports[static_cast<std::size_t>(rank)]->connect_replica_group(
+          generation, std::move(tcp), deadline, stop);
     };
   }
 };

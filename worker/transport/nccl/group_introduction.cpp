@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kGroupPoll{1};
 }  // namespace
 
 GroupIntroduction::GroupIntroduction(NcclApi& api, device::Device& device,
-                                     const GroupGeneration& generation,
+                                     const ReplicaGroupGeneration& generation,
                                      std::unique_ptr<Collective> tcp)
     : api_(api), device_(device), generation_(generation) {
   up_.tcp = std::move(tcp);
@@ -59,7 +59,7 @@ Result<GroupUp> GroupIntroduction::run(Time deadline, const std::stop_token& sto
 std::string GroupIntroduction::name_of_rank(std::size_t rank) const {
   const int replica = up_.replicas[rank];
   const auto other =
-      std::ranges::find(generation_.others, replica, &GroupGeneration::Other::replica);
+      std::ranges::find(generation_.others, replica, &ReplicaGroupGeneration::Other::replica);
   const std::string name = "replica " + std::to_string(replica);
   if (other == generation_.others.end()) return name;
   return name + " at " + other->ip + ":" + std::to_string(other->data_port);

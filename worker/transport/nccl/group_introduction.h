@@ -30,7 +30,7 @@ class GroupIntroduction {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  GroupIntroduction(NcclApi& api, device::Device& device, const GroupGeneration& generation,
+  GroupIntroduction(NcclApi& api, device::Device& device, const ReplicaGroupGeneration& generation,
                     std::unique_ptr<Collective> tcp);
 
   // Call it once. kTimeout, kUnavailable and kConflict (check_peer) name the peer or the group;
@@ -50,7 +50,7 @@ class GroupIntroduction {
 
   NcclApi& api_;
   device::Device& device_;
-  const GroupGeneration& generation_;
+  const ReplicaGroupGeneration& generation_;
   // For the first messages; declared before the communicator that may still use it.
   device::Buffer memory_;
   GroupUp up_;

@@ -32,8 +32,8 @@ Result<std::unique_ptr<Communicator>> NcclTransport::connect(
       std::make_unique<nccl::NcclCommunicator>(api_, std::move(up), limits_));
 }
 
-Result<std::unique_ptr<Collective>> NcclTransport::connect_group(
-    const GroupGeneration& generation, std::unique_ptr<Collective> tcp,
+Result<std::unique_ptr<Collective>> NcclTransport::connect_replica_group(
+    const ReplicaGroupGeneration& generation, std::unique_ptr<Collective> tcp,
     std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) {
   if (generation.others.size() >= nccl::kMostRanks) {
     log_warn("transport", "too many replicas for one communicator: sums go by TCP",

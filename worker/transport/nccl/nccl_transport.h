@@ -32,10 +32,9 @@ class NcclTransport {
                                                 std::chrono::steady_clock::time_point deadline,
                                                 const std::stop_token& stop);
   // The same for the replicas of a stage, over `tcp`, the collective of that generation.
-  Result<std::unique_ptr<Collective>> connect_group(const GroupGeneration& generation,
-                                                    std::unique_ptr<Collective> tcp,
-                                                    std::chrono::steady_clock::time_point deadline,
-                                                    const std::stop_token& stop);
+  Result<std::unique_ptr<Collective>> connect_replica_group(
+      const ReplicaGroupGeneration& generation, std::unique_ptr<Collective> tcp,
+      std::chrono::steady_clock::time_point deadline, const std::stop_token& stop);
 
  private:
   NcclTransport(std::shared_ptr<nccl::NcclApi> api, device::Device& device,

@@ -42,8 +42,9 @@ struct RecordPrefix {
 enum class Purpose : std::uint8_t {
   kLink,   // to send `channel` of this generation from its stage to the acceptor's
   kState,  // to fetch layers (state_wire.h); the stages only distinguish requests of one rank
-  kGroup,  // among the replicas of one stage: `replica` is the stage, the stages are replicas
-  kProbe,  // to time the network (probe.h); generation and stages are unused
+  kReplicaGroup,  // among the replicas of one stage: `replica` is the stage, the stages are
+                  // replicas
+  kProbe,         // to time the network (probe.h); generation and stages are unused
 };
 
 // The connection that the connector asks for.

@@ -142,7 +142,8 @@ void Listener::route(const std::shared_ptr<Acceptor>& acceptor) {
                                                   " is older than " + newest_->text()});
   }
   // Ranks first connect to their neighbours, then to the other replicas of their stage.
-  const bool later = !rendezvous_ || (hello.purpose == Purpose::kGroup) != rendezvous_->is_group();
+  const bool later =
+      !rendezvous_ || (hello.purpose == Purpose::kReplicaGroup) != rendezvous_->is_group();
   if (hello.generation > *newest_ || later) return pending_.add(acceptor);
   const Generation& mine = rendezvous_->generation();
   if (static_cast<int>(hello.replica) != mine.replica ||

@@ -45,7 +45,7 @@ void Rendezvous::dial(std::size_t index) {
                                   .to_stage = static_cast<std::uint32_t>(slot.peer.stage),
                                   .channel = slot.end.channel,
                                   .nonce = {},
-                                  .purpose = is_group() ? Purpose::kGroup : Purpose::kLink},
+                                  .purpose = is_group() ? Purpose::kReplicaGroup : Purpose::kLink},
                         .key = generation_.job_key,
                         .send_buffer_bytes = options_.send_buffer_bytes,
                         .dead_after = options_.dead_after};

@@ -40,11 +40,11 @@ ReplicaGroup::ReplicaGroup(int replica, std::vector<Connected> others)
   WEIR_CHECK(event_ >= 0, "an event descriptor");
   for (Connected& one : others) {
     keep_alive(one.descriptor);
-    peers_.push_back(
-        {.link = std::make_unique<GroupPeer>(one.replica, std::move(one.name), one.descriptor),
-         .sessions = {},
-         .given_up = {},
-         .lost = {}});
+    peers_.push_back({.link = std::make_unique<ReplicaGroupPeer>(one.replica, std::move(one.name),
+                                                                 one.descriptor),
+                      .sessions = {},
+                      .given_up = {},
+                      .lost = {}});
   }
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
@@ -150,7 +150,7 @@ void ReplicaGroup::await_events() {
   std::vector<pollfd> polled = {{.fd = event_, .events = POLLIN, .revents = 0}};
   int limit = kPollMilliseconds;
   for (const Peer& peer : peers_) {
-    const GroupPeer& link = *peer.link;
+    const ReplicaGroupPeer& link = *peer.link;
     int asked = (link.wants_to_read() ? POLLIN : 0) | (link.wants_to_write() ? POLLOUT : 0);
     if (peer.lost) asked = 0;
     if (asked != 0 && link.has_news()) limit = 0;
@@ -169,10 +169,10 @@ void ReplicaGroup::await_events() {
 Status ReplicaGroup::serve() {
   for (Peer& peer : peers_) {
     if (peer.lost) continue;
-    GroupPeer& link = *peer.link;
-    const GroupPeer::Callbacks callbacks{
-        .begin = [this, &peer](const GroupFrame& frame) { return place_of(peer, frame); },
-        .complete = [this, &peer](const GroupFrame& frame,
+    ReplicaGroupPeer& link = *peer.link;
+    const ReplicaGroupPeer::Callbacks callbacks{
+        .begin = [this, &peer](const ReplicaGroupFrame& frame) { return place_of(peer, frame); },
+        .complete = [this, &peer](const ReplicaGroupFrame& frame,
                                   const Arrival& arrival) { arrived(peer, frame, arrival); }};
     const bool readable = (peer.events & ~POLLOUT) != 0 || link.has_news();
     Status state = Unit{};
@@ -237,7 +237,7 @@ void ReplicaGroup::begin_reduce(const Pointer& operation) {
   for (std::size_t m = 0; m < op.members.size(); ++m) {
     if (m == op.self) continue;
     op.inputs[m].resize(op.in(op.self).size());
-    send(operation, m, GroupPhase::kContribution, op.in(m));
+    send(operation, m, ReplicaGroupPhase::kContribution, op.in(m));
   }
   if (op.contributions_due == 0) combine(operation);
 }
@@ -247,12 +247,12 @@ void ReplicaGroup::begin_gather(const Pointer& operation) {
   op.gather->blocks->assign(op.members.size(), {});
   for (std::size_t m = 0; m < op.members.size(); ++m) {
     (*op.gather->blocks)[m].resize(op.gather->sizes[m]);
-    if (m != op.self) send(operation, m, GroupPhase::kContribution, op.gather->own);
+    if (m != op.self) send(operation, m, ReplicaGroupPhase::kContribution, op.gather->own);
   }
   (*op.gather->blocks)[op.self] = op.gather->own;
 }
 
-void ReplicaGroup::send(const Pointer& operation, std::size_t member, GroupPhase phase,
+void ReplicaGroup::send(const Pointer& operation, std::size_t member, ReplicaGroupPhase phase,
                         std::span<const std::byte> bytes) {
   Peer* const peer = peer_of(operation->members[member]);
   WEIR_CHECK(peer != nullptr, "a member of an operation is a replica of this group");
@@ -273,7 +273,7 @@ ReplicaGroup::Peer* ReplicaGroup::peer_of(int replica) {
   return found == peers_.end() ? nullptr : &*found;
 }
 
-ReplicaGroup::Pointer ReplicaGroup::active_with(int replica, const GroupFrame& frame) const {
+ReplicaGroup::Pointer ReplicaGroup::active_with(int replica, const ReplicaGroupFrame& frame) const {
   for (const Pointer& operation : active_) {
     const std::size_t member = operation->index_of(replica);
     if (member < operation->members.size() && operation->session[member] == frame.session &&
@@ -284,19 +284,19 @@ ReplicaGroup::Pointer ReplicaGroup::active_with(int replica, const GroupFrame& f
   return nullptr;
 }
 
-Result<std::optional<GroupPeer::Place>> ReplicaGroup::place_of(Peer& peer,
-                                                               const GroupFrame& frame) {
-  constexpr auto kNotYet = std::optional<GroupPeer::Place>();
-  const GroupPeer::Place nowhere{.to = {}, .nowhere = true};
-  const bool gives_up = frame.phase == GroupPhase::kGivenUp;
+Result<std::optional<ReplicaGroupPeer::Place>> ReplicaGroup::place_of(
+    Peer& peer, const ReplicaGroupFrame& frame) {
+  constexpr auto kNotYet = std::optional<ReplicaGroupPeer::Place>();
+  const ReplicaGroupPeer::Place nowhere{.to = {}, .nowhere = true};
+  const bool gives_up = frame.phase == ReplicaGroupPhase::kGivenUp;
   const auto fate = peer.sessions.fate(frame.session, gives_up ? 0 : frame.tag.part);
-  if (fate == GroupSessions::Fate::kLater) return kNotYet;
+  if (fate == ReplicaGroupSessions::Fate::kLater) return kNotYet;
   if (gives_up) {
     peer.given_up = frame.session;
     const std::lock_guard lock(mutex_);
     given_up_[peer.link->replica()] = frame.tag.step;
   }
-  if (gives_up || fate == GroupSessions::Fate::kDropped) return std::optional(nowhere);
+  if (gives_up || fate == ReplicaGroupSessions::Fate::kDropped) return std::optional(nowhere);
   const int replica = peer.link->replica();
   const Pointer operation = active_with(replica, frame);
   if (!operation) return Error{Code::kInvalid, "a frame of an operation that is over"};
@@ -308,19 +308,20 @@ Result<std::optional<GroupPeer::Place>> ReplicaGroup::place_of(Peer& peer,
                  "is at " + text(frame.tag) + ", this rank at " + text(operation->tag)};
   }
   const std::size_t member = operation->index_of(replica);
-  if (frame.phase == GroupPhase::kResult) {
+  if (frame.phase == ReplicaGroupPhase::kResult) {
     if (!operation->reduce) return Error{Code::kInvalid, "a result where a block is due"};
-    return std::optional(GroupPeer::Place{.to = operation->out(member)});
+    return std::optional(ReplicaGroupPeer::Place{.to = operation->out(member)});
   }
   if (++operation->members_begun + 1 == operation->members.size()) {
     operation->all_begun = steady_clock::now();
   }
   auto& block =
       operation->gather ? (*operation->gather->blocks)[member] : operation->inputs[member];
-  return std::optional(GroupPeer::Place{.to = block});
+  return std::optional(ReplicaGroupPeer::Place{.to = block});
 }
 
-void ReplicaGroup::arrived(const Peer& peer, const GroupFrame& frame, const Arrival& arrival) {
+void ReplicaGroup::arrived(const Peer& peer, const ReplicaGroupFrame& frame,
+                           const Arrival& arrival) {
   const int replica = peer.link->replica();
   {
     const std::lock_guard lock(mutex_);
@@ -332,7 +333,7 @@ void ReplicaGroup::arrived(const Peer& peer, const GroupFrame& frame, const Arri
   const Pointer operation = active_with(replica, frame);
   WEIR_CHECK(operation != nullptr, "an operation lasts until its frames are there");
   --operation->frames_due[operation->index_of(replica)];
-  if (frame.phase == GroupPhase::kResult) {
+  if (frame.phase == ReplicaGroupPhase::kResult) {
     --operation->results_due;
     return;
   }
@@ -349,7 +350,7 @@ void ReplicaGroup::combine(const Pointer& operation) {
   if (!out.empty()) op.reduce->combine(inputs, op.reduce->segment_count(op.self), out.data());
   op.inputs.clear();
   for (std::size_t m = 0; m < op.members.size(); ++m) {
-    if (m != op.self) send(operation, m, GroupPhase::kResult, out);
+    if (m != op.self) send(operation, m, ReplicaGroupPhase::kResult, out);
   }
 }
 

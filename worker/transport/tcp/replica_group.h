@@ -53,8 +53,8 @@ class ReplicaGroup final : public Collective {
   struct Operation;
   using Pointer = std::shared_ptr<Operation>;
   struct Peer {
-    std::unique_ptr<GroupPeer> link;
-    GroupSessions sessions;
+    std::unique_ptr<ReplicaGroupPeer> link;
+    ReplicaGroupSessions sessions;
     std::optional<std::uint32_t> given_up;  // the last session that the peer has abandoned
     std::optional<Error> lost;              // its connection has failed
     short events = 0;                       // of the last poll
@@ -66,11 +66,12 @@ class ReplicaGroup final : public Collective {
   void begin(const Pointer& operation);
   void begin_reduce(const Pointer& operation);
   void begin_gather(const Pointer& operation);
-  void send(const Pointer& operation, std::size_t member, GroupPhase phase,
+  void send(const Pointer& operation, std::size_t member, ReplicaGroupPhase phase,
             std::span<const std::byte> bytes);
   // Destination of a frame from that peer.
-  Result<std::optional<GroupPeer::Place>> place_of(Peer& peer, const GroupFrame& frame);
-  void arrived(const Peer& peer, const GroupFrame& frame, const Arrival& arrival);
+  Result<std::optional<ReplicaGroupPeer::Place>> place_of(Peer& peer,
+                                                          const ReplicaGroupFrame& frame);
+  void arrived(const Peer& peer, const ReplicaGroupFrame& frame, const Arrival& arrival);
   void combine(const Pointer& operation);
   bool finish_complete();  // returns true if further operations can begin
   void await_events();
@@ -83,7 +84,7 @@ class ReplicaGroup final : public Collective {
   void fail(const Error& error);
   void wake() noexcept;
   Peer* peer_of(int replica);
-  Pointer active_with(int replica, const GroupFrame& frame) const;
+  Pointer active_with(int replica, const ReplicaGroupFrame& frame) const;
 
   const int replica_;
   const int event_;  // wakes the thread

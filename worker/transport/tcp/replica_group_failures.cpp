@@ -109,8 +109,9 @@ void ReplicaGroup::drop_abandoned() {
     peer.link->retry();
     const auto session = peer.sessions.drop(step);
     if (!session || peer.lost || peer.link->closed()) continue;
-    peer.link->push({.phase = GroupPhase::kGivenUp, .session = *session, .tag = {.step = step}}, {},
-                    [] {});
+    peer.link->push(
+        {.phase = ReplicaGroupPhase::kGivenUp, .session = *session, .tag = {.step = step}}, {},
+        [] {});
   }
   {
     const std::lock_guard lock(mutex_);

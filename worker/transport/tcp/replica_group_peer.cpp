@@ -12,19 +12,20 @@
 namespace weir::transport::tcp {
 namespace {
 
-constexpr std::uint32_t kGroupMagic = 0x47524557;  // "WERG"
-constexpr std::uint8_t kGroupVersion = 1;
-constexpr std::size_t kChecked = kGroupHeaderBytes - sizeof(std::uint32_t);
+constexpr std::uint32_t kReplicaGroupMagic = 0x47524557;  // "WERG"
+constexpr std::uint8_t kReplicaGroupVersion = 1;
+constexpr std::size_t kChecked = kReplicaGroupHeaderBytes - sizeof(std::uint32_t);
 // Bytes per turn; then other connections are served.
 constexpr std::size_t kBudget = std::size_t{4} << 20U;
 constexpr std::size_t kSink = std::size_t{64} << 10U;  // bytes of one read of a dropped payload
 
 }  // namespace
 
-std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& frame) {
-  std::array<std::byte, kGroupHeaderBytes> out{};
-  store<std::uint32_t>(out, 0, kGroupMagic);
-  store<std::uint8_t>(out, 4, kGroupVersion);
+std::array<std::byte, kReplicaGroupHeaderBytes> encode_replica_group_frame(
+    const ReplicaGroupFrame& frame) {
+  std::array<std::byte, kReplicaGroupHeaderBytes> out{};
+  store<std::uint32_t>(out, 0, kReplicaGroupMagic);
+  store<std::uint8_t>(out, 4, kReplicaGroupVersion);
   store<std::uint8_t>(out, 5, static_cast<std::uint8_t>(frame.phase));
   store<std::uint32_t>(out, 8, frame.session);
   store<std::uint32_t>(out, 12, frame.tag.part);
@@ -34,36 +35,37 @@ std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& fr
   return out;
 }
 
-Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes) {
+Result<ReplicaGroupFrame> decode_replica_group_frame(std::span<const std::byte> bytes) {
   const auto invalid = [](const char* reason) {
     return Error{Code::kInvalid, std::string("collective frame: ") + reason};
   };
-  if (bytes.size() < kGroupHeaderBytes) return invalid("too short");
-  if (load<std::uint32_t>(bytes, 0) != kGroupMagic) return invalid("wrong magic");
-  if (load<std::uint8_t>(bytes, 4) != kGroupVersion) return invalid("unknown version");
+  if (bytes.size() < kReplicaGroupHeaderBytes) return invalid("too short");
+  if (load<std::uint32_t>(bytes, 0) != kReplicaGroupMagic) return invalid("wrong magic");
+  if (load<std::uint8_t>(bytes, 4) != kReplicaGroupVersion) return invalid("unknown version");
   if (load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
     return invalid("wrong checksum");
   }
   const auto phase = load<std::uint8_t>(bytes, 5);
-  if (phase > static_cast<std::uint8_t>(GroupPhase::kGivenUp)) return invalid("unknown phase");
-  GroupFrame frame{.phase = static_cast<GroupPhase>(phase),
-                   .session = load<std::uint32_t>(bytes, 8),
-                   .tag = {load<std::uint64_t>(bytes, 16), load<std::uint32_t>(bytes, 12)},
-                   .length = load<std::uint64_t>(bytes, 24)};
+  if (phase > static_cast<std::uint8_t>(ReplicaGroupPhase::kGivenUp))
+    return invalid("unknown phase");
+  ReplicaGroupFrame frame{.phase = static_cast<ReplicaGroupPhase>(phase),
+                          .session = load<std::uint32_t>(bytes, 8),
+                          .tag = {load<std::uint64_t>(bytes, 16), load<std::uint32_t>(bytes, 12)},
+                          .length = load<std::uint64_t>(bytes, 24)};
   if (frame.length > kMaxMessageBytes) return invalid("impossible length");
   return frame;
 }
 
-void GroupPeer::push(const GroupFrame& frame, std::span<const std::byte> payload,
-                     std::function<void()> written) {
-  outgoing_.push_back({.header = encode_group_frame(frame),
+void ReplicaGroupPeer::push(const ReplicaGroupFrame& frame, std::span<const std::byte> payload,
+                            std::function<void()> written) {
+  outgoing_.push_back({.header = encode_replica_group_frame(frame),
                        .payload = payload,
                        .step = frame.tag.step,
                        .written = std::move(written),
                        .own = {}});
 }
 
-void GroupPeer::drop(std::uint64_t step) {
+void ReplicaGroupPeer::drop(std::uint64_t step) {
   std::erase_if(outgoing_, [&](const Outgoing& one) { return one.step == step && one.sent == 0; });
   if (!outgoing_.empty() && outgoing_.front().step == step) {
     Outgoing& begun = outgoing_.front();
@@ -74,15 +76,15 @@ void GroupPeer::drop(std::uint64_t step) {
   if (frame_ && frame_->tag.step == step) target_ = {.to = {}, .nowhere = true};
 }
 
-Status GroupPeer::write() {
+Status ReplicaGroupPeer::write() {
   for (std::size_t budget = kBudget; budget > 0 && !outgoing_.empty();) {
     Outgoing& one = outgoing_.front();
     std::array<iovec, 2> parts{};
     std::size_t count = 0;
-    if (one.sent < kGroupHeaderBytes) {
-      parts[count++] = {one.header.data() + one.sent, kGroupHeaderBytes - one.sent};
+    if (one.sent < kReplicaGroupHeaderBytes) {
+      parts[count++] = {one.header.data() + one.sent, kReplicaGroupHeaderBytes - one.sent};
     }
-    const std::size_t done = one.sent - std::min(one.sent, kGroupHeaderBytes);
+    const std::size_t done = one.sent - std::min(one.sent, kReplicaGroupHeaderBytes);
     if (done < one.payload.size()) {
       auto* const from = const_cast<std::byte*>(one.payload.data() + done);  // required by iovec
       parts[count++] = {from, one.payload.size() - done};
@@ -91,7 +93,7 @@ Status GroupPeer::write() {
     if (wrote == 0) return Unit{};
     one.sent += wrote;
     budget -= std::min(budget, wrote);
-    if (one.sent < kGroupHeaderBytes + one.payload.size()) continue;
+    if (one.sent < kReplicaGroupHeaderBytes + one.payload.size()) continue;
     const std::function<void()> written = std::move(one.written);
     outgoing_.pop_front();
     written();
@@ -100,8 +102,8 @@ Status GroupPeer::write() {
 }
 
 // Returns true if the payload can be read.
-Result<bool> GroupPeer::begin_frame(const Callbacks& callbacks) {
-  WEIR_TRY(const GroupFrame frame, decode_group_frame(header_));
+Result<bool> ReplicaGroupPeer::begin_frame(const Callbacks& callbacks) {
+  WEIR_TRY(const ReplicaGroupFrame frame, decode_replica_group_frame(header_));
   WEIR_TRY(const std::optional<Place> target, callbacks.begin(frame));
   if (!target) {
     stalled_ = true;
@@ -120,7 +122,7 @@ Result<bool> GroupPeer::begin_frame(const Callbacks& callbacks) {
 }
 
 // Notes the times of the first and the last read of a payload.
-void GroupPeer::note_time(std::size_t read) {
+void ReplicaGroupPeer::note_time(std::size_t read) {
   const bool first = filled_ == read;
   if (!first && filled_ < frame_->length) return;
   timed_.last = std::chrono::steady_clock::now();
@@ -129,15 +131,15 @@ void GroupPeer::note_time(std::size_t read) {
   timed_.first_bytes = static_cast<std::int64_t>(read);
 }
 
-Status GroupPeer::read(const Callbacks& callbacks) {
+Status ReplicaGroupPeer::read(const Callbacks& callbacks) {
   std::vector<std::byte> sink;
   for (std::size_t budget = kBudget;;) {
-    if (!frame_ && header_filled_ == kGroupHeaderBytes) {
+    if (!frame_ && header_filled_ == kReplicaGroupHeaderBytes) {
       WEIR_TRY(const bool begun, begin_frame(callbacks));
       if (!begun) return Unit{};
     }
     if (frame_ && filled_ == frame_->length) {
-      const GroupFrame frame = *frame_;
+      const ReplicaGroupFrame frame = *frame_;
       frame_.reset();
       const bool follows =
           before_ && before_->tag.step == frame.tag.step && before_->phase == frame.phase;

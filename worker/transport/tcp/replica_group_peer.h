@@ -24,26 +24,27 @@
 
 namespace weir::transport::tcp {
 
-constexpr std::size_t kGroupHeaderBytes = 36;
+constexpr std::size_t kReplicaGroupHeaderBytes = 36;
 
-enum class GroupPhase : std::uint8_t {
+enum class ReplicaGroupPhase : std::uint8_t {
   kContribution,  // to be combined, or a block for all members
   kResult,        // of the segment that the sender combines
   kGivenUp,       // no payload: the sender has abandoned the session
 };
 
-struct GroupFrame {
-  GroupPhase phase = GroupPhase::kContribution;
+struct ReplicaGroupFrame {
+  ReplicaGroupPhase phase = ReplicaGroupPhase::kContribution;
   std::uint32_t session = 0;  // replica_group_sessions.h
   CollectiveTag tag;
   std::uint64_t length = 0;
-  bool operator==(const GroupFrame&) const = default;
+  bool operator==(const ReplicaGroupFrame&) const = default;
 };
 
-std::array<std::byte, kGroupHeaderBytes> encode_group_frame(const GroupFrame& frame);
-Result<GroupFrame> decode_group_frame(std::span<const std::byte> bytes);
+std::array<std::byte, kReplicaGroupHeaderBytes> encode_replica_group_frame(
+    const ReplicaGroupFrame& frame);
+Result<ReplicaGroupFrame> decode_replica_group_frame(std::span<const std::byte> bytes);
 
-class GroupPeer {
+class ReplicaGroupPeer {
  public:
   // Destination of a payload.
   struct Place {
@@ -53,12 +54,12 @@ class GroupPeer {
   struct Callbacks {
     // Returns nothing if the payload is not expected yet: it is asked again after retry(). An error
     // is final.
-    std::function<Result<std::optional<Place>>(const GroupFrame&)> begin;
+    std::function<Result<std::optional<Place>>(const ReplicaGroupFrame&)> begin;
     // A payload that was not dropped is complete; the Arrival tells about the rate.
-    std::function<void(const GroupFrame&, const Arrival&)> complete;
+    std::function<void(const ReplicaGroupFrame&, const Arrival&)> complete;
   };
 
-  GroupPeer(int replica, std::string name, int descriptor)
+  ReplicaGroupPeer(int replica, std::string name, int descriptor)
       : replica_(replica), name_(std::move(name)), socket_(descriptor) {}
 
   int replica() const { return replica_; }
@@ -66,13 +67,13 @@ class GroupPeer {
   int descriptor() const { return socket_.descriptor(); }
 
   // `written` is called when the last byte has been written to the socket.
-  void push(const GroupFrame& frame, std::span<const std::byte> payload,
+  void push(const ReplicaGroupFrame& frame, std::span<const std::byte> payload,
             std::function<void()> written);
   bool wants_to_write() const { return !outgoing_.empty(); }
   bool wants_to_read() const { return !closed_ && !stalled_; }
   // A header is there that was not expected before: call read() without waiting for the socket.
   bool has_news() const {
-    return wants_to_read() && !frame_ && header_filled_ == kGroupHeaderBytes;
+    return wants_to_read() && !frame_ && header_filled_ == kReplicaGroupHeaderBytes;
   }
   bool closed() const { return closed_; }  // by the peer, between two frames
   void retry() { stalled_ = false; }
@@ -86,7 +87,7 @@ class GroupPeer {
 
  private:
   struct Outgoing {
-    std::array<std::byte, kGroupHeaderBytes> header{};
+    std::array<std::byte, kReplicaGroupHeaderBytes> header{};
     std::span<const std::byte> payload;
     std::uint64_t step = 0;
     std::size_t sent = 0;
@@ -101,15 +102,15 @@ class GroupPeer {
   const std::string name_;
   DataSocket socket_;
   std::deque<Outgoing> outgoing_;
-  std::array<std::byte, kGroupHeaderBytes> header_{};
+  std::array<std::byte, kReplicaGroupHeaderBytes> header_{};
   std::size_t header_filled_ = 0;
-  std::optional<GroupFrame> frame_;  // the frame whose payload is being read
+  std::optional<ReplicaGroupFrame> frame_;  // the frame whose payload is being read
   Place target_;
   std::size_t filled_ = 0;
   TrainMeter meter_;
-  BusyMeter::Message timed_;          // times of frame_
-  std::optional<GroupFrame> before_;  // the frame that was timed before
-  bool stalled_ = false;              // a header is there, but its payload is not expected yet
+  BusyMeter::Message timed_;                 // times of frame_
+  std::optional<ReplicaGroupFrame> before_;  // the frame that was timed before
+  bool stalled_ = false;  // a header is there, but its payload is not expected yet
   bool closed_ = false;
 };
 

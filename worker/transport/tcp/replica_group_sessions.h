@@ -13,7 +13,7 @@
 
 namespace weir::transport::tcp {
 
-class GroupSessions {
+class ReplicaGroupSessions {
  public:
   // An operation with that peer begins here. Returns the number of its session.
   std::uint32_t begin(const CollectiveTag& tag);

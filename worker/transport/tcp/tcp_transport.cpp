@@ -91,8 +91,9 @@ class Transport final : public TcpTransport {
     return io_->call([&] { return make_communicator(generation, std::move(joined)); });
   }
 
-  Result<std::unique_ptr<Collective>> connect_group(const GroupGeneration& group, Time deadline,
-                                                    std::stop_token stop) override {
+  Result<std::unique_ptr<Collective>> connect_replica_group(const ReplicaGroupGeneration& group,
+                                                            Time deadline,
+                                                            std::stop_token stop) override {
     const Generation transposed{.job_uid = group.job_uid,
                                 .job_key = group.job_key,
                                 .revision = group.revision,

@@ -59,8 +59,8 @@ class TcpTransport {
       std::stop_token stop) = 0;
   // The same for the other replicas of this rank's stage. Call it after connect() of the same
   // generation.
-  virtual Result<std::unique_ptr<Collective>> connect_group(
-      const GroupGeneration& generation, std::chrono::steady_clock::time_point deadline,
+  virtual Result<std::unique_ptr<Collective>> connect_replica_group(
+      const ReplicaGroupGeneration& generation, std::chrono::steady_clock::time_point deadline,
       std::stop_token stop) = 0;
   // Times the network to the data port of a peer: a few round trips, then `bytes`, or as many as
   // pass within half a second. Pacing of all links applies. Blocks; one thread at a time. kTimeout

@@ -48,12 +48,12 @@ struct NcclReplicas {
       hosts.push_back(std::make_unique<NcclRank>(world, r, limits));
     }
   }
-  GroupGeneration generation(std::size_t replica, std::uint32_t revision) {
-    GroupGeneration own{.job_uid = "job-1",
-                        .job_key = "a key of this job",
-                        .revision = revision,
-                        .replica = static_cast<int>(replica),
-                        .stage = 3};
+  ReplicaGroupGeneration generation(std::size_t replica, std::uint32_t revision) {
+    ReplicaGroupGeneration own{.job_uid = "job-1",
+                               .job_key = "a key of this job",
+                               .revision = revision,
+                               .replica = static_cast<int>(replica),
+                               .stage = 3};
     for (std::size_t r = 0; r < hosts.size(); ++r) {
       if (r == replica) continue;
       own.others.push_back({.replica = static_cast<int>(r),
@@ -62,17 +62,17 @@ struct NcclReplicas {
     }
     return own;
   }
-  // All at once; what connect_group() said of each.
+  // All at once; what connect_replica_group() said of each.
   std::vector<Made> join(std::uint32_t revision = 1, std::chrono::nanoseconds limit = 30s) {
     std::vector<std::future<Made>> joining;
     for (std::size_t r = 0; r < hosts.size(); ++r) {
-      joining.push_back(
-          std::async(std::launch::async,
-                     [host = hosts[r].get(), own = generation(r, revision), limit]() -> Made {
-                       WEIR_TRY(std::unique_ptr<Collective> tcp,
-                                host->tcp->connect_group(own, soon(limit), {}));
-                       return host->links->connect_group(own, std::move(tcp), soon(limit), {});
-                     }));
+      joining.push_back(std::async(
+          std::launch::async,
+          [host = hosts[r].get(), own = generation(r, revision), limit]() -> Made {
+            WEIR_TRY(std::unique_ptr<Collective> tcp,
+                     host->tcp->connect_replica_group(own, soon(limit), {}));
+            return host->links->connect_replica_group(own, std::move(tcp), soon(limit), {});
+          }));
     }
     std::vector<Made> joined;
     for (auto& one : joining) joined.push_back(one.get());

@@ -213,12 +213,12 @@ TEST(NcclSums, OfMoreReplicasThanACommunicatorTakesGoByTcpThroughStagingMemory) 
   weir::test::StrictDevice device;
   const auto links = *NcclTransport::make(
       std::make_shared<FakeNccl>(std::make_shared<FakeWorld>(), "GPU-0"), device);
-  GroupGeneration many{.job_uid = "job-1", .job_key = "key", .revision = 1, .replica = 0};
+  ReplicaGroupGeneration many{.job_uid = "job-1", .job_key = "key", .revision = 1, .replica = 0};
   for (int r = 1; r <= static_cast<int>(nccl::kMostRanks); ++r) {
     many.others.push_back({.replica = r, .ip = "127.0.0.1"});
   }
   auto alone = std::make_unique<tcp::ReplicaGroup>(0, std::vector<tcp::ReplicaGroup::Connected>());
-  const auto group = links->connect_group(many, std::move(alone), soon(), {});
+  const auto group = links->connect_replica_group(many, std::move(alone), soon(), {});
   ASSERT_TRUE(group) << group.error().message;
   const std::vector<double> terms = {1, 2.5, -3};
   const device::Buffer in = device.allocate(terms.size() * sizeof(double)),

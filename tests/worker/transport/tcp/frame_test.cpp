@@ -150,7 +150,7 @@ TEST(Handshake, HelloSurvivesTheWire) {
 
 TEST(Handshake, EveryPurposeSurvivesTheWire) {
   for (const Purpose purpose :
-       {Purpose::kLink, Purpose::kState, Purpose::kGroup, Purpose::kProbe}) {
+       {Purpose::kLink, Purpose::kState, Purpose::kReplicaGroup, Purpose::kProbe}) {
     Hello other = hello();
     other.purpose = purpose;
     const auto decoded = decode_hello(encode_hello(other));

@@ -12,31 +12,31 @@
 namespace weir::transport::tcp {
 namespace group_peer_test {
 
-constexpr GroupFrame kFrame{.phase = GroupPhase::kResult,
-                            .session = 0xFFFFFFFF,
-                            .tag = {.step = 1ULL << 60U, .part = 7},
-                            .length = 12345};
+constexpr ReplicaGroupFrame kFrame{.phase = ReplicaGroupPhase::kResult,
+                                   .session = 0xFFFFFFFF,
+                                   .tag = {.step = 1ULL << 60U, .part = 7},
+                                   .length = 12345};
 
-TEST(GroupFrame, ComesBackAsItWas) {
-  const auto back = decode_group_frame(encode_group_frame(kFrame));
+TEST(ReplicaGroupFrame, ComesBackAsItWas) {
+  const auto back = decode_replica_group_frame(encode_replica_group_frame(kFrame));
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(*back, kFrame);
 }
 
-TEST(GroupFrame, IsRefusedWithAnyByteChanged) {
-  const auto good = encode_group_frame(kFrame);
+TEST(ReplicaGroupFrame, IsRefusedWithAnyByteChanged) {
+  const auto good = encode_replica_group_frame(kFrame);
   for (std::size_t i = 0; i < good.size(); ++i) {
     auto bad = good;
     bad[i] ^= std::byte{0x10};
-    EXPECT_FALSE(decode_group_frame(bad)) << "byte " << i;
+    EXPECT_FALSE(decode_replica_group_frame(bad)) << "byte " << i;
   }
-  EXPECT_FALSE(decode_group_frame(std::span(good).first(good.size() - 1)));
+  EXPECT_FALSE(decode_replica_group_frame(std::span(good).first(good.size() - 1)));
 }
 
-TEST(GroupFrame, IsRefusedWithAnImpossibleLength) {
-  GroupFrame frame = kFrame;
+TEST(ReplicaGroupFrame, IsRefusedWithAnImpossibleLength) {
+  ReplicaGroupFrame frame = kFrame;
   frame.length = 1ULL << 40U;
-  EXPECT_FALSE(decode_group_frame(encode_group_frame(frame)));
+  EXPECT_FALSE(decode_replica_group_frame(encode_replica_group_frame(frame)));
 }
 
 // A peer of which the test writes the other end itself.
@@ -52,24 +52,26 @@ class TimedPeer : public testing::Test {
 
   void send(const void* from, std::size_t bytes) {
     ASSERT_EQ(::write(ends_[1], from, bytes), static_cast<ssize_t>(bytes));
-    const GroupPeer::Callbacks callbacks{
-        .begin = [this](const GroupFrame&) -> Result<std::optional<GroupPeer::Place>> {
-          return std::optional(GroupPeer::Place{.to = std::as_writable_bytes(std::span(to_))});
+    const ReplicaGroupPeer::Callbacks callbacks{
+        .begin =
+            [this](const ReplicaGroupFrame&) -> Result<std::optional<ReplicaGroupPeer::Place>> {
+          return std::optional(
+              ReplicaGroupPeer::Place{.to = std::as_writable_bytes(std::span(to_))});
         },
-        .complete = [this](const GroupFrame&,
+        .complete = [this](const ReplicaGroupFrame&,
                            const Arrival& arrival) { arrivals_.push_back(arrival); }};
     const Status state = peer_->read(callbacks);
     ASSERT_TRUE(state) << state.error().message;
   }
   void send_header() {
-    GroupFrame frame = kFrame;
+    ReplicaGroupFrame frame = kFrame;
     frame.length = kBytes;
-    const auto header = encode_group_frame(frame);
+    const auto header = encode_replica_group_frame(frame);
     send(header.data(), header.size());
   }
 
   int ends_[2] = {-1, -1};
-  std::optional<GroupPeer> peer_;
+  std::optional<ReplicaGroupPeer> peer_;
   std::vector<char> to_ = std::vector<char>(kBytes);
   std::vector<Arrival> arrivals_;
 };

@@ -6,17 +6,17 @@
 namespace weir::transport::tcp {
 namespace group_sessions_test {
 
-using Fate = GroupSessions::Fate;
+using Fate = ReplicaGroupSessions::Fate;
 
-TEST(GroupSessions, CountStepsNotOperations) {
-  GroupSessions sessions;
+TEST(ReplicaGroupSessions, CountStepsNotOperations) {
+  ReplicaGroupSessions sessions;
   EXPECT_EQ(sessions.begin({.step = 7, .part = 0}), 0U);
   EXPECT_EQ(sessions.begin({.step = 7, .part = 1}), 0U);
   EXPECT_EQ(sessions.begin({.step = 9, .part = 0}), 1U);
 }
 
-TEST(GroupSessions, SayWhatHasNotBegunHere) {
-  GroupSessions sessions;
+TEST(ReplicaGroupSessions, SayWhatHasNotBegunHere) {
+  ReplicaGroupSessions sessions;
   EXPECT_EQ(sessions.fate(0, 0), Fate::kLater);
   sessions.begin({.step = 7, .part = 0});
   EXPECT_EQ(sessions.fate(0, 0), Fate::kBegun);
@@ -27,8 +27,8 @@ TEST(GroupSessions, SayWhatHasNotBegunHere) {
 }
 
 // One side has begun two operations of the step, the other one: they mean the same ones afterwards.
-TEST(GroupSessions, StayEqualWhenBothDropAStep) {
-  GroupSessions here, there;
+TEST(ReplicaGroupSessions, StayEqualWhenBothDropAStep) {
+  ReplicaGroupSessions here, there;
   for (const std::uint32_t part : {0U, 1U}) here.begin({.step = 7, .part = part});
   there.begin({.step = 7, .part = 0});
   EXPECT_EQ(here.drop(7), 0U);
@@ -40,16 +40,16 @@ TEST(GroupSessions, StayEqualWhenBothDropAStep) {
 }
 
 // One side had all that it wanted of the step.
-TEST(GroupSessions, StayEqualWhenOneDropsWhatTheOtherHasDone) {
-  GroupSessions here, there;
+TEST(ReplicaGroupSessions, StayEqualWhenOneDropsWhatTheOtherHasDone) {
+  ReplicaGroupSessions here, there;
   here.begin({.step = 7, .part = 0});
   there.begin({.step = 7, .part = 0});
   EXPECT_EQ(here.drop(7), 0U);
   EXPECT_EQ(here.begin({.step = 9, .part = 0}), there.begin({.step = 9, .part = 0}));
 }
 
-TEST(GroupSessions, DropOnlyTheLastStep) {
-  GroupSessions sessions;
+TEST(ReplicaGroupSessions, DropOnlyTheLastStep) {
+  ReplicaGroupSessions sessions;
   EXPECT_EQ(sessions.drop(7), std::nullopt);
   sessions.begin({.step = 7, .part = 0});
   sessions.begin({.step = 8, .part = 0});

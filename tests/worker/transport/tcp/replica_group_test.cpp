@@ -29,8 +29,9 @@ struct Replicas {
     for (int r = 0; r < count; ++r) transports.push_back(test::make_transport());
     std::vector<std::future<Result<std::unique_ptr<Collective>>>> connecting;
     for (int r = 0; r < count; ++r) {
-      connecting.push_back(std::async(
-          std::launch::async, [this, r] { return at(r).connect_group(group(r), soon(), {}); }));
+      connecting.push_back(std::async(std::launch::async, [this, r] {
+        return at(r).connect_replica_group(group(r), soon(), {});
+      }));
     }
     for (auto& one : connecting) {
       auto made = one.get();
@@ -40,12 +41,12 @@ struct Replicas {
   }
   TcpTransport& at(int replica) { return *transports[static_cast<std::size_t>(replica)]; }
   Collective& operator[](int replica) { return *members[static_cast<std::size_t>(replica)]; }
-  GroupGeneration group(int replica) {
-    GroupGeneration result{.job_uid = "job-1",
-                           .job_key = "a key of this job",
-                           .revision = 1,
-                           .replica = replica,
-                           .stage = 3};
+  ReplicaGroupGeneration group(int replica) {
+    ReplicaGroupGeneration result{.job_uid = "job-1",
+                                  .job_key = "a key of this job",
+                                  .revision = 1,
+                                  .replica = replica,
+                                  .stage = 3};
     for (int r = 0; r < static_cast<int>(transports.size()); ++r) {
       if (r == replica) continue;
       result.others.push_back({.replica = r, .ip = "127.0.0.1", .data_port = at(r).data_port()});
@@ -403,9 +404,9 @@ TEST(ReplicaGroup, RefusesMembersThatMeanAnotherStepOrSize) {
 TEST(ReplicaGroup, NamesTheReplicaThatDoesNotCome) {
   const auto alone = test::make_transport();
   const auto silent = test::make_transport();
-  GroupGeneration group{.job_uid = "job-1", .job_key = "key", .revision = 1, .replica = 0};
+  ReplicaGroupGeneration group{.job_uid = "job-1", .job_key = "key", .revision = 1, .replica = 0};
   group.others = {{.replica = 1, .ip = "127.0.0.1", .data_port = silent->data_port()}};
-  const auto made = alone->connect_group(group, soon(50ms), {});
+  const auto made = alone->connect_replica_group(group, soon(50ms), {});
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, Code::kTimeout);
   EXPECT_THAT(made.error().message, HasSubstr("replica 1"));
@@ -427,14 +428,14 @@ TEST(ReplicaGroup, IsMetAfterTheNeighboursOfTheSameGeneration) {
       TcpTransport& own = *ranks[static_cast<std::size_t>(i)];
       auto links = own.connect(pipeline, soon(), {});
       EXPECT_TRUE(links) << links.error().message;
-      GroupGeneration group{.job_uid = pipeline.job_uid,
-                            .job_key = pipeline.job_key,
-                            .revision = pipeline.revision,
-                            .replica = replica,
-                            .stage = stage};
+      ReplicaGroupGeneration group{.job_uid = pipeline.job_uid,
+                                   .job_key = pipeline.job_key,
+                                   .revision = pipeline.revision,
+                                   .replica = replica,
+                                   .stage = stage};
       group.others = {
           {.replica = 1 - replica, .ip = "127.0.0.1", .data_port = port(1 - replica, stage)}};
-      auto made = own.connect_group(group, soon(), {});
+      auto made = own.connect_replica_group(group, soon(), {});
       EXPECT_TRUE(made) << made.error().message;
       if (!made) return false;
       Part part(100, replica);
