@@ -134,7 +134,7 @@ TEST(Averages, GoOnBesideStepsThatAreShorter) {
   Workers workers(plan, small(kSteps));
   EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
   for (int i = 0; i < 4; ++i) {
-    EXPECT_TRUE(workers[i].says("averages go on beside steps")) << "worker " << i;
+    EXPECT_TRUE(workers[i].says("averages run during steps")) << "worker " << i;
   }
   const auto losses = workers.steps(1);
   EXPECT_LT(last_loss(losses), loss_at(losses, 0, 10));

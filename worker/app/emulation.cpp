@@ -31,12 +31,12 @@ Result<nanoseconds> read_time(const json& entry, const char* field, const std::s
   if (found == entry.end()) return nanoseconds(0);
   const bool good = found->is_number() && std::isfinite(found->get<double>()) &&
                     found->get<double>() >= 0 && found->get<double>() <= kLongestOp;
-  if (!good) return invalid(where + "." + field, "is no time in seconds");
+  if (!good) return invalid(where + "." + field, "must be a time in seconds");
   return from_seconds(found->get<double>());
 }
 
 Result<std::vector<LayerTiming>> read_times(const json& list, const std::string& where) {
-  if (!list.is_array() || list.empty()) return invalid(where, "is no list of times");
+  if (!list.is_array() || list.empty()) return invalid(where, "must be a list of times");
   std::vector<LayerTiming> times;
   for (const json& entry : list) {
     const auto samples = entry.is_object() ? entry.find("samples") : entry.end();

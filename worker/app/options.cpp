@@ -350,7 +350,8 @@ Error invalid(const std::string& message) {
 // Reads "1-2", "1-2:fwd" or "1-2:bwd".
 Status read_link(const std::string& text, Options& options) {
   const auto wrong = [&] {
-    return invalid("--pace-link: '" + text + "' is no link such as 1-2, 1-2:fwd or 1-2:bwd");
+    return invalid("--pace-link: must be a link such as 1-2, 1-2:fwd or 1-2:bwd, found " +
+                   in_quotes(text));
   };
   const std::string link = text.substr(0, text.find(':'));
   const std::string way = link.size() == text.size() ? "" : text.substr(link.size() + 1);
@@ -410,7 +411,7 @@ Result<Options> complete(Raw raw) {
     return invalid("WEIR_RANKS: must be 1, found " + std::to_string(o.ranks) +
                    "; a worker runs one rank");
   if (o.transport != "Auto" && o.transport != "TCP" && o.transport != "NCCL") {
-    return invalid("WEIR_TRANSPORT: '" + o.transport + "' is none of Auto, TCP, NCCL");
+    return invalid("WEIR_TRANSPORT: must be Auto, TCP or NCCL, found " + in_quotes(o.transport));
   }
   if (!o.control_url.empty() && !o.plan_file.empty()) {
     return invalid(
@@ -429,7 +430,7 @@ Result<Options> complete(Raw raw) {
         "--coordinator: required on workers other than 0, not set; name host:port of worker 0");
   }
   if (!o.listen.empty() && !is_ip_address(o.listen)) {
-    return invalid("--listen: " + in_quotes(o.listen) + " is no IP address");
+    return invalid("--listen: must be an IP address, found " + in_quotes(o.listen));
   }
   if (!o.coordinator.empty()) {
     const auto address = parse_host_port(o.coordinator);
@@ -499,7 +500,8 @@ Result<double> parse_rate(const std::string& text) {
   // At least a byte per second, because times of slower rates would overflow.
   const bool good = parsed.ec == std::errc() && found != units.end() && number <= 1e15 &&
                     number * found->second >= 1;
-  if (!good) return invalid(in_quotes(text) + " is no rate such as 40Mbit or 5MB (per second)");
+  if (!good)
+    return invalid("must be a rate such as 40Mbit or 5MB (per second), found " + in_quotes(text));
   return number * found->second;
 }
 

@@ -76,7 +76,7 @@ Result<std::string> ask_for_key(const State& state, std::stop_token stop) {
 Result<std::string> standalone_key(const Options& o) {
   if (o.job_key.empty()) return hmac_sha256("weir standalone", o.job_uid);
   const auto key = from_hex(o.job_key);
-  if (!key || key->empty()) return Error{Code::kInvalid, "WEIR_JOB_KEY: is no hexadecimal text"};
+  if (!key || key->empty()) return Error{Code::kInvalid, "WEIR_JOB_KEY: must be hexadecimal"};
   return *key;
 }
 
@@ -261,7 +261,7 @@ Outcome join_job(State& state) {
   Options& o = state.options;
   const bool open_to_others = o.needs_peers() && !is_loopback(o.listen_ip());
   if (o.standalone() && open_to_others && o.job_key.empty()) {
-    log_warn(kRoom, "without WEIR_JOB_KEY anybody who reaches these ports can join the job",
+    log_warn(kRoom, "without WEIR_JOB_KEY any process that reaches these ports can join the job",
              {{"listen", o.listen_ip()}});
   }
   if (o.pod.empty()) o.pod = "worker-" + std::to_string(o.worker_index);

@@ -33,7 +33,7 @@ std::string parse(const std::string& text, Line& line) {
   const bool read = number >> line.from && number.eof();
   const bool whole = line.by_time || line.from == std::floor(line.from);
   if (!read || !whole || !(line.from >= 0 && line.from <= kLatest)) {
-    return from + " is no step and no time";
+    return from + " is neither a step nor a time";
   }
   if (!(line.factor > 0 && line.factor <= kMostTimes)) return "the factor is not in (0, 1000]";
   return "";

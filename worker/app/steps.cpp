@@ -196,8 +196,7 @@ void on_step(State& state, const engine::StepRecord& record) {
     state.agent->send(status);
   }
   if (record.skipped) {
-    log_warn(kRoom,
-             "step skipped: its loss or gradient is no finite number, no parameter has changed",
+    log_warn(kRoom, "step skipped: its loss or gradient is not finite; no parameter has changed",
              {{"step", record.step + 1},
               {"stage", record.stage},
               {"loss", record.loss},

@@ -18,7 +18,8 @@ Result<Number> parse(std::string_view text, Number least, Number most, const cha
   const bool whole = error == std::errc() && end == digits.data() + digits.size();
   if (whole && value >= least && value <= most) return value;  // nan fails both comparisons
   std::ostringstream why;
-  why << in_quotes(text) << " is no " << kind << " from " << least << " to " << most;
+  why << "must be a " << kind << " from " << least << " to " << most << ", found "
+      << in_quotes(text);
   return Error{Code::kInvalid, why.str()};
 }
 

@@ -106,7 +106,7 @@ Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root,
     const std::string_view bytes = image.file.view();
     const std::string name = layer_file(image.layer);
     if (!all_finite(image.file)) {
-      return Error{Code::kInvalid, name + ": holds values that are no finite numbers"};
+      return Error{Code::kInvalid, name + ": holds values that are not finite"};
     }
     WEIR_TRY([[maybe_unused]] const Unit written, disk.write_file(join(folder, name), bytes));
     files.push_back({.name = name,

@@ -104,7 +104,7 @@ void Engine::on_commit(CommitCommand command) {
   }
   const bool moves = next->plan.state == schedule::StateMove::kMove;
   if (trains && !in_band && moves && holder_of(next->plan, options_.identity) == nullptr) {
-    lost_ = "the other replicas went on without this one";  // it cannot reach their boundary
+    lost_ = "the other replicas continued without this one";  // it cannot reach their boundary
   }
   if (pending_) pending_->commit.answer("another COMMIT came");
   pending_ = Pending{std::move(command), in_band};

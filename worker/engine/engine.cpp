@@ -157,7 +157,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   parts.ready_to_average = [this](double seconds) { say_ready(seconds); };
   parts.granted = [&](SteadyTime until) { return granted(until, stop); };
   parts.round_failed = [this](const Grant& grant, int missing, const std::string& reason) {
-    log_warn(kRoom, "went on without an average",
+    log_warn(kRoom, "continued without an average",
              {{"round", grant.round},
               {"step", grant.next_step},
               {"missing", missing},

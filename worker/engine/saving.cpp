@@ -113,7 +113,7 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
   const std::int64_t step = plan.checkpoint_step;
   const Status loaded =
       parts_.load ? parts_.load(stage, step)
-                  : Status(Error{Code::kNotFound, "this worker knows no checkpoint folder"});
+                  : Status(Error{Code::kNotFound, "this worker has no checkpoint folder"});
   if (loaded) {
     step_ = step;
     saving_.last_done = step >= options_.total_steps;

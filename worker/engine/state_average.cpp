@@ -22,9 +22,9 @@ std::string objection(const Grant& grant, int replica, int replicas) {
   const auto& members = grant.members;
   const bool rising = std::ranges::adjacent_find(members, std::greater_equal()) == members.end();
   if (members.empty() || !rising || members.front() < 0 || members.back() >= replicas) {
-    return "its members are no replicas in rising order";
+    return "its members are not replicas in rising order";
   }
-  if (!std::ranges::binary_search(members, replica)) return "this replica is no member";
+  if (!std::ranges::binary_search(members, replica)) return "this replica is not a member";
   if (grant.weights.size() != members.size()) return "there is not one weight for each member";
   double sum = 0;
   for (const double weight : grant.weights) {

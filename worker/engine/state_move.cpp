@@ -82,7 +82,7 @@ Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& iden
     }
     if (holders.empty()) {
       return Error{Code::kInvalid,
-                   "state: Move, but layer " + std::to_string(layer) + " is held by nobody"};
+                   "state: Move, but layer " + std::to_string(layer) + " is held by no rank"};
     }
     const std::size_t from = holders[static_cast<std::size_t>(place->replica) % holders.size()];
     const bool goes_on = !parts.fetched.empty() && parts.fetched.back().holder == from &&

@@ -260,7 +260,7 @@ class Runner {
       const std::size_t bytes = StateAverage::bytes(parts_.stage);
       memory = device.allocate(bytes);
       if (!memory) return false;
-      log_info("engine", "averages go on beside steps", {{"memory_bytes", std::to_string(bytes)}});
+      log_info("engine", "averages run during steps", {{"memory_bytes", std::to_string(bytes)}});
     }
     parts_.beside->average.emplace(*parts_.replicas, parts_.stage, device, grant_, memory)
         .post_next();

@@ -43,7 +43,8 @@ TEST(HostPort, NamesWhatIsNoAddress) {
     const auto parsed = parse_host_port(address);
     ASSERT_FALSE(parsed.ok()) << address;
     EXPECT_EQ(parsed.error().code, Code::kInvalid);
-    EXPECT_EQ(parsed.error().message.find("'" + std::string(address) + "'"), 0U)
+    EXPECT_EQ(
+        parsed.error().message.find("must be host:port, found '" + std::string(address) + "'"), 0U)
         << parsed.error().message;
   }
 }

@@ -26,7 +26,7 @@ TEST(Numbers, WhatIsNoWholeNumberInTheRangeIsRefusedWithTextAndRange) {
                            "+", "-1", "101", "18446744073709551616", "nan", "\xEF\xBC\x95"}) {
     const auto parsed = parse_whole(text, 0, 100);
     ASSERT_FALSE(parsed) << text;
-    EXPECT_THAT(parsed.error().message, HasSubstr(" is no whole number from 0 to 100"));
+    EXPECT_THAT(parsed.error().message, HasSubstr("must be a whole number from 0 to 100, found "));
     EXPECT_EQ(parsed.error().message.find('\n'), std::string::npos);
   }
   EXPECT_THAT(parse_whole("1e3", 0, 9).error().message, HasSubstr("'1e3'"));

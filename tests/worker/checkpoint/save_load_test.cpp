@@ -312,7 +312,7 @@ TEST(Checkpoint, OfAStateThatIsNoNumberIsNotWritten) {
   const auto files = write_layers(folder.disk, folder.root(), 5, *images);
 
   ASSERT_FALSE(files);
-  EXPECT_THAT(files.error().message, HasSubstr("no finite numbers"));
+  EXPECT_THAT(files.error().message, HasSubstr("values that are not finite"));
 }
 
 TEST(Checkpoint, CopiesAreOfTheDevicesMemory) {

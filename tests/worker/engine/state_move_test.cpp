@@ -121,7 +121,7 @@ TEST(PartsOfMove, NameALayerThatNobodyHolds) {
   plan.holders = {holder("a", 0, 1), holder("c", 3, 3)};
   const auto parts = parts_of_move(plan, {.pod = "b"});
   ASSERT_FALSE(parts);
-  EXPECT_EQ(parts.error().message, "state: Move, but layer 2 is held by nobody");
+  EXPECT_EQ(parts.error().message, "state: Move, but layer 2 is held by no rank");
 }
 
 }  // namespace state_move_test
