@@ -163,7 +163,7 @@ Result<PipelineJob> decode_job(std::string_view text) {
 
 namespace {
 
-// managedFields are half of an object's bytes, and a list is held as a whole.
+// managedFields are half of an object's bytes, and a list is kept in memory as a whole.
 Result<std::string> without_managed_fields(std::string_view object) {
   WEIR_TRY(const std::string_view meta, json_member(object, "metadata"));
   if (meta.empty()) return std::string(object);
@@ -229,32 +229,32 @@ Result<ListPage> decode_list(std::string_view text) {
 
 namespace {
 
-struct ToldEvent {
+struct ReportedEvent {
   std::string type, text;
-  Time time{};  // whole seconds: those of kubelets have no more
+  Time time{};  // whole seconds, as in the events of kubelets
 };
 
-ToldEvent read_told(const Field& event) {
-  ToldEvent told;
-  told.type = event["type"].text();
-  told.text = event["reason"].text() + ": " + event["note"].text();
+ReportedEvent read_reported(const Field& event) {
+  ReportedEvent reported;
+  reported.type = event["type"].text();
+  reported.text = event["reason"].text() + ": " + event["note"].text();
   for (const Field& time : {event["eventTime"], event["deprecatedLastTimestamp"],
                             event["series"]["lastObservedTime"]}) {
-    told.time = std::max(told.time, time.time().value_or(Time{}));
+    reported.time = std::max(reported.time, time.time().value_or(Time{}));
   }
-  told.time = std::chrono::floor<std::chrono::seconds>(told.time);
-  return told;
+  reported.time = std::chrono::floor<std::chrono::seconds>(reported.time);
+  return reported;
 }
 
 }  // namespace
 
 Result<std::string> newest_warning(std::string_view list) {
   WEIR_TRY(const ListPage page, decode_list(list));
-  ToldEvent newest;
+  ReportedEvent newest;
   for (const std::string& item : page.items) {
-    WEIR_TRY(const ToldEvent told, decode<ToldEvent>("Event", item, read_told));
-    if (told.time > newest.time || (told.time == newest.time && told.type == "Warning"))
-      newest = told;
+    WEIR_TRY(const ReportedEvent event, decode<ReportedEvent>("Event", item, read_reported));
+    if (event.time > newest.time || (event.time == newest.time && event.type == "Warning"))
+      newest = event;
   }
   return newest.type == "Warning" ? plain_line(newest.text) : "";
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of decode.h share; not for other rooms.
+// Declarations that decode.cpp, decode_job.cpp and decode_status.cpp share; not for other rooms.
 #pragma once
 
 #include "operator/api/json_read.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The status of a PipelineJob from JSON: what a former leader wrote.
+// The status of a PipelineJob from JSON, as this or a former leader wrote it.
 #include <algorithm>
 #include <array>
 
@@ -8,7 +8,7 @@
 namespace weir::api {
 namespace {
 
-// Conditions of other controllers on our object stay theirs: not read, so never sent.
+// Conditions of other controllers are not read, so that they are never sent as ours.
 constexpr std::array kOurConditions = {"Accepted",
                                        "PodsScheduled",
                                        "WorkersReady",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Structs -> JSON bodies for the API server. Pure; keys sorted, so that equal input gives equal
+// Structs -> JSON bodies for the API server. Pure. Keys are sorted, so that equal input gives equal
 // bytes.
 #pragma once
 
@@ -13,42 +13,42 @@
 
 namespace weir::api {
 
-// Labels of every object of a job; the selector of our watches is weir.dev/job-name.
+// Labels of every object of a job. Watches select objects by weir.dev/job-name.
 std::map<std::string, std::string> job_labels(const PipelineJob& job);
 
-// What a worker pod needs besides the job.
+// Inputs of the manifest of one worker pod besides the job.
 struct PodInput {
-  std::string group;       // its WorkerGroup
-  int index_in_group = 0;  // i of <job>-<group>-<i>
-  int worker_index = 0;    // over all groups, sorted by name; 0 = coordinator
+  std::string group;       // name of its WorkerGroup
+  int index_in_group = 0;  // i in the pod's name <job>-<group>-<i>
+  int worker_index = 0;    // counted over all groups, sorted by name; 0 = coordinator
   int attempt = 0;
-  int workers = 1;          // required count
+  int workers = 1;          // workers that the job needs
   std::string coordinator;  // "<job>-<group>-<0>.<job>:7070"
   std::string control_url;
   std::vector<std::string> avoided_nodes;
-  int generation = 0;   // status.podGeneration when it is made
-  bool queued = false;  // a queue lets the pods in: that may take for ever
-  // Of the gang provider, and Pinned's gate.
+  int generation = 0;   // status.podGeneration when the pod is made
+  bool queued = false;  // a queue admits the pods, which has no time limit
+  // The gang provider adds these; placement.mode Pinned adds a gate.
   std::map<std::string, std::string> labels, annotations;
-  std::string scheduler_name;  // "" = as the user wrote
+  std::string scheduler_name;  // "" = the one in the user's template or spec
   std::vector<std::string> gates;
 };
 struct PodManifest {
   std::string name, json;
-  std::vector<std::string> env_conflicts;  // names that the user set and that ours gave way to
+  std::vector<std::string> env_conflicts;  // variables for which the user's value replaces ours
   bool checkpoint_on_volume = true;        // checkpoint.path, if set, is in a mounted volume
 };
 // Annotation of every pod: PodInput::generation.
 constexpr auto kPodGeneration = "weir.dev/pod-generation";
-// Annotation of every pod: template_hash of the job when it was made.
+// Annotation of every pod: template_hash of the job when the pod was made.
 constexpr auto kTemplateHash = "weir.dev/template-hash";
-// Merges as crds/README.md "Pods" says. Errors: kNotFound: the template lists containers, but none
-// is trainer; kInvalid names the field of the template that cannot be merged.
+// Merges template, group and worker as crds/README.md "Pods" says. kNotFound: the template lists
+// containers, but none is named trainer. kInvalid names the field that cannot be merged.
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input);
 // Digest (16 hex digits) of what the user wrote for the pods; not of what the operator adds.
 std::string template_hash(const PipelineJob& job);
 
-// Merge patch of a gated pod: its node, and the gates that are left.
+// Merge patch that binds a gated pod to a node and leaves the other gates.
 std::string encode_open_gate(const std::string& resource_version, const std::string& hostname,
                              const std::vector<std::string>& gates_left);
 
@@ -59,9 +59,10 @@ std::string encode_control_config_map(const PipelineJob& job, const std::string&
 std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision,
                                    const std::string& plan_json);  // immutable
 
-// Bodies of server-side apply on /status: all fields of that owner, within the CRD's limits
-// (fit.h), for the job of that uid alone. guarded: carries metadata.resourceVersion, so that a
-// paused former leader cannot win.
+// Bodies of server-side apply on /status: all fields of one field owner, within the CRD's limits
+// (fit.h). The uid protects a new job of the same name. guarded: the body has
+// metadata.resourceVersion, so that a former leader that was paused cannot overwrite a newer
+// status.
 std::string encode_status(const PipelineJob& job, const JobStatus& status, bool guarded = false);
 std::string encode_report_status(const PipelineJob& job, const ReportStatus& status);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What encode.cpp, pod_manifest.cpp and pod_template.cpp share; not for other rooms.
+// Declarations that encode.cpp, pod_manifest.cpp and pod_template.cpp share; not for other rooms.
 #pragma once
 
 #include <array>
@@ -13,16 +13,16 @@
 
 namespace weir::api {
 
-// Control, data and metrics port of a worker.
+// Port numbers of a worker.
 constexpr std::array<std::pair<const char*, int>, 3> kWorkerPorts{
     {{"control", 7070}, {"data", 7071}, {"metrics", 9400}}};
 
 // Name, namespace, labels and the controlling owner reference.
 nlohmann::json owned_metadata(const PipelineJob& job, const std::string& name);
 
-// The group's template ({} when it has none) with every part that we merge into in the right type:
-// metadata.labels and annotations; of spec the lists, nodeSelector and affinity. kInvalid names the
-// part.
+// The group's template, or {} if it has none. Every part that the operator merges into has the
+// right type: metadata.labels and annotations, the lists of spec, nodeSelector and affinity. If one
+// has not, the answer is kInvalid and names it.
 Result<nlohmann::json> checked_template(const WorkerGroup& group);
 
 }  // namespace weir::api

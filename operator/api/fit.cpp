@@ -8,7 +8,7 @@
 namespace weir::api {
 namespace {
 
-// Of status in crds/pipelinejobs.weir.dev.yaml, maxLength and maxItems.
+// maxLength and maxItems of status in crds/pipelinejobs.weir.dev.yaml.
 constexpr std::size_t kMostConditions = 16, kMostType = 316, kMostConditionReason = 1024,
                       kMostMessage = 32768;
 constexpr std::size_t kMostSelector = 4096, kMostReason = 64, kMostNumber = 32, kMostHash = 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limits that the CRD states for status, in one place: a status that does not keep them is
-// refused as a whole, and then nothing of it is told. A test compares with the CRD. Pure.
+// The limits of the CRD for status. The API server refuses a status as a whole if one field is
+// beyond its limit. A test compares these limits with the CRD. Pure.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ constexpr std::size_t kMostReplanRequest = 253;  // status.adaptation.lastReplan
 // Cuts text to at most `limit` bytes, never inside a UTF-8 character.
 std::string cut(const std::string& text, std::size_t limit);
 
-// Texts are cut, lists shortened, numbers clamped. What fits stays as it is.
+// Cuts texts, shortens lists and clamps numbers that are beyond their limits.
 void fit(JobStatus& status);
 void fit(ReportStatus& status);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status of a PipelineJob as structs (crds/README.md "Status"). Two field owners write it:
-// JobStatus is the decisions and counts, ReportStatus the measurements. Pure data; JSON:
+// JobStatus holds decisions and counts, ReportStatus holds measurements. Pure data. Its JSON is in
 // status_json.cpp and decode_status.cpp.
 #pragma once
 
@@ -48,32 +48,33 @@ struct AvoidedNode {
   bool operator==(const AvoidedNode&) const = default;
 };
 
-struct RestartCount {  // of one cause; the counter behind weir_job_restarts_total
+struct RestartCount {  // restarts of one cause; weir_job_restarts_total shows it
   std::string reason;
   int count = 0;
   bool operator==(const RestartCount&) const = default;
 };
 
-// A group that ran out of memory: its stage keeps at most in_flight_cap micro-batches from then on.
+// A group that ran out of memory. Later plans keep at most in_flight_cap micro-batches in flight on
+// its stage.
 struct MemoryLimit {
   std::string group;
-  int stage = -1;             // -1: before the first plan
-  int in_flight_cap = 0;      // 0: no limit
-  bool plan_changed = false;  // since then, by more than a restart
+  int stage = -1;             // -1 = there was no plan yet
+  int in_flight_cap = 0;      // 0 = no limit
+  bool plan_changed = false;  // after the failure, by more than a restart
   bool operator==(const MemoryLimit&) const = default;
 };
 
 // Field owner weir-operator.
 struct JobStatus {
   std::int64_t observed_generation = 0;
-  std::vector<Condition> conditions;  // ours only
+  std::vector<Condition> conditions;  // without those of other controllers
   std::optional<Time> start_time, completion_time, last_restart_time;
   int data_parallel = 1;
   std::string selector, workers_summary, template_hash, gang_provider;
   std::int64_t suspended_seconds = 0;
   int restarts = 0, restart_budget_used = 0;
   int restart_streak = 0;  // restarts in a row without a completed step
-  // Raised by each restart, resume and release; pods carry it as annotation
+  // Each restart, resume and release raises this number. A pod has it as annotation
   // weir.dev/pod-generation.
   int pod_generation = 0;
   std::string last_restart_reason, last_restart_scope;  // scope: Worker, Job
@@ -108,11 +109,11 @@ struct ReportStatus {
   std::optional<Time> last_step_time, last_report_time;
   std::optional<std::int64_t> last_checkpoint_step;
   bool has_progress = false;
-  std::string network_state;  // Healthy, Contended, Unknown; "" = not yet
+  std::string network_state;  // Healthy, Contended, Unknown; "" = not evaluated yet
   std::optional<Time> last_sample_time;
   std::vector<WorstLink> worst_links;
   std::string sync_mode;
-  int sync_group_size_max = 0;                           // 0: one replica
+  int sync_group_size_max = 0;                           // 0 = the job has one replica
   std::string sync_mean_group_size, sync_max_staleness;  // "" = unknown
   std::vector<int> micro_batch_shares;
   bool operator==(const ReportStatus&) const = default;

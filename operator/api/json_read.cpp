@@ -26,7 +26,7 @@ Error broken(simdjson::error_code error) {
   return {Code::kInvalid, "not JSON"};
 }
 
-// The text of a value as it came.
+// The text of a value, byte for byte.
 simdjson::error_code text_of(ondemand::value value, std::string_view& out) {
   ondemand::json_type type{};
   if (const auto error = value.type().get(type)) return error;
@@ -40,18 +40,17 @@ simdjson::error_code text_of(ondemand::value value, std::string_view& out) {
     if (const auto error = value.get_array().get(array)) return error;
     return array.raw_json().get(out);
   }
-  out = value.raw_json_token();  // up to what follows
+  out = value.raw_json_token();  // with the white space behind the value
   out = out.substr(0, out.find_last_not_of(" \t\r\n") + 1);
   return simdjson::SUCCESS;
 }
 
-// A text with the parser on it: what simdjson finds in its padded copy lies at the same place in
-// the text itself.
+// Parses a padded copy of a text. A view of the copy becomes a view of the text at the same place.
 class Scan {
  public:
   explicit Scan(std::string_view text) : text_(text), copy_(text) {}
 
-  // The text as an object or an array; once.
+  // Reads the text as an object or an array. Call it once.
   template <class Value>
   simdjson::error_code open(Value& value) {
     if (const auto error = parser_.iterate(copy_).get(document_)) return error;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading what the API server sends, without exceptions. simdjson parses it: watch events of
-// thousands of pods were the largest part of the operator's CPU. Pure.
+// Reads JSON of the API server without exceptions. simdjson parses it, because watch events of
+// thousands of pods are the largest part of the operator's CPU time. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ constexpr std::size_t kMaxJsonDepth = 64;  // a PodTemplateSpec needs about 15
 
 class Field;
 
-// One parsed text; its Fields die with it. One thread.
+// One parsed text. Fields refer to it, so it must outlive them. For one thread.
 class JsonDocument {
  public:
   JsonDocument();
@@ -30,15 +30,15 @@ class JsonDocument {
   JsonDocument(const JsonDocument&) = delete;
   JsonDocument& operator=(const JsonDocument&) = delete;
 
-  // An object, not nested deeper than kMaxJsonDepth, and nothing behind it. Once.
+  // text: one object, nested at most kMaxJsonDepth deep, with nothing behind it. Call it once.
   Status parse(std::string_view text);
   Field root();
-  // The first value of a wrong type that a Field met, with its path; "" = none.
+  // Path and wanted type of the first value that had a wrong type when it was read; "" = none.
   const std::string& problem() const { return problem_; }
 
  private:
   friend class Field;
-  // How a value was reached: texts of paths are made for problems only.
+  // One step on the way to a value. The text of a path is made only if there is a problem.
   struct Step {
     int parent;  // index; -1 = the root
     int item;    // of a list; -1 = a member
@@ -53,8 +53,8 @@ class JsonDocument {
   std::string problem_;
 };
 
-// A value, or its absence. Missing and null are the same; a wrong type is noted in the document and
-// reads like a missing value.
+// A value, or its absence. A null counts as missing. A value of a wrong type reads as missing, and
+// the document notes it as its problem.
 class Field {
  public:
   Field operator[](std::string_view key) const;  // the key's characters outlive the document
@@ -85,8 +85,8 @@ class Field {
   std::optional<simdjson::dom::element> value_;
 };
 
-// Parts of a text, found without parsing it: they are views of it, and who uses one parses it.
-// kInvalid: not an object (list), or not whole.
+// Find parts of a JSON text without building values. The parts are views of the text; the caller
+// parses those that it needs. kInvalid: the text is no object (list), or it is incomplete.
 using EachMember = std::function<void(std::string_view key, std::string_view value)>;
 Status each_member(std::string_view object, const EachMember& each);
 Result<std::string_view> json_member(std::string_view object, std::string_view key);  // "": none

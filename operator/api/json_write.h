@@ -7,7 +7,7 @@
 
 namespace weir::api {
 
-// Text for the API server: invalid UTF-8 replaced, so that it never throws.
+// The value as text for the API server. Invalid UTF-8 is replaced, so that this never throws.
 std::string dump_json(const nlohmann::json& value);
 
 }  // namespace weir::api

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kubernetes objects, reduced to what reconcile reads. Decoded in decode.cpp, which drops the rest
-// (a pod is 10-20 kB of JSON).
+// Kubernetes objects with only the fields that the operator reads. decode.cpp drops the rest, since
+// a pod is 10-20 kB of JSON.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ struct ObjectMeta {
   std::int64_t generation = 0;
   std::map<std::string, std::string> labels, annotations;
   Time created{};
-  std::optional<Time> deleting;  // deletionTimestamp: when it will be gone, not when it was asked
+  std::optional<Time> deleting;  // deletionTimestamp: the end of the grace period, not its start
   std::int64_t deletion_grace_seconds = 0;
-  std::string owner_uid;  // of the controlling owner reference
+  std::string owner_uid;  // uid in the controlling owner reference
 };
 
 struct PodCondition {
@@ -34,24 +34,24 @@ struct PodCondition {
 struct ContainerEnd {
   std::string container;
   int exit_code = 0;
-  std::string reason, message;  // "OOMKilled"; one plain line (plain_line.h)
+  std::string reason, message;  // e.g. "OOMKilled"; the message is one plain line (plain_line.h)
   std::optional<Time> time;
 };
 
 struct Pod {
   ObjectMeta meta;
   std::string node, phase;       // Pending Running Succeeded Failed Unknown
-  std::string reason, message;   // of the status, e.g. Evicted
-  bool containers_seen = false;  // a kubelet has told about its containers
+  std::string reason, message;   // reason, e.g. "Evicted", and message of its status
+  bool containers_seen = false;  // a kubelet has reported containers
   std::vector<std::string> ips;
   std::vector<PodCondition> conditions;
   bool ready = false;  // condition Ready
-  // Container trainer.
+  // The next four are about container trainer.
   std::optional<int> exit_code;
-  std::string termination_reason, termination_message;  // "OOMKilled", one plain line
+  std::string termination_reason, termination_message;  // e.g. "OOMKilled"; one plain line
   std::optional<Time> ended;
   bool started = false;
-  // What the trainer, or the init container before it, waits for: "ErrImagePull".
+  // Why the trainer, or an init container before it, waits, e.g. "ErrImagePull".
   std::string waiting_reason, waiting_message;
   std::optional<ContainerEnd> failed_init;  // the first init container that failed
   std::vector<std::string> gates;           // spec.schedulingGates
@@ -66,12 +66,11 @@ struct ConfigMap {
   std::map<std::string, std::string> data;
 };
 
-// Of scheduling.volcano.sh/v1beta1.
+// PodGroup of scheduling.volcano.sh/v1beta1.
 struct PodGroup {
   ObjectMeta meta;
-  std::string
-      phase;        // Pending Inqueue Running Unknown Completed; "": no scheduler has looked at it
-  std::string why;  // message of the condition Unschedulable, while it is True
+  std::string phase;  // Pending Inqueue Running Unknown Completed; "" = no scheduler has set it
+  std::string why;    // message of the condition Unschedulable if that is True
 };
 
 struct Taint {
@@ -84,10 +83,10 @@ struct Node {
   std::vector<Taint> taints;
   std::map<std::string, std::string> allocatable;  // quantities
   bool ready = true;
-  std::optional<Time> ready_since, not_ready_since;  // one of them
+  std::optional<Time> ready_since, not_ready_since;  // at most one is set
 };
 
-// All nodes, by name. Shared between passes: hundreds of nodes, and each job looks for a few.
+// All nodes by name. Passes share the nodes, because a cluster has hundreds and a job uses few.
 using NodeTable = std::map<std::string, std::shared_ptr<const Node>>;
 
 }  // namespace weir::api

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// PipelineJob v1alpha1 as structs, defaults applied (crds/README.md "Spec"). Parts of the spec that
-// are core/v1 stay JSON text: the operator only passes them on. Status: job_status.h.
+// PipelineJob v1alpha1 as structs with the CRD's defaults (crds/README.md "Spec"). Parts of the
+// spec that are core/v1 stay JSON text, because the operator only passes them on. The status is in
+// job_status.h.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,7 @@ struct AdaptationSpec {
   int evaluation_interval_seconds = 5;
   TierSpec retune{true, 60, 3}, regroup{true, 600, 10}, replace{false, 1800, 30};
   std::string metrics_source = "Prometheus";
-  int window_seconds = 0;  // 0 = unset: five scrape intervals
+  int window_seconds = 0;  // 0 = five scrape intervals
   int stale_after_seconds = 60;
 };
 
@@ -91,7 +92,7 @@ struct JobSpec {
   std::string network_interface, transport = "Auto";
   bool host_network = false;
   std::string shared_memory = "1Gi";
-  std::string checkpoint_path;   // "" = no block
+  std::string checkpoint_path;   // "" = the spec has no block checkpoint
   std::string checkpoint_claim;  // persistentVolumeClaim.claimName
   std::optional<int> checkpoint_grace_seconds, checkpoint_interval_steps;
   int max_restarts = 6;

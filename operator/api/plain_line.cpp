@@ -26,13 +26,14 @@ std::string text_of(const json& value) {
                            : value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// "cannot be written: step 40, No space left on device" of a line of our log (worker/base/log.h).
-std::string told_by(const json& line) {
-  static const std::set<std::string> kNotTold = {"ts", "time", "level", "component", "msg"};
+// Message and fields of a log line (worker/base/log.h), e.g. "cannot be written: step 40, No space
+// left on device".
+std::string message_and_fields(const json& line) {
+  static const std::set<std::string> kLeftOut = {"ts", "time", "level", "component", "msg"};
   static const std::set<std::string> kWithoutName = {"error", "reason"};
   std::string fields;
   for (const auto& [name, value] : line.items()) {
-    if (kNotTold.contains(name)) continue;
+    if (kLeftOut.contains(name)) continue;
     fields += fields.empty() ? "" : ", ";
     fields += (kWithoutName.contains(name) ? "" : name + " ") + text_of(value);
   }
@@ -41,27 +42,27 @@ std::string told_by(const json& line) {
   return message + ": " + fields;
 }
 
-// The end of a JSON line whose beginning was cut off.
+// Whether the line is the end of a JSON line whose beginning is missing.
 bool is_cut_json(std::string_view line) {
   return line.ends_with('}') && line.find('{') == std::string_view::npos;
 }
 
 }  // namespace
 
-std::string plain_line(std::string_view left) {
+std::string plain_line(std::string_view output) {
   std::string plain, logged, remains;
-  while (!left.empty()) {
-    const auto begin = left.find_last_of('\n');
+  while (!output.empty()) {
+    const auto begin = output.find_last_of('\n');
     const std::string_view line =
-        trimmed(begin == std::string_view::npos ? left : left.substr(begin + 1));
-    left = left.substr(0, begin == std::string_view::npos ? 0 : begin);
+        trimmed(begin == std::string_view::npos ? output : output.substr(begin + 1));
+    output = output.substr(0, begin == std::string_view::npos ? 0 : begin);
     if (line.empty()) continue;
     const json object = line.starts_with('{') ? json::parse(line, nullptr, false) : json();
     if (object.is_object()) {
       const auto level = object.find("level");
       if (level != object.end() && *level == "error")
-        return one_line(told_by(object), kLongestPlainLine);
-      if (logged.empty()) logged = told_by(object);
+        return one_line(message_and_fields(object), kLongestPlainLine);
+      if (logged.empty()) logged = message_and_fields(object);
     } else if (is_cut_json(line)) {
       if (remains.empty()) remains = trimmed(line.substr(0, line.find_last_not_of("\"}") + 1));
     } else if (plain.empty()) {

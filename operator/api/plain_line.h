@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reason of a failure in one line, out of what a container left behind.
+// The reason of a failure in one line, taken from the last output of a container.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace weir::api {
 
 constexpr std::size_t kLongestPlainLine = 512;  // bytes
 
-// `left`: a termination message or the end of a log, whose first line may be cut. The answer is the
-// message and the fields of the last JSON line of level error; else the last line of plain text;
-// else the message of the last JSON line. One line, at most kLongestPlainLine bytes, cut between
-// characters. "": nothing was left. Pure.
-std::string plain_line(std::string_view left);
+// output: a termination message or the end of a log, whose first line may be incomplete. The answer
+// is the first of these that exists: message and fields of the last JSON line of level error; the
+// last line of plain text; message and fields of the last JSON line; the end of an incomplete JSON
+// line; "". It has at most kLongestPlainLine bytes and ends with a whole character. Pure.
+std::string plain_line(std::string_view output);
 
 }  // namespace weir::api

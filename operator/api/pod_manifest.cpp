@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker pod: what the user wrote (template > group > worker), then what is always ours.
+// The worker pod: what the user wrote (template > group > worker), then what the operator always
+// sets.
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -18,7 +19,7 @@ using nlohmann::json;
 
 constexpr auto kControlDir = "/var/run/weir";  // WEIR_CONTROL_DIR: token, ca.crt, url
 constexpr auto kCheckpointVolume = "weir-checkpoint";
-constexpr int kGraceWithoutCheckpoint = 30;  // seconds; nothing is saved
+constexpr int kGraceWithoutCheckpoint = 30;  // seconds
 constexpr int kGraceWithCheckpoint = 120;
 constexpr int kTokenSeconds = 3600;      // worker/protocol/README.md "Control API"
 constexpr std::size_t kHashLength = 16;  // CRD: status.templateHash maxLength 16
@@ -29,7 +30,8 @@ json parsed_or(const std::string& text, json otherwise) {
   return value.is_discarded() ? otherwise : value;
 }
 
-// Lists of objects that merge by one key; later lists win and keep the place of the first.
+// Merges two lists of objects by one key. An item of the second list replaces the item of the first
+// with the same key, at its place.
 void merge_by(json& into, const json& list, const char* key) {
   for (const json& item : list) {
     const auto same = std::find_if(into.begin(), into.end(), [&](const json& old) {
@@ -52,9 +54,9 @@ int grace_seconds(const JobSpec& spec) {
   return spec.checkpoint_grace_seconds.value_or(kGraceWithCheckpoint);
 }
 
-// A worker is early by what all others may take: to find nodes, to start, and to be made again
-// after failures in a row. The operator acts before that; without one, a worker ends by itself. A
-// job that may wait for ever, for nodes or in a queue, has workers that do. "0": no limit.
+// How long a worker waits for the others: they may need that long to find nodes, to start, and to
+// be replaced after several failures. The operator acts earlier; if it is gone, the worker ends by
+// itself. "0" = no limit, if the job may wait without limit for nodes or in a queue.
 std::string waiting_seconds(const PipelineJob& job, const PodInput& input) {
   constexpr std::int64_t kMostBackOff = 600;  // between restarts
   const JobSpec& spec = job.spec;
@@ -87,7 +89,7 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   text("WEIR_PROGRESS_DEADLINE", std::to_string(job.spec.progress_deadline_seconds));
   const std::string& checkpoints = job.spec.checkpoint_path;
   if (!checkpoints.empty()) {
-    // Jobs share claims: each has a folder of its own in it.
+    // Several jobs may share a claim, so each has its own folder in it.
     const std::string own = job.spec.checkpoint_claim.empty() ? "" : "/" + job.meta.name;
     text("WEIR_CHECKPOINT_PATH", checkpoints + own);
   }
@@ -107,7 +109,8 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   return env;
 }
 
-// container trainer: template > group > worker > ours; env by name, mounts by path.
+// Container trainer. Priority: template > group > worker > operator. Variables merge by name,
+// mounts by path.
 json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup& group,
                 json trainer, std::vector<std::string>& conflicts) {
   const WorkerSpec& worker = job.spec.worker;
@@ -156,8 +159,8 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
   return trainer;
 }
 
-// Of a volume that is not ours for another purpose. Elsewhere the container's own layer would hold
-// the checkpoint, and go with the pod.
+// Whether the path is on a mounted volume other than the operator's control volume. Otherwise the
+// checkpoint would lie in the container's own layer and be lost with the pod.
 bool on_volume(const std::string& path, const json& mounts) {
   return std::ranges::any_of(mounts, [&](const json& mount) {
     std::string at = mount.is_object() ? mount.value("mountPath", "") : "";
@@ -188,8 +191,9 @@ json our_volumes(const PipelineJob& job) {
   return volumes;
 }
 
-// Preferred podAffinity: the narrowest key weighs most. Required affinity would make pods
-// unschedulable. Avoided nodes are excluded in every required node term.
+// Pods of a job prefer to be near each other; the narrowest topology key has the largest weight.
+// Required affinity could make pods unschedulable. Every required node term excludes the avoided
+// nodes, because terms are alternatives.
 void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
   json affinity = spec.value("affinity", json::object());
   const json selector = {
@@ -219,8 +223,8 @@ void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
   if (!affinity.empty()) spec["affinity"] = std::move(affinity);
 }
 
-// A new volume belongs to root. Its group becomes that of the image's user, unless the template
-// has a group of its own, or null: whoever admits the pod chooses one.
+// A new volume belongs to root, so fsGroup becomes the group of the image's user. A group in the
+// template wins. With null in the template, fsGroup stays unset and admission may choose it.
 void add_volume_group(const PipelineJob& job, json& spec) {
   constexpr int kImageUser = 65532;  // worker/Dockerfile
   if (job.spec.checkpoint_claim.empty()) return;
@@ -277,7 +281,7 @@ json pod_metadata(const PipelineJob& job, const PodInput& input, const std::stri
   labels["weir.dev/attempt"] = std::to_string(input.attempt);
   for (const auto& [key, value] : input.labels) labels[key] = value;
   metadata["labels"] = std::move(labels);
-  // A worker that is moved for the sake of tidy nodes restarts the whole pipeline.
+  // An autoscaler that moves a worker to free a node would restart the whole pipeline.
   json annotations = {{"prometheus.io/scrape", "true"},
                       {"prometheus.io/port", "9400"},
                       {"cluster-autoscaler.kubernetes.io/safe-to-evict", "false"},
@@ -331,7 +335,8 @@ Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
   }
   spec["containers"] = std::move(containers);
   if (spec.contains("initContainers")) {
-    for (json& container : spec["initContainers"])  // why one failed is told by the job
+    // The job's status shows why an init container failed.
+    for (json& container : spec["initContainers"])
       set_if_absent(container, "terminationMessagePolicy", "FallbackToLogsOnError");
   }
   add_group_and_worker(job, *group, spec);

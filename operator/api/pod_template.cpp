@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// spec.workerGroups[].template: any JSON object, as the CRD lets it through. Whatever we merge into
-// must have the right type before the merge; the rest is checked by the API server's dry run.
+// spec.workerGroups[].template: the CRD admits any JSON object. Parts that the operator merges into
+// are checked here for their type; the API server checks the rest in a dry run.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -21,7 +21,7 @@ Error invalid(const WorkerGroup& group, const std::string& what) {
 
 Status check_metadata(const WorkerGroup& group, const json& metadata) {
   for (const auto& [key, value] : metadata.items()) {
-    if (key == "creationTimestamp" && value.is_null()) continue;  // what tools print
+    if (key == "creationTimestamp" && value.is_null()) continue;  // Go programs print this
     if (key != "labels" && key != "annotations") {
       return invalid(group, ".metadata." + key + ": only labels and annotations may be set");
     }
@@ -51,7 +51,7 @@ Status check_containers(const WorkerGroup& group, const json& spec) {
   return Unit{};
 }
 
-// The path to what add_affinity extends, from the outside in.
+// Checks each part on the paths that add_affinity extends, from the outside in.
 Status check_affinity(const WorkerGroup& group, const json& spec) {
   static constexpr auto kPreferred =
       "affinity.podAffinity.preferredDuringSchedulingIgnoredDuringExecution";

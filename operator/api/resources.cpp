@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr int kMostDigits = 15;  // so that nothing overflows 128 bits
 
-// Suffix as mantissa x 10^exponent, in thousandths.
+// A suffix stands for factor x 10^exponent thousandths.
 struct Scale {
   Int128 factor = 1;
   int exponent = 3;
@@ -139,7 +139,7 @@ bool tolerates(const WorkerGroup& group, const std::vector<Taint>& taints) {
     const auto found = object.find(key);
     return found != object.end() && found->is_string() ? found->get<std::string>() : "";
   };
-  const auto bears = [&](const json& toleration, const Taint& taint) {
+  const auto matches = [&](const json& toleration, const Taint& taint) {
     if (!toleration.is_object()) return false;
     const std::string key = text(toleration, "key"), effect = text(toleration, "effect");
     if (!effect.empty() && effect != taint.effect) return false;
@@ -149,7 +149,7 @@ bool tolerates(const WorkerGroup& group, const std::vector<Taint>& taints) {
   return std::ranges::all_of(taints, [&](const Taint& taint) {
     if (taint.effect == "PreferNoSchedule") return true;
     return tolerations.is_array() &&
-           std::ranges::any_of(tolerations, [&](const json& each) { return bears(each, taint); });
+           std::ranges::any_of(tolerations, [&](const json& each) { return matches(each, taint); });
   });
 }
 

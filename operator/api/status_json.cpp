@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Status as server-side apply bodies. Each field owner sends all its fields every time: an omitted
-// one is removed by the server.
+// Status as server-side apply bodies. Each field owner sends all its fields every time, because the
+// server removes an omitted one.
 #include <nlohmann/json.hpp>
 
 #include "operator/api/encode.h"
@@ -96,7 +96,7 @@ void put_restarts(json& out, const JobStatus& status) {
   }
 }
 
-// The uid keeps what belongs to a job that is gone off a new one of its name.
+// The uid makes the server refuse a status of a deleted job for a new job of the same name.
 json apply_body(const PipelineJob& job, json status) {
   json metadata = {{"name", job.meta.name}, {"namespace", job.meta.namespace_name}};
   if (!job.meta.uid.empty()) metadata["uid"] = job.meta.uid;

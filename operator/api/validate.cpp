@@ -7,7 +7,7 @@
 namespace weir::api {
 namespace {
 
-constexpr int kScrapesPerWindow = 4;  // fewer samples make a rate of noise
+constexpr int kScrapesPerWindow = 4;  // a rate of fewer samples is noise
 
 Refusal not_implemented(const std::string& field, const std::string& value,
                         const std::string& advice) {
@@ -29,7 +29,7 @@ std::optional<Refusal> refuse_groups(const JobSpec& spec) {
 }
 
 std::optional<Refusal> refuse_size(const JobSpec& spec) {
-  // Admission sees to it, also for `kubectl scale`; a CRD of another version may not.
+  // Admission refuses this too, also for `kubectl scale`; a CRD of another version may not.
   const int least = std::max(1, spec.data_parallel * spec.micro_batch_size.value_or(1));
   if (spec.data_parallel < 1 || spec.global_batch % least != 0) {
     return Refusal{"InvalidSpec",
@@ -75,7 +75,7 @@ std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int s
   return std::nullopt;
 }
 
-// Admission sees to these; a CRD of another version may not.
+// Admission refuses these too; a CRD of another version may not.
 std::optional<Refusal> refuse_failure_policy(const JobSpec& spec) {
   static constexpr std::array kActions = {"FailJob", "Restart", "RestartIgnoreMax",
                                           "ReplaceWorkerAvoidNode"};

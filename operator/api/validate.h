@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What admission cannot check: contradictions and features that are not built. Pure.
+// Checks of a spec that admission cannot make: contradictions, and features that are not built.
+// Pure.
 #pragma once
 
 #include <optional>
@@ -14,11 +15,11 @@ struct Refusal {
   std::string reason;   // InvalidSpec, NotImplemented, GangProviderUnavailable
   std::string message;  // names the field, its value and what to do
 };
-// First reason not to run this job, in the order of the fields. A value that differs from its
-// default and is not built: NotImplemented. Gang providers: operator/gang.
+// The first reason not to run this job, in the order of the fields. NotImplemented: the value is
+// valid, but this version cannot honour it. Gang providers are checked in operator/gang.
 std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds);
 
-// Condition list by type: updates status, reason, message; `since` moves only when status changes.
+// Adds the condition or replaces the one of its type; `since` stays if the status stays.
 void set_condition(std::vector<Condition>& conditions, Condition condition);
 const Condition* find_condition(const std::vector<Condition>& conditions, const std::string& type);
 
