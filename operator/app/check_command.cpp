@@ -34,8 +34,8 @@ struct Permission {
   const char *group, *resource;
   std::vector<const char*> verbs;
   Where where = Where::kJobs;
-  std::string name;               // only this object
-  const char* without = nullptr;  // what is lost without it, when the operator can do without
+  std::string name;               // limited to this object; "" = all
+  const char* without = nullptr;  // of an optional permission: what is lost without it
 };
 
 // The permissions of helm/weir/README.md "RBAC".
@@ -70,7 +70,7 @@ class Report {
     out_ << (good ? "ok       " : "MISSING  ") << what << (why.empty() ? "" : ": " + why) << "\n";
     missing_ += good ? 0 : 1;
   }
-  // Worth knowing, not missing.
+  // A fact that may matter, although nothing is missing.
   void note(const std::string& what) { out_ << "note     " << what << "\n"; }
   int missing() const { return missing_; }
 
@@ -139,7 +139,7 @@ void check_permissions(const Options& options, kube::Client& client, Report& rep
   }
 }
 
-// Number of series of a metric, or why the answer tells none.
+// Number of series in Prometheus' answer, or why it has none.
 Result<std::size_t> series_in(const Result<http::Response>& answer) {
   if (!answer && answer.error().code == Code::kTimeout) {
     return Error{Code::kTimeout, "no answer in time (" + std::to_string(kLimit.count()) + " s)"};
@@ -163,11 +163,11 @@ void check_prometheus(const Options& options, const CheckParts& parts, Report& r
   report.line(true, what + " answers");
   if (*series > 0) return report.line(true, "weir_link_bytes_total is scraped");
   report.note(
-      "weir_link_bytes_total has no series: right as long as no job trains, else see the "
-      "annotations prometheus.io/scrape of its pods");
+      "weir_link_bytes_total has no series: if a job trains now, check that Prometheus honours the "
+      "annotation prometheus.io/scrape of its pods");
 }
 
-// The files that `run` would take; the name is the one that workers ask for.
+// Checks the certificate files that `run` would use, for the name that workers connect to.
 void check_certificate(const Options& options, const CheckParts& parts, Report& report) {
   if (options.control_tls_dir.empty() || options.control_address.empty()) return;
   const std::string name = options.control_address.substr(0, options.control_address.rfind(':'));
@@ -178,8 +178,8 @@ void check_certificate(const Options& options, const CheckParts& parts, Report& 
                         ", until " + to_rfc3339(own->until));
 }
 
-// The port is up when it speaks HTTP over TLS with a certificate that workers trust; the path is
-// one that it does not have.
+// The port works if it answers HTTP over TLS with a certificate that workers trust. Any answer will
+// do, so the request is for a path that the API does not have.
 void check_control(const Options& options, const CheckParts& parts, Report& report) {
   if (options.control_address.empty() || !parts.control) return;
   const auto keys =
@@ -258,7 +258,7 @@ int check_command(const Options& given) {
                         to, {.ca_pem = ca_pem, .insecure = ca_pem.empty()});
                   },
                   credentials->server});
-  } catch (const std::exception& e) {  // cpprestsdk, of a malformed URL
+  } catch (const std::exception& e) {  // cpprestsdk throws for a malformed URL
     std::cerr << "malformed URL: " << e.what() << "\n";
     return 2;
   }

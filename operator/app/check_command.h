@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `weir-operator check`: says what is missing in this cluster, one line each; for support and
-// `helm test`.
+// `weir-operator check`: prints a line for everything that the operator needs in this cluster, and
+// whether it is there. For support and `helm test`.
 #pragma once
 
 #include <functional>
@@ -15,22 +15,23 @@
 
 namespace weir::operator_app {
 
-// What a check asks; all must outlive it.
+// The services that a check asks. All of them must outlive the check.
 struct CheckParts {
   kube::Client& client;
   Clock& clock;
   std::ostream& out;
-  http::Transport* prometheus = nullptr;   // null: not configured
-  std::function<http::Headers()> headers;  // for Prometheus; may be empty
-  // A transport to the control API that trusts these certificates only, "" = any.
+  http::Transport* prometheus = nullptr;   // null = not configured
+  std::function<http::Headers()> headers;  // for requests to Prometheus; may be empty
+  // Makes a transport to the control API that trusts only these certificates; "" = any.
   std::function<std::unique_ptr<http::Transport>(const std::string& ca_pem)> control;
-  std::string api_server;  // its URL
+  std::string api_server;  // URL of the API server
 };
 
-// 0: all is there; 1: something is missing; 2: the API server cannot be reached.
+// Exit code: 0 = all is there, 1 = something is missing, 2 = the API server cannot be reached.
 int check_cluster(const Options& options, const CheckParts& parts);
 
-// check_cluster with the transports of these options; 2 also for an unreadable kubeconfig or URL.
+// Makes the transports that the options name and calls check_cluster. Exit code 2 also for an
+// unreadable kubeconfig or URL.
 int check_command(const Options& options);
 
 }  // namespace weir::operator_app

@@ -45,7 +45,8 @@ std::string chrome_trace(const planner::SimulatedPlan& simulated) {
                       {"name", "process_name"},
                       {"pid", r},
                       {"args", {{"name", "replica " + std::to_string(r)}}}});
-    // Stage s on track 3s, the links behind it on 3s+1 and 3s+2: neighbours lie together.
+    // Stage s is on track 3s and its links to stage s+1 on 3s+1 and 3s+2, so that what belongs
+    // together is shown together.
     for (int s = 0; s < stages; ++s) {
       const std::string name = std::to_string(s), next = std::to_string(s + 1);
       events.push_back(track_name(r, 3 * s, "stage " + name));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated step as Chrome trace events, for Perfetto: one track per stage of a replica and per
-// link and direction.
+// A simulated step as Chrome trace events, which Perfetto shows. Each stage of a replica has a
+// track, and each direction of a link.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// First steps: up to a client that reaches an API server which serves our CRD.
+// First steps: from the log to a client of an API server that serves our CRD.
 #include <cstdlib>
 #include <pthread.h>
 #include <signal.h>
@@ -27,7 +27,7 @@ std::string host_name() {
   return gethostname(name, sizeof name - 1) == 0 ? name : "weir-operator";
 }
 
-// Blocks the signals in this and all later threads; one thread waits for them.
+// Blocks the signals in this thread and in those that it starts later. One thread waits for them.
 Status catch_signals(RunState& state) {
   sigset_t wanted;
   sigemptyset(&wanted);
@@ -68,7 +68,7 @@ Status read_credentials(RunState& state) {
   return Unit{};
 }
 
-// cpprestsdk throws for a malformed URL, and loads certificates per connection only.
+// cpprestsdk throws for a malformed URL. It loads certificates only when it connects.
 Status make_transports(RunState& state) {
   try {
     const http::Options options = kube::transport_options(*state.credentials);
@@ -103,7 +103,7 @@ Status make_clients(RunState& state) {
   };
   state.client = kube::make_client(*state.api, *state.token, state.clock, options);
   options.request_limit = options.create_limit = kLeaseRequest;
-  options.stop = {};  // the lease is given back after all other requests have been stopped
+  options.stop = {};  // the lease is released after all other requests have been stopped
   state.lease_client = kube::make_client(*state.lease_api, *state.token, state.clock, options);
   return Unit{};
 }
@@ -119,18 +119,18 @@ Status open_metrics(RunState& state) {
   return Unit{};
 }
 
-// The CRD may come a moment after us (one Helm release holds both).
+// The CRD may be installed a moment after the operator starts, because one Helm release has both.
 Status wait_for_crd(RunState& state) {
   const SteadyTime give_up = state.clock.now() + kUnreachable;
-  bool told = false;
+  bool logged = false;
   while (!state.stop.stop_requested()) {
     const auto answer = state.client->list(kube::pipeline_jobs(), state.scopes.front(), "?limit=1");
     if (answer) return Unit{};
     const kube::ApiError& error = answer.error();
     const std::string why =
         error.http_status == 404 ? "the CRD pipelinejobs.weir.dev is not installed" : error.message;
-    if (!told) log_error("app", "waiting for the API", {{"why", why}});
-    told = true;
+    if (!logged) log_error("app", "waiting for the API", {{"why", why}});
+    logged = true;
     const bool reachable = error.http_status == 404 || error.http_status == 403;
     if (!reachable && state.clock.now() > give_up) return Error{error.code, why};
     state.clock.sleep_until(state.clock.now() + kProbeEvery, state.stop.get_token());

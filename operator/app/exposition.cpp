@@ -93,7 +93,8 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     std::map<std::string, int> counts;
     for (const std::string& reason : reconcile::restart_reasons()) counts[reason] = 0;
     for (const auto& each : job.status.restart_reasons) counts[each.reason] = each.count;
-    for (const auto& [reason, count] : counts) {  // one that appears at 1 has no increase
+    // Prometheus sees no increase in a counter that first appears at 1, so all begin at 0.
+    for (const auto& [reason, count] : counts) {
       add(restarts, with(labels_of(job), "reason", reason), count);
     }
     if (plan.revision > 0) {
@@ -126,7 +127,7 @@ Family PlanChanges::family(const std::vector<JobFacts>& jobs) {
   for (const JobFacts& facts : jobs) {
     live.insert(facts.job->meta.uid);
     auto& counts = counts_[facts.job->meta.uid];
-    counts.try_emplace({"retune", "applied"}, 0);  // a counter that appears at 1 has no increase
+    counts.try_emplace({"retune", "applied"}, 0);  // from 0, as in job_families
     for (const auto& [change, count] : counts) {
       add(family, with(with(labels_of(*facts.job), "tier", change.first), "outcome", change.second),
           count);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of worker/telemetry/README.md "Operator": process counters registered at the
-// endpoint, per-job families built from the cache at scrape time, which vanish with their job.
+// The metrics of worker/telemetry/README.md "Operator". Counters of the process are registered at
+// the endpoint. Families per job are built from the cache at each scrape, so that they end with
+// their job.
 #pragma once
 
 #include <functional>
@@ -18,19 +19,20 @@
 
 namespace weir::operator_app {
 
-// Of one job; pure.
+// One job and its estimates.
 struct JobFacts {
   std::shared_ptr<const api::PipelineJob> job;
   estimator::Estimates estimates;
 };
+// The families weir_job_* of all jobs. Pure.
 std::vector<telemetry::Family> job_families(const std::vector<JobFacts>& jobs, SystemTime now);
 
-// weir_job_plan_changes_total: plan changes by tier and outcome, counted from the events that tell
-// of them. Thread-safe.
+// weir_job_plan_changes_total: plan changes by tier and outcome. They are counted from the events
+// that report them. Thread-safe.
 class PlanChanges {
  public:
   void count(const api::PipelineJob& job, const std::string& event_reason);
-  // Only of the jobs that still exist.
+  // jobs: all that exist; the counts of others are dropped.
   telemetry::Family family(const std::vector<JobFacts>& jobs);
 
  private:
@@ -38,13 +40,14 @@ class PlanChanges {
   std::map<std::string, std::map<std::pair<std::string, std::string>, int>> counts_;  // by job uid
 };
 
-// rest_client_requests_total and its durations; safe from any thread.
+// The observers below are safe from any thread.
+// rest_client_requests_total, rest_client_request_duration_seconds.
 std::function<void(const char* method, int http_status, std::chrono::nanoseconds took)>
 client_observer(telemetry::Endpoint& metrics);
 // controller_runtime_reconcile_*.
 std::function<void(const char* result, std::chrono::nanoseconds took)> reconcile_observer(
     telemetry::Endpoint& metrics);
-// workqueue_* as client-go names them; the gauges among them are in queue_families.
+// workqueue_* as client-go names them. The gauges among them are in queue_families.
 controller::QueueHooks queue_hooks(telemetry::Endpoint& metrics);
 std::vector<telemetry::Family> queue_families(const controller::WorkQueue& queue);
 // weir_planner_seconds by kind, weir_plan_apply_seconds by tier.

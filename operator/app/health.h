@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// /healthz and /readyz. Ready does not depend on leadership: followers keep warm
-// caches and answer the control API.
+// /healthz and /readyz. Readiness does not depend on leadership, because followers keep warm caches
+// and answer the control API.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace weir::operator_app {
 
-// "" = well; else why not.
+// The reason why the program is not healthy or not ready; "" = it is.
 std::string health_problem(const RunState& state);
 std::string readiness_problem(const RunState& state);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Last steps: events, metrics, reconciling; they work only while this replica holds the lease.
+// Last steps: events, metrics, controller, lease. These parts work only while this replica holds
+// the lease.
 #include <cstdlib>
 #include <pthread.h>
 
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds kReconcilesEnd{30}, kEventsEnd{1};  // limits of a clean stop
 constexpr std::chrono::seconds kRequestsEnd{2};
-constexpr std::chrono::minutes kCertificateLook{1};  // files of a renewed one
+constexpr std::chrono::minutes kCertificateLook{1};  // time between two looks at certificates
 
 Status make_metrics_source(RunState& state) {
   metrics::SourceOptions options;
@@ -123,13 +124,13 @@ Status start_lease(RunState& state) {
               std::jthread([&state](const std::stop_token& end) { state.metrics_loop->run(end); });
           pthread_setname_np(state.metrics_thread.native_handle(), "metrics");
         },
-        [] { std::_Exit(1); });  // another replica may lead by now: nothing may be written
+        [] { std::_Exit(1); });  // another replica may lead now, so nothing more may be written
   });
   pthread_setname_np(state.lease_thread.native_handle(), "lease");
   return Unit{};
 }
 
-// Running passes may end, then their events go out; the lease is still ours meanwhile.
+// Waits for running passes and sends their events. The lease is held until that is done.
 void stop_reconciling(RunState& state) {
   state.metrics_thread = {};
   if (!state.controller->stop(state.clock.now() + kReconcilesEnd)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// weir-operator. Exit codes: 0 well, 1 failed, 2 wrong options or configuration;
-// plan and simulate: operator/planner/README.md "The tool".
+// weir-operator. Exit codes: 0 = success, 1 = failure, 2 = wrong options or configuration; those of
+// plan and simulate are in operator/planner/README.md "The tool".
 #include <cstdio>
 #include <exception>
 #include <iostream>

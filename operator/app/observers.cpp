@@ -103,7 +103,7 @@ std::function<void(const std::string&, std::chrono::nanoseconds)> apply_observer
     telemetry::Endpoint& metrics) {
   std::map<std::string, telemetry::Observer*> tiers;
   for (const std::string& tier : controller::plan_kinds()) {
-    if (tier == "evaluate") continue;  // keeps the plan
+    if (tier == "evaluate") continue;  // an evaluation that keeps the plan applies nothing
     tiers[tier] = &metrics.histogram("weir_plan_apply_seconds",
                                      "From a new plan to the report that it runs, by its trigger.",
                                      {{"tier", tier}}, {0.1, 0.3, 1, 2, 5, 10, 20, 40, 80, 160});

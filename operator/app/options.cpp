@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only file with CLI11 (7 s of compile time).
+// This file and plan_options.cpp alone include CLI11, which takes 7 s to compile.
 #include "operator/app/options.h"
 
 #include <algorithm>
@@ -23,9 +23,10 @@ namespace {
 
 constexpr int kWrongOptions = 2;
 constexpr std::size_t kLongestError = 400;
-constexpr std::size_t kLongestName = 58;  // of the Lease: <name>-keys is the name of a Secret, too
+constexpr std::size_t kLongestName = 58;  // <name>-keys must fit into 63 characters, too
 
-// "15s", "2m", "1h", "15": whole seconds above 0.
+// Reads a duration such as "15s", "2m", "1h" or "15" (seconds), at least 1 s. Returns what is wrong
+// with the text, or "".
 std::string seconds_error(const std::string& text, std::chrono::seconds* out) {
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -48,7 +49,8 @@ void add_duration(CLI::App& app, const std::string& name, std::chrono::seconds& 
                              "DURATION"));
 }
 
-// What the API server or Prometheus would refuse later, in words that name no option.
+// Refuses a value here that the API server or Prometheus would refuse later, in a message that does
+// not name the option.
 CLI::Validator matching(const char* pattern, std::size_t longest, const std::string& rule) {
   return {[expression = std::regex(pattern), longest, rule](std::string& text) -> std::string {
             const bool good = text.size() <= longest && std::regex_match(text, expression);
@@ -62,7 +64,8 @@ CLI::Validator a_namespace() {
                   "namespace: at most 63 of a-z, 0-9 and -, a letter or digit at both ends");
 }
 
-// CLI11's CheckedTransformer would list the values of the enum in its error.
+// An option with a fixed set of words. CLI11's CheckedTransformer is not used, because its error
+// message lists the numbers of the enum.
 template <typename Value>
 CLI::Option* add_choice(CLI::App& app, const std::string& name,
                         const std::map<std::string, Value>& choices, Value& target,
@@ -75,7 +78,7 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name,
       ->check(CLI::IsMember(words));
 }
 
-// Never the text itself: it may hold a password.
+// Returns what is wrong with a URL, or "". The text is not quoted, as it may hold a password.
 std::string url_error(const std::string& text) {
   if (text.empty()) return "";
   const auto url = http::parse_base_url(text);
@@ -104,20 +107,23 @@ Result<std::pair<std::string, std::string>> header_of(const std::string& text) {
 
 void add_cluster(CLI::App& app, Options& options) {
   app.add_option("--kubeconfig", options.kubeconfig,
-                 "kubeconfig file; default: KUBECONFIG, then the pod's own account");
-  app.add_option("--namespace", options.namespace_name, "namespace of the operator itself")
+                 "kubeconfig file; default: KUBECONFIG, then the pod's own account, then "
+                 "~/.kube/config");
+  app.add_option("--namespace", options.namespace_name,
+                 "namespace of the operator itself; default: the namespace of its credentials, "
+                 "then default")
       ->check(a_namespace())
       ->envname("POD_NAMESPACE");
   app.add_option("--name", options.name,
-                 "name of the operator's Lease, and of its Secret NAME-keys: two operators in one "
-                 "namespace need two")
+                 "name of the operator's Lease and, with -keys behind it, of its Secret; two "
+                 "operators in one namespace need two names")
       ->envname("WEIR_NAME")
       ->check(matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", kLongestName,
                        "name: expected 1 to 58 characters of a-z, 0-9, - and ., a letter or digit "
                        "at both ends"))
       ->capture_default_str();
   app.add_option("--watch-namespaces", options.watch_namespaces,
-                 "only these namespaces, separated by commas; default: all")
+                 "namespaces whose jobs the operator runs, separated by commas; default: all")
       ->delimiter(',')
       ->check(a_namespace())
       ->envname("WEIR_WATCH_NAMESPACES");
@@ -126,38 +132,42 @@ void add_cluster(CLI::App& app, Options& options) {
                         {"info", LogLevel::kInfo},
                         {"warn", LogLevel::kWarn},
                         {"error", LogLevel::kError}},
-                       options.log_level, "debug, info, warn or error")
+                       options.log_level, "least level that is logged: debug, info, warn or error")
       ->option_text("LEVEL [info]");
   add_choice<LogFormat>(app, "--log-format",
                         {{"json", LogFormat::kJson}, {"text", LogFormat::kText}},
-                        options.log_format, "json or text")
+                        options.log_format, "format of a log line: json or text")
       ->option_text("FORMAT [json]");
 }
 
-// The environment is that of the operator's container, so that `check` in its pod asks alike.
+// The environment variables are set in the operator's container, so that `check` in its pod uses
+// the values of `run`.
 void add_prometheus(CLI::App& app, Options& options) {
   app.add_option("--prometheus-url", options.prometheus_url,
-                 "base URL of the Prometheus server to ask; unset: jobs are not adapted")
+                 "base URL of the Prometheus server with the workers' metrics; if unset, jobs are "
+                 "not adapted")
       ->check(CLI::Validator([](std::string& text) { return url_error(text); }, "URL"))
       ->envname("WEIR_PROMETHEUS_URL");
   add_duration(app, "--prometheus-scrape-interval", options.prometheus_scrape_interval,
-               "how often Prometheus scrapes the workers");
+               "interval at which Prometheus scrapes the workers");
   app.add_option("--prometheus-namespace-label", options.prometheus_namespace_label,
-                 "label that Prometheus puts on a pod's series with its namespace; '' = off")
+                 "label in which Prometheus keeps the namespace of a scraped pod; if empty, series "
+                 "are not checked for it")
       ->check(matching("([a-zA-Z_][a-zA-Z0-9_]*)?", 1024,
                        "label: letters, digits and _, no digit first"))
       ->capture_default_str();
   app.add_option("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
-                 "file with a token for Prometheus")
+                 "file with a bearer token for Prometheus, read again each minute")
       ->envname("WEIR_PROMETHEUS_BEARER_TOKEN_FILE");
   app.add_option("--prometheus-basic-auth-dir", options.prometheus_basic_auth_dir,
-                 "folder with files username and password for Prometheus")
+                 "folder with files username and password for Prometheus, read again each minute")
       ->envname("WEIR_PROMETHEUS_BASIC_AUTH_DIR");
   app.add_option("--prometheus-ca-file", options.prometheus_ca_file,
-                 "the only CA that may vouch for Prometheus (https)")
+                 "file with the only CA that is trusted for Prometheus over https; default: the "
+                 "system's CAs")
       ->envname("WEIR_PROMETHEUS_CA_FILE");
   app.add_option("--prometheus-extra-matchers", options.prometheus_extra_matchers,
-                 "added to every selector, such as cluster=\"a\"");
+                 "label matchers added to every query, such as cluster=\"a\"");
   app.add_option_function<std::vector<std::string>>(
          "--prometheus-header",
          [&options](const std::vector<std::string>& lines) {
@@ -166,8 +176,9 @@ void add_prometheus(CLI::App& app, Options& options) {
              if (auto header = header_of(line)) options.prometheus_headers.push_back(*header);
            }
          },
-         "sent with every query, such as 'X-Scope-OrgID: team-a'; may be given more than once")
-      ->delimiter('\n')  // of the environment
+         "header sent with every query, such as 'X-Scope-OrgID: team-a'; may be given more than "
+         "once")
+      ->delimiter('\n')  // in the environment variable
       ->check(CLI::Validator(
           [](std::string& text) {
             const auto header = header_of(text);
@@ -180,30 +191,38 @@ void add_prometheus(CLI::App& app, Options& options) {
 void add_certificates(CLI::App& app, Options& options) {
   app.add_option("--control-tls-dir", options.control_tls_dir,
                  "folder with files tls.crt, tls.key and ca.crt for the control API, read again "
-                 "each minute; unset: the operator makes its own")
+                 "each minute; if unset, the operator makes its own certificate")
       ->envname("WEIR_CONTROL_TLS_DIR");
 }
 
 void add_run(CLI::App& app, Options& options) {
   app.add_flag("--dry-run", options.dry_run, "print the steps of a start and exit");
-  app.add_option("--concurrent-reconciles", options.concurrent_reconciles, "reconcile threads")
+  app.add_option("--concurrent-reconciles", options.concurrent_reconciles,
+                 "number of jobs that are reconciled at the same time")
       ->transform(whole_in(1, 64))
       ->capture_default_str();
-  app.add_option("--kube-api-qps", options.kube_api_qps, "requests a second to the API server")
+  app.add_option("--kube-api-qps", options.kube_api_qps,
+                 "most requests per second to the API server, on average")
       ->transform(number_in(1, 10000))
       ->capture_default_str();
-  app.add_option("--kube-api-burst", options.kube_api_burst, "requests at once")
+  app.add_option("--kube-api-burst", options.kube_api_burst,
+                 "most requests to the API server at once after a pause")
       ->transform(number_in(1, 10000))
       ->capture_default_str();
-  add_duration(app, "--lease-duration", options.lease_duration, "a follower takes over after");
-  add_duration(app, "--renew-deadline", options.renew_deadline, "a leader gives up after");
-  add_duration(app, "--retry-period", options.retry_period, "between two tries for the lease");
+  add_duration(app, "--lease-duration", options.lease_duration,
+               "time without a renewal of the lease after which a follower takes over");
+  add_duration(app, "--renew-deadline", options.renew_deadline,
+               "time without a renewal of the lease after which the leader exits");
+  add_duration(app, "--retry-period", options.retry_period,
+               "time between two tries to get or renew the lease");
   add_duration(app, "--verify-interval", options.verify_interval,
-               "how often, +-20 %, a cache is compared with the API server when its watch ends");
+               "time, +-20 %, after which a cache is compared with the API server when its watch "
+               "ends");
   app.add_flag("--volcano", options.volcano,
-               "watch the PodGroups of Volcano and tell what becomes of them");
+               "watch the PodGroups of Volcano, so that jobs report why a gang waits");
   const auto port = whole_in(0, 65535);
-  app.add_option("--control-port", options.control_port, "of the workers' control API")
+  app.add_option("--control-port", options.control_port,
+                 "port of the control API, to which workers connect; 0: any free port")
       ->transform(port)
       ->capture_default_str();
   app.add_option("--control-service", options.control_service,
@@ -211,10 +230,11 @@ void add_run(CLI::App& app, Options& options) {
       ->check(matching("[a-z]([-a-z0-9]*[a-z0-9])?", 63,
                        "name of a Service: at most 63 of a-z, 0-9 and -, a letter first"))
       ->capture_default_str();
-  app.add_option("--metrics-port", options.metrics_port, "of /metrics")
+  app.add_option("--metrics-port", options.metrics_port, "port of /metrics; 0: any free port")
       ->transform(port)
       ->capture_default_str();
-  app.add_option("--health-port", options.health_port, "of /healthz and /readyz")
+  app.add_option("--health-port", options.health_port,
+                 "port of /healthz and /readyz; 0: any free port")
       ->transform(port)
       ->capture_default_str();
   app.add_option("--pod-name", options.pod_name, "name of this pod")
@@ -223,8 +243,8 @@ void add_run(CLI::App& app, Options& options) {
   app.add_option("--pod-ip", options.pod_ip, "address of this pod")->envname("POD_IP")->group("");
 }
 
-// CLI11 takes "--x=" for a missing value and swallows the next argument: split it into "--x" and
-// "".
+// CLI11 takes "--x=" for a missing value and uses the next argument instead. So "--x=" becomes
+// "--x" and "".
 std::vector<const char*> with_empty_values(int argc, const char* const* argv,
                                            std::deque<std::string>& storage) {
   std::vector<const char*> out;
@@ -241,7 +261,7 @@ std::vector<const char*> with_empty_values(int argc, const char* const* argv,
   return out;
 }
 
-// What depends on several options.
+// Checks rules about several options.
 void check_together(const Options& options) {
   if (options.renew_deadline >= options.lease_duration) {
     throw CLI::ValidationError("--renew-deadline", "must be below --lease-duration");
@@ -265,9 +285,9 @@ void check_together(const Options& options) {
   }
 }
 
-// One line, whatever CLI11 or a value has in it.
+// The error in one line, even if CLI11's text or a value has several.
 std::string error_line(const CLI::App*, const CLI::Error& error) {
-  return one_line(error.what(), kLongestError) + " (--help tells more)\n";
+  return one_line(error.what(), kLongestError) + " (--help lists the options)\n";
 }
 
 }  // namespace
@@ -275,27 +295,30 @@ std::string error_line(const CLI::App*, const CLI::Error& error) {
 Parsed parse_options(int argc, const char* const* argv) {
   Parsed parsed;
   Options& options = parsed.options;
-  CLI::App app{"weir-operator: runs PipelineJobs and adapts them to the network they find"};
+  CLI::App app{"weir-operator: runs PipelineJobs and adapts them to the network"};
   app.require_subcommand(1);
   app.failure_message(error_line);
-  // Of an option that is given twice the last one counts, so that arguments can be appended.
+  // If an option is given twice, the last one counts, so that arguments can be appended.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   CLI::App* run = app.add_subcommand("run", "run the operator");
   add_cluster(*run, options);
   add_run(*run, options);
   add_certificates(*run, options);
   add_prometheus(*run, options);
-  CLI::App* check = app.add_subcommand("check", "say what is missing in this cluster");
-  Options of_check;  // CLI11 reads the environment for both commands, whichever is given
+  CLI::App* check = app.add_subcommand("check", "print what the operator lacks in this cluster");
+  // CLI11 reads the environment for both commands, whichever is given, so each has its own struct.
+  Options of_check;
   add_cluster(*check, of_check);
   add_certificates(*check, of_check);
   add_prometheus(*check, of_check);
   check->add_option(
       "--control-address", of_check.control_address,
-      "host:port of the control API to try, such as weir-operator.weir-system.svc:8443");
-  CLI::App* plan = app.add_subcommand("plan", "cut a model for a cluster; needs no Kubernetes");
+      "host:port of the control API, such as weir-operator.weir-system.svc:8443; if unset, the "
+      "control API is not checked");
+  CLI::App* plan = app.add_subcommand("plan", "plan a model for a cluster; needs no Kubernetes");
   add_plan_options(*plan, options.plan);
-  CLI::App* simulate = app.add_subcommand("simulate", "what a plan costs, by event simulation");
+  CLI::App* simulate =
+      app.add_subcommand("simulate", "simulate a step of a plan; needs no Kubernetes");
   add_simulate_options(*simulate, options.simulate);
   app.add_subcommand("version", "print the version");
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command line of weir-operator as a struct.
+// The command line of weir-operator as a struct.
 #pragma once
 
 #include <chrono>
@@ -16,10 +16,10 @@ enum class Command : unsigned char { kRun, kCheck, kPlan, kSimulate, kVersion };
 
 struct Options {
   Command command = Command::kRun;
-  bool dry_run = false;  // run: print the list of steps
+  bool dry_run = false;  // of run: print the list of steps
 
   std::string kubeconfig;                     // "" = KUBECONFIG, in-cluster, ~/.kube/config
-  std::string namespace_name;                 // the operator's own
+  std::string namespace_name;                 // of the operator itself
   std::string name = "weir-operator";         // of its Lease; its Secret is <name>-keys
   std::vector<std::string> watch_namespaces;  // empty = all
   int concurrent_reconciles = 8;
@@ -28,7 +28,7 @@ struct Options {
   LogFormat log_format = LogFormat::kJson;
   std::chrono::seconds lease_duration{15}, renew_deadline{10}, retry_period{2};
   std::chrono::seconds verify_interval{1800};
-  bool volcano = false;  // PodGroups of Volcano are watched
+  bool volcano = false;  // watch PodGroups of Volcano
 
   std::string prometheus_url;  // "" = not configured
   std::chrono::seconds prometheus_scrape_interval{2};
@@ -36,13 +36,13 @@ struct Options {
   std::string prometheus_bearer_token_file, prometheus_ca_file, prometheus_extra_matchers;
   std::string prometheus_basic_auth_dir;  // with files username and password
   http::Headers prometheus_headers;       // sent with every query, such as X-Scope-OrgID
-  std::string control_address;            // check: host:port of a control API to try, "" = none
+  std::string control_address;            // of check: host:port of the control API; "" = none
 
   int control_port = 8443, metrics_port = 8080, health_port = 8081;
   std::string control_service = "weir-operator";
-  std::string control_tls_dir;  // own certificate of the control API, "" = self-made
+  std::string control_tls_dir;  // the user's certificate of the control API; "" = self-made
 
-  std::string pod_name, pod_ip;  // POD_NAME, POD_IP
+  std::string pod_name, pod_ip;  // environment POD_NAME, POD_IP
 
   std::string keys_secret_name() const { return name + "-keys"; }
 
@@ -50,10 +50,9 @@ struct Options {
   SimulateOptions simulate;
 };
 
-// Prints help or the reason why not, and answers the exit code in that case: 0 or 2.
 struct Parsed {
   Options options;
-  int exit_code = -1;  // -1: go on
+  int exit_code = -1;  // -1 = run the command; 0 = help was printed; 2 = an error was printed
 };
 Parsed parse_options(int argc, const char* const* argv);
 

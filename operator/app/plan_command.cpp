@@ -25,11 +25,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kUsualMicroBatches = 16;                 // a step without batch options
+constexpr int kUsualMicroBatches = 16;                 // per step, if no option says so
 constexpr std::int64_t kToolEvents = 20'000'000;       // about half a second of simulation
-constexpr std::int64_t kToolPlacements = 100'000'000;  // about 3 s of scores
+constexpr std::int64_t kToolPlacements = 100'000'000;  // about 3 s of scoring placements
 
-// Set by the handler: the only state that a signal may touch.
+// The signal handler sets this flag. A handler may touch nothing but lock-free atomics.
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -38,7 +38,7 @@ extern "C" void on_interrupt(int number) {
   std::signal(number, SIG_DFL);  // a second Ctrl-C ends the program at once
 }
 
-// Ctrl-C asks for the best plan so far while this lives.
+// While a guard lives, Ctrl-C makes the search end with the best plan so far.
 class InterruptGuard {
  public:
   InterruptGuard() : before_(std::signal(SIGINT, on_interrupt)) { interrupted.store(false); }
@@ -50,7 +50,7 @@ class InterruptGuard {
   void (*before_)(int);
 };
 
-// The batch: what is not said is 16 micro-batches of the profile's size.
+// Sets the batch of the request. By default it is 16 micro-batches of the profile's size.
 Status set_batch(const PlanOptions& options, const PlanInputs& inputs, planner::Request& request) {
   const auto replicas = static_cast<std::int64_t>(options.data_parallel);
   std::int64_t batch = 0;

@@ -28,9 +28,9 @@ namespace {
 using planner::Cluster;
 using planner::Model;
 
-constexpr std::size_t kMostBytes = 64U << 20;  // of a file, as the readers say
+constexpr std::size_t kMostBytes = 64U << 20;  // of a file; the limit of the readers
 
-// For people: without folders.
+// The file's name without folders, for messages.
 std::string short_name(const std::string& file) {
   const std::size_t slash = file.rfind('/');
   return slash == std::string::npos ? file : file.substr(slash + 1);
@@ -42,7 +42,8 @@ std::string stem(const std::string& file) {
   return dot == std::string::npos || dot == 0 ? name : name.substr(0, dot);
 }
 
-// The reader of profiles names fields like nodes[3].times.cpu[0].forward: as a JSON pointer.
+// JSON pointer of a field that the reader of profiles names, such as
+// nodes[3].times.cpu[0].forward.
 std::string pointer_of(const std::string& field) {
   std::string pointer = "/";
   for (const char c : field) {
@@ -76,7 +77,7 @@ int samples_of(const Model& model) {
   return 1;
 }
 
-// A file if there is one of that name, whatever the name; else the short form.
+// Reads the file `from` if it exists; else `from` is the short form of a cluster.
 Result<Cluster> cluster_of(const std::string& from, std::istream& standard_input) {
   std::error_code none;
   if (from == "-" || std::filesystem::exists(from, none)) {
@@ -88,7 +89,7 @@ Result<Cluster> cluster_of(const std::string& from, std::istream& standard_input
   return cluster.error().with("--cluster: no file of that name, and as a short form");
 }
 
-// sailor:CLASS=FILE[,CLASS=FILE] with --sailor-info and --sailor-model.
+// Reads a profile sailor:CLASS=FILE[,CLASS=FILE] with --sailor-info and --sailor-model.
 Result<Model> sailor_model(const InputOptions& options, std::istream& standard_input) {
   if (options.sailor_info.empty() || options.sailor_model.empty()) {
     return Error{Code::kInvalid, "a sailor: profile needs --sailor-info and --sailor-model"};
@@ -138,7 +139,8 @@ Result<PlanInputs> read_model(const InputOptions& options, std::istream& standar
   return inputs;
 }
 
-// UTF-8 without a byte order mark, lines that end with \n; "NAME: reason" for what is no UTF-8.
+// Removes a byte order mark and makes every line end with \n. An error, if the text is no UTF-8, is
+// "NAME: reason".
 Result<std::string> plain_text(std::string text, const std::string& name) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
     return Error{Code::kInvalid, name + ": UTF-16, expected UTF-8"};
@@ -217,7 +219,8 @@ bool looks_like_chain(const std::string& text) {
          text.find_first_not_of("0123456789-x,") == std::string::npos;
 }
 
-// "0-16x3,17-39x1": devices in the order of the cluster, M 16 of the profile's size, k 1.
+// Plan of a short chain such as "0-16x3,17-39x1": devices in the order of the cluster, 16
+// micro-batches of the profile's size, k=1.
 Result<schedule::Plan> chain_plan(const std::string& text, const PlanInputs& inputs) {
   schedule::Plan plan;
   plan.schedule.micro_batch_size = inputs.profile_samples;

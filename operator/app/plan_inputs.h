@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and short forms of `plan` and `simulate` as models, clusters and plans.
+// Reads the files and short forms of `plan` and `simulate` as models, clusters and plans.
 #pragma once
 
 #include <iosfwd>
@@ -19,21 +19,20 @@ constexpr int kInternalError = 1, kBadInput = 3, kNoPlanFits = 4, kPlanBreaksARu
 struct PlanInputs {
   planner::Model model;
   planner::Cluster cluster;
-  std::string model_name, cluster_name;  // for people
-  int profile_samples = 1;               // of the profiled mini-batch
+  std::string model_name, cluster_name;  // for messages and tables
+  int profile_samples = 1;               // samples in the profiled mini-batch
 };
 
-// "-" is `standard_input`. Errors are one line: "NAME:LINE: reason".
+// File "-" stands for standard_input. An error is one line: "NAME:LINE: reason".
 Result<std::string> read_text(const std::string& file, std::istream& standard_input);
 Result<PlanInputs> read_inputs(const InputOptions& options, std::istream& standard_input);
 
-// A plan for `simulate`: the document, the object of plan --json, or a short chain; a chain gets
-// devices in the order of the cluster. `order`: positions that the layers count, empty = the
-// model's.
 struct PlanToSimulate {
   schedule::Plan plan;
-  std::vector<int> order;
+  std::vector<int> order;  // model layer at each position of the plan; empty = the model's order
 };
+// Reads a plan document, the output of plan --json, or a short chain. The stages of a chain get
+// devices in the order of the cluster.
 Result<PlanToSimulate> read_plan(const SimulateOptions& options, const PlanInputs& inputs,
                                  std::istream& standard_input);
 

@@ -40,11 +40,11 @@ struct SimulateOptions {
   std::string plan;  // a file, "-", or a short chain 0-16x3,17-39x1
   std::optional<int> k, micro_batches;
   std::vector<int> caps;
-  std::string dispatch;            // "" = the plan's
+  std::string dispatch;            // "" = that of the plan
   std::vector<std::string> share;  // FROM:TO=X
   std::string share_trace;         // CSV seconds,from,to,share
   int steps = 1;
-  std::string timeline;  // file: .svg a picture, else a Chrome trace
+  std::string timeline;  // file to write: a picture if its name ends in .svg, else a Chrome trace
   bool json = false, text_timeline = false;
 };
 

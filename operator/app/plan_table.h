@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans and simulations for people: fixed columns, no times of day but the run time it is given.
+// Plans and simulations as tables for people. Equal input gives equal text.
 #pragma once
 
 #include <string>
@@ -11,13 +11,14 @@
 
 namespace weir::operator_app {
 
-// `seconds`: how long planning took.
+// seconds: the time that planning took.
 std::string plan_table(const PlanInputs& inputs, const planner::PlanReport& report, double seconds);
 std::string simulation_table(const schedule::Plan& plan, const planner::SimulatedPlan& simulated);
-// One row a stage, `width` columns for the step: digits F, letters B, dots idle.
+// One row per stage; the step is `width` characters wide. Digits are forward passes, letters
+// backward passes, dots idle time.
 std::string text_timeline(const planner::SimulatedReplica& replica, double step_seconds, int width);
 
-// Columns padded to their widest entry, two blanks between them.
+// Text in which each column is as wide as its widest entry, with two blanks between columns.
 std::string columns(const std::vector<std::vector<std::string>>& rows);
 std::string fixed(double value, int places);
 std::string giga(std::int64_t bytes);  // "35.1"

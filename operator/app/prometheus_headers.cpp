@@ -10,7 +10,7 @@
 namespace weir::operator_app {
 namespace {
 
-// Value of the Authorization header; empty function: none is sent.
+// Gives the value of the Authorization header. If it is empty, none is sent.
 std::function<std::string()> authorization(const Options& options, Clock& clock) {
   const auto file = [&clock](const std::string& path) {
     return std::make_shared<kube::TokenSource>("", path, clock);

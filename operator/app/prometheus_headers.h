@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What we send Prometheus beside the question: who we are (a bearer token from a file, or name and
-// password from the folder of a mounted kubernetes.io/basic-auth Secret; files are read again each
+// Headers of requests to Prometheus: credentials (a bearer token from a file, or name and password
+// from the folder of a mounted kubernetes.io/basic-auth Secret; the files are read again each
 // minute), and the headers of --prometheus-header, such as a tenant's.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace weir::operator_app {
 
-// Asked before each request; empty function: nothing is sent. The clock must outlive it.
-// Thread-safe.
+// The answer is called before each request; if it is empty, no headers are needed. The clock must
+// outlive it. Thread-safe.
 std::function<http::Headers()> prometheus_headers(const Options& options, Clock& clock);
 
 }  // namespace weir::operator_app

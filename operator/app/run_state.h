@@ -39,11 +39,11 @@ struct RunState {
 
   const Options options;
   SystemClock machine_clock;
-  kube::ServerClock clock{machine_clock};  // of the API server, once it has answered
-  std::stop_source stop;                   // SIGTERM, SIGINT
-  std::stop_source requests_stop;          // ends requests that are under way
+  kube::ServerClock clock{machine_clock};  // follows the API server once that has answered
+  std::stop_source stop;                   // SIGTERM or SIGINT requests it
+  std::stop_source requests_stop;          // ends requests that are in progress
   std::jthread signals;
-  std::atomic<bool> ready{false};  // readiness on, once everything has started
+  std::atomic<bool> ready{false};  // everything has started
 
   std::optional<kube::Credentials> credentials;
   std::string namespace_name, identity;
@@ -61,7 +61,7 @@ struct RunState {
   std::unique_ptr<controller::MetricsLoop> metrics_loop;
   std::unique_ptr<kube::Elector> elector;
   std::unique_ptr<controller::Controller> controller;
-  std::atomic<bool> reconciling{false};  // leading, threads started
+  std::atomic<bool> reconciling{false};  // this replica leads and the controller's threads run
   PlanChanges plan_changes;
   std::unique_ptr<kube::Client> review_client;  // TokenReviews have a budget of their own
   std::unique_ptr<control_server::TokenReviewer> reviewer;
@@ -77,18 +77,18 @@ struct RunState {
 };
 
 using RunStep = Step<RunState>;
-// In order; the test asserts the names.
+// All steps in order. A test asserts their names.
 std::vector<RunStep> run_steps_list();
-// Its parts, by file.
+// The parts of the list.
 std::vector<RunStep> connection_steps();  // up to a client of an API server that serves the CRD
-std::vector<RunStep> leading_steps();     // objects that work only while this replica leads
+std::vector<RunStep> leading_steps();     // parts that work only while this replica leads
 std::vector<RunStep> cache_steps();
 std::vector<RunStep> serving_steps();  // watches, control API
 std::vector<RunStep> lease_steps();    // lease, then wait
-// New certificates when old ones are near their end; called each minute by the waiting main thread.
+// Renews certificates that end soon. The waiting main thread calls it each minute.
 void renew_certificates(RunState& state);
 
-// Exit code: 0 stopped on request, 1 failed.
+// Exit code: 0 = stopped on request, 1 = failed, 2 = invalid configuration.
 int run_command(const Options& options);
 
 }  // namespace weir::operator_app

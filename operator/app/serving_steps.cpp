@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Middle steps, on every replica: caches in step with the API server, and the control API.
+// Middle steps, which every replica runs: caches that follow the API server, and the control API.
 #include "operator/app/run_state.h"
 #include "operator/app/version.h"
 #include "operator/control/certificates.h"
@@ -10,8 +10,8 @@ namespace {
 constexpr std::chrono::minutes kSyncLimit{2};  // then the process exits
 constexpr std::chrono::milliseconds kSyncPoll{50};
 
-// Runs on the watch threads. A job that is gone is forgotten only once the cache has all jobs: its
-// pods may be listed first.
+// Runs on the watch threads. Pods may be listed before their job, so the hub forgets a job only if
+// it is missing from a complete cache.
 void on_cache_change(RunState& state, const std::string& key, bool first) {
   const cache::JobView view = state.cache->view(key);
   if (view.job && !view.job->meta.deleting) {

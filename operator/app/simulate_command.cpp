@@ -32,7 +32,7 @@ Error invalid(const std::string& text) {
   return {Code::kInvalid, text};
 }
 
-// A finite one. kNotFound: it does not even begin like one.
+// Reads a finite number. kNotFound: the text does not begin with a number.
 Result<double> number_from(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -57,7 +57,7 @@ Status check_change(const planner::Cluster& cluster, const ShareChange& change) 
   return Unit{};
 }
 
-// FROM:TO=X of --share.
+// Reads FROM:TO=X of --share.
 Result<ShareChange> share_of(const std::string& text, const planner::Cluster& cluster) {
   const std::size_t colon = text.find(':'), equals = text.rfind('=');
   if (colon == std::string::npos || equals == std::string::npos || equals < colon) {
@@ -75,7 +75,7 @@ Result<ShareChange> share_of(const std::string& text, const planner::Cluster& cl
   return change;
 }
 
-// Lines of seconds,from,to,share; a first line without a number is a header.
+// Reads lines of seconds,from,to,share. If the first line begins with no number, it is a header.
 Result<std::vector<ShareChange>> trace_of(const std::string& text, const std::string& name,
                                           const planner::Cluster& cluster) {
   std::vector<ShareChange> changes;
@@ -108,7 +108,7 @@ Result<std::vector<ShareChange>> trace_of(const std::string& text, const std::st
   return changes;
 }
 
-// What the options change in the plan.
+// Changes the plan as the options say.
 Status apply(const SimulateOptions& options, schedule::Plan& plan, std::ostream& err) {
   schedule::Schedule& schedule = plan.schedule;
   if (options.micro_batches) {
@@ -138,7 +138,8 @@ Status apply(const SimulateOptions& options, schedule::Plan& plan, std::ostream&
   schedule.dispatch = in_force;
   if (in_force == asked || options.dispatch.empty()) return Unit{};
   schedule.dispatch = asked;
-  err << "warning: workers run caps of k=1 Strict; simulated with hint as asked\n";
+  err << "warning: workers would run these caps of k=1 with dispatch strict; --dispatch hint is "
+         "simulated\n";
   return Unit{};
 }
 
@@ -220,7 +221,7 @@ int simulate_command(const SimulateOptions& options, std::istream& in, std::ostr
   check.many_ranks = true;
   const planner::CheckedPlan checked = check_plan(inputs.model, inputs.cluster, plan, check);
   for (const std::string& line : checked.broken) {
-    // Asked for by --dispatch hint, with a warning.
+    // --dispatch hint breaks this rule on purpose; apply() has printed a warning.
     if (options.dispatch == "hint" && line.starts_with("schedule.dispatch")) continue;
     err << line << "\n";
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program as an ordered list of named steps over one state (after Falco's app.cpp). Teardown runs
-// in reverse for the steps that have started, whatever happened.
+// A program as an ordered list of named steps over one state (after Falco's app.cpp). The steps
+// that have started are stopped in reverse order, also after an error.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct Step {
   std::function<void(State&)> stop;  // may be empty; bounds its own time
 };
 
-// Error: of the first step that failed, with its name. Steps before it have been stopped again.
+// Runs all steps, then stops them. An error is that of the first step that failed, with its name.
 template <class State>
 Status run_steps(const std::vector<Step<State>>& steps, State& state) {
   std::size_t started = 0;

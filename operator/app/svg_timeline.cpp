@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kWidth = 1600, kLeft = 90, kRight = 20;  // pixels
 constexpr int kTop = 56, kStageHeight = 22, kLinkHeight = 8, kGap = 4, kReplicaGap = 24;
-constexpr double kLetters = 16;  // a bar as wide as this has room for its number
-constexpr int kTicks = 10;       // about so many on the scale
+constexpr double kLetters = 16;  // pixels; a bar of this width has room for its number
+constexpr int kTicks = 10;       // approximate number of ticks of the time scale
 
 std::string text(const char* format, auto... values) {
   char buffer[240];
@@ -20,7 +20,7 @@ std::string text(const char* format, auto... values) {
   return {buffer, static_cast<std::size_t>(size)};
 }
 
-// 1, 2 or 5 times a power of ten.
+// The next number up that is 1, 2 or 5 times a power of ten.
 double round_step(double seconds) {
   const double power = std::pow(10, std::floor(std::log10(seconds)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -90,7 +90,7 @@ class Picture {
   std::string body_;
 };
 
-// The share of all stages' time in which they compute nothing, and the step they make.
+// The step time, and the share of the stages' time in which they compute nothing.
 std::string title_of(const planner::SimulatedPlan& simulated) {
   double busy = 0, whole = 0;
   for (const auto& replica : simulated.replicas) {

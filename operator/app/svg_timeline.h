@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A simulated step as one SVG picture: a row per stage, the two directions of its link below it; a
-// headline with the step time, the idle share and what the colours mean.
+// A simulated step as one SVG picture. Each stage has a row with the two directions of its link
+// below it. The headline shows the step time, the idle share and the meaning of the colours.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace weir::operator_app {
 
-// Of every replica, one below the other, on one scale of time.
+// Draws all replicas below each other on one time scale.
 std::string svg_timeline(const planner::SimulatedPlan& simulated);
 
 }  // namespace weir::operator_app

@@ -9,8 +9,9 @@
 namespace weir::operator_app {
 namespace {
 
-constexpr auto kOfAJob = "weir.dev/job-name";  // label selector: exists
-// One of several namespaces that is deleted, and our role in it, must not stop work in the others.
+constexpr auto kOfAJob = "weir.dev/job-name";  // label selector: the label exists
+// If one of several namespaces is deleted together with the operator's role in it, work in the
+// others goes on; the watch tries again after this time.
 constexpr std::chrono::seconds kNamespaceRetry{30};
 
 }  // namespace
@@ -55,7 +56,7 @@ void Watches::start(kube::ReflectorOptions options, kube::Sink sink) {
   options.verify_every = verify_every_;
   options.on_relist = [&relists](const char*) { relists.add(); };
   options.on_drift = [&drift](int differences) { drift.add(differences); };
-  // Different seeds spread the watches' ends.
+  // Different seeds make the watches end at different times.
   options.seed =
       mix_seed(static_cast<std::uint64_t>(clock_.system_now().time_since_epoch().count()),
                options.resource.plural + options.namespace_name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The watch threads: one per resource and watched namespace, feeding the cache.
+// The watch threads, one per resource and watched namespace. They fill the cache.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ namespace weir::operator_app {
 
 class Watches {
  public:
-  // scopes: namespaces, {""} = all. All arguments must outlive this.
+  // scopes: namespaces; {""} = all. client, clock, cache and metrics must outlive this.
   Watches(kube::Client& client, Clock& clock, cache::ObjectCache& cache,
           telemetry::Endpoint& metrics, const std::vector<std::string>& scopes,
           std::chrono::seconds verify_every, bool volcano);
-  ~Watches();  // stops, joins
+  ~Watches();  // stops and joins the threads
 
  private:
   void start(kube::ReflectorOptions options, kube::Sink sink);

@@ -143,7 +143,7 @@ TEST(SimulateCommand, HintWithCapsOfKOneIsSimulatedWithAWarning) {
   options.dispatch = "hint";
   const Ran result = ran(options, kDiamond);
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, StartsWith("warning: workers run caps of k=1 Strict"));
+  EXPECT_THAT(result.err, StartsWith("warning: workers would run these caps of k=1"));
 }
 
 TEST(SimulateCommand, ATimelineNamedSvgIsAPictureOfEveryOpAndSend) {
