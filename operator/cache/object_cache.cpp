@@ -13,7 +13,7 @@ namespace {
 
 constexpr auto kJobLabel = "weir.dev/job-name";
 
-// The job an object belongs to, "" = none. Jobs belong to themselves, Services by label too.
+// Key of the job that an object belongs to; "" = none.
 template <class T>
 std::string job_of(const T& object) {
   if constexpr (std::is_same_v<T, api::PipelineJob>) {
@@ -59,7 +59,7 @@ void ObjectCache::tell(const std::map<std::string, bool>& changed) {
   }
 }
 
-// Keeps the indices in step with a table's change; before or now may be null.
+// Updates the indices after a change of a table. before and now may be null.
 template <class T>
 void ObjectCache::index([[maybe_unused]] const T* before, [[maybe_unused]] const T* now,
                         [[maybe_unused]] const std::string& object_key) {
@@ -168,7 +168,7 @@ kube::Sink ObjectCache::sink(Table<T>& table, std::string scope, Decode decode, 
       auto now = deleted ? nullptr : std::make_shared<const T>(*std::move(object));
       const auto before = deleted ? table.take(key) : table.put(key, now);
       index<T>(before.get(), now.get(), key);
-      if (per_job && before) changed[job_of(*before)] = false;  // its label may have moved
+      if (per_job && before) changed[job_of(*before)] = false;  // the label may have changed
     }
     tell(changed);
   };
@@ -194,7 +194,8 @@ kube::Sink ObjectCache::config_maps(const std::string& scope) {
 kube::Sink ObjectCache::pod_groups(const std::string& scope) {
   return sink(pod_groups_, scope, api::decode_pod_group, true);
 }
-// Nodes wake no job: their conditions change all the time, and pods tell what matters.
+// A changed node wakes no job: conditions of nodes change all the time, and the pods' own status
+// shows what matters.
 kube::Sink ObjectCache::nodes_sink() {
   return sink(nodes_, "", api::decode_node, false);
 }
@@ -211,9 +212,9 @@ JobView ObjectCache::view(const std::string& key) const {
       view.config_maps.push_back(config_maps_.get(map));
     }
   }
-  view.service = services_.get(key);  // has the job's name
+  view.service = services_.get(key);  // service and PodGroup have the job's name
   view.pod_group = pod_groups_.get(key);
-  // not when there are none to be had
+  // A cluster without Volcano never delivers a version.
   view.pod_groups_watched = !pod_groups_.version(scope_of(key)).empty();
   return view;
 }
@@ -277,11 +278,11 @@ std::string ObjectCache::version_of(const std::string& key, const std::string& k
 
 void ObjectCache::expect(const std::string& key, const std::string& kind, const std::string& name,
                          const std::string& resource_version) {
-  static_cast<void>(name);                // the table's version tells it for every object
-  if (!digits(resource_version)) return;  // not comparable: fixed names make repeats harmless
+  static_cast<void>(name);                // versions are tracked per table, not per object
+  if (!digits(resource_version)) return;  // not comparable; a repeated write is harmless
   const std::lock_guard lock(mutex_);
   const std::string seen = version_of(key, kind);
-  if (kind == "PodGroup" && seen.empty()) return;  // not watched
+  if (kind == "PodGroup" && seen.empty()) return;  // PodGroups are not watched
   if (reached(seen, resource_version)) return;
   auto& list = expected_[key];
   std::erase_if(list, [&](const Expectation& old) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Cache that reflectors fill: one table per resource, pods and config maps indexed by job.
-// Thread-safe. Listeners are called without the lock, on the watch's thread, and must not block.
+// The Cache that reflectors fill. It has one table per resource; pods and ConfigMaps are indexed by
+// job. Thread-safe. Listeners are called without the lock on the watch's thread and must not block.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,13 @@ constexpr std::chrono::minutes kExpectationLimit{5};  // operator/kube/README.md
 
 class ObjectCache final : public Cache {
  public:
-  // scopes: watched namespaces, {""} = all. with_nodes: false without the permission to list them.
-  // with_pod_groups: those of Volcano are watched, too.
+  // scopes: watched namespaces; {""} = all. with_nodes, with_pod_groups: nodes, and PodGroups of
+  // Volcano, are watched, so synced() waits for them.
   ObjectCache(Clock& clock, std::vector<std::string> scopes, bool with_nodes,
               bool with_pod_groups = false);
 
-  // Called with the job's key when the job or one of its objects changed; first: from the first
-  // list (low priority). Set before any sink is used.
+  // Called with the job's key when the job or one of its objects has changed. first: the object
+  // comes from the first list, which has low priority. Set the listener before any sink is used.
   using OnChange = std::function<void(const std::string& key, bool first)>;
   void on_change(OnChange listener);
 
@@ -61,7 +61,7 @@ class ObjectCache final : public Cache {
                const std::vector<std::string>& items, const std::string& version);
   template <class T>
   void index(const T* before, const T* now, const std::string& object_key);
-  // Of the watch that brings the objects of this job.
+  // Scope of the watch that delivers the objects of this job.
   std::string scope_of(const std::string& key) const;
   std::string version_of(const std::string& key, const std::string& kind) const;
   void tell(const std::map<std::string, bool>& changed);
@@ -78,11 +78,12 @@ class ObjectCache final : public Cache {
   Table<api::ConfigMap> config_maps_;
   Table<api::Node> nodes_;
   Table<api::PodGroup> pod_groups_;
-  mutable std::shared_ptr<const api::NodeTable>
-      node_table_;  // of nodes_; null = made when asked for
-  std::map<std::string, std::map<std::string, std::string>> pods_of_, maps_of_;  // job: key, ""
-  std::map<std::string, std::string> pod_keys_;                                  // by uid
-  std::map<std::string, std::vector<Expectation>> expected_;                     // by job key
+  // Copy of nodes_ for readers; null = nodes() makes it.
+  mutable std::shared_ptr<const api::NodeTable> node_table_;
+  // Object keys by job key; the inner values are unused.
+  std::map<std::string, std::map<std::string, std::string>> pods_of_, maps_of_;
+  std::map<std::string, std::string> pod_keys_;               // by uid
+  std::map<std::string, std::vector<Expectation>> expected_;  // by job key
 };
 
 }  // namespace weir::cache

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The objects of one resource, by "namespace/name". Not thread-safe: ObjectCache guards it.
+// The objects of one resource by "namespace/name". Not thread-safe: ObjectCache guards it.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@
 
 namespace weir::cache {
 
-// True when resource version a is at least b: big decimal numbers (guaranteed by Kubernetes 1.35
-// within one resource); other texts only when equal.
+// Whether resource version a is at least b. Versions are decimal numbers of any length (Kubernetes
+// 1.35 guarantees their order within one resource); other texts must be equal.
 bool reached(const std::string& a, const std::string& b);
 
 template <class T>
@@ -23,7 +23,7 @@ class Table {
  public:
   using Object = std::shared_ptr<const T>;
 
-  // Answers what was there before under this key.
+  // Returns the object that the key had before, or null.
   Object put(const std::string& key, Object object) {
     Object& place = objects_[key];
     Object before = std::move(place);
@@ -43,9 +43,9 @@ class Table {
   }
   const std::map<std::string, Object>& all() const { return objects_; }
 
-  // All below is by scope (a watched namespace, "" = all): each has a watch of its own, which may
-  // be behind the others.
-  // The newest version that events, bookmarks or lists of the scope have brought; "" before those.
+  // The functions below are per scope (a watched namespace, "" = all). Each scope has its own
+  // watch, which may be behind the others.
+  // Records a version from an event or a bookmark; version() is the newest, "" = none yet.
   void saw(const std::string& scope, const std::string& version) {
     std::string& newest = versions_[scope];
     if (!version.empty() && !reached(newest, version)) newest = version;
@@ -55,7 +55,7 @@ class Table {
     return found == versions_.end() ? "" : found->second;
   }
   void relisted(const std::string& scope, const std::string& version) {
-    versions_[scope] = version;  // may go back (etcd restored)
+    versions_[scope] = version;  // may be smaller if etcd was restored from a backup
   }
   void listed(const std::string& scope) { listed_.insert(scope); }
   std::size_t scopes_listed() const { return listed_.size(); }

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 const Error kRejected{Code::kUnauthorized, "the token was rejected"};
 
-// First text of user.extra[name]; "" when it is not there.
+// The first text of user.extra[name]; "" = absent.
 std::string extra(const json& user, const char* name) {
   const auto all = user.find("extra");
   if (all == user.end() || !all->is_object()) return "";
@@ -49,7 +49,7 @@ class KubeReviewer final : public TokenReviewer {
     }
     const auto authenticated = status->find("authenticated");
     const auto user = status->find("user");
-    // A server that knows no audiences would accept any token: it must name ours.
+    // A server that ignores audiences accepts a token for any audience, so it must name ours.
     if (authenticated == status->end() || *authenticated != true || !has_audience(*status) ||
         user == status->end() || !user->is_object()) {
       return kRejected;
@@ -99,7 +99,7 @@ void Authenticator::remember(const std::string& hash, Verdict verdict) {
   if (verdicts_.size() >= kMaxRemembered) {
     const SteadyTime now = clock_.now();
     std::erase_if(verdicts_, [now](const auto& entry) { return entry.second.until <= now; });
-    if (verdicts_.size() >= kMaxRemembered) return;  // then it is asked again
+    if (verdicts_.size() >= kMaxRemembered) return;  // the token is reviewed again next time
   }
   verdicts_[hash] = std::move(verdict);
 }

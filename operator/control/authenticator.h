@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is calling: bearer tokens of pods, checked by TokenReview with our audience, remembered for a
-// while by their hash (worker/protocol/README.md "Control API"). Thread-safe; authenticate() may
-// block on the API server, so it runs on the auth threads only.
+// Authenticates callers of the control API: a TokenReview with our audience checks a pod's bearer
+// token, and the verdict is kept for a while by the token's hash (worker/protocol/README.md
+// "Control API"). Thread-safe. authenticate() may block on the API server, so it runs on the auth
+// threads only.
 #pragma once
 
 #include <chrono>
@@ -21,33 +22,34 @@ namespace weir::control_server {
 constexpr const char* kAudience = "weir.dev/control";
 constexpr std::chrono::seconds kAcceptedFor{60}, kRejectedFor{5};
 constexpr double kReviewsPerSecond = 50;       // also the burst
-constexpr std::size_t kMaxRemembered = 20000;  // two tokens for each of 8000 pods, and noise
+constexpr std::size_t kMaxRemembered = 20000;  // two tokens for each of 8000 pods, and spare
 
 struct Identity {
   std::string pod_name, pod_uid;
 };
 
-// The question to the API server, so that tests need none.
+// The request to the API server; an interface, so that tests need no API server.
 class TokenReviewer {
  public:
   virtual ~TokenReviewer() = default;
-  // kUnauthorized: rejected, or not a pod's token; other codes: could not ask.
+  // kUnauthorized: the token is rejected or not a pod's; other codes: the request failed.
   virtual Result<Identity> review(const std::string& token) = 0;
 };
 std::unique_ptr<TokenReviewer> make_token_reviewer(kube::Client& client);
 
 class Authenticator {
  public:
-  // observe: "accepted", "rejected", "error" or "throttled" for each question; may be empty.
+  // observe: gets "accepted", "rejected", "error" or "throttled" for each token that has no kept
+  // verdict; may be empty.
   Authenticator(TokenReviewer& reviewer, Clock& clock,
                 std::function<void(const char* result)> observe);
 
-  // kUnauthorized; kThrottled: over the budget; kUnavailable: could not ask.
+  // kUnauthorized: rejected; kThrottled: too many new tokens; kUnavailable: the request failed.
   Result<Identity> authenticate(const std::string& token);
 
  private:
   struct Verdict {
-    std::optional<Identity> identity;  // nothing: rejected
+    std::optional<Identity> identity;  // nothing = rejected
     SteadyTime until{};
   };
   std::optional<Verdict> remembered(const std::string& hash);

@@ -8,7 +8,8 @@
 namespace weir::control_server {
 namespace {
 
-// Own authorities come and go as files do: whoever leads says which one counts.
+// Makes `newest` the own authority and retires the one before. Only the leader does this, so its
+// files decide.
 bool rotate_own(OwnAuthority& own, const std::string& newest, SystemTime now) {
   if (own.pem != newest) {
     own = {newest, now, own.pem.empty() ? own.retired_pem : own.pem};
@@ -83,14 +84,16 @@ SystemTime CertificateKeeper::leaf_ends() const {
 }
 
 const OwnCertificate* CertificateKeeper::usable_own(const Keys& keys, SystemTime now) const {
-  const auto told = now - keys.own.since;
-  if (own_ && own_->until > now && own_->authority_pem == keys.own.pem && told >= kOwnAnnounced) {
+  const auto announced = now - keys.own.since;
+  if (own_ && own_->until > now && own_->authority_pem == keys.own.pem &&
+      announced >= kOwnAnnounced) {
     return &*own_;
   }
-  // Until the newest may be used the one before stays, well before bundles forget it.
+  // Until the newest certificate may be used, the one before is served. It is given up long before
+  // bundles drop its authority.
   const auto known = [&](const std::string& authority) {
     return authority == keys.own.pem ||
-           (authority == keys.own.retired_pem && told < kAnnounced / 2);
+           (authority == keys.own.retired_pem && announced < kAnnounced / 2);
   };
   const bool before = served_own_ && served_own_->until > now && known(served_own_->authority_pem);
   return before ? &*served_own_ : nullptr;
@@ -121,7 +124,7 @@ Result<http::TlsIdentity> CertificateKeeper::leaf() {
 Status CertificateKeeper::read_secret(bool leading, SystemTime now) {
   auto read = read_keys(parts_.client, parts_.secret);
   if (!read && read.error().code == Code::kNotFound) {
-    log_warn("control", "the Secret of the keys is gone and made again",
+    log_warn("control", "the Secret of the keys is missing and is created again",
              {{"secret", parts_.secret.name}});
     return restore_keys(parts_.client, parts_.secret, keys());
   }
@@ -148,11 +151,11 @@ CertificateKeeper::Changes CertificateKeeper::refresh(bool leading) {
   Changes changes;
   const SystemTime now = parts_.clock.system_now();
   const std::string before = bundle();
-  const auto tell = [&changes](const Status& done) {
+  const auto note = [&changes](const Status& done) {
     if (!done) changes.errors.push_back(done.error());
   };
-  tell(read_own(now));
-  tell(read_secret(leading, now));
+  note(read_own(now));
+  note(read_secret(leading, now));
   changes.bundle = bundle() != before;
   const Keys current = keys();
   const OwnCertificate* const own = usable_own(current, now);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates of a running control API. Leaves come from one of two sources: the self-made
-// authority, or files that the operator was given (own_certificate.h). Of both the rule is: an
-// authority is announced in every <job>-control first, is used once workers have it, and stays
-// there for a while when another one has come. The Secret of the keys holds them all, so replicas
-// with and without files hand out the same bundle; only the leader writes it. bundle(), seed() and
-// leaf_ends() are thread-safe, the rest is for one thread and blocks on the API server.
+// Certificates of a running control API. The certificate that is served (the leaf) comes from the
+// self-made authority or from the user's files (own_certificate.h, "own" below). In both cases an
+// authority is first announced in every <job>-control, then used once workers have it, and it stays
+// there for a while after another one has replaced it. The Secret of the keys holds all
+// authorities, so that replicas with and without files hand out the same bundle; only the leader
+// writes it. bundle(), seed() and leaf_ends() are thread-safe. The rest is for one thread and
+// blocks on the API server.
 #pragma once
 
 #include <mutex>
@@ -21,17 +22,17 @@
 
 namespace weir::control_server {
 
-// An authority with less than this left gets a successor.
+// An authority gets a successor when its remaining life is less than this.
 constexpr std::chrono::hours kAuthorityRenew{24 * 365};
-// How long a successor is in the bundles before it signs, and an own authority stays in them after
-// another one has come.
+// How long a successor is in the bundles before it signs, and how long an own authority stays in
+// them after another one has replaced it.
 constexpr std::chrono::hours kAnnounced{24};
-// How long an own authority is in the bundles before its certificate is served: a replica looks at
-// the Secret each minute, and kubelets bring a changed ConfigMap to its pods within two.
+// How long an own authority is in the bundles before its certificate is served. A replica reads the
+// Secret each minute, and kubelets update a changed ConfigMap in its pods within two minutes.
 constexpr std::chrono::minutes kOwnAnnounced{5};
 
-// The next step of a change of authority, if one is due; own_pem: that of this replica's files, ""
-// = none. Pure but for the new key.
+// The keys after the next step of a change of authority, if a step is due. own_pem: authority in
+// this replica's files, "" = none. Pure, except that it makes random keys.
 std::optional<Keys> rotated(const Keys& keys, const std::string& own_pem, SystemTime now);
 
 class CertificateKeeper {
@@ -40,30 +41,30 @@ class CertificateKeeper {
     kube::Client& client;
     Clock& clock;
     KeysSecret secret;
-    std::vector<std::string> names;  // of the self-made leaf
-    std::string worker_name;         // that workers ask for
-    std::string own_dir;             // with tls.crt, tls.key and ca.crt; "" = none
+    std::vector<std::string> names;  // names in the self-made leaf
+    std::string worker_name;         // name that workers connect to
+    std::string own_dir;             // folder with tls.crt, tls.key and ca.crt; "" = none
   };
   explicit CertificateKeeper(Parts parts) : parts_(std::move(parts)) {}
 
-  // Reads the files, and reads or makes the Secret; before anything else. kInvalid: the files.
+  // Reads the files, and reads or makes the Secret. Call it first. kInvalid: the files are wrong.
   Status load();
-  // What to serve now: the newest own one whose authority workers know, until it ends; else a
-  // self-made one, whose authority is in all bundles.
+  // The certificate to serve now: the newest own one whose authority workers know, until it ends;
+  // else a self-made one, whose authority is in all bundles.
   Result<http::TlsIdentity> leaf();
 
   struct Changes {
-    std::optional<http::TlsIdentity> leaf;  // for new connections
-    bool own = false;                       // that leaf is the given one
+    std::optional<http::TlsIdentity> leaf;  // new certificate for new connections
+    bool own = false;                       // the served leaf comes from the user's files
     bool bundle = false;                    // every <job>-control must be written again
-    std::vector<Error> errors;              // files, Secret; the rest is done all the same
+    std::vector<Error> errors;              // of files and Secret; the rest is done nevertheless
   };
-  // Look once a minute. Files that are wrong leave the last good ones in use.
+  // Call it once a minute. If the files are wrong, the last good ones stay in use.
   Changes refresh(bool leading);
 
   std::string bundle() const;
   std::string seed() const;
-  SystemTime leaf_ends() const;  // of the leaf that was handed out last
+  SystemTime leaf_ends() const;  // end of the leaf that leaf() returned last
 
  private:
   void take(Keys keys);
@@ -73,9 +74,9 @@ class CertificateKeeper {
   Status read_secret(bool leading, SystemTime now);
 
   const Parts parts_;
-  std::optional<OwnCertificate> own_;         // last good files
-  std::optional<OwnCertificate> served_own_;  // nothing while a self-made leaf is served
-  std::string leaf_authority_;                // certificate that the self-made leaf was issued by
+  std::optional<OwnCertificate> own_;         // from the last good files
+  std::optional<OwnCertificate> served_own_;  // nothing = a self-made leaf is served
+  std::string leaf_authority_;                // certificate of the self-made leaf's issuer
 
   mutable std::mutex mutex_;  // guards keys_, leaf_ends_
   Keys keys_;

@@ -20,7 +20,7 @@ using Number = std::unique_ptr<BIGNUM, decltype(&BN_free)>;
 constexpr std::chrono::minutes kClockSkew{10};  // between operator and workers
 constexpr std::size_t kSerialBytes = 16;        // random, RFC 5280 allows 20
 
-// All calls below fail only for lack of memory or by our own mistake.
+// The OpenSSL calls below fail only if memory is short or our arguments are wrong.
 void extend(X509* certificate, X509* issuer, int id, const std::string& value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);

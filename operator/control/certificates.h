@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The self-made certificates of the control API: an authority that lives in the Secret of the
-// operator's keys, and the leaf that each replica issues itself in memory. ECDSA P-256.
+// The self-made certificates of the control API: an authority in the Secret of the operator's keys,
+// and a leaf that each replica issues to itself in memory. ECDSA P-256.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace weir::control_server {
 
 constexpr std::chrono::hours kAuthorityLife{24 * 3650};
 constexpr std::chrono::hours kLeafLife{24 * 365};
-// A leaf is issued anew (Server::set_tls) when less than this is left.
+// A new leaf is issued (Server::set_tls) when the remaining life is less than this.
 constexpr std::chrono::hours kLeafRenew{24 * 30};
 
 struct Authority {
@@ -26,22 +26,22 @@ struct Authority {
 Authority make_authority(SystemTime now);
 
 struct Validity {
-  SystemTime from{}, until{};  // from: when it was made; notBefore is some minutes earlier
+  SystemTime from{}, until{};  // from: when it was issued; notBefore is some minutes earlier
 };
-// Of the first certificate in the text; nothing when it cannot be read.
+// Validity of the first certificate in the text; nothing if it cannot be read.
 std::optional<Validity> validity(const std::string& certificate_pem);
 
-// For these DNS names and IP addresses; the chain holds the leaf only. kInvalid: the authority
-// cannot be read.
+// Issues a certificate for these DNS names and IP addresses. The chain has the leaf only. kInvalid:
+// the authority cannot be read.
 Result<http::TlsIdentity> issue_leaf(const Authority& authority,
                                      const std::vector<std::string>& names, SystemTime now);
 
 // "<service>", "<service>.<ns>", "<service>.<ns>.svc", "<service>.<ns>.svc.cluster.local" and the
-// pod's own address, for whoever is redirected to the leader.
+// pod's own address, to which callers are redirected if the pod leads.
 std::vector<std::string> control_names(const std::string& service,
                                        const std::string& namespace_name,
                                        const std::string& pod_ip);
-// "<service>.<ns>.svc": the name that workers ask for, also where they are redirected to a pod.
+// "<service>.<ns>.svc": the name that workers verify, also after a redirect to a pod.
 std::string worker_name(const std::string& service, const std::string& namespace_name);
 
 }  // namespace weir::control_server

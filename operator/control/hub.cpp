@@ -19,7 +19,8 @@ http::Response unchanged(std::uint32_t have) {
   return {304, {{"ETag", "\"" + std::to_string(have) + "\""}}, ""};
 }
 
-// More than counters: something that a decision may hang on.
+// Whether the new report differs in something that decisions depend on, that is, in more than
+// counters.
 bool matters(const protocol::Report& before, const protocol::Report& now) {
   const auto ready = [](const protocol::Report& report) {
     return std::count_if(report.members.begin(), report.members.end(),
@@ -58,7 +59,7 @@ void Hub::on_change(std::function<void(const std::string& key)> listener) {
   listener_ = std::move(listener);
 }
 
-// With the lock held. A new uid under an old key starts from nothing.
+// Call it with the lock held. If the uid under the key is new, the old job's state is dropped.
 Hub::Job& Hub::job_of(const std::string& key, const std::string& uid, Answers& answers) {
   Job& job = jobs_[key];
   if (job.uid != uid) {
@@ -144,7 +145,7 @@ int Hub::take_register(const std::string& key, protocol::Register body) {
     const std::lock_guard lock(hub_mutex_);
     Job& job = job_of(key, body.job_uid, answers);
     job.members = ReceivedRegister{std::move(body), clock_.system_now()};
-    job.sequence = -1;  // perhaps a new coordinator, which counts from the start
+    job.sequence = -1;  // it may be a new coordinator, which counts from 0
   }
   send(std::move(answers));
   tell(key);
@@ -157,7 +158,7 @@ int Hub::take_report(const std::string& key, protocol::Report body) {
   {
     const std::lock_guard lock(hub_mutex_);
     Job& job = job_of(key, body.job_uid, answers);
-    if (!job.members) return 428;  // a new uid has no polls to answer: answers is empty
+    if (!job.members) return 428;  // answers is empty: a job without members has no polls
     if (body.sequence < job.sequence) return 409;
     job.sequence = body.sequence;
     important = !job.report || matters(job.report->body, body);

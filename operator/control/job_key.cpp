@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kSeedBytes = 32;
-constexpr int kKeyAttempts = 3;  // read, create, read: once more if it was deleted in between
+constexpr int kKeyAttempts = 3;  // read and create; again if another replica creates or deletes it
 
 Error no_secret(const KeysSecret& secret, const std::string& why = "") {
   return {Code::kInvalid, "Secret " + secret.name + why};
@@ -146,7 +146,7 @@ Result<Keys> ensure_keys(kube::Client& client, const KeysSecret& secret, SystemT
     if (created) return keys;
     if (created.error().http_status != 409) return failed("create", secret, created.error());
   }
-  return Error{Code::kConflict, "Secret " + secret.name + " comes and goes"};
+  return Error{Code::kConflict, "Secret " + secret.name + " is created and deleted repeatedly"};
 }
 
 }  // namespace weir::control_server

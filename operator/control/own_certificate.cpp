@@ -26,10 +26,10 @@ using Stack = std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)>;
 
 // A chain and its key take a few thousand bytes; the authority goes into a ConfigMap of every job.
 constexpr std::size_t kLargestFile = 64 * 1024;
-// A kubelet swaps the files while they are read: the second time all are of one version.
+// A kubelet may replace the files while they are read; a second attempt reads files of one version.
 constexpr int kCertificateAttempts = 2;
 
-constexpr std::size_t kLongestNames = 200;  // in a message
+constexpr std::size_t kLongestNames = 200;  // bytes in a message
 
 struct File {
   std::string path, text;
@@ -67,7 +67,7 @@ Result<Files> read_all(const std::string& folder) {
   return files;
 }
 
-// Text between certificates is passed over, as OpenSSL's own readers do.
+// All certificates of the file. Text between them is skipped, as OpenSSL's own readers do.
 Result<Chain> certificates_of(const File& file) {
   const Bio text = memory(file.text);
   Chain chain;
@@ -119,12 +119,13 @@ Status check_leaf(const Files& files, X509* leaf, const std::string& dns_name, S
   if (X509_check_host(leaf, dns_name.data(), dns_name.size(), X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS,
                       nullptr) != 1) {
     return wrong(files.certificate,
-                 "is not for " + dns_name + ", as workers ask for; it has " + names_of(leaf));
+                 "is not for " + dns_name + ", which workers connect to; it has " + names_of(leaf));
   }
   return Unit{};
 }
 
-// When the first certificate of the chain from the leaf to one of the authorities ends.
+// Verifies the chain from the leaf to one of the authorities; returns the earliest end of its
+// certificates.
 Result<SystemTime> check_chain(const Files& files, const Chain& chain, const Chain& authorities,
                                int security_level, SystemTime now) {
   const std::unique_ptr<X509_STORE, decltype(&X509_STORE_free)> trusted(X509_STORE_new(),
@@ -163,7 +164,7 @@ bool can_stand_in(const Chain& chain) {
   return chain.size() > 1 || (X509_get_extension_flags(chain.back().get()) & EXFLAG_SS) != 0;
 }
 
-Result<OwnCertificate> judge(const Files& files, const std::string& dns_name, SystemTime now) {
+Result<OwnCertificate> verify(const Files& files, const std::string& dns_name, SystemTime now) {
   WEIR_TRY(const Chain chain, certificates_of(files.certificate));
   WEIR_TRY(const Unit leaf, check_leaf(files, chain.front().get(), dns_name, now));
   static_cast<void>(leaf);
@@ -194,7 +195,7 @@ Result<OwnCertificate> read_own_certificate(const std::string& folder, const std
   Result<OwnCertificate> own = Error{Code::kInvalid, folder};
   for (int attempt = 0; attempt < kCertificateAttempts && !own; ++attempt) {
     const auto files = read_all(folder);
-    own = files ? judge(*files, dns_name, now) : Error{Code::kInvalid, files.error().message};
+    own = files ? verify(*files, dns_name, now) : Error{Code::kInvalid, files.error().message};
   }
   return own;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of the control API: who may call what, with which body, and the answer. handle() may
-// block on a TokenReview, so it runs on the auth threads. Thread-safe.
+// The calls of the control API: which caller may make them, with which body, and the answer.
+// handle() may block on a TokenReview, so it runs on the auth threads. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 namespace weir::control_server {
 
 enum class Call : unsigned char { kJoin, kRegister, kPlan, kReport };
-const char* name(Call call);  // "join" ...: the last part of the path, and a label of metrics
+const char* name(Call call);  // e.g. "join": the last part of the path, also a label of metrics
 
 // Limits of worker/protocol/README.md "Control API".
 constexpr std::size_t kMaxJoinBody = 4 * 1024;
@@ -28,30 +28,31 @@ struct Route {
   std::string namespace_name, job;
   std::string key() const { return namespace_name + "/" + job; }
 };
-// Nothing: no path of this API.
+// Nothing if the path is not one of this API.
 std::optional<Route> route_of(const std::string& path);
 
 struct RouteParts {
   cache::Cache& cache;
   Hub& hub;
   Authenticator& authenticator;
-  std::string seed;                     // raw, of job keys
-  std::function<bool()> leading;        // this replica
-  std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>", "" = unknown
-  int port = 8443;                      // of the leader, too
+  std::string seed;                     // Keys::seed
+  std::function<bool()> leading;        // whether this replica leads
+  std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>"; "" = unknown
+  int port = 8443;                      // of this replica and of the leader
 };
 
 class Routes {
  public:
   explicit Routes(RouteParts parts) : parts_(std::move(parts)) {}
 
-  // What needs no token: 404, 405, 413, 503. Nothing: go on with handle(). Does not block.
+  // Answers 404, 405, 413 and 503, which need no token. If it returns nothing, call handle(). Does
+  // not block.
   std::optional<http::Response> refuse_early(const http::Request& request) const;
-  // Says of a caller with the right token that it is proven.
+  // Calls incoming.proven if the token is right.
   void handle(const http::IncomingRequest& incoming, http::Responder respond) const;
 
  private:
-  struct Caller;  // the job and pod that a request belongs to
+  struct Caller;  // the job and pod that sent a request
   Result<Caller, http::Response> authorize(const Route& route, const http::Request& request) const;
   http::Response join(const Caller& caller, const std::string& body) const;
   http::Response take_register(const Caller& caller, const std::string& body) const;

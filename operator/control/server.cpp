@@ -13,9 +13,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kMaxWaiting = 1024;  // requests for the auth threads; more: 503
-constexpr auto kTick = 200ms;              // grain of the long polls' end
-// Beside two of each job. One that has not shown a token of a job goes before any that has.
+constexpr std::size_t kMaxWaiting = 1024;  // requests for the auth threads; others are answered 503
+constexpr auto kTick = 200ms;              // precision of the end of a long poll
+// Connections beyond two for each job. If there are too many, those without a job's token are
+// closed first.
 constexpr std::size_t kSpareConnections = 100;
 constexpr std::size_t kMaxStrangersOfOneAddress = 64;
 
@@ -66,12 +67,12 @@ class Server final : public ControlServer {
     http_->stop();
     tasks_.close();
     for (auto& thread : threads_) thread.request_stop();
-    threads_.clear();  // joins; a TokenReview under way has its own limit
+    threads_.clear();  // joins; a TokenReview in progress has its own time limit
     hub_.release_polls();
   }
 
  private:
-  // On an io thread: never blocks.
+  // Runs on an HTTP thread and never blocks.
   void accept(http::IncomingRequest incoming, http::Responder respond) {
     const auto route = route_of(incoming.request.path);
     respond = [this, endpoint = route ? name(route->call) : "other",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control API as a running server: http io threads, auth threads that may block on the API
-// server, and a clock thread that ends polls. Only the wiring; the rules are in routes.h.
+// The control API as a running server: HTTP threads, auth threads that may block on the API server,
+// and a clock thread that ends polls. The rules are in routes.h.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ namespace weir::control_server {
 
 struct ControlOptions {
   std::string address;     // "" = all, IPv4 and IPv6
-  int port = 8443;         // 0 = any free one
-  int leader_port = 8443;  // of the leader's pod, for redirects
+  int port = 8443;         // 0 = any free port
+  int leader_port = 8443;  // port of the leader's pod, for redirects
   http::TlsIdentity tls;   // issue_leaf()
   int auth_threads = 2;
 };
@@ -30,23 +30,23 @@ struct ControlParts {
   Hub& hub;
   TokenReviewer& reviewer;
   Clock& clock;
-  std::string seed;                     // raw, Keys::seed
-  std::function<bool()> leading;        // this replica
-  std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>", "" = unknown
-  // For metrics, each may be empty. endpoint: "join", "register", "plan", "report", "other".
+  std::string seed;                     // Keys::seed
+  std::function<bool()> leading;        // whether this replica leads
+  std::function<std::string()> leader;  // Lease identity "<pod>_<ip>_<uuid>"; "" = unknown
+  // For metrics; may be empty. endpoint: "join", "register", "plan", "report" or "other".
   std::function<void(const char* endpoint, int code)> observe;
   std::function<void(const char* result)> observe_review;
 };
 
 class ControlServer {
  public:
-  virtual ~ControlServer() = default;  // stop()
+  virtual ~ControlServer() = default;  // calls stop()
   virtual int port() const = 0;
   virtual void set_tls(const http::TlsIdentity& tls) = 0;  // for new connections
   virtual void stop() = 0;                                 // idempotent
 };
 
-// kUnavailable "port 8443: address already in use"; kInvalid: bad certificate.
+// kUnavailable: the port is in use; kInvalid: the certificate is wrong.
 Result<std::unique_ptr<ControlServer>> start_control_server(const ControlOptions& options,
                                                             ControlParts parts);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenSSL's certificates and keys as PEM text and back. Private to this room: sources only.
+// Converts OpenSSL's certificates and keys to PEM text and back. Only sources of this room include
+// it.
 #pragma once
 
 #include <memory>
@@ -18,12 +19,12 @@ using X509Ptr = std::unique_ptr<X509, decltype(&X509_free)>;
 using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
 
 Bio memory();
-Bio memory(const std::string& text);  // reads from the text, which must outlive it
+Bio memory(const std::string& text);  // reads the text, which must outlive it
 std::string text_of(const Bio& bio);
 
 std::string pem_of(X509* certificate);
 std::string pem_of(EVP_PKEY* key);
-// Null: none, or one with a password. Never asks for a password.
+// Null if the text has no key or its key has a password.
 Key key_of(const std::string& pem);
 SystemTime time_of(const ASN1_TIME* time);
 
