@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bearer token of our requests: fixed, or a file that the kubelet rotates. Thread-safe.
+// The bearer token of requests: a fixed text, or a file that the kubelet rotates. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,11 @@ constexpr std::chrono::seconds kTokenReread{60};  // operator/kube/README.md "Re
 
 class TokenSource {
  public:
-  // file wins over fixed; both empty: no token (client certificates).
+  // file wins over fixed. If both are empty, there is no token (client certificates).
   TokenSource(std::string fixed, std::string file, Clock& clock);
 
   std::string token();
-  // After 401: the next token() reads the file again. True when there is a file to read.
+  // Call it after a 401: the next token() reads the file again. False if there is no file.
   bool refused();
 
  private:

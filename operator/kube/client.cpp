@@ -18,8 +18,8 @@ using http::Method;
 using http::Request;
 using http::Response;
 
-constexpr std::size_t kMaxFrame = 8U << 20;  // one watch line
-constexpr int kMaxThrottled = 4;             // times that a 429 or 503 is waited for
+constexpr std::size_t kMaxFrame = 8U << 20;  // bytes of one watch line
+constexpr int kMaxThrottled = 4;             // waits for a 429 or 503 per request
 constexpr std::chrono::seconds kMaxRetryAfter{30};
 constexpr std::chrono::seconds kDefaultRetryAfter{1};
 
@@ -34,7 +34,7 @@ std::string path_to(const Resource& resource, const std::string& ns, const std::
   return path;
 }
 
-// Says which limit of the API server's priority and fairness was met.
+// Logs which limit of the API server's priority and fairness the request has hit.
 void log_throttled(const Request& request, const Response& response) {
   std::string level;
   for (const auto& [name, value] : response.headers) {

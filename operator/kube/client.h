@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed verbs of the API server over one http::Transport. Adds token, user agent, budget
-// (operator/kube/README.md "Requests"). Thread-safe; blocks.
+// Typed verbs of the API server over one http::Transport. The client adds token, user agent and a
+// limit of requests per second (operator/kube/README.md "Requests"). Thread-safe; blocks.
 #pragma once
 
 #include <chrono>
@@ -17,12 +17,12 @@
 
 namespace weir::kube {
 
-// What the server said when it said no; decisions switch on `reason`.
+// Why a request failed. Decisions depend on `reason`, not on the HTTP status alone.
 struct ApiError {
-  int http_status = 0;  // 0: no answer, see code
+  int http_status = 0;  // 0 = no answer, see code
   Code code = Code::kUnavailable;
-  std::string reason,
-      message;  // "AlreadyExists", "Conflict", "NotFound", "Invalid", "Forbidden", "Expired", ...
+  std::string reason;  // AlreadyExists, Conflict, NotFound, Invalid, Forbidden, Expired ...
+  std::string message;
   std::vector<std::string> causes;  // "field: message"
   std::optional<std::chrono::seconds> retry_after;
   Error to_error() const { return {code, message}; }
@@ -30,7 +30,7 @@ struct ApiError {
 template <class T>
 using ApiResult = Result<T, ApiError>;
 
-// Where a resource lives: {"", "v1", "pods"}, {"weir.dev", "v1alpha1", "pipelinejobs"}.
+// Names a resource: {"", "v1", "pods"}, {"weir.dev", "v1alpha1", "pipelinejobs"}.
 struct Resource {
   std::string group, version, plural;
 };
@@ -51,15 +51,15 @@ const Resource& access_reviews();  // SelfSubjectAccessReview
 class Client {
  public:
   virtual ~Client() = default;
-  // All return the object's JSON text.
+  // Verbs with a text as result return the JSON of the object or list.
   virtual ApiResult<std::string> get(const Resource&, const std::string& ns,
                                      const std::string& name) = 0;
-  // query: "?labelSelector=...&resourceVersion=0", percent-encoded, or ""
+  // query: such as "?labelSelector=...&resourceVersion=0", percent-encoded, or "".
   virtual ApiResult<std::string> list(const Resource&, const std::string& ns,
                                       const std::string& query) = 0;
+  // With fieldValidation=Strict.
   virtual ApiResult<std::string> create(const Resource&, const std::string& ns,
-                                        const std::string& body,
-                                        bool dry_run = false) = 0;  // fieldValidation=Strict
+                                        const std::string& body, bool dry_run = false) = 0;
   virtual ApiResult<std::string> update(const Resource&, const std::string& ns,
                                         const std::string& name, const std::string& body) = 0;
   // Server-side apply with force to a subresource ("status" or "").
@@ -72,8 +72,7 @@ class Client {
   // 404 is success. uid "" = no precondition.
   virtual ApiResult<Unit> remove(const Resource&, const std::string& ns, const std::string& name,
                                  const std::string& uid) = 0;
-  // Streams watch lines until the server ends it, stop or error; each call of on_line is one JSON
-  // line.
+  // Calls on_line with each JSON line until the server ends the watch, stop, or an error.
   virtual ApiResult<Unit> watch(const Resource&, const std::string& ns, const std::string& query,
                                 std::stop_token stop,
                                 const std::function<void(std::string_view)>& on_line) = 0;
@@ -87,12 +86,12 @@ struct ClientOptions {
   std::chrono::seconds create_limit{30};
   std::string user_agent = "weir-operator";
   std::stop_token stop;  // ends every request
-  // Called after each request but watches, for metrics; http_status 0 = no answer.
+  // For metrics: called after each request, but not for watches. http_status 0 = no answer.
   std::function<void(const char* method, int http_status, std::chrono::nanoseconds)> observe;
-  // Header Date of each answer but watches' (server_clock.h).
+  // Called with the header Date of each answer, but not for watches (server_clock.h).
   std::function<void(const std::string& date, SteadyTime sent, SteadyTime received)> on_date;
 };
-// All three must outlive the client.
+// transport, token and clock must outlive the client.
 std::unique_ptr<Client> make_client(http::Transport& transport, TokenSource& token, Clock& clock,
                                     ClientOptions options);
 

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kQueue = 1000;
 constexpr double kBurst = 25, kRefillPerSecond = 1.0 / 300;  // crds/README.md "Events"
-constexpr std::chrono::minutes kSeries{6};                   // events.k8s.io: same series within
-constexpr std::size_t kMaxJobs = 2000;                       // budgets kept
+constexpr std::chrono::minutes kSeries{6};                   // of events.k8s.io
+constexpr std::size_t kMaxJobs = 2000;                       // jobs whose budgets are kept
 constexpr std::chrono::seconds kPoll{1};
 
 }  // namespace
@@ -96,7 +96,7 @@ void EventSender::send(const Waiting& waiting) {
     const auto answer =
         client_.merge_patch(events(), job.meta.namespace_name, same->second.name, patch);
     if (answer) return;
-    known.sent.erase(same);  // gone by its own time to live: a new one
+    known.sent.erase(same);  // the server has deleted the old event, so a new one is created
   }
   char suffix[40];
   std::snprintf(suffix, sizeof suffix, ".%llx%02x",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends Events of jobs, in its own thread: a slow or refusing API server never holds up a
-// reconcile. Budget per job: 25 at once, then 1 each 300 s. An equal event within 6 min becomes a
-// series.
+// Sends Events of jobs in its own thread, so that a slow or failing API server never delays a
+// reconcile. Each job and event type may send 25 at once, then one each 300 s. An equal event
+// within 6 min becomes a series.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,17 @@ class EventSender {
  public:
   EventSender(Client& client, Clock& clock, std::string instance);
 
-  // Hears the reason of each event, for metrics. Set before the first one.
+  // For metrics: called for each event. Set it before the first one.
   void on_emit(std::function<void(const api::PipelineJob& job, const std::string& reason)> hook) {
     hook_ = std::move(hook);
   }
-  // From any thread; dropped when 1000 are waiting.
+  // Thread-safe. The event is dropped if 1000 are waiting.
   void emit(std::shared_ptr<const api::PipelineJob> job, const api::Event& event);
-  // Sends until stop; then what is left until the deadline.
+  // Sends events until stop.
   void run(std::stop_token stop);
+  // Sends the waiting events until the deadline. Call it after run() has returned.
   void drain(SteadyTime deadline);
-  // Sends one that waits, if any; for tests and drain.
+  // Sends one waiting event; false = none waits. For tests and drain.
   bool send_one();
 
  private:
@@ -39,7 +40,7 @@ class EventSender {
     std::shared_ptr<const api::PipelineJob> job;
     api::Event event;
   };
-  struct Sent {  // the last event of its kind, for series
+  struct Sent {  // the last event of its kind, which a series continues
     std::string name;
     int count = 1;
     SteadyTime at{};
@@ -49,8 +50,8 @@ class EventSender {
     SteadyTime at{};
   };
   struct OfJob {
-    std::map<std::string, Budget> budgets;  // by type: what is normal uses up no warning's
-    SteadyTime at{};                        // of the newest event
+    std::map<std::string, Budget> budgets;  // by type: Normal events do not use up that of warnings
+    SteadyTime at{};                        // time of the newest event
     std::map<std::string, Sent> sent;       // by type, reason and note
   };
   void send(const Waiting& waiting);
@@ -62,7 +63,7 @@ class EventSender {
   const std::string instance_;
   BoundedQueue<Waiting> queue_;
   std::function<void(const api::PipelineJob&, const std::string&)> hook_;
-  std::map<std::string, OfJob> jobs_;  // by uid; only the sending thread
+  std::map<std::string, OfJob> jobs_;  // by uid; only the sending thread uses it
   int counter_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// yaml-cpp is kept at arm's length: Nodes are const and never assigned, so that reading cannot
-// change the tree.
+// yaml-cpp changes a tree when a Node that is not const is read or assigned, so all Nodes here are
+// const and never assigned.
 #include "operator/kube/kube_config.h"
 
 #include <filesystem>
@@ -41,7 +41,7 @@ std::string text_at(const YAML::Node& node, const char* key) {
   return value.IsDefined() && value.IsScalar() ? value.Scalar() : "";
 }
 
-// The entry of this name in a list such as clusters; of all files, the first that has it.
+// The entry of this name in a list such as clusters, from the first file that has it.
 std::optional<YAML::Node> entry(const std::vector<Document>& documents, const char* list,
                                 const char* kind, const std::string& name, std::string& folder) {
   for (const Document& document : documents) {
@@ -63,7 +63,7 @@ std::string beside(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
-// *-data wins over the file beside it.
+// Reads <key>-data, or if that is absent the file that <key> names.
 Status file_or_data(const YAML::Node& node, const std::string& folder, const std::string& key,
                     std::string& file, std::string& pem) {
   const std::string data = text_at(node, (key + "-data").c_str());
@@ -144,7 +144,7 @@ Result<Credentials> from_files(const std::vector<std::string>& paths) {
     const auto text = read_text(path);
     if (!text && text.error().code == Code::kNotFound) {
       missing = text.error().message;
-      continue;  // kubectl ignores missing files of the list too
+      continue;  // as kubectl does with missing files of the list
     }
     if (!text) return text.error();
     try {

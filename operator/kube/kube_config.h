@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How to reach the API server: from a kubeconfig, or from what every pod is given. Values only, no
+// Reads how to reach the API server, from a kubeconfig or from the files in every pod. It makes no
 // connection. Exec plugins, auth providers, tls-server-name and proxy-url are refused by name.
 #pragma once
 
@@ -14,21 +14,22 @@ namespace weir::kube {
 
 struct Credentials {
   std::string server;   // "https://10.0.0.1:6443"
-  std::string ca_file;  // PEM; re-read for every connection
+  std::string ca_file;  // PEM; read again for every connection
   std::string cert_file, key_file;
-  TlsExtras tls;               // the same from memory (kubeconfig *-data), insecure
-  std::string token;           // fixed; or
-  std::string token_file;      // re-read (auth.h)
+  TlsExtras tls;               // the same from memory (*-data of a kubeconfig), and insecure
+  std::string token;           // a fixed token, or
+  std::string token_file;      // a file that is read again (auth.h)
   std::string namespace_name;  // of the context or of this pod; "" = unknown
 };
 
-// path: --kubeconfig; "" = $KUBECONFIG (a list: the first file with a current-context wins, entries
-// are looked up in order), then in-cluster, then ~/.kube/config. env answers "" for unset names.
+// path: --kubeconfig. If it is "", the first of these that exists is used: $KUBECONFIG, the pod's
+// own account, ~/.kube/config. $KUBECONFIG may be a list of files: the first with a current-context
+// wins, and entries are looked up in the order of the files. env returns "" for unset names.
 // kInvalid names the file and the field.
 using Environment = std::function<std::string(const std::string& name)>;
 Result<Credentials> load_credentials(const std::string& path, const Environment& env);
 
-// Options of a transport with these credentials.
+// Options of a transport that uses these credentials.
 http::Options transport_options(const Credentials& credentials);
 
 }  // namespace weir::kube

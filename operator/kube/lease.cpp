@@ -67,7 +67,7 @@ ApiResult<LeaseRecord> Elector::create() {
   return decode(client_.create(leases(), options_.namespace_name, lease.dump()));
 }
 
-// PUT of what we saw with our changes: the version in it makes a race end with 409.
+// Updates the record as it was read, with its resourceVersion, so that one of two writers gets 409.
 ApiResult<LeaseRecord> Elector::write(const LeaseRecord& old, const std::string& holder) {
   json lease = json::parse(old.json, nullptr, false);
   if (!lease.is_object()) return transport_error({Code::kInvalid, "lease: not an object"});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leader election by a Lease object, after client-go tools/leaderelection: expiry is judged by our
-// own steady clock since the record last changed, never by comparing clocks of two machines.
+// Leader election by a Lease object, after client-go tools/leaderelection. A lease expires if its
+// record has not changed for the lease's duration on this process' steady clock; clocks of two
+// machines are never compared.
 #pragma once
 
 #include <chrono>
@@ -22,7 +23,7 @@ struct LeaseOptions {
   std::chrono::seconds duration{15}, renew_deadline{10}, retry{2};
 };
 
-// The part of a Lease that matters.
+// The fields of a Lease that the election uses.
 struct LeaseRecord {
   std::string holder, resource_version, json;
   int duration_seconds = 0, transitions = 0;
@@ -30,26 +31,27 @@ struct LeaseRecord {
 
 class Elector {
  public:
-  // client: its own transport with a limit of 5 s a request, so that a busy one cannot cost the
-  // lease.
+  // client: has its own transport with a limit of 5 s per request, so that other requests cannot
+  // delay a renewal.
   Elector(Client& client, Clock& clock, LeaseOptions options, std::uint64_t seed);
 
-  // Until stop. on_leading: once, when the lease is ours. on_lost: once, when it could not be
-  // renewed in time; the caller must end the process.
+  // Runs until stop. on_leading is called once, when this replica gets the lease. on_lost is called
+  // once, when the lease could not be renewed in time; then the caller must end the process.
   void run(std::stop_token stop, const std::function<void()>& on_leading,
            const std::function<void()>& on_lost);
-  // Gives the lease back, so that a follower need not wait. After run() has returned.
+  // Releases the lease, so that a follower need not wait. Call it after run() has returned.
   void release();
 
-  // From any thread.
+  // The next four are thread-safe.
   bool leading() const;
   std::string holder() const;  // identity; "" = unknown
-  // Renewed within the deadline: asked before pods are created or deleted.
+  // Whether the lease was renewed within renew_deadline. Check it before pods are created or
+  // deleted.
   bool may_write() const;
   std::optional<SystemTime> leading_since() const;
-  // One attempt to get or keep the lease; public for tests. True = it is ours.
+  // Tries once to get or keep the lease; true = this replica has it. Public for tests.
   bool try_once();
-  // When the next attempt is due: a follower wakes up at the moment the lease runs out, so that a
+  // Time of the next attempt. A follower also tries at the moment the lease expires, so that a
   // killed leader costs the lease's duration and one retry period, not two.
   SteadyTime next_try();
 
@@ -63,12 +65,12 @@ class Elector {
   Clock& clock_;
   const LeaseOptions options_;
   Random random_;
-  std::optional<LeaseRecord> record_;  // as last seen; only the lease thread
-  SteadyTime changed_at_{};            // when the record was last seen to change
+  std::optional<LeaseRecord> record_;  // as last read; only the lease thread uses it
+  SteadyTime changed_at_{};            // when a changed record was last read
 
   mutable std::mutex mutex_;  // guards all below
   std::string holder_;
-  std::optional<SteadyTime> renewed_;  // set while we lead
+  std::optional<SteadyTime> renewed_;  // set while this replica leads
   std::optional<SystemTime> since_;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token bucket: our own budget towards the API server. Thread-safe; never sleeps, says how long to.
+// Token bucket that limits our requests to the API server. Thread-safe. It never sleeps, but
+// returns until when to sleep.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +15,7 @@ class RateLimit {
  public:
   RateLimit(double per_second, double burst) : rate_(per_second), burst_(burst), left_(burst) {}
 
-  // Takes one token, on credit if need be; answers when the caller may go.
+  // Takes one token, on credit if there is none. Returns when the caller may send.
   SteadyTime take(SteadyTime now) {
     const std::lock_guard lock(mutex_);
     if (last_ != SteadyTime{}) {
@@ -30,7 +31,7 @@ class RateLimit {
  private:
   const double rate_, burst_;
   std::mutex mutex_;  // guards all below
-  double left_;       // below 0: callers are waiting
+  double left_;       // tokens; below 0 = callers are waiting
   SteadyTime last_{};
 };
 

@@ -50,7 +50,7 @@ std::string Reflector::selector_query() const {
   return "&labelSelector=" + http::percent_encoded(options_.label_selector);
 }
 
-// All pages in one; page_size 0 = one answer.
+// Reads all pages into one; page_size 0 = no pages.
 ApiResult<api::ListPage> Reflector::list_pages(const std::string& query, int page_size) {
   api::ListPage all;
   std::string token;
@@ -115,7 +115,7 @@ void Reflector::list(ReflectorState::Do how) {
   state_.listed(page->resource_version, clock_.now());
 }
 
-// The content at exactly our version must be what the events have made of it.
+// Lists the objects at exactly the version held and compares them with the sink's content.
 void Reflector::verify() {
   const auto page =
       list_pages("resourceVersion=" + state_.version() + "&resourceVersionMatch=Exact", 0);
@@ -160,7 +160,7 @@ void Reflector::watch(std::stop_token stop) {
       end.get_token(), on_line);
   if (stop.stop_requested()) return;
   std::optional<ApiError> error;
-  const bool by_us = end.stop_requested();  // after an ERROR event: the state knows
+  const bool by_us = end.stop_requested();  // after an ERROR event, which the state has seen
   if (!result && !by_us && result.error().code != Code::kTimeout) {
     error = result.error();
     log_info("kube", "watch broken",

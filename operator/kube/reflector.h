@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps a Sink equal to one resource of one namespace (or of all) by LIST and WATCH; one thread
-// each. What to do when is in reflector_state.h.
+// Keeps a Sink equal to one resource of one namespace (or of all) by LIST and WATCH. Each reflector
+// has its own thread. reflector_state.h decides when to list and when to watch.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@
 
 namespace weir::kube {
 
-// Calls come one at a time, from the reflector's thread or the transport's; they must not block and
+// Calls come one at a time, from the reflector's thread or the transport's. They must not block and
 // not use a Client.
 struct Sink {
-  // The whole content, as JSON texts, at this version.
+  // Replaces the content by these objects (JSON) of this version.
   std::function<void(const std::vector<std::string>& items, const std::string& version)> replace;
-  // Number of differences to what the sink holds; changes nothing.
+  // Returns the number of differences to the content, and changes nothing.
   std::function<int(const std::vector<std::string>& items)> compare;
-  // ADDED, MODIFIED, DELETED; BOOKMARK has a version only.
+  // Applies ADDED, MODIFIED, DELETED, or BOOKMARK, which has a version only.
   std::function<void(const api::WatchEvent& event)> event;
   std::function<void(bool connected)> connected;
 };
@@ -32,12 +32,13 @@ struct ReflectorOptions {
   Resource resource;
   std::string namespace_name;  // "" = all
   std::string label_selector;  // "" = all objects
-  // May be forbidden. Before the first list that counts as empty. Later it says nothing about the
-  // objects (a role that was spoiled, an API server that has not read its roles yet): what is known
-  // is kept, and asked for again with the usual back-off.
+  // The resource may be forbidden. A 403 before the first list counts as empty. A later 403 says
+  // nothing about the objects (somebody changed the role, or the API server has not read its roles
+  // yet), so the content is kept and the request repeated with the usual back-off.
   bool optional = false;
-  bool may_be_absent = false;  // may not be installed (404): counts as empty at any time
-  std::chrono::seconds forbidden_retry = std::chrono::minutes(5);  // of what counts as empty
+  bool may_be_absent = false;  // may not be installed; a 404 counts as empty at any time
+  // Time to the next request for a resource that counts as empty.
+  std::chrono::seconds forbidden_retry = std::chrono::minutes(5);
   std::uint64_t seed = 1;
   std::chrono::seconds verify_every = kVerifyEvery;
   std::function<void(const char* reason)> on_relist;  // for metrics
@@ -63,9 +64,9 @@ class Reflector {
   const ReflectorOptions options_;
   const Sink sink_;
   ReflectorState state_;
-  bool listed_ = false;   // once at least
-  bool refused_ = false;  // an optional resource, after it was listed; by the last request
-  bool sleeps_ = false;   // until forbidden_retry is over: it counts as empty
+  bool listed_ = false;   // at least once
+  bool refused_ = false;  // the last request was forbidden, and its content is kept
+  bool sleeps_ = false;   // the resource counts as empty; the next request is after forbidden_retry
 };
 
 }  // namespace weir::kube

@@ -14,13 +14,13 @@ using std::chrono::seconds;
 // operator/kube/README.md "Back-off" and "List and watch".
 constexpr milliseconds kBackOff{800}, kBackOffCap{30'000};
 constexpr minutes kBackOffReset{2};
-constexpr seconds kShortWatch{1};  // shorter and without events: counts as an error
+constexpr seconds kShortWatch{1};  // a shorter watch without events counts as an error
 constexpr int kWatchMin = 300, kWatchMax = 600;
 
 bool is_expired(const ApiError& error) {
   return error.http_status == 410 || error.reason == "Expired" || error.reason == "Gone";
 }
-// The server's watch cache does not know our version (yet), or etcd went back.
+// The server's watch cache has not reached our version, or etcd was restored from a backup.
 bool is_too_large(const ApiError& error) {
   return error.http_status == 504 &&
          std::ranges::any_of(error.causes, [](const std::string& cause) {
@@ -102,10 +102,10 @@ void ReflectorState::watch_ended(const std::optional<ApiError>& error,
   const bool failed = std::exchange(failed_, false);
   if (expired) {
     watching_ = false;
-    if (quiet && lasted < kShortWatch) back_off(now);  // a server that expires all we ask for
+    if (quiet && lasted < kShortWatch) back_off(now);  // the server may expire every version
     return;
   }
-  // A stream that has worked and then broke off is like one that ended: the server is there.
+  // A stream that worked and then broke off counts as one that ended, because the server works.
   const bool broke_off = error && error->http_status == 0 && lasted >= kShortWatch;
   if (broke_off && error->code == Code::kUnavailable) return;
   if (error || failed) {
@@ -113,7 +113,7 @@ void ReflectorState::watch_ended(const std::optional<ApiError>& error,
     if (error && error->retry_after) {
       wait_ = std::max<milliseconds>(wait_, *error->retry_after);
     }
-    // A request that the server cannot make sense of (CRD gone, frame too long): start anew.
+    // The server cannot answer this request (the CRD is deleted, a line is too long): list anew.
     if (error && (error->code == Code::kInvalid || error->code == Code::kNotFound)) {
       watching_ = false;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When to list, when to watch, how long to wait (operator/kube/README.md "List and watch"). No I/O.
-// Source: client-go tools/cache/reflector.go. One thread.
+// Decides when to list, when to watch and how long to wait (operator/kube/README.md "List and
+// watch"). No I/O. Source: client-go tools/cache/reflector.go. For one thread.
 #pragma once
 
 #include <chrono>
@@ -19,11 +19,11 @@ constexpr std::chrono::minutes kVerifyEvery{30};  // +-20 % (operator/kube/READM
 class ReflectorState {
  public:
   enum class Do : unsigned char {
-    kList,       // at least as new as version(); first time: whatever the watch cache has
-    kListPaged,  // the newest, in pages
-    kListWhole,  // the newest, in one answer
-    kWatch,      // from version()
-    kVerify      // exactly version(), to compare with what we hold
+    kList,       // list a state at least as new as version(); first: what the watch cache has
+    kListPaged,  // list the newest state in pages
+    kListWhole,  // list the newest state in one answer
+    kWatch,      // watch from version()
+    kVerify      // list the state of exactly version(), to compare it with the sink's content
   };
   enum class Take : unsigned char { kDeliver, kVersionOnly, kEndWatch };
 
@@ -31,16 +31,16 @@ class ReflectorState {
       : random_(seed), verify_every_(verify_every) {}
 
   Do next(SteadyTime now);
-  std::chrono::milliseconds wait();  // before next(); 0 mostly. Asking resets it
+  std::chrono::milliseconds wait();  // time to wait before next(); the call resets it to 0
   const std::string& version() const { return version_; }
   int watch_seconds();  // timeoutSeconds of the next watch
 
-  void forget();  // what was listed is no longer held
+  void forget();  // the sink's content was dropped
   void listed(const std::string& version, SteadyTime now);
   void list_failed(const ApiError& error, SteadyTime now);
-  void verified(SteadyTime now);  // compared, or could not be
+  void verified(SteadyTime now);  // a comparison was tried
   Take event(const api::WatchEvent& event);
-  // error: of the request; unset: the server ended it.
+  // error: why the request failed; unset = the server ended the watch.
   void watch_ended(const std::optional<ApiError>& error, std::chrono::nanoseconds lasted,
                    SteadyTime now);
 
@@ -53,10 +53,10 @@ class ReflectorState {
   std::string version_;  // "" = nothing listed yet
   Do list_by_ = Do::kList;
   bool watching_ = false;
-  bool expired_ = false;  // an ERROR event said so
-  bool failed_ = false;   // another ERROR event
-  int events_ = 0;        // of this watch
-  int failures_ = 0;      // in a row, for the back-off
+  bool expired_ = false;  // an ERROR event said that the version has expired
+  bool failed_ = false;   // there was another ERROR event
+  int events_ = 0;        // number of events of this watch
+  int failures_ = 0;      // number of failures in a row, for the back-off
   SteadyTime last_failure_{};
   SteadyTime verify_at_{};
   std::chrono::milliseconds wait_{0};

@@ -11,10 +11,10 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr seconds kJump{5};     // a larger difference is no drift
-constexpr int kMustAgree = 16;  // answers in a row, before a jump is believed
+constexpr seconds kJump{5};     // a difference of this size is more than drift
+constexpr int kMustAgree = 16;  // answers in a row that must show a jump before it is accepted
 
-// "Sun, 22 Nov 2026 02:40:23 GMT"
+// date: such as "Sun, 22 Nov 2026 02:40:23 GMT".
 std::optional<seconds> since_epoch(const std::string& date) {
   std::tm parts{};
   const char* end = strptime(date.c_str(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
@@ -31,10 +31,10 @@ SystemTime ServerClock::system_now() const {
       machine_.now().time_since_epoch() + *ahead_));
 }
 
-// When the server wrote the Date, its clock was in [date, date + 1 s), and ours in [sent,
-// received]. Each answer thus bounds the difference; ours moves no further than it must, so a slow
-// answer moves nothing. Several API servers may have clocks that differ: ours stays with the one
-// that it follows, as long as that one is among those that answer.
+// When the server wrote the Date, its clock was in [date, date + 1 s) and ours in [sent, received],
+// so each answer bounds the difference of both. The known difference changes only as far as the
+// bounds demand, so a slow answer does not change it. Several API servers may have different
+// clocks; this clock follows the same one as long as that one is among those that answer.
 void ServerClock::saw(const std::string& date, SteadyTime sent, SteadyTime received) {
   const auto server = since_epoch(date);
   if (!server) return;
@@ -51,7 +51,7 @@ void ServerClock::saw(const std::string& date, SteadyTime sent, SteadyTime recei
   ahead_ = after;
   if (!jump) return;
   contradictions_ = 0;
-  log_warn("kube", "the wall clock differs from the API server's, which counts",
+  log_warn("kube", "the wall clock differs from the API server's, which is used",
            {{"seconds", moved.count()}});
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxMessage = 2048;  // of a body that is no Status
+constexpr std::size_t kMaxMessage = 2048;  // bytes kept of a body that is no Status
 
 Code code_of(int status) {
   switch (status) {

@@ -10,9 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostWords = 200;  // bytes of a server's own text in a message
+constexpr std::size_t kMostWords = 200;  // bytes of the server's own text in a message
 
-// A matrix nests 6 levels; anything deep is stopped before it becomes a tree.
+// Whether a JSON text is nested much deeper than a matrix, which has 6 levels. Such a text must not
+// be parsed into a tree.
 bool too_deep(std::string_view text) {
   constexpr int kMostLevels = 16;
   int level = 0;
@@ -42,7 +43,7 @@ bool looks_like_html(std::string_view text) {
   return begin != std::string_view::npos && text[begin] == '<';
 }
 
-// The first line of a plain text, as one line of a message may hold it.
+// The first line of a plain text, shortened and without control characters.
 std::string words_of(std::string_view text) {
   text = text.substr(0, std::min(kMostWords, text.find_first_of("\r\n")));
   std::string words(text);
@@ -52,7 +53,7 @@ std::string words_of(std::string_view text) {
   return words;
 }
 
-std::string said_by(const http::Response& response) {
+std::string message_of(const http::Response& response) {
   if (response.status >= 300 && response.status < 400) {
     const std::string to = http::header_value(response.headers, "Location");
     return "a redirect to " + words_of(to.substr(0, to.find('?')));
@@ -67,11 +68,11 @@ const char* usual_help(int status) {
   switch (status) {
     case 401:
     case 403:
-      return "it wants a token, a password or a tenant's header";
+      return "set a token, a password or a tenant's header";
     case 404:
-      return "its URL is the part before /api/v1";
+      return "set the URL to the part before /api/v1";
     default:
-      return status >= 300 && status < 400 ? "it wants a login, or has another URL" : "";
+      return status >= 300 && status < 400 ? "it requires a login or has moved; check the URL" : "";
   }
 }
 
@@ -106,8 +107,8 @@ Result<json> decode_result(std::string_view text, const std::string& kind) {
 
 std::string refusal(const http::Response& response) {
   std::string text = "Prometheus answered " + std::to_string(response.status);
-  const std::string said = said_by(response), help = usual_help(response.status);
-  if (!said.empty()) text += ": " + said;
+  const std::string message = message_of(response), help = usual_help(response.status);
+  if (!message.empty()) text += ": " + message;
   if (!help.empty()) text += " (" + help + ")";
   return text;
 }

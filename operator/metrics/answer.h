@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an answer of Prometheus' HTTP API says, or of whatever stands in front of it. Pure; the
-// answer is not trusted.
+// Reads answers of Prometheus' HTTP API, or of a proxy in front of it. The answer is not trusted.
+// Pure.
 #pragma once
 
 #include <string>
@@ -13,16 +13,16 @@
 
 namespace weir::metrics {
 
-// kInvalid: "answer of Prometheus: why".
+// kInvalid with the message "answer of Prometheus: <why>".
 Error bad_answer(const std::string& why);
 
-// The document of a successful query whose result is of this kind: "matrix" or "vector"; its
-// data.result is a list. kInvalid: anything else. kUnavailable "bad_data: parse error ...":
-// Prometheus' own error.
+// The document of a successful query whose result is of this kind, "matrix" or "vector"; its
+// data.result is a list. kUnavailable: an error that Prometheus reports, such as "bad_data: parse
+// error ...". kInvalid: anything else.
 Result<nlohmann::json> decode_result(std::string_view text, const std::string& kind);
 
-// Why an answer with a status other than 200 is none, in one line: the status, what the server says
-// about it, and what usually helps.
+// One line about an answer with a status other than 200: the status, the server's own message, and
+// advice.
 std::string refusal(const http::Response& response);
 
 }  // namespace weir::metrics

@@ -19,7 +19,7 @@ SystemTime time_of(double unix_seconds) {
   return SystemTime(std::chrono::milliseconds(std::llround(unix_seconds * 1000)));
 }
 
-// "NaN", "+Inf" and noise give a value that is not finite.
+// "NaN", "+Inf" and texts that are no number give a value that is not finite.
 double value_of(const std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -36,9 +36,9 @@ Result<Series> decode_series(const json& entry) {
     }
   }
   const auto values = entry.find("values");
-  if (values == entry.end()) return series;  // native histograms only
+  if (values == entry.end()) return series;  // the series has only native histograms
   if (!values->is_array()) return bad_answer("values is not a list");
-  constexpr double kLastTime = 9e9;  // the year 2255: nanoseconds of a SystemTime end in 2262
+  constexpr double kLastTime = 9e9;  // seconds, the year 2255; SystemTime overflows in 2262
   for (const auto& point : *values) {
     if (!point.is_array() || point.size() != 2 || !point[0].is_number() || !point[1].is_string()) {
       return bad_answer("a point is not [time, \"value\"]");

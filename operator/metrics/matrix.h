@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The answer of Prometheus to query_range as structs. Pure; the answer is not trusted.
+// The answer of Prometheus to query_range as structs. The answer is not trusted. Pure.
 #pragma once
 
 #include <chrono>
@@ -17,15 +17,14 @@ namespace weir::metrics {
 struct Series {
   std::map<std::string, std::string> labels;
   std::vector<std::pair<SystemTime, double>> points;        // finite values only, oldest first
-  const std::string& label(const std::string& name) const;  // "" when absent
+  const std::string& label(const std::string& name) const;  // "" = absent
 };
 struct Matrix {
   std::vector<Series> series;
-  std::string warnings;  // joined, "" = none
+  std::string warnings;  // joined by "; "
 };
 
-// kInvalid: not the JSON of a matrix. kUnavailable "bad_data: parse error ...": Prometheus' own
-// error.
+// kInvalid: the text is not the JSON of a matrix. kUnavailable: an error that Prometheus reports.
 Result<Matrix> decode_matrix(std::string_view json);
 
 }  // namespace weir::metrics

@@ -16,15 +16,15 @@ using estimator::Freshness;
 using estimator::LinkKey;
 using std::chrono::seconds;
 
-constexpr std::size_t kPoints = 32;     // what the estimator keeps
-constexpr std::size_t kMostNamed = 64;  // jobs in one question; of more, it is about all
-constexpr int kUsualScrapes = 5;        // in a window that the job leaves open
-constexpr seconds kServerTimeout{5};    // of the query itself
-constexpr seconds kRequestTimeout{8};   // and of the request around it
+constexpr std::size_t kPoints = 32;     // as many as the estimator keeps
+constexpr std::size_t kMostNamed = 64;  // jobs named in a query; if there are more, it is for all
+constexpr int kUsualScrapes = 5;        // scrape intervals in the default window
+constexpr seconds kServerTimeout{5};    // of the query in Prometheus
+constexpr seconds kRequestTimeout{8};   // of the HTTP request
 constexpr const char* kPath = "/api/v1/query_range";
 
-void judge(JobSamples& out, const JobQuery& job, const Believed& series, SystemTime now,
-           const std::string& namespace_label) {
+void set_freshness(JobSamples& out, const JobQuery& job, const Believed& series, SystemTime now,
+                   const std::string& namespace_label) {
   if (!out.last_sample) {
     out.freshness = Freshness::kNoSeries;
     out.detail = "Prometheus has no weir_step of this job's pods";
@@ -55,7 +55,7 @@ PrometheusSource::PrometheusSource(http::Transport* transport, Clock& clock, Sou
 
 Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t points,
                                      std::stop_token stop) {
-  // On a grid of steps, so that a point has the same time in every tick.
+  // Points lie on a grid of steps, so that a point has the same time in every tick.
   const auto step = std::max<std::int64_t>(1, options_.scrape_interval.count());
   const auto now = std::chrono::duration_cast<seconds>(clock_.system_now().time_since_epoch());
   const std::int64_t end = now.count() / step * step;
@@ -73,20 +73,20 @@ Result<Matrix> PrometheusSource::ask(const std::string& query, std::size_t point
   }
 
   const SteadyTime began = clock_.now();
-  const auto told = [this, began](const char* reason) {
+  const auto observe = [this, began](const char* reason) {
     if (options_.observe) options_.observe(reason, clock_.now() - began);
   };
   auto answer = transport_->send(request, began + kRequestTimeout, std::move(stop));
   if (!answer) {
-    told("transport");
+    observe("transport");
     return answer.error().with("query to Prometheus");
   }
   if (answer->status != 200) {
-    told("prometheus");
+    observe("prometheus");
     return Error{Code::kUnavailable, refusal(*answer)};
   }
   auto matrix = decode_matrix(answer->body);
-  told(matrix ? "" : matrix.error().code == Code::kInvalid ? "decode" : "prometheus");
+  observe(matrix ? "" : matrix.error().code == Code::kInvalid ? "decode" : "prometheus");
   if (matrix && !matrix->warnings.empty()) {
     log_debug("metrics", "Prometheus warns", {{"warnings", matrix->warnings}});
   }
@@ -117,7 +117,7 @@ void PrometheusSource::read_window(const std::vector<const JobQuery*>& jobs, sec
     samples.scrapes = scrapes_of(series, last_seen, false);
     samples.sync_scrapes = scrapes_of(series, last_seen, true);
     samples.replicas = replica_scrapes_of(series, last_seen);
-    judge(samples, *job, series, now, options_.namespace_label);
+    set_freshness(samples, *job, series, now, options_.namespace_label);
   }
 }
 
@@ -128,7 +128,7 @@ void PrometheusSource::read_op_times(const std::vector<JobQuery>& jobs, Samples&
   for (const auto& job : jobs) {
     JobSamples& samples = out[job.key];
     if (!matrix) {
-      // Links are known all the same; the planner's profile stands in for these times.
+      // The link rates are known nevertheless, and the profile's times replace these.
       samples.detail += (samples.detail.empty() ? "" : "; ") + matrix.error().message;
       continue;
     }
@@ -168,7 +168,7 @@ void PrometheusSource::ask_baselines(std::stop_token stop) {
   auto matrix = ask(baseline_query(labels), 1, std::move(stop));
   if (!matrix) {
     log_warn("metrics", "baselines unknown", {{"reason", matrix.error().message}});
-    return;  // asked again in the next tick
+    return;  // the next tick sends the query again
   }
   baseline_asked_ = now;
   new_baselines_.clear();
@@ -179,7 +179,8 @@ void PrometheusSource::ask_baselines(std::stop_token stop) {
                 [this](const auto& entry) { return !new_baselines_.contains(entry.first); });
 }
 
-// The answer is about all jobs, and each takes its part when it is asked for: their ticks differ.
+// The answer is about all jobs, but jobs have different ticks. So each job's part is kept until
+// that job is fetched.
 const std::map<LinkKey, double>& PrometheusSource::baselines_of(const JobQuery& job) {
   auto& known = baselines_[job.key];
   const auto fresh = new_baselines_.extract(job.key);
@@ -190,7 +191,7 @@ const std::map<LinkKey, double>& PrometheusSource::baselines_of(const JobQuery& 
     const auto link = link_of(*series);
     if (!link || series->points.empty() || series->points.back().second <= 0) continue;
     double& rate = known[*link];
-    rate = std::max(rate, series->points.back().second);  // a replaced worker's link is the same
+    rate = std::max(rate, series->points.back().second);  // a replaced worker has the same link
   }
   return known;
 }
@@ -206,8 +207,8 @@ std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQ
     return out;
   }
   if (jobs.empty()) return out;
-  // The usual window first, and the own ones of some jobs about these only: a long one makes
-  // neither the question of the others large nor them wait for it.
+  // The default window comes first, for all jobs. Queries with another window name the jobs that
+  // want it, so that a long window neither enlarges nor delays the query of the others.
   const seconds usual = kUsualScrapes * options_.scrape_interval;
   std::map<seconds, std::vector<const JobQuery*>> windows;
   for (const auto& job : jobs) {
@@ -217,7 +218,7 @@ std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQ
   if (common) read_window(common.mapped(), usual, true, out, stop);
   for (const auto& [window, members] : windows) read_window(members, window, false, out, stop);
 
-  // A Prometheus that does not answer is asked no more in this tick.
+  // If Prometheus does not answer, this tick sends no further queries.
   const bool answers = std::any_of(out.begin(), out.end(), [](const auto& entry) {
     return entry.second.freshness != Freshness::kQueryFailed;
   });

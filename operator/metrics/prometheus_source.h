@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples from Prometheus: one POST query_range per distinct window and tick for all jobs, one more
-// for op times, every 5 min one for the baselines. An empty result, NaN and Inf are Unknown, never
-// 0. Series of another namespace, or of a worker that is no pod of the job, are dropped. One caller
-// at a time; blocks.
+// Reads samples from Prometheus. Each tick sends one POST query_range per distinct window for all
+// jobs, one for op times, and every 5 min one for the baselines. An empty result, NaN and Inf count
+// as unknown, never as 0. Series of another namespace, or of a worker that is no pod of the job,
+// are dropped. Calls block; only one caller at a time.
 #pragma once
 
 #include <chrono>
@@ -26,46 +26,47 @@ namespace weir::metrics {
 
 struct JobQuery {
   std::string key;                 // "namespace/name"
-  std::chrono::seconds window{0};  // 0: five scrape intervals
+  std::chrono::seconds window{0};  // 0 = five scrape intervals
   std::chrono::seconds stale_after{60};
   std::set<std::string> pods;  // names of the job's pods
 };
 
 struct JobSamples {
   estimator::Freshness freshness = estimator::Freshness::kNoSeries;
-  std::string detail;  // for people: which query failed and why
-  // Oldest first, the last 32 grid points with traffic: of links between stages, between replicas.
+  std::string detail;  // which query failed and why, for messages
+  // Grid points with traffic among the last 32, oldest first: of links between stages, and of
+  // links between replicas.
   std::vector<estimator::Scrape> scrapes, sync_scrapes;
-  std::optional<SystemTime> last_sample;  // newest weir_step of any worker
-  // The highest weir_step of the workers that were scraped within stale_after.
+  std::optional<SystemTime> last_sample;  // time of the newest weir_step of any worker
+  // Highest weir_step among workers that were scraped within stale_after.
   std::optional<std::int64_t> step;
-  // Seconds of one forward and backward per stage, mean over 5 min and replicas.
+  // Seconds of one forward and one backward by stage, mean over 5 min and replicas.
   std::map<int, std::pair<double, double>> stage_seconds;
   // The same by pod and stage.
   std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;
-  std::vector<estimator::ReplicaScrape> replicas;  // oldest first; empty with one replica
-  // 95 % quantile of goodput over 1 h, bytes per second; kept between the questions.
+  std::vector<estimator::ReplicaScrape> replicas;  // oldest first; empty if there is one replica
+  // 95 % quantile of goodput over 1 h, bytes per second, from the last query that succeeded.
   std::map<estimator::LinkKey, double> baseline;
 };
 
 struct SourceOptions {
-  std::chrono::seconds scrape_interval{2};    // step of the queries
-  std::string namespace_label = "namespace";  // "" = off
-  std::string extra_matchers;                 // "cluster=\"a\"", added to every selector
+  std::chrono::seconds scrape_interval{2};    // also the step of the queries
+  std::string namespace_label = "namespace";  // "" = namespaces are not checked
+  std::string extra_matchers;                 // added to every selector, e.g. cluster="a"
   std::chrono::seconds baseline_interval{300};
-  // Further headers, such as Authorization and those of tenants; asked before each request.
+  // Called before each request for further headers, such as Authorization or a tenant's.
   std::function<http::Headers()> headers;
-  // After each request: reason "" = worked, else "transport", "prometheus" (an error status) or
-  // "decode".
+  // Called after each request. reason: "" = success, else "transport", "prometheus" (an error
+  // status) or "decode".
   std::function<void(const char* reason, std::chrono::nanoseconds took)> observe;
 };
 
 class PrometheusSource {
  public:
-  // transport null: no Prometheus configured. Both must outlive the source.
+  // transport: null = no Prometheus is configured. transport and clock must outlive the source.
   PrometheusSource(http::Transport* transport, Clock& clock, SourceOptions options);
 
-  // One tick: an entry for every job asked for.
+  // Runs the queries of one tick. The answer has an entry for every job.
   std::map<std::string, JobSamples> fetch(const std::vector<JobQuery>& jobs, std::stop_token stop);
 
  private:
@@ -81,9 +82,9 @@ class PrometheusSource {
   Clock& clock_;
   const SourceOptions options_;
   std::optional<SteadyTime> baseline_asked_;
-  // By job key.
+  // Both by job key.
   std::map<std::string, std::map<estimator::LinkKey, double>> baselines_;
-  std::map<std::string, Matrix> new_baselines_;  // as answered, of jobs not asked for since
+  std::map<std::string, Matrix> new_baselines_;  // the last answer, for jobs not fetched after it
 };
 
 }  // namespace weir::metrics

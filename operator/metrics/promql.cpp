@@ -14,7 +14,7 @@ std::string group(const QueryLabels& labels, const std::string& more) {
   return " by (" + first + kJob + more + ") ";
 }
 
-// A superset: the names of some with the namespaces of others match, too.
+// Matches a superset of the jobs: the name of one with the namespace of another matches, too.
 std::string of_jobs(const std::vector<std::string>& keys) {
   std::set<std::string> namespaces, names;
   for (const std::string& key : keys) {
@@ -48,8 +48,8 @@ std::string goodput(const QueryLabels& labels, const std::string& window) {
          "(" + increase("weir_link_busy_seconds_total", labels, window) + ")";
 }
 
-// Stage 0 ends the last backward of a step, so its time without the wait for other replicas is the
-// replica's own; the ranks behind it have waited for it meanwhile.
+// Stage 0 does the last backward of a step. So its time without the wait for other replicas is the
+// replica's own time, while the times of later stages include waiting for stage 0.
 std::string of_first_stage(const std::string& name, const QueryLabels& labels) {
   const std::string by = "max" + group(labels, ",replica");
   return "(" + by + "(" + selector(name, labels) + ") and " + by + "(" +
@@ -89,7 +89,8 @@ std::string op_time_query(const QueryLabels& labels) {
 }
 
 std::string baseline_query(const QueryLabels& labels) {
-  // "> 0" drops the NaN of windows without traffic, which would count as lowest values.
+  // "> 0" drops the NaN of windows without traffic, which the quantile would count as lowest
+  // values.
   return "quantile_over_time(0.95, (" + goodput(labels, "1m") + " > 0)[1h:30s])";
 }
 

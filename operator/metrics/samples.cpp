@@ -20,7 +20,7 @@ using std::chrono::seconds;
 
 namespace {
 
-// "s1:r0-r2" of replica 2: stage 1, from replica 0.
+// Reads label link of a sync link: "s1:r0-r2" of replica 2 is the link of stage 1 from replica 0.
 std::optional<LinkKey> sync_link_of(int replica, const std::string& link) {
   const std::string to = "-r" + std::to_string(replica);
   const auto from = link.find(":r");
@@ -37,10 +37,10 @@ bool between_replicas(const LinkKey& link) {
   return link.direction == Direction::kSync;
 }
 
-// The workers that were seen of late, in the order of their names; those that are gone only where
-// nobody else tells of their replica.
+// The names of workers that were seen lately, sorted, then those of the others. So a worker that
+// ended counts only if no other one has counters of its replica.
 std::vector<std::string> by_trust(const LastSeen& last_seen) {
-  constexpr seconds kOfLate{15};  // three scrapes
+  constexpr seconds kOfLate{15};  // several scrapes
   SystemTime newest{};
   for (const auto& [worker, time] : last_seen) newest = std::max(newest, time);
   std::vector<std::string> workers;

@@ -40,11 +40,12 @@ TEST(Refusal, TellsTheStatusTheReasonAndWhatHelps) {
     const char* text;
   } cases[] = {
       {{302, {{"Location", "/login?next=/&token=x"}}, ""},
-       "Prometheus answered 302: a redirect to /login (it wants a login, or has another URL)"},
+       "Prometheus answered 302: a redirect to /login (it requires a login or has moved; check the "
+       "URL)"},
       {{401, {}, "no org id\nmore"},
-       "Prometheus answered 401: no org id (it wants a token, a password or a tenant's header)"},
+       "Prometheus answered 401: no org id (set a token, a password or a tenant's header)"},
       {{404, {}, "404 page not found"},
-       "Prometheus answered 404: 404 page not found (its URL is the part before /api/v1)"},
+       "Prometheus answered 404: 404 page not found (set the URL to the part before /api/v1)"},
       {{422, {}, R"({"status":"error","errorType":"execution","error":"unavailable with Agent"})"},
        "Prometheus answered 422: execution: unavailable with Agent"},
       {{502, {}, "<html>bad gateway</html>"}, "Prometheus answered 502"},
