@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the estimator believes about one job, from samples of Prometheus or of reports. Pure data.
+// Estimates about one job: rates of links, times of stages and replicas. Pure data.
 #pragma once
 
 #include <chrono>
@@ -13,18 +13,18 @@ namespace weir::estimator {
 
 using SystemTime = std::chrono::system_clock::time_point;
 
-// Forward and backward between the stages of a replica; sums between the replicas of a stage.
+// kForward and kBackward are between stages of a replica, kSync between replicas of a stage.
 enum class Direction : unsigned char { kForward, kBackward, kSync };
 
 struct LinkKey {
-  int replica = 0;   // kSync: that receives
-  int boundary = 0;  // between stage b and b+1; kSync: the stage
+  int replica = 0;   // of kSync: the replica that receives
+  int boundary = 0;  // b between stages b and b+1; of kSync: the stage
   Direction direction = Direction::kForward;
-  int sender = -1;  // kSync: replica
+  int sender = -1;  // of kSync: the replica that sends; else -1
   auto operator<=>(const LinkKey&) const = default;
 };
 
-// One scrape of one job: goodput of every link that had traffic, joint in time.
+// A scrape has a sample of every link of a job that had traffic at that time.
 struct LinkSample {
   LinkKey link;
   std::string from_node, to_node;
@@ -36,45 +36,45 @@ struct Scrape {
   std::vector<LinkSample> links;
 };
 
-// The joint distribution of link rates: element i of every link belongs to the same scrape.
+// The joint distribution of link rates: element i of every vector belongs to the scrape times[i].
 struct RateVectors {
   std::vector<SystemTime> times;  // oldest first, at most 32
-  std::map<LinkKey, std::vector<double>>
-      rates;  // bytes per second; NaN = no traffic in that scrape
+  // bytes per second; NaN = no traffic in that scrape
+  std::map<LinkKey, std::vector<double>> rates;
   std::map<LinkKey, double> rtt_seconds;
 };
 
 struct LinkEstimate {
   LinkKey link;
   std::string from_node, to_node;
-  double now = 0;                   // median of the newest samples, bytes per second
-  double baseline = 0;              // 95 % quantile of the last hour; 0 = unknown
+  double now = 0;                   // bytes per second, median of the newest samples
+  double baseline = 0;              // bytes per second, 95 % quantile over 1 h; 0 = unknown
   bool preempted = false;           // operator/tuner/README.md "Inputs"
-  std::optional<SystemTime> since;  // of the preemption
-  double mean = 0;                  // over the newest 16, of the time that bytes take
+  std::optional<SystemTime> since;  // when the preemption began
+  double mean = 0;                  // bytes per second, harmonic mean of the newest 16 samples
 };
 
-// T_p: a replica's own time of a step, that is without its wait for other replicas.
+// T_p is a replica's own time of a step, without its wait for other replicas.
 struct ReplicaTime {
   std::int64_t steps = 0;  // completed in the interval, >= 1
-  double seconds = 0;      // mean T_p over them
-  double smoothed = 0;     // EWMA(0.5) a step, at the end of the interval
+  double seconds = 0;      // mean T_p of these steps
+  double smoothed = 0;     // moving average of T_p (weight 0.5 per step) at the interval's end
 };
-// Time between two scrapes in which every replica completed a step or more.
+// The time between two scrapes in which every replica has completed at least one step.
 struct ReplicaInterval {
   SystemTime end{};
   std::map<int, ReplicaTime> replicas;  // by index
 };
 struct ReplicaSpeed {
-  double seconds = 0;                // EWMA(0.5) of T_p; > 0
-  double others_seconds = 0;         // median of the other replicas'; 0 = there is no other
-  std::int64_t steps = 0;            // measured, of those kept
-  double sync_bytes_per_second = 0;  // of its link to other replicas; 0 = unknown
+  double seconds = 0;                // moving average of T_p (weight 0.5 per step); > 0
+  double others_seconds = 0;         // median of that of the other replicas; 0 = no other replica
+  std::int64_t steps = 0;            // number of steps in the kept intervals
+  double sync_bytes_per_second = 0;  // rate of its link to other replicas; 0 = unknown
 };
 struct ReplicaEstimates {
   bool fresh = false;
   std::map<int, ReplicaSpeed> speeds;      // by index of the replica; empty = unknown
-  std::vector<ReplicaInterval> intervals;  // oldest first, joint in time
+  std::vector<ReplicaInterval> intervals;  // oldest first
 };
 
 enum class Freshness : unsigned char {
@@ -85,30 +85,31 @@ enum class Freshness : unsigned char {
   kQueryFailed,
   kDisabled
 };
-const char* name(Freshness freshness);  // the reason of NetworkMetricsAvailable
+const char* name(Freshness freshness);  // reason of condition NetworkMetricsAvailable
 
-// Of training as the workers' own metrics show it: a witness beside the coordinator's reports.
+// Progress of training according to the workers' metrics, independent of the coordinator's reports.
 struct Progress {
   std::int64_t step = 0;
-  SystemTime since{};  // when this step was seen first
-  SystemTime seen{};   // when it was seen last
+  SystemTime since{};  // when this step was first scraped
+  SystemTime seen{};   // when it was last scraped
   bool operator==(const Progress&) const = default;
 };
 
 struct Estimates {
   Freshness freshness = Freshness::kNoSeries;
-  std::string detail;  // for people: which query failed and why
+  std::string detail;  // which query failed and why, for messages
   std::optional<SystemTime> last_sample;
-  std::optional<Progress> progress;      // absent: no worker is scraped now
-  RateVectors rates;                     // of links between stages
-  std::vector<LinkEstimate> links;       // likewise
-  std::vector<LinkEstimate> sync_links;  // between replicas; sync.mode Exact
-  // Measured seconds of one forward and backward per stage over 5 min; absent = use the profile.
+  std::optional<Progress> progress;      // absent = no worker is scraped now
+  RateVectors rates;                     // links between stages
+  std::vector<LinkEstimate> links;       // links between stages
+  std::vector<LinkEstimate> sync_links;  // links between replicas with sync.mode Exact
+  // Measured seconds of one forward and one backward by stage, over 5 min; absent = use the
+  // profile.
   std::map<int, std::pair<double, double>> stage_seconds;
   // The same by pod and stage.
   std::map<std::pair<std::string, int>, std::pair<double, double>> worker_seconds;
   ReplicaEstimates replicas;           // replica_model.h
-  std::int64_t replicas_revision = 0;  // of the applied plan under which they were measured
+  std::int64_t replicas_revision = 0;  // revision of the applied plan during their measurement
 };
 
 }  // namespace weir::estimator

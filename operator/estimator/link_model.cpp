@@ -11,13 +11,13 @@
 namespace weir::estimator {
 namespace {
 
-// The detector (operator/tuner/README.md "Inputs") serves events and status, never retuning.
+// Events and status use the detector (operator/tuner/README.md "Inputs"); retuning does not.
 constexpr double kPreemptedShare = 0.8;
 constexpr double kRecoveredShare = 0.9;
 constexpr int kEvaluationsInRow = 2;
 constexpr double kLeastFall = 0.10;      // a smaller fall of the mean is scatter
-constexpr std::size_t kLeastBefore = 4;  // scrapes, to compare with
-// `now` in status: the median of three follows a change at once and drops a single outlier.
+constexpr std::size_t kLeastBefore = 4;  // scrapes that a comparison with earlier rates needs
+// Scrapes for LinkEstimate::now. A median of three follows a change fast and drops an outlier.
 constexpr std::size_t kNowScrapes = 3;
 
 double mean(const std::vector<double>& values) {
@@ -26,7 +26,7 @@ double mean(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
-// Of bytes that come at each of these rates in turn.
+// Harmonic mean: the rate of equally many bytes sent at each of these rates in turn.
 double mean_rate(const std::vector<double>& rates) {
   double seconds = 0;
   for (const double rate : rates) seconds += 1 / rate;
@@ -40,7 +40,7 @@ const LinkSample* sample_of(const Scrape& scrape, const LinkKey& link) {
   return nullptr;
 }
 
-// Rates of a link in the newest `scrapes` scrapes that have one.
+// The rates of a link in the newest `scrapes` scrapes, as far as they have one.
 std::vector<double> newest_rates(const LinkModelState& state, const LinkKey& link,
                                  std::size_t scrapes) {
   std::vector<double> rates;
@@ -53,9 +53,9 @@ std::vector<double> newest_rates(const LinkModelState& state, const LinkKey& lin
   return rates;
 }
 
-// Did the link fall, or do its rates scatter so widely that their median is always far below their
-// 95 % quantile? Means before and after tell (Greyhound, ATC'25). Where the time before is not
-// known the best of the newest rates must stay away from the baseline.
+// Whether the link's rate fell. If rates scatter widely, their median is always far below their
+// 95 % quantile, so the means before and after are compared (Greyhound, ATC'25). If the rates
+// before are unknown, even the best of the newest rates must be below the baseline.
 bool fell(const LinkModelState& state, const LinkKey& link, double baseline) {
   const auto unseen =
       std::count_if(state.scrapes.begin(), state.scrapes.end(),
@@ -129,7 +129,7 @@ void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes) {
     Scrape kept{.time = scrape->time, .links = {}};
     std::copy_if(scrape->links.begin(), scrape->links.end(), std::back_inserter(kept.links),
                  usable);
-    // A scrape without traffic says nothing about any link: the vectors stay those of traffic.
+    // A scrape without traffic says nothing about any link, so it is dropped.
     if (!kept.links.empty()) state.scrapes.push_back(std::move(kept));
   }
   if (state.scrapes.size() > kKeptScrapes) {
@@ -217,9 +217,9 @@ void add_sync_links(Estimates& estimates, const LinkModelState& sync, Freshness 
   }
   rates.times = std::move(all);
   estimates.last_sample = rates.times.back();
-  const bool unheard =
+  const bool outdated =
       estimates.freshness == Freshness::kStale || estimates.freshness == Freshness::kNoSeries;
-  if (!unheard || other.freshness != Freshness::kFresh) return;
+  if (!outdated || other.freshness != Freshness::kFresh) return;
   estimates.freshness = Freshness::kFresh;
   estimates.detail.clear();
 }

@@ -9,10 +9,11 @@
 namespace weir::estimator {
 namespace {
 
-constexpr double kForgetting = 0.5;  // of the EWMA, a step (operator/groups/README.md)
+constexpr double kForgetting = 0.5;  // weight of a step in the average (operator/groups/README.md)
 
 enum class Change : unsigned char { kNone, kIncomplete, kOther };
-// Are these the replicas of the interval under way, and did none of them begin again?
+// Compares a scrape with the last one. kIncomplete: a replica is missing. kOther: the replicas are
+// others, or the worker of one has started again.
 Change compared(const std::map<int, ReplicaCounter>& last,
                 const std::map<int, ReplicaCounter>& now) {
   for (const auto& [replica, counter] : last) {
@@ -56,7 +57,7 @@ std::int64_t least_steps(const ReplicaInterval& interval) {
   return least;
 }
 
-// Only as many of the newest intervals as hold kKeptReplicaSteps of the slowest replica.
+// Keeps as many of the newest intervals as needed for kKeptReplicaSteps of the slowest replica.
 void drop_old(ReplicaModelState& state) {
   std::int64_t steps = 0;
   for (const ReplicaInterval& interval : state.intervals) steps += least_steps(interval);
@@ -69,7 +70,7 @@ void drop_old(ReplicaModelState& state) {
 
 void add_scrape(ReplicaModelState& state, const ReplicaScrape& scrape) {
   const Change change = compared(state.last, scrape.replicas);
-  if (change == Change::kIncomplete) return;  // one scrape failed: the next one will tell
+  if (change == Change::kIncomplete) return;  // a scrape may have failed; wait for the next one
   if (change == Change::kOther || state.last.empty()) {
     forget_replicas(state);
     state.last = scrape.replicas;
@@ -110,7 +111,7 @@ void add_replica_scrapes(ReplicaModelState& state, const std::vector<ReplicaScra
 void forget_replicas(ReplicaModelState& state) {
   const SystemTime newest = state.last_time;
   state = {};
-  state.last_time = newest;  // scrapes from before stay known as old
+  state.last_time = newest;  // older scrapes must not be added again
 }
 
 ReplicaEstimates replica_estimates_of(const ReplicaModelState& state, SystemTime now,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names are those of Kueue's documentation, "Run plain pods", pod groups, and of its
+// The names come from Kueue's documentation ("Run plain pods", pod groups) and its
 // pkg/controller/jobs/pod/constants. Kueue itself adds and removes its scheduling gate.
 #include "operator/gang/kueue.h"
 
@@ -11,8 +11,8 @@ namespace {
 constexpr auto kPrefix = "kueue.x-k8s.io/";
 constexpr auto kGroupLabel = "kueue.x-k8s.io/pod-group-name";
 constexpr auto kCountAnnotation = "kueue.x-k8s.io/pod-group-total-count";
-// Pods of one role take each other's places. Kueue would take the hash of the pod's shape, which
-// changes with the nodes to avoid: a pod that is made again would belong to no role, and wait.
+// A new pod replaces a pod of the same role. By default Kueue uses the hash of the pod's shape,
+// which changes with the avoided nodes: a pod that is made again would have no role and wait.
 constexpr auto kRoleAnnotation = "kueue.x-k8s.io/role-hash";
 constexpr auto kRetriable = "kueue.x-k8s.io/retriable-in-group";
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kueue by its pod integration: the pods of a job form one pod group. Inside the room only.
+// Kueue through its pod integration: the pods of a job form one pod group. Only this room includes
+// it.
 #pragma once
 
 #include "operator/gang/provider.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gang and queue providers: which one a job uses, what its pods carry for it, and the object that
-// it needs (operator/gang/README.md). Pure; talks to nobody.
+// Gang and queue providers: which one a job uses, the labels and annotations of its pods, and the
+// object that it needs (operator/gang/README.md). Pure.
 #pragma once
 
 #include <map>
@@ -20,35 +20,36 @@ const char* name(Provider provider);  // as in status.gangProvider
 
 struct Choice {
   Provider provider = Provider::kNone;
-  std::optional<api::Refusal> refusal;  // set: the job cannot run with what it asks for
+  std::optional<api::Refusal> refusal;  // set = the job cannot run with the provider in its spec
 };
-// Auto looks only at what the user wrote: the queue label, then schedulerName; never at what is
-// installed. fixed: status.gangProvider; a provider stays for the job's life.
+// Auto depends only on what the user wrote, first the queue label, then schedulerName, and never on
+// what is installed. fixed: status.gangProvider, since a job keeps its provider for life.
 Choice choose(const api::PipelineJob& job, const std::string& fixed);
 
-// What each pod of the job carries.
+// Labels, annotations and scheduler that the provider gives each pod of the job.
 struct PodMarks {
   std::map<std::string, std::string> labels, annotations;
-  std::string scheduler_name;  // "" = as the user wrote
+  std::string scheduler_name;  // "" = the one in the user's template or spec
 };
-// group: of the job; pod_group: Kueue's (pod_group_name). workers: all pods of the job, without
-// spares.
+// group: the pod's worker group. pod_group: the pod group of Kueue (pod_group_name). workers:
+// number of pods of the job, without spares.
 PodMarks marks(Provider provider, const api::PipelineJob& job, const std::string& group,
                const std::string& pod_group, int workers);
 
-// Kueue's pod groups. A group lives as long as its pods are made again; once closed it is over for
-// good: Kueue ends its Workload, gives the quota back and lets go of the pods, which are otherwise
-// kept, even deleted ones, until others take their places.
+// Kueue keeps each pod of a pod group, even a deleted one, until another pod replaces it. When a
+// group is closed, Kueue ends its Workload, frees the quota and releases the pods. A closed group
+// cannot be used again.
 using Pods = std::vector<std::shared_ptr<const api::Pod>>;
-// The group of new pods: that of the pods that are there, unless it is closed. generation: of the
-// new pods (annotation kPodGeneration), names the next group.
+// The pod group for new pods: the open group of the existing pods, or a new one. generation: value
+// of annotation kPodGeneration of the new pods, which is part of a new group's name.
 std::string pod_group_name(const api::PipelineJob& job, const Pods& pods, int generation);
-// The pod whose annotation (encode_close) closes the group of these pods; null: nothing is open.
+// The pod that gets the annotation of encode_close, which closes the group of these pods; null = no
+// group is open.
 const api::Pod* pod_to_close(const Pods& pods);
 std::string encode_close();  // merge patch of that pod
 
-// The object named like the job, as a server-side apply body; nothing for None and Kueue. Its
-// minResources are left out when a quantity cannot be read.
+// The provider's object, which has the job's name, as a server-side apply body; nothing for None
+// and Kueue. It has no minResources if a quantity cannot be read.
 std::optional<std::string> encode_object(Provider provider, const api::PipelineJob& job,
                                          int data_parallel);
 

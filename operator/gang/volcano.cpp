@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names are those of Volcano's API scheduling.volcano.sh/v1beta1.
+// The names come from Volcano's API scheduling.volcano.sh/v1beta1.
 #include "operator/gang/volcano.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Volcano: one PodGroup for the job. Inside the room only.
+// Volcano: the job has one PodGroup. Only this room includes it.
 #pragma once
 
 #include <optional>

@@ -6,9 +6,9 @@
 namespace weir::placement {
 namespace {
 
-constexpr double kNoise = 1e-12;       // sums in another order are no gain
-constexpr double kAsGood = 1.005;      // a step so much longer is worth fewer bytes moved
-constexpr int kStepsPerLeaf = 32;      // of the enumeration, before it counts as too large
+constexpr double kNoise = 1e-12;       // relative error of sums in another order
+constexpr double kAsGood = 1.005;      // a step may take this much longer to move fewer bytes
+constexpr int kStepsPerLeaf = 32;      // limit of the enumeration's steps per scored assignment
 constexpr std::size_t kMostKept = 64;  // assignments within kAsGood that are compared by bytes
 
 struct Scored {
@@ -16,7 +16,7 @@ struct Scored {
   double seconds = 0;
 };
 
-// Keeps the best, and some that are nearly as good.
+// Keeps the best assignment and some that are nearly as good.
 class Best {
  public:
   void offer(const Assignment& assignment, double seconds) {
@@ -54,8 +54,8 @@ class Best {
   int tried_ = 0;
 };
 
-// Every assignment, up to exchanges of servers that are alike, of devices of a server, and of the
-// ranks of a stage.
+// Tries every assignment. Assignments count as one if they differ only by an exchange of servers
+// that are alike, of devices of a server, or of ranks of a stage.
 class Enumeration {
  public:
   Enumeration(const Topology& topology, const Task& task, const Score& score, Best& best)
@@ -90,7 +90,7 @@ class Enumeration {
     std::vector<int>& ranks = now_[replica][stage];
     if (static_cast<int>(ranks.size()) == task_.ranks[stage]) return visit(replica, stage + 1);
     const int least = ranks.empty() ? 0 : topology_.server_of(ranks.back());
-    std::vector<std::pair<int, std::uint64_t>> tried;  // untouched servers: alike, kinds inside
+    std::vector<std::pair<int, std::uint64_t>> tried;  // unused servers: alike(), device kinds
     for (int server = least; server < topology_.servers(); ++server) {
       const auto [device, kinds] = first_free(server, task_.kinds[stage]);
       if (device < 0) continue;
@@ -111,7 +111,7 @@ class Enumeration {
     }
   }
 
-  // A server's first free device of a kind, and what tells untouched servers apart.
+  // A server's first free device of a kind, or -1, and a hash of the kinds of all its devices.
   std::pair<int, std::uint64_t> first_free(int server, int kind) const {
     int device = -1;
     std::uint64_t kinds = 0;
@@ -134,7 +134,8 @@ class Enumeration {
   std::int64_t steps_ = 0;
 };
 
-// Exchanges of two ranks, or of a rank and a free device, while they shorten the step.
+// Exchanges the devices of two ranks, or a rank's device and a free one, as long as that shortens
+// the step.
 void exchange(const Task& task, const Score& score, Best& best, Assignment now) {
   std::vector<int*> places;
   for (auto& replica : now) {

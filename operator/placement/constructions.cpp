@@ -43,7 +43,7 @@ class Builder {
   }
 
  private:
-  // The best server with a free device of this kind, -1 without one. Ties: the first.
+  // The first of the best servers that have a free device of this kind; -1 = none has one.
   int next_server(int kind, Policy policy) const {
     int best = -1;
     std::pair<int, int> best_rank;
@@ -86,7 +86,7 @@ std::optional<Assignment> constructed(const Topology& topology, const Task& task
   const std::size_t stages = task.kinds.size();
   const auto replicas = static_cast<std::size_t>(task.replicas);
   Assignment result(replicas, std::vector<std::vector<int>>(stages));
-  // Groups that a policy sees as one: a stage of all replicas, or of one.
+  // Devices are taken for one stage of all replicas at a time, or for one stage of one replica.
   const std::size_t groups = by_stage ? stages : stages * replicas;
   for (std::size_t i = 0; i < groups; ++i) {
     const std::size_t s = i % stages;

@@ -8,7 +8,7 @@ namespace weir::placement {
 
 using planner::LinkRate;
 
-constexpr int kMostInTable = 1024;  // servers: 4 MB
+constexpr int kMostInTable = 1024;  // servers; the table takes 4 MB
 
 Topology::Topology(const planner::Cluster& cluster) {
   std::unordered_map<std::string, int> index;
@@ -45,7 +45,7 @@ Topology::Topology(const planner::Cluster& cluster) {
       rates_.push_back(link);
     }
   }
-  // Of the rest, those with the same link inside.
+  // Servers that no link names are alike if their inner links are equal.
   std::map<std::tuple<double, long, double>, int> inside;
   int next = 0;
   for (int server = 0; server < servers(); ++server) {
