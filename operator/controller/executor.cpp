@@ -9,7 +9,7 @@
 
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
-#include "operator/controller/executor_pass.h"
+#include "operator/controller/execution.h"
 #include "operator/controller/pass_log.h"
 #include "operator/controller/reconcile/refusals.h"
 #include "operator/kube/status_error.h"

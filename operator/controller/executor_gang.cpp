@@ -2,7 +2,7 @@
 // Executor: the gang provider's object, and the gate of pinned pods.
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
-#include "operator/controller/executor_pass.h"
+#include "operator/controller/execution.h"
 #include "operator/gang/provider.h"
 #include "operator/kube/status_error.h"
 

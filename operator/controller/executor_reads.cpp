@@ -7,7 +7,7 @@
 
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
-#include "operator/controller/executor_pass.h"
+#include "operator/controller/execution.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
 

@@ -24,8 +24,8 @@ constexpr double kEvenVariation = 0.05;     // cv of T_p
 constexpr double kWideTail = 2;             // p95 / median of T_p
 constexpr double kStaleness = 6, kWideStaleness = 12;
 constexpr std::int64_t kQuarantineSteps = 100;  // as in tuner/rules.h
-// Of shares that harm, in steps (account.h): they go at once beyond the first; beyond the second no
-// replica gets fewer. With one change too late on top no 1,000 steps lose 3 % (tests/sim).
+// Of shares that harm, in steps (share_cost.h): they go at once beyond the first; beyond the second
+// no replica gets fewer. With one change too late on top no 1,000 steps lose 3 % (tests/sim).
 constexpr double kMostLately = 4, kMostBehind = 12;
 
 std::string number(double value, int digits) {

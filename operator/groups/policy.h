@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "operator/estimator/estimates.h"
-#include "operator/groups/account.h"
+#include "operator/groups/share_cost.h"
 #include "worker/groups/settings.h"
 
 namespace weir::group_policy {

@@ -239,7 +239,7 @@ void expect_no_worse_than_nothing(group_policy::Allowed allowed, double least, d
 }
 
 // Shares cannot follow speeds that change within minutes; what trying costs is bounded
-// (operator/groups/account.h).
+// (operator/groups/share_cost.h).
 TEST(SyncPolicyLoop, SharesAreNoWorseThanNothing) {
   expect_no_worse_than_nothing(group_policy::Allowed::kExact, 0.97, 1.05);
 }

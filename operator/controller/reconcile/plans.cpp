@@ -4,9 +4,9 @@
 #include <cmath>
 #include <set>
 
+#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
-#include "operator/controller/reconcile/ports.h"
 #include "operator/controller/reconcile/restarts.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/planner/model/profile_json.h"

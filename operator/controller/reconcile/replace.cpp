@@ -3,8 +3,8 @@
 // is made again on another node; training goes on from the checkpoint.
 #include <set>
 
-#include "operator/controller/reconcile/ports.h"
-#include "operator/controller/reconcile/sync_tail.h"
+#include "operator/controller/reconcile/exposed_sync.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/tiers.h"
 
 namespace weir::reconcile {

@@ -17,7 +17,7 @@
 #include "operator/groups/policy.h"
 #include "operator/planner/model/model.h"
 #include "operator/planner/plan.h"
-#include "operator/tuner/tier.h"
+#include "operator/tuner/gate.h"
 #include "operator/tuner/tune.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
@@ -26,7 +26,7 @@ namespace weir::reconcile {
 
 using Time = api::Time;
 
-// What a link between two nodes carried when it was last measured (ports.h).
+// What a link between two nodes carried when it was last measured (node_bandwidth.h).
 struct SeenLink {
   std::string from, to;
   double rate = 0, usual = 0;  // bytes per second; usual: its baseline, or the probe at the start
@@ -56,7 +56,7 @@ struct TierMemory {
     std::vector<SeenLink> links_before;
     bool returns = false;  // tries the plan that was left
   };
-  // The plan that regrouping left (way_back.cpp).
+  // The plan that regrouping left (previous_cut.cpp).
   struct Left {
     schedule::Plan plan;
     std::vector<SeenLink> links;  // of it, while it was in force; only what is usual counts
@@ -94,7 +94,7 @@ struct AdaptationState {
     std::vector<double> rates_before;  // mean rate per link, in the order of links
   };
   std::optional<Pending> pending;
-  // The plan before, gone back to: until it is in force, or refused too often (undo.cpp).
+  // The plan before, gone back to: until it is in force, or refused too often (rollback.cpp).
   struct Undo {
     schedule::Plan plan;
     schedule::Trigger trigger = schedule::Trigger::kRetune;

@@ -6,13 +6,13 @@
 #include <cmath>
 #include <limits>
 
-#include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 
 namespace weir::reconcile {
 namespace {
 
 constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
-constexpr int kSearchesAhead = 2;         // evaluations that an offer must win, tuner/tier.cpp
+constexpr int kSearchesAhead = 2;         // evaluations that an offer must win, tuner/gate.cpp
 constexpr double kClearlySlower = 0.10;   // a try that need not go on
 
 // Links of both plans that were measured before and after; without any, nothing says they changed.

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "operator/controller/reconcile/pass.h"
-#include "operator/tuner/tier.h"
+#include "operator/tuner/gate.h"
 
 namespace weir::reconcile {
 
-// Both weigh by the rules of tuner/tier.h, propose only in mode Observe, and act at most once.
+// Both weigh by the rules of tuner/gate.h, propose only in mode Observe, and act at most once.
 // decision: of the retune tier in this pass, which found nothing to do. asked: by the annotation.
 void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
               const tuner::Decision& decision, bool asked);
@@ -23,8 +23,8 @@ bool tiers_enabled(const api::JobSpec& spec);
 // Members are others now: what was learnt of the old ranks goes, clocks and links stay.
 void forget_ranks(Pass& pass);
 
-// regroup.cpp. The best plan for the members with all that is known of links; nothing when it is
-// the one in force. Seconds of a step by the simulator over the sampled rates.
+// repartition.cpp. The best plan for the members with all that is known of links; nothing when it
+// is the one in force. Seconds of a step by the simulator over the sampled rates.
 std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
                                                 const tuner::Input& input, double current_seconds);
 bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);             // and the same cut
@@ -40,8 +40,8 @@ bool regroup(Pass& pass, double current_seconds, bool asked);
 // plan for. The planner takes devices of a kind as equally connected.
 std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
                                              planner::Cluster cluster);
-// way_back.cpp. Before a regrouping is taken; and at each evaluation, true: it is tried whether the
-// plan that was left, or the one for free links, is faster again.
+// previous_cut.cpp. Before a regrouping is taken; and at each evaluation, true: it is tried whether
+// the plan that was left, or the one for free links, is faster again.
 void remember_way_back(Pass& pass, const RegroupCandidate& taken);
 bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& input,
                   double current_seconds);
@@ -52,8 +52,8 @@ bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::In
 // This worker has been told to leave its node and has not yet been made again.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 
-// undo.cpp. Back to a plan that was in force before, and that much only: nothing is predicted of
-// it.
+// rollback.cpp. Back to a plan that was in force before, and that much only: nothing is predicted
+// of it.
 void undo(Pass& pass, schedule::Plan plan, schedule::Trigger trigger);
 // True: the workers have refused it, and it is asked for again, or will be after some more steps.
 bool goes_back(Pass& pass);

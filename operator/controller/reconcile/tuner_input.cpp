@@ -8,8 +8,8 @@
 #include <map>
 #include <utility>
 
-#include "operator/controller/reconcile/ports.h"
-#include "operator/controller/reconcile/sync_tail.h"
+#include "operator/controller/reconcile/exposed_sync.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 
 namespace weir::reconcile {
 namespace {

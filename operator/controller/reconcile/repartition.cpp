@@ -6,8 +6,8 @@
 #include <numeric>
 #include <set>
 
-#include "operator/controller/reconcile/ports.h"
-#include "operator/controller/reconcile/sync_tail.h"
+#include "operator/controller/reconcile/exposed_sync.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "worker/base/units.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/tuner/tier.h"
+#include "operator/tuner/gate.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "worker/base/gain.h"
 

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/operator/controller/reconcile/regroup_job.h"
+#include "tests/operator/controller/reconcile/repartition_job.h"
 #include "worker/base/gain.h"
 #include "worker/base/random.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/controller/reconcile/sync_tail.h"
+#include "operator/controller/reconcile/exposed_sync.h"
 
 #include <algorithm>
 #include <map>
@@ -13,7 +13,7 @@ namespace {
 
 // Sums travel in double, results in float, both but for the own segment (worker/engine/README.md).
 constexpr double kBytesOfSum = 3;       // of a parameter's bytes
-constexpr std::size_t kMostRanks = 64;  // as in ports.cpp: beyond, pairs are not looked at
+constexpr std::size_t kMostRanks = 64;  // as in node_bandwidth.cpp: beyond, pairs are not looked at
 constexpr std::size_t kNeighbours = 4;  // that a rank tells of (worker/engine/statistics.h)
 
 bool looked_at(const schedule::Plan& plan) {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/operator/controller/reconcile/regroup_job.h"
+#include "tests/operator/controller/reconcile/repartition_job.h"
 
 namespace weir::reconcile::test {
 namespace way_back_test {

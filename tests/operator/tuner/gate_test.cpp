@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a tier above retune acts, and each thing that makes it wait.
-#include "operator/tuner/tier.h"
+#include "operator/tuner/gate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

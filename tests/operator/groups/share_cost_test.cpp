@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/groups/account.h"
+#include "operator/groups/share_cost.h"
 
 #include <gtest/gtest.h>
 

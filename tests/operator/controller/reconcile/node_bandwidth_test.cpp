@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose port is slow, from the links of one pipeline; and what other links are worth then.
-#include "operator/controller/reconcile/ports.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 
 #include <set>
 
