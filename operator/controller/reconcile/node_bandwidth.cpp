@@ -10,25 +10,26 @@ namespace weir::reconcile {
 namespace {
 
 constexpr double kSlowShare = 0.8;            // a link below this part of its usual rate is slow
-constexpr std::chrono::hours kRemembered{1};  // as long as a baseline looks back
-constexpr std::size_t kMostNodes = 64;        // pairs to infer: 4096
-// Links share a port; one that is slower than the port's fastest by more has another reason.
+constexpr std::chrono::hours kRemembered{1};  // as long as the window of a baseline
+constexpr std::size_t kMostNodes = 64;        // links are inferred for at most 4096 pairs of nodes
+// The links of a node share its bandwidth. If a link is slower than the node's fastest one by a
+// larger factor, it has another reason.
 constexpr double kShared = 4;
 
 double share_of(const SeenLink& link) {
   return link.usual > 0 ? std::min(1.0, link.rate / link.usual) : 1.0;
 }
 
-struct Port {
+// A node as sender (out) or as receiver of its links.
+struct NodeSide {
   std::string node;
   bool out = true;
-  auto operator<=>(const Port&) const = default;
+  auto operator<=>(const NodeSide&) const = default;
 };
 
 using Pair = std::pair<std::string, std::string>;
 
-// Those measured last, all at once: what others had at another time says nothing of what divides
-// nodes now.
+// The links that were measured last, at the same time. Rates of different times cannot be compared.
 std::vector<SeenLink> newest_of(const std::vector<SeenLink>& seen) {
   Time newest{};
   for (const SeenLink& link : seen) newest = std::max(newest, link.time);
@@ -38,8 +39,8 @@ std::vector<SeenLink> newest_of(const std::vector<SeenLink>& seen) {
   return links;
 }
 
-// Far below what it usually has, and below the fastest of all: before baselines are known, what is
-// usual may be a guess.
+// Whether a link is far below both its usual rate and the fastest link of all. The usual rate alone
+// is not enough, since it is a guess until the baseline is known.
 class FarBelow {
  public:
   explicit FarBelow(const std::vector<SeenLink>& seen) {
@@ -53,7 +54,8 @@ class FarBelow {
   double fastest_ = 0;
 };
 
-// Nodes by who stands for them: joined are those with a link that is not far below.
+// Groups of nodes, as the representative of each node's group. Nodes are in one group if they are
+// connected by links that are not slow.
 std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen,
                                                const FarBelow& slow_link) {
   std::map<std::string, std::string> group;
@@ -75,12 +77,12 @@ std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen
 
 }  // namespace
 
-std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
-  std::map<Port, double> best;  // share of the fastest link of each port
+std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen) {
+  std::map<NodeSide, double> best;  // share of the fastest link
   for (const SeenLink& link : seen) {
     if (link.from == link.to) continue;
-    for (const Port& port : {Port{link.from, true}, Port{link.to, false}}) {
-      const auto [at, first] = best.emplace(port, share_of(link));
+    for (const NodeSide& side : {NodeSide{link.from, true}, NodeSide{link.to, false}}) {
+      const auto [at, first] = best.emplace(side, share_of(link));
       at->second = std::max(at->second, share_of(link));
     }
   }
@@ -93,7 +95,7 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
     const double most = best.at({node, link.from == node});
     return most < kSlowShare && most <= kShared * share_of(link);
   };
-  std::map<std::string, PortShare> slow;
+  std::map<std::string, NodeShare> slow;
   while (!unexplained.empty()) {
     std::map<std::string, int> count;
     for (const SeenLink* link : unexplained) {
@@ -103,7 +105,7 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
     }
     int most = 0;
     for (const auto& [node, links] : count) most = std::max(most, links);
-    if (most == 0) break;  // the paths between nodes, not their ports
+    if (most == 0) break;  // the paths between nodes are slow, not the nodes
     for (const auto& [node, links] : count) {
       if (links < most) continue;
       for (const SeenLink* link : unexplained) {
@@ -124,7 +126,7 @@ std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen) {
   return slow;
 }
 
-std::map<std::pair<std::string, std::string>, double> slow_divides(
+std::map<std::pair<std::string, std::string>, double> limits_between_groups(
     const std::vector<SeenLink>& remembered) {
   const std::vector<SeenLink> seen = newest_of(remembered);
   const FarBelow slow_link(seen);
@@ -133,7 +135,7 @@ std::map<std::pair<std::string, std::string>, double> slow_divides(
     std::vector<const SeenLink*> links;
     bool all_slow = true;
   };
-  std::map<Pair, Between> between;  // of groups, by those who stand for them
+  std::map<Pair, Between> between;  // by pair of groups, named by their representatives
   for (const SeenLink& link : seen) {
     const std::string &from = group.at(link.from), &to = group.at(link.to);
     if (from == to) continue;
@@ -141,10 +143,10 @@ std::map<std::pair<std::string, std::string>, double> slow_divides(
     all.links.push_back(&link);
     all.all_slow = all.all_slow && slow_link(link);
   }
-  std::map<Pair, double> divides;
+  std::map<Pair, double> limits;
   for (const auto& [groups, all] : between) {
     double fastest = 0;
-    bool apart = false;  // two of them share no node
+    bool apart = false;  // two links share no node
     for (const SeenLink* a : all.links) {
       fastest = std::max(fastest, a->rate);
       apart = apart || std::ranges::any_of(all.links, [&](const SeenLink* b) {
@@ -154,11 +156,11 @@ std::map<std::pair<std::string, std::string>, double> slow_divides(
     if (!apart || !all.all_slow) continue;
     for (const auto& [from, from_group] : group) {
       for (const auto& [to, to_group] : group) {
-        if (Pair(from_group, to_group) == groups) divides[{from, to}] = fastest;
+        if (Pair(from_group, to_group) == groups) limits[{from, to}] = fastest;
       }
     }
   }
-  return divides;
+  return limits;
 }
 
 void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now) {
@@ -201,27 +203,27 @@ void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& clu
   }
   const auto nodes = nodes_of(cluster);
   if (nodes.size() > kMostNodes) return;
-  const auto ports = slow_ports(seen);
-  const auto divides = slow_divides(seen);
-  if (ports.empty() && divides.empty()) return;
+  const auto slow = slow_nodes(seen);
+  const auto limits = limits_between_groups(seen);
+  if (slow.empty() && limits.empty()) return;
   for (const std::string& from : nodes) {
     for (const std::string& to : nodes) {
       if (from == to || known.contains({from, to})) continue;
-      const auto out = ports.find(from), in = ports.find(to);
-      const auto divide = divides.find({from, to});
-      const double share = std::min(out == ports.end() ? 1.0 : out->second.out,
-                                    in == ports.end() ? 1.0 : in->second.in);
-      if (share >= kSlowShare && divide == divides.end()) continue;
+      const auto out = slow.find(from), in = slow.find(to);
+      const auto limit = limits.find({from, to});
+      const double share = std::min(out == slow.end() ? 1.0 : out->second.out,
+                                    in == slow.end() ? 1.0 : in->second.in);
+      if (share >= kSlowShare && limit == limits.end()) continue;
       auto rate = planner::link_between(at_start, from, to);
       rate.from_node = from;
       rate.to_node = to;
-      if (divide != divides.end()) {
-        rate.bytes_per_second = std::min(rate.bytes_per_second, divide->second);
+      if (limit != limits.end()) {
+        rate.bytes_per_second = std::min(rate.bytes_per_second, limit->second);
       }
-      if (out != ports.end() && out->second.out_rate > 0) {
+      if (out != slow.end() && out->second.out_rate > 0) {
         rate.bytes_per_second = std::min(rate.bytes_per_second, out->second.out_rate);
       }
-      if (in != ports.end() && in->second.in_rate > 0) {
+      if (in != slow.end() && in->second.in_rate > 0) {
         rate.bytes_per_second = std::min(rate.bytes_per_second, in->second.in_rate);
       }
       cluster.links.push_back(rate);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What links would carry that carry nothing now. Only the links of the plan in force are measured;
-// another rank map uses others. Slow links that meet at one node are its port's fault, so links of
-// that node that nobody has measured are as slow. Private to this room; pure.
+// Estimates the bandwidth of links that carry nothing now. Only the links of the plan in force are
+// measured, but another rank map uses others. If all slow links meet at one node, the node itself
+// is slow, so its unmeasured links are assumed to be slow, too. Private to this room; pure.
 #pragma once
 
 #include <chrono>
@@ -15,35 +15,36 @@
 
 namespace weir::reconcile {
 
-// What a node's port leaves of what it sends and of what it receives: a share of the usual rate,
-// and the most that was seen to pass (bytes per second, 0 = not limited).
-struct PortShare {
-  double out = 1, in = 1;
-  double out_rate = 0, in_rate = 0;
+// Bandwidth that a slow node has for sending (out) and receiving (in).
+struct NodeShare {
+  double out = 1, in = 1;            // share of the usual rate, 0 .. 1
+  double out_rate = 0, in_rate = 0;  // bytes per second of its fastest slow link; 0 = no limit
 };
 
-// Nodes whose ports explain the slow links: those first that explain most; a node whose port has a
-// link at its usual rate, or one four times as fast, in that direction does not explain it. Two
-// nodes that explain the same equally well are both named: a plan must not count on either.
-std::map<std::string, PortShare> slow_ports(const std::vector<SeenLink>& seen);
+// The nodes that explain the slow links, by name; the node that explains most links is taken first.
+// A node does not explain a slow link if it has another link in that direction at its usual rate or
+// four times as fast. If two nodes explain equally many links, both count as slow, because a plan
+// must not rely on either.
+std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen);
 
-// What divides nodes: by pair of nodes the most that passes. Two groups of nodes, and between them
-// only links that are slow and have less than a quarter of the fastest of all, two of which share
-// no node: then it is what joins the groups (a rack's uplink), and no link between them has more.
-// One slow link may be a matter of its own. Of those links that were measured last.
-std::map<std::pair<std::string, std::string>, double> slow_divides(
+// Limits between two groups of nodes that are joined by a slow path, such as a rack's uplink: bytes
+// per second by pair of nodes. The path is slow if all links between the groups are slow and below
+// a quarter of the fastest link of all, and two of these links share no node; a single slow link
+// may have its own reason. Only the links that were measured last count.
+std::map<std::pair<std::string, std::string>, double> limits_between_groups(
     const std::vector<SeenLink>& seen);
 
-// Newer measurements over older ones; forgets those of more than an hour ago.
+// Replaces older measurements in `seen` by newer ones and forgets those that are over an hour old.
 void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now);
 
-// Adds what the workers found when they started. A probe goes one way; the way back counts as the
-// same unless it was probed too.
+// Adds the rates that the workers probed when they started. A probe has one direction; the other
+// direction counts as equal unless it was probed, too.
 void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster);
 
 std::set<std::string> nodes_of(const planner::Cluster& cluster);
 
-// Adds to the cluster what is remembered and what follows from slow ports, between its nodes.
+// Adds the remembered links to the cluster, and limits links between its nodes that are slow
+// because of a slow node or a slow path between groups.
 void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& cluster);
 
 }  // namespace weir::reconcile

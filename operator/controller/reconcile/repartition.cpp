@@ -236,8 +236,8 @@ std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
   const auto nodes = nodes_of(cluster);
   add_inferred_links(seen, cluster);
   std::vector<std::pair<double, std::string>> slow;
-  for (const auto& [node, port] : slow_ports(seen)) {
-    if (nodes.contains(node)) slow.emplace_back(std::min(port.out, port.in), node);
+  for (const auto& [node, share] : slow_nodes(seen)) {
+    if (nodes.contains(node)) slow.emplace_back(std::min(share.out, share.in), node);
   }
   std::ranges::sort(slow);
   std::vector<planner::Cluster> clusters{cluster};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tier replace: a worker whose node's port stays slow, and that no other rank map can do without,
-// is made again on another node; training goes on from the checkpoint.
+// Tier replace: a worker is made again on another node if its node stays slow and no other rank map
+// helps. Training goes on from the checkpoint.
 #include <set>
 
 #include "operator/controller/reconcile/exposed_sync.h"
@@ -12,22 +12,23 @@ namespace {
 
 constexpr double kAssumedRestart = 60;  // s: pod, image, checkpoint, first plan; assumed
 
-// The node of the plan whose port leaves least.
+// The node of the plan that has the smallest share of its usual bandwidth.
 std::optional<std::string> slowest_node(const Pass& pass) {
   std::optional<std::string> slowest;
   double least = 1;
-  const auto ports = slow_ports(pass.adaptation.tiers.seen);
+  const auto slow = slow_nodes(pass.adaptation.tiers.seen);
   for (const auto& rank : pass.plan->ranks) {
-    const auto port = ports.find(rank.node);
-    if (port == ports.end()) continue;
-    const double share = std::min(port->second.out, port->second.in);
+    const auto node = slow.find(rank.node);
+    if (node == slow.end()) continue;
+    const double share = std::min(node->second.out, node->second.in);
     if (share < least) slowest = rank.node;
     least = std::min(least, share);
   }
   return slowest;
 }
 
-// Somewhere to go, as far as nodes tell: whether a pod fits is the scheduler's business.
+// Whether another node can take a pod, as far as nodes show; whether a pod fits is the scheduler's
+// decision.
 bool free_node_exists(const Pass& pass) {
   std::set<std::string> taken;
   for (const auto& slot : pass.slots) {
@@ -43,9 +44,9 @@ bool free_node_exists(const Pass& pass) {
   });
 }
 
-// The plan in force with the usual rates on all links of that node.
-tuner::Input without_slow_port(const Pass& pass, const planner::Model& model,
-                               const tuner::Input& input, const std::string& node) {
+// The tuner's input with the usual rates on all links of the node.
+tuner::Input with_usual_links(const Pass& pass, const planner::Model& model,
+                              const tuner::Input& input, const std::string& node) {
   tuner::Input free = input;
   const SumLinks now = sum_links(pass, cluster_of(pass));
   SumLinks then = now;
@@ -96,7 +97,7 @@ bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::In
   const Slot* slot = node ? slot_on(pass, *node) : nullptr;
   const auto seconds = slot == nullptr
                            ? std::nullopt
-                           : tuner::predicted_step(without_slow_port(pass, model, input, *node),
+                           : tuner::predicted_step(with_usual_links(pass, model, input, *node),
                                                    pass.adaptation.tuner);
   if (!seconds || !free_node_exists(pass)) {
     tuner::nothing_offered(tiers.replace);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose port is slow, from the links of one pipeline; and what other links are worth then.
+// Which node is slow, according to the links of one pipeline, and the rates of other links then.
 #include "operator/controller/reconcile/node_bandwidth.h"
 
 #include <set>
@@ -47,48 +47,48 @@ TEST(ProbedLinks, CountBothWaysUnlessBothWereProbed) {
   EXPECT_EQ(rate("c", "d"), cluster.default_bytes_per_second) << "it could not be timed";
 }
 
-TEST(SlowPorts, AreNoneOnAFreeNetwork) {
-  EXPECT_THAT(slow_ports(line({})), IsEmpty());
+TEST(SlowNodes, AreNoneOnAFreeNetwork) {
+  EXPECT_THAT(slow_nodes(line({})), IsEmpty());
 }
 
-TEST(SlowPorts, ANodeInTheMiddleExplainsAllItsLinksAndItsNeighboursNone) {
-  const auto ports = slow_ports(line({{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}));
-  ASSERT_THAT(ports, ElementsAre(Key("b")));
-  EXPECT_DOUBLE_EQ(ports.at("b").out, 0.1);
-  EXPECT_DOUBLE_EQ(ports.at("b").in, 0.1);
+TEST(SlowNodes, ANodeInTheMiddleExplainsAllItsLinksAndItsNeighboursNone) {
+  const auto slow = slow_nodes(line({{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}}));
+  ASSERT_THAT(slow, ElementsAre(Key("b")));
+  EXPECT_DOUBLE_EQ(slow.at("b").out, 0.1);
+  EXPECT_DOUBLE_EQ(slow.at("b").in, 0.1);
 }
 
-TEST(SlowPorts, ANodeAtTheEndIsNamedBecauseItsNeighbourSendsFastElsewhere) {
-  EXPECT_THAT(slow_ports(line({{"a", "b"}, {"b", "a"}})), ElementsAre(Key("a")));
-  EXPECT_THAT(slow_ports(line({{"c", "d"}, {"d", "c"}})), ElementsAre(Key("d")));
+TEST(SlowNodes, ANodeAtTheEndIsNamedBecauseItsNeighbourSendsFastElsewhere) {
+  EXPECT_THAT(slow_nodes(line({{"a", "b"}, {"b", "a"}})), ElementsAre(Key("a")));
+  EXPECT_THAT(slow_nodes(line({{"c", "d"}, {"d", "c"}})), ElementsAre(Key("d")));
 }
 
-TEST(SlowPorts, OnlyTheSlowDirectionCounts) {
-  const auto ports = slow_ports(line({{"b", "a"}, {"b", "c"}}));
-  ASSERT_THAT(ports, ElementsAre(Key("b")));
-  EXPECT_DOUBLE_EQ(ports.at("b").out, 0.1);
-  EXPECT_DOUBLE_EQ(ports.at("b").in, 1);
+TEST(SlowNodes, OnlyTheSlowDirectionCounts) {
+  const auto slow = slow_nodes(line({{"b", "a"}, {"b", "c"}}));
+  ASSERT_THAT(slow, ElementsAre(Key("b")));
+  EXPECT_DOUBLE_EQ(slow.at("b").out, 0.1);
+  EXPECT_DOUBLE_EQ(slow.at("b").in, 1);
 }
 
-TEST(SlowPorts, ASlowPathBetweenTwoFastPortsIsNobodysFault) {
-  EXPECT_THAT(slow_ports(line({{"b", "c"}, {"c", "b"}})), IsEmpty());
+TEST(SlowNodes, ASlowPathBetweenTwoFastNodesMakesNeitherSlow) {
+  EXPECT_THAT(slow_nodes(line({{"b", "c"}, {"c", "b"}})), IsEmpty());
 }
 
 // As seen on a busy machine, where no link reaches its usual rate: d receives slowly, c is blamed
 // for more links, but what c sends to b goes twenty times faster.
-TEST(SlowPorts, APortDoesNotExplainALinkThatIsMuchSlowerThanItsOthers) {
-  const auto ports = slow_ports({{"c", "d", 6e5, 2e8, kNow},
-                                 {"c", "b", 1.2e7, 2.9e8, kNow},
-                                 {"d", "c", 8e7, 2.75e8, kNow},
-                                 {"b", "c", 3.1e8, 4.1e8, kNow}});
-  ASSERT_TRUE(ports.contains("d"));
-  EXPECT_DOUBLE_EQ(ports.at("d").in, 0.003);
-  EXPECT_GE(ports.at("c").out, 0.04) << "no worse than its link to b";
+TEST(SlowNodes, ANodeDoesNotExplainALinkThatIsMuchSlowerThanItsOthers) {
+  const auto slow = slow_nodes({{"c", "d", 6e5, 2e8, kNow},
+                                {"c", "b", 1.2e7, 2.9e8, kNow},
+                                {"d", "c", 8e7, 2.75e8, kNow},
+                                {"b", "c", 3.1e8, 4.1e8, kNow}});
+  ASSERT_TRUE(slow.contains("d"));
+  EXPECT_DOUBLE_EQ(slow.at("d").in, 0.003);
+  EXPECT_GE(slow.at("c").out, 0.04) << "no worse than its link to b";
 }
 
-TEST(SlowPorts, TwoNodesThatExplainTheSameAreBothNamed) {
+TEST(SlowNodes, TwoNodesThatExplainTheSameAreBothNamed) {
   std::vector<SeenLink> pair = {{"a", "b", 1e8, kUsual, kNow}, {"b", "a", 1e8, kUsual, kNow}};
-  EXPECT_THAT(slow_ports(pair), UnorderedElementsAre(Key("a"), Key("b")));
+  EXPECT_THAT(slow_nodes(pair), UnorderedElementsAre(Key("a"), Key("b")));
 }
 
 TEST(InferredLinks, OfASlowNodeAreSlowAndOthersStay) {
@@ -132,13 +132,13 @@ std::set<std::pair<std::string, std::string>> across() {
   return {{"a", "c"}, {"c", "a"}, {"b", "d"}, {"d", "b"}};
 }
 
-TEST(SlowDivides, LieBetweenGroupsThatAreFastAmongThemselves) {
-  const auto divides = slow_divides(ladder(across()));
-  EXPECT_EQ(divides.size(), 8U);
-  EXPECT_EQ(divides.at({"a", "d"}), 0.1 * kUsual);
-  EXPECT_EQ(divides.at({"d", "a"}), 0.1 * kUsual);
-  EXPECT_FALSE(divides.contains({"a", "b"}));
-  EXPECT_THAT(slow_ports(ladder(across())), IsEmpty()) << "each port has a fast link, too";
+TEST(LimitsBetweenGroups, LieBetweenGroupsThatAreFastAmongThemselves) {
+  const auto limits = limits_between_groups(ladder(across()));
+  EXPECT_EQ(limits.size(), 8U);
+  EXPECT_EQ(limits.at({"a", "d"}), 0.1 * kUsual);
+  EXPECT_EQ(limits.at({"d", "a"}), 0.1 * kUsual);
+  EXPECT_FALSE(limits.contains({"a", "b"}));
+  EXPECT_THAT(slow_nodes(ladder(across())), IsEmpty()) << "each node has a fast link, too";
 
   planner::Cluster cluster;
   for (const char* node : {"a", "b", "c", "d"}) {
@@ -154,27 +154,30 @@ TEST(SlowDivides, LieBetweenGroupsThatAreFastAmongThemselves) {
   EXPECT_EQ(rate("a", "b"), kUsual);
 }
 
-TEST(SlowDivides, AreNoneWhereOneLinkBetweenTheGroupsIsFastOrOnlyOneIsKnown) {
-  EXPECT_THAT(slow_divides(ladder({})), IsEmpty());
-  EXPECT_THAT(slow_divides(ladder({{"a", "c"}, {"c", "a"}})), IsEmpty()) << "b sees d at full rate";
-  EXPECT_THAT(slow_divides(line({{"b", "c"}, {"c", "b"}})), IsEmpty()) << "one link says little";
-  const auto one_port = slow_divides(ladder({{"a", "c"}, {"c", "a"}, {"a", "b"}, {"b", "a"}}));
-  EXPECT_THAT(one_port, IsEmpty()) << "all slow links share node a: its port";
+TEST(LimitsBetweenGroups, AreNoneWhereOneLinkBetweenTheGroupsIsFastOrOnlyOneIsKnown) {
+  EXPECT_THAT(limits_between_groups(ladder({})), IsEmpty());
+  EXPECT_THAT(limits_between_groups(ladder({{"a", "c"}, {"c", "a"}})), IsEmpty())
+      << "b sees d at full rate";
+  EXPECT_THAT(limits_between_groups(line({{"b", "c"}, {"c", "b"}})), IsEmpty())
+      << "one link says little";
+  const auto one_node =
+      limits_between_groups(ladder({{"a", "c"}, {"c", "a"}, {"a", "b"}, {"b", "a"}}));
+  EXPECT_THAT(one_node, IsEmpty()) << "all slow links share node a: it is slow itself";
 }
 
-TEST(SlowDivides, AreToldByWhatIsMeasuredNow) {
+TEST(LimitsBetweenGroups, AreToldByWhatIsMeasuredNow) {
   auto seen = ladder(across());
   for (auto& link : seen) {
     if (link.from == "b" || link.to == "b") link.time -= std::chrono::minutes(1);
   }
-  EXPECT_THAT(slow_divides(seen), IsEmpty()) << "a and c, c and d: one slow link";
+  EXPECT_THAT(limits_between_groups(seen), IsEmpty()) << "a and c, c and d: one slow link";
 }
 
-TEST(SlowDivides, MayBeSlowOneWayOnly) {
-  const auto divides = slow_divides(ladder({{"a", "c"}, {"b", "d"}}));
-  EXPECT_EQ(divides.size(), 4U);
-  EXPECT_TRUE(divides.contains({"a", "d"}));
-  EXPECT_FALSE(divides.contains({"d", "a"}));
+TEST(LimitsBetweenGroups, MayBeSlowOneWayOnly) {
+  const auto limits = limits_between_groups(ladder({{"a", "c"}, {"b", "d"}}));
+  EXPECT_EQ(limits.size(), 4U);
+  EXPECT_TRUE(limits.contains({"a", "d"}));
+  EXPECT_FALSE(limits.contains({"d", "a"}));
 }
 
 }  // namespace ports_test

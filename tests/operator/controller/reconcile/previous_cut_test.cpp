@@ -78,7 +78,7 @@ TEST(RollBack, IsNotDoneAgainByANewLeader) {
   EXPECT_EQ(job.world.event_count("PlanOutcome"), 1);
 }
 
-// Nobody can see the port of an idle node recover: what its idling may have cost is summed up.
+// The recovery of an idle node cannot be measured, so the time that it may have cost is summed up.
 TEST(WayBack, IsTakenWhenIdlingMayHaveCostATryInVain) {
   Job job;
   const std::string victim = job.node_of_stage(1);
@@ -174,7 +174,7 @@ TEST(WayBack, IsTriedSoonEnoughHoweverLongTheNodeWasSlow) {
   EXPECT_LT(steps, 400);
 }
 
-// A plan that is made anew while a port is slow leaves its node alone, and nothing was left for it.
+// A plan that is made from scratch avoids a slow node without having left another plan for that.
 TEST(WayBack, LeadsFromARestartPlanToTheOneForFreeLinks) {
   Job job;
   const std::string victim = job.node_of_stage(1);
@@ -185,7 +185,7 @@ TEST(WayBack, LeadsFromARestartPlanToTheOneForFreeLinks) {
   job.run();
   job.measure();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
-  ASSERT_FALSE(job.uses(victim)) << "its port was slow a moment ago";
+  ASSERT_FALSE(job.uses(victim)) << "the node was slow a moment ago";
   job.shape("");
   for (int i = 0; i < 200 && !job.uses(victim); ++i) job.train(1);
   EXPECT_TRUE(job.uses(victim));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of twelve layers on four nodes, whose workers' ports get slow: what tiers regroup and
-// replace are tried with.
+// A job of twelve layers on four nodes that become slow, for tests of tiers regroup and
+// replace.
 #pragma once
 
 #include <algorithm>
@@ -147,7 +147,7 @@ struct RegroupJob {
     return std::ranges::any_of(world.plan()->ranks,
                                [&](const auto& rank) { return rank.node == node; });
   }
-  // 20 steps of peace, then stage 1's port is slow until the job regroups, 60 steps at most;
+  // 20 steps of peace, then stage 1's node is slow until the job regroups, 60 steps at most;
   // returns what a step took before it did.
   double train_until_it_regroups() {
     train(20);

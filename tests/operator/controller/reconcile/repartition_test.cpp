@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiers regroup and replace: a node's port gets slow for good, and no order of micro-batches hides
-// it.
+// Tiers regroup and replace: a node becomes slow for good, and no order of micro-batches hides it.
 #include <set>
 #include <string>
 
@@ -104,7 +103,7 @@ TEST(Regroup, ObserveProposesOnce) {
   EXPECT_THAT(proposed, ::testing::ElementsAre(HasSubstr("node " + victim + " idle, moves ")));
 }
 
-// Rates are never the same twice, and a busy network passes for a slow port now and then.
+// Rates are never the same twice, and a busy network sometimes looks like a slow node.
 TEST(Regroup, HappensOnNoisyLinksAndLeavesOnlyTheSlowNode) {
   for (std::uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -135,8 +134,8 @@ TEST(Regroup, DisabledChangesNoRankMap) {
   }));
 }
 
-// The new ranks are no faster: the slow port moved along. Judged, taken back at most once, and not
-// tried again within the doubled cooldown.
+// The new ranks are no faster: another node becomes slow. The change is judged, rolled back at most
+// once, and not tried again within the doubled cooldown.
 TEST(Regroup, ThatDoesNotHelpIsJudgedAndNotRepeatedWithinTheDoubledCooldown) {
   Job job;
   const double before = job.train_until_it_regroups();
@@ -384,9 +383,9 @@ TEST(Replace, ObserveProposes) {
   }));
 }
 
-// ---- whatever ports do ----
+// ---- nodes with random rates ----
 
-TEST(Regroup, ActsAtMostOnceInACooldownWhateverPortsDo) {
+TEST(Regroup, ActsAtMostOnceInACooldownWhateverNodesDo) {
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
