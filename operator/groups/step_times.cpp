@@ -15,7 +15,7 @@ using estimator::ReplicaInterval;
 
 // operator/groups/README.md "Shares" and "Sync mode".
 constexpr double kUneven = 1.1;       // against the median of the others
-constexpr double kPartialLoss = 0.8;  // of the ideal: sync and waiting for company
+constexpr double kPartialLoss = 0.8;  // of the ideal gain, for averaging and partner selection
 constexpr double kSlowSync = 0.5;     // of the median bandwidth
 
 std::int64_t least_steps(const ReplicaInterval& interval) {

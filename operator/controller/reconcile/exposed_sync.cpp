@@ -11,12 +11,13 @@
 namespace weir::reconcile {
 namespace {
 
-// Sums travel in double, results in float, both but for the own segment (worker/engine/README.md).
-constexpr double kBytesOfSum = 3;       // of a parameter's bytes
-constexpr std::size_t kMostRanks = 64;  // as in node_bandwidth.cpp: beyond, pairs are not looked at
-constexpr std::size_t kNeighbours = 4;  // that a rank tells of (worker/engine/statistics.h)
+// Sums are sent as double and results as float; a replica keeps its own segment
+// (worker/engine/README.md).
+constexpr double kBytesOfSum = 3;       // bytes sent per byte of a parameter
+constexpr std::size_t kMostRanks = 64;  // as in node_bandwidth.cpp, which infers no pairs beyond
+constexpr std::size_t kNeighbours = 4;  // links that a rank reports (worker/engine/statistics.h)
 
-bool looked_at(const schedule::Plan& plan) {
+bool is_modelled(const schedule::Plan& plan) {
   return plan.replica_count() > 1 && !schedule::averages(plan) && plan.ranks.size() <= kMostRanks;
 }
 
@@ -28,9 +29,8 @@ double parameter_bytes(const schedule::LayerRange& range, const planner::Model& 
   return static_cast<double>(bytes);
 }
 
-// Each replica exchanges with each other at once, and what is known of a link is the rate of the
-// slower port of both (worker/engine/statistics.h): one slow link holds the whole sum up. nodes: of
-// the replicas in their order.
+// The slowest link of a stage's sum. All replicas exchange with each other at the same time, so one
+// slow link delays the whole sum. nodes: those of the replicas, in order.
 double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links) {
   double slowest = links.most;
   for (std::size_t to = 0; to < nodes.size(); ++to) {
@@ -47,7 +47,7 @@ double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links
 
 SumLinks sum_links(const Pass& pass, planner::Cluster cluster) {
   SumLinks sums{.cluster = std::move(cluster)};
-  if (!looked_at(*pass.plan)) return sums;
+  if (!is_modelled(*pass.plan)) return sums;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
       if (link.mean <= 0) continue;
@@ -61,9 +61,10 @@ SumLinks sum_links(const Pass& pass, planner::Cluster cluster) {
   return sums;
 }
 
-double sum_tail(const schedule::Plan& plan, const planner::Model& model, const SumLinks& links,
-                const std::vector<schedule::StageTime>& stages) {
-  if (!looked_at(plan)) return 0;
+double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
+                             const SumLinks& links,
+                             const std::vector<schedule::StageTime>& stages) {
+  if (!is_modelled(plan)) return 0;
   const auto count = static_cast<std::size_t>(plan.replica_count());
   std::map<int, std::vector<std::string>> nodes;  // by stage
   for (const auto& rank : plan.ranks) {
@@ -83,7 +84,7 @@ double sum_tail(const schedule::Plan& plan, const planner::Model& model, const S
   return longest;
 }
 
-double changed_tail(double measured, double modelled, double modelled_then) {
+double changed_exposed_sync(double measured, double modelled, double modelled_then) {
   if (measured >= modelled) return measured - modelled + modelled_then;
   if (modelled_then <= modelled) return measured * modelled_then / modelled;
   return measured + modelled_then - modelled;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the exact sums over replicas add to a step: the time from the last backward until the
-// slowest sum is complete. It decides which of a plan's links are between stages, where an order of
-// micro-batches may hide a slow one, and which between replicas, where nothing does (PipeMorph,
-// NSDI'26: 8.04 x against 2.24 x for one link). Private to this room; pure.
+// Exposed sync: the part of exact sums over replicas that backward passes do not hide, that is, the
+// time from the last backward until the slowest sum is complete. It matters for the choice of a
+// plan's links: an order of micro-batches may hide a slow link between stages, but nothing hides
+// one between replicas (PipeMorph, NSDI'26: 8.04 x against 2.24 x for one link). Private to this
+// room; pure.
 #pragma once
 
 #include <vector>
@@ -15,27 +16,27 @@
 
 namespace weir::reconcile {
 
-// The links that sums may take.
+// Rates of the links that sums may use.
 struct SumLinks {
   planner::Cluster cluster;
-  double most =
-      0;  // bytes per second of any: the most that links of sums usually have; 0 = unknown
+  double most = 0;  // bytes per second, upper limit of any link of sums; 0 = unknown
 };
-// What links carried on average while the rates were sampled that a step is predicted from: sums
-// take turns with bursts of others. What is not measured now is as the cluster says, but no faster
-// than what is: else whatever nobody has measured would look better.
+// Mean rates over the samples from which a step is predicted, since sums take turns with bursts of
+// other traffic. An unmeasured link has the cluster's rate, limited by `most`; otherwise it would
+// look better than measured links.
 SumLinks sum_links(const Pass& pass, planner::Cluster cluster);
 
-// Seconds by the links alone. Stage s ends its last backward earlier than stage 0 by the backwards
-// of the stages before it, so its sum has that much time for nothing:
+// Seconds of exposed sync according to the links. Stage s ends its last backward earlier than stage
+// 0 by the backwards of the stages before it, which hide that much of its sum:
 //   max over s of  3 (P-1)/P parameter bytes / slowest link among the replicas - sum of b before s
-// at least 0. `stages`: f, b of one micro-batch. 0 for one replica, for more than 64 ranks, and
-// where replicas average in groups (worker/groups deals with slow ports there).
-double sum_tail(const schedule::Plan& plan, const planner::Model& model, const SumLinks& links,
-                const std::vector<schedule::StageTime>& stages);
+// at least 0. stages: f, b of one micro-batch. 0 for one replica, for more than 64 ranks, and if
+// replicas average in groups (worker/groups handles slow nodes then).
+double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
+                             const SumLinks& links, const std::vector<schedule::StageTime>& stages);
 
-// What a measured tail becomes when the links' part of it changes: other causes of it stay; a model
-// that expects more than was measured is right only in its ratio.
-double changed_tail(double measured, double modelled, double modelled_then);
+// Exposed sync after a change of links, from the measured one and the model's values now and then.
+// The part that the links do not explain stays. If the model expects more than was measured, only
+// the ratio of its values counts.
+double changed_exposed_sync(double measured, double modelled, double modelled_then);
 
 }  // namespace weir::reconcile

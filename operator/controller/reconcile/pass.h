@@ -221,8 +221,9 @@ std::optional<std::string> straggler(const Pass& pass);              // who is s
 schedule::Plan of_replica(const schedule::Plan& plan, int replica);  // its ranks, as replica 0
 std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& of_replica,
                                              const planner::PipelineCosts& costs);
-bool replicas_known(const Pass& pass);       // their own step times under this plan
-double sync_tail_seconds(const Pass& pass);  // of a step, after its slowest replica; 0 = unknown
+bool replicas_known(const Pass& pass);  // their own step times under this plan
+// Measured seconds of exposed sync per step, after the slowest replica has ended; 0 = unknown.
+double measured_exposed_sync(const Pass& pass);
 
 // Step times (step_seconds.cpp), seconds; 0 = unknown. Of the last kOutcomeSteps steps, as the
 // coordinator timed them: a mean that begins kOutcomeSteps after a change holds none before it.

@@ -189,9 +189,9 @@ tuner::Input input_for(const Pass& pass, const planner::Model& model,
   }
   input.stages = tuner::slowest_stages(input.replicas);
   const SumLinks sampled = sum_links(pass, cluster);
-  input.sync_seconds =
-      changed_tail(current.sync_seconds, sum_tail(*pass.plan, model, sampled, current.stages),
-                   sum_tail(plan, model, sampled, input.stages));
+  input.sync_seconds = changed_exposed_sync(
+      current.sync_seconds, modelled_exposed_sync(*pass.plan, model, sampled, current.stages),
+      modelled_exposed_sync(plan, model, sampled, input.stages));
   input.cap_max.clear();
   input.other_sizes.clear();
   input.rates = rates_for(plan, *pass.plan, cluster, current.rates);

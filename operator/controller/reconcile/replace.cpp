@@ -61,9 +61,9 @@ tuner::Input with_usual_links(const Pass& pass, const planner::Model& model,
       for (double& rate : rates->second) rate = std::max(rate, usual);
     }
   }
-  free.sync_seconds =
-      changed_tail(input.sync_seconds, sum_tail(*pass.plan, model, now, input.stages),
-                   sum_tail(*pass.plan, model, then, input.stages));
+  free.sync_seconds = changed_exposed_sync(
+      input.sync_seconds, modelled_exposed_sync(*pass.plan, model, now, input.stages),
+      modelled_exposed_sync(*pass.plan, model, then, input.stages));
   return free;
 }
 

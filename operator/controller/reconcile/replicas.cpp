@@ -272,7 +272,7 @@ bool replicas_known(const Pass& pass) {
   return !measured(pass).speeds.empty();
 }
 
-double sync_tail_seconds(const Pass& pass) {
+double measured_exposed_sync(const Pass& pass) {
   const double step = recent_step_seconds(pass);
   double slowest = 0, all = 0, rate = 0;
   for (const auto& [replica, speed] : measured(pass).speeds) {
@@ -282,7 +282,7 @@ double sync_tail_seconds(const Pass& pass) {
     all += pass.plan->micro_batches[p];
     rate += pass.plan->micro_batches[p] / speed.seconds;
   }
-  // In groups nobody waits for the slowest: what is left is waiting for company, and averages.
+  // With Partial no replica waits for the slowest one; the rest is partner selection and averaging.
   const double own = schedule::averages(*pass.plan) && rate > 0 ? all / rate : slowest;
   return step > 0 && own > 0 ? std::max(0.0, step - own) : 0;
 }

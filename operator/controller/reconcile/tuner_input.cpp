@@ -119,8 +119,8 @@ double sync_lost_seconds(const Pass& pass, const planner::Model& model,
           {link.from_node, link.to_node, usual_rate(pass, link), cluster.default_latency});
     }
   }
-  const double lost = sum_tail(*pass.plan, model, now, input.stages) -
-                      sum_tail(*pass.plan, model, usual, input.stages);
+  const double lost = modelled_exposed_sync(*pass.plan, model, now, input.stages) -
+                      modelled_exposed_sync(*pass.plan, model, usual, input.stages);
   return std::clamp(lost, 0.0, input.sync_seconds);
 }
 
@@ -185,7 +185,7 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
       input.cap_max[s] = std::min(input.cap_max[s], caps[s]);
   }
   input.stages = tuner::slowest_stages(input.replicas);
-  input.sync_seconds = sync_tail_seconds(pass);
+  input.sync_seconds = measured_exposed_sync(pass);
   input.sync_lost_seconds = sync_lost_seconds(pass, model, cluster, input);
   input.apart = schedule::averages(*pass.plan);
   for (const auto& limit : pass.status.memory_limits) {

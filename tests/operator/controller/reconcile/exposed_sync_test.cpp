@@ -98,12 +98,12 @@ struct RackJob {
     const double exposed = plan.schedule.caps[0] > 2 ? 0 : transfer;
     return (0.06 + exposed) * (plan.micro_batches[0] + 1) + 2 * transfer;
   }
-  double tail() const { return 3 * 0.5 * 4e6 / rate(node(0, 0), node(1, 0)); }
+  double exposed_sync() const { return 3 * 0.5 * 4e6 / rate(node(0, 0), node(1, 0)); }
   void train(int steps) {
     for (int i = 0; i < steps; ++i) {
       const auto revision = world.job.status.plan.revision;
       world.replica_seconds({own_seconds(), own_seconds()});
-      world.steps(1, own_seconds() + tail());
+      world.steps(1, own_seconds() + exposed_sync());
       if (world.job.status.plan.revision == revision) continue;
       world.coordinator_applies();
       world.report->body.last_switch->moved_bytes = 24'000'000;
@@ -114,7 +114,7 @@ struct RackJob {
   }
 };
 
-TEST(SumTail, IsTheSlowestStagesSumLessWhatStagesBeforeItStillCompute) {
+TEST(ExposedSync, IsTheSlowestStagesSumLessWhatStagesBeforeItStillCompute) {
   const auto model = *planner::decode_profile(heavy_layers(4));
   schedule::Plan plan;
   plan.stages = {{0, 0}, {1, 3}};
@@ -129,30 +129,32 @@ TEST(SumTail, IsTheSlowestStagesSumLessWhatStagesBeforeItStillCompute) {
   links.cluster.default_bytes_per_second = 1e8;
   const std::vector<schedule::StageTime> stages(2, {from_seconds(0.01), from_seconds(0.02)});
   // 3 x 1/2 x 6 MB at 100 MB/s, less one backward of stage 0.
-  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.09 - 0.02, 1e-9);
+  EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.09 - 0.02, 1e-9);
 
   links.cluster.links.push_back({"n2", "n0", 1e7, {}});
-  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.3, 1e-9) << "one way is enough";
+  EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.3, 1e-9) << "one way is enough";
   links.cluster.links.push_back({"n0", "n3", 1e3, {}});
-  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.3, 1e-9) << "nothing sums over that link";
+  EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.3, 1e-9)
+      << "nothing sums over that link";
 
   links.most = 2e7;
   links.cluster.links.clear();
-  EXPECT_NEAR(sum_tail(plan, model, links, stages), 0.45 - 0.02, 1e-9) << "nothing is faster";
+  EXPECT_NEAR(modelled_exposed_sync(plan, model, links, stages), 0.45 - 0.02, 1e-9)
+      << "nothing is faster";
 
   plan.sync.mode = schedule::SyncMode::kPartial;
-  EXPECT_EQ(sum_tail(plan, model, links, stages), 0);
+  EXPECT_EQ(modelled_exposed_sync(plan, model, links, stages), 0);
   plan.sync.mode = schedule::SyncMode::kExact;
   plan.micro_batches = {8};
-  EXPECT_EQ(sum_tail(plan, model, links, stages), 0);
+  EXPECT_EQ(modelled_exposed_sync(plan, model, links, stages), 0);
 }
 
-TEST(SumTail, WhatIsMeasuredChangesByWhatTheLinksExplain) {
-  EXPECT_DOUBLE_EQ(changed_tail(0.5, 0.4, 0.4), 0.5);
-  EXPECT_DOUBLE_EQ(changed_tail(0.5, 0.4, 0.1), 0.2) << "0.1 s of it has another cause";
-  EXPECT_DOUBLE_EQ(changed_tail(0.2, 0.4, 0.1), 0.05) << "half of what was expected";
-  EXPECT_DOUBLE_EQ(changed_tail(0.2, 0.4, 0.5), 0.3);
-  EXPECT_DOUBLE_EQ(changed_tail(0, 0, 0.3), 0.3);
+TEST(ExposedSync, WhatIsMeasuredChangesByWhatTheLinksExplain) {
+  EXPECT_DOUBLE_EQ(changed_exposed_sync(0.5, 0.4, 0.4), 0.5);
+  EXPECT_DOUBLE_EQ(changed_exposed_sync(0.5, 0.4, 0.1), 0.2) << "0.1 s of it has another cause";
+  EXPECT_DOUBLE_EQ(changed_exposed_sync(0.2, 0.4, 0.1), 0.05) << "half of what was expected";
+  EXPECT_DOUBLE_EQ(changed_exposed_sync(0.2, 0.4, 0.5), 0.3);
+  EXPECT_DOUBLE_EQ(changed_exposed_sync(0, 0, 0.3), 0.3);
 }
 
 TEST(Roles, ASlowLinkBetweenReplicasBecomesOneBetweenStages) {
@@ -162,7 +164,7 @@ TEST(Roles, ASlowLinkBetweenReplicasBecomesOneBetweenStages) {
   EXPECT_EQ(job.world.job.status.plan.revision, 1);
   job.across = kAcross;
   job.measure();
-  const double before = job.own_seconds() + job.tail();
+  const double before = job.own_seconds() + job.exposed_sync();
   ASSERT_GT(before, 6.0);
   for (int i = 0; i < 40 && job.world.plan()->revision == 1; ++i) job.train(1);
   ASSERT_TRUE(job.replicas_cross());
@@ -171,7 +173,7 @@ TEST(Roles, ASlowLinkBetweenReplicasBecomesOneBetweenStages) {
   job.train(30);
 
   EXPECT_TRUE(job.replicas_cross());
-  EXPECT_LT(job.own_seconds() + job.tail(), 0.25 * before);
+  EXPECT_LT(job.own_seconds() + job.exposed_sync(), 0.25 * before);
   EXPECT_EQ(job.world.event_count("NetworkContended"), 1);
   EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
   EXPECT_THAT(job.world.last_note("PlanRegrouped"),
