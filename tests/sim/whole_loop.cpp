@@ -184,7 +184,7 @@ void WholeLoop::before_pass(const std::vector<Action>& actions) {
     const auto* event = std::get_if<reconcile::EmitEvent>(&action);
     if (event != nullptr && event->event.reason == "PlanRolledBack") return true;
     const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
-    return kept != nullptr && kept->state.tiers.pending && kept->state.tiers.pending->returns;
+    return kept != nullptr && kept->state.tiers.pending && kept->state.tiers.pending->is_retry;
   });
   for (const auto& action : actions) {
     if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) check_plan(plan->plan);
@@ -226,7 +226,7 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   check_sync(which, plan);
   const auto& adaptation = world_.job.spec.adaptation;
   if (adaptation.mode != "Auto" && is_tier(plan.trigger)) fail(which + "a tier is at work");
-  // Steps alone tell that a try was in vain.
+  // Only its steps show that a retry has failed.
   if (is_tier(plan.trigger) && !rolls_back_ &&
       world_.estimates.freshness != estimator::Freshness::kFresh) {
     fail(which + "nothing fresh is known of the network");

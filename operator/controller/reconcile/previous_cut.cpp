@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way back from a regrouping. The plan that was left used links that nobody measures now: those
-// of a node that is idle, or of another order of nodes. When they are free again each step takes
-// longer than it had to, and nothing shows it. So what that may have cost is summed up, and once it
-// reaches the price of a try in vain, the plan is tried (operator/tuner/README.md "Way back"):
-// co-tenants come and go more often than the cooldown ends. A try that is slower is taken back, and
-// the next one must have cost twice as much, up to a limit: what is free again must not stay idle.
-// A plan made from scratch while links were slow has such a way, too: to the plan for free links.
+// Retry of the previous cut after a repartition. The previous plan used links that nobody measures
+// now, those of an idle node or of another order of nodes. If these links are free again, steps
+// take longer than necessary, and no measurement shows it. So the operator sums up the time that
+// may have been lost, and retries the previous cut once that exceeds the cost of a failed retry
+// (operator/tuner/README.md "Retry of the previous cut"). The cooldown does not matter, since
+// co-tenants come and go more often. A retry that is slower is rolled back and doubles the budget
+// for the next one, up to a limit, so that a node that has recovered does not stay idle for good.
+// A plan that was made from scratch on slow links is treated equally: the plan for free links is
+// its previous cut.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -18,18 +20,20 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kLeastGain = 0.03;      // as much as a try is judged by (kSlower of tuner/rules.h)
-constexpr std::size_t kMostNodes = 64;   // pairs: 4096
-constexpr double kAssumedSlower = 0.25;  // of a step, by a try in vain; of an earlier leader
-constexpr double kSoonSeen = 0.2;        // of a step: a try in vain that ends after kTrySteps
-constexpr double kMostPrice = 8;         // in tries in vain: what a free node may be lost for
-// How often the plan for free links is asked for: baselines come every five minutes.
+constexpr double kLeastGain = 0.03;     // what a retry must promise; kSlower of tuner/rules.h
+constexpr std::size_t kMostNodes = 64;  // at most 4096 pairs of nodes
+// Part of a step by which the previous cut counts as slower if an earlier leader left it.
+constexpr double kAssumedSlower = 0.25;
+// A failed retry that is slower by this part of a step ends after kFailedRetrySteps.
+constexpr double kClearlySlowerCut = 0.2;
+constexpr double kMostFailedRetries = 8;  // limit of the retry budget, in costs of a failed retry
+// Interval of the search for the plan for free links. Baselines change every five minutes.
 constexpr std::chrono::minutes kSought{5};
 
 using schedule::Trigger;
 
-// All links between these nodes as they usually are. Of links that nobody has seen: what the
-// slower of both nodes usually has on its fastest link; none has more than the fastest now.
+// All links between these nodes with their usual rates. For a link that was never measured, the
+// usual rate of each node's fastest link is taken, and the lower one of both nodes counts.
 std::vector<SeenLink> usual_links(const Pass& pass, const std::set<std::string>& nodes) {
   const auto& seen = pass.adaptation.tiers.seen;
   double fastest = 0;
@@ -51,7 +55,7 @@ std::vector<SeenLink> usual_links(const Pass& pass, const std::set<std::string>&
       if (from != to) links.push_back({from, to, rate, rate, pass.now()});
     }
   }
-  for (const SeenLink& link : seen) links.push_back(link);  // later ones win
+  for (const SeenLink& link : seen) links.push_back(link);  // later entries win
   return links;
 }
 
@@ -61,9 +65,9 @@ void add_usual(const std::vector<SeenLink>& links, planner::Cluster& cluster) {
   }
 }
 
-// A new leader finds it among the plans that are kept: the oldest from which only adaptation led
-// to the one in force.
-std::optional<TierMemory::Left> found_among_plans(const Pass& pass) {
+// A new leader looks for the previous cut among the kept plans: the oldest plan from which only
+// adaptation has led to the one in force.
+std::optional<TierMemory::PreviousCut> found_among_plans(const Pass& pass) {
   const schedule::Plan* oldest = pass.plan;
   const auto adapted = [](const schedule::Plan& plan) {
     return plan.trigger == Trigger::kRetune || plan.trigger == Trigger::kRegroup;
@@ -75,53 +79,54 @@ std::optional<TierMemory::Left> found_among_plans(const Pass& pass) {
     oldest = &*parent;
   }
   if (same_ranks(*oldest, *pass.plan)) return std::nullopt;
-  return TierMemory::Left{.plan = *oldest,
-                          .links = usual_links(pass, nodes_of(cluster_of(pass))),
-                          .slower_seconds = -1};
+  return TierMemory::PreviousCut{.plan = *oldest,
+                                 .links = usual_links(pass, nodes_of(cluster_of(pass))),
+                                 .slower_seconds = -1};
 }
 
-// A plan that was made from scratch while links were slow avoids them for good, as if another had
-// been left for it: the one that would be made on free links.
-std::optional<TierMemory::Left> planned_for_free_links(const Pass& pass,
-                                                       const planner::Model& model,
-                                                       const tuner::Input& input,
-                                                       double current_seconds) {
+// A plan that was made from scratch while links were slow would avoid them for good. So the plan
+// that would be made on free links counts as its previous cut.
+std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
+                                                              const planner::Model& model,
+                                                              const tuner::Input& input,
+                                                              double current_seconds) {
   planner::Cluster known = cluster_of(pass), free = known;
-  TierMemory::Left left{.links = usual_links(pass, nodes_of(free)), .in_force = false};
-  add_usual(left.links, free);
+  TierMemory::PreviousCut cut{.links = usual_links(pass, nodes_of(free)), .in_force = false};
+  add_usual(cut.links, free);
   auto report = plan_for_members(pass, model, free);
   if (!report || same_ranks(report->plan, *pass.plan)) return std::nullopt;
-  left.plan = std::move(report->plan);
+  cut.plan = std::move(report->plan);
   add_inferred_links(pass.adaptation.tiers.seen, known);
-  const auto now = costed(pass, model, known, input, left.plan);
+  const auto now = costed(pass, model, known, input, cut.plan);
   if (!now) return std::nullopt;
-  left.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
-  return left;
+  cut.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
+  return cut;
 }
 
-// What is measured now counts, with what it says about ports; all else is as usual.
-planner::Cluster with_free_links(const Pass& pass, const TierMemory::Left& left) {
+// The cluster in which links have their measured rates now, or rates inferred from these; all other
+// links have their usual rates.
+planner::Cluster with_free_links(const Pass& pass, const TierMemory::PreviousCut& cut) {
   planner::Cluster cluster = cluster_of(pass);
-  add_usual(left.links, cluster);
+  add_usual(cut.links, cluster);
   add_inferred_links(carrying_links(pass), cluster);
   return cluster;
 }
 
-void go_back(Pass& pass, const RegroupCandidate& back, double gain) {
+void start_retry(Pass& pass, const RegroupCandidate& previous, double gain) {
   TierMemory::Pending pending;
   pending.tier = Trigger::kRegroup;
   pending.previous = *pass.plan;
-  pending.offer = back.offer.text;
-  pending.what = back.what + ", tried again";
+  pending.offer = previous.offer.text;
+  pending.what = previous.what + ", retry of the previous cut";
   pending.predicted_gain = gain;
-  pending.move_seconds = back.move_seconds;
-  pending.returns = true;
-  schedule::Plan plan = back.plan;
+  pending.move_seconds = previous.move_seconds;
+  pending.is_retry = true;
+  schedule::Plan plan = previous.plan;
   plan.state = schedule::StateMove::kMove;
   plan.holders.clear();
   adopt_plan(pass, std::move(plan), Trigger::kRegroup, gain);
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
-  // What is undone starts no cooldown.
+  // A retry starts no cooldown.
   const auto last_change = pass.status.regroup_last_change;
   after_action(pass, std::move(pending));
   pass.status.regroup_last_change = last_change;
@@ -136,54 +141,56 @@ bool members_live(const Pass& pass, const schedule::Plan& plan) {
                              [&](const auto& rank) { return live.contains(rank.pod_uid); });
 }
 
-void remember_way_back(Pass& pass, const RegroupCandidate& taken) {
-  auto& left = pass.adaptation.tiers.left;
-  if (!left) {  // the first since the members are these: it was made for free links
-    left = TierMemory::Left{.plan = *pass.plan,
-                            .links = usual_links(pass, nodes_of(cluster_of(pass)))};
+void remember_previous_cut(Pass& pass, const RegroupCandidate& taken) {
+  auto& cut = pass.adaptation.tiers.previous_cut;
+  if (!cut) {  // the first repartition with these members: the present plan was made for free links
+    cut = TierMemory::PreviousCut{.plan = *pass.plan,
+                                  .links = usual_links(pass, nodes_of(cluster_of(pass)))};
   }
-  left->slower_seconds = std::max(0.0, taken.offer.current_seconds - taken.offer.seconds);
-  left->lost_seconds = left->price_seconds = 0;
-  left->step = pass.snapshot.report->body.step;
+  cut->slower_seconds = std::max(0.0, taken.offer.current_seconds - taken.offer.seconds);
+  cut->lost_seconds = cut->retry_budget_seconds = 0;
+  cut->step = pass.snapshot.report->body.step;
 }
 
-bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& input,
-                  double current_seconds) {
+bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                        double current_seconds) {
   auto& tiers = pass.adaptation.tiers;
   const auto& adaptation = pass.spec().adaptation;
   if (adaptation.mode != "Auto" || !adaptation.regroup.enabled) return false;
-  const bool seeks =
-      !tiers.left && (!tiers.sought_left || pass.now() - *tiers.sought_left >= kSought);
+  const bool seeks = !tiers.previous_cut && (!tiers.sought_previous_cut ||
+                                             pass.now() - *tiers.sought_previous_cut >= kSought);
   if (seeks) {
-    if (!tiers.sought_left) tiers.left = found_among_plans(pass);
-    if (!tiers.left) tiers.left = planned_for_free_links(pass, model, input, current_seconds);
-    tiers.sought_left = pass.now();
+    if (!tiers.sought_previous_cut) tiers.previous_cut = found_among_plans(pass);
+    if (!tiers.previous_cut)
+      tiers.previous_cut = planned_for_free_links(pass, model, input, current_seconds);
+    tiers.sought_previous_cut = pass.now();
   }
-  if (!tiers.left) return false;
-  auto& left = *tiers.left;
-  if (pass.plan->trigger == Trigger::kManual || same_ranks(left.plan, *pass.plan) ||
-      !members_live(pass, left.plan)) {
-    tiers.left.reset();
+  if (!tiers.previous_cut) return false;
+  auto& cut = *tiers.previous_cut;
+  if (pass.plan->trigger == Trigger::kManual || same_ranks(cut.plan, *pass.plan) ||
+      !members_live(pass, cut.plan)) {
+    tiers.previous_cut.reset();
     return false;
   }
   const auto step = pass.snapshot.report->body.step;
-  const std::int64_t steps = left.step > 0 ? step - left.step : 0;
-  left.step = step;
-  const auto back = costed(pass, model, with_free_links(pass, left), input, left.plan);
-  if (!back) return false;
-  if (left.slower_seconds < 0) left.slower_seconds = kAssumedSlower * current_seconds;
-  const bool soon_seen = left.slower_seconds > kSoonSeen * current_seconds;
-  const double vain =
-      2 * back->offer.cost_seconds + (soon_seen ? kTrySteps : kOutcomeSteps) * left.slower_seconds;
-  left.price_seconds = std::clamp(left.price_seconds, vain, kMostPrice * vain);
-  const double gain = throughput_gain(current_seconds, back->offer.seconds);
+  const std::int64_t steps = cut.step > 0 ? step - cut.step : 0;
+  cut.step = step;
+  const auto previous = costed(pass, model, with_free_links(pass, cut), input, cut.plan);
+  if (!previous) return false;
+  if (cut.slower_seconds < 0) cut.slower_seconds = kAssumedSlower * current_seconds;
+  const int slow_steps =
+      cut.slower_seconds > kClearlySlowerCut * current_seconds ? kFailedRetrySteps : kOutcomeSteps;
+  const double failed = 2 * previous->offer.cost_seconds + slow_steps * cut.slower_seconds;
+  cut.retry_budget_seconds =
+      std::clamp(cut.retry_budget_seconds, failed, kMostFailedRetries * failed);
+  const double gain = throughput_gain(current_seconds, previous->offer.seconds);
   if (gain < kLeastGain) return false;
-  left.lost_seconds += static_cast<double>(steps) * (current_seconds - back->offer.seconds);
+  cut.lost_seconds += static_cast<double>(steps) * (current_seconds - previous->offer.seconds);
   const auto since = step - pass.adaptation.tuner.last_change_step;
-  if (left.lost_seconds < left.price_seconds || since < kOutcomeSteps) return false;
-  left.price_seconds *= 2;
-  left.lost_seconds = 0;
-  go_back(pass, *back, gain);
+  if (cut.lost_seconds < cut.retry_budget_seconds || since < kOutcomeSteps) return false;
+  cut.retry_budget_seconds *= 2;
+  cut.lost_seconds = 0;
+  start_retry(pass, *previous, gain);
   return true;
 }
 

@@ -261,7 +261,7 @@ std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& m
   candidate.plan = std::move(plan);
   limit_caps(pass, candidate.plan);
   candidate.plan.sync = pass.plan->sync;
-  if (schedule::averages(candidate.plan)) {  // a plan that was left may be of an exact time
+  if (schedule::averages(candidate.plan)) {  // the previous cut may have been used with Exact
     auto& shares = candidate.plan.micro_batches;
     shares = even_shares(std::accumulate(shares.begin(), shares.end(), 0),
                          candidate.plan.replica_count());
@@ -325,7 +325,7 @@ bool regroup(Pass& pass, double current_seconds, bool asked) {
     propose(pass, candidate.offer.text, note);
     return true;
   }
-  remember_way_back(pass, candidate);
+  remember_previous_cut(pass, candidate);
   TierMemory::Pending pending;
   pending.tier = schedule::Trigger::kRegroup;
   pending.previous = *pass.plan;

@@ -54,20 +54,20 @@ struct TierMemory {
     double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
     std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
     std::vector<SeenLink> links_before;
-    bool returns = false;  // tries the plan that was left
+    bool is_retry = false;  // retries the previous cut
   };
-  // The plan that regrouping left (previous_cut.cpp).
-  struct Left {
+  // The plan from which a repartition has led to the one in force (previous_cut.cpp).
+  struct PreviousCut {
     schedule::Plan plan;
-    std::vector<SeenLink> links;  // of it, while it was in force; only what is usual counts
-    double slower_seconds = 0;    // a step with it, when it was left, than without; < 0: unknown
-    double lost_seconds = 0;      // since then or the last try, had its links become free at once
-    double price_seconds = 0;     // of the next try, in vain
-    std::int64_t step = 0;        // until which lost_seconds counts
-    bool in_force = true;         // it was, with these members; else planned for free links
+    std::vector<SeenLink> links;      // links between its nodes; only their usual rates count
+    double slower_seconds = 0;        // per step, against the new plan when it began; < 0 = unknown
+    double lost_seconds = 0;          // after that or the last retry, if its links are free
+    double retry_budget_seconds = 0;  // a retry begins when lost_seconds reaches it
+    std::int64_t step = 0;            // lost_seconds is summed up to this step
+    bool in_force = true;             // false: it was planned for free links and never in force
   };
-  std::optional<Left> left;
-  std::optional<Time> sought_left;  // last; since the members are these
+  std::optional<PreviousCut> previous_cut;
+  std::optional<Time> sought_previous_cut;  // when one was last looked for, with these members
   std::optional<Pending> pending;
   std::optional<RegroupCandidate> candidate;  // costed last, for the plan of that revision
   std::uint32_t candidate_revision = 0;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
 constexpr int kSearchesAhead = 2;         // evaluations that an offer must win, tuner/gate.cpp
-constexpr double kClearlySlower = 0.10;   // a try that need not go on
+constexpr double kClearlySlower = 0.10;   // a retry that is slower by this part ends early
 
 // Links of both plans that were measured before and after; without any, nothing says they changed.
 bool links_unchanged(const std::vector<SeenLink>& before, const std::vector<SeenLink>& after) {
@@ -74,7 +74,7 @@ void tell_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::T
                  number(outcome.before_seconds, 2) + " s -> " + number(outcome.after_seconds, 2) +
                  " s; next not before " + std::to_string(judged.state.cooldown.count()) + " s",
              "Adapt");
-  if (judged.verdict == tuner::Verdict::kMissed && !pending.returns) {
+  if (judged.verdict == tuner::Verdict::kMissed && !pending.is_retry) {
     pass.set("Degraded", "True", "PredictedGainMissed",
              "measured gain " + percent(judged.measured_gain) + " %, predicted " +
                  percent(pending.predicted_gain) + " %");
@@ -111,10 +111,10 @@ void keep_refused_out(Pass& pass) {
   auto& pending = pass.adaptation.tiers.pending;
   state_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
       std::numeric_limits<std::int64_t>::max();
-  auto& left = pass.adaptation.tiers.left;
-  if (pending->returns && left) {
-    left->price_seconds /= 2;  // it has cost nothing
-    if (!left->in_force) left.reset();
+  auto& cut = pass.adaptation.tiers.previous_cut;
+  if (pending->is_retry && cut) {
+    cut->retry_budget_seconds /= 2;  // the refused retry has cost nothing
+    if (!cut->in_force) cut.reset();
   }
   pending.reset();
 }
@@ -135,7 +135,7 @@ std::optional<TierMemory::Pending> unjudged(const Pass& pass) {
   pending.predicted_gain = plan.predicted_gain;
   pending.before_seconds = plan.predicted_step_seconds * (1 + plan.predicted_gain);
   pending.applied_step = pass.status.plan.applied_step;
-  pending.returns = std::ranges::any_of(plans, [&](const schedule::Plan& other) {
+  pending.is_retry = std::ranges::any_of(plans, [&](const schedule::Plan& other) {
     return other.revision < parent->revision && same_ranks(other, plan);
   });
   return pending;
@@ -152,8 +152,8 @@ std::vector<SeenLink> seen_links(const Pass& pass,
   return links;
 }
 
-bool tried_in_vain(const Pass& pass, const TierMemory::Pending& pending, std::int64_t step) {
-  return pending.returns && step >= pending.applied_step + kTrySteps &&
+bool retry_failed(const Pass& pass, const TierMemory::Pending& pending, std::int64_t step) {
+  return pending.is_retry && step >= pending.applied_step + kFailedRetrySteps &&
          pending.before_seconds > 0 &&
          recent_step_seconds(pass) > (1 + kClearlySlower) * pending.before_seconds;
 }
@@ -239,24 +239,24 @@ bool judge_tiers(Pass& pass) {
   if (tiers.pending->applied_step < 0) tell_applied(pass, *tiers.pending);
   const auto step = pass.snapshot.report->body.step;
   const bool early = step < tiers.pending->applied_step + kOutcomeSteps &&
-                     !tried_in_vain(pass, *tiers.pending, step);
-  // A try is judged by its steps alone: it must not go on because Prometheus does not answer.
-  if (early || !(network_known(pass) || tiers.pending->returns)) return false;
+                     !retry_failed(pass, *tiers.pending, step);
+  // A retry is judged by its steps alone, so that it also ends if Prometheus does not answer.
+  if (early || !(network_known(pass) || tiers.pending->is_retry)) return false;
   const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
   const tuner::Outcome outcome{
       .before_seconds = pending.before_seconds,
       .after_seconds = recent_step_seconds(pass),
       .predicted_gain = pending.predicted_gain,
-      // A try is for what it shows, whatever other links do.
+      // A slow retry is rolled back even if other links have changed.
       .rates_unchanged =
-          pending.returns || (pending.tier == schedule::Trigger::kRegroup &&
-                              links_unchanged(pending.links_before, measured_links(pass)))};
+          pending.is_retry || (pending.tier == schedule::Trigger::kRegroup &&
+                               links_unchanged(pending.links_before, measured_links(pass)))};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return false;
   auto judged =
       tuner::judge(outcome, pending.offer, step, tier_settings(spec_of(pass, pending.tier), false),
                    state_of(tiers, pending.tier));
-  // What is only tried breaks no promise of the tier.
-  if (pending.returns) judged.state = state_of(tiers, pending.tier);
+  // A failed retry does not change the tier's cooldown or quarantine.
+  if (pending.is_retry) judged.state = state_of(tiers, pending.tier);
   state_of(tiers, pending.tier) = judged.state;
   record_cooldowns(pass);
   tell_outcome(pass, pending, judged, outcome, step);
@@ -275,7 +275,7 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   };
   resume(tiers.regroup, pass.status.regroup_last_change, pass.status.regroup_cooldown_seconds);
   resume(tiers.replace, pass.status.replace_last_change, pass.status.replace_cooldown_seconds);
-  if (try_way_back(pass, model, input, decision.current_seconds)) return;
+  if (retry_previous_cut(pass, model, input, decision.current_seconds)) return;
   // Nothing is wrong that another order could not repair; or such an order is about to be taken.
   const bool bound = !decision.escalation.link_bound.empty();
   const bool retunes = pass.adaptation.tuner.wins_in_row > 0 && adaptation.retune.enabled;
@@ -308,8 +308,8 @@ void forget_ranks(Pass& pass) {
   TierMemory tiers = std::move(pass.adaptation.tiers);
   if (tiers.pending && tiers.pending->revision != 0) tiers.pending.reset();
   tiers.candidate.reset();
-  tiers.left.reset();
-  tiers.sought_left.reset();
+  tiers.previous_cut.reset();
+  tiers.sought_previous_cut.reset();
   tiers.last_proposal.clear();
   for (tuner::TierState* state : {&tiers.regroup, &tiers.replace}) {
     state->quarantine.clear();

@@ -40,11 +40,11 @@ bool regroup(Pass& pass, double current_seconds, bool asked);
 // plan for. The planner takes devices of a kind as equally connected.
 std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
                                              planner::Cluster cluster);
-// previous_cut.cpp. Before a regrouping is taken; and at each evaluation, true: it is tried whether
-// the plan that was left, or the one for free links, is faster again.
-void remember_way_back(Pass& pass, const RegroupCandidate& taken);
-bool try_way_back(Pass& pass, const planner::Model& model, const tuner::Input& input,
-                  double current_seconds);
+// previous_cut.cpp. Call the first before a repartition is adopted, and the second at each
+// evaluation. It returns true if it starts a retry of the previous cut.
+void remember_previous_cut(Pass& pass, const RegroupCandidate& taken);
+bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                        double current_seconds);
 // replace.cpp.
 // Leaves the slow node alone when no regrouping is `enough`. True: it acted.
 bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::Input& input,
@@ -60,7 +60,7 @@ bool goes_back(Pass& pass);
 
 // Shared.
 bool members_live(const Pass& pass, const schedule::Plan& plan);  // its pods are the members
-constexpr int kTrySteps = 4;  // of a way back that is much slower
+constexpr int kFailedRetrySteps = 4;  // steps after which a retry that is much slower ends
 tuner::Moment moment_of(const Pass& pass);
 tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
 // One event per change of mind.

@@ -181,8 +181,8 @@ TEST(Roles, ASlowLinkBetweenReplicasBecomesOneBetweenStages) {
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 0);
 }
 
-// The plan that was left had uneven shares while sums were exact; replicas average in groups since.
-TEST(Roles, AWayBackIntoGroupsHasEvenShares) {
+// The previous cut had uneven shares with Exact; now the replicas average in groups.
+TEST(Roles, APreviousCutThatReturnsIntoGroupsHasEvenShares) {
   RackJob job;
   job.train(20);
   job.across = kAcross;
@@ -193,10 +193,10 @@ TEST(Roles, AWayBackIntoGroupsHasEvenShares) {
   const auto revision = job.world.plan()->revision;
   job.world.job.spec.sync_mode = "Partial";
   for (auto& plan : job.world.plans) plan.sync.mode = schedule::SyncMode::kPartial;
-  auto& left = job.world.adaptation.tiers.left;
-  ASSERT_TRUE(left.has_value());
-  left->plan.micro_batches = {10, 6};
-  left->lost_seconds = 1e6;
+  auto& cut = job.world.adaptation.tiers.previous_cut;
+  ASSERT_TRUE(cut.has_value());
+  cut->plan.micro_batches = {10, 6};
+  cut->lost_seconds = 1e6;
   for (int i = 0; i < 40 && job.replicas_cross(); ++i) job.train(1);
 
   ASSERT_FALSE(job.replicas_cross());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What leads back from a regrouping: a roll-back, and tries of the plan that was left.
+// After a repartition: its rollback, and retries of the previous cut.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -79,12 +79,12 @@ TEST(RollBack, IsNotDoneAgainByANewLeader) {
 }
 
 // The recovery of an idle node cannot be measured, so the time that it may have cost is summed up.
-TEST(WayBack, IsTakenWhenIdlingMayHaveCostATryInVain) {
+TEST(PreviousCut, IsRetriedWhenIdlingMayHaveCostAFailedRetry) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train_until_it_regroups();
   ASSERT_FALSE(job.uses(victim));
-  const auto left = job.world.job.status.regroup_last_change;
+  const auto changed = job.world.job.status.regroup_last_change;
   job.shape("");
   int steps = 0;
   for (; steps < 200 && !job.uses(victim); ++steps) job.train(1);
@@ -94,36 +94,36 @@ TEST(WayBack, IsTakenWhenIdlingMayHaveCostATryInVain) {
   EXPECT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
   EXPECT_EQ(job.world.plan()->state, schedule::StateMove::kMove);
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
-  EXPECT_EQ(job.world.job.status.regroup_last_change, left) << "no cooldown begins";
+  EXPECT_EQ(job.world.job.status.regroup_last_change, changed) << "no cooldown begins";
   job.train(100);
   EXPECT_TRUE(job.uses(victim));
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 0);
   EXPECT_EQ(job.world.event_count("PlanRegrouped"), 2);
 }
 
-TEST(WayBack, IsTriedLessAndLessOftenWhileTheNodeStaysSlow) {
+TEST(PreviousCut, IsRetriedLessAndLessOftenWhileTheNodeStaysSlow) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train_until_it_regroups();
-  std::vector<int> tries;
+  std::vector<int> retries;
   int slow_steps = 0;
   for (int step = 0; step < 700; ++step) {
     const bool before = job.uses(victim);
     job.train(1);
-    if (job.uses(victim) && !before) tries.push_back(step);
+    if (job.uses(victim) && !before) retries.push_back(step);
     slow_steps += job.uses(victim) ? 1 : 0;
   }
-  ASSERT_GE(tries.size(), 2U);
-  EXPECT_LE(tries.size(), 5U);
-  for (std::size_t i = 2; i < tries.size(); ++i) {  // up to the limit
-    EXPECT_GT(tries[i] - tries[i - 1], 1.5 * std::min(160, tries[i - 1] - tries[i - 2]));
+  ASSERT_GE(retries.size(), 2U);
+  EXPECT_LE(retries.size(), 5U);
+  for (std::size_t i = 2; i < retries.size(); ++i) {  // up to the limit
+    EXPECT_GT(retries[i] - retries[i - 1], 1.5 * std::min(160, retries[i - 1] - retries[i - 2]));
   }
-  EXPECT_EQ(job.world.event_count("PlanRolledBack"), static_cast<int>(tries.size()));
-  EXPECT_LE(slow_steps, 8 * static_cast<int>(tries.size())) << "it is soon seen";
+  EXPECT_EQ(job.world.event_count("PlanRolledBack"), static_cast<int>(retries.size()));
+  EXPECT_LE(slow_steps, 8 * static_cast<int>(retries.size())) << "a failed retry ends soon";
   EXPECT_FALSE(job.uses(victim));
 }
 
-TEST(WayBack, IsJudgedWithoutPrometheusToo) {
+TEST(PreviousCut, IsJudgedWithoutPrometheusToo) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train_until_it_regroups();
@@ -135,7 +135,7 @@ TEST(WayBack, IsJudgedWithoutPrometheusToo) {
   EXPECT_FALSE(job.uses(victim));
 }
 
-TEST(WayBack, ThatANewLeaderFindsUnderWayIsJudged) {
+TEST(PreviousCut, ThatANewLeaderFindsInProgressIsJudged) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train_until_it_regroups();
@@ -148,7 +148,7 @@ TEST(WayBack, ThatANewLeaderFindsUnderWayIsJudged) {
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
 }
 
-TEST(WayBack, IsFoundByANewLeaderAmongThePlans) {
+TEST(PreviousCut, IsFoundByANewLeaderAmongThePlans) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train_until_it_regroups();
@@ -160,13 +160,13 @@ TEST(WayBack, IsFoundByANewLeaderAmongThePlans) {
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
 }
 
-// Each try costs a little, and a node that has been slow for long may be free at any time.
-TEST(WayBack, IsTriedSoonEnoughHoweverLongTheNodeWasSlow) {
+// Each retry costs a little, and a node that has been slow for long may recover at any time.
+TEST(PreviousCut, IsRetriedSoonEnoughHoweverLongTheNodeWasSlow) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train_until_it_regroups();
   job.train(3000);
-  for (int i = 0; i < 20 && job.uses(victim); ++i) job.train(1);  // a try is under way
+  for (int i = 0; i < 20 && job.uses(victim); ++i) job.train(1);  // a retry is in progress
   ASSERT_FALSE(job.uses(victim));
   job.shape("");
   int steps = 0;
@@ -175,7 +175,7 @@ TEST(WayBack, IsTriedSoonEnoughHoweverLongTheNodeWasSlow) {
 }
 
 // A plan that is made from scratch avoids a slow node without having left another plan for that.
-TEST(WayBack, LeadsFromARestartPlanToTheOneForFreeLinks) {
+TEST(PreviousCut, LeadsFromARestartPlanToTheOneForFreeLinks) {
   Job job;
   const std::string victim = job.node_of_stage(1);
   job.train(20);
@@ -192,10 +192,10 @@ TEST(WayBack, LeadsFromARestartPlanToTheOneForFreeLinks) {
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
 }
 
-TEST(WayBack, EndsWithTheMembersThatItIsFor) {
+TEST(PreviousCut, EndsWithTheMembersThatItIsFor) {
   Job job;
   job.train_until_it_regroups();
-  ASSERT_TRUE(job.world.adaptation.tiers.left.has_value());
+  ASSERT_TRUE(job.world.adaptation.tiers.previous_cut.has_value());
   job.world.fail(job.world.plan()->ranks[0].pod, 1);
   for (int i = 0; i < 4; ++i) {
     job.world.settle();
@@ -205,7 +205,7 @@ TEST(WayBack, EndsWithTheMembersThatItIsFor) {
   }
   job.world.settle();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
-  EXPECT_FALSE(job.world.adaptation.tiers.left.has_value());
+  EXPECT_FALSE(job.world.adaptation.tiers.previous_cut.has_value());
 }
 
 }  // namespace way_back_test

@@ -260,7 +260,7 @@ TEST(Regroup, ThatBreaksOffForAWorkerThatWasIdleIsFollowedByARestart) {
   job.train(12);
   job.slow_nodes.clear();
   job.measure();
-  job.world.adaptation.tiers.left->lost_seconds = 1e6;
+  job.world.adaptation.tiers.previous_cut->lost_seconds = 1e6;
   for (int i = 0; i < 40 && job.world.plan()->stage_count() == 3; ++i) {
     job.world.steps(1, job.step_seconds());
   }
@@ -401,7 +401,7 @@ TEST(Regroup, ActsAtMostOnceInACooldownWhateverNodesDo) {
         const auto* plan = job.world.plan();
         ASSERT_NE(plan, nullptr);
         if (plan->revision == static_cast<std::uint32_t>(revision)) continue;
-        // The way back is no change of its own.
+        // A rollback is no change of its own.
         if (job.world.job.status.regroup_last_change != last_change) {
           EXPECT_EQ(plan->trigger, schedule::Trigger::kRegroup);
           times.push_back(job.world.now);
