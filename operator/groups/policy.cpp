@@ -199,13 +199,13 @@ std::optional<Candidate> even_candidate(const Input& input, Intervals window) {
   return candidate;
 }
 
-// Shares that have cost more than they gained: even ones, at once.
-bool undo(const Input& input, Decision& decision) {
+// If uneven shares have cost more than they gained, even ones follow at once.
+bool return_to_even(const Input& input, Decision& decision) {
   const Intervals window = newest(input.replicas.intervals, 1);
   if (window.empty() || even(input.shares)) return false;
   Candidate candidate = costed(input, window, even_shares(input.shares));
   decision.shares = candidate.shares;
-  decision.undoes = true;
+  decision.returns_to_even = true;
   decision.gain = std::max(0.0, gain_of(input, candidate));
   decision.step_seconds = predicted_step(input, candidate);
   decision.reason = "shares " + joined(input.shares) + " -> " + joined(candidate.shares) +
@@ -218,7 +218,7 @@ bool undo(const Input& input, Decision& decision) {
 std::string objection(const Input& input, const State& state, const Candidate& candidate) {
   if (gain_of(input, candidate) < std::max(input.retune.min_gain, 1e-9))
     return "less than retune.minGainPercent";
-  if (candidate.back) return "";  // what undoes a change is never kept out
+  if (candidate.back) return "";  // a return to even shares is never kept out
   const auto quarantined = state.quarantine.find(candidate.shares);
   if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
     return "taken back before, not again until step " + std::to_string(quarantined->second);
@@ -235,7 +235,8 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
   if (!input.spec.rebalance || !input.retune.enabled) return false;
   if (input.current.mode != Mode::kExact) return false;
   add_intervals(state.account, input.replicas.intervals, input.shares, input.stages);
-  if (state.account.lately >= kMostLately && input.retune.settled && undo(input, decision)) {
+  if (state.account.lately >= kMostLately && input.retune.settled &&
+      return_to_even(input, decision)) {
     if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;
     return true;
   }
@@ -262,7 +263,7 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
       return true;
     }
     decision.shares = candidate->shares;
-    decision.undoes = candidate->back;
+    decision.returns_to_even = candidate->back;
     decision.gain = gain;
     decision.step_seconds = predicted_step(input, *candidate);
     if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;

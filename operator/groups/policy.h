@@ -77,11 +77,11 @@ struct Decision {
   // Both only when Partial begins with even shares, or by_spec.
   std::optional<std::vector<int>> shares;  // new microBatches, same sum
   std::optional<Policy> policy;            // new sync policy
-  bool by_spec = false;       // the user asked for it: no cooldown, no outcome check, Manual
-  bool propose_only = false;  // adaptation.mode is not Auto: event PlanProposed, no plan
-  bool undoes = false;        // shares go back towards even ones: not to be taken back in turn
-  double gain = 0;            // predicted, fraction of throughput; 0 with by_spec
-  double step_seconds = 0;    // predicted; 0 = unknown
+  bool by_spec = false;          // the user asked for it: no cooldown, no outcome check, Manual
+  bool propose_only = false;     // adaptation.mode is not Auto: event PlanProposed, no plan
+  bool returns_to_even = false;  // shares become more even; such a change is not rolled back
+  double gain = 0;               // predicted, fraction of throughput; 0 with by_spec
+  double step_seconds = 0;       // predicted; 0 = unknown
   // For the event and the log, always set: "replica 1 takes 2.000 s, median of the others 1.000 s
   // for 16 steps: shares 32,32 -> 44,20, predicted +48.9 %", or why nothing changes.
   std::string reason;

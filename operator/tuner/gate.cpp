@@ -107,10 +107,10 @@ TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t 
   result.measured_gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
   result.verdict = verdict_of(outcome);
   // With other rates, the plan before would have another time by now too.
-  if (result.verdict == Verdict::kRollBack && !outcome.rates_unchanged) {
+  if (result.verdict == Verdict::kRollback && !outcome.rates_unchanged) {
     result.verdict = Verdict::kMissed;
   }
-  if (result.verdict == Verdict::kRollBack) {
+  if (result.verdict == Verdict::kRollback) {
     result.state.quarantine[offer] = step + kQuarantineSteps;
   }
   result.state.cooldown = next_cooldown(result.verdict, settings.cooldown, state.cooldown);

@@ -13,9 +13,9 @@ Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int6
   if (!outcome.rates_unchanged) return result;
 
   result.verdict = verdict_of(outcome);
-  if (result.verdict == Verdict::kRollBack) {
+  if (result.verdict == Verdict::kRollback) {
     result.state.quarantine[describe(judged)] = step + kQuarantineSteps;
-    result.state.last_change_step = step;  // the way back is a change too
+    result.state.last_change_step = step;  // a rollback is a change, too
     result.state.wins_in_row = 0;
     result.state.wanted.clear();
   }

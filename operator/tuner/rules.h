@@ -24,7 +24,7 @@ inline constexpr std::chrono::seconds kMostCooldown{3600};
 
 // Did a change do what was predicted? Both times of the outcome > 0.
 inline Verdict verdict_of(const Outcome& outcome) {
-  if (outcome.after_seconds > outcome.before_seconds * (1 + kSlower)) return Verdict::kRollBack;
+  if (outcome.after_seconds > outcome.before_seconds * (1 + kSlower)) return Verdict::kRollback;
   const double gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
   const bool missed = saved_part(gain) < saved_part(outcome.predicted_gain) * kMissedPart;
   return missed ? Verdict::kMissed : Verdict::kKeep;

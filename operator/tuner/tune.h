@@ -154,7 +154,7 @@ struct Outcome {
   double before_seconds = 0, after_seconds = 0, predicted_gain = 0;
   bool rates_unchanged = false;
 };
-enum class Verdict : unsigned char { kKeep, kMissed, kRollBack };
+enum class Verdict : unsigned char { kKeep, kMissed, kRollback };
 struct Judged {
   Verdict verdict = Verdict::kKeep;
   double measured_gain = 0;  // of throughput

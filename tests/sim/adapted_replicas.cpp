@@ -114,7 +114,7 @@ void AdaptedReplicas::adopt(const group_policy::Decision& decision) {
                  .after = *decision.shares,
                  .seconds_before = input_.step_seconds,
                  .gain = decision.gain}};
-    if (decision.undoes || decision.policy) pending_.clear();
+    if (decision.returns_to_even || decision.policy) pending_.clear();
     input_.shares = *decision.shares;
     last_retune_ = time_;
   }

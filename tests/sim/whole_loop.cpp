@@ -238,11 +238,12 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
     }
     if (plan.state != schedule::StateMove::kKeep) fail(which + "state does not stay");
   }
-  if (plan.trigger == Trigger::kRegroup && rolls_back_) undone_.insert(plan.revision);
+  if (plan.trigger == Trigger::kRegroup && rolls_back_) rollbacks_.insert(plan.revision);
   if (plan.trigger == Trigger::kRegroup) {
     if (plan.state != schedule::StateMove::kMove) fail(which + "state does not move");
     for (std::size_t i = plans_.size(); i-- > 0 && !rolls_back_;) {
-      if (plans_[i].trigger != Trigger::kRegroup || undone_.contains(plans_[i].revision)) continue;
+      if (plans_[i].trigger != Trigger::kRegroup || rollbacks_.contains(plans_[i].revision))
+        continue;
       // Within the cooldown a restart may have begun anew; the clock is in status.
       if (agenda_.now() - plan_times_[i] < adaptation.regroup.cooldown_seconds - 1) {
         fail(which + "within the cooldown");

@@ -76,7 +76,7 @@ class WholeLoop {
   std::set<std::string> scheduled_, running_;  // uids
   std::vector<schedule::Plan> plans_;          // all that were made
   std::vector<double> plan_times_;
-  std::set<std::uint32_t> undone_;  // revisions that only went back
+  std::set<std::uint32_t> rollbacks_;  // revisions that were rollbacks
   int deaths_ = 0, partial_plans_ = 0;
   bool reports_soon_ = false, rolls_back_ = false;  // the latter: the pass under way
   double calm_since_ = 0;

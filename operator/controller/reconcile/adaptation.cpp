@@ -49,8 +49,8 @@ std::string link_text(const Pass& pass) {
   return text;
 }
 
-// Judges the last change once it has run for long enough. Whether the network is the one of before
-// must be known: steps that another network made slow are no reason to go back.
+// Judges the last change after it has run for long enough. The state of the network must be known,
+// because a plan must not be rolled back for steps that a changed network made slow.
 void check_outcome(Pass& pass) {
   auto& pending = pass.adaptation.pending;
   if (!pending || pending->revision != pass.plan->revision || !pass.snapshot.report) return;
@@ -88,10 +88,10 @@ void check_outcome(Pass& pass) {
   const auto micro_batches = pending->previous_micro_batches;
   const auto sync = pending->previous_sync;
   const bool of_shares = changes_shares(pass, *pending);
-  if (of_shares && judged.verdict == tuner::Verdict::kRollBack)
+  if (of_shares && judged.verdict == tuner::Verdict::kRollback)
     keep_shares_out(pass, *pending, step);
   pending.reset();
-  if (judged.verdict != tuner::Verdict::kRollBack) return;
+  if (judged.verdict != tuner::Verdict::kRollback) return;
   schedule::Plan plan = *pass.plan;
   plan.schedule = previous;
   if (!micro_batches.empty()) plan.micro_batches = micro_batches;
@@ -101,7 +101,7 @@ void check_outcome(Pass& pass) {
                         : "back to k=" + std::to_string(previous.k)) +
                  ": the new plan was slower at unchanged link rates",
              "Adapt");
-  undo(pass, std::move(plan), schedule::Trigger::kRetune);
+  start_rollback(pass, std::move(plan), schedule::Trigger::kRetune);
 }
 
 void apply(Pass& pass, const tuner::Decision& decision) {
@@ -187,7 +187,7 @@ void adapt(Pass& pass) {
   if (!may_adapt(pass)) return;
   note_step(pass);
   const bool memory_short = tuner::memory_is_short(free_memory(pass));
-  if (!memory_short && goes_back(pass)) return;
+  if (!memory_short && continue_rollback(pass)) return;
   const auto revision_before = pass.status.plan.revision;
   check_outcome(pass);
   if (pass.status.plan.revision != revision_before || judge_tiers(pass)) return;

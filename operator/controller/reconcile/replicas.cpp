@@ -148,7 +148,7 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
   tell_change(pass, decision);
   if (decision.by_spec) return;
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
-  if (!decision.undoes) pass.adaptation.pending = std::move(pending);
+  if (!decision.returns_to_even) pass.adaptation.pending = std::move(pending);
   auto& tuner = pass.adaptation.tuner;
   tuner.last_change = pass.now();
   tuner.last_change_step = pass.snapshot.report->body.step;

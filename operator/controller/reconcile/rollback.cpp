@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Going back to the plan before, and again when the workers would not have it: that plan was in
-// force a moment ago with the same members, so what speaks against it (a pod that is not connected
-// for a moment, no room for two plans) passes.
+// Rollback: return to the plan before, because the new one was slower. If the workers refuse that
+// plan, it is requested again. It was in force a moment ago with the same members, so the reason of
+// a refusal (a pod that is not connected, no memory for two plans) is usually temporary.
 #include <utility>
 
 #include "operator/controller/reconcile/pass.h"
@@ -10,49 +10,49 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr int kMostTries = 4;  // of one way back; then it is the tiers' business again
-// In steps, as between two changes of the tuner; then twice that.
+constexpr int kMostTries = 4;  // requests of one rollback; afterwards the tiers decide again
+// Steps between a refusal and the next request, as between two changes of the tuner; then doubled.
 constexpr int kFirstRetry = 8;
 
-void go(Pass& pass, AdaptationState::Undo back) {
-  ++back.tries;
-  back.refused_step = -1;
-  adopt_plan(pass, back.plan, back.trigger, 0);
-  back.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
+void request(Pass& pass, AdaptationState::Rollback rollback) {
+  ++rollback.tries;
+  rollback.refused_step = -1;
+  adopt_plan(pass, rollback.plan, rollback.trigger, 0);
+  rollback.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
   pass.adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
-  if (back.trigger == schedule::Trigger::kRegroup) tuner::acted(pass.adaptation.tuner);
-  pass.adaptation.undo = std::move(back);
+  if (rollback.trigger == schedule::Trigger::kRegroup) tuner::acted(pass.adaptation.tuner);
+  pass.adaptation.rollback = std::move(rollback);
 }
 
 }  // namespace
 
-void undo(Pass& pass, schedule::Plan plan, schedule::Trigger trigger) {
+void start_rollback(Pass& pass, schedule::Plan plan, schedule::Trigger trigger) {
   plan.state = trigger == schedule::Trigger::kRegroup ? schedule::StateMove::kMove
                                                       : schedule::StateMove::kKeep;
   plan.holders.clear();
-  go(pass, {.plan = std::move(plan), .trigger = trigger});
+  request(pass, {.plan = std::move(plan), .trigger = trigger});
 }
 
-bool goes_back(Pass& pass) {
-  auto& memory = pass.adaptation.undo;
-  if (!memory) return false;
+bool continue_rollback(Pass& pass) {
+  auto& rollback = pass.adaptation.rollback;
+  if (!rollback) return false;
   const bool waits = pass.refused && pass.newest != nullptr &&
-                     pass.newest->revision == memory->revision && memory->tries < kMostTries &&
-                     members_live(pass, memory->plan);
-  if (!waits) {  // it is in force, or another plan is, or it will not be
-    memory.reset();
+                     pass.newest->revision == rollback->revision && rollback->tries < kMostTries &&
+                     members_live(pass, rollback->plan);
+  if (!waits) {  // this or another plan is in force, or no further request can help
+    rollback.reset();
     return false;
   }
   const auto step = pass.snapshot.report->body.step;
-  if (memory->refused_step < 0) memory->refused_step = step;
-  const int rest = kFirstRetry << (memory->tries - 1);
-  if (step < memory->refused_step + rest) return true;
+  if (rollback->refused_step < 0) rollback->refused_step = step;
+  const int rest = kFirstRetry << (rollback->tries - 1);
+  if (step < rollback->refused_step + rest) return true;
   pass.event("Warning", "PlanRolledBack",
-             "back to the plan before once more: the workers refused revision " +
-                 std::to_string(memory->revision) + ": " +
+             "back to the plan before, requested again: the workers refused revision " +
+                 std::to_string(rollback->revision) + ": " +
                  pass.snapshot.report->body.last_switch->reason,
              "Adapt");
-  go(pass, *memory);
+  request(pass, *rollback);
   return true;
 }
 

@@ -94,15 +94,15 @@ struct AdaptationState {
     std::vector<double> rates_before;  // mean rate per link, in the order of links
   };
   std::optional<Pending> pending;
-  // The plan before, gone back to: until it is in force, or refused too often (rollback.cpp).
-  struct Undo {
+  // A rollback, until its plan is in force or was refused too often (rollback.cpp).
+  struct Rollback {
     schedule::Plan plan;
     schedule::Trigger trigger = schedule::Trigger::kRetune;
-    std::uint32_t revision = 0;  // of the newest try
+    std::uint32_t revision = 0;  // of the newest request
     int tries = 0;
-    std::int64_t refused_step = -1;  // when that try was refused; < 0: it was not
+    std::int64_t refused_step = -1;  // step at which that request was refused; < 0 = it was not
   };
-  std::optional<Undo> undo;
+  std::optional<Rollback> rollback;
   bool queued = false;          // the job waited for its queue when it was last looked at
   std::optional<Time> let_in;   // when it was first seen to wait no more
   std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here

@@ -95,14 +95,14 @@ bool rests(const Pass& pass) {
          resting(adaptation.replace, pass.adaptation.tiers.replace);
 }
 
-// Back to the rank map and cut before, once.
-bool roll_back(Pass& pass, const TierMemory::Pending& judged) {
+// Returns to the rank map and cut before the judged change, if they are known.
+bool roll_back_ranks(Pass& pass, const TierMemory::Pending& judged) {
   if (!judged.previous) return false;
   pass.event("Warning", "PlanRolledBack",
              "back to the ranks of revision " + std::to_string(judged.previous->revision) + ": " +
                  judged.what + " made steps slower at unchanged link rates",
              "Adapt");
-  undo(pass, *judged.previous, schedule::Trigger::kRegroup);
+  start_rollback(pass, *judged.previous, schedule::Trigger::kRegroup);
   return true;
 }
 
@@ -260,7 +260,7 @@ bool judge_tiers(Pass& pass) {
   state_of(tiers, pending.tier) = judged.state;
   record_cooldowns(pass);
   tell_outcome(pass, pending, judged, outcome, step);
-  return judged.verdict == tuner::Verdict::kRollBack && roll_back(pass, pending);
+  return judged.verdict == tuner::Verdict::kRollback && roll_back_ranks(pass, pending);
 }
 
 void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,

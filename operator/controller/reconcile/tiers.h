@@ -52,11 +52,10 @@ bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::In
 // This worker has been told to leave its node and has not yet been made again.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 
-// rollback.cpp. Back to a plan that was in force before, and that much only: nothing is predicted
-// of it.
-void undo(Pass& pass, schedule::Plan plan, schedule::Trigger trigger);
-// True: the workers have refused it, and it is asked for again, or will be after some more steps.
-bool goes_back(Pass& pass);
+// rollback.cpp. Makes a plan that was in force before the next plan, without a predicted gain.
+void start_rollback(Pass& pass, schedule::Plan plan, schedule::Trigger trigger);
+// True if the workers have refused a rollback that is requested again now or after some more steps.
+bool continue_rollback(Pass& pass);
 
 // Shared.
 bool members_live(const Pass& pass, const schedule::Plan& plan);  // its pods are the members

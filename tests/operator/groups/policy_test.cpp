@@ -189,7 +189,7 @@ TEST(Rebalance, BackToEvenSharesThatHelpNobody) {
   ASSERT_TRUE(decision.shares) << decision.reason;
   EXPECT_THAT(decision.reason, HasSubstr("uneven shares do not help over 32 steps"));
   EXPECT_THAT(*decision.shares, ElementsAre(24, 35, 35, 34));
-  EXPECT_TRUE(decision.undoes);
+  EXPECT_TRUE(decision.returns_to_even);
 }
 
 // What following speeds has cost limits how often it is tried; what lapses lets it try again.
@@ -213,13 +213,13 @@ TEST(Rebalance, SharesThatHarmGoAtOnce) {
       job(2, Allowed::kExact, measured(2, 12, [](int p, int) { return p == 0 ? 0.5 : 1.5; }));
   input.shares = {16, 48};
   input.retune = {true, false, 0.03, true};
-  const auto undone = decide(input, state);
-  ASSERT_TRUE(undone.decision.shares) << undone.decision.reason;
-  EXPECT_THAT(*undone.decision.shares, ElementsAre(32, 32));
-  EXPECT_TRUE(undone.decision.undoes);
-  EXPECT_GT(undone.decision.gain, 0.2);
-  EXPECT_EQ(undone.state.account.lately, 0);
-  EXPECT_GT(undone.state.account.behind, 20);
+  const auto even = decide(input, state);
+  ASSERT_TRUE(even.decision.shares) << even.decision.reason;
+  EXPECT_THAT(*even.decision.shares, ElementsAre(32, 32));
+  EXPECT_TRUE(even.decision.returns_to_even);
+  EXPECT_GT(even.decision.gain, 0.2);
+  EXPECT_EQ(even.state.account.lately, 0);
+  EXPECT_GT(even.state.account.behind, 20);
 
   input.retune.settled = false;
   EXPECT_FALSE(decide(input, state).decision.shares);

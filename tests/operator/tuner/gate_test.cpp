@@ -131,7 +131,7 @@ TEST(TierOutcome, SlowerIsRolledBackKeptOutAndDoublesTheCooldown) {
   const auto judged = judge(
       {.before_seconds = 1, .after_seconds = 1.04, .predicted_gain = 0.3, .rates_unchanged = true},
       "3 stages", 50, {}, {});
-  EXPECT_EQ(judged.verdict, Verdict::kRollBack);
+  EXPECT_EQ(judged.verdict, Verdict::kRollback);
   EXPECT_EQ(judged.state.quarantine.at("3 stages"), 150);
   EXPECT_EQ(judged.state.cooldown, 1200s);
 }

@@ -26,7 +26,7 @@ TEST(Outcome, AGainAsPredictedIsKept) {
 
 TEST(Outcome, SlowerByMoreThan3PercentGoesBackIntoQuarantine) {
   const Judged result = judged(1.0, 1.04, 0.2);
-  EXPECT_EQ(result.verdict, Verdict::kRollBack);
+  EXPECT_EQ(result.verdict, Verdict::kRollback);
   EXPECT_EQ(result.state.quarantine.at("k=2 caps 7,5,3,1 Hint"), 600);
   EXPECT_EQ(result.state.last_change_step, 500);
   EXPECT_EQ(result.state.cooldown, 120s);

@@ -116,7 +116,7 @@ TEST(Adaptation, JudgesNoChangeWhileTheNetworkIsUnknown) {
 }
 
 // The plan before was in force a moment ago: what speaks against it passes.
-TEST(Adaptation, ARollBackThatIsRefusedIsAskedForAgain) {
+TEST(Adaptation, ARollbackThatIsRefusedIsAskedForAgain) {
   World world = preempted_after_peace();
   world.steps(16, 1.75);
   ASSERT_EQ(world.job.status.plan.revision, 2);

@@ -11,8 +11,8 @@ namespace way_back_test {
 using ::testing::HasSubstr;
 using Job = RegroupJob;
 
-// It regroups, and then steps are slower than before, until that is taken back.
-void take_back(Job& job) {
+// The job regroups, and then its steps are slower than before, until it rolls back.
+void roll_back(Job& job) {
   const double before = job.train_until_it_regroups();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
   for (int i = 0; i < 12 && job.world.event_count("PlanRolledBack") == 0; ++i) {
@@ -21,9 +21,9 @@ void take_back(Job& job) {
   ASSERT_EQ(job.world.event_count("PlanRolledBack"), 1);
 }
 
-TEST(RollBack, ThatIsRefusedIsAskedForAgain) {
+TEST(Rollback, ThatIsRefusedIsAskedForAgain) {
   Job job;
-  take_back(job);
+  roll_back(job);
   job.refuse();
   job.world.steps(1, 4);
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1) << "not at once";
@@ -40,9 +40,9 @@ TEST(RollBack, ThatIsRefusedIsAskedForAgain) {
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
 }
 
-TEST(RollBack, ThatIsAlwaysRefusedIsGivenUp) {
+TEST(Rollback, ThatIsAlwaysRefusedIsGivenUp) {
   Job job;
-  take_back(job);
+  roll_back(job);
   std::int64_t first = job.world.job.status.plan.revision, last = first;
   for (int i = 0; i < 200; ++i) {
     if (job.world.job.status.plan.revision != job.world.report->body.plan_revision) {
@@ -56,7 +56,7 @@ TEST(RollBack, ThatIsAlwaysRefusedIsGivenUp) {
 }
 
 // Its memory is lost with the leader; what it was to bring is in the plan.
-TEST(RollBack, IsDoneByANewLeaderToo) {
+TEST(Rollback, IsDoneByANewLeaderToo) {
   Job job;
   const double before = job.train_until_it_regroups();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRegroup);
@@ -68,7 +68,7 @@ TEST(RollBack, IsDoneByANewLeaderToo) {
   EXPECT_EQ(job.world.plan()->stage_count(), 4);
 }
 
-TEST(RollBack, IsNotDoneAgainByANewLeader) {
+TEST(Rollback, IsNotDoneAgainByANewLeader) {
   Job job;
   job.train_until_it_regroups();
   job.train(12);
