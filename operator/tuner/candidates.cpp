@@ -235,12 +235,12 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
     const schedule::Schedule& schedule = candidates[i].schedule;
     const std::size_t size = candidates[i].size;
     Measure measure{.memory = in_flight(schedule)};
-    const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
+    const double correction = correction_of(state, schedule.micro_batch_size, current_size);
     for (std::size_t q = 0; q < links.size(); ++q) {
       // The same link times again need no second simulation.
       const bool repeated = q > 0 && links[q] == links[q - 1];
-      measure.seconds[q] =
-          repeated ? measure.seconds[q - 1] : kappa * coster.step(schedule, sizes[size], links[q]);
+      measure.seconds[q] = repeated ? measure.seconds[q - 1]
+                                    : correction * coster.step(schedule, sizes[size], links[q]);
     }
     candidates[i].reserve = measure.seconds.back();
     measure.keep = i == 0 || (size == 0 && schedule::k_of_caps(schedule.caps) == 1);

@@ -291,12 +291,12 @@ std::vector<schedule::StageTime> slowest_stages(const std::vector<Replica>& repl
   return slowest;
 }
 
-double kappa_of(const State& state, int micro_batch_size, int current_size) {
-  if (const auto own = state.kappa.find(micro_batch_size); own != state.kappa.end()) {
+double correction_of(const State& state, int micro_batch_size, int current_size) {
+  if (const auto own = state.correction.find(micro_batch_size); own != state.correction.end()) {
     return own->second;
   }
-  const auto current = state.kappa.find(current_size);
-  return current == state.kappa.end() ? 1 : current->second;
+  const auto current = state.correction.find(current_size);
+  return current == state.correction.end() ? 1 : current->second;
 }
 
 }  // namespace weir::tuner

@@ -61,8 +61,8 @@ class Coster {
  public:
   Coster(const LinkView& view, std::vector<Bin> bins) : view_(view), bins_(std::move(bins)) {}
 
-  // Mean over V of the simulated step, seconds, before kappa; replicas wait for the slowest, and
-  // then their gradients pass; or each goes at its own pace (Input::apart).
+  // Seconds of a simulated step, mean over V, without the correction factor. Replicas wait for the
+  // slowest one, and the exposed sync is added; or each goes at its own pace (Input::apart).
   double mean_step(const schedule::Schedule& schedule, const Size& size);
   // One step with links of these times.
   double step(const schedule::Schedule& schedule, const Size& size,
@@ -83,6 +83,7 @@ std::vector<std::chrono::nanoseconds> boundary_times(const LinkView& view, const
                                                      const std::vector<double>& seconds);
 
 std::string link_name(const estimator::LinkKey& link);  // "1-2 forward"
-double kappa_of(const State& state, int micro_batch_size, int current_size);
+// Correction factor of a micro-batch size; that of the current size if the size never ran.
+double correction_of(const State& state, int micro_batch_size, int current_size);
 
 }  // namespace weir::tuner

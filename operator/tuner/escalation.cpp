@@ -63,7 +63,7 @@ void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& s
   }
   const int size = input.current.micro_batch_size;
   const double usual = state.baseline_step + wait - input.sync_lost_seconds;
-  const double lost = input.measured_step_seconds - kappa_of(state, size, size) * usual;
+  const double lost = input.measured_step_seconds - correction_of(state, size, size) * usual;
   // Noise around a free link must not add up to an action.
   state.loss_seconds = std::max(0.0, state.loss_seconds + static_cast<double>(steps) * lost);
 }

@@ -122,7 +122,8 @@ std::optional<double> predicted_step(const Input& input, const State& state) {
   if (!view.unknown.empty()) return std::nullopt;
   Coster coster(view, bins_of(view, effort_of(view, sizes_of(input).front()).bins));
   const int size = input.current.micro_batch_size;
-  return kappa_of(state, size, size) * coster.mean_step(input.current, sizes_of(input).front());
+  return correction_of(state, size, size) *
+         coster.mean_step(input.current, sizes_of(input).front());
 }
 
 }  // namespace weir::tuner

@@ -70,8 +70,8 @@ struct TierJudged {
 TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t step,
                  const TierSettings& settings, const TierState& state);
 
-// Mean step of the input's current schedule over its rate vectors, kappa included; nothing while a
-// link is unknown.
+// Seconds of a step of the input's current schedule, mean over its rate vectors, with the
+// correction factor. Nothing if the rate of a link is unknown.
 std::optional<double> predicted_step(const Input& input, const State& state);
 
 }  // namespace weir::tuner

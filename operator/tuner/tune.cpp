@@ -17,9 +17,9 @@ namespace {
 
 constexpr double kTie = 1.005;             // operator/tuner/README.md "Decision"
 constexpr double kMovedRate = 0.10;        // operator/tuner/README.md "Decision"
-constexpr double kKappaWeight = 0.2;       // operator/tuner/README.md "Cost"
+constexpr double kCorrectionWeight = 0.2;  // operator/tuner/README.md "Cost"
 constexpr std::size_t kNewestScrapes = 4;  // of a rate that is steady
-constexpr double kKappaLeast = 0.8, kKappaMost = 1.25;
+constexpr double kLeastCorrection = 0.8, kMostCorrection = 1.25;
 
 std::string percent(double fraction) {
   return text("%.1f %%", 100 * fraction);
@@ -118,14 +118,14 @@ bool steady(const LinkView& view) {
   return true;
 }
 
-void correct_kappa(const Input& input, const LinkView& view, double predicted, State& state) {
+void update_correction(const Input& input, const LinkView& view, double predicted, State& state) {
   // Steps of the plan before would count as steps of this one.
   const bool settled = input.step - state.last_change_step >= input.settings.min_steps_between;
   if (!settled || input.measured_step_seconds <= 0 || predicted <= 0 || !steady(view)) return;
   const int size = input.current.micro_batch_size;
-  double kappa = kappa_of(state, size, size);
-  kappa += kKappaWeight * (input.measured_step_seconds / predicted - kappa);
-  state.kappa[size] = std::clamp(kappa, kKappaLeast, kKappaMost);
+  double correction = correction_of(state, size, size);
+  correction += kCorrectionWeight * (input.measured_step_seconds / predicted - correction);
+  state.correction[size] = std::clamp(correction, kLeastCorrection, kMostCorrection);
 }
 
 double least_gain(const Input& input, const schedule::Schedule& schedule) {
@@ -182,13 +182,14 @@ std::string reason_to_wait(const Input& input, const State& state) {
 // Counters average over seconds, so bursts shorter than a step are missing from V: the current plan
 // then takes longer than predicted. How far from the mean towards links twice as slow (its reserve)
 // that is, 0..1/2; 0 = it took as long as predicted, or slower links would hardly change it.
-double hidden_bursts(double kappa, double current_seconds, double reserve) {
+double hidden_bursts(double correction, double current_seconds, double reserve) {
   constexpr double kTells = 1.03;  // reserve over time
   constexpr double kSure = 1.01;   // measured over predicted
   constexpr double kMost = 0.5;
-  const double predicted = current_seconds / kappa;
-  if (kappa <= kSure || reserve / kappa <= kTells * predicted) return 0;
-  return std::min(kMost, (current_seconds - kSure * predicted) / (reserve / kappa - predicted));
+  const double predicted = current_seconds / correction;
+  if (correction <= kSure || reserve / correction <= kTells * predicted) return 0;
+  return std::min(kMost,
+                  (current_seconds - kSure * predicted) / (reserve / correction - predicted));
 }
 
 std::vector<Costed> cost_all(const Input& input, const LinkView& view, const State& state,
@@ -206,23 +207,23 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
   drop_dominated(plans, view, sizes, state, coster);
   // All plans are costed at the same point between the mean and slower links: one that hides more
   // loses less there. What that does not explain is common to all.
-  const double kappa_now = kappa_of(state, current_size, current_size);
-  const double hidden = hidden_bursts(kappa_now, current_seconds, plans.front().reserve);
+  const double correction_now = correction_of(state, current_size, current_size);
+  const double hidden = hidden_bursts(correction_now, current_seconds, plans.front().reserve);
   const auto at_point = [&](double seconds, double reserve) {
     return seconds + hidden * std::max(0.0, reserve - seconds);
   };
-  const double common =
-      current_seconds / at_point(current_seconds / kappa_now, plans.front().reserve / kappa_now);
+  const double common = current_seconds / at_point(current_seconds / correction_now,
+                                                   plans.front().reserve / correction_now);
   std::vector<Costed> costed;
   for (auto& [schedule, size, reserve] : plans) {
     double seconds = current_seconds;
     if (!same_order(schedule, input.current)) {
-      const double kappa = kappa_of(state, schedule.micro_batch_size, current_size);
+      const double correction = correction_of(state, schedule.micro_batch_size, current_size);
       const double predicted = coster.mean_step(schedule, sizes[size]);
       const bool own = schedule.micro_batch_size != current_size &&
-                       state.kappa.contains(schedule.micro_batch_size);
-      seconds =
-          hidden > 0 && !own ? common * at_point(predicted, reserve / kappa) : kappa * predicted;
+                       state.correction.contains(schedule.micro_batch_size);
+      seconds = hidden > 0 && !own ? common * at_point(predicted, reserve / correction)
+                                   : correction * predicted;
     }
     std::string name = describe(schedule);
     costed.push_back({.schedule = std::move(schedule),
@@ -311,9 +312,9 @@ void evaluate(const Input& input, const LinkView& view, Decision& decision, Stat
   const std::string inputs = inputs_text(input, state);
   const bool quiet = nothing_moved(view, state, inputs);
   if (!quiet) state.costed_step = coster.mean_step(input.current, sizes_of(input).front());
-  correct_kappa(input, view, state.costed_step, state);
+  update_correction(input, view, state.costed_step, state);
   const int size = input.current.micro_batch_size;
-  decision.current_seconds = kappa_of(state, size, size) * state.costed_step;
+  decision.current_seconds = correction_of(state, size, size) * state.costed_step;
   if (quiet) {
     decision.reason = describe(input.current) + ": " + seconds(decision.current_seconds) +
                       " predicted, no link rate moved by more than " + percent(kMovedRate) +

@@ -80,28 +80,29 @@ struct State {
   std::string wanted;  // description of the candidate that won last time
   int wins_in_row = 0;
   std::map<std::string, std::int64_t> quarantine;  // candidate -> step at which it may come back
-  // Measured / predicted step by micro-batch size, EWMA, 0.8..1.25. A size never run has that of
-  // the current one: an error common to all must not make a size look better.
-  std::map<int, double> kappa;
+  // Correction factor by micro-batch size: moving average of measured / predicted step, 0.8
+  // .. 1.25.
+  std::map<int, double> correction;
   std::optional<SystemTime> last_change;
   std::int64_t last_change_step = -1'000'000;
   std::chrono::seconds cooldown{0};  // 0 = the setting; doubled after a missed gain, cap 1 h
   std::map<estimator::LinkKey, double> costed_rates;  // means at the last costing
   std::string costed_inputs;                          // everything else at the last costing
-  double costed_step = 0;                             // of the current plan then, before kappa
-  std::int64_t evaluated_step = -1'000'000;           // of the last evaluation
-  std::optional<SystemTime> evaluated_scrape;         // the newest it saw
+  double costed_step = 0;  // seconds of the current plan then, without the correction factor
+  std::int64_t evaluated_step = -1'000'000;    // of the last evaluation
+  std::optional<SystemTime> evaluated_scrape;  // the newest it saw
   std::vector<int> guarded_samples;        // most samples in flight per stage after a memory alarm
   std::int64_t guarded_step = -1'000'000;  // of the last one
   double loss_seconds = 0;                 // since the last action of regroup or replace
   std::int64_t loss_step = -1;             // up to which it is summed
   std::string baseline_inputs;             // of baseline_step
-  double baseline_step = 0;  // the current plan at the links' baselines, without sync, before kappa
+  // Seconds of the current plan at the links' baselines, without sync and correction factor.
+  double baseline_step = 0;
 };
 
 struct Costed {
   schedule::Schedule schedule;
-  double seconds = 0;     // kappa x mean over the rate vectors
+  double seconds = 0;     // of a step: correction factor x mean over the rate vectors
   std::string text;       // "k=4 caps 16,12,8,4 Hint"
   int micro_batches = 1;  // M of a replica with the schedule's micro-batch size
   double reserve = 0;     // seconds if links were slower still: decides between equals

@@ -386,26 +386,27 @@ TEST(Tuner, CostsAgainOnlyWhenSomethingMoved) {
   EXPECT_FALSE(evaluate(input, 1, second.state).decision.candidates.empty());
 }
 
-TEST(Tuner, KappaFollowsMeasuredStepsWithinLimits) {
+TEST(Tuner, CorrectionFactorFollowsMeasuredStepsWithinLimits) {
   Input input = quiet_demo();
   const double predicted = evaluate(input).decision.current_seconds;
   input.measured_step_seconds = 1.1 * predicted;
-  EXPECT_NEAR(evaluate(input).state.kappa.at(1), 1.02, 1e-6);
+  EXPECT_NEAR(evaluate(input).state.correction.at(1), 1.02, 1e-6);
   EXPECT_NEAR(evaluate(input).decision.current_seconds, 1.02 * predicted, 1e-6);
-  EXPECT_NEAR(evaluate(input, 40).state.kappa.at(1), 1.1, 1e-3);
+  EXPECT_NEAR(evaluate(input, 40).state.correction.at(1), 1.1, 1e-3);
   input.measured_step_seconds = 9 * predicted;
-  EXPECT_EQ(evaluate(input, 40).state.kappa.at(1), 1.25);
+  EXPECT_EQ(evaluate(input, 40).state.correction.at(1), 1.25);
   input.measured_step_seconds = 0.1 * predicted;
-  EXPECT_EQ(evaluate(input, 40).state.kappa.at(1), 0.8);
+  EXPECT_EQ(evaluate(input, 40).state.correction.at(1), 0.8);
 
   State fresh;
   fresh.last_change_step = 996;
-  EXPECT_TRUE(evaluate(input, 1, fresh).state.kappa.empty()) << "steps of the plan before";
+  EXPECT_TRUE(evaluate(input, 1, fresh).state.correction.empty()) << "steps of the plan before";
 
   set_transfer(input, 1, 0.024);
   for (const Direction direction : {Direction::kForward, Direction::kBackward})
     for (std::size_t i = 0; i < 12; ++i) input.rates.rates[{0, 1, direction}][i] = kBytes / 0.0004;
-  EXPECT_TRUE(evaluate(input).state.kappa.empty()) << "rates that move say nothing about the model";
+  EXPECT_TRUE(evaluate(input).state.correction.empty())
+      << "rates that move say nothing about the model";
 }
 
 TEST(Tuner, ReplicasWaitForTheSlowest) {
@@ -524,16 +525,16 @@ TEST(Tuner, AnErrorCommonToAllSizesFavoursNone) {
   const Tuned plain = evaluate(input);
   input.measured_step_seconds = 1.2 * plain.decision.current_seconds;
   State state;
-  state.kappa[8] = 1.2;
+  state.correction[8] = 1.2;
   EXPECT_EQ(order_of(evaluate(input, 1, state)), order_of(plain));
 }
 
 // Bursts that the counters average away make the current plan slower than predicted, and another
 // one less slow.
 TEST(Tuner, AStepLongerThanPredictedCountsForPlansThatHideMore) {
-  const auto gain_at = [](const Input& input, double kappa) {
+  const auto gain_at = [](const Input& input, double correction) {
     State state;
-    state.kappa[1] = kappa;
+    state.correction[1] = correction;
     return evaluate(input, 1, state).decision.gain;
   };
   Input input = quiet_demo();
@@ -601,8 +602,8 @@ TEST(Tuner, TheLossAgainstFreeLinksAddsUp) {
 
   for (const auto& [link, rates] : input.rates.rates) input.baseline[link] = kBytes / 0.0004;
   Tuned tuned = evaluate(input, 3);
-  const double kappa = tuned.state.kappa.at(1);
-  EXPECT_NEAR(tuned.decision.escalation.loss_seconds, 8 * (free + 0.3 - kappa * free), 0.1);
+  const double correction = tuned.state.correction.at(1);
+  EXPECT_NEAR(tuned.decision.escalation.loss_seconds, 8 * (free + 0.3 - correction * free), 0.1);
   EXPECT_GT(tuned.decision.escalation.loss_seconds, 1.5);
 
   State state = tuned.state;
