@@ -112,7 +112,7 @@ planner::Cluster with_free_links(const Pass& pass, const TierMemory::PreviousCut
   return cluster;
 }
 
-void start_retry(Pass& pass, const RegroupCandidate& previous, double gain) {
+void start_retry(Pass& pass, const RepartitionProposal& previous, double gain) {
   TierMemory::Pending pending;
   pending.tier = Trigger::kRegroup;
   pending.previous = *pass.plan;
@@ -141,7 +141,7 @@ bool members_live(const Pass& pass, const schedule::Plan& plan) {
                              [&](const auto& rank) { return live.contains(rank.pod_uid); });
 }
 
-void remember_previous_cut(Pass& pass, const RegroupCandidate& taken) {
+void remember_previous_cut(Pass& pass, const RepartitionProposal& taken) {
   auto& cut = pass.adaptation.tiers.previous_cut;
   if (!cut) {  // the first repartition with these members: the present plan was made for free links
     cut = TierMemory::PreviousCut{.plan = *pass.plan,

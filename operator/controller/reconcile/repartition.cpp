@@ -254,19 +254,19 @@ bool same_ranks(const schedule::Plan& a, const schedule::Plan& b) {
   return a.stages == b.stages && places_of(a) == places_of(b);
 }
 
-std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
-                                       const planner::Cluster& cluster, const tuner::Input& input,
-                                       schedule::Plan plan) {
-  RegroupCandidate candidate;
-  candidate.plan = std::move(plan);
-  limit_caps(pass, candidate.plan);
-  candidate.plan.sync = pass.plan->sync;
-  if (schedule::averages(candidate.plan)) {  // the previous cut may have been used with Exact
-    auto& shares = candidate.plan.micro_batches;
+std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model& model,
+                                          const planner::Cluster& cluster,
+                                          const tuner::Input& input, schedule::Plan plan) {
+  RepartitionProposal proposal;
+  proposal.plan = std::move(plan);
+  limit_caps(pass, proposal.plan);
+  proposal.plan.sync = pass.plan->sync;
+  if (schedule::averages(proposal.plan)) {  // the previous cut may have been used with Exact
+    auto& shares = proposal.plan.micro_batches;
     shares = even_shares(std::accumulate(shares.begin(), shares.end(), 0),
-                         candidate.plan.replica_count());
+                         proposal.plan.replica_count());
   }
-  const schedule::Plan& to = candidate.plan;
+  const schedule::Plan& to = proposal.plan;
   if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: retune's business
   // It has no link, so nothing would be known of the network any more, and nothing lead back.
   if (to.stage_count() == 1) return std::nullopt;
@@ -275,24 +275,25 @@ std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& m
   if (!seconds) return std::nullopt;
   const Transfer transfer = transfer_of(*pass.plan, to, model, cluster);
   const double pause = pass.adaptation.tiers.pause_seconds;
-  candidate.moved_bytes = transfer.bytes;
-  candidate.move_seconds = transfer.seconds;
-  candidate.what = difference(*pass.plan, to);
-  candidate.offer = {.text = name_of(to),
-                     .current_seconds = 0,
-                     .seconds = *seconds,
-                     .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
-  candidate.plan.predicted_step_seconds = *seconds;
-  return candidate;
+  proposal.moved_bytes = transfer.bytes;
+  proposal.move_seconds = transfer.seconds;
+  proposal.what = difference(*pass.plan, to);
+  proposal.offer = {.text = name_of(to),
+                    .current_seconds = 0,
+                    .seconds = *seconds,
+                    .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
+  proposal.plan.predicted_step_seconds = *seconds;
+  return proposal;
 }
 
-std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
-                                                const tuner::Input& input, double current_seconds) {
+std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
+                                                    const tuner::Input& input,
+                                                    double current_seconds) {
   auto clusters = on_known_links(pass.adaptation.tiers.seen, cluster_of(pass));
   if (auto some = without_slow_devices(pass, model, clusters.front())) {
     clusters.push_back(*std::move(some));
   }
-  std::optional<RegroupCandidate> best;
+  std::optional<RepartitionProposal> best;
   for (const auto& some : clusters) {
     auto report = plan_for_members(pass, model, some, static_cast<int>(clusters.size()));
     if (!report) continue;
@@ -303,37 +304,37 @@ std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner:
   return best;
 }
 
-bool regroup(Pass& pass, double current_seconds, bool asked) {
+bool consider_repartition(Pass& pass, double current_seconds, bool asked) {
   auto& tiers = pass.adaptation.tiers;
-  if (!tiers.candidate) {
+  if (!tiers.proposal) {
     tuner::nothing_offered(tiers.regroup);
     return false;
   }
-  tiers.candidate->offer.current_seconds = current_seconds;
-  const RegroupCandidate candidate = *tiers.candidate;
-  auto weighed = tuner::weigh(candidate.offer, moment_of(pass),
+  tiers.proposal->offer.current_seconds = current_seconds;
+  const RepartitionProposal proposal = *tiers.proposal;
+  auto weighed = tuner::weigh(proposal.offer, moment_of(pass),
                               tier_settings(pass.spec().adaptation.regroup, asked), tiers.regroup);
   const bool observes = pass.spec().adaptation.mode != "Auto";
   // A proposal does not start the cooldown.
   if (observes) weighed.state.last_change = tiers.regroup.last_change;
   tiers.regroup = weighed.state;
   if (!weighed.act) return weighed.enough;
-  const std::string note = candidate.what + ", moves " + megabytes(candidate.moved_bytes) +
-                           " in about " + number(candidate.move_seconds, 1) + " s, predicted +" +
+  const std::string note = proposal.what + ", moves " + megabytes(proposal.moved_bytes) +
+                           " in about " + number(proposal.move_seconds, 1) + " s, predicted +" +
                            percent(weighed.gain) + " %: " + weighed.reason;
   if (observes) {
-    propose(pass, candidate.offer.text, note);
+    propose(pass, proposal.offer.text, note);
     return true;
   }
-  remember_previous_cut(pass, candidate);
+  remember_previous_cut(pass, proposal);
   TierMemory::Pending pending;
   pending.tier = schedule::Trigger::kRegroup;
   pending.previous = *pass.plan;
-  pending.offer = candidate.offer.text;
-  pending.what = candidate.what;
+  pending.offer = proposal.offer.text;
+  pending.what = proposal.what;
   pending.predicted_gain = weighed.gain;
-  pending.move_seconds = candidate.move_seconds;
-  schedule::Plan plan = candidate.plan;
+  pending.move_seconds = proposal.move_seconds;
+  schedule::Plan plan = proposal.plan;
   plan.state = schedule::StateMove::kMove;
   adopt_plan(pass, std::move(plan), schedule::Trigger::kRegroup, weighed.gain);
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);

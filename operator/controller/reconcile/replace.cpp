@@ -90,8 +90,8 @@ bool leaves_its_node(const Pass& pass, const api::Pod& pod) {
   });
 }
 
-bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::Input& input,
-                        double current_seconds, bool asked) {
+bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                          double current_seconds, bool asked) {
   auto& tiers = pass.adaptation.tiers;
   const auto node = slowest_node(pass);
   const Slot* slot = node ? slot_on(pass, *node) : nullptr;

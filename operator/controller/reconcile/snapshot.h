@@ -34,7 +34,7 @@ struct SeenLink {
 };
 
 // A rank map or cut that could be had (tiers.h).
-struct RegroupCandidate {
+struct RepartitionProposal {
   schedule::Plan plan;
   tuner::Offer offer;
   std::int64_t moved_bytes = 0;
@@ -69,8 +69,8 @@ struct TierMemory {
   std::optional<PreviousCut> previous_cut;
   std::optional<Time> sought_previous_cut;  // when one was last looked for, with these members
   std::optional<Pending> pending;
-  std::optional<RegroupCandidate> candidate;  // costed last, for the plan of that revision
-  std::uint32_t candidate_revision = 0;
+  std::optional<RepartitionProposal> proposal;  // costed last, for the plan of that revision
+  std::uint32_t proposal_revision = 0;
   std::int64_t searches = 0;  // how often the planner was asked for one
   std::vector<SeenLink> seen;
   double pause_seconds = -1;  // of the last move, without its transfer; < 0: none measured

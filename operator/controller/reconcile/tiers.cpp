@@ -209,7 +209,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
   (pending.tier == schedule::Trigger::kRegroup ? pass.status.regroup_last_change
                                                : pass.status.replace_last_change) = pass.now();
   adaptation.tiers.pending = std::move(pending);
-  adaptation.tiers.candidate.reset();
+  adaptation.tiers.proposal.reset();
   adaptation.pending.reset();  // the order of micro-batches is judged no more: all is new
   adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
   adaptation.tuner.wins_in_row = 0;
@@ -283,31 +283,31 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   if (!asked && (!wrong || (retunes && !bound) || rests(pass))) {
     tuner::nothing_offered(tiers.regroup);
     tuner::nothing_offered(tiers.replace);
-    tiers.candidate.reset();
+    tiers.proposal.reset();
     return;
   }
   bool enough = false;
   if (adaptation.regroup.enabled) {
     // Costed again only when the tuner saw something new: a search is dear.
-    const bool news = !decision.candidates.empty() || asked || !tiers.candidate ||
-                      tiers.candidate_revision != pass.plan->revision;
+    const bool news = !decision.candidates.empty() || asked || !tiers.proposal ||
+                      tiers.proposal_revision != pass.plan->revision;
     if (news) {
       ++tiers.searches;
-      tiers.candidate = best_regrouping(pass, model, input, decision.current_seconds);
-      tiers.candidate_revision = pass.plan->revision;
+      tiers.proposal = best_repartition(pass, model, input, decision.current_seconds);
+      tiers.proposal_revision = pass.plan->revision;
     }
-    enough = regroup(pass, decision.current_seconds, asked);
+    enough = consider_repartition(pass, decision.current_seconds, asked);
     if (pass.adaptation.tiers.pending) return;
   }
   if (!enough && adaptation.replace.enabled) {
-    consider_replacing(pass, model, input, decision.current_seconds, asked);
+    consider_replacement(pass, model, input, decision.current_seconds, asked);
   }
 }
 
 void forget_ranks(Pass& pass) {
   TierMemory tiers = std::move(pass.adaptation.tiers);
   if (tiers.pending && tiers.pending->revision != 0) tiers.pending.reset();
-  tiers.candidate.reset();
+  tiers.proposal.reset();
   tiers.previous_cut.reset();
   tiers.sought_previous_cut.reset();
   tiers.last_proposal.clear();

@@ -25,30 +25,31 @@ void forget_ranks(Pass& pass);
 
 // repartition.cpp. The best plan for the members with all that is known of links; nothing when it
 // is the one in force. Seconds of a step by the simulator over the sampled rates.
-std::optional<RegroupCandidate> best_regrouping(const Pass& pass, const planner::Model& model,
-                                                const tuner::Input& input, double current_seconds);
+std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
+                                                    const tuner::Input& input,
+                                                    double current_seconds);
 bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);             // and the same cut
 std::string difference(const schedule::Plan& from, const schedule::Plan& to);  // for people
 // What a plan would cost and bring on these links; nothing when its ranks and cut are those of the
 // plan in force, or a link is unknown.
-std::optional<RegroupCandidate> costed(const Pass& pass, const planner::Model& model,
-                                       const planner::Cluster& cluster, const tuner::Input& input,
-                                       schedule::Plan plan);
-// Weighs the candidate and takes or proposes it. True: it gains enough, even if it must wait.
-bool regroup(Pass& pass, double current_seconds, bool asked);
+std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model& model,
+                                          const planner::Cluster& cluster,
+                                          const tuner::Input& input, schedule::Plan plan);
+// Weighs the proposal and adopts or proposes it. True: it gains enough, even if it must wait.
+bool consider_repartition(Pass& pass, double current_seconds, bool asked);
 // The cluster with what is remembered of links, and without the nodes whose ports are slow: what to
 // plan for. The planner takes devices of a kind as equally connected.
 std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
                                              planner::Cluster cluster);
 // previous_cut.cpp. Call the first before a repartition is adopted, and the second at each
 // evaluation. It returns true if it starts a retry of the previous cut.
-void remember_previous_cut(Pass& pass, const RegroupCandidate& taken);
+void remember_previous_cut(Pass& pass, const RepartitionProposal& taken);
 bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::Input& input,
                         double current_seconds);
 // replace.cpp.
 // Leaves the slow node alone when no regrouping is `enough`. True: it acted.
-bool consider_replacing(Pass& pass, const planner::Model& model, const tuner::Input& input,
-                        double current_seconds, bool asked);
+bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::Input& input,
+                          double current_seconds, bool asked);
 // This worker has been told to leave its node and has not yet been made again.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 

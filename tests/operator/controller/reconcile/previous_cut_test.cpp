@@ -9,7 +9,7 @@ namespace weir::reconcile::test {
 namespace way_back_test {
 
 using ::testing::HasSubstr;
-using Job = RegroupJob;
+using Job = RepartitionJob;
 
 // The job regroups, and then its steps are slower than before, until it rolls back.
 void roll_back(Job& job) {

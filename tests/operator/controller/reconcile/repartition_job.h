@@ -24,11 +24,11 @@ inline std::string twelve_layers() {
   return equal_layers(12, 100'000, 30'720);
 }
 
-struct RegroupJob {
+struct RepartitionJob {
   World world;
   std::set<std::string> slow_nodes;
 
-  explicit RegroupJob(const std::string& mode = "Auto") {
+  explicit RepartitionJob(const std::string& mode = "Auto") {
     world.job.spec.stages.reset();
     world.job.spec.profile.source = "ConfigMap";
     world.profile = ProfileView{twelve_layers(), ""};

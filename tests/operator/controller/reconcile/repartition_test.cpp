@@ -15,7 +15,7 @@ namespace regroup_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Job = RegroupJob;
+using Job = RepartitionJob;
 
 TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   Job job;
