@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one Executor::run shares between its actions. Private to this room.
+// Executor::Execution: state that the actions of one Executor::run share. Private to this room.
 #pragma once
 
 #include <mutex>
@@ -10,15 +10,15 @@
 
 namespace weir::controller {
 
-constexpr auto kOwner = "weir-operator";  // field manager of what is ours
+constexpr auto kOwner = "weir-operator";  // field manager
 
-struct Executor::Pass {
+struct Executor::Execution {
   const cache::JobView& view;
   const api::PipelineJob& job;
   const std::string key;
   JobMemory& memory;
   Executed result;
-  std::mutex mutex;  // guards conflicts while pods are made in parallel
+  std::mutex mutex;  // guards result, memory and conflicts while pods are made in parallel
   std::vector<std::string> conflicts;
 };
 

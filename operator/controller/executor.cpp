@@ -67,13 +67,14 @@ bool is_refusal(const reconcile::Action& action, const ApiError& error) {
 Executed Executor::run(const cache::JobView& view, JobMemory& memory,
                        const std::vector<reconcile::Action>& actions) {
   const api::PipelineJob& job = *view.job;
-  Pass pass{view, job, cache::job_key(job.meta.namespace_name, job.meta.name), memory, {}, {}, {}};
+  Execution execution{view, job, cache::job_key(job.meta.namespace_name, job.meta.name), memory, {},
+                      {},   {}};
   using reconcile::Answer;
   const auto ask = [&](const reconcile::Action& action) -> Answer {
-    auto error = std::visit([&](const auto& each) { return carry_out(pass, each); }, action);
+    auto error = std::visit([&](const auto& each) { return carry_out(execution, each); }, action);
     if (!error) return {};
     if (kube::is_namespace_terminating(*error)) {
-      pass.result.hopeless = true;
+      execution.result.hopeless = true;
       return {Answer::Kind::kEnds, ""};
     }
     if (is_another_of_that_name(*error)) {
@@ -83,19 +84,19 @@ Executed Executor::run(const cache::JobView& view, JobMemory& memory,
     const std::string subject = reconcile::subject_of(action);
     if (is_refusal(action, *error)) {
       log_warn("controller", "request refused",
-               {{"job", pass.key},
+               {{"job", execution.key},
                 {"subject", subject},
                 {"status", error->http_status},
                 {"error", error->message}});
       return {Answer::Kind::kRefused, error->message};
     }
-    pass.result.failed = subject;
-    pass.result.error = std::move(error);
+    execution.result.failed = subject;
+    execution.result.error = std::move(error);
     return {Answer::Kind::kEnds, ""};
   };
   const auto carried =
       reconcile::carry_out(actions, job, parts_.clock.system_now(), memory.refused, ask);
-  Executed& result = pass.result;
+  Executed& result = execution.result;
   result.refused = carried.refused;
   if (!carried.ended) result.again = result.again || carried.news;
   if (carried.refused) {
@@ -106,41 +107,42 @@ Executed Executor::run(const cache::JobView& view, JobMemory& memory,
 }
 
 // The cache must have seen our own write before the next pass looks.
-void Executor::remember(Pass& pass, const char* kind, const std::string& answer) {
+void Executor::remember(Execution& execution, const char* kind, const std::string& answer) {
   if (const auto meta = api::decode_object_meta(answer)) {
-    parts_.cache.expect(pass.key, kind, meta->name, meta->resource_version);
+    parts_.cache.expect(execution.key, kind, meta->name, meta->resource_version);
   }
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::PatchStatus& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchStatus& action) {
   const auto answer = parts_.client.apply(
-      kube::pipeline_jobs(), pass.job.meta.namespace_name, pass.job.meta.name, "status", kOwner,
-      api::encode_status(pass.job, action.status, action.guarded));
+      kube::pipeline_jobs(), execution.job.meta.namespace_name, execution.job.meta.name, "status",
+      kOwner, api::encode_status(execution.job, action.status, action.guarded));
   if (!answer) return answer.error();
-  remember(pass, "PipelineJob", *answer);
-  pass.memory.status_written = parts_.clock.system_now();
-  log_conditions(pass.job, action.status);
+  remember(execution, "PipelineJob", *answer);
+  execution.memory.status_written = parts_.clock.system_now();
+  log_conditions(execution.job, action.status);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::PatchReport& action) {
-  const auto answer = parts_.client.apply(kube::pipeline_jobs(), pass.job.meta.namespace_name,
-                                          pass.job.meta.name, "status", kReportOwner,
-                                          api::encode_report_status(pass.job, action.status));
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchReport& action) {
+  const auto answer = parts_.client.apply(kube::pipeline_jobs(), execution.job.meta.namespace_name,
+                                          execution.job.meta.name, "status", kReportOwner,
+                                          api::encode_report_status(execution.job, action.status));
   if (!answer) return answer.error();
-  remember(pass, "PipelineJob", *answer);
+  remember(execution, "PipelineJob", *answer);
   return std::nullopt;
 }
 
-Executor::Error Executor::accept_if_ours(Pass& pass, const kube::Resource& resource,
+Executor::Error Executor::accept_if_ours(Execution& execution, const kube::Resource& resource,
                                          const std::string& name, std::string& foreign_owner) {
-  const auto answer = parts_.client.get(resource, pass.job.meta.namespace_name, name);
+  const auto answer = parts_.client.get(resource, execution.job.meta.namespace_name, name);
   if (!answer) return answer.error();
   const auto meta = api::decode_object_meta(*answer);
   if (!meta) return kube::transport_error(meta.error());
-  if (meta->owner_uid == pass.job.meta.uid) return std::nullopt;
+  if (meta->owner_uid == execution.job.meta.uid) return std::nullopt;
   const auto of = meta->labels.find("weir.dev/job-name");
-  if (!meta->owner_uid.empty() && of != meta->labels.end() && of->second == pass.job.meta.name) {
+  if (!meta->owner_uid.empty() && of != meta->labels.end() &&
+      of->second == execution.job.meta.name) {
     return ApiError{
         409, Code::kConflict, "AlreadyExists", name + " is left of an earlier job of this name", {},
         {}};
@@ -149,110 +151,112 @@ Executor::Error Executor::accept_if_ours(Pass& pass, const kube::Resource& resou
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreateService&) {
-  const auto answer = parts_.client.create(kube::services(), pass.job.meta.namespace_name,
-                                           api::encode_service(pass.job));
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreateService&) {
+  const auto answer = parts_.client.create(kube::services(), execution.job.meta.namespace_name,
+                                           api::encode_service(execution.job));
   if (answer) {
-    remember(pass, "Service", *answer);
+    remember(execution, "Service", *answer);
     return std::nullopt;
   }
   if (answer.error().reason != "AlreadyExists") return answer.error();
   std::string foreign;
-  auto error = accept_if_ours(pass, kube::services(), pass.job.meta.name, foreign);
+  auto error = accept_if_ours(execution, kube::services(), execution.job.meta.name, foreign);
   if (error || foreign.empty()) return error;
-  pass.memory.foreign_service_owner = foreign;
-  pass.memory.foreign_seen = parts_.clock.now();
-  pass.result.again = true;
+  execution.memory.foreign_service_owner = foreign;
+  execution.memory.foreign_seen = parts_.clock.now();
+  execution.result.again = true;
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::ApplyControlConfigMap&) {
-  const std::string& ns = pass.job.meta.namespace_name;
-  const std::string name = pass.job.meta.name + "-control";
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::ApplyControlConfigMap&) {
+  const std::string& ns = execution.job.meta.namespace_name;
+  const std::string name = execution.job.meta.name + "-control";
   const std::string body =
-      api::encode_control_config_map(pass.job, parts_.control_url(), parts_.ca_bundle());
-  const bool known = std::ranges::any_of(pass.view.config_maps, [&](const auto& map) {
-    return map->meta.name == name && map->meta.owner_uid == pass.job.meta.uid;
+      api::encode_control_config_map(execution.job, parts_.control_url(), parts_.ca_bundle());
+  const bool known = std::ranges::any_of(execution.view.config_maps, [&](const auto& map) {
+    return map->meta.name == name && map->meta.owner_uid == execution.job.meta.uid;
   });
   auto answer = known ? parts_.client.apply(kube::config_maps(), ns, name, "", kOwner, body)
                       : parts_.client.create(kube::config_maps(), ns, body);
   if (!answer && answer.error().reason == "AlreadyExists") {
     std::string foreign;
-    if (auto error = accept_if_ours(pass, kube::config_maps(), name, foreign)) return error;
+    if (auto error = accept_if_ours(execution, kube::config_maps(), name, foreign)) return error;
     if (!foreign.empty()) {
-      pass.memory.template_check =
-          reconcile::TemplateCheck{api::template_hash(pass.job), false, "NameConflict",
+      execution.memory.template_check =
+          reconcile::TemplateCheck{api::template_hash(execution.job), false, "NameConflict",
                                    "ConfigMap " + name + " exists and is not ours"};
-      pass.memory.template_checked = parts_.clock.now();
-      pass.result.again = true;
+      execution.memory.template_checked = parts_.clock.now();
+      execution.result.again = true;
       return std::nullopt;
     }
     answer = parts_.client.apply(kube::config_maps(), ns, name, "", kOwner, body);
   }
   if (!answer) return answer.error();
-  remember(pass, "ConfigMap", *answer);
+  remember(execution, "ConfigMap", *answer);
   return std::nullopt;
 }
 
-Executor::Error Executor::create_pod(Pass& pass, const api::PodInput& input) {
+Executor::Error Executor::create_pod(Execution& execution, const api::PodInput& input) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
-  const auto pod = api::encode_pod(pass.job, input);
+  const auto pod = api::encode_pod(execution.job, input);
   if (!pod) return kube::transport_error(pod.error());
   if (!pod->env_conflicts.empty()) {
-    const std::lock_guard lock(pass.mutex);
-    pass.conflicts = pod->env_conflicts;
+    const std::lock_guard lock(execution.mutex);
+    execution.conflicts = pod->env_conflicts;
   }
-  const auto answer = parts_.client.create(kube::pods(), pass.job.meta.namespace_name, pod->json);
+  const auto answer =
+      parts_.client.create(kube::pods(), execution.job.meta.namespace_name, pod->json);
   if (answer) {
-    remember(pass, "Pod", *answer);
+    remember(execution, "Pod", *answer);
     return std::nullopt;
   }
   if (answer.error().reason != "AlreadyExists") return answer.error();
   std::string foreign;
-  if (auto error = accept_if_ours(pass, kube::pods(), pod->name, foreign)) return error;
+  if (auto error = accept_if_ours(execution, kube::pods(), pod->name, foreign)) return error;
   if (foreign.empty()) return std::nullopt;
-  const std::lock_guard lock(pass.mutex);
-  pass.memory.taken_pod_names.insert(pod->name);  // the next pass takes another
-  pass.result.again = true;
+  const std::lock_guard lock(execution.mutex);
+  execution.memory.taken_pod_names.insert(pod->name);  // the next pass takes another
+  execution.result.again = true;
   return std::nullopt;
 }
 
 // Batches of 1, 2, 4, ... so that a refusal costs one request, not thousands.
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePods& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePods& action) {
   std::size_t batch = 1;
   for (std::size_t done = 0; done < action.pods.size();
        batch = std::min(2 * batch, kLargestBatch)) {
     const std::size_t count = std::min(batch, action.pods.size() - done);
     std::vector<Error> errors(count);
-    in_parallel(count, [&](std::size_t i) { errors[i] = create_pod(pass, action.pods[done + i]); });
+    in_parallel(count,
+                [&](std::size_t i) { errors[i] = create_pod(execution, action.pods[done + i]); });
     for (Error& error : errors) {
       if (error) return std::move(error);
     }
     done += count;
   }
-  log_new_pods(pass.job, action.pods.size());
+  log_new_pods(execution.job, action.pods.size());
   std::string told;
-  for (const std::string& name : pass.conflicts) told += (told.empty() ? "" : ", ") + name;
-  if (!told.empty() && told != pass.memory.env_conflicts_told) {
-    pass.memory.env_conflicts_told = told;
-    parts_.events.emit(pass.view.job,
+  for (const std::string& name : execution.conflicts) told += (told.empty() ? "" : ", ") + name;
+  if (!told.empty() && told != execution.memory.env_conflicts_told) {
+    execution.memory.env_conflicts_told = told;
+    parts_.events.emit(execution.view.job,
                        {"Warning", "EnvConflict",
                         "the job sets environment of the operator itself: " + told, "CreatePods"});
   }
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeletePod& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePod& action) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
-  log_deletion(pass.job, action.name, action.why);
-  const auto answer =
-      parts_.client.remove(kube::pods(), pass.job.meta.namespace_name, action.name, action.uid);
+  log_deletion(execution.job, action.name, action.why);
+  const auto answer = parts_.client.remove(kube::pods(), execution.job.meta.namespace_name,
+                                           action.name, action.uid);
   // 409: the name belongs to another uid by now, so ours is gone.
   if (answer || answer.error().http_status == 409) return std::nullopt;
   return answer.error();
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePlan& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePlan& action) {
   const std::string text = protocol::encode_plan(action.plan);
   if (text.size() > kMostPlan) {
     return kube::transport_error(
@@ -262,45 +266,47 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::CreatePlan& act
                              "; use fewer workers or shorter names"});
   }
   const auto answer =
-      parts_.client.create(kube::config_maps(), pass.job.meta.namespace_name,
-                           api::encode_plan_config_map(pass.job, action.plan.revision, text));
+      parts_.client.create(kube::config_maps(), execution.job.meta.namespace_name,
+                           api::encode_plan_config_map(execution.job, action.plan.revision, text));
   if (!answer) return answer.error();  // 409: the cache is behind; never adopt what is there
-  remember(pass, "ConfigMap", *answer);
-  log_new_plan(pass.job, action.plan);
+  remember(execution, "ConfigMap", *answer);
+  log_new_plan(execution.job, action.plan);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeletePlan& action) {
-  const std::string name = pass.job.meta.name + "-plan-" + std::to_string(action.revision);
-  const auto& maps = pass.view.config_maps;
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePlan& action) {
+  const std::string name = execution.job.meta.name + "-plan-" + std::to_string(action.revision);
+  const auto& maps = execution.view.config_maps;
   const auto map =
       std::ranges::find_if(maps, [&](const auto& each) { return each->meta.name == name; });
   if (map == maps.end()) return std::nullopt;
-  const auto answer = parts_.client.remove(kube::config_maps(), pass.job.meta.namespace_name, name,
-                                           (*map)->meta.uid);
+  const auto answer = parts_.client.remove(kube::config_maps(), execution.job.meta.namespace_name,
+                                           name, (*map)->meta.uid);
   if (answer || answer.error().http_status == 409) return std::nullopt;
   return answer.error();
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::EmitEvent& action) {
-  parts_.events.emit(pass.view.job, action.event);
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::EmitEvent& action) {
+  parts_.events.emit(execution.view.job, action.event);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeleteJob&) {
-  const auto answer = parts_.client.remove(kube::pipeline_jobs(), pass.job.meta.namespace_name,
-                                           pass.job.meta.name, pass.job.meta.uid);
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeleteJob&) {
+  const auto answer = parts_.client.remove(kube::pipeline_jobs(), execution.job.meta.namespace_name,
+                                           execution.job.meta.name, execution.job.meta.uid);
   if (answer || answer.error().http_status == 409) return std::nullopt;
   return answer.error();
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::KeepAdaptationState& action) {
-  pass.memory.adaptation = action.state;
+Executor::Error Executor::carry_out(Execution& execution,
+                                    const reconcile::KeepAdaptationState& action) {
+  execution.memory.adaptation = action.state;
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::RequeueAfter& action) {
-  pass.result.requeue = std::min(pass.result.requeue.value_or(action.delay), action.delay);
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::RequeueAfter& action) {
+  execution.result.requeue =
+      std::min(execution.result.requeue.value_or(action.delay), action.delay);
   return std::nullopt;
 }
 

@@ -50,37 +50,38 @@ class Executor {
 
  private:
   using Error = std::optional<kube::ApiError>;
-  struct Pass;  // what one run() shares between its actions
+  struct Execution;  // state that the actions of one run() share
 
-  Error carry_out(Pass& pass, const reconcile::PatchStatus& action);
-  Error carry_out(Pass& pass, const reconcile::PatchReport& action);
-  Error carry_out(Pass& pass, const reconcile::DryRunPods& action);
-  Error carry_out(Pass& pass, const reconcile::ReadProfile& action);
-  Error carry_out(Pass& pass, const reconcile::ReadPodWarning& action);
-  Error carry_out(Pass& pass, const reconcile::ConfirmPods& action);
-  Error carry_out(Pass& pass, const reconcile::CreateService& action);
-  Error carry_out(Pass& pass, const reconcile::ApplyControlConfigMap& action);
-  Error carry_out(Pass& pass, const reconcile::ApplyGangObject& action);
-  Error carry_out(Pass& pass, const reconcile::DeleteGangObject& action);
-  Error carry_out(Pass& pass, const reconcile::CreatePods& action);
-  Error carry_out(Pass& pass, const reconcile::ClosePodGroup& action);
-  Error carry_out(Pass& pass, const reconcile::OpenGate& action);
-  Error carry_out(Pass& pass, const reconcile::DeletePod& action);
-  Error carry_out(Pass& pass, const reconcile::CreatePlan& action);
-  Error carry_out(Pass& pass, const reconcile::DeletePlan& action);
-  Error carry_out(Pass& pass, const reconcile::EmitEvent& action);
-  Error carry_out(Pass& pass, const reconcile::DeleteJob& action);
-  Error carry_out(Pass& pass, const reconcile::KeepAdaptationState& action);
-  Error carry_out(Pass& pass, const reconcile::RequeueAfter& action);
+  Error carry_out(Execution& execution, const reconcile::PatchStatus& action);
+  Error carry_out(Execution& execution, const reconcile::PatchReport& action);
+  Error carry_out(Execution& execution, const reconcile::DryRunPods& action);
+  Error carry_out(Execution& execution, const reconcile::ReadProfile& action);
+  Error carry_out(Execution& execution, const reconcile::ReadPodWarning& action);
+  Error carry_out(Execution& execution, const reconcile::ConfirmPods& action);
+  Error carry_out(Execution& execution, const reconcile::CreateService& action);
+  Error carry_out(Execution& execution, const reconcile::ApplyControlConfigMap& action);
+  Error carry_out(Execution& execution, const reconcile::ApplyGangObject& action);
+  Error carry_out(Execution& execution, const reconcile::DeleteGangObject& action);
+  Error carry_out(Execution& execution, const reconcile::CreatePods& action);
+  Error carry_out(Execution& execution, const reconcile::ClosePodGroup& action);
+  Error carry_out(Execution& execution, const reconcile::OpenGate& action);
+  Error carry_out(Execution& execution, const reconcile::DeletePod& action);
+  Error carry_out(Execution& execution, const reconcile::CreatePlan& action);
+  Error carry_out(Execution& execution, const reconcile::DeletePlan& action);
+  Error carry_out(Execution& execution, const reconcile::EmitEvent& action);
+  Error carry_out(Execution& execution, const reconcile::DeleteJob& action);
+  Error carry_out(Execution& execution, const reconcile::KeepAdaptationState& action);
+  Error carry_out(Execution& execution, const reconcile::RequeueAfter& action);
 
-  Error find_gang(Pass& pass, std::string& uid, bool& foreign);
-  Error create_pod(Pass& pass, const api::PodInput& input);
-  Error dry_run_group(Pass& pass, const api::PodInput& input, reconcile::TemplateCheck& check);
+  Error find_gang(Execution& execution, std::string& uid, bool& foreign);
+  Error create_pod(Execution& execution, const api::PodInput& input);
+  Error dry_run_group(Execution& execution, const api::PodInput& input,
+                      reconcile::TemplateCheck& check);
   // After 409 AlreadyExists: ours already (nothing to do), or whose it is. What an earlier job of
   // this name has left is an error that passes: the cache will show it, or that it is gone.
-  Error accept_if_ours(Pass& pass, const kube::Resource& resource, const std::string& name,
-                       std::string& foreign_owner);
-  void remember(Pass& pass, const char* kind, const std::string& answer);
+  Error accept_if_ours(Execution& execution, const kube::Resource& resource,
+                       const std::string& name, std::string& foreign_owner);
+  void remember(Execution& execution, const char* kind, const std::string& answer);
 
   Parts parts_;
 };

@@ -9,39 +9,40 @@
 namespace weir::controller {
 
 // The uid of the PodGroup that is there and ours; "" = none. Another's is left alone.
-Executor::Error Executor::find_gang(Pass& pass, std::string& uid, bool& foreign) {
-  const auto answer = parts_.client.get(kube::volcano_pod_groups(), pass.job.meta.namespace_name,
-                                        pass.job.meta.name);
+Executor::Error Executor::find_gang(Execution& execution, std::string& uid, bool& foreign) {
+  const auto answer = parts_.client.get(kube::volcano_pod_groups(),
+                                        execution.job.meta.namespace_name, execution.job.meta.name);
   if (!answer && answer.error().http_status == 404) return std::nullopt;
   if (!answer) return answer.error();
   const auto meta = api::decode_object_meta(*answer);
   if (!meta) return kube::transport_error(meta.error());
-  foreign = meta->owner_uid != pass.job.meta.uid;
+  foreign = meta->owner_uid != execution.job.meta.uid;
   if (!foreign) uid = meta->uid;
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::ApplyGangObject& action) {
+Executor::Error Executor::carry_out(Execution& execution,
+                                    const reconcile::ApplyGangObject& action) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto refuse = [&](const char* reason, const std::string& message) {
-    pass.memory.template_check =
-        reconcile::TemplateCheck{api::template_hash(pass.job), false, reason,
+    execution.memory.template_check =
+        reconcile::TemplateCheck{api::template_hash(execution.job), false, reason,
                                  "PodGroup of scheduling.volcano.sh: " + message};
-    pass.memory.template_checked = parts_.clock.now();
-    pass.result.again = true;
+    execution.memory.template_checked = parts_.clock.now();
+    execution.result.again = true;
     return std::nullopt;
   };
   std::string uid;
   bool foreign = false;
-  auto error = find_gang(pass, uid, foreign);
+  auto error = find_gang(execution, uid, foreign);
   if (!error && foreign)
-    return refuse("NameConflict", pass.job.meta.name + " exists and is not ours");
+    return refuse("NameConflict", execution.job.meta.name + " exists and is not ours");
   if (!error) {
     const auto answer =
-        parts_.client.apply(kube::volcano_pod_groups(), pass.job.meta.namespace_name,
-                            pass.job.meta.name, "", kOwner, action.object);
+        parts_.client.apply(kube::volcano_pod_groups(), execution.job.meta.namespace_name,
+                            execution.job.meta.name, "", kOwner, action.object);
     if (answer) {
-      remember(pass, "PodGroup", *answer);
+      remember(execution, "PodGroup", *answer);
     } else {
       error = answer.error();
     }
@@ -50,23 +51,24 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ApplyGangObject
       !kube::is_namespace_terminating(*error))
     return refuse("GangProviderUnavailable", error->message);
   if (error) return error;
-  pass.memory.gang = {true, action.object};
+  execution.memory.gang = {true, action.object};
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::DeleteGangObject&) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeleteGangObject&) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   std::string uid;
   bool foreign = false;
-  auto error = find_gang(pass, uid, foreign);
+  auto error = find_gang(execution, uid, foreign);
   if (!error && !uid.empty()) {
-    const auto answer = parts_.client.remove(kube::volcano_pod_groups(),
-                                             pass.job.meta.namespace_name, pass.job.meta.name, uid);
+    const auto answer =
+        parts_.client.remove(kube::volcano_pod_groups(), execution.job.meta.namespace_name,
+                             execution.job.meta.name, uid);
     if (!answer && answer.error().http_status != 409) error = answer.error();
   }
   // 403: the provider is not enabled, so nothing of ours is there.
   if (error && error->http_status != 403) return error;
-  pass.memory.gang = {true, ""};
+  execution.memory.gang = {true, ""};
   return std::nullopt;
 }
 
@@ -87,23 +89,23 @@ Executed Executor::let_go(const cache::JobView& view) {
   return executed;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::ClosePodGroup& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::ClosePodGroup& action) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
-  const auto answer = parts_.client.merge_patch(kube::pods(), pass.job.meta.namespace_name,
+  const auto answer = parts_.client.merge_patch(kube::pods(), execution.job.meta.namespace_name,
                                                 action.pod, action.patch);
   if (!answer && answer.error().http_status == 404) return std::nullopt;  // another, next time
   if (!answer) return answer.error();
-  remember(pass, "Pod", *answer);
+  remember(execution, "Pod", *answer);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::OpenGate& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::OpenGate& action) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto answer = parts_.client.merge_patch(
-      kube::pods(), pass.job.meta.namespace_name, action.pod,
+      kube::pods(), execution.job.meta.namespace_name, action.pod,
       api::encode_open_gate(action.resource_version, action.hostname, action.gates_left));
   if (!answer) return answer.error();
-  remember(pass, "Pod", *answer);
+  remember(execution, "Pod", *answer);
   return std::nullopt;
 }
 

@@ -20,9 +20,9 @@ constexpr int kDryRunAttempt = 9999;  // a name that no pod has
 
 }  // namespace
 
-Executor::Error Executor::dry_run_group(Pass& pass, const api::PodInput& input,
+Executor::Error Executor::dry_run_group(Execution& execution, const api::PodInput& input,
                                         reconcile::TemplateCheck& check) {
-  const auto pod = api::encode_pod(pass.job, input);
+  const auto pod = api::encode_pod(execution.job, input);
   if (!pod) {
     check.accepted = false;
     check.reason =
@@ -33,13 +33,13 @@ Executor::Error Executor::dry_run_group(Pass& pass, const api::PodInput& input,
   if (!pod->checkpoint_on_volume) {
     check.accepted = false;
     check.reason = "InvalidSpec";
-    check.message = "checkpoint.path: " + pass.job.spec.checkpoint_path +
+    check.message = "checkpoint.path: " + execution.job.spec.checkpoint_path +
                     " is on no volume in group " + input.group +
                     "; name a claim in checkpoint.persistentVolumeClaim, or mount a volume there";
     return std::nullopt;
   }
   const auto answer =
-      parts_.client.create(kube::pods(), pass.job.meta.namespace_name, pod->json, true);
+      parts_.client.create(kube::pods(), execution.job.meta.namespace_name, pod->json, true);
   if (answer) return std::nullopt;
   const ApiError& error = answer.error();
   const bool verdict =
@@ -54,31 +54,31 @@ Executor::Error Executor::dry_run_group(Pass& pass, const api::PodInput& input,
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::DryRunPods& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DryRunPods& action) {
   reconcile::TemplateCheck check{action.hash, true, "", ""};
   int worker_index = 0;
-  for (const api::WorkerGroup& group : pass.job.spec.worker_groups) {
+  for (const api::WorkerGroup& group : execution.job.spec.worker_groups) {
     api::PodInput input;
     input.group = group.name;
     input.worker_index = worker_index;
     input.attempt = kDryRunAttempt;
     input.control_url = parts_.control_url();
-    if (auto error = dry_run_group(pass, input, check)) return error;
+    if (auto error = dry_run_group(execution, input, check)) return error;
     if (!check.accepted) break;
-    worker_index += group.count * pass.job.spec.data_parallel;
+    worker_index += group.count * execution.job.spec.data_parallel;
   }
-  pass.memory.template_check = std::move(check);
-  pass.memory.template_checked = parts_.clock.now();
-  pass.result.again = true;
+  execution.memory.template_check = std::move(check);
+  execution.memory.template_checked = parts_.clock.now();
+  execution.result.again = true;
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadProfile&) {
-  const api::ProfileSpec& profile = pass.job.spec.profile;
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadProfile&) {
+  const api::ProfileSpec& profile = execution.job.spec.profile;
   reconcile::ProfileView view;
   const std::string where = "ConfigMap " + profile.config_map;
   const auto answer =
-      parts_.client.get(kube::config_maps(), pass.job.meta.namespace_name, profile.config_map);
+      parts_.client.get(kube::config_maps(), execution.job.meta.namespace_name, profile.config_map);
   if (!answer && answer.error().http_status != 404) return answer.error();
   if (!answer) {
     view.error = "model.profile.configMap: " + where + " does not exist";
@@ -89,18 +89,18 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadProfile&) {
   } else {
     view.text = text->second;
   }
-  pass.memory.profile = std::move(view);
-  pass.memory.profile_read = parts_.clock.now();
-  pass.result.again = true;
+  execution.memory.profile = std::move(view);
+  execution.memory.profile_read = parts_.clock.now();
+  execution.result.again = true;
   return std::nullopt;
 }
 
 // Only told: whatever the server answers, the job goes on as without it.
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadPodWarning& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadPodWarning& action) {
   const auto answer =
-      parts_.client.list(kube::events(), pass.job.meta.namespace_name,
+      parts_.client.list(kube::events(), execution.job.meta.namespace_name,
                          "?fieldSelector=regarding.kind%3DPod,regarding.uid%3D" + action.uid);
-  auto& warning = pass.memory.pod_warnings[action.uid];
+  auto& warning = execution.memory.pod_warnings[action.uid];
   warning.asked = parts_.clock.system_now();
   warning.text.clear();
   if (answer) {
@@ -109,17 +109,17 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ReadPodWarning&
     log_debug("controller", "events of a pod cannot be read",
               {{"pod", action.pod}, {"error", answer.error().message}});
   }
-  pass.result.again = true;
+  execution.result.again = true;
   return std::nullopt;
 }
 
 // The next pass begins when the cache has seen all that is listed here.
-Executor::Error Executor::carry_out(Pass& pass, const reconcile::ConfirmPods&) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::ConfirmPods&) {
   constexpr std::chrono::seconds kLookAgain{1};
   const SystemTime asked = parts_.clock.system_now();
   const auto answer =
-      parts_.client.list(kube::pods(), pass.job.meta.namespace_name,
-                         "?labelSelector=weir.dev%2Fjob-name%3D" + pass.job.meta.name);
+      parts_.client.list(kube::pods(), execution.job.meta.namespace_name,
+                         "?labelSelector=weir.dev%2Fjob-name%3D" + execution.job.meta.name);
   if (!answer) return answer.error();
   const auto page = api::decode_list(*answer);
   if (!page) return kube::transport_error(page.error());
@@ -127,16 +127,16 @@ Executor::Error Executor::carry_out(Pass& pass, const reconcile::ConfirmPods&) {
   for (const std::string& item : page->items) {
     const auto meta = api::decode_object_meta(item);
     if (!meta) return kube::transport_error(meta.error());
-    parts_.cache.expect(pass.key, "Pod", meta->name, meta->resource_version);
+    parts_.cache.expect(execution.key, "Pod", meta->name, meta->resource_version);
     listed.insert(meta->uid);
   }
   const bool all_there = std::ranges::all_of(
-      pass.view.pods, [&](const auto& pod) { return listed.contains(pod->meta.uid); });
+      execution.view.pods, [&](const auto& pod) { return listed.contains(pod->meta.uid); });
   if (all_there) {
-    pass.memory.pods_confirmed = asked;
-    pass.result.again = true;
+    execution.memory.pods_confirmed = asked;
+    execution.result.again = true;
   } else {
-    pass.result.requeue = kLookAgain;  // the cache has yet to see that some are gone
+    execution.result.requeue = kLookAgain;  // the cache has yet to see that some are gone
   }
   return std::nullopt;
 }
