@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/control/server.h"
+#include "operator/control/control_api.h"
 
 #include <pthread.h>
 #include <thread>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole control API over TLS with its own certificates.
-#include "operator/control/server.h"
+#include "operator/control/control_api.h"
 
 #include <atomic>
 #include <netinet/in.h>
