@@ -68,7 +68,7 @@ struct RunState {
   std::unique_ptr<control_server::CertificateKeeper> certificates;
 
   std::unique_ptr<Watches> watches;
-  std::unique_ptr<control_server::ControlServer> control;
+  std::unique_ptr<control_server::ControlApi> control;
   std::jthread lease_thread, events_thread, metrics_thread;
 
   control_server::KeysSecret keys_secret() const;

@@ -96,7 +96,7 @@ Status serve_control(RunState& state) {
     metrics.counter("weir_token_reviews_total", "TokenReviews by result.", {{"result", result}})
         .add();
   };
-  WEIR_TRY(state.control, control_server::start_control_server(options, std::move(parts)));
+  WEIR_TRY(state.control, control_server::start_control_api(options, std::move(parts)));
   return Unit{};
 }
 

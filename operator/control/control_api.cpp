@@ -25,7 +25,7 @@ struct Task {
   http::Responder respond;
 };
 
-class Server final : public ControlServer {
+class Server final : public ControlApi {
  public:
   Server(const ControlOptions& options, ControlParts parts)
       : cache_(parts.cache),
@@ -113,12 +113,12 @@ class Server final : public ControlServer {
 
 }  // namespace
 
-Result<std::unique_ptr<ControlServer>> start_control_server(const ControlOptions& options,
-                                                            ControlParts parts) {
+Result<std::unique_ptr<ControlApi>> start_control_api(const ControlOptions& options,
+                                                      ControlParts parts) {
   auto server = std::make_unique<Server>(options, std::move(parts));
   WEIR_TRY(const Unit started, server->start(options));
   static_cast<void>(started);
-  return std::unique_ptr<ControlServer>(std::move(server));
+  return std::unique_ptr<ControlApi>(std::move(server));
 }
 
 }  // namespace weir::control_server

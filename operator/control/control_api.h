@@ -38,16 +38,16 @@ struct ControlParts {
   std::function<void(const char* result)> observe_review;
 };
 
-class ControlServer {
+class ControlApi {
  public:
-  virtual ~ControlServer() = default;  // calls stop()
+  virtual ~ControlApi() = default;  // calls stop()
   virtual int port() const = 0;
   virtual void set_tls(const http::TlsIdentity& tls) = 0;  // for new connections
   virtual void stop() = 0;                                 // idempotent
 };
 
 // kUnavailable: the port is in use; kInvalid: the certificate is wrong.
-Result<std::unique_ptr<ControlServer>> start_control_server(const ControlOptions& options,
-                                                            ControlParts parts);
+Result<std::unique_ptr<ControlApi>> start_control_api(const ControlOptions& options,
+                                                      ControlParts parts);
 
 }  // namespace weir::control_server

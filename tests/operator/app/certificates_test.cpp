@@ -17,7 +17,7 @@ namespace certificates_test {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class FakeControl final : public control_server::ControlServer {
+class FakeControl final : public control_server::ControlApi {
  public:
   int port() const override { return 0; }
   void set_tls(const http::TlsIdentity& tls) override { given.push_back(tls.certificate_pem); }

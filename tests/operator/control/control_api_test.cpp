@@ -25,25 +25,25 @@ using namespace std::chrono_literals;
 
 const std::string kBase = "/v1/namespaces/team-a/pipelinejobs/gpt/";
 
-class ControlApi : public testing::Test {
+class ControlApiTest : public testing::Test {
  protected:
-  ControlApi() {
+  ControlApiTest() {
     cache_.add_job("gpt", "u");
     cache_.add_pod(pod_);
     const auto names = control_names("weir-operator", "weir-system", "127.0.0.1");
     const auto started = [&] {
-      return start_control_server({.address = "127.0.0.1",
-                                   .port = 0,
-                                   .tls = *issue_leaf(authority_, names, clock_.system_now())},
-                                  {.cache = cache_,
-                                   .hub = hub_,
-                                   .reviewer = reviewer_,
-                                   .clock = clock_,
-                                   .seed = "seed",
-                                   .leading = [] { return true; },
-                                   .leader = [] { return std::string(); },
-                                   .observe = [this](const char*, int) { ++answered_; },
-                                   .observe_review = {}});
+      return start_control_api({.address = "127.0.0.1",
+                                .port = 0,
+                                .tls = *issue_leaf(authority_, names, clock_.system_now())},
+                               {.cache = cache_,
+                                .hub = hub_,
+                                .reviewer = reviewer_,
+                                .clock = clock_,
+                                .seed = "seed",
+                                .leading = [] { return true; },
+                                .leader = [] { return std::string(); },
+                                .observe = [this](const char*, int) { ++answered_; },
+                                .observe_review = {}});
     };
     auto server = started();
     EXPECT_TRUE(server.ok()) << server.error().message;
@@ -71,10 +71,10 @@ class ControlApi : public testing::Test {
   const std::shared_ptr<api::Pod> pod_ = make_pod("gpt", "u", 0);
   test::TempDir dir_;
   std::atomic<int> answered_ = 0;
-  std::unique_ptr<ControlServer> server_;
+  std::unique_ptr<ControlApi> server_;
 };
 
-TEST_F(ControlApi, LetsAWorkerJoinUnderTheNameOfTheService) {
+TEST_F(ControlApiTest, LetsAWorkerJoinUnderTheNameOfTheService) {
   const auto answer = call(http::Method::kPost, "join",
                            protocol::encode(protocol::Join{
                                .job_uid = "u", .pod = pod_->meta.name, .pod_uid = pod_->meta.uid}));
@@ -85,7 +85,7 @@ TEST_F(ControlApi, LetsAWorkerJoinUnderTheNameOfTheService) {
   EXPECT_EQ(answered_, 1);
 }
 
-TEST_F(ControlApi, LetsAWorkerJoinBesideConnectionsThatSayNothing) {
+TEST_F(ControlApiTest, LetsAWorkerJoinBesideConnectionsThatSayNothing) {
   std::vector<int> idle;
   for (int i = 0; i < 300; ++i) {
     idle.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -105,18 +105,18 @@ TEST_F(ControlApi, LetsAWorkerJoinBesideConnectionsThatSayNothing) {
   EXPECT_EQ(answer->status, 200) << answer->body;
 }
 
-TEST_F(ControlApi, HasACertificateForItsAddressAndForNobodyElse) {
+TEST_F(ControlApiTest, HasACertificateForItsAddressAndForNobodyElse) {
   EXPECT_TRUE(call(http::Method::kGet, "plan", "", "127.0.0.1").ok());
   EXPECT_FALSE(call(http::Method::kGet, "plan", "", "weir-operator.evil.svc").ok());
 }
 
 // An own certificate has the name of the Service and no address: a worker that is redirected to the
 // leader's pod asks for the Service's name there, too.
-TEST_F(ControlApi, RedirectsToALeaderWhoseCertificateHasNoAddress) {
+TEST_F(ControlApiTest, RedirectsToALeaderWhoseCertificateHasNoAddress) {
   const std::string service = worker_name("weir-operator", "weir-system");
   const auto own = *issue_leaf(authority_, {service}, clock_.system_now());
   const auto start = [&](bool leads, int leader_port) {
-    return *start_control_server(
+    return *start_control_api(
         {.address = "127.0.0.1", .port = 0, .leader_port = leader_port, .tls = own},
         {.cache = cache_,
          .hub = hub_,
@@ -152,7 +152,7 @@ TEST_F(ControlApi, RedirectsToALeaderWhoseCertificateHasNoAddress) {
   EXPECT_FALSE(post(to, kBase + "report", "").ok()) << "the address is not in the certificate";
 }
 
-TEST_F(ControlApi, AnswersALongPollWhenAPlanIsPublished) {
+TEST_F(ControlApiTest, AnswersALongPollWhenAPlanIsPublished) {
   std::jthread publisher([this] {
     const auto end = std::chrono::steady_clock::now() + 30s;
     while (hub_.open_polls() == 0 && std::chrono::steady_clock::now() < end) {
@@ -169,14 +169,14 @@ TEST_F(ControlApi, AnswersALongPollWhenAPlanIsPublished) {
   EXPECT_EQ(http::header_value(answer->headers, "ETag"), "\"4\"");
 }
 
-TEST_F(ControlApi, EndsALongPollWhenItsTimeIsOver) {
+TEST_F(ControlApiTest, EndsALongPollWhenItsTimeIsOver) {
   const auto answer = call(http::Method::kGet, "plan?have=3&wait=1");
 
   ASSERT_TRUE(answer.ok()) << answer.error().message;
   EXPECT_EQ(answer->status, 304);
 }
 
-TEST_F(ControlApi, StopsWithOpenPolls) {
+TEST_F(ControlApiTest, StopsWithOpenPolls) {
   std::jthread stopper([this] {
     const auto end = std::chrono::steady_clock::now() + 30s;
     while (hub_.open_polls() == 0 && std::chrono::steady_clock::now() < end) {
@@ -191,7 +191,7 @@ TEST_F(ControlApi, StopsWithOpenPolls) {
   EXPECT_EQ(hub_.open_polls(), 0U);
 }
 
-TEST_F(ControlApi, RefusesAStrangersToken) {
+TEST_F(ControlApiTest, RefusesAStrangersToken) {
   const auto answer =
       client("127.0.0.1")
           ->send({http::Method::kGet, kBase + "plan", {{"Authorization", "Bearer nonsense"}}, ""},
