@@ -48,7 +48,7 @@ client_observer(telemetry::Endpoint& metrics);
 std::function<void(const char* result, std::chrono::nanoseconds took)> reconcile_observer(
     telemetry::Endpoint& metrics);
 // workqueue_* as client-go names them. The gauges among them are in queue_families.
-controller::QueueHooks queue_hooks(telemetry::Endpoint& metrics);
+controller::QueueCallbacks queue_callbacks(telemetry::Endpoint& metrics);
 std::vector<telemetry::Family> queue_families(const controller::WorkQueue& queue);
 // weir_planner_seconds by kind, weir_plan_apply_seconds by tier.
 std::function<void(const char* kind, std::chrono::nanoseconds took)> planner_observer(

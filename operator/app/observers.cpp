@@ -57,7 +57,7 @@ std::function<void(const char*, std::chrono::nanoseconds)> reconcile_observer(
   };
 }
 
-controller::QueueHooks queue_hooks(telemetry::Endpoint& metrics) {
+controller::QueueCallbacks queue_callbacks(telemetry::Endpoint& metrics) {
   auto& adds = metrics.counter("workqueue_adds_total", "Jobs put into the queue.", queue_labels());
   auto& retries = metrics.counter("workqueue_retries_total",
                                   "Jobs put into the queue after an error.", queue_labels());

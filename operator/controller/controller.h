@@ -44,7 +44,7 @@ struct ControllerOptions {
   std::function<void(const char* kind, std::chrono::nanoseconds took)> planned;
   // From a plan's ConfigMap to the report that it runs; tier is its trigger in lower case.
   std::function<void(const std::string& tier, std::chrono::nanoseconds took)> applied;
-  QueueHooks queue;
+  QueueCallbacks queue;
 };
 // Lower case names of all triggers and "evaluate": the label values of the two above.
 std::vector<std::string> plan_kinds();

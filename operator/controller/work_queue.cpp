@@ -41,7 +41,7 @@ void WorkQueue::add_gathering(const std::string& key, bool low_priority) {
 }
 
 void WorkQueue::tell_added(int count) const {
-  for (; hooks_.added && count > 0; --count) hooks_.added();
+  for (; callbacks_.added && count > 0; --count) callbacks_.added();
 }
 
 bool WorkQueue::add_locked(const std::string& key, bool low_priority) {
@@ -86,7 +86,7 @@ void WorkQueue::add_rate_limited(const std::string& key) {
                                                 kBackOffCap);
     ++count;
   }
-  if (hooks_.retried) hooks_.retried();
+  if (callbacks_.retried) callbacks_.retried();
   add_after(key, delay);
 }
 
@@ -144,7 +144,7 @@ std::optional<std::string> WorkQueue::try_get() {
     key = take_locked(added, waited);
   }
   tell_added(added);
-  if (key && hooks_.waited) hooks_.waited(waited);
+  if (key && callbacks_.waited) callbacks_.waited(waited);
   return key;
 }
 
@@ -157,7 +157,7 @@ std::optional<std::string> WorkQueue::get(std::stop_token stop) {
       if (has_ready_locked() || !watched_) wake_one_locked();
       lock.unlock();
       tell_added(added);
-      if (hooks_.waited) hooks_.waited(waited);
+      if (callbacks_.waited) callbacks_.waited(waited);
       return key;
     }
     if (watched_) {
@@ -195,7 +195,7 @@ void WorkQueue::done(const std::string& key) {
       wake_one_locked();
     }
   }
-  if (hooks_.worked) hooks_.worked(worked);
+  if (callbacks_.worked) callbacks_.worked(worked);
 }
 
 Unfinished WorkQueue::unfinished() const {

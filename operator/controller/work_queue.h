@@ -21,7 +21,7 @@
 namespace weir::controller {
 
 // What dashboards of client-go's queues show; each may be empty. Called without the lock.
-struct QueueHooks {
+struct QueueCallbacks {
   std::function<void()> added, retried;
   std::function<void(std::chrono::nanoseconds)> waited, worked;  // before and in reconcile
 };
@@ -32,8 +32,8 @@ struct Unfinished {
 
 class WorkQueue {
  public:
-  explicit WorkQueue(Clock& clock, QueueHooks hooks = {})
-      : clock_(clock), hooks_(std::move(hooks)) {}
+  explicit WorkQueue(Clock& clock, QueueCallbacks callbacks = {})
+      : clock_(clock), callbacks_(std::move(callbacks)) {}
 
   void add(const std::string& key, bool low_priority = false);
   // As add, but a key that is worked on, or was a moment ago, waits 0.1 s for what else comes: the
@@ -65,7 +65,7 @@ class WorkQueue {
   void tell_added(int count) const;
 
   Clock& clock_;
-  const QueueHooks hooks_;
+  const QueueCallbacks callbacks_;
   mutable std::mutex mutex_;  // guards all below
   // One idle thread watches the clock and waits on earlier_; the others sleep until there is a key,
   // or the watch to take over: a due time wakes one thread, not all.

@@ -28,7 +28,7 @@ void EventSender::emit(std::shared_ptr<const api::PipelineJob> job, const api::E
             {"revision", job->status.plan.revision},
             {"reason", event.reason},
             {"note", event.note}});
-  if (hook_) hook_(*job, event.reason);
+  if (on_emit_) on_emit_(*job, event.reason);
   if (!queue_.try_push({std::move(job), event})) {
     log_warn("events", "queue full, event dropped", {{"reason", event.reason}});
   }

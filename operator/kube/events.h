@@ -23,8 +23,9 @@ class EventSender {
   EventSender(Client& client, Clock& clock, std::string instance);
 
   // For metrics: called for each event. Set it before the first one.
-  void on_emit(std::function<void(const api::PipelineJob& job, const std::string& reason)> hook) {
-    hook_ = std::move(hook);
+  void on_emit(
+      std::function<void(const api::PipelineJob& job, const std::string& reason)> callback) {
+    on_emit_ = std::move(callback);
   }
   // Thread-safe. The event is dropped if 1000 are waiting.
   void emit(std::shared_ptr<const api::PipelineJob> job, const api::Event& event);
@@ -62,7 +63,7 @@ class EventSender {
   Clock& clock_;
   const std::string instance_;
   BoundedQueue<Waiting> queue_;
-  std::function<void(const api::PipelineJob&, const std::string&)> hook_;
+  std::function<void(const api::PipelineJob&, const std::string&)> on_emit_;
   std::map<std::string, OfJob> jobs_;  // by uid; only the sending thread uses it
   int counter_ = 0;
 };

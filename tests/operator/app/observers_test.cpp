@@ -28,7 +28,7 @@ std::string page(telemetry::Endpoint& metrics) {
 TEST(Observers, ExistAtZeroFromTheStart) {
   const auto metrics = *telemetry::make_endpoint(0);
   test::JumpClock clock;
-  controller::WorkQueue queue(clock, queue_hooks(*metrics));
+  controller::WorkQueue queue(clock, queue_callbacks(*metrics));
   metrics->collect([&queue] { return queue_families(queue); });
   planner_observer(*metrics);
   apply_observer(*metrics);
@@ -52,7 +52,7 @@ TEST(Observers, ExistAtZeroFromTheStart) {
 TEST(Observers, CountTheLifeOfAKeyInTheQueue) {
   const auto metrics = *telemetry::make_endpoint(0);
   test::JumpClock clock;
-  controller::WorkQueue queue(clock, queue_hooks(*metrics));
+  controller::WorkQueue queue(clock, queue_callbacks(*metrics));
   metrics->collect([&queue] { return queue_families(queue); });
 
   queue.add("a/j");
