@@ -341,12 +341,12 @@ void Controller::settle(const std::string& key, const Executed& executed) {
                               {"status", executed.error->http_status},
                               {"reason", executed.error->reason},
                               {"error", executed.error->message}};
-    // Refusals are told at once, what passes by itself only when it does not.
+    // A refusal is a warning at once; an error that passes by itself only if it lasts.
     const int failures = queue_.failures(key);
-    const bool told = passes_by_itself(*executed.error)
-                          ? failures > 0 && failures % kWarnAfterFailures == 0
-                          : failures % kWarnAfterFailures == 0;
-    const LogLevel level = told ? LogLevel::kWarn : LogLevel::kDebug;
+    const bool warns = passes_by_itself(*executed.error)
+                           ? failures > 0 && failures % kWarnAfterFailures == 0
+                           : failures % kWarnAfterFailures == 0;
+    const LogLevel level = warns ? LogLevel::kWarn : LogLevel::kDebug;
     if (log_enabled(level)) log(level, "controller", "pass ended early", fields);
     queue_.add_rate_limited(key);
     return;

@@ -235,13 +235,13 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
     done += count;
   }
   log_new_pods(execution.job, action.pods.size());
-  std::string told;
-  for (const std::string& name : execution.conflicts) told += (told.empty() ? "" : ", ") + name;
-  if (!told.empty() && told != execution.memory.env_conflicts_told) {
-    execution.memory.env_conflicts_told = told;
+  std::string names;
+  for (const std::string& name : execution.conflicts) names += (names.empty() ? "" : ", ") + name;
+  if (!names.empty() && names != execution.memory.env_conflicts_reported) {
+    execution.memory.env_conflicts_reported = names;
     parts_.events.emit(execution.view.job,
                        {"Warning", "EnvConflict",
-                        "the job sets environment of the operator itself: " + told, "CreatePods"});
+                        "the job sets environment of the operator itself: " + names, "CreatePods"});
   }
   return std::nullopt;
 }

@@ -35,7 +35,7 @@ struct JobMemory {
   std::map<std::string, reconcile::PodWarning> pod_warnings;  // by uid
   std::optional<SystemTime> pods_confirmed;
   std::map<std::string, schedule::Plan> plans;  // decoded, by uid of their ConfigMap
-  std::string env_conflicts_told;               // names, so that the event is sent once
+  std::string env_conflicts_reported;           // names, so that the event is sent once
   // The newest plan made here and when, until the workers run it.
   std::optional<std::pair<std::int64_t, SteadyTime>> plan_made;
 };

@@ -27,8 +27,8 @@ bool in_plan(const Pass& pass, const api::Pod& pod) {
                      [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
 }
 
-// What the coordinator said of this worker last; null: nothing.
-const protocol::MemberReport* told_of(const Pass& pass, const api::Pod& pod) {
+// The coordinator's last report about this worker; null = none.
+const protocol::MemberReport* reported_member(const Pass& pass, const api::Pod& pod) {
   const auto& report = pass.snapshot.report;
   if (!report) return nullptr;
   const auto& members = report->body.members;
@@ -40,7 +40,7 @@ const protocol::MemberReport* told_of(const Pass& pass, const api::Pod& pod) {
 // Until when the coordinator's word counts that it hears this worker; nothing: it has not said so.
 std::optional<Time> heard_until(const Pass& pass, const api::Pod& pod,
                                 std::chrono::seconds counts) {
-  const auto* member = told_of(pass, pod);
+  const auto* member = reported_member(pass, pod);
   if (member == nullptr || !member->ready) return std::nullopt;
   return pass.snapshot.report->received + counts;
 }

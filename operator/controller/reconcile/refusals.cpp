@@ -176,7 +176,7 @@ void hold_back(Pass& pass) {
 }
 
 void view_refused(Pass& pass) {
-  const RefusedRequest* told = nullptr;
+  const RefusedRequest* shown = nullptr;
   std::string text;
   const bool over =
       pass.is("Complete", "True") || pass.is("Failed", "True");  // nothing is asked for
@@ -184,12 +184,12 @@ void view_refused(Pass& pass) {
     if (over) break;
     pass.wake_at(no.last + kForgotten);  // not asked for again: no longer true
     if (no.subject == kStatusSubject) continue;
-    if (told == nullptr) told = &no;
+    if (shown == nullptr) shown = &no;
     text += (text.empty() ? "" : "; ") + text_of(no);
   }
   const auto* before = api::find_condition(pass.job().status.conditions, "Degraded");
-  if (told != nullptr) {
-    pass.set("Degraded", "True", told->reason, text);
+  if (shown != nullptr) {
+    pass.set("Degraded", "True", shown->reason, text);
     if (before == nullptr || before->status != "True") return;
     for (api::Condition& condition : pass.status.conditions) {
       if (condition.type == "Degraded") condition.since = before->since;

@@ -32,13 +32,13 @@ api::WatchEvent event(const std::string& type, const std::string& version,
 struct World {
   explicit World(std::vector<std::string> scopes = {""}) : cache(clock, std::move(scopes), true) {
     cache.on_change([this](const std::string& key, bool first) {
-      told.push_back(key + (first ? " first" : ""));
+      reported.push_back(key + (first ? " first" : ""));
     });
   }
-  std::vector<std::string> take() { return std::exchange(told, {}); }
+  std::vector<std::string> take() { return std::exchange(reported, {}); }
   test::JumpClock clock;
   ObjectCache cache;
-  std::vector<std::string> told;
+  std::vector<std::string> reported;
 };
 
 TEST(Reached, ComparesVersionsAsBigNumbers) {

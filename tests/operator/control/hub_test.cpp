@@ -162,24 +162,24 @@ TEST_F(HubTest, RefusesReportsOlderThanSeenUntilTheNextRegister) {
 }
 
 TEST_F(HubTest, TellsOfWhatMattersAndNotOfCounters) {
-  std::vector<std::string> told;
-  hub_.on_change([&told](const std::string& key) { told.push_back(key); });
+  std::vector<std::string> reported;
+  hub_.on_change([&reported](const std::string& key) { reported.push_back(key); });
   protocol::Report body = report(1);
 
   hub_.take_register(kKey, {.job_uid = "u"});
   hub_.take_report(kKey, body);
-  EXPECT_EQ(told.size(), 2U);
+  EXPECT_EQ(reported.size(), 2U);
   body.sequence = 2;
   body.step = 17;
   hub_.take_report(kKey, body);
-  EXPECT_EQ(told.size(), 2U);
+  EXPECT_EQ(reported.size(), 2U);
   body.last_switch = protocol::LastSwitch{.revision = 2};
   hub_.take_report(kKey, body);
-  EXPECT_EQ(told.size(), 3U);
+  EXPECT_EQ(reported.size(), 3U);
   body.total_steps = body.step = 20;
   hub_.take_report(kKey, body);
 
-  EXPECT_EQ(told, std::vector<std::string>(4, kKey));
+  EXPECT_EQ(reported, std::vector<std::string>(4, kKey));
 }
 
 TEST_F(HubTest, ReleasesAllPollsAtTheEnd) {

@@ -199,14 +199,14 @@ TEST(WorkQueue, HandsOutNothingAfterShutDown) {
 
 TEST(WorkQueue, TellsHowLongKeysWaitAndAreWorkedOn) {
   test::JumpClock clock;
-  std::vector<std::string> told;
-  const auto note = [&told](const char* what) {
-    return [&told, what](std::chrono::nanoseconds time) {
-      told.push_back(what + std::to_string(time / seconds(1)));
+  std::vector<std::string> reported;
+  const auto note = [&reported](const char* what) {
+    return [&reported, what](std::chrono::nanoseconds time) {
+      reported.push_back(what + std::to_string(time / seconds(1)));
     };
   };
-  WorkQueue queue(clock, {.added = [&told] { told.emplace_back("added"); },
-                          .retried = [&told] { told.emplace_back("retried"); },
+  WorkQueue queue(clock, {.added = [&reported] { reported.emplace_back("added"); },
+                          .retried = [&reported] { reported.emplace_back("retried"); },
                           .waited = note("waited "),
                           .worked = note("worked ")});
 
@@ -219,7 +219,8 @@ TEST(WorkQueue, TellsHowLongKeysWaitAndAreWorkedOn) {
   queue.done("a");
   queue.add_rate_limited("a");
 
-  EXPECT_EQ(told, (std::vector<std::string>{"added", "waited 0", "added", "worked 2", "retried"}));
+  EXPECT_EQ(reported,
+            (std::vector<std::string>{"added", "waited 0", "added", "worked 2", "retried"}));
   EXPECT_EQ(queue.unfinished().sum, seconds(0));
 }
 

@@ -284,8 +284,9 @@ void World::coordinator_applies() {
   report->body.total_steps = 1000;
   const auto& plan = plans.back();
   std::int64_t begins = report->body.step;
-  const bool told = report->body.last_switch && report->body.last_switch->revision == plan.revision;
-  if (!told && plan.trigger != schedule::Trigger::kInitial &&
+  const bool reported =
+      report->body.last_switch && report->body.last_switch->revision == plan.revision;
+  if (!reported && plan.trigger != schedule::Trigger::kInitial &&
       plan.state == schedule::StateMove::kCheckpoint) {
     begins = std::max<std::int64_t>(last_checkpoint, 0);
     report->body.step = begins + 1;  // Applied is said after the first step with a plan
