@@ -24,9 +24,10 @@ constexpr double kEvenVariation = 0.05;     // cv of T_p
 constexpr double kWideTail = 2;             // p95 / median of T_p
 constexpr double kStaleness = 6, kWideStaleness = 12;
 constexpr std::int64_t kQuarantineSteps = 100;  // as in tuner/rules.h
-// Of shares that harm, in steps (share_cost.h): they go at once beyond the first; beyond the second
-// no replica gets fewer. With one change too late on top no 1,000 steps lose 3 % (tests/sim).
-constexpr double kMostLately = 4, kMostBehind = 12;
+// Limits of ShareCost, in steps. If the current shares have cost the first, even ones follow at
+// once. If all shares have cost the second, no replica gets fewer micro-batches. Even with one late
+// change, 1,000 steps lose less than 3 % (tests/sim).
+constexpr double kMostOfCurrent = 4, kMostOfAll = 12;
 
 std::string number(double value, int digits) {
   char text[32];
@@ -223,9 +224,9 @@ std::string objection(const Input& input, const State& state, const Candidate& c
   if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
     return "taken back before, not again until step " + std::to_string(quarantined->second);
   }
-  if (state.account.behind >= kMostBehind) {
+  if (state.share_cost.all_shares >= kMostOfAll) {
     return "speeds change too fast for shares: following them has cost " +
-           number(state.account.behind, 1) + " steps";
+           number(state.share_cost.all_shares, 1) + " steps";
   }
   return "";
 }
@@ -234,10 +235,10 @@ std::string objection(const Input& input, const State& state, const Candidate& c
 bool rebalance(const Input& input, State& state, Decision& decision) {
   if (!input.spec.rebalance || !input.retune.enabled) return false;
   if (input.current.mode != Mode::kExact) return false;
-  add_intervals(state.account, input.replicas.intervals, input.shares, input.stages);
-  if (state.account.lately >= kMostLately && input.retune.settled &&
+  add_intervals(state.share_cost, input.replicas.intervals, input.shares, input.stages);
+  if (state.share_cost.current_shares >= kMostOfCurrent && input.retune.settled &&
       return_to_even(input, decision)) {
-    if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;
+    if (input.adaptation == Adaptation::kAuto) state.share_cost.current_shares = 0;
     return true;
   }
   const Intervals window = newest(input.replicas.intervals, kUnevenSteps);
@@ -266,7 +267,7 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
     decision.returns_to_even = candidate->back;
     decision.gain = gain;
     decision.step_seconds = predicted_step(input, *candidate);
-    if (input.adaptation == Adaptation::kAuto) state.account.lately = 0;
+    if (input.adaptation == Adaptation::kAuto) state.share_cost.current_shares = 0;
     return true;
   }
   return false;
@@ -380,7 +381,7 @@ Decided decide(const Input& input, const State& state) {
 
 void rolled_back_shares(State& state, const std::vector<int>& shares, std::int64_t step) {
   state.quarantine[shares] = step + kQuarantineSteps;
-  state.account.lately = 0;
+  state.share_cost.current_shares = 0;
 }
 
 void rolled_back_partial(State& state, std::int64_t step) {

@@ -70,7 +70,7 @@ struct State {
   std::map<std::vector<int>, std::int64_t> quarantine;
   std::int64_t no_partial_before = 0;  // step; after a Partial that was rolled back
   // Speeds that keep changing are no matter of shares: what following them has cost limits it.
-  Account account;
+  ShareCost share_cost;
 };
 
 struct Decision {

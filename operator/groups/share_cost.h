@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What uneven shares have cost: against even ones, from the measured times of the same steps. The
-// times of a replica with another share are known (shares.h), so this is no prediction. Pure.
+// The cost of uneven shares against even ones, from measured times of the same steps. The time that
+// a replica takes with another share is known (shares.h), so this is no prediction. Pure.
 #pragma once
 
 #include <vector>
@@ -9,17 +9,17 @@
 
 namespace weir::group_policy {
 
-// In steps: the time of one step with even shares is 1. Gains only make good what was lost before,
-// so over any stretch of steps no more was lost than `behind` plus what has lapsed.
-struct Account {
-  double behind = 0;                // all shares so far; lapses by kLapse a step
-  double lately = 0;                // the shares in force
-  estimator::SystemTime counted{};  // end of the newest interval that is in it
+// In steps: the time of one step with even shares is 1. Gains reduce a cost, but not below 0, so
+// the loss over any number of steps is at most all_shares plus what has lapsed.
+struct ShareCost {
+  double all_shares = 0;            // cost of all shares so far; kLapse of a step lapses per step
+  double current_shares = 0;        // cost of the shares in force
+  estimator::SystemTime counted{};  // end of the newest interval that was added
 };
-constexpr double kLapse = 0.005;  // a step: 5 in 1,000
+constexpr double kLapse = 0.005;  // 5 steps in 1,000
 
-// Adds the intervals that are newer; they were measured with these shares.
-void add_intervals(Account& account, Intervals intervals, const std::vector<int>& shares,
+// Adds the intervals that are newer than `counted`; they were measured with these shares.
+void add_intervals(ShareCost& share_cost, Intervals intervals, const std::vector<int>& shares,
                    int stages);
 
 }  // namespace weir::group_policy

@@ -195,12 +195,12 @@ TEST(Rebalance, BackToEvenSharesThatHelpNobody) {
 // What following speeds has cost limits how often it is tried; what lapses lets it try again.
 TEST(Rebalance, DoesNotChaseSpeedsThatKeepChanging) {
   State state;
-  state.account.behind = 12.5;
+  state.share_cost.all_shares = 12.5;
   Input slow = job(4, Allowed::kExact, measured(4, 20, first_is_twice_as_slow));
   const auto decided = decide(slow, state);
   EXPECT_FALSE(decided.decision.shares);
   EXPECT_THAT(decided.decision.reason, HasSubstr("following them has cost 12.4 steps"));
-  state.account.behind = 11;
+  state.share_cost.all_shares = 11;
   EXPECT_TRUE(decide(slow, state).decision.shares);
 }
 
@@ -208,7 +208,7 @@ TEST(Rebalance, DoesNotChaseSpeedsThatKeepChanging) {
 // middle of another change.
 TEST(Rebalance, SharesThatHarmGoAtOnce) {
   State state;
-  state.account.behind = 20;
+  state.share_cost.all_shares = 20;
   Input input =
       job(2, Allowed::kExact, measured(2, 12, [](int p, int) { return p == 0 ? 0.5 : 1.5; }));
   input.shares = {16, 48};
@@ -218,8 +218,8 @@ TEST(Rebalance, SharesThatHarmGoAtOnce) {
   EXPECT_THAT(*even.decision.shares, ElementsAre(32, 32));
   EXPECT_TRUE(even.decision.returns_to_even);
   EXPECT_GT(even.decision.gain, 0.2);
-  EXPECT_EQ(even.state.account.lately, 0);
-  EXPECT_GT(even.state.account.behind, 20);
+  EXPECT_EQ(even.state.share_cost.current_shares, 0);
+  EXPECT_GT(even.state.share_cost.all_shares, 20);
 
   input.retune.settled = false;
   EXPECT_FALSE(decide(input, state).decision.shares);
