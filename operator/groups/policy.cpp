@@ -17,10 +17,10 @@ namespace weir::group_policy {
 namespace {
 
 // operator/groups/README.md "Shares" and "Sync mode".
-constexpr std::int64_t kUnevenSteps = 16;   // in a row
-constexpr std::int64_t kPartialSteps = 32;  // looked at before Partial
-constexpr std::int64_t kEvenSteps = 50;     // before Exact comes back
-constexpr double kEvenVariation = 0.05;     // cv of T_p
+constexpr std::int64_t kUnevenSteps = 16;   // in a row, before shares change
+constexpr std::int64_t kPartialSteps = 32;  // window for the change to Partial
+constexpr std::int64_t kEvenSteps = 50;     // window for the return to Exact
+constexpr double kEvenVariation = 0.05;     // standard deviation / mean of T_p
 constexpr double kWideTail = 2;             // p95 / median of T_p
 constexpr double kStaleness = 6, kWideStaleness = 12;
 constexpr std::int64_t kQuarantineSteps = 100;  // as in tuner/rules.h
@@ -58,7 +58,7 @@ bool even(const std::vector<int>& shares) {
   return most - least <= 1;
 }
 
-// What the spec demands whatever was measured.
+// Applies what the spec demands, independent of measurements. True if that is a change.
 bool follow_spec(const Input& input, Decision& decision) {
   const auto replicas = static_cast<int>(input.shares.size());
   Policy wanted = input.current;
@@ -68,7 +68,7 @@ bool follow_spec(const Input& input, Decision& decision) {
     wanted.mode = Mode::kPartial;
   }
   if (wanted.mode == Mode::kPartial) {
-    // A staleness that nobody wrote stays what the measurements made it.
+    // If the spec has no staleness, the one that measurements have chosen stays.
     const bool wide = input.current.mode == Mode::kPartial &&
                       input.current.groups.max_staleness == kWideStaleness;
     wanted.groups = settings_for(input.spec, replicas, wide ? kWideStaleness : kStaleness);
@@ -82,15 +82,15 @@ bool follow_spec(const Input& input, Decision& decision) {
       decision.reason += ", groups of up to " + std::to_string(wanted.groups.group_size_max) +
                          ", staleness " + number(wanted.groups.max_staleness, 0);
     }
-    decision.reason += ", as the spec says";
+    decision.reason += ", because the spec demands it";
   }
-  // Groups take care of slow replicas themselves; there, uneven shares of another time only brake.
+  // With Partial the groups handle slow replicas, and uneven shares would only slow them down.
   const bool partial = wanted.mode == Mode::kPartial;
   if ((!input.spec.rebalance || partial) && !even(input.shares)) {
     decision.shares = even_shares(input.shares);
     decision.reason += (decision.reason.empty() ? "" : "; ") + std::string("shares ") +
                        joined(input.shares) + " -> " + joined(*decision.shares) +
-                       (partial ? ", Partial has even ones" : ", sync.rebalance is off");
+                       (partial ? ", because Partial needs even ones" : ", sync.rebalance is off");
   }
   decision.by_spec = decision.policy || decision.shares;
   return decision.by_spec;
@@ -102,8 +102,8 @@ std::string slower_text(const Uneven& found) {
          std::to_string(kUnevenSteps) + " steps";
 }
 
-// Who does not stand out all the time counts as typical: a slow spell of one of them during the
-// window says nothing about the steps to come.
+// Seconds of each replica in the steps to come. A replica that does not stand out during the whole
+// window gets the median of such replicas, because a slow spell in the window will not last.
 std::vector<double> lasting_seconds(Intervals window, const std::vector<Uneven>& found,
                                     std::size_t replicas) {
   std::vector<double> seconds, typical;
@@ -122,8 +122,8 @@ std::vector<double> lasting_seconds(Intervals window, const std::vector<Uneven>&
   return seconds;
 }
 
-// Mean over the window of the slowest T_p, had these been the shares. Over the joint times, never
-// at their means: what varies makes some replica slow in most steps, whatever its share.
+// Mean over the window of the slowest T_p with these shares. The slowest one of each interval
+// counts, not the slowest of the means: if times vary, some replica is slow in most steps.
 double mean_slowest(const Input& input, Intervals window, const std::vector<int>& shares) {
   double sum = 0, steps = 0;
   SharesInput times{.seconds = {}, .shares = input.shares, .stages = input.stages};
@@ -137,11 +137,11 @@ double mean_slowest(const Input& input, Intervals window, const std::vector<int>
   return sum / steps;
 }
 
-// Shares to change to, and what they save.
+// New shares, and the time that they save.
 struct Candidate {
   std::vector<int> shares;
-  double now = 0, saved = 0;  // seconds of the slowest replica
-  bool back = false;          // towards even ones
+  double now = 0, saved = 0;  // seconds of the slowest replica's step
+  bool back = false;          // the shares become more even
   std::string why;
 };
 Candidate costed(const Input& input, Intervals window, std::vector<int> shares) {
@@ -150,7 +150,7 @@ Candidate costed(const Input& input, Intervals window, std::vector<int> shares) 
   candidate.saved = candidate.now - mean_slowest(input, window, candidate.shares);
   return candidate;
 }
-// Of a step now: the slowest replica's own time, or what the job measures, with its sync.
+// Seconds of a step now: the measured step of the job, but at least the slowest replica's own time.
 double step_now(const Input& input, const Candidate& candidate) {
   return std::max(input.step_seconds, candidate.now);
 }
@@ -158,7 +158,7 @@ double gain_of(const Input& input, const Candidate& candidate) {
   const double now = step_now(input, candidate);
   return throughput_gain(now, now - candidate.saved);
 }
-// 0 = unknown
+// Predicted seconds of a step; 0 = unknown.
 double predicted_step(const Input& input, const Candidate& candidate) {
   return input.step_seconds > 0 ? step_now(input, candidate) - candidate.saved : 0;
 }
@@ -170,7 +170,7 @@ SharesInput shares_input(const Input& input, std::vector<double> seconds) {
           .least_share = input.least_share};
 }
 
-// A replica stands out: the shares that suit it.
+// If a replica stands out, the shares that suit it.
 std::optional<Candidate> uneven_candidate(const Input& input, Intervals window) {
   const std::vector<Uneven> found = all_uneven(window);
   if (found.empty()) return std::nullopt;
@@ -178,7 +178,7 @@ std::optional<Candidate> uneven_candidate(const Input& input, Intervals window) 
       balanced_shares(shares_input(input, lasting_seconds(window, found, input.shares.size())));
   Candidate candidate = costed(input, window, std::move(best));
   candidate.why = slower_text(found.front());
-  // One that had become slow is no more: it has few micro-batches and ends early.
+  // A replica that was slow has recovered: it has few micro-batches and ends early.
   const int total = std::accumulate(input.shares.begin(), input.shares.end(), 0);
   candidate.back = std::ranges::any_of(found, [&](const Uneven& one) {
     const int share = input.shares[static_cast<std::size_t>(one.replica)];
@@ -187,10 +187,10 @@ std::optional<Candidate> uneven_candidate(const Input& input, Intervals window) 
   return candidate;
 }
 
-// Nobody stands out any more for whom the shares are uneven.
+// If no replica stands out, shares that are more even.
 std::optional<Candidate> even_candidate(const Input& input, Intervals window) {
   if (window.empty() || even(input.shares)) return std::nullopt;
-  // Towards replicas that are equally fast, as far as one change may go.
+  // These are the balanced shares of equally fast replicas, within the limit of one change.
   std::vector<double> seconds;
   for (const int share : input.shares) seconds.push_back(share + input.stages - 1);
   Candidate candidate =
@@ -210,19 +210,19 @@ bool return_to_even(const Input& input, Decision& decision) {
   decision.gain = std::max(0.0, gain_of(input, candidate));
   decision.step_seconds = predicted_step(input, candidate);
   decision.reason = "shares " + joined(input.shares) + " -> " + joined(candidate.shares) +
-                    ": uneven ones have cost more than they saved, predicted +" +
+                    ": uneven shares have cost more than they saved, predicted +" +
                     percent(decision.gain);
   return true;
 }
 
-// Why the tier does not take these shares; "" = it does.
+// Why the tier does not adopt these shares; "" = it does.
 std::string objection(const Input& input, const State& state, const Candidate& candidate) {
   if (gain_of(input, candidate) < std::max(input.retune.min_gain, 1e-9))
     return "less than retune.minGainPercent";
   if (candidate.back) return "";  // a return to even shares is never kept out
   const auto quarantined = state.quarantine.find(candidate.shares);
   if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
-    return "taken back before, not again until step " + std::to_string(quarantined->second);
+    return "rolled back before, not again until step " + std::to_string(quarantined->second);
   }
   if (state.share_cost.all_shares >= kMostOfAll) {
     return "speeds change too fast for shares: following them has cost " +
@@ -231,7 +231,7 @@ std::string objection(const Input& input, const State& state, const Candidate& c
   return "";
 }
 
-// True: shares are to change, now or as soon as their tier is ready. The mode then waits.
+// True if shares change now or as soon as their tier is ready. The mode does not change then.
 bool rebalance(const Input& input, State& state, Decision& decision) {
   if (!input.spec.rebalance || !input.retune.enabled) return false;
   if (input.current.mode != Mode::kExact) return false;
@@ -287,7 +287,7 @@ void leave_exact(const Input& input, const State& state, Decision& decision) {
   decision.reason = text + ", predicted +" + percent(gain) + " throughput";
   if (input.step < state.no_partial_before) {
     decision.reason +=
-        ", taken back before, not again until step " + std::to_string(state.no_partial_before);
+        ", rolled back before, not again until step " + std::to_string(state.no_partial_before);
   } else if (!input.regroup.ready) {
     decision.reason += ", waits for the cooldown of regroup";
   } else {

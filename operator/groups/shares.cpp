@@ -52,8 +52,8 @@ std::vector<int> balanced_shares(const SharesInput& input) {
   }
   int left = total - std::accumulate(shares.begin(), shares.end(), 0);
 
-  // Each micro-batch goes where it ends first: times grow with the share, so no other vector has an
-  // earlier last end.
+  // Each micro-batch goes to the replica that ends it first. Times grow with the share, so no other
+  // shares have an earlier end of the slowest replica.
   using Entry = std::pair<double, std::size_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> next;
   const auto offer = [&](std::size_t p) {
