@@ -16,8 +16,8 @@ namespace {
 constexpr int kGroups[] = {2, 3, 4, 6, 8};
 constexpr int kMostSlack = 8;
 constexpr std::array<double, 3> kQuantiles = {0.1, kMedian, 0.9};
-constexpr double kStress = 2;          // of the median transfer times
-constexpr double kSameTransfer = 1.2;  // quantiles that differ by less say the same
+constexpr double kStress = 2;          // factor on the median transfer times for the reserve
+constexpr double kSameTransfer = 1.2;  // quantiles that differ by less count as equal
 
 class Collector {
  public:
@@ -28,7 +28,7 @@ class Collector {
     size_ = size;
     limits_ = limits(sizes_[size]);
   }
-  // What memory leaves, per stage and non-increasing; 0 at a stage without room.
+  // Largest caps that memory allows, by stage, not increasing; 0 = there is no room at all.
   const std::vector<int>& limits() const { return limits_; }
 
   void add(std::vector<int> caps) {
@@ -62,7 +62,8 @@ class Collector {
     return caps;
   }
 
-  // With Hint any caps are a plan, so memory lowers them; Strict runs kFkB's caps or none.
+  // Hint can run any caps, so they are lowered to what memory allows. Strict needs the caps of
+  // kFkB.
   bool within_memory(std::vector<int>& caps) const {
     for (std::size_t s = 0; s < caps.size(); ++s) {
       if (limits_[s] < 1) return false;
@@ -105,7 +106,7 @@ bool alike(const std::vector<double>& a, const std::vector<double>& b) {
   return true;
 }
 
-// Link times at the quantiles that say something new.
+// Link times at the quantiles, without those that are nearly equal to others.
 std::vector<std::vector<double>> link_cases(const LinkView& view) {
   std::vector<std::vector<double>> cases{link_quantile(view, kMedian)};
   for (const double q : kQuantiles) {
@@ -130,9 +131,9 @@ void add_generated(Collector& collector, const Size& size, const LinkView& view,
   collector.add(schedule::opt_caps(model, size.micro_batches, collector.limits()));
 }
 
-// The first micro-batch, and then the pace of the slowest part or of the slowest loop: a stage
-// has at most its cap of micro-batches on the way to the last stage and back. Links count for both
-// directions.
+// Closed form of a step: the time of the first micro-batch, then the pace of the slowest part or
+// loop. A loop is the way from a stage to the last one and back, on which the stage has at most its
+// cap of micro-batches. Links count for both directions.
 double estimated_step(const schedule::Schedule& schedule, const Size& size,
                       const std::vector<std::chrono::nanoseconds>& links) {
   double way = 0, pace = 0;
@@ -145,9 +146,9 @@ double estimated_step(const schedule::Schedule& schedule, const Size& size,
   return way + (size.micro_batches - 1) * pace;
 }
 
-// Link times that tell plans apart which are equal now: counters average over seconds, and bursts
-// shorter than that need the slack that a plan has in reserve. Twice the median, but not where it
-// would only make a link the bottleneck.
+// Link times for the reserve, which decides between plans that are equal now. Counters average over
+// seconds, so shorter bursts do not show, and a plan needs slack for them. The times are twice the
+// median, but a link must not become the bottleneck by that.
 std::vector<double> stressed(const LinkView& view, const Size& size) {
   std::chrono::nanoseconds slowest{0};
   for (const schedule::StageTime& stage : size.stages) {
@@ -190,8 +191,8 @@ std::vector<Candidate> candidates(const Input& input, const State& state, const 
       collector.add(schedule::slack_caps(stages, size.micro_batches, slack));
     }
     for (std::size_t c = 0; c < cases.size(); ++c) {
-      const bool search =
-          all && (i == 0 || c == 0);  // of other sizes at the median only: it is dear
+      // A search is expensive, so other sizes are searched at the median only.
+      const bool search = all && (i == 0 || c == 0);
       add_generated(collector, size, view, cases[c], search);
     }
   }
@@ -237,7 +238,7 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
     Measure measure{.memory = in_flight(schedule)};
     const double correction = correction_of(state, schedule.micro_batch_size, current_size);
     for (std::size_t q = 0; q < links.size(); ++q) {
-      // The same link times again need no second simulation.
+      // Equal link times need no second simulation.
       const bool repeated = q > 0 && links[q] == links[q - 1];
       measure.seconds[q] = repeated ? measure.seconds[q - 1]
                                     : correction * coster.step(schedule, sizes[size], links[q]);
@@ -246,8 +247,8 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
     measure.keep = i == 0 || (size == 0 && schedule::k_of_caps(schedule.caps) == 1);
     measures.push_back(measure);
   }
-  // Equal in all: the first stays. Another size beats none of this one: a change of size may have
-  // to gain more, so the best of this size stays in the race.
+  // If two plans are equal in everything, the first one stays. Plans of different sizes are not
+  // compared, because a change of size may have to gain more.
   const auto beats = [&](std::size_t a, std::size_t b) {
     const Measure &one = measures[a], &other = measures[b];
     bool better = one.memory < other.memory || a < b;

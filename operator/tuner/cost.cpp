@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Never at the mean rate: the step time is convex in 1/rate (operator/tuner/README.md "Cost").
+// A step is never costed at the mean rate, because its time is convex in 1/rate
+// (operator/tuner/README.md "Cost").
 #include "operator/tuner/cost.h"
 
 #include <algorithm>
@@ -12,19 +13,19 @@
 namespace weir::tuner {
 namespace {
 
-constexpr std::size_t kLeastScrapes = 4;  // one rate window has as many at least (validate.cpp)
-constexpr double kBinWidth = 1.2;         // link times that differ by less are one
+constexpr std::size_t kLeastScrapes = 4;  // as in a window of rates (validate.cpp)
+constexpr double kBinWidth = 1.2;         // link times that differ by less share a bin
 constexpr double kNever = 1e18;
-constexpr std::int64_t kMostOps = 150'000;  // simulated in one costing; an op is some 60 ns
-constexpr std::int64_t kManySteps = 128;    // what a costing without limits simulates
+constexpr std::int64_t kMostOps = 150'000;  // simulated in one costing; an op takes about 60 ns
+constexpr std::int64_t kManySteps = 128;    // steps that a costing without limits simulates
 constexpr std::int64_t kStepsPerBin = 16, kLeastPlans = 4;
 
-// Rate of the link in the newest `count` scrapes; gaps take the newest rate known by then.
+// Rates of a link in the newest `count` scrapes. A gap takes the last rate before it.
 std::vector<double> filled_rates(const std::vector<double>& all, std::size_t count) {
   std::vector<double> rates;
   double known = 0;
   for (const double rate : all) {
-    if (known == 0 && rate > 0) known = rate;  // the first one stands for gaps before it
+    if (known == 0 && rate > 0) known = rate;  // gaps before the first rate take that one
   }
   if (known == 0) return rates;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -40,15 +41,15 @@ std::chrono::nanoseconds in_ratio(std::chrono::nanoseconds time, std::chrono::na
   return from_seconds(to_seconds(time) * to_seconds(own) / to_seconds(slowest));
 }
 
-// Micro-batches of a replica with this size.
+// Micro-batches per step of a replica with this size.
 int share_of(const Size& size, const LinkView& view, int replica) {
   if (view.pipelines.empty()) return size.micro_batches;
   const int now = view.pipelines[static_cast<std::size_t>(replica)].micro_batches;
   return std::max(1, now * view.micro_batch_size / size.micro_batch_size);
 }
 
-// A replica whose every time is at least as long ends last. (A list schedule may gain a little from
-// a longer time; that is less than what measured times scatter.)
+// Whether all times of pipeline a are at least as long as those of b. Then a ends last. (A list
+// schedule may gain a little from a longer time, but less than the scatter of measured times.)
 bool nowhere_faster(const schedule::PipelineModel& a, const schedule::PipelineModel& b) {
   for (std::size_t s = 0; s < a.stages.size(); ++s) {
     if (a.stages[s].forward < b.stages[s].forward || a.stages[s].backward < b.stages[s].backward)
@@ -152,7 +153,8 @@ Effort effort_of(const LinkView& view, const Size& size) {
   const std::int64_t steps = kMostOps / std::max<std::int64_t>(ops, 1);
   if (steps >= kManySteps) return {};
   const std::int64_t bins = std::max<std::int64_t>(1, steps / kStepsPerBin);
-  // Each plan: the median, slower links, every bin; the current one and the loss besides.
+  // A plan is simulated at the median, at slower links, and in every bin; the current plan and the
+  // loss need further simulations.
   const std::int64_t plans = std::max(kLeastPlans, (steps - 3 - bins) / (2 + bins) - 1);
   return {false, static_cast<std::size_t>(bins), static_cast<std::size_t>(plans)};
 }
@@ -162,7 +164,7 @@ std::vector<Bin> bins_of(const LinkView& view, std::size_t most) {
   double width = kBinWidth;
   std::map<std::vector<int>, Bin> bins = binned(view, width);
   while (bins.size() > most) {
-    width = most > 1 && width < kWidest ? width * width : 0;  // 0: one for all
+    width = most > 1 && width < kWidest ? width * width : 0;  // 0 = one bin for all
     bins = binned(view, width);
   }
   std::vector<Bin> result;
@@ -225,9 +227,9 @@ double Coster::step(const schedule::Schedule& schedule, const Size& size,
     models.push_back(model_of(size, view_, seconds, replica));
     shares.push_back(share_of(size, view_, replica));
   }
-  double slowest = 0, all = 0, rate = 0;  // micro-batches, and of them a second
+  double slowest = 0, all = 0, rate = 0;  // all: micro-batches; rate: micro-batches per second
   for (std::size_t r = 0; r < models.size(); ++r) {
-    bool waits = false;  // for one that is nowhere faster, and of two equal ones for the first
+    bool waits = false;  // for a replica that is nowhere faster; of two equal ones, for the first
     for (std::size_t other = 0; other < models.size() && !waits && !view_.apart; ++other) {
       waits = other != r && shares[other] >= shares[r] &&
               nowhere_faster(models[other], models[r]) &&

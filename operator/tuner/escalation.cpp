@@ -10,7 +10,7 @@ namespace weir::tuner {
 namespace {
 
 constexpr double kLeastFreeMemory = 0.02;  // operator/tuner/README.md "Decision"
-constexpr std::int64_t kGuardSteps = 3;    // a switch, and a whole step with the new caps
+constexpr std::int64_t kGuardSteps = 3;    // for a switch and a whole step with the new caps
 
 // Seconds of one transfer of every link at its baseline; empty = some baseline is unknown.
 std::vector<double> baseline_seconds(const Input& input, const LinkView& view) {
@@ -54,7 +54,7 @@ void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& s
   state.loss_step = input.step;
   const std::vector<double> seconds = baseline_seconds(input, view);
   if (seconds.empty() || input.measured_step_seconds <= 0) return;
-  // One replica waits for nobody: what it is told there is the noise between two clocks of a step.
+  // A single replica waits for nobody, so its sync time is only the difference of two clocks.
   const double wait = input.replicas.size() > 1 ? input.sync_seconds : 0;
   std::string inputs = inputs_text(input, seconds);
   if (inputs != state.baseline_inputs) {
@@ -64,7 +64,7 @@ void sum_loss(const Input& input, const LinkView& view, Coster& coster, State& s
   const int size = input.current.micro_batch_size;
   const double usual = state.baseline_step + wait - input.sync_lost_seconds;
   const double lost = input.measured_step_seconds - correction_of(state, size, size) * usual;
-  // Noise around a free link must not add up to an action.
+  // The loss is never negative, so that noise around free links does not add up to an action.
   state.loss_seconds = std::max(0.0, state.loss_seconds + static_cast<double>(steps) * lost);
 }
 
@@ -77,7 +77,7 @@ std::optional<Costed> memory_alarm(const Input& input, State& state) {
   schedule::Schedule schedule = input.current;
   const std::size_t stages = schedule.caps.size();
   if (input.free_memory.size() != stages) return std::nullopt;
-  // What was free before the last alarm's caps were in force says nothing about them.
+  // Until the caps of the last alarm are in force, free memory says nothing about them.
   if (input.step < state.guarded_step + kGuardSteps) return std::nullopt;
   state.guarded_samples.resize(stages, input.micro_batches * schedule.micro_batch_size);
   bool lowered = false;

@@ -11,11 +11,11 @@ namespace weir::tuner {
 namespace {
 
 std::chrono::seconds cooldown_of(const TierSettings& settings, const TierState& state) {
-  if (settings.cooldown.count() == 0) return settings.cooldown;  // asked for: never wait
+  if (settings.cooldown.count() == 0) return settings.cooldown;  // weir.dev/replan: no wait
   return std::max(settings.cooldown, state.cooldown);
 }
 
-// Why an offer that gains enough must wait; empty = it need not.
+// Why an offer that gains enough must wait; "" = it need not.
 std::string reason_to_wait(const Offer& offer, const Moment& moment, const TierSettings& settings,
                            const TierState& state) {
   if (state.wins_in_row < kWinsNeeded) return "seen once, needs a second evaluation";
@@ -29,8 +29,8 @@ std::string reason_to_wait(const Offer& offer, const Moment& moment, const TierS
     return text("cooldown: %ld of %ld s", static_cast<long>((cooldown - left).count()),
                 static_cast<long>(cooldown.count()));
   }
-  // In the time of one cooldown it must save what it costs; one that is asked for has the setting's
-  // default.
+  // A change must repay its cost within one cooldown. If weir.dev/replan waives the cooldown, the
+  // default one is the horizon.
   const auto horizon = cooldown.count() > 0 ? cooldown : TierSettings{}.cooldown;
   const double saved = static_cast<double>(horizon.count()) *
                        (offer.current_seconds - offer.seconds) / offer.current_seconds;
@@ -73,7 +73,7 @@ Weighed weigh(const Offer& offer, const Moment& moment, const TierSettings& sett
     result.reason += "kept out: it was refused, or rolled back less than 100 steps ago";
     return result;
   }
-  if (state.wanted != offer.text) state.wins_in_row = 0;  // another one than last time
+  if (state.wanted != offer.text) state.wins_in_row = 0;  // the last evaluation had another offer
   ++state.wins_in_row;
   state.wanted = offer.text;
   const std::string wait = reason_to_wait(offer, moment, settings, state);
@@ -106,7 +106,7 @@ TierJudged judge(const Outcome& outcome, const std::string& offer, std::int64_t 
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return result;
   result.measured_gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
   result.verdict = verdict_of(outcome);
-  // With other rates, the plan before would have another time by now too.
+  // If rates have changed, the plan before would have another time now, too.
   if (result.verdict == Verdict::kRollback && !outcome.rates_unchanged) {
     result.verdict = Verdict::kMissed;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Did a retuning do what was predicted (operator/tuner/README.md "Outcome")?
+// Judges the outcome of a retuning (operator/tuner/README.md "Outcome").
 #include "operator/tuner/rules.h"
 
 namespace weir::tuner {
@@ -9,7 +9,7 @@ Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int6
   Judged result{.verdict = Verdict::kKeep, .measured_gain = 0, .state = state};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return result;
   result.measured_gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
-  // With other rates, the plan before would have another time by now too.
+  // If rates have changed, the plan before would have another time now, too.
   if (!outcome.rates_unchanged) return result;
 
   result.verdict = verdict_of(outcome);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of all tiers (operator/tuner/README.md "Outcome", "Escalation", "Tiers"). Pure.
-// Only the tuner's own sources include this.
+// Rules of all tiers (operator/tuner/README.md "Outcome", "Escalation", "Tiers"). Pure. Only this
+// room includes it.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,16 @@
 
 namespace weir::tuner {
 
-inline constexpr double kMedian = 0.5;          // quantile
-inline constexpr double kBoundShare = 0.9;      // no order helps a link slower than that
-inline constexpr int kWinsNeeded = 2;           // evaluations in a row, before a change
-inline constexpr double kSlower = 0.03;         // rolled back beyond it
-inline constexpr double kMissedPart = 1.0 / 3;  // of the time that was to be saved
+inline constexpr double kMedian = 0.5;  // quantile
+// A link is bound if a transfer takes this part of the slowest stage's time; no order helps then.
+inline constexpr double kBoundShare = 0.9;
+inline constexpr int kWinsNeeded = 2;           // evaluations in a row that must favour a change
+inline constexpr double kSlower = 0.03;         // a step that is slower by more is rolled back
+inline constexpr double kMissedPart = 1.0 / 3;  // least part of the promised time to be saved
 inline constexpr std::int64_t kQuarantineSteps = 100;
 inline constexpr std::chrono::seconds kMostCooldown{3600};
 
-// Did a change do what was predicted? Both times of the outcome > 0.
+// Compares the outcome of a change with its prediction. Both times of the outcome must be > 0.
 inline Verdict verdict_of(const Outcome& outcome) {
   if (outcome.after_seconds > outcome.before_seconds * (1 + kSlower)) return Verdict::kRollback;
   const double gain = throughput_gain(outcome.before_seconds, outcome.after_seconds);
@@ -30,7 +31,7 @@ inline Verdict verdict_of(const Outcome& outcome) {
   return missed ? Verdict::kMissed : Verdict::kKeep;
 }
 
-// The pause before the next change: longer after one that did not do what was predicted.
+// The cooldown after a change: halved if the change kept its promise, else doubled.
 inline std::chrono::seconds next_cooldown(Verdict verdict, std::chrono::seconds setting,
                                           std::chrono::seconds now) {
   const std::chrono::seconds cooldown = std::max(setting, now);

@@ -18,7 +18,7 @@ namespace {
 constexpr double kTie = 1.005;             // operator/tuner/README.md "Decision"
 constexpr double kMovedRate = 0.10;        // operator/tuner/README.md "Decision"
 constexpr double kCorrectionWeight = 0.2;  // operator/tuner/README.md "Cost"
-constexpr std::size_t kNewestScrapes = 4;  // of a rate that is steady
+constexpr std::size_t kNewestScrapes = 4;  // scrapes whose mean tells whether a rate is steady
 constexpr double kLeastCorrection = 0.8, kMostCorrection = 1.25;
 
 std::string percent(double fraction) {
@@ -28,7 +28,7 @@ std::string seconds(double value) {
   return text("%.3f s", value);
 }
 
-// Why there is nothing to choose; empty = there is.
+// Why there is nothing to choose; "" = there is.
 std::string nothing_to_tune(const Input& input) {
   if (input.settings.family != schedule::Family::kKfkb) {
     return std::string("schedule.type is ") + schedule::name(input.settings.family) +
@@ -43,7 +43,7 @@ std::string nothing_to_tune(const Input& input) {
   return {};
 }
 
-// "link 1-2 forward takes 24.2 ms a micro-batch at 40 Mbit/s": the longest transfer of all.
+// Text about the longest transfer: "link 1-2 forward takes 24.2 ms a micro-batch at 40 Mbit/s".
 std::string longest_transfer(const LinkView& view) {
   std::size_t longest = 0;
   double most = -1;
@@ -69,8 +69,8 @@ bool rates_moved(const LinkView& view, const std::map<estimator::LinkKey, double
   return false;
 }
 
-// Everything besides the rates that a costing depends on; stage times in steps of 10 %, the wait
-// for other replicas in twentieths of a step.
+// All inputs of a costing except the rates, as a text that changes if they do. Stage times count in
+// steps of 10 %, the exposed sync in twentieths of a step.
 std::string inputs_text(const Input& input, const State& state) {
   const auto step = [](std::chrono::nanoseconds time) {
     return std::lround(std::log(std::max(1e-9, to_seconds(time))) / std::log(1 + kMovedRate));
@@ -103,8 +103,8 @@ std::string inputs_text(const Input& input, const State& state) {
                        settings.min_gain);
 }
 
-// Measured steps are recent, predicted ones a mean over V: they compare only while links are
-// steady.
+// Whether the newest rates are like those of all V. Measured steps are recent, while predicted ones
+// are a mean over V, so they can be compared only then.
 bool steady(const LinkView& view) {
   const std::size_t all = view.vectors.size(), newest = std::min(kNewestScrapes, all);
   for (std::size_t link = 0; link < view.links.size(); ++link) {
@@ -119,7 +119,7 @@ bool steady(const LinkView& view) {
 }
 
 void update_correction(const Input& input, const LinkView& view, double predicted, State& state) {
-  // Steps of the plan before would count as steps of this one.
+  // Shortly after a change, the measured mean contains steps of the plan before.
   const bool settled = input.step - state.last_change_step >= input.settings.min_steps_between;
   if (!settled || input.measured_step_seconds <= 0 || predicted <= 0 || !steady(view)) return;
   const int size = input.current.micro_batch_size;
@@ -134,9 +134,9 @@ double least_gain(const Input& input, const schedule::Schedule& schedule) {
   return std::max(settings.min_gain, settings.min_gain_size);
 }
 
-// The winner among those that `counts` admits: least cost; within 0.5 % the one with most reserve;
-// within 0.5 % of that least in flight, then the current plan, which comes first. Null when none is
-// admitted.
+// The winner among the plans that `counts` admits, or null. The least cost wins; within 0.5 % the
+// least time with slower links (reserve); within 0.5 % of that the fewest samples in flight; then
+// the current plan, which comes first.
 template <class Counts>
 const Costed* best_of(const std::vector<Costed>& costed, const Counts& counts) {
   std::vector<const Costed*> left;
@@ -157,11 +157,11 @@ const Costed* best_of(const std::vector<Costed>& costed, const Counts& counts) {
 }
 
 std::chrono::seconds cooldown_of(const Settings& settings, const State& state) {
-  if (settings.cooldown.count() == 0) return settings.cooldown;  // asked for: never wait
+  if (settings.cooldown.count() == 0) return settings.cooldown;  // weir.dev/replan: no wait
   return std::max(settings.cooldown, state.cooldown);
 }
 
-// Why a wanted change must wait; empty = it need not.
+// Why a wanted change must wait; "" = it need not.
 std::string reason_to_wait(const Input& input, const State& state) {
   if (state.wins_in_row < kWinsNeeded) return "seen once, needs a second evaluation";
   const std::int64_t steps = input.step - state.last_change_step;
@@ -179,12 +179,13 @@ std::string reason_to_wait(const Input& input, const State& state) {
   return {};
 }
 
-// Counters average over seconds, so bursts shorter than a step are missing from V: the current plan
-// then takes longer than predicted. How far from the mean towards links twice as slow (its reserve)
-// that is, 0..1/2; 0 = it took as long as predicted, or slower links would hardly change it.
+// How far the measured step lies from the mean rates towards links that are twice as slow, 0 ..
+// 1/2. Counters average over seconds, so V lacks bursts that are shorter, and the current plan
+// takes longer than predicted. 0 = it takes as long as predicted, or slower links would hardly
+// change it.
 double hidden_bursts(double correction, double current_seconds, double reserve) {
-  constexpr double kTells = 1.03;  // reserve over time
-  constexpr double kSure = 1.01;   // measured over predicted
+  constexpr double kTells = 1.03;  // least ratio of reserve and predicted time
+  constexpr double kSure = 1.01;   // least ratio of measured and predicted time
   constexpr double kMost = 0.5;
   const double predicted = current_seconds / correction;
   if (correction <= kSure || reserve / correction <= kTells * predicted) return 0;
@@ -205,8 +206,8 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
     keep_promising(plans, view, sizes, effort.plans);
   }
   drop_dominated(plans, view, sizes, state, coster);
-  // All plans are costed at the same point between the mean and slower links: one that hides more
-  // loses less there. What that does not explain is common to all.
+  // All plans are costed at the same point between the mean and slower links, where a plan that
+  // hides transfers better loses less. The rest of the difference is equal for all plans.
   const double correction_now = correction_of(state, current_size, current_size);
   const double hidden = hidden_bursts(correction_now, current_seconds, plans.front().reserve);
   const auto at_point = [&](double seconds, double reserve) {
@@ -250,7 +251,7 @@ void decide(const Input& input, const LinkView& view, Decision& decision, State&
   const auto gain_of = [&](const Costed& plan) {
     return current > 0 ? throughput_gain(current, plan.seconds) : 0;
   };
-  // A change of size must gain more: where it does not, the best of the current size may.
+  // A change of size may have to gain more. If it does not, the best plan of the current size wins.
   const auto worth_it = [&](const Costed& plan) {
     return !same_order(plan.schedule, input.current) &&
            gain_of(plan) > least_gain(input, plan.schedule);
@@ -281,7 +282,7 @@ void decide(const Input& input, const LinkView& view, Decision& decision, State&
   change_to(Costed(best), input, decision, state);
 }
 
-// Two evaluations are apart, so that the second sees something new; empty = they are.
+// Why it is too soon for an evaluation; "" = it is not. A second evaluation must see new data.
 std::string too_soon(const Input& input, const State& state) {
   const std::int64_t steps = input.step - state.evaluated_step;
   const Settings& settings = input.settings;
@@ -297,7 +298,7 @@ std::string too_soon(const Input& input, const State& state) {
          text(", at least %d", settings.min_scrapes_evaluated);
 }
 
-// True when nothing changed since the last costing, whose result is used again.
+// Whether nothing has changed since the last costing, so that its result can be used again.
 bool nothing_moved(const LinkView& view, const State& state, const std::string& inputs) {
   return state.wins_in_row == 0 && inputs == state.costed_inputs &&
          !rates_moved(view, state.costed_rates);
@@ -362,7 +363,7 @@ Tuned tune(const Input& input, const State& before) {
   const LinkView view = view_links(input);
   if (!view.unknown.empty()) {
     decision.reason = "no change: " + view.unknown;
-    state.wins_in_row = 0;  // "in a row" is over
+    state.wins_in_row = 0;  // this evaluation is no win
     return tuned;
   }
 
