@@ -21,10 +21,10 @@ using std::chrono::seconds;
 
 constexpr int kConflictTries = 5;  // operator/controller/README.md "Passes"
 constexpr milliseconds kConflictPause{10};
-constexpr seconds kCacheBehind{1};  // the event itself wakes the job; this is the net
+constexpr seconds kCacheBehind{1};  // usually the awaited event wakes the job earlier
 constexpr seconds kNotLeading{1};
-constexpr seconds kRejectedAgain{
-    30};  // a refused template may be fine later (quota, service account)
+// A refused template may be accepted later (quota, service account).
+constexpr seconds kRejectedAgain{30};
 constexpr seconds kProfileErrorKept{5};
 constexpr seconds kForeignKept{30};
 constexpr seconds kHopelessAgain{60};
@@ -43,8 +43,8 @@ bool is_plan_of(const api::ConfigMap& map, const api::PipelineJob& job) {
          map.meta.name.starts_with(job.meta.name + "-plan-") && map.data.contains("plan.json");
 }
 
-// Objects that a job of the same name had before. Two jobs on one checkpoint folder, or new pods
-// among old ones, would harm each other.
+// Objects of an earlier job of the same name. Two jobs would harm each other if they shared a
+// checkpoint folder or if their pods mixed.
 std::vector<reconcile::Leftover> leftovers_of(const cache::JobView& view) {
   std::vector<reconcile::Leftover> out;
   const auto& job = view.job->meta;
@@ -53,7 +53,7 @@ std::vector<reconcile::Leftover> leftovers_of(const cache::JobView& view) {
     if (of == meta.labels.end() || of->second != job.name || meta.owner_uid == job.uid) return;
     out.push_back({std::string(kind) + " " + meta.name, !meta.owner_uid.empty()});
   };
-  for (const auto& pod : view.pods) {  // users may label what is theirs
+  for (const auto& pod : view.pods) {  // pods of users may have our job label, but no attempt
     if (pod->meta.labels.contains("weir.dev/attempt")) look_at("Pod", pod->meta);
   }
   for (const auto& map : view.config_maps) {
@@ -65,7 +65,7 @@ std::vector<reconcile::Leftover> leftovers_of(const cache::JobView& view) {
   return out;
 }
 
-// Conflicts, a slow or absent API server, our own stop.
+// True for conflicts, a slow or absent API server, and our own stop.
 bool passes_by_itself(const kube::ApiError& error) {
   switch (error.code) {
     case Code::kConflict:
@@ -109,7 +109,7 @@ std::string planned_kind(const reconcile::AdaptationState& before,
     if (kept == nullptr) continue;
     if (kept->state.tiers.searches > before.tiers.searches) {
       kind = lower_case(schedule::name(schedule::Trigger::kRegroup));
-    } else if (kept->state.last_evaluation > before.last_evaluation) {  // nothing is less
+    } else if (kept->state.last_evaluation > before.last_evaluation) {  // an empty optional is less
       kind = kEvaluate;
     }
   }
@@ -171,7 +171,7 @@ std::shared_ptr<JobMemory> Controller::memory_of(const std::string& key, const s
   return place;
 }
 
-// Answers that may have changed since they were fetched.
+// Drops fetched answers that may have changed.
 void Controller::forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const {
   const SteadyTime now = parts_.clock.now();
   if (memory.template_check && !memory.template_check->accepted &&
@@ -201,7 +201,7 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   for (const auto& pod : view.pods) {
     if (pod->meta.owner_uid == job.meta.uid) out.pods.push_back(pod);
   }
-  std::map<std::string, schedule::Plan> plans;  // those that are still there
+  std::map<std::string, schedule::Plan> plans;  // of ConfigMaps that still exist
   for (const auto& map : view.config_maps) {
     if (map->meta.name == job.meta.name + "-control" && map->meta.owner_uid == job.meta.uid) {
       const auto text = [&](const char* entry) {
@@ -277,7 +277,7 @@ void Controller::tell_applied(const cache::JobView& view, JobMemory& memory,
   }
 }
 
-// Reads, decides, acts. A conflict means that the cache was behind: read again, a few times.
+// Reads, decides, acts. After a conflict the cache was behind, so it reads again, a few times.
 Executed Controller::pass(const std::string& key) {
   for (int tries = 1;; ++tries) {
     const cache::JobView view = parts_.cache.view(key);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reconcile threads: a key from the queue -> Snapshot -> reconcile -> Executor. One job is
-// never in two threads. Only the leader runs it.
+// The reconcile threads: key from the queue -> Snapshot -> reconcile -> Executor. Two threads never
+// work on one job. Only the leader runs them.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@
 
 namespace weir::controller {
 
-// What the control API knows of one job.
+// Data of the control API about one job.
 struct ControlView {
   std::optional<reconcile::MembersView> members;
   std::optional<reconcile::ReportView> report;
@@ -33,41 +33,43 @@ struct ControlView {
 struct ControllerOptions {
   int threads = 8;
   reconcile::Tunables tunables;
-  // All of these are called from the reconcile threads.
+  // The functions are called from the reconcile threads.
   std::function<ControlView(const std::string& key, const std::string& job_uid)> control;
   std::function<estimator::Estimates(const std::string& key, const std::string& job_uid)> estimates;
   std::function<std::optional<SystemTime>()> leading_since;
-  std::function<void(const std::string& key)> on_gone;  // the job is not there (any more)
-  // One pass: result "success", "error", "requeue" or "requeue_after", as dashboards know them.
+  std::function<void(const std::string& key)> on_gone;  // the job does not exist
+  // After each pass. result: "success", "error", "requeue" or "requeue_after", as in
+  // controller-runtime's dashboards.
   std::function<void(const char* result, std::chrono::nanoseconds took)> observe;
-  // A pass that planned: planned_kind and the time of the pure decision alone.
+  // After each pass that planned. kind: planned_kind; took: time of the pure decision alone.
   std::function<void(const char* kind, std::chrono::nanoseconds took)> planned;
-  // From a plan's ConfigMap to the report that it runs; tier is its trigger in lower case.
+  // When the workers report a plan as applied. took: time since its ConfigMap was written; tier:
+  // trigger of the plan in lower case.
   std::function<void(const std::string& tier, std::chrono::nanoseconds took)> applied;
   QueueCallbacks queue;
 };
-// Lower case names of all triggers and "evaluate": the label values of the two above.
+// All values of kind and tier: the names of the triggers in lower case, and "evaluate".
 std::vector<std::string> plan_kinds();
-// What a pass with these actions planned: the new plan's trigger in lower case; "regroup" also when
-// the planner was asked for another cut and the plan stayed, "evaluate" when only the tuner looked
-// and kept it; "" = nothing.
+// The kind of planning in a pass: the new plan's trigger in lower case; "regroup" if the planner
+// searched another cut, but the plan stayed; "evaluate" if only the tuner evaluated, and the plan
+// stayed; "" = no planning.
 std::string planned_kind(const reconcile::AdaptationState& before,
                          const std::vector<reconcile::Action>& actions);
 
 class Controller {
  public:
   Controller(Executor::Parts parts, ControllerOptions options);
-  ~Controller();  // stops, joins
+  ~Controller();  // stops and joins the threads
 
   WorkQueue& queue() { return queue_; }
   void start();
-  // No new keys; running passes may end until the deadline. False: some did not; stop the client's
-  // requests, then call again.
+  // Takes no new keys and waits for running passes until the deadline. False = some have not ended;
+  // stop the client's requests, then call it again.
   bool stop(SteadyTime deadline);
 
-  // One pass of one job, as the threads do it; public for tests.
+  // One pass of one job. Public for tests.
   void reconcile_key(const std::string& key);
-  // When a thread last finished a pass or found nothing to do, for /healthz.
+  // When a thread last ended a pass, or now if no job waits. For /healthz.
   SteadyTime last_alive() const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace weir::controller {
 
-constexpr auto kOwner = "weir-operator";  // field manager
+constexpr auto kOwner = "weir-operator";  // field manager of status and objects
 
 struct Executor::Execution {
   const cache::JobView& view;

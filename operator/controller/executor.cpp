@@ -21,8 +21,8 @@ namespace {
 
 using kube::ApiError;
 
-constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // pods made at once (carry_out)
-constexpr std::size_t kMostPlan = 1'048'576;              // bytes of a ConfigMap's data: 1 MiB
+constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // of CreatePods
+constexpr std::size_t kMostPlan = 1'048'576;              // bytes; limit of a ConfigMap's data
 constexpr auto kReportOwner = "weir-operator-report";
 
 // Runs each(i) for i in 0..count-1 on at most kParallel threads of its own.
@@ -37,20 +37,20 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each
   }
 }
 
-// The body's uid is not that of the object of the name: ours is gone, and the cache will show it.
+// True if the object of this name has another uid than the body, so ours does not exist any more.
 bool is_another_of_that_name(const ApiError& error) {
   return std::ranges::any_of(
       error.causes, [](const std::string& cause) { return cause.starts_with("metadata.uid"); });
 }
 
-// The server has understood and says no; asking again at once gives the same. Not: conflicts, what
-// is gone, a server that is slow, busy or absent.
+// True if the server has understood and refused the request, so that an immediate repetition would
+// fail, too. Conflicts, missing objects, and a server that is slow, busy or absent do not count.
 bool is_refusal(const reconcile::Action& action, const ApiError& error) {
   switch (error.code) {
     case Code::kForbidden:
     case Code::kInvalid:
       return true;
-    case Code::kNotFound:  // of what is to be changed: gone, and the cache will show it
+    case Code::kNotFound:  // an object to be changed may be deleted, which the cache will show
       return std::holds_alternative<reconcile::CreatePods>(action) ||
              std::holds_alternative<reconcile::CreateService>(action) ||
              std::holds_alternative<reconcile::CreatePlan>(action) ||
@@ -106,7 +106,6 @@ Executed Executor::run(const cache::JobView& view, JobMemory& memory,
   return std::move(result);
 }
 
-// The cache must have seen our own write before the next pass looks.
 void Executor::remember(Execution& execution, const char* kind, const std::string& answer) {
   if (const auto meta = api::decode_object_meta(answer)) {
     parts_.cache.expect(execution.key, kind, meta->name, meta->resource_version);
@@ -215,12 +214,12 @@ Executor::Error Executor::create_pod(Execution& execution, const api::PodInput& 
   if (auto error = accept_if_ours(execution, kube::pods(), pod->name, foreign)) return error;
   if (foreign.empty()) return std::nullopt;
   const std::lock_guard lock(execution.mutex);
-  execution.memory.taken_pod_names.insert(pod->name);  // the next pass takes another
+  execution.memory.taken_pod_names.insert(pod->name);  // the next pass uses another name
   execution.result.again = true;
   return std::nullopt;
 }
 
-// Batches of 1, 2, 4, ... so that a refusal costs one request, not thousands.
+// Pods are made in batches of 1, 2, 4, ... so that a refusal costs one request, not thousands.
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePods& action) {
   std::size_t batch = 1;
   for (std::size_t done = 0; done < action.pods.size();
@@ -241,7 +240,10 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
     execution.memory.env_conflicts_reported = names;
     parts_.events.emit(execution.view.job,
                        {"Warning", "EnvConflict",
-                        "the job sets environment of the operator itself: " + names, "CreatePods"});
+                        "the job sets variables that the operator sets, too; the job's values are "
+                        "used: " +
+                            names,
+                        "CreatePods"});
   }
   return std::nullopt;
 }
@@ -251,7 +253,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Delet
   log_deletion(execution.job, action.name, action.why);
   const auto answer = parts_.client.remove(kube::pods(), execution.job.meta.namespace_name,
                                            action.name, action.uid);
-  // 409: the name belongs to another uid by now, so ours is gone.
+  // 409: the name belongs to another uid now, so our pod does not exist any more.
   if (answer || answer.error().http_status == 409) return std::nullopt;
   return answer.error();
 }
@@ -268,7 +270,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
   const auto answer =
       parts_.client.create(kube::config_maps(), execution.job.meta.namespace_name,
                            api::encode_plan_config_map(execution.job, action.plan.revision, text));
-  if (!answer) return answer.error();  // 409: the cache is behind; never adopt what is there
+  if (!answer) return answer.error();  // 409: the cache is behind; the existing plan is not adopted
   remember(execution, "ConfigMap", *answer);
   log_new_plan(execution.job, action.plan);
   return std::nullopt;

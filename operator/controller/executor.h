@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out the Actions of one pass in order. What the API server refuses is remembered for the
-// next pass, and the rest goes on (reconcile/refusals.h); any other error ends the pass. Each
-// action is idempotent: fixed names, uid and version preconditions. From any reconcile thread;
-// blocks.
+// Carries out the Actions of one pass in order. If the API server refuses a request, that is
+// remembered for the next pass, and the rest is carried out (reconcile/refusals.h). Any other error
+// ends the pass. Each action may be repeated, because names are fixed and requests have uid or
+// version as precondition. Thread-safe; blocks.
 #pragma once
 
 #include <chrono>
@@ -23,10 +23,10 @@ namespace weir::controller {
 
 struct Executed {
   std::optional<kube::ApiError> error;
-  std::string failed;     // what was asked for then
-  bool refused = false;   // the server has said no to something, and something may not be done
-  bool again = false;     // an answer was fetched or is news: reconcile once more, at once
-  bool hopeless = false;  // the namespace is going away: nothing more can be done
+  std::string failed;     // subject of the request that failed
+  bool refused = false;   // the server has refused a request, so some actions were left out
+  bool again = false;     // there is a new answer, so reconcile again at once
+  bool hopeless = false;  // the namespace is being deleted, so nothing can be created
   std::optional<std::chrono::milliseconds> requeue;
 };
 
@@ -37,15 +37,16 @@ class Executor {
     cache::Cache& cache;
     kube::EventSender& events;
     Clock& clock;
-    std::function<bool()> may_write;  // the lease is fresh
+    std::function<bool()> may_write;  // Elector::may_write
     std::function<std::string()> control_url;
-    std::function<std::string()> ca_bundle;  // PEM, for <job>-control
+    std::function<std::string()> ca_bundle;  // PEM for <job>-control
   };
   explicit Executor(Parts parts) : parts_(std::move(parts)) {}
 
   Executed run(const cache::JobView& view, JobMemory& memory,
                const std::vector<reconcile::Action>& actions);
-  // What is to be done for the pods of a job that is gone: Kueue would keep them for ever.
+  // Closes the pod group of a job that does not exist any more; otherwise Kueue keeps its pods for
+  // ever.
   Executed let_go(const cache::JobView& view);
 
  private:
@@ -77,10 +78,12 @@ class Executor {
   Error create_pod(Execution& execution, const api::PodInput& input);
   Error dry_run_group(Execution& execution, const api::PodInput& input,
                       reconcile::TemplateCheck& check);
-  // After 409 AlreadyExists: ours already (nothing to do), or whose it is. What an earlier job of
-  // this name has left is an error that passes: the cache will show it, or that it is gone.
+  // After 409 AlreadyExists. foreign_owner stays empty if the object is this job's; otherwise it is
+  // the uid of its owner, or "nobody". An object of an earlier job of this name is an error, which
+  // passes when the cache has seen the object or its deletion.
   Error accept_if_ours(Execution& execution, const kube::Resource& resource,
                        const std::string& name, std::string& foreign_owner);
+  // Makes the next pass wait until the cache has seen the object in the answer.
   void remember(Execution& execution, const char* kind, const std::string& answer);
 
   Parts parts_;

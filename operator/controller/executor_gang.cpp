@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executor: the gang provider's object, and the gate of pinned pods.
+// Actions of the executor for the gang provider's object and for the gate of pinned pods.
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
 #include "operator/controller/execution.h"
@@ -8,7 +8,8 @@
 
 namespace weir::controller {
 
-// The uid of the PodGroup that is there and ours; "" = none. Another's is left alone.
+// Finds the PodGroup of the job's name. uid: that of the PodGroup if it is ours; "" = there is
+// none. foreign: it belongs to somebody else, so it must not be changed.
 Executor::Error Executor::find_gang(Execution& execution, std::string& uid, bool& foreign) {
   const auto answer = parts_.client.get(kube::volcano_pod_groups(),
                                         execution.job.meta.namespace_name, execution.job.meta.name);
@@ -66,7 +67,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Delet
                              execution.job.meta.name, uid);
     if (!answer && answer.error().http_status != 409) error = answer.error();
   }
-  // 403: the provider is not enabled, so nothing of ours is there.
+  // 403: the provider is not enabled, so we have made no object.
   if (error && error->http_status != 403) return error;
   execution.memory.gang = {true, ""};
   return std::nullopt;
@@ -93,7 +94,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Close
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto answer = parts_.client.merge_patch(kube::pods(), execution.job.meta.namespace_name,
                                                 action.pod, action.patch);
-  if (!answer && answer.error().http_status == 404) return std::nullopt;  // another, next time
+  if (!answer && answer.error().http_status == 404) return std::nullopt;  // next time another pod
   if (!answer) return answer.error();
   remember(execution, "Pod", *answer);
   return std::nullopt;

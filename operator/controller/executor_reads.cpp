@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The actions that fetch an answer for the next pass, which follows at once.
+// Actions of the executor that fetch an answer for the next pass, which follows at once.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -16,7 +16,7 @@ namespace {
 
 using kube::ApiError;
 
-constexpr int kDryRunAttempt = 9999;  // a name that no pod has
+constexpr int kDryRunAttempt = 9999;  // makes a name that no pod has
 
 }  // namespace
 
@@ -44,7 +44,7 @@ Executor::Error Executor::dry_run_group(Execution& execution, const api::PodInpu
   const ApiError& error = answer.error();
   const bool verdict =
       error.http_status == 400 || error.http_status == 403 || error.http_status == 422;
-  // A full quota is no fault of the template; making the pods will say so in its own way.
+  // A full quota is no error of the template. It shows when the pods are made.
   const bool quota = error.message.find("exceeded quota") != std::string::npos;
   if (!verdict || kube::is_namespace_terminating(error)) return error;
   if (quota) return std::nullopt;
@@ -95,7 +95,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadP
   return std::nullopt;
 }
 
-// Only told: whatever the server answers, the job goes on as without it.
+// The answer is only shown in status, so a failed request does not matter.
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadPodWarning& action) {
   const auto answer =
       parts_.client.list(kube::events(), execution.job.meta.namespace_name,
@@ -113,7 +113,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadP
   return std::nullopt;
 }
 
-// The next pass begins when the cache has seen all that is listed here.
+// The next pass begins when the cache has seen all pods that are listed here.
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::ConfirmPods&) {
   constexpr std::chrono::seconds kLookAgain{1};
   const SystemTime asked = parts_.clock.system_now();
@@ -136,7 +136,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Confi
     execution.memory.pods_confirmed = asked;
     execution.result.again = true;
   } else {
-    execution.result.requeue = kLookAgain;  // the cache has yet to see that some are gone
+    execution.result.requeue = kLookAgain;  // the cache has not yet seen that some were deleted
   }
   return std::nullopt;
 }

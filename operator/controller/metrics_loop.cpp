@@ -10,7 +10,7 @@ namespace weir::controller {
 namespace {
 
 constexpr std::chrono::seconds kLongestSleep{5};   // the smallest evaluationIntervalSeconds
-constexpr std::chrono::seconds kShortestSleep{1};  // jobs due within it are asked for together
+constexpr std::chrono::seconds kShortestSleep{1};  // jobs that are due within it share the queries
 
 bool has_ended(const api::PipelineJob& job) {
   return std::ranges::any_of(job.status.conditions, [](const api::Condition& condition) {
@@ -19,7 +19,7 @@ bool has_ended(const api::PipelineJob& job) {
   });
 }
 
-// Retune and Manual keep members, rank map and cut: the link samples stay good.
+// Retune and Manual keep members, rank map and cut, so the link samples stay valid.
 bool keeps_generation(const std::string& trigger) {
   return trigger == "Retune" || trigger == "Manual";
 }
@@ -75,7 +75,8 @@ std::vector<metrics::JobQuery> MetricsLoop::due_queries(SteadyTime now, SteadyTi
   return queries;
 }
 
-// Shares and members of another plan make other step times; while it is being applied, both do.
+// Step times depend on the plan, so measurements start again whenever another plan has been
+// applied. Nothing is measured while a switch is in progress.
 void MetricsLoop::measure_replicas_of(const api::PipelineJob& job, Job& state) const {
   const auto* replan = api::find_condition(job.status.conditions, "ReplanInProgress");
   const bool settled = replan != nullptr && replan->status == "False";
@@ -88,7 +89,7 @@ void MetricsLoop::measure_replicas_of(const api::PipelineJob& job, Job& state) c
 
 SteadyTime MetricsLoop::tick(std::stop_token stop) {
   SteadyTime next = SteadyTime::max();
-  if (!configured_) return next;  // nothing to ask, and nobody to wake for it
+  if (!configured_) return next;
   const auto queries = due_queries(clock_.now(), next);
   if (!queries.empty()) {
     const auto answers = fetch_(queries, stop);

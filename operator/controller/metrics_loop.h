@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics thread: asks the source for all running jobs whose tick is due, moves each job's link
-// model on, publishes its Estimates and wakes the job. Only the leader runs it.
+// The metrics thread: it fetches samples of all running jobs whose tick is due, updates each job's
+// link model, publishes its Estimates and wakes the job. Only the leader runs it.
 #pragma once
 
 #include <functional>
@@ -29,10 +29,10 @@ class MetricsLoop {
               std::function<void(const std::string& key)> wake);
 
   void run(std::stop_token stop);
-  // Asks for what is due now; answers when the next job is due. Public for tests.
+  // Fetches what is due now; returns when the next job is due. Public for tests.
   SteadyTime tick(std::stop_token stop);
 
-  // From any thread. Unknown job: nothing measured yet.
+  // Thread-safe. For an unknown job the estimates say that nothing is measured.
   estimator::Estimates estimates(const std::string& key, const std::string& job_uid) const;
 
  private:
@@ -42,7 +42,7 @@ class MetricsLoop {
     SteadyTime due{};
     estimator::LinkModelState model, sync_model;  // links between stages, between replicas
     estimator::ReplicaModelState replicas;
-    std::int64_t replicas_revision = 0;  // under which they are measured
+    std::int64_t replicas_revision = 0;  // plan revision during the measurement of the replicas
     std::optional<estimator::Progress> progress;
   };
   std::vector<metrics::JobQuery> due_queries(SteadyTime now, SteadyTime& next);
@@ -55,7 +55,7 @@ class MetricsLoop {
   cache::Cache& cache_;
   Clock& clock_;
   const std::function<void(const std::string&)> wake_;
-  std::map<std::string, Job> jobs_;  // only the metrics thread
+  std::map<std::string, Job> jobs_;  // only the metrics thread uses it
 
   mutable std::mutex estimates_mutex_;  // guards estimates_: by key, with the job's uid
   std::map<std::string, std::pair<std::string, estimator::Estimates>> estimates_;

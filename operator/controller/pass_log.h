@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass has decided, as log lines: each with job, plan revision and reason, so that one job's
-// story can be picked out of the log of a thousand. Written once, by the executor.
+// Logs the decisions of a pass. Each line has job, plan revision and reason, so that the lines of
+// one job can be found among those of many. Only the executor writes them.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace weir::controller {
 
-// One line per condition whose status or reason differs.
+// One line per condition whose status or reason has changed.
 void log_conditions(const api::PipelineJob& job, const api::JobStatus& now);
 void log_new_plan(const api::PipelineJob& job, const schedule::Plan& plan);
 void log_new_pods(const api::PipelineJob& job, std::size_t count);

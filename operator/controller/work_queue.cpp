@@ -47,7 +47,7 @@ void WorkQueue::tell_added(int count) const {
 bool WorkQueue::add_locked(const std::string& key, bool low_priority) {
   if (down_) return false;
   if (!dirty_.try_emplace(key, clock_.now()).second) {
-    // A live change overtakes the first list.
+    // A change has priority over keys of the first list.
     const auto waiting = std::ranges::find(ready_low_, key);
     if (!low_priority && waiting != ready_low_.end()) {
       ready_low_.erase(waiting);
@@ -72,7 +72,7 @@ void WorkQueue::add_after(const std::string& key, std::chrono::nanoseconds delay
       known->second = at;
     }
     const auto place = due_.emplace(at, key).first;
-    if (place != due_.begin()) return;  // an earlier one is watched
+    if (place != due_.begin()) return;  // a thread watches for an earlier key
   }
   earlier_.notify_one();
 }
@@ -116,7 +116,7 @@ bool WorkQueue::has_ready_locked() const {
   return !ready_.empty() || !ready_low_.empty();
 }
 
-// Whoever takes a key wakes the next one if there is more to do, so one is enough.
+// A thread that takes a key wakes the next thread if there is more to do, so one is enough.
 void WorkQueue::wake_one_locked() {
   (idle_ > 0 ? changed_ : earlier_).notify_one();
 }
