@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of reconcile. The executor carries actions out in this order, one request each,
-// idempotent; what of them goes on after a refusal: refusals.h.
+// Output of reconcile. The executor carries out the actions in this order. Each is one request that
+// may be repeated. refusals.h says which actions are left out after a refusal.
 #pragma once
 
 #include <chrono>
@@ -18,20 +18,20 @@ namespace weir::reconcile {
 
 struct PatchStatus {
   api::JobStatus status;
-  bool guarded = false;
-};  // guarded: with resourceVersion (plan, restarts)
+  bool guarded = false;  // with resourceVersion, because plan or restarts change
+};
 struct PatchReport {
   api::ReportStatus status;
 };
-struct DryRunPods {
+// The next four fetch an answer for the next pass.
+struct DryRunPods {  // creates the first pod of each group as a dry run -> Snapshot.template_check
   std::string hash;
-};  // first pod of each group; fills Snapshot.template_check
-struct ReadProfile {};  // GET of the profile ConfigMap; fills Snapshot.profile
-struct ReadPodWarning {
+};
+struct ReadProfile {};   // reads the profile's ConfigMap -> Snapshot.profile
+struct ReadPodWarning {  // reads the newest event of a pod -> Snapshot.pod_warnings
   std::string pod, uid;
-};  // its newest event; fills Snapshot.pod_warnings
-struct ConfirmPods {
-};  // is the cache up to date with the job's pods? fills Snapshot.pods_confirmed
+};
+struct ConfirmPods {};  // checks that the cache has all pods of the job -> Snapshot.pods_confirmed
 struct CreateService {};
 struct ApplyControlConfigMap {};
 struct ApplyGangObject {
@@ -39,13 +39,13 @@ struct ApplyGangObject {
 };
 struct DeleteGangObject {};
 struct CreatePods {
-  std::vector<api::PodInput> pods;
-};  // slow start: 1, 2, 4, ... 64
-struct ClosePodGroup {
+  std::vector<api::PodInput> pods;  // made in batches of 1, 2, 4, ... 64
+};
+struct ClosePodGroup {  // annotates a pod, which ends its pod group of Kueue
   std::string pod, patch;
-};  // this pod tells Kueue that its group is over
-// A gated pod gets its node, as nodeSelector kubernetes.io/hostname: the only tightening that a
-// merge patch can add without repeating the user's affinity.
+};
+// Gives a gated pod its node as nodeSelector kubernetes.io/hostname. A merge patch cannot add
+// anything else without repeating the user's affinity.
 struct OpenGate {
   std::string pod, resource_version, hostname;
   std::vector<std::string> gates_left;
@@ -53,9 +53,9 @@ struct OpenGate {
 struct DeletePod {
   std::string name, uid, why;
 };
-struct CreatePlan {
+struct CreatePlan {  // writes the plan's ConfigMap; the status of the same pass names it
   schedule::Plan plan;
-};  // ConfigMap first; status is recorded by the same pass
+};
 struct DeletePlan {
   std::int64_t revision = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's place, and why a worker or the job has to start again. Private to this room.
+// The slot of a worker, and the failure of a worker or of the job. Private to this room.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace weir::reconcile {
 
-// A place for one worker: pods of the same slot differ in their attempt.
+// The slot of one worker. Pods of the same slot differ in their attempt.
 struct Slot {
   std::string group;
   int index_in_group = 0;
   int worker_index = 0;
-  int replica = 0;  // the how-manieth set of one replica's workers; a plan may mix them
-  std::shared_ptr<const api::Pod> pod;  // the newest attempt, null = none
-  int next_attempt = 0;                 // 1 + highest existing
+  int replica = 0;  // replica for which the pod is made; a plan may assign the pod to another one
+  std::shared_ptr<const api::Pod> pod;  // pod of the newest attempt; null = none
+  int next_attempt = 0;                 // highest existing attempt + 1
 };
 
 enum class Cause : unsigned char {
@@ -27,33 +27,34 @@ enum class Cause : unsigned char {
   kDeviceFault,
   kIoError,
   kConfiguration,
-  kDiverged,       // steps whose loss is not finite, too many in a row
-  kLimitExceeded,  // of the pod's own: disk, time
-  kRejected,       // by the kubelet, before any container ran
+  kDiverged,       // the loss of too many steps in a row is not finite
+  kLimitExceeded,  // the pod has exceeded its own limit of disk or time
+  kRejected,       // the kubelet has rejected the pod before any container ran
   kPeerLost,
-  kTerminated,  // SIGTERM that somebody else sent
-  kDisrupted,   // DisruptionTarget
+  kTerminated,  // somebody else has sent SIGTERM
+  kDisrupted,   // the pod has condition DisruptionTarget
   kPodDeleted,
   kNodeLost,
   kWorkerSilent,
   kEndedEarly,
-  kNoProgress,       // of the job
-  kStartupTimedOut,  // of the job
-  kReplaced,         // told to leave a node whose links are slow (tier replace); the last one
+  kNoProgress,       // of the whole job
+  kStartupTimedOut,  // of the whole job
+  kReplaced,         // tier replace moves the worker away from a slow node; keep this the last one
 };
-const char* name(Cause cause);  // the reason of weir_job_restarts_total
+const char* name(Cause cause);  // label reason of weir_job_restarts_total
 
-// Why a worker, or the job as a whole, has to start again.
+// The reason why a worker or the whole job must start again.
 struct Failure {
-  const Slot* slot = nullptr;  // null: the job
+  const Slot* slot = nullptr;  // null = the whole job
   Cause cause = Cause::kCrashed;
   std::optional<int> exit_code;
-  // When it happened, always the same for one failure; nothing for a pod that is gone.
+  // When it happened; equal in all passes. Nothing if the pod does not exist any more.
   std::optional<Time> time;
-  std::string text;  // "pod x-gpu-1: exit code 137 (OOMKilled)"
-  // Something was not heard until then, which counts once Snapshot.pods_confirmed is as late.
+  std::string text;  // e.g. "pod x-gpu-1: exit code 137 (OOMKilled)"
+  // The failure rests on silence until this time. It counts when Snapshot.pods_confirmed is as
+  // late.
   std::optional<Time> unheard_until;
-  bool recorded = false;  // belongs to the last recorded episode: acted on, not counted again
+  bool recorded = false;  // it belongs to the last recorded episode, so it is not counted again
 };
 
 }  // namespace weir::reconcile

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of one reconcile share: the input, the status under construction, the actions so
-// far. Private to this room.
+// State that the parts of one reconcile share: the input, the new status, the actions so far.
+// Private to this room.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,11 @@
 
 namespace weir::reconcile {
 
-// A new leader waits before it judges silence: members and reports come again from the coordinator.
+// A new leader waits that long before silence counts, because the coordinator must first send
+// members and report again.
 constexpr std::chrono::seconds kNewLeaderWaits{60};
-constexpr int kOutcomeSteps = 10;  // after a change, and before it at most
+constexpr int kOutcomeSteps =
+    10;  // steps after a change until it is judged; at most as many before
 
 struct Pass {
   const Snapshot& snapshot;
@@ -28,23 +30,25 @@ struct Pass {
   api::JobStatus status;
   std::vector<Action> actions;
   std::optional<Time> wake;  // earliest deadline
-  bool guarded = false;      // the status patch carries resourceVersion
+  bool guarded = false;      // the status patch has resourceVersion
   AdaptationState adaptation;
   gang::Provider provider = gang::Provider::kNone;
   std::vector<Slot> slots;
   std::vector<Failure> failures;           // of the newest pods
-  const schedule::Plan* newest = nullptr;  // plan of status.plan.revision, null = none yet
-  bool refused = false;                    // the newest was refused: its parent goes on
-  std::optional<api::Refusal> refusal;     // set: Accepted=False
+  const schedule::Plan* newest = nullptr;  // plan of status.plan.revision; null = none yet
+  bool refused = false;                    // the workers refused `newest`; `applied` stays in force
+  std::optional<api::Refusal> refusal;     // set = Accepted=False
   std::string accepted_note;
-  std::string predecessor;  // what is left of the job of that name before: nothing begins beside it
-  const schedule::Plan* plan = nullptr;     // in force or being applied, null = none
-  const schedule::Plan* applied = nullptr;  // of status.plan.appliedRevision, null = unknown
-  // Replicas, by find_sizes. Wanted: of the accepted spec. Needed: without their workers training
-  // stops. Planned: whose members a plan that is made now may use.
-  int wanted_replicas = 1, needed_replicas = 1, planned_replicas = 1;
-  bool plan_lives = false;  // all pods of `plan` are there
-  double fastest_link = 0;  // of those measured between nodes, now: bytes per second
+  // An object of an earlier job of this name, which must be deleted before this job begins.
+  std::string predecessor;
+  const schedule::Plan* plan = nullptr;     // in force or being applied; null = none
+  const schedule::Plan* applied = nullptr;  // of status.plan.appliedRevision; null = unknown
+  // Numbers of replicas, set by find_sizes.
+  int wanted_replicas = 1;   // that the accepted spec demands
+  int needed_replicas = 1;   // training stops if a worker of one of these replicas is missing
+  int planned_replicas = 1;  // whose members a plan that is made now may use
+  bool plan_lives = false;   // all pods of `plan` exist and work
+  double fastest_link = 0;   // bytes per second, fastest measured link between nodes now
 
   const api::PipelineJob& job() const { return *snapshot.job; }
   const api::JobSpec& spec() const { return snapshot.job->spec; }
@@ -71,27 +75,27 @@ struct Pass {
   }
 };
 
-// With many jobs what only informs is written less often: `per_second` times, of all jobs together.
-// So the writes of an operator have a bound, whatever the number of its jobs.
+// Interval of writes that only inform. If there are many jobs, it grows, so that all jobs together
+// write at most `per_second` times a second.
 inline std::chrono::seconds stretched(const Pass& pass, std::chrono::seconds least,
                                       int per_second) {
   return std::max(least, std::chrono::seconds(pass.snapshot.jobs / per_second));
 }
 
-// The parts, in the order in which reconcile calls them. A bool result: true = this pass ends here
-// (record, then act).
+// The parts, in the order in which reconcile calls them. If a part returns true, the pass ends:
+// what it has recorded is acted on in the next pass.
 void find_sizes(Pass& pass, bool accepted);
 void find_slots(Pass& pass);
 bool handle_end(Pass& pass);        // the coordinator has finished, or the active deadline is over
-bool handle_suspend(Pass& pass);    // true: no pods are wanted now
-bool handle_release(Pass& pass);    // likewise, after a scheduling timeout
-bool handle_failures(Pass& pass);   // finds them, records restarts
-bool handle_deadlines(Pass& pass);  // startup, progress, scheduling; gives the budget back
+bool handle_suspend(Pass& pass);    // true = the job is suspended, so it has no pods
+bool handle_release(Pass& pass);    // true = all pods are released after a scheduling timeout
+bool handle_failures(Pass& pass);   // finds failures and records restarts
+bool handle_deadlines(Pass& pass);  // startup, progress, scheduling; resets the restart budget
 void create_pods(Pass& pass);
 void open_gates(Pass& pass);  // placement mode Pinned
 std::vector<std::string> gates_of(const api::JobSpec& spec);
-// Those that another attempt or a restart of scope Job replaces, and those of replicas that are no
-// more.
+// Deletes pods that another attempt or a restart of scope Job replaces, and pods of replicas that
+// are not wanted any more.
 void delete_pods(Pass& pass, bool accepted);
 void make_plans(Pass& pass);  // initial, restart, edited spec
 void adapt(Pass& pass);       // tick: shares, tuner, outcome check
@@ -103,149 +107,154 @@ void view_report(Pass& pass);
 // Verdicts.
 void refuse_job(Pass& pass, const std::string& reason, const std::string& message);
 void fail_job(Pass& pass, const std::string& reason, const std::string& message);
-// False: it rests on silence, so the API server is asked first, and the next pass knows.
+// False if the failure rests on silence that is not confirmed yet. Then the API server is asked,
+// and the next pass decides.
 bool heard_out(Pass& pass, const Failure& failure);
-// Counts a restart for this failure, or ends the job when a rule or the budget says so. scope:
+// Counts a restart for this failure, or fails the job if a rule or the budget demands it. scope:
 // Worker or Job.
 void record_failure(Pass& pass, const Failure& failure, const std::string& scope, Time episode_end);
-// This worker is to be made again on another node: no failure, and no budget is used.
+// Records that a worker is made again on another node. This is no failure and uses no budget.
 void record_replacement(Pass& pass, const Slot& slot, const std::string& why);
-// New pods belong to a new generation: a restart, a resume, a release.
+// Begins a new generation of pods, for a restart, a resume or a release.
 void begin_generation(Pass& pass, Time time);
 
-// Completion (completion.cpp): why the job is done; nothing: it is not, as far as is known.
+// Completion (completion.cpp). Why the job is done; nothing = it is not, as far as is known.
 std::optional<std::string> finished(const Pass& pass);
-// Why nobody can know whether it is, and why it is not trained again then.
+// Why it cannot be known whether the job is done; then it is not trained again.
 std::optional<std::string> end_unknown(const Pass& pass);
 
-// How a worker ended (ends.cpp): its trainer container decides, whatever the pod's phase. Only the
-// exit of a trainer that has ended with 0 is done.
+// Ends of workers (ends.cpp). The trainer container decides, whatever the pod's phase is. A worker
+// is done only if its trainer has ended with 0.
 bool worker_done(const api::Pod& pod);
 bool worker_failed(const api::Pod& pod);
-bool worker_ended(const api::Pod& pod);  // either
-// When: the trainer's or the init container's own time, else the newest change of a condition, else
-// the pod's creation; always the same for one pod.
+bool worker_ended(const api::Pod& pod);  // done or failed
+// When the worker ended: the trainer's or the init container's own time, else the newest change of
+// a condition, else the pod's creation. It is equal in all passes.
 Time ended_at(const api::Pod& pod);
-// When the failure of this pod began, as far as is known: it ended, somebody deleted it, or it was
-// told to go. What becomes known later has a later time, so the answer stays.
+// When the failure of this pod began: the earliest of its end, the request to delete it, and its
+// disruption. Facts that become known later have later times, so the answer stays.
 Time failed_at(const api::Pod& pod);
-Failure failed_worker(const api::Pod& pod);  // of one that has failed
+Failure failed_worker(const api::Pod& pod);  // pod: its worker has failed
 
-// Starts (starting.cpp). Why a pod that has a node does not start, as far as is known; "": no
-// reason.
+// Starts (starting.cpp). Why a pod that has a node does not start; "" = no reason is known.
 std::string cannot_start(const Pass& pass, const api::Pod& pod);
 void ask_why_pods_wait(Pass& pass);
 
 // Refusals of the API server (refusals.cpp).
 std::string text_of(const RefusedRequest& no);
 const RefusedRequest* refused(const Pass& pass, const std::string& subject);
-const RefusedRequest* refused_start(const Pass& pass);  // of pods, or of what they need
-// Refused, and not to be asked for yet: wakes when it is.
+const RefusedRequest* refused_start(const Pass& pass);  // for pods, or for objects that they need
+// The refusal, if the request must not be repeated yet. The pass then wakes when it may be.
 const RefusedRequest* held_back(Pass& pass, const std::string& subject);
-void hold_back(Pass& pass);     // takes out of the actions what is held back
+void hold_back(Pass& pass);     // removes actions that must not be repeated yet
 void view_refused(Pass& pass);  // condition Degraded
 
 // Pods.
-bool pod_ended(const api::Pod& pod);  // all containers: it holds no resources any more
-bool lacks_pod(const Slot& slot);     // none is there, or one whose worker has failed
+bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources
+bool lacks_pod(const Slot& slot);     // it has no pod, or the pod's worker has failed
 int generation_of(const api::Pod& pod);
-// Its trainer has never started, and the template was edited since it was made: it is made again.
+// The pod is made again, because its trainer has never started and the template was edited later.
 bool outdated(const Pass& pass, const api::Pod& pod);
 const api::Node* node_of(const Pass& pass, const std::string& name);
-bool all_in_plan(const Pass& pass);  // every slot's pod is that of the plan
-// Still there and perhaps still at work: not ended, and if it is being deleted, its grace is not
-// over on a node that lives.
+bool all_in_plan(const Pass& pass);  // the plan has the pods of all needed slots
+// The pod may still work: it has not ended, and if it is being deleted, its grace is not over and
+// its node is ready.
 bool still_there(const Pass& pass, const api::Pod& pod);
-// Asks for the deletion of every pod that runs; wakes when the last one's grace is over. True: none
-// is left.
+// Deletes every pod that still runs, and wakes when the grace of the last one is over. True = no
+// pod runs.
 bool remove_all_pods(Pass& pass, const std::string& why);
-// The object of the gang provider (operator/gang/README.md). One that is left behind blocks its
-// queue's quota.
+// The object of the gang provider (operator/gang/README.md). It must be deleted with the pods, or
+// it would block the quota of its queue.
 void apply_gang(Pass& pass);
 void delete_gang(Pass& pass);
-// These pods are the last of their pod group of Kueue.
+// Closes the pod group of Kueue after its last pods.
 void close_group(Pass& pass);
-// The job waits for its own provider: pods behind a gate of Kueue, a PodGroup of Volcano that is
-// Pending. No scheduling timeout runs meanwhile. The text says what is known.
+// Why the job waits for its provider: pods behind a gate of Kueue, or a Pending PodGroup of
+// Volcano. The scheduling timeout does not run then. Nothing = it does not wait.
 std::optional<std::string> queued(const Pass& pass);
-// Pods wait behind a gate that is not ours.
+// Why pods wait behind a gate of somebody else; nothing = they do not.
 std::optional<std::string> held_by_others(const Pass& pass);
 constexpr auto kWaitsForQuota = "WaitingForQuota";  // reasons of PodsScheduled in the two cases
 constexpr auto kHeldByGate = "SchedulingGated";
-// In one of the two: activeDeadlineSeconds does not count the time, as it does not count what is
-// suspended.
+// Whether the status shows one of the two cases. activeDeadlineSeconds excludes that time, as it
+// excludes suspended time.
 bool waits_to_be_let_in(const api::JobStatus& status);
-void count_waiting(Pass& pass);                                    // when it is over
-bool silent(const Pass& pass);                                     // no report for some time
-int registered_workers(const Pass& pass, int replicas = 1 << 30);  // of the first ones
+void count_waiting(Pass& pass);  // adds that time to suspendedSeconds when it is over
+bool silent(const Pass& pass);   // the coordinator has not reported for some time
+// Workers of the first `replicas` replicas that have registered.
+int registered_workers(const Pass& pass, int replicas = 1 << 30);
 
 // Size (resize.cpp).
-bool needed(const Pass& pass, const Slot& slot);
+bool needed(const Pass& pass, const Slot& slot);  // it belongs to a needed replica
 int needed_workers(const Pass& pass);
-bool members_complete(const Pass& pass, int replicas);  // of the first ones: all are registered
-bool members_complete(const Pass& pass);                // of the needed ones
+bool members_complete(const Pass& pass, int replicas);  // all of the first replicas are registered
+bool members_complete(const Pass& pass);                // all of the needed replicas are registered
 bool resize_due(Pass& pass);
-// New replicas could not get the state of a live one: they load the checkpoint.
+// New replicas could not copy the state of a live one, so they load the checkpoint.
 bool move_refused(const Pass& pass);
 std::optional<api::Refusal> refuse_resize(const Pass& pass);
-// Why fewer replicas train than are wanted, when that is no mere matter of a little time.
+// Why fewer replicas train than are wanted; nothing = they do not, or not for long yet.
 std::optional<std::string> reduced(Pass& pass);
+// When the ended pod of a replica that does not train yet is made again.
 std::optional<Time> grows_again_at(const Slot& slot);
-void tell_resized(Pass& pass);
+void report_resized(Pass& pass);
 
 // Plans.
-schedule::Family family_of(const std::string& type);  // of schedule.type
-int least_share(const schedule::Plan& plan);  // micro-batches of the replica that has fewest
+schedule::Family family_of(const std::string& type);  // type: spec.schedule.type
+int least_share(const schedule::Plan& plan);          // fewest micro-batches of a replica
 std::vector<int> even_shares(int micro_batches, int replicas);
 void level_devices(planner::Cluster& cluster, int replicas);
 std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not);
 planner::Cluster cluster_of(const Pass& pass);
-// The planner on the members and the links as they are measured now. What does not depend on links
-// is kept in the snapshot's memo, so that planning again is quick; of equal placements the nearest
-// to the plan in force. plans: how many this decision asks for.
+// Plans for the members and the links as they are measured now. Results that do not depend on links
+// are kept in the snapshot's memo, so that planning again is fast. If several placements cost the
+// same, the one that moves fewest ranks away from the plan in force is taken. plans: number of
+// plans that this decision needs, which share the planner's limits.
 Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model);
 Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model,
                                              const planner::Cluster& cluster, int plans = 1);
-// Puts a plan into status and emits CreatePlan; revision, parent, uid are filled in here.
+// Puts a plan into status and emits CreatePlan. Revision, parent and uid are filled in here.
 void adopt_plan(Pass& pass, schedule::Plan plan, schedule::Trigger trigger, double predicted_gain);
-// Caps of stages that ran out of memory (status.memory_limits).
+// Lowers the caps of stages that ran out of memory (status.memory_limits).
 void limit_caps(const Pass& pass, schedule::Plan& plan);
 
 // Replicas (replicas.cpp).
 schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas);
-bool follow_sync_spec(Pass& pass);       // true: a plan was made for an edited `sync`
-bool rebalance(Pass& pass, bool asked);  // true: a plan with other shares or policy was made
+bool follow_sync_spec(Pass& pass);       // true = a plan was made for an edited `sync`
+bool rebalance(Pass& pass, bool asked);  // true = a plan with other shares or policy was made
 bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending);
 void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step);
-std::optional<std::string> straggler(const Pass& pass);              // who is slow, with numbers
-schedule::Plan of_replica(const schedule::Plan& plan, int replica);  // its ranks, as replica 0
+std::optional<std::string> straggler(const Pass& pass);  // the slow replica, with numbers
+// A plan of one replica's ranks, with replica number 0.
+schedule::Plan of_replica(const schedule::Plan& plan, int replica);
 std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& of_replica,
                                              const planner::PipelineCosts& costs);
-bool replicas_known(const Pass& pass);  // their own step times under this plan
+bool replicas_known(const Pass& pass);  // their own step times are measured under this plan
 // Measured seconds of exposed sync per step, after the slowest replica has ended; 0 = unknown.
 double measured_exposed_sync(const Pass& pass);
 
-// Step times (step_seconds.cpp), seconds; 0 = unknown. Of the last kOutcomeSteps steps, as the
-// coordinator timed them: a mean that begins kOutcomeSteps after a change holds none before it.
+// Step times (step_seconds.cpp) in seconds; 0 = unknown.
+// Mean of the last kOutcomeSteps steps as the coordinator measured them. kOutcomeSteps after a
+// change it contains no step before the change.
 double recent_step_seconds(const Pass& pass);
-// Of those among them that ran while the link rates were sampled that predictions are made from:
-// on a network that has just changed, older steps ran on another one.
+// Mean of the steps that ran while the link rates were sampled from which predictions are made.
+// After a change of the network, older steps cannot be compared with predictions.
 double sampled_step_seconds(const Pass& pass);
-void note_step(Pass& pass);  // remembers the newest report's step for it
+void note_step(Pass& pass);  // keeps the newest reported step for sampled_step_seconds
 
-// What a link usually carries: its baseline, or before one is known what the workers' probe found
-// when they started, or the default of an unprobed link. Between replicas: what the fastest link
-// has now.
+// Usual rate of a link: its baseline; if that is unknown, the rate of the workers' probe, or the
+// default of a link without a probe. For a link between replicas without a baseline, the rate of
+// the fastest link now.
 double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
 std::vector<double> link_rates(const Pass& pass);
-// Without it no tier changes the plan: what is unknown is no reason for a change.
+// If the network is unknown, no tier changes the plan.
 inline bool network_known(const Pass& pass) {
   return pass.estimates.freshness == estimator::Freshness::kFresh;
 }
 
-std::string shares_text(const std::vector<int>& shares);  // "32,32"
-std::string percent(double fraction);                     // "11.2"
-std::string number(double value, int digits);             // "1.42"
-std::string bits_per_second(double bytes_per_second);     // "9.1 Gbit/s"
+std::string shares_text(const std::vector<int>& shares);  // e.g. "32,32"
+std::string percent(double fraction);                     // e.g. "11.2"
+std::string number(double value, int digits);             // e.g. "1.42"
+std::string bits_per_second(double bytes_per_second);     // e.g. "9.1Gbit/s"
 
 }  // namespace weir::reconcile

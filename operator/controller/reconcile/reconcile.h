@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only place where the decisions meet. Pure: no clock, no I/O, no log, no memory
-// (operator/README.md "One pass").
+// Makes all decisions about a job (operator/README.md "One pass"). Pure: no clock, no I/O, no log,
+// no memory.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace weir::reconcile {
 
 std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
                               const Tunables& tunables);
-// All reasons that JobStatus::restart_reasons may name.
+// All values of `reason` in JobStatus::restart_reasons.
 std::vector<std::string> restart_reasons();
 
 }  // namespace weir::reconcile

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the API server refuses (quota, webhook, LimitRange, PodSecurity, a rule of validation, a
-// lost permission) hides nothing: the rest of the pass is carried out, the refusal is remembered,
-// the pass that follows at once tells it in status, and the same request is made again every 30 s.
-// Decided here for the executor, the passes and the tests' model of the server. Pure.
+// Handles requests that the API server refuses (quota, webhook, LimitRange, PodSecurity, a rule of
+// validation, a lost permission). The rest of the pass is carried out, the refusal is remembered,
+// the pass that follows at once shows it in status, and the request is repeated every 30 s. The
+// executor, the passes and the tests' model of the server use the same functions. Pure.
 #pragma once
 
 #include <functional>
@@ -14,41 +14,42 @@
 
 namespace weir::reconcile {
 
-constexpr std::chrono::seconds kAskedAgain{30};  // after a refusal, or when the spec was edited
+// A refused request is repeated after this time, or when the spec has been edited.
+constexpr std::chrono::seconds kAskedAgain{30};
 
-// Subjects of requests: one for all that a refusal of one of them concerns.
+// Subjects of requests. Requests with equal subject are refused together.
 constexpr auto kPodsSubject = "pods";
 constexpr auto kPlanSubject = "plan";
 constexpr auto kStatusSubject = "status";
 constexpr auto kTemplateSubject = "check of the pod templates";
 constexpr auto kProfileSubject = "model.profile.configMap";
-// What an action asks the API server for, for people and as key; "" = it asks for nothing.
+// Subject of an action's request, as text for messages and as key; "" = it makes no request.
 std::string subject_of(const Action& action);
 
-// How one action ended.
+// The result of one action.
 struct Answer {
   enum class Kind : unsigned char {
     kDone,
-    kRefused,  // the server has said no, in the words of `message`
-    kEnds,     // anything else: the pass ends here
+    kRefused,  // the server has refused it; `message` has the server's words
+    kEnds,     // another error, which ends the pass
   };
   Kind kind = Kind::kDone;
   std::string message;
 };
 
 struct Carried {
-  bool ended = false;    // by an answer kEnds
-  bool refused = false;  // something was
-  bool news = false;     // the next pass, at once, has something to tell
+  bool ended = false;    // the pass ended early
+  bool refused = false;  // a request was refused
+  bool news = false;     // the refusals have changed, so the next pass follows at once
 };
 
-// Carries out one pass: `ask` does one action. An action that stands on a refused one of this pass
-// is left out. `refused` is what is remembered of the job's refusals; a new one is also an event,
-// which `ask` gets as EmitEvent.
+// Carries out one pass; `ask` carries out one action. Actions that depend on a request refused in
+// this pass are left out. `refused` is the memory of the job's refusals. A new refusal is also an
+// event, which `ask` gets as EmitEvent.
 Carried carry_out(const std::vector<Action>& actions, const api::PipelineJob& job, Time now,
                   RefusedRequests& refused, const std::function<Answer(const Action&)>& ask);
 
-// Forgets what nobody has asked for again: it is not wanted any more.
+// Forgets refusals of requests that were not repeated, because they are not wanted any more.
 void forget_old(RefusedRequests& refused, Time now);
 
 }  // namespace weir::reconcile

@@ -220,7 +220,7 @@ std::optional<Time> grows_again_at(const Slot& slot) {
   return ended_at(*slot.pod) + std::min<std::chrono::seconds>(kFirst * (1 << doublings), kMost);
 }
 
-void tell_resized(Pass& pass) {
+void report_resized(Pass& pass) {
   if (pass.newest == nullptr || pass.newest->trigger != schedule::Trigger::kResize) return;
   const auto& last = *pass.snapshot.report->body.last_switch;
   const int before = pass.status.data_parallel, now = pass.newest->replica_count();

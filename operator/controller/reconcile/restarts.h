@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pods that a restart of the whole job replaces. Private to this room.
+// Restarts of the whole job. Private to this room.
 #pragma once
 
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
 
-// Of an older generation than a restart of scope Job: it is to go, and no plan may count on it.
+// Whether the pod is older than the last restart, and that had scope Job. Such a pod is deleted,
+// and no plan may use it.
 bool replaced_by_restart(const Pass& pass, const api::Pod& pod);
 
 }  // namespace weir::reconcile

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input of reconcile: everything known about one job at one moment. Immutable.
+// Input of reconcile: all facts about one job at one moment. Immutable.
 #pragma once
 
 #include <chrono>
@@ -26,33 +26,34 @@ namespace weir::reconcile {
 
 using Time = api::Time;
 
-// What a link between two nodes carried when it was last measured (node_bandwidth.h).
+// The last measurement of a link between two nodes (node_bandwidth.h).
 struct SeenLink {
   std::string from, to;
-  double rate = 0, usual = 0;  // bytes per second; usual: its baseline, or the probe at the start
+  double rate = 0, usual = 0;  // bytes per second; usual: baseline, or rate of the workers' probe
   Time time{};
 };
 
-// A rank map or cut that could be had (tiers.h).
+// A new rank map or cut that tier regroup could make (tiers.h).
 struct RepartitionProposal {
   schedule::Plan plan;
   tuner::Offer offer;
   std::int64_t moved_bytes = 0;
-  double move_seconds = 0;  // predicted, of the transfer
-  std::string what;         // "4->3 stages, node n2 idle"
+  double move_seconds = 0;  // predicted time of the transfer
+  std::string what;         // e.g. "4->3 stages, node n2 idle"
 };
 
-// Tiers regroup and replace between passes.
+// Memory of tiers regroup and replace between passes.
 struct TierMemory {
   tuner::TierState regroup, replace;
+  // A change that is not judged yet.
   struct Pending {
     schedule::Trigger tier = schedule::Trigger::kRegroup;
-    std::uint32_t revision = 0;  // 0: the plan after a replacement is not made yet
-    std::uint32_t after = 0;     // it is later than this one
+    std::uint32_t revision = 0;  // 0 = the plan after a replacement does not exist yet
+    std::uint32_t after = 0;     // that plan's revision will be higher than this one
     std::optional<schedule::Plan> previous;
     std::string offer, what;
     double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
-    std::int64_t applied_step = -1;  // unknown until lastSwitch says Applied
+    std::int64_t applied_step = -1;  // -1 = lastSwitch has not said Applied yet
     std::vector<SeenLink> links_before;
     bool is_retry = false;  // retries the previous cut
   };
@@ -69,29 +70,30 @@ struct TierMemory {
   std::optional<PreviousCut> previous_cut;
   std::optional<Time> sought_previous_cut;  // when one was last looked for, with these members
   std::optional<Pending> pending;
-  std::optional<RepartitionProposal> proposal;  // costed last, for the plan of that revision
-  std::uint32_t proposal_revision = 0;
-  std::int64_t searches = 0;  // how often the planner was asked for one
+  std::optional<RepartitionProposal> proposal;  // costed last
+  std::uint32_t proposal_revision = 0;          // of the plan in force then
+  std::int64_t searches = 0;                    // number of searches for a proposal
   std::vector<SeenLink> seen;
-  double pause_seconds = -1;  // of the last move, without its transfer; < 0: none measured
-  std::string last_proposal;  // Observe: one event per change of mind of these tiers
+  double pause_seconds = -1;  // of the last move, without its transfer; < 0 = none was measured
+  std::string
+      last_proposal;  // of the last event PlanProposed of these tiers, which is not repeated
 };
 
-// The memory of adaptation between passes; lost with the leader, which is harmless
-// (operator/README.md "Where state lives").
+// Memory of adaptation between passes. It may be lost with the leader (operator/README.md "Where
+// state lives").
 struct AdaptationState {
   tuner::State tuner;
   std::optional<Time> last_evaluation;
-  // Outcome check of the last change: mean step time before, and where it is to be judged.
+  // A change of tier retune that is not judged yet.
   struct Pending {
     std::uint32_t revision = 0;
     schedule::Schedule schedule, previous;
     std::vector<int> previous_micro_batches;
-    std::optional<schedule::SyncPolicy> previous_sync;  // set when the policy was changed
-    std::string text;                                   // of the candidate, the tuner's name for it
+    std::optional<schedule::SyncPolicy> previous_sync;  // set = the policy was changed
+    std::string text;                                   // tuner::describe of the new schedule
     double before_seconds = 0, predicted_gain = 0;
-    std::int64_t applied_step = -1;    // unknown until lastSwitch says Applied
-    std::vector<double> rates_before;  // mean rate per link, in the order of links
+    std::int64_t applied_step = -1;    // -1 = lastSwitch has not said Applied yet
+    std::vector<double> rates_before;  // rates in the order of Estimates::links
   };
   std::optional<Pending> pending;
   // A rollback, until its plan is in force or was refused too often (rollback.cpp).
@@ -103,11 +105,12 @@ struct AdaptationState {
     std::int64_t refused_step = -1;  // step at which that request was refused; < 0 = it was not
   };
   std::optional<Rollback> rollback;
-  bool queued = false;          // the job waited for its queue when it was last looked at
-  std::optional<Time> let_in;   // when it was first seen to wait no more
-  std::int64_t last_step = -1;  // of the newest report, and when it first came: a hang shows here
+  bool queued = false;         // the job waited for its queue in the last pass
+  std::optional<Time> let_in;  // when a pass first found that it waits no longer
+  // Step of the newest report, and when that step was first reported. They show a hang.
+  std::int64_t last_step = -1;
   Time last_step_time{};
-  // Newest steps of the plan of that revision, as passes saw them reported; oldest first.
+  // Newest reported steps of the plan of that revision, oldest first.
   struct SeenStep {
     std::int64_t step = 0;
     double seconds = 0;
@@ -115,14 +118,14 @@ struct AdaptationState {
   };
   std::vector<SeenStep> seen_steps;
   std::uint32_t seen_steps_revision = 0;
-  // lastSwitch said Aborted of that plan, when the one before had done so many steps.
+  // The plan for which lastSwitch said Aborted, and the completed steps then.
   std::uint32_t aborted_revision = 0;
   std::int64_t aborted_step = 0;
-  std::string last_proposal;  // Observe: one event per change of mind, of retune
+  std::string last_proposal;  // of the last event PlanProposed of retune, which is not repeated
   std::string last_share_proposal;
   group_policy::State sync;
   TierMemory tiers;
-  std::string announced_network;  // state of the network that events have told
+  std::string announced_network;  // state of the network in the last event
 };
 
 struct MembersView {
@@ -134,70 +137,68 @@ struct ReportView {
   Time received{};
 };
 
-// Answer of the dry run of a group's first pod, for one template hash.
+// Result of the dry run of each group's first pod, for one template hash.
 struct TemplateCheck {
   std::string hash;
   bool accepted = false;
   std::string reason, message;  // InvalidTemplate, TrainerContainerMissing, ...
 };
-// The profile ConfigMap as read for this pass (source ConfigMap).
+// The profile's ConfigMap as it was read (source ConfigMap).
 struct ProfileView {
-  std::string text, error;  // error set: missing or unreadable, with the name
+  std::string text, error;  // error: why it cannot be read, with its name; "" = it was read
 };
 
-// A request that the API server has refused, until it accepts it (refusals.h).
+// A request that the API server has refused and not yet accepted (refusals.h).
 struct RefusedRequest {
-  std::string subject;          // what was asked for: "pods", "Service", "status", ...
-  std::string reason;           // for conditions: QuotaExceeded, CreateRefused, PatchRefused, ...
-  std::string message;          // in the server's words
-  Time last{};                  // when it was refused last
-  std::int64_t generation = 0;  // of the job then
+  std::string subject;          // of the request: "pods", "Service", "status" ...
+  std::string reason;           // of conditions: QuotaExceeded, CreateRefused, PatchRefused ...
+  std::string message;          // of the server
+  Time last{};                  // when it was last refused
+  std::int64_t generation = 0;  // metadata.generation of the job then
 };
 using RefusedRequests = std::vector<RefusedRequest>;
 
-// Work that an earlier pass of this job did and this one need not do again. No decision depends on
-// what is in it: without it, or after it was lost, the same comes out later. Written by reconcile;
-// one pass at a time.
+// Results of earlier passes of this job that need not be computed again. Without it a pass takes
+// longer, but decides the same. reconcile writes it; only one pass at a time.
 struct Memo {
-  planner::PlanCache plans;             // ideals and orders, per model and micro-batch size
-  std::string profile;                  // text of `model`
-  std::optional<planner::Model> model;  // decoded
+  planner::PlanCache plans;  // ideals and orders, per model and micro-batch size
+  std::string profile;       // text from which `model` was decoded
+  std::optional<planner::Model> model;
 };
 
-// The object of the gang provider, as far as this leader knows.
+// The object of the gang provider.
 struct GangView {
-  bool known = false;  // written or deleted by this leader
-  std::string object;  // JSON as it was written; "" = deleted
-  // As the API server has it; null means that there is none only if it is watched.
+  bool known = false;  // this leader has written or deleted it
+  std::string object;  // JSON as this leader wrote it; "" = deleted
   bool watched = false;
-  std::shared_ptr<const api::PodGroup> seen;
+  std::shared_ptr<const api::PodGroup> seen;  // as in the cache; if not watched, null = unknown
 };
 
-// An object of an earlier job of the same name. The new job does not begin beside it.
+// An object of an earlier job of the same name. The new job does not begin before it is deleted.
 struct Leftover {
-  std::string what;    // "Pod x-gpu-0"
-  bool owned = false;  // by that job, which is gone: the object goes, too. False: it stays
+  std::string what;    // e.g. "Pod x-gpu-0"
+  bool owned = false;  // the deleted job owns it, so it will be deleted, too
 };
 
-// The newest event of a pod, if it is a warning.
+// The newest event of a pod, if that is a warning.
 struct PodWarning {
-  std::string text;  // "FailedMount: ..."; "": it is none
+  std::string text;  // e.g. "FailedMount: ..."; "" = it is no warning
   Time asked{};
 };
 
 struct Snapshot {
   std::shared_ptr<const api::PipelineJob> job;
   std::vector<std::shared_ptr<const api::Pod>> pods;
-  // They hold all that the API server had then; what it has said since, a watch that is broken or
-  // stands still may keep back.
+  // `pods` has all pods that the API server had at this time. A broken watch may delay later
+  // changes.
   std::optional<Time> pods_confirmed;
   std::vector<schedule::Plan> plans;  // of this uid, by rising revision
   std::vector<Leftover> leftovers;
-  std::set<std::string> taken_names;               // of pods that others have in the namespace
-  std::map<std::string, PodWarning> pod_warnings;  // by uid, of pods that were asked for
+  std::set<std::string> taken_names;               // names of pods of others in the namespace
+  std::map<std::string, PodWarning> pod_warnings;  // by uid, as far as they were read
   bool service_exists = false;
   std::string service_owner_uid;
-  std::string control_ca, written_url;  // content of <job>-control as it is; "" = absent
+  std::string control_ca, written_url;  // present content of <job>-control; "" = absent
   std::string control_url;
   std::optional<MembersView> members;  // from the control API
   std::optional<ReportView> report;
@@ -207,12 +208,12 @@ struct Snapshot {
   std::optional<ProfileView> profile;  // only with source ConfigMap
   RefusedRequests refused;
   GangView gang;
-  std::string ca_bundle;  // what <job>-control must hold now
+  std::string ca_bundle;  // that <job>-control must have
   Time now{};
-  Time leading_since{};                // a new leader waits before it judges silence
-  Memo* memo = nullptr;                // null: nothing is kept
-  std::optional<Time> status_written;  // by this leader; nothing: not yet
-  int jobs = 1;                        // that this operator looks after
+  Time leading_since{};                // when this replica became leader
+  Memo* memo = nullptr;                // null = results are not kept
+  std::optional<Time> status_written;  // when this leader last wrote the status; nothing = not yet
+  int jobs = 1;                        // number of all jobs of this operator
 };
 
 struct Tunables {

@@ -144,7 +144,7 @@ void view_switch(Pass& pass) {
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
     pass.guarded = true;
-    tell_resized(pass);
+    report_resized(pass);
     return;
   }
   // Told once: the condition remembers it.

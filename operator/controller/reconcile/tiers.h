@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiers above retune: regroup (another rank map or cut, weights move between live workers) and
-// replace (a worker on another node). Private to this room.
+// The tiers above retune: regroup makes a repartition (another rank map or cut; weights move
+// between live workers), replace moves a worker to another node. Private to this room.
 #pragma once
 
 #include <optional>
@@ -12,33 +12,36 @@
 
 namespace weir::reconcile {
 
-// Both weigh by the rules of tuner/gate.h, propose only in mode Observe, and act at most once.
-// decision: of the retune tier in this pass, which found nothing to do. asked: by the annotation.
+// Considers both tiers; at most one acts. They follow the rules of tuner/gate.h, and in mode
+// Observe they only propose. decision: of tier retune in this pass, which makes no change. asked:
+// annotation weir.dev/replan demands an evaluation.
 void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
               const tuner::Decision& decision, bool asked);
-// Tells what a change of these tiers has cost and brought, and takes back what made steps slower.
-// True: a plan was made.
+// Judges the last change of these tiers, reports its outcome, and rolls it back if steps became
+// slower. True = a plan was made.
 bool judge_tiers(Pass& pass);
 bool tiers_enabled(const api::JobSpec& spec);
-// Members are others now: what was learnt of the old ranks goes, clocks and links stay.
+// Call it when the members change. All that depends on the old ranks is forgotten; cooldown clocks
+// and links stay.
 void forget_ranks(Pass& pass);
 
-// repartition.cpp. The best plan for the members with all that is known of links; nothing when it
-// is the one in force. Seconds of a step by the simulator over the sampled rates.
+// repartition.cpp. The best repartition with all that is known of links; nothing = the plan in
+// force is the best. Steps are simulated over the sampled rates.
 std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
                                                     const tuner::Input& input,
                                                     double current_seconds);
 bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);             // and the same cut
-std::string difference(const schedule::Plan& from, const schedule::Plan& to);  // for people
-// What a plan would cost and bring on these links; nothing when its ranks and cut are those of the
-// plan in force, or a link is unknown.
+std::string difference(const schedule::Plan& from, const schedule::Plan& to);  // text for messages
+// The plan as a proposal, with its costs and step time on these links. Nothing if its ranks and cut
+// are those of the plan in force, or if a link is unknown.
 std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model& model,
                                           const planner::Cluster& cluster,
                                           const tuner::Input& input, schedule::Plan plan);
-// Weighs the proposal and adopts or proposes it. True: it gains enough, even if it must wait.
+// Weighs the proposal, and adopts it or reports it in mode Observe. True = it gains enough, even if
+// it must wait.
 bool consider_repartition(Pass& pass, double current_seconds, bool asked);
-// The cluster with what is remembered of links, and without the nodes whose ports are slow: what to
-// plan for. The planner takes devices of a kind as equally connected.
+// Clusters to plan for: with all remembered links, then without slow nodes, because the planner
+// assumes that devices of a kind are equally connected.
 std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
                                              planner::Cluster cluster);
 // previous_cut.cpp. Call the first before a repartition is adopted, and the second at each
@@ -46,11 +49,10 @@ std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
 void remember_previous_cut(Pass& pass, const RepartitionProposal& taken);
 bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::Input& input,
                         double current_seconds);
-// replace.cpp.
-// Leaves the slow node alone when no regrouping is `enough`. True: it acted.
+// replace.cpp. Moves a worker away from the slowest node. True = it acted.
 bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::Input& input,
                           double current_seconds, bool asked);
-// This worker has been told to leave its node and has not yet been made again.
+// A replacement of this pod is recorded, but the pod has not been made again yet.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);
 
 // rollback.cpp. Makes a plan that was in force before the next plan, without a predicted gain.
@@ -58,16 +60,17 @@ void start_rollback(Pass& pass, schedule::Plan plan, schedule::Trigger trigger);
 // True if the workers have refused a rollback that is requested again now or after some more steps.
 bool continue_rollback(Pass& pass);
 
-// Shared.
-bool members_live(const Pass& pass, const schedule::Plan& plan);  // its pods are the members
+// Shared by the tiers.
+bool members_live(const Pass& pass,
+                  const schedule::Plan& plan);  // all pods of the plan are members
 constexpr int kFailedRetrySteps = 4;  // steps after which a retry that is much slower ends
 tuner::Moment moment_of(const Pass& pass);
 tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
-// One event per change of mind.
+// Emits event PlanProposed, unless the last one had the same name.
 void propose(Pass& pass, const std::string& name, const std::string& note);
 void after_action(Pass& pass, TierMemory::Pending pending);
-std::vector<SeenLink> measured_links(const Pass& pass);  // between stages
-std::vector<SeenLink> carrying_links(const Pass& pass);  // and between replicas
+std::vector<SeenLink> measured_links(const Pass& pass);  // links between stages
+std::vector<SeenLink> carrying_links(const Pass& pass);  // links between stages and replicas
 std::string megabytes(std::int64_t bytes);
 
 }  // namespace weir::reconcile

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tuner is told of the job. Private to this room; pure.
+// Makes the tuner's input from the pass. Private to this room; pure.
 #pragma once
 
 #include <vector>
@@ -10,10 +10,10 @@
 
 namespace weir::reconcile {
 
-// Everything but the rates is there without fresh metrics, too. The pass has a plan and a report.
+// The pass must have a plan and a report. Without fresh metrics only the rates are missing.
 tuner::Input input_of(const Pass& pass, const planner::Model& model);
 tuner::Settings settings_of(const api::JobSpec& spec);  // of tier retune
-// The least free part of a device per stage, over its replicas; < 0 = unknown.
+// By stage, the smallest free fraction of a device's memory over all replicas; < 0 = unknown.
 std::vector<double> free_memory(const Pass& pass);
 
 }  // namespace weir::reconcile
