@@ -181,9 +181,10 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Apply
     std::string foreign;
     if (auto error = accept_if_ours(execution, kube::config_maps(), name, foreign)) return error;
     if (!foreign.empty()) {
-      execution.memory.template_check =
-          reconcile::TemplateCheck{api::template_hash(execution.job), false, "NameConflict",
-                                   "ConfigMap " + name + " exists and is not ours"};
+      execution.memory.template_check = reconcile::TemplateCheck{
+          api::template_hash(execution.job), false, "NameConflict",
+          "ConfigMap " + name +
+              " exists and does not belong to this job; delete it or rename the job"};
       execution.memory.template_checked = parts_.clock.now();
       execution.result.again = true;
       return std::nullopt;

@@ -37,7 +37,9 @@ Executor::Error Executor::carry_out(Execution& execution,
   bool foreign = false;
   auto error = find_gang(execution, uid, foreign);
   if (!error && foreign)
-    return refuse("NameConflict", execution.job.meta.name + " exists and is not ours");
+    return refuse("NameConflict",
+                  execution.job.meta.name +
+                      " exists and does not belong to this job; delete it or rename the job");
   if (!error) {
     const auto answer =
         parts_.client.apply(kube::volcano_pod_groups(), execution.job.meta.namespace_name,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adaptation tick: when to ask the tuner, what to do with its answer, and whether the last
-// change kept its promise (operator/tuner/README.md). Tier retune; those above: tiers.h.
+// The adaptation tick: when the tuner evaluates, how its decision becomes a plan, and whether the
+// last change kept its promise (operator/tuner/README.md). This is tier retune; the tiers above are
+// in tiers.h.
 #include <cmath>
 #include <utility>
 
@@ -14,8 +15,8 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kUnchangedRates =
-    0.10;  // a link that moved less has not moved (operator/tuner/README.md "Outcome")
+// A link whose rate changed by less counts as unchanged (operator/tuner/README.md "Outcome").
+constexpr double kUnchangedRates = 0.10;
 
 bool rates_unchanged(const std::vector<double>& before, const std::vector<double>& after) {
   if (before.size() != after.size()) return false;
@@ -25,7 +26,7 @@ bool rates_unchanged(const std::vector<double>& before, const std::vector<double
   return true;
 }
 
-// The link whose rate fell most against what is usual for it, for the event's text.
+// Text about the link whose rate is lowest against its usual rate, for events.
 std::string link_text(const Pass& pass) {
   const estimator::LinkEstimate* link = nullptr;
   double worst_share = 1e300, usual = 0;
@@ -134,14 +135,15 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   if (!decision.memory_guard) plan.predicted_step_seconds = change.seconds;
   adopt_plan(pass, std::move(plan), schedule::Trigger::kRetune, decision.gain);
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
-  // Caps lowered for want of memory are not judged: there is no way back.
+  // Caps that were lowered because of memory are not judged, since a rollback is impossible.
   if (!decision.memory_guard) pass.adaptation.pending = std::move(pending);
   pass.status.retune_last_change = pass.now();
   pass.event("Normal", "PlanRetuned", note, "Adapt");
 }
 
-// When a switch breaks off after COMMIT there is no way back to the plan before: the ranks come
-// again with the new one, from the checkpoint. Ten steps of the plan before say that they do not.
+// Whether an aborted plan may still come into force. If a switch breaks off after COMMIT, the ranks
+// cannot return to the plan before; they start again with the new one, from the checkpoint. Ten
+// further steps of the plan before show that the switch broke off earlier.
 bool may_come_yet(Pass& pass) {
   const auto& report = pass.snapshot.report->body;
   if (!pass.refused || report.last_switch->outcome != protocol::Outcome::kAborted) return false;
@@ -156,14 +158,14 @@ bool may_come_yet(Pass& pass) {
 bool may_adapt(Pass& pass) {
   const bool settled =
       pass.refused || pass.status.plan.applied_revision == pass.status.plan.revision;
-  // A pod that is made again has not failed, but the plan in force is not there.
+  // A pod that is made again has not failed, but without it the plan in force does not run.
   return pass.plan != nullptr && pass.plan_lives && pass.snapshot.report && settled &&
          pass.snapshot.report->body.plan_revision == pass.plan->revision && pass.failures.empty() &&
          pass.now() - pass.snapshot.report->received <= pass.tunables.member_silent &&
          !pass.job().meta.annotations.contains("weir.dev/freeze-plan") && !may_come_yet(pass);
 }
 
-// A changed value of weir.dev/replan forces one evaluation without cooldown.
+// Whether annotation weir.dev/replan has a new value, which demands an evaluation without cooldown.
 bool replan_requested(Pass& pass) {
   const auto found = pass.job().meta.annotations.find("weir.dev/replan");
   if (found == pass.job().meta.annotations.end()) return false;
@@ -198,19 +200,18 @@ void adapt(Pass& pass) {
   const auto& last = pass.adaptation.last_evaluation;
   const bool asked = replan_requested(pass);
   const bool fresh = network_known(pass);
-  // Each tick of the metrics wakes the job, so nothing is asked for here but the rest of an
-  // interval that a tick came too early for. Without metrics there is only the guard of memory, and
-  // the next pass for the job's progress is soon enough for it: thousands of idle jobs cost
-  // nothing.
+  // Each metrics tick wakes the job. So the pass wakes itself only for the rest of an interval if a
+  // tick came too early. Without metrics only the memory guard is left, and the next pass for the
+  // job's progress is soon enough for it. So thousands of idle jobs cost nothing.
   if (last && pass.now() < *last + interval && !asked) {
     if (fresh) pass.wake_at(*last + interval);
     return;
   }
   pass.adaptation.last_evaluation = pass.now();
-  // A new rank map is judged before anything else changes what a step takes.
+  // A new rank map is judged before another change affects the step time.
   if (pass.adaptation.tiers.pending && !memory_short) return;
   if (fresh && retunes && rebalance(pass, asked)) return;
-  // The guard of memory needs no network.
+  // The memory guard needs no network metrics.
   if (!fresh && !memory_short) return;
 
   std::string why_not;
@@ -222,7 +223,7 @@ void adapt(Pass& pass) {
   if (asked) input.settings.cooldown = std::chrono::seconds(0);
   constexpr double kNever = 1e9;
   if (!retunes) input.settings.min_gain = input.settings.min_gain_size = kNever;
-  // The cooldown's clock comes from status after a change of leader.
+  // A new leader reads the cooldown's clock from status.
   if (!state.last_change) state.last_change = pass.status.retune_last_change;
   auto tuned = tuner::tune(input, state);
   state = std::move(tuned.state);

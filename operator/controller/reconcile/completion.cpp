@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Has the job done all its steps? The exit of the coordinator's trainer says so. Pods have no
-// finalizer, for a namespace must go even when no operator is there; so a job may end, and its pods
-// be removed, while nobody looks. Then what is known without them decides: a job that has finished
-// is not trained again.
+// Decides whether the job has done all its steps. Usually the exit of the coordinator's trainer
+// shows it. Pods have no finalizer, because a namespace must be deletable without an operator. So a
+// job may end and its pods be deleted while no operator runs. Then the last report decides, because
+// a job that has finished must not be trained again.
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,13 +11,13 @@
 namespace weir::reconcile {
 namespace {
 
-// Steps may be faster than those measured.
+// Later steps may be faster than the measured ones, by this factor at most.
 constexpr double kFastestStep = 0.5;
 
-// The coordinator's last word of how far it is, from itself or as status has kept it.
-struct LastWord {
+// The coordinator's last known progress, from its report or from status.
+struct LastReport {
   std::int64_t step = 0, total_steps = 0, checkpoint_step = -1;
-  double step_seconds = 0;  // 0: unknown
+  double step_seconds = 0;  // 0 = unknown
   std::optional<Time> time;
 };
 
@@ -25,22 +25,22 @@ double seconds_of(const std::string& text) {
   return std::strtod(text.c_str(), nullptr);
 }
 
-LastWord last_word(const Pass& pass) {
+LastReport last_report(const Pass& pass) {
   const double batch = pass.spec().global_batch;
   const auto& kept = pass.job().report;
-  LastWord word{kept.step, kept.total_steps, kept.last_checkpoint_step.value_or(-1), 0,
-                kept.last_report_time};
+  LastReport last{kept.step, kept.total_steps, kept.last_checkpoint_step.value_or(-1), 0,
+                  kept.last_report_time};
   double rate = seconds_of(kept.samples_per_second);
   if (const auto& report = pass.snapshot.report) {
-    word = {report->body.step, report->body.total_steps, report->body.last_checkpoint_step, 0,
+    last = {report->body.step, report->body.total_steps, report->body.last_checkpoint_step, 0,
             report->received};
     rate = report->body.samples_per_second;
   }
-  word.step_seconds = rate > 0 ? batch / rate : seconds_of(pass.status.plan.predicted_step_seconds);
-  return word;
+  last.step_seconds = rate > 0 ? batch / rate : seconds_of(pass.status.plan.predicted_step_seconds);
+  return last;
 }
 
-// The pods of the plan were neither stopped nor replaced by us.
+// Whether the operator has neither stopped nor replaced the pods of the plan.
 bool left_alone(const Pass& pass) {
   const auto& status = pass.status;
   if (status.plan.applied_revision == 0 || !status.plan.time) return false;
@@ -58,39 +58,40 @@ std::optional<std::string> finished(const Pass& pass) {
                   : "the coordinator has finished";
   }
   if (coordinator || !left_alone(pass)) return std::nullopt;
-  // A worker ends with 0 only after the last step.
+  // A worker ends with code 0 only after the last step.
   const auto pods = std::count_if(pass.slots.begin(), pass.slots.end(),
                                   [](const Slot& slot) { return slot.pod != nullptr; });
   const auto done = std::count_if(pass.slots.begin(), pass.slots.end(), [](const Slot& slot) {
     return slot.pod && worker_done(*slot.pod);
   });
   if (pods > 0 && done == pods)
-    return "the coordinator is gone; the other workers have done the last step";
-  const LastWord word = last_word(pass);
+    return "the coordinator's pod is missing; the other workers have done the last step";
+  const LastReport last = last_report(pass);
   const bool saved =
-      pass.spec().checkpoint_path.empty() || word.checkpoint_step >= word.total_steps;
-  if (pods == 0 && word.total_steps > 0 && word.step >= word.total_steps && saved)
-    return "all " + std::to_string(word.total_steps) + " steps were done before the pods went";
+      pass.spec().checkpoint_path.empty() || last.checkpoint_step >= last.total_steps;
+  if (pods == 0 && last.total_steps > 0 && last.step >= last.total_steps && saved)
+    return "all " + std::to_string(last.total_steps) +
+           " steps were done before the pods were deleted";
   return std::nullopt;
 }
 
 std::optional<std::string> end_unknown(const Pass& pass) {
-  // With a checkpoint the next pods say whether it was done: then they end at once.
+  // With a checkpoint, new pods find out: if all steps are done, they end at once.
   if (!pass.spec().checkpoint_path.empty() || !left_alone(pass)) return std::nullopt;
   const bool any = std::any_of(pass.slots.begin(), pass.slots.end(),
                                [](const Slot& slot) { return slot.pod != nullptr; });
   if (any) return std::nullopt;
-  const LastWord word = last_word(pass);
-  const Time since = word.time.value_or(*pass.status.plan.time);
+  const LastReport last = last_report(pass);
+  const Time since = last.time.value_or(*pass.status.plan.time);
   const std::chrono::duration<double> unseen = pass.now() - since;
-  const auto left = static_cast<double>(word.total_steps - word.step);
-  if (left * word.step_seconds * kFastestStep > unseen.count()) return std::nullopt;
-  return "all pods went unseen, " + std::to_string(static_cast<std::int64_t>(unseen.count())) +
-         " s after the last report (step " + std::to_string(word.step) + " of " +
-         std::to_string(word.total_steps) +
-         "): training may have finished, and without a checkpoint nothing tells; make the job "
-         "again "
-         "to train again, with checkpoint.path to keep what it does";
+  const auto left = static_cast<double>(last.total_steps - last.step);
+  if (left * last.step_seconds * kFastestStep > unseen.count()) return std::nullopt;
+  return "all pods were deleted unobserved, " +
+         std::to_string(static_cast<std::int64_t>(unseen.count())) +
+         " s after the last report (step " + std::to_string(last.step) + " of " +
+         std::to_string(last.total_steps) +
+         "): training may have finished, which is unknown without a checkpoint; create the job "
+         "again to train again, and set checkpoint.path to keep its progress";
 }
 
 }  // namespace weir::reconcile

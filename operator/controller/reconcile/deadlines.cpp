@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens when something takes too long: start, progress, scheduling, the whole job; and the
-// budget that an hour of progress gives back.
+// Deadlines of start, progress, scheduling and the whole job, and the restart budget, which an hour
+// of progress resets.
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/refusals.h"
 #include "worker/base/random.h"
@@ -12,9 +12,10 @@ using std::chrono::seconds;
 
 constexpr seconds kReleaseDelay{30}, kReleaseDelayCap{600};
 
-// 30 s x 2^n, cap 600 s, full jitter: two half-placed jobs must not meet again.
+// A random delay up to 30 s x 2^n, 600 s at most, so that two half-placed jobs do not compete again
+// at the same time.
 seconds release_delay(const std::string& uid, int timeouts) {
-  constexpr int kMostDoublings = 8;  // above the cap
+  constexpr int kMostDoublings = 8;  // enough to reach the cap
   const seconds most = std::min<seconds>(kReleaseDelay * (1 << std::min(timeouts, kMostDoublings)),
                                          kReleaseDelayCap);
   const auto range = static_cast<std::uint64_t>(most.count());
@@ -39,7 +40,7 @@ bool all_in_plan(const Pass& pass) {
 
 namespace {
 
-// A deadline has passed: the job restarts, once nothing more is to be heard. False: not yet.
+// Restarts the job after a deadline. False if the silence is not confirmed yet (heard_out).
 bool restart_job(Pass& pass, Cause cause, Time limit, std::string text) {
   const Failure failure{
       .cause = cause, .time = pass.now(), .text = std::move(text), .unheard_until = limit};
@@ -48,8 +49,8 @@ bool restart_job(Pass& pass, Cause cause, Time limit, std::string text) {
   return true;
 }
 
-// All pods have a node, but not all workers have registered. Those of the plan have done so once:
-// their silence is another matter.
+// All pods have a node, but not all workers have registered in time. If all pods belong to the
+// plan, they have registered before, and hangs() handles their silence.
 bool startup_timed_out(Pass& pass) {
   const auto* scheduled = api::find_condition(pass.status.conditions, "PodsScheduled");
   if (scheduled == nullptr || scheduled->status != "True" || !pass.failures.empty() ||
@@ -69,12 +70,12 @@ bool startup_timed_out(Pass& pass) {
                          std::to_string(pass.spec().startup_timeout_seconds));
 }
 
-// No report, and the workers' own metrics stand still, too. Silence alone is no hang: there must be
-// the second witness, and it must be fresh.
+// The coordinator does not report, and the step in the workers' own metrics stands still. Silence
+// alone is no hang; the metrics must confirm it, and they must be fresh.
 bool hangs_in_silence(Pass& pass) {
   const auto& witness = pass.estimates.progress;
   if (!witness || !all_in_plan(pass)) return false;
-  // Not the freshness of links: where nothing moves, none has traffic.
+  // The freshness of links does not matter here, because in a hang no link has traffic.
   const auto& adaptation = pass.spec().adaptation;
   const int kept =
       std::max(adaptation.stale_after_seconds, 2 * adaptation.evaluation_interval_seconds);
@@ -94,7 +95,8 @@ bool hangs_in_silence(Pass& pass) {
                          std::to_string(pass.spec().progress_deadline_seconds));
 }
 
-// The coordinator reports, and the step stands still.
+// Whether the job hangs: the coordinator reports, but the step stands still, or it is silent and
+// the metrics confirm a hang.
 bool hangs(Pass& pass) {
   const auto& report = pass.snapshot.report;
   if (pass.plan == nullptr || !pass.failures.empty()) return false;
@@ -118,7 +120,7 @@ bool hangs(Pass& pass) {
                          std::to_string(report->body.step));
 }
 
-// Since when the newest pods could have found a node: a job in a queue waits for a quota, and a new
+// Since when the newest pods could have found a node. Time in a queue does not count, and a new
 // leader does not know how long that was.
 Time could_be_scheduled(Pass& pass, Time newest) {
   auto& state = pass.adaptation;
@@ -129,7 +131,7 @@ Time could_be_scheduled(Pass& pass, Time newest) {
   return std::max(newest, state.let_in.value_or(pass.snapshot.leading_since));
 }
 
-// What the pods hold is given back, and all is tried again later.
+// Releases all pods, so that they hold no resources. They are made again later.
 void release(Pass& pass, const std::string& why) {
   auto& status = pass.status;
   const seconds delay = release_delay(pass.job().meta.uid, status.scheduling_timeouts);
@@ -137,13 +139,13 @@ void release(Pass& pass, const std::string& why) {
   status.scheduling_retry = pass.now() + delay;
   begin_generation(pass, pass.now());
   const std::string text =
-      why + "; all are released and tried again in " + std::to_string(delay.count()) + " s";
+      why + "; all pods are released and made again in " + std::to_string(delay.count()) + " s";
   pass.set("PodsScheduled", "False", "SchedulingTimedOut", text);
   pass.event("Warning", "SchedulingTimedOut", text, "Schedule");
 }
 
-// Some pods have found no node in time, or cannot be made at all, while training does not run: give
-// back what the others hold.
+// If some needed pods have found no node in time, or cannot be made at all, the others are
+// released, too, because training does not run without them.
 bool scheduling_timed_out(Pass& pass) {
   const int timeout = pass.spec().scheduling_timeout_seconds;
   const RefusedRequest* no = refused_start(pass);
@@ -178,7 +180,7 @@ bool scheduling_timed_out(Pass& pass) {
   return true;
 }
 
-// All workers are there and idle, and there is no plan for them.
+// All workers have registered and wait, but there is no plan for them.
 bool planning_timed_out(Pass& pass) {
   if (pass.plan_lives || !members_complete(pass) || !pass.failures.empty()) return false;
   const auto* accepted = api::find_condition(pass.status.conditions, "Accepted");
@@ -205,7 +207,7 @@ bool planning_timed_out(Pass& pass) {
   return true;
 }
 
-void give_budget_back(Pass& pass) {
+void reset_budget(Pass& pass) {
   if (pass.status.restart_budget_used == 0 || !pass.is("Ready", "True")) return;
   const auto* ready = api::find_condition(pass.status.conditions, "Ready");
   const Time due = ready->since + pass.tunables.budget_reset;
@@ -219,7 +221,7 @@ void give_budget_back(Pass& pass) {
 bool handle_deadlines(Pass& pass) {
   std::erase_if(pass.status.avoided_nodes,
                 [&](const auto& avoided) { return avoided.until <= pass.now(); });
-  give_budget_back(pass);
+  reset_budget(pass);
   return scheduling_timed_out(pass) || planning_timed_out(pass) || startup_timed_out(pass) ||
          hangs(pass);
 }
@@ -240,8 +242,8 @@ bool handle_end(Pass& pass) {
   if (const auto text = finished(pass)) {
     pass.set("Complete", "True", "Succeeded", *text);
     pass.set("Finished", "True", "Succeeded", *text);
-    pass.set("Ready", "True", "Complete", *text);  // tools that wait for Ready are done
-    // All were needed for the last step; those that ended before the coordinator were done.
+    pass.set("Ready", "True", "Complete", *text);  // for tools that wait for Ready
+    // The last step needed all workers; those that ended before the coordinator were done.
     const std::string workers = std::to_string(pass.slots.size());
     pass.status.workers_summary = workers + "/" + workers;
     pass.status.completion_time = pass.now();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How and when the worker in a pod ended. Its trainer container decides, not the pod's phase: side
-// containers may go on for ever, and a pod may fail before any container has run.
+// How and when the worker in a pod ended. Its trainer container decides, not the pod's phase: other
+// containers may run for ever, and a pod may fail before any container has run.
 #include <algorithm>
 
 #include "operator/controller/reconcile/pass.h"
@@ -14,7 +14,7 @@ constexpr int kConfigurationExit = 2, kPeerLostExit = 80, kOutOfMemoryExit = 81,
 
 Cause cause_of_exit(const api::Pod& pod) {
   if (pod.termination_reason == "OOMKilled") return Cause::kOutOfMemory;
-  // What the kubelet says of a container that it does not find again, as after a reboot.
+  // The kubelet sets this reason if it does not find the container again, as after a reboot.
   if (pod.termination_reason == "ContainerStatusUnknown") return Cause::kNodeLost;
   switch (*pod.exit_code) {
     case kConfigurationExit:
@@ -50,7 +50,7 @@ const api::PodCondition* disruption_of(const api::Pod& pod) {
   return found == pod.conditions.end() ? nullptr : &*found;
 }
 
-// deletionTimestamp is when the pod will be gone.
+// When the deletion was requested. deletionTimestamp is the end of the grace period.
 std::optional<Time> deletion_asked(const api::Pod& pod) {
   if (!pod.meta.deleting) return std::nullopt;
   return *pod.meta.deleting - std::chrono::seconds(pod.meta.deletion_grace_seconds);
@@ -60,8 +60,8 @@ bool disrupted(const api::Pod& pod) {
   return disruption_of(pod) != nullptr;
 }
 
-// The pod was ended because it used more than its own limits. The kubelet gives it no condition
-// DisruptionTarget then; a pod that it refuses at once, for a lack of the node's, has no
+// Whether the pod was ended because it exceeded its own limits. The kubelet sets no condition
+// DisruptionTarget then. A pod that was rejected at once, because the node lacks resources, has no
 // containers.
 bool over_own_limit(const api::Pod& pod) {
   return !disrupted(pod) &&
@@ -132,7 +132,7 @@ Failure failed_worker(const api::Pod& pod) {
   } else {
     failure.text = "failed";
   }
-  // The next pod would end in the same way, whoever ended this one.
+  // The next pod would end in the same way, so the cause stays even if the pod was disrupted.
   if (failure.cause == Cause::kConfiguration || failure.cause == Cause::kDiverged) return failure;
   if (over_own_limit(pod)) {
     failure.cause = Cause::kLimitExceeded;
@@ -143,7 +143,7 @@ Failure failed_worker(const api::Pod& pod) {
     failure.text += ", disrupted";
   } else if (failure.cause == Cause::kCrashed && pod.meta.deleting &&
              *deletion_asked(pod) <= ended_at(pod)) {
-    failure.cause = Cause::kPodDeleted;  // killed at the end of its grace
+    failure.cause = Cause::kPodDeleted;  // it was killed at the end of its grace period
   }
   return failure;
 }

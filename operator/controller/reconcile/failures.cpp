@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which workers have failed, and since when. What is done about it: restarts.cpp.
+// Finds failed workers and the times of their failures. restarts.cpp reacts to them.
 #include <tuple>
 
 #include "operator/controller/reconcile/pass.h"
@@ -9,9 +9,9 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr std::chrono::seconds kEpisode{30};       // failures in it have one cause
-constexpr std::chrono::seconds kEarlySuccess{60};  // a worker may end that much before its
-                                                   // coordinator
+constexpr std::chrono::seconds kEpisode{30};  // failures within this time have one cause
+constexpr std::chrono::seconds kEarlySuccess{
+    60};  // a worker may end so long before its coordinator
 
 const api::PodCondition* condition_of(const api::Pod& pod, const std::string& type,
                                       const std::string& status) {
@@ -37,7 +37,8 @@ const protocol::MemberReport* reported_member(const Pass& pass, const api::Pod& 
   return member == members.end() ? nullptr : &*member;
 }
 
-// Until when the coordinator's word counts that it hears this worker; nothing: it has not said so.
+// Until when the coordinator's report counts that it hears this worker; nothing = it reported
+// otherwise or nothing. counts: how long a report counts.
 std::optional<Time> heard_until(const Pass& pass, const api::Pod& pod,
                                 std::chrono::seconds counts) {
   const auto* member = reported_member(pass, pod);
@@ -45,13 +46,13 @@ std::optional<Time> heard_until(const Pass& pass, const api::Pod& pod,
   return pass.snapshot.report->received + counts;
 }
 
-// Two witnesses: the kubelet says not ready, and the coordinator does not hear it either, or is
-// silent itself.
+// A worker counts as silent if the kubelet says that its pod is not ready, and the coordinator does
+// not hear it, or is silent itself.
 std::optional<Failure> silent_worker(Pass& pass, const api::Pod& pod) {
   const auto* not_ready = condition_of(pod, "Ready", "False");
   if (!pod.started || not_ready == nullptr || !not_ready->since || !in_plan(pass, pod))
     return std::nullopt;
-  // The pod of a node that is not ready is not ready by the word of the control plane alone.
+  // If the node is not ready, only the control plane says that the pod is not ready.
   const api::Node* node = node_of(pass, pod.node);
   if (node != nullptr && !node->ready) return std::nullopt;
   Time since = *not_ready->since;
@@ -73,7 +74,7 @@ std::optional<Failure> silent_worker(Pass& pass, const api::Pod& pod) {
   return failure;
 }
 
-// With most nodes it is the way to the API server that is broken, not the machines.
+// If most nodes are not ready, the network to the API server is broken, not the machines.
 bool most_nodes_not_ready(const Pass& pass) {
   const auto& nodes = *pass.snapshot.nodes;
   const auto lost = std::count_if(nodes.begin(), nodes.end(),
@@ -81,9 +82,9 @@ bool most_nodes_not_ready(const Pass& pass) {
   return 2 * static_cast<std::size_t>(lost) > nodes.size();
 }
 
-// Its node is not ready for too long, and nothing says that the worker lives on.
+// The pod's node is not ready for too long, and no report says that the worker lives.
 std::optional<Failure> on_lost_node(Pass& pass, const api::Pod& pod) {
-  constexpr std::chrono::seconds kLookAgain{10};  // nodes wake no job
+  constexpr std::chrono::seconds kLookAgain{10};  // a change of a node wakes no job
   const api::Node* node = pod.node.empty() ? nullptr : node_of(pass, pod.node);
   if (node == nullptr || node->ready || !node->not_ready_since) return std::nullopt;
   Time lost = *node->not_ready_since + pass.tunables.node_lost;
@@ -121,14 +122,14 @@ std::optional<Failure> running_pod(Pass& pass, const api::Pod& pod) {
   if (leaves_its_node(pass, pod)) {
     failure.cause = Cause::kReplaced;
     failure.time = pass.status.last_restart_time;
-    failure.text = "leaves node " + pod.node + ", whose links are slow";
+    failure.text = "moves away from node " + pod.node + ", whose links are slow";
     return failure;
   }
   return silent_worker(pass, pod);
 }
 
-// A pod that was there once, as the plan remembers, and is no more. Before the first plan it is
-// just made again.
+// Whether the plan has a pod of this slot. If that pod is missing, it was deleted. A pod that is
+// missing before the first plan is no failure.
 bool was_in_plan(const Pass& pass, const Slot& slot) {
   if (pass.plan == nullptr) return false;
   const std::string stem = api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, 0);
@@ -147,14 +148,14 @@ std::optional<Failure> failure_of(Pass& pass, const Slot& slot) {
     if (!was_in_plan(pass, slot)) return std::nullopt;
     Failure gone;
     gone.cause = Cause::kPodDeleted;
-    gone.text =
-        "the pod of worker " + slot.group + "-" + std::to_string(slot.index_in_group) + " is gone";
+    gone.text = "the pod of worker " + slot.group + "-" + std::to_string(slot.index_in_group) +
+                " is missing";
     return gone;
   }
   const api::Pod& pod = *slot.pod;
-  // Likewise one that goes: a smaller size may have sent it away, before a larger one came.
+  // The same holds for a pod that is being deleted: dataParallel may have been lowered and raised.
   if (pod.meta.deleting && !was_in_plan(pass, slot)) return std::nullopt;
-  if (outdated(pass, pod)) return std::nullopt;  // made again, which is no restart
+  if (outdated(pass, pod)) return std::nullopt;  // it is made again, which is no restart
   std::optional<Failure> failure;
   if (worker_failed(pod)) {
     failure = failed_worker(pod);
@@ -176,8 +177,8 @@ std::optional<Failure> failure_of(Pass& pass, const Slot& slot) {
   return failure;
 }
 
-// Belongs to the episode of the last restart: its pod is older than that, and it failed before the
-// episode was over.
+// Whether the failure belongs to the episode of the last restart: its pod is older than that, and
+// it failed before the episode was over.
 bool recorded(const Pass& pass, const Failure& failure) {
   const auto& last = pass.status.last_restart_time;
   if (!last) return false;
@@ -186,7 +187,7 @@ bool recorded(const Pass& pass, const Failure& failure) {
          *failure.time <= *last + kEpisode;
 }
 
-// What matters most of the failures of one moment: their times have whole seconds.
+// Order of failures at the same time, since times have whole seconds; the least weight comes first.
 int weight(Cause cause) {
   switch (cause) {
     case Cause::kConfiguration:
@@ -295,14 +296,14 @@ bool handle_failures(Pass& pass) {
     if (failure.recorded) continue;
     const Time time = failure.time.value_or(pass.now());
     oldest = std::min(oldest, time);
-    episode_end = std::max(episode_end, time);  // the kubelet's clock may be ahead of ours
+    episode_end = std::max(episode_end, time);  // the kubelet's clock may be ahead
     const auto key = [&](const Failure& f) {
       return std::tuple(f.cause == Cause::kPeerLost, f.time.value_or(pass.now()), weight(f.cause));
     };
     if (first == nullptr || key(failure) < key(*first)) first = &failure;
   }
   if (first == nullptr) return false;
-  // Code 80 is part of the failure of another worker, which may show later.
+  // Code 80 is a consequence of another worker's failure, which may show later.
   if (first->cause == Cause::kPeerLost && pass.now() < oldest + kEpisode) {
     pass.wake_at(oldest + kEpisode);
     return false;

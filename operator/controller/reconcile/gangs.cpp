@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dealings with the gang or queue provider (operator/gang/README.md): the object that a job needs,
-// and when its group is over.
+// The gang or queue provider (operator/gang/README.md): the object that a job needs, and when its
+// group is closed.
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
 namespace {
 
-constexpr auto kKueueGates = "kueue.x-k8s.io/";  // admission, topology
+constexpr auto kKueueGates = "kueue.x-k8s.io/";  // prefix of its gates (admission, topology)
 
-// A needed pod that waits behind such a gate, and what its condition says.
+// Group and condition of a needed pod that waits behind a gate that `counts` accepts.
 template <class Counts>
 std::optional<std::string> gated(const Pass& pass, Counts&& counts) {
   for (const auto& slot : pass.slots) {
@@ -27,7 +27,7 @@ std::optional<std::string> gated(const Pass& pass, Counts&& counts) {
 void apply_gang(Pass& pass) {
   const auto object = gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas);
   const GangView& gang = pass.snapshot.gang;
-  const bool lost = gang.watched && gang.seen == nullptr;  // deleted by somebody
+  const bool lost = gang.watched && gang.seen == nullptr;  // somebody has deleted it
   if (object && (!gang.known || gang.object != *object || lost)) pass.act(ApplyGangObject{*object});
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement mode Pinned: pods are made with a scheduling gate; once all are there, each gets a node
-// and its gate is opened. Nodes are taken as close together as the workers fit, by
-// placement.topologyKeys. What other jobs use is not known here: the scheduler has the last word,
-// and after a scheduling timeout the next best nodes are tried.
+// Placement mode Pinned: pods are made with a scheduling gate. When all exist, each gets a node,
+// and its gate is opened. The nodes are as close together as the workers fit, by
+// placement.topologyKeys. The resources that other jobs use are not known here, so the scheduler
+// decides, and after a scheduling timeout the next best nodes are tried.
 #include <map>
 #include <set>
 
@@ -14,8 +14,8 @@ namespace {
 
 constexpr auto kGate = "weir.dev/plan";
 constexpr auto kHostname = "kubernetes.io/hostname";
-constexpr std::chrono::seconds kLookAgain{30};  // nodes do not wake a job
-constexpr std::size_t kMostChoices = 16;        // for as many timeouts in a row
+constexpr std::chrono::seconds kLookAgain{30};  // a change of a node wakes no job
+constexpr std::size_t kMostChoices = 16;        // one for each scheduling timeout in a row
 
 struct Candidate {
   const api::Node* node = nullptr;
@@ -50,8 +50,8 @@ bool take(Candidate& candidate, const api::Resources& requests) {
   return true;
 }
 
-// Nodes that may get a worker, close ones next to each other; without what this job's own pods
-// that run have already.
+// Nodes that may get a worker, with their free resources; close nodes are next to each other.
+// Resources of this job's running pods are not free.
 Nodes candidates(const Pass& pass) {
   Nodes nodes;
   for (const auto& [name, node] : *pass.snapshot.nodes) {
@@ -88,7 +88,7 @@ bool suits(const Pass& pass, const api::WorkerGroup& group, const api::Node& nod
   return api::tolerates(group, node.taints);
 }
 
-// First fit in the order of the nodes; nothing when some worker finds none.
+// First fit in the order of the nodes; nothing if a worker finds no node.
 std::optional<Choice> fit(const Pass& pass, Nodes nodes) {
   Choice choice;
   for (const auto& slot : pass.slots) {
@@ -104,8 +104,8 @@ std::optional<Choice> fit(const Pass& pass, Nodes nodes) {
   return choice;
 }
 
-// Domains that hold all workers, the narrowest first: nodes that agree in all topology keys, then
-// in all but the last, ... then all nodes.
+// Choices of nodes in the domains that have room for all workers, the narrowest domain first: nodes
+// that agree in all topology keys, then in all but the last, ... then all nodes.
 std::vector<Choice> choices(const Pass& pass) {
   const Nodes all = candidates(pass);
   std::vector<Choice> found;

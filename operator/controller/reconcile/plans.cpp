@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a job needs a plan that is no adaptation: the first one, one after a change of members, one
-// for an edited spec.
+// Plans that are no adaptation: the first one, one after a change of members, one for an edited
+// spec.
 #include <cmath>
 #include <set>
 
@@ -50,7 +50,7 @@ bool has_members(const Pass& pass, const Plan& plan) {
                      [&](const auto& rank) { return live.contains(rank.pod_uid); });
 }
 
-// What of the edited schedule the plan in force contradicts; empty = nothing.
+// The field of the edited schedule that the plan in force contradicts; "" = none.
 std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
   const auto& schedule = plan.schedule;
   const auto& wanted = spec.schedule;
@@ -79,7 +79,7 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
   return "";
 }
 
-// The plan in force with the schedule that the edited spec asks for; cut and ranks stay.
+// The plan in force with the schedule of the edited spec; cut and ranks stay.
 Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   Plan plan = current;
   auto& schedule = plan.schedule;
@@ -112,7 +112,8 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   return plan;
 }
 
-// A profile of thousands of layers takes longer to read than to plan with.
+// Decodes a profile, or takes it from the memo. A profile of thousands of layers takes longer to
+// decode than to plan with.
 Result<planner::Model> decoded(const std::string& text, Memo* memo) {
   if (memo == nullptr) return planner::decode_profile(text);
   if (!memo->model || memo->profile != text) {
@@ -122,8 +123,9 @@ Result<planner::Model> decoded(const std::string& text, Memo* memo) {
   return *memo->model;
 }
 
-// What was measured some minutes ago still holds, also of links that carry nothing now. Only where
-// there is a way back: who does not adapt must not leave a node alone for good.
+// Plans with measurements of the last minutes, also of links that carry nothing now. Slow nodes are
+// avoided only if the job may repartition later. Otherwise it would never use such a node again
+// after the node recovers.
 Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner::Model& model) {
   constexpr std::chrono::minutes kHolds{5};
   const auto& adaptation = pass.spec().adaptation;
@@ -137,7 +139,7 @@ Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner:
   auto best = plan_for_members(pass, model, clusters.front(), plans);
   for (std::size_t i = 1; i < clusters.size(); ++i) {
     auto other = plan_for_members(pass, model, clusters[i], plans);
-    if (other && other->plan.stage_count() == 1) continue;  // no link to see the network by
+    if (other && other->plan.stage_count() == 1) continue;  // it has no link to measure
     const bool better =
         other && (!best || other->plan.predicted_step_seconds < best->plan.predicted_step_seconds);
     if (better) best = std::move(other);
@@ -158,15 +160,15 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   }
   forget_ranks(pass);
   Plan plan = std::move(report->plan);
-  plan.state = schedule::StateMove::kCheckpoint;  // an empty directory: step 0
+  plan.state = schedule::StateMove::kCheckpoint;  // without a checkpoint it begins at step 0
   if (trigger == Trigger::kResize && !move_refused(pass)) plan.state = schedule::StateMove::kMove;
   plan.sync = first_sync(pass.spec(), plan.replica_count());
   limit_caps(pass, plan);
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
 
-// A switch broke off after COMMIT, and pods that it needs have been made again since: so it comes
-// no more, and the plan before has ended. Where it broke off earlier, steps go on.
+// True if a switch broke off after COMMIT, and pods that it needs were made again later. Then
+// neither the new plan nor the one before can run. If the switch broke off earlier, steps continue.
 bool stands_still_for_lost_plan(Pass& pass) {
   constexpr std::chrono::seconds kLeast{30};
   constexpr double kSteps = 10;
@@ -199,7 +201,7 @@ int least_share(const Plan& plan) {
   return least == plan.micro_batches.end() ? 1 : *least;
 }
 
-// The first ones take what does not divide.
+// The first replicas get the remainder.
 std::vector<int> even_shares(int micro_batches, int replicas) {
   std::vector<int> shares(static_cast<std::size_t>(replicas), micro_batches / replicas);
   for (int r = 0; r < micro_batches % replicas; ++r) ++shares[static_cast<std::size_t>(r)];
@@ -275,7 +277,7 @@ planner::Cluster cluster_of(const Pass& pass) {
   }
   level_devices(cluster, pass.planned_replicas);
   add_probed_links(pass.snapshot.members->body.links, cluster);
-  // What Prometheus says now is newer than the probe at the start; later entries win.
+  // Rates of Prometheus are newer than the probe at the start, and later entries win.
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
       if (link.now > 0)
@@ -306,7 +308,7 @@ void limit_caps(const Pass& pass, Plan& plan) {
   schedule.dispatch = schedule::dispatch_in_force(schedule.caps, asked);
 }
 
-// A worker answers between two ops, and no op takes longer than a step.
+// Time limit of PREPARE. A worker answers between two ops, and no op takes longer than a step.
 int prepare_seconds(const Pass& pass, const Plan& plan) {
   constexpr double kLeast = 10, kSteps = 2;
   const double step = std::max(recent_step_seconds(pass), plan.predicted_step_seconds);
@@ -332,8 +334,8 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
       plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
   status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";
   status.measured_gain_percent = "";
-  // Times in status have whole seconds: a plan is always later than the restart before it
-  // (failures.cpp compares them).
+  // Times in status have whole seconds. A plan must be later than the restart before it, because
+  // failures.cpp compares the two.
   const auto& restart = pass.status.last_restart_time;
   status.time = restart ? std::max(pass.now(), *restart + std::chrono::seconds(1)) : pass.now();
   show_plan(pass, plan);
@@ -356,7 +358,7 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   if (trigger == Trigger::kInitial && !plan.idle.empty())
     pass.event("Warning", "IdleWorkers", idle_text(pass, plan), "Plan");
   pass.act(CreatePlan{plan});
-  // The last 5 stay, for people who look back, and the one that runs: after refusals it is older.
+  // The last 5 plans are kept for users, and the applied one, which is older after refusals.
   constexpr std::size_t kKept = 5;
   const auto& plans = pass.snapshot.plans;
   for (std::size_t i = 0; i + kKept - 1 < plans.size(); ++i) {
@@ -370,7 +372,7 @@ void make_plans(Pass& pass) {
     return slot.pod && replaced_by_restart(pass, *slot.pod);
   });
   if (goes || !members_complete(pass)) return;
-  // A refused plan for the same members would be refused again: wait before the next try.
+  // A plan for the same members would be refused again, so the next one waits.
   if (pass.refused && pass.newest != nullptr && has_members(pass, *pass.newest) &&
       (pass.plan == nullptr || !has_members(pass, *pass.plan))) {
     constexpr std::chrono::seconds kRetry{30};
@@ -391,7 +393,7 @@ void make_plans(Pass& pass) {
   if (resize_due(pass)) return plan_from_scratch(pass, Trigger::kResize);
   if (pass.refused && pass.newest != nullptr && contradiction(pass.spec(), *pass.newest).empty() &&
       pass.newest->trigger == Trigger::kManual) {
-    return;  // this edit was refused; another edit may be tried
+    return;  // the workers refused this edit; another edit makes a new plan
   }
   if (!contradiction(pass.spec(), *pass.plan).empty()) {
     pass.adaptation.pending.reset();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which pods a job needs, which there are, which are to be made and which to be deleted
+// Finds the pods of a job's slots, and decides which pods are made and which are deleted
 // (operator/controller/reconcile/README.md "Pods").
 #include <map>
 #include <set>
@@ -18,7 +18,8 @@ std::string label_of(const api::Pod& pod, const char* key) {
   return found == pod.meta.labels.end() ? "" : found->second;
 }
 
-// "job-gpu-3" of "job-gpu-3-2", whose label says attempt 2; "" = not a pod of ours.
+// Name of attempt 0, such as "job-gpu-3" for "job-gpu-3-2", whose label says attempt 2; "" = the
+// operator has not made this pod.
 std::string stem_of(const api::Pod& pod) {
   const std::string attempt = label_of(pod, "weir.dev/attempt");
   if (attempt.empty()) return "";
@@ -28,7 +29,7 @@ std::string stem_of(const api::Pod& pod) {
   return name.substr(0, name.size() - attempt.size() - 1);
 }
 
-// The newest attempt of each slot, by the name of its attempt 0.
+// The pod of the newest attempt of each slot, by the name of attempt 0.
 std::map<std::string, Slot> newest_pods(const Pass& pass) {
   std::map<std::string, Slot> found;
   for (const auto& pod : pass.snapshot.pods) {
@@ -45,8 +46,9 @@ std::map<std::string, Slot> newest_pods(const Pass& pass) {
   return found;
 }
 
-// A name may be taken by another group, "g" 1 attempt 2 and "g-1" 2 are both "job-g-1-2", or by
-// another job: group "w-b" of "a" and group "b" of "a-w" are both "a-w-b-0".
+// Skips attempts whose pod name exists already. It may belong to another group (attempt 2 of "g" 1
+// and attempt 0 of "g-1" 2 are both "job-g-1-2"), or to another job (group "w-b" of job "a" and
+// group "b" of job "a-w" both have "a-w-b-0").
 void skip_taken_names(const Pass& pass, const std::set<std::string_view>& taken, Slot& slot) {
   while (taken.contains(
       api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, slot.next_attempt))) {
@@ -83,7 +85,7 @@ const Failure* failure_of(const Pass& pass, const Slot& slot) {
   return nullptr;
 }
 
-// Does the slot want a new pod now?
+// Whether the slot needs a new pod now.
 bool wants_pod(const Pass& pass, const Slot& slot) {
   if (const Failure* failure = failure_of(pass, slot)) return failure->recorded;
   if (!slot.pod || outdated(pass, *slot.pod)) return true;
@@ -91,17 +93,18 @@ bool wants_pod(const Pass& pass, const Slot& slot) {
   return !worker_done(*slot.pod) && (worker_failed(*slot.pod) || slot.pod->meta.deleting);
 }
 
-// A job that fails before it completes a step waits longer each time: it may never complete one.
+// Earliest time of new pods after a restart. A job that fails before it completes a step waits
+// longer each time, because it may never complete one.
 std::optional<Time> not_before(const Pass& pass) {
   const auto& last = pass.status.last_restart_time;
   if (!last || pass.status.restart_streak == 0) return std::nullopt;
-  constexpr int kMostDoublings = 16;  // far above the cap
+  constexpr int kMostDoublings = 16;  // enough to reach the cap
   const int doublings = std::min(pass.status.restart_streak - 1, kMostDoublings);
   return *last + std::min<std::chrono::seconds>(pass.tunables.restart_backoff * (1 << doublings),
                                                 pass.tunables.restart_backoff_cap);
 }
 
-// Was it counted that the worker in this pod has failed?
+// Whether the failure of this pod's worker is recorded.
 bool failure_recorded(const Pass& pass, const api::Pod& pod) {
   return std::any_of(pass.failures.begin(), pass.failures.end(), [&](const Failure& failure) {
     return failure.recorded && failure.slot != nullptr && failure.slot->pod &&
@@ -161,7 +164,8 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
   return none;
 }
 
-// Worker indices are counted replica by replica, so that they stay when replicas come or go.
+// Worker indices are counted replica by replica, so that they stay when replicas are added or
+// removed.
 void find_slots(Pass& pass) {
   const int replicas = std::max(pass.wanted_replicas, pass.needed_replicas);
   auto found = newest_pods(pass);
@@ -186,8 +190,8 @@ void find_slots(Pass& pass) {
 }
 
 void create_pods(Pass& pass) {
-  // Restart of scope Job: the old processes must be gone before the new ones come, on the same
-  // names and devices.
+  // After a restart of scope Job, the old processes must have ended before new ones start, because
+  // they use the same names and devices.
   for (const auto& pod : pass.snapshot.pods) {
     if (!replaced_by_restart(pass, *pod) || !still_there(pass, *pod)) continue;
     if (const auto& deleting = pod->meta.deleting) pass.wake_at(*deleting + kGoneAfterGrace);
@@ -204,16 +208,16 @@ void create_pods(Pass& pass) {
       pass.wake_at(*again);
       continue;
     }
-    // Kueue counts a pod that is still ending, and would delete the new one as one too many.
+    // Kueue counts a pod that is still ending, so it would delete the new pod as surplus.
     if (pass.provider == gang::Provider::kKueue && slot.pod && still_there(pass, *slot.pod)) {
       if (const auto& deleting = slot.pod->meta.deleting) {
         pass.wake_at(*deleting + kGoneAfterGrace);
       } else {
-        pass.act(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod takes its place"});
+        pass.act(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod replaces it"});
       }
       continue;
     }
-    // Neither the first pods of a job nor those that follow an edit wait for what came before.
+    // The first pods of a job, and pods after an edit of the template, do not wait.
     const bool first =
         slot.pod ? outdated(pass, *slot.pod)
                  : slot.next_attempt == 0 && pass.plan == nullptr && pass.status.restarts == 0;
@@ -232,7 +236,7 @@ void delete_pods(Pass& pass, bool accepted) {
     if (slot.pod) newest.insert(slot.pod->meta.uid);
     stems.insert(api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, 0));
   }
-  // Without the plan of status it is not known who is needed.
+  // Without the plan of status the number of needed replicas is unknown.
   const bool size_known = accepted && (pass.plan != nullptr || pass.status.plan.revision == 0);
   for (const auto& pod : pass.snapshot.pods) {
     if (pod_ended(*pod) || pod->meta.deleting) continue;
@@ -242,11 +246,11 @@ void delete_pods(Pass& pass, bool accepted) {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid,
                          "dataParallel is " + std::to_string(pass.wanted_replicas)});
     } else if (old_attempt) {
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "another pod has taken its place"});
+      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "another pod has replaced it"});
     } else if (replaced_by_restart(pass, *pod)) {
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
     } else if (worker_failed(*pod) && failure_recorded(pass, *pod)) {
-      // Other containers of the pod go on and hold its devices.
+      // Other containers of the pod still run and hold its devices.
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "its worker has ended"});
     }
   }

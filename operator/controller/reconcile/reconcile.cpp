@@ -11,7 +11,7 @@ namespace weir::reconcile {
 namespace {
 
 const char* const kManagedByUs = "weir.dev/operator";
-constexpr int kStartsPerSecond = 10;  // that are shown, of all jobs together
+constexpr int kStartsPerSecond = 10;  // status writes of starting jobs, of all jobs together
 
 double fastest_link(const estimator::Estimates& estimates) {
   double fastest = 0;
@@ -27,7 +27,7 @@ bool ended(const Pass& pass) {
   return pass.is("Complete", "True") || pass.is("Failed", "True");
 }
 
-// Nothing else happens, and the change only shows how far the start is.
+// Whether the new status only shows more of the job's start, and nothing else happens.
 bool shows_start(const Pass& pass) {
   if (!pass.actions.empty()) return false;
   api::JobStatus shown = pass.job().status;
@@ -43,7 +43,8 @@ bool shows_start(const Pass& pass) {
   return shown == pass.status;
 }
 
-// A job's pods start one by one within seconds: their counts need not be written one by one.
+// When a status that only shows the start is to be written; nothing = at once. A job's pods start
+// one by one within seconds, and not every count needs a write.
 std::optional<Time> status_due(const Pass& pass) {
   const auto& written = pass.snapshot.status_written;
   if (!written || *written > pass.now() || !shows_start(pass)) return std::nullopt;
@@ -52,10 +53,11 @@ std::optional<Time> status_due(const Pass& pass) {
   return due;
 }
 
-// Who waits for the end reads the last step and loss then. So the last report is written first, and
-// alone: it moves the version that the status patch carries. The pass after it writes the end.
+// Users read the last step and loss when they see the end. So the last report is written before the
+// end. It changes the resourceVersion that the status patch needs, so the pass writes nothing else,
+// and the next pass writes the end.
 bool report_comes_first(Pass& pass) {
-  if (!ended(pass)) return false;  // of a job that had ended already only clean_up is asked
+  if (!ended(pass)) return false;  // a job that had ended before this pass gets only clean_up
   const auto report = std::ranges::find_if(pass.actions, [](const Action& action) {
     return std::holds_alternative<PatchReport>(action);
   });
@@ -67,7 +69,7 @@ bool report_comes_first(Pass& pass) {
   return true;
 }
 
-// What the pass comes to: the one RequeueAfter comes last.
+// The actions of the pass; RequeueAfter comes last.
 std::vector<Action> done(Pass& pass) {
   hold_back(pass);
   if (pass.wake) {
@@ -77,19 +79,19 @@ std::vector<Action> done(Pass& pass) {
   return std::move(pass.actions);
 }
 
-// The status patch, if anything changed, then KeepAdaptationState.
+// Adds the status patch if the status has changed, then KeepAdaptationState.
 std::vector<Action> finish(Pass& pass) {
   pass.status.observed_generation = pass.job().meta.generation;
   count_waiting(pass);
   view_refused(pass);
-  api::fit(pass.status);  // or what is cut would be news in every pass
-  hold_back(pass);        // a report that is refused does not come first
+  api::fit(pass.status);  // otherwise a text that is cut would be a change in every pass
+  hold_back(pass);        // a report that was refused must not come first
   if (report_comes_first(pass)) return std::move(pass.actions);
   if (const auto due = status_due(pass)) {
     pass.wake_at(*due);
   } else if (pass.status != pass.job().status) {
-    // A plan's ConfigMap comes before the status that names it; events after the fact they tell. So
-    // does the report: it would move the version that a guarded patch carries.
+    // A plan's ConfigMap comes before the status that names it, and events come after the status.
+    // So does the report, because it changes the resourceVersion that a guarded patch needs.
     const auto later =
         std::stable_partition(pass.actions.begin(), pass.actions.end(), [](const Action& action) {
           return !std::holds_alternative<EmitEvent>(action) &&
@@ -101,18 +103,18 @@ std::vector<Action> finish(Pass& pass) {
   return done(pass);
 }
 
-// Workers end by themselves after the last step. One that is deleted before that takes its last log
-// lines with it, so those of a complete job get some time.
-bool may_still_talk(Pass& pass) {
-  constexpr std::chrono::seconds kLastWords{10};
+// Workers end by themselves after the last step. If a pod is deleted before that, its last log
+// lines are lost, so workers of a complete job get some time.
+bool may_still_log(Pass& pass) {
+  constexpr std::chrono::seconds kLastLines{10};
   if (!pass.is("Complete", "True") || !pass.status.completion_time) return false;
-  const Time end = *pass.status.completion_time + kLastWords;
+  const Time end = *pass.status.completion_time + kLastLines;
   if (pass.now() >= end) return false;
   pass.wake_at(end);
   return true;
 }
 
-// After the end: pods by policy, the gang's object, then the job itself by TTL.
+// Clean-up after the end: pods by cleanupPolicy, the gang's object, then the job itself by its TTL.
 std::vector<Action> clean_up(Pass& pass) {
   const auto provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
   pass.provider = pass.status.gang_provider.empty() ? gang::Provider::kNone : provider;
@@ -121,7 +123,7 @@ std::vector<Action> clean_up(Pass& pass) {
   const std::string& policy = pass.spec().cleanup_policy;
   for (const auto& pod : pass.snapshot.pods) {
     const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
-    if (wanted && !pod->meta.deleting && !may_still_talk(pass))
+    if (wanted && !pod->meta.deleting && !may_still_log(pass))
       pass.act(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
   }
   if (pass.spec().ttl_seconds_after_finished && pass.status.completion_time) {
@@ -136,32 +138,34 @@ std::vector<Action> clean_up(Pass& pass) {
   return done(pass);
 }
 
-// An answer that must be had first could not be fetched.
+// Fetches an answer that the decision needs. If the request was refused, the job is not accepted.
 bool fetches(Pass& pass, Action action) {
   const RefusedRequest* no = held_back(pass, subject_of(action));
   if (no == nullptr) {
-    pass.act(std::move(action));  // the executor comes back with the answer
+    pass.act(std::move(action));  // the next pass has the answer
   } else {
     pass.refusal = {no->reason, text_of(*no)};
   }
   return false;
 }
 
-// False: something of the job of that name before ours is in the way, and nobody removes it.
+// False if an object of an earlier job of this name exists that nobody will delete.
 bool check_leftovers(Pass& pass) {
-  if (!pass.snapshot.pods.empty()) return true;  // begun already
+  if (!pass.snapshot.pods.empty()) return true;  // the job has begun
   for (const Leftover& leftover : pass.snapshot.leftovers) {
     if (!leftover.owned) {
-      refuse_job(pass, "NameConflict", leftover.what + " exists and is not ours");
+      refuse_job(pass, "NameConflict",
+                 leftover.what + " exists and does not belong to this job; delete it");
       return false;
     }
-    pass.predecessor = "waits until " + leftover.what + " of the deleted job of this name is gone";
+    pass.predecessor =
+        "waits until " + leftover.what + " of the deleted job of this name is deleted";
   }
   return true;
 }
 
-// True = the job may run. Otherwise the pass ends: Accepted=False, or an answer that must be
-// fetched first.
+// True if the job may run. Otherwise it is refused (Accepted=False), or an answer must be fetched
+// first.
 bool check_acceptance(Pass& pass) {
   const auto scrape = static_cast<int>(pass.tunables.scrape_interval.count());
   if (const auto refusal = api::refuse(pass.spec(), scrape)) {
@@ -196,15 +200,17 @@ bool check_acceptance(Pass& pass) {
   if (!check_leftovers(pass)) return false;
   if (pass.snapshot.service_exists && pass.predecessor.empty() &&
       pass.snapshot.service_owner_uid != pass.job().meta.uid) {
-    refuse_job(pass, "NameConflict", "Service " + pass.job().meta.name + " exists and is not ours");
+    refuse_job(pass, "NameConflict",
+               "Service " + pass.job().meta.name +
+                   " exists and does not belong to this job; delete it or rename the job");
     return false;
   }
   if (!pass.status.template_hash.empty() && pass.status.template_hash != hash &&
       std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
                   [](const auto& pod) { return !pod_ended(*pod); })) {
     pass.event("Normal", "TemplateChangePending",
-               "pods made from now on follow the edited template, and those are made again that "
-               "have never started; running ones stay as they are",
+               "the template was edited: new pods use it, pods whose trainer has never started are "
+               "made again, and running pods stay as they are",
                "Validate");
   }
   pass.status.template_hash = hash;
@@ -216,7 +222,7 @@ bool check_acceptance(Pass& pass) {
   return true;
 }
 
-// Which plan is in force: the newest, or after a refusal the applied one.
+// Finds the plan in force: the newest, or after a refusal the applied one.
 void find_plans(Pass& pass) {
   const auto& report = pass.snapshot.report;
   const auto& status = pass.status.plan;
@@ -235,7 +241,7 @@ void run(Pass& pass, bool accepted) {
   if (handle_release(pass)) return view_conditions(pass);
   if (handle_failures(pass) || handle_deadlines(pass)) return view_report(pass);
   delete_pods(pass, accepted);
-  // A plan that cannot be written, or not be named in status, is not made.
+  // No plan is made if its ConfigMap or the status that names it cannot be written now.
   const bool plans = !held_back(pass, kPlanSubject) && !held_back(pass, kStatusSubject);
   if (accepted) create_pods(pass);
   if (accepted && plans) make_plans(pass);
@@ -266,7 +272,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   pass.fastest_link = fastest_link(estimates);
   if (snapshot.job->meta.deleting) {
     pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
-    close_group(pass);  // or its pods would be kept, and the job with them
+    close_group(pass);  // otherwise Kueue keeps the pods, and they keep the job
     return done(pass);
   }
   pass.adaptation = snapshot.adaptation;
@@ -275,7 +281,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   pass.status.selector = "weir.dev/job-name=" + pass.job().meta.name;
   if (!pass.status.start_time) pass.status.start_time = pass.now();
 
-  // Not accepted: no pods are created, running ones go on, in the size that was accepted.
+  // A job that is not accepted gets no new pods. Running ones stay, in the size accepted last.
   const bool accepted = check_acceptance(pass);
   pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
   find_sizes(pass, accepted);
@@ -284,7 +290,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
     view_conditions(pass);
     return finish(pass);
   }
-  if (!pass.predecessor.empty()) {  // what ends tells us so
+  if (!pass.predecessor.empty()) {  // its deletion wakes the job
     view_conditions(pass);
     return finish(pass);
   }
@@ -300,7 +306,7 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   const bool started = std::any_of(pass.slots.begin(), pass.slots.end(),
                                    [](const Slot& slot) { return slot.pod != nullptr; });
   if (!accepted && !started) {
-    // An answer is being fetched: the pass that follows at once tells all.
+    // An answer is being fetched, and the pass that follows at once writes the status.
     if (!pass.refusal) return done(pass);
     view_conditions(pass);
     return finish(pass);

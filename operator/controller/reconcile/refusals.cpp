@@ -14,7 +14,7 @@ constexpr auto kServiceSubject = "Service";
 constexpr auto kControlSubject = "ConfigMap for the workers";
 constexpr auto kGangSubject = "PodGroup";
 constexpr auto kReportSubject = "status report";
-// Without these a pod would only wait, and hold what others need.
+// Without these objects a pod could not start, but would hold resources that others need.
 constexpr std::array<std::string_view, 3> kNeededByPods = {kServiceSubject, kControlSubject,
                                                            kGangSubject};
 constexpr std::array kReasons = {"QuotaExceeded", "CreateRefused", "PatchRefused", "DeleteRefused"};
@@ -24,11 +24,11 @@ bool needed_by_pods(const std::string& subject) {
   return std::ranges::find(kNeededByPods, subject) != kNeededByPods.end();
 }
 
-// The later action is made for, or tells, what this subject would have been.
-bool stands_on(const Action& later, const std::string& subject) {
+// Whether the later action depends on the refused request.
+bool depends_on(const Action& later, const std::string& subject) {
   if (std::holds_alternative<CreatePods>(later)) return needed_by_pods(subject);
-  // A status names its plan, events and what adaptation remembers are about it, and older plans go
-  // because it has come.
+  // The status names the plan, events and the memory of adaptation are about it, and older plans
+  // are deleted because of it.
   if (subject != kPlanSubject) return false;
   return std::holds_alternative<PatchStatus>(later) || std::holds_alternative<EmitEvent>(later) ||
          std::holds_alternative<KeepAdaptationState>(later) ||
@@ -54,7 +54,7 @@ RefusedRequest* find(RefusedRequests& refused, const std::string& subject) {
   return found == refused.end() ? nullptr : &*found;
 }
 
-// True: the subject was not refused before, so that an event tells it.
+// Remembers a refusal. True if the subject was not refused before, so that an event reports it.
 bool note(RefusedRequests& refused, RefusedRequest no, Carried& carried) {
   RefusedRequest* before = find(refused, no.subject);
   carried.refused = true;
@@ -111,7 +111,7 @@ Carried carry_out(const std::vector<Action>& actions, const api::PipelineJob& jo
   Carried carried;
   std::vector<std::string> missing;  // refused in this pass
   for (const Action& action : actions) {
-    if (std::ranges::any_of(missing, [&](const auto& each) { return stands_on(action, each); }))
+    if (std::ranges::any_of(missing, [&](const auto& each) { return depends_on(action, each); }))
       continue;
     const std::string subject = subject_of(action);
     Answer answer = ask(action);
@@ -164,11 +164,11 @@ void hold_back(Pass& pass) {
     const std::string subject = subject_of(action);
     const bool waits =
         held_back(pass, subject) != nullptr ||
-        std::ranges::any_of(held, [&](const auto& each) { return stands_on(action, each); });
+        std::ranges::any_of(held, [&](const auto& each) { return depends_on(action, each); });
     if (waits) held.push_back(subject);
     return waits;
   });
-  // What a status would have recorded is told when it can be.
+  // Events about a status that is not written wait for it.
   if (std::ranges::find(held, kStatusSubject) != held.end()) {
     std::erase_if(pass.actions,
                   [](const Action& action) { return std::holds_alternative<EmitEvent>(action); });
@@ -179,10 +179,10 @@ void view_refused(Pass& pass) {
   const RefusedRequest* shown = nullptr;
   std::string text;
   const bool over =
-      pass.is("Complete", "True") || pass.is("Failed", "True");  // nothing is asked for
+      pass.is("Complete", "True") || pass.is("Failed", "True");  // refusals do not matter any more
   for (const auto& no : pass.snapshot.refused) {
     if (over) break;
-    pass.wake_at(no.last + kForgotten);  // not asked for again: no longer true
+    pass.wake_at(no.last + kForgotten);  // a request that is not repeated is forgotten then
     if (no.subject == kStatusSubject) continue;
     if (shown == nullptr) shown = &no;
     text += (text.empty() ? "" : "; ") + text_of(no);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tier regroup: the planner on the links as they are known now, costed by the tuner's simulator
-// over the sampled rates, against the pause and the bytes that would have to move.
+// Tier regroup. The planner makes plans for the links as they are known now. The tuner's simulator
+// costs their steps over the sampled rates, and the cost of the change is the pause and the
+// transfer of the bytes to move.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -15,10 +16,11 @@ namespace weir::reconcile {
 namespace {
 
 constexpr std::int64_t kStateFactor = 3;  // parameters and two moments (worker/engine/state_move.h)
-constexpr double kAssumedPause = 2;       // s, of a switch without its transfer; none measured yet
-constexpr std::size_t kTriedWithout = 3;  // slow nodes left out one after another, then all
-constexpr double kSlowDevice = 1.5;       // times the usual one's time: what is left out
-constexpr double kDefaultLatencyFactor = 2;  // of a latency in one direction: a round trip
+constexpr double kAssumedPause = 2;  // s, pause of a switch without its transfer, until measured
+// So many slow nodes are left out one after another, then all at once.
+constexpr std::size_t kTriedWithout = 3;
+constexpr double kSlowDevice = 1.5;  // a device is slow if it takes this factor longer than usual
+constexpr double kDefaultLatencyFactor = 2;  // round trip over latency in one direction
 
 using Places = std::map<std::string, std::pair<int, int>>;  // replica and stage by pod uid
 
@@ -40,8 +42,8 @@ struct Transfer {
   double seconds = 0;
 };
 
-// As the workers do it: each rank fetches the layers it lacks from one that holds them, all at
-// once; a port's transfers take turns.
+// The transfer as the workers do it: all ranks at the same time fetch the layers that they lack
+// from ranks that have them. The transfers of a node share its bandwidth.
 Transfer transfer_of(const schedule::Plan& from, const schedule::Plan& to,
                      const planner::Model& model, const planner::Cluster& cluster) {
   Transfer transfer;
@@ -93,8 +95,8 @@ void each_link(const schedule::Plan& plan, Visit visit) {
   }
 }
 
-// Links that the new plan shares with the one in force keep their sampled rates, joint in time;
-// others carry what is known of them.
+// Rates for the links of a plan. Links that it shares with the plan in force keep their sampled
+// rates; others have the cluster's rate.
 estimator::RateVectors rates_for(const schedule::Plan& plan, const schedule::Plan& current,
                                  const planner::Cluster& cluster,
                                  const estimator::RateVectors& sampled) {
@@ -121,8 +123,9 @@ estimator::RateVectors rates_for(const schedule::Plan& plan, const schedule::Pla
   return rates;
 }
 
-// How much longer each worker takes than the profile says, by pod, as far as it is measured; "":
-// the usual one (the lower median), for all others. A device that is slow stays so in any stage.
+// The factor by which each worker is slower than the profile, by pod, as far as it is measured. The
+// entry "" is the usual factor (the lower median) for all others. A slow device is assumed to be
+// slow in any stage.
 std::map<std::string, double> slowness_of(const Pass& pass, const planner::Model& model,
                                           const planner::Cluster& cluster) {
   std::map<std::string, double> slowness;
@@ -146,7 +149,7 @@ std::map<std::string, double> slowness_of(const Pass& pass, const planner::Model
   return slowness;
 }
 
-// Nothing: all are about equally fast, or none would be left.
+// The cluster without slow devices; nothing if none is slow, or if no device would be left.
 std::optional<planner::Cluster> without_slow_devices(const Pass& pass, const planner::Model& model,
                                                      planner::Cluster cluster) {
   const auto slowness = slowness_of(pass, model, cluster);
@@ -227,10 +230,11 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
   return text;
 }
 
-// The planner searches cuts with one link for all devices of a kind: the best one, then the one
-// that the best placement got. A slow port among equal devices therefore hides the cut that uses
-// all others: with the best link more stages look better, with the slow one fewer. So: without the
-// slowest node, without the slowest two, ...; a node that is hardly slow may be worth its layers.
+// The planner searches cuts with one link for all devices of a kind: the best one, then the one of
+// the best placement. So a slow node among equal devices hides the cut that uses all others: with
+// the best link more stages look better, with the slow one fewer. Therefore it also plans without
+// the slowest node, without the slowest two, and so on. Not all slow nodes are left out at first,
+// because a node that is hardly slow may be worth its layers.
 std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
                                              planner::Cluster cluster) {
   const auto nodes = nodes_of(cluster);
@@ -267,8 +271,8 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
                          proposal.plan.replica_count());
   }
   const schedule::Plan& to = proposal.plan;
-  if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: retune's business
-  // It has no link, so nothing would be known of the network any more, and nothing lead back.
+  if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: a case for retune
+  // A plan without a link measures nothing, so the job could never return from it.
   if (to.stage_count() == 1) return std::nullopt;
   const auto seconds =
       tuner::predicted_step(input_for(pass, model, cluster, to, input), pass.adaptation.tuner);

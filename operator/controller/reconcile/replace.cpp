@@ -10,7 +10,7 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kAssumedRestart = 60;  // s: pod, image, checkpoint, first plan; assumed
+constexpr double kAssumedRestart = 60;  // s for pod, image, checkpoint and first plan; assumed
 
 // The node of the plan that has the smallest share of its usual bandwidth.
 std::optional<std::string> slowest_node(const Pass& pass) {
@@ -67,7 +67,7 @@ tuner::Input with_usual_links(const Pass& pass, const planner::Model& model,
   return free;
 }
 
-// Steps that a restart does again.
+// Seconds of the steps after the last checkpoint, which a restart repeats.
 double lost_seconds(const Pass& pass, double current_seconds) {
   const auto& report = pass.snapshot.report->body;
   const auto from = std::max<std::int64_t>(0, report.last_checkpoint_step);

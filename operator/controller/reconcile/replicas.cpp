@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas that keep pace: what the tuner must know of each of them, and what operator/groups makes
-// of their step times: micro-batch shares (tier retune) and the sync policy (tier regroup).
+// Replicas: their stage and step times for the tuner, and the decisions of operator/groups about
+// micro-batch shares (tier retune) and the sync policy (tier regroup).
 #include <limits>
 
 #include "operator/controller/reconcile/pass.h"
@@ -18,7 +18,7 @@ using group_policy::Mode;
 
 constexpr double kSlower = 1.1;               // times the median of the others
 constexpr std::int64_t kStragglerSteps = 16;  // in a row (operator/groups/README.md "Shares")
-constexpr int kUsualStaleness = 6;            // the CRD's default: nobody wrote it
+constexpr int kUsualStaleness = 6;            // the CRD's default counts as unset
 
 group_policy::Spec sync_spec(const api::JobSpec& spec) {
   group_policy::Spec out;
@@ -47,7 +47,7 @@ group_policy::Policy policy_of(const schedule::SyncPolicy& sync) {
            sync.connect_every}};
 }
 
-// What was measured of the replicas of this very plan; of an older one it says nothing.
+// Measurements of replicas under the plan in force. Those of an older plan do not count.
 const estimator::ReplicaEstimates& measured(const Pass& pass) {
   static const estimator::ReplicaEstimates kNothing;
   return pass.estimates.replicas_revision == pass.plan->revision ? pass.estimates.replicas
@@ -69,14 +69,14 @@ double others_median(const estimator::ReplicaInterval& interval, int replica) {
   return others.size() % 2 == 1 ? others[middle] : (others[middle - 1] + others[middle]) / 2;
 }
 
-// Retune's dwell and outcome check, as the tuner keeps them.
+// Whether the last change of retune is judged, and enough steps lie after it.
 bool settled(const Pass& pass) {
   constexpr int kLeastSteps = 8;  // between two changes, as in tuner::Settings
   return !pass.adaptation.pending &&
          pass.snapshot.report->body.step - pass.adaptation.tuner.last_change_step >= kLeastSteps;
 }
 
-// And its cooldown.
+// Whether retune may act: it is settled, and its cooldown is over.
 bool retune_ready(const Pass& pass, bool asked) {
   const auto& state = pass.adaptation.tuner;
   if (pass.adaptation.pending) return false;
@@ -87,7 +87,7 @@ bool retune_ready(const Pass& pass, bool asked) {
   return settled(pass) && !(last && pass.now() - *last < cooldown);
 }
 
-// The sync policy is a matter of tier regroup, and waits for its cooldown.
+// Whether the sync policy may change, which waits for the cooldown of tier regroup.
 bool regroup_ready(const Pass& pass, bool asked) {
   if (asked) return !pass.adaptation.pending;
   const auto& tier = pass.adaptation.tiers.regroup;
@@ -126,7 +126,7 @@ void tell_change(Pass& pass, const group_policy::Decision& decision) {
   if (decision.policy) pass.event("Normal", "SyncPolicyChanged", decision.reason, "Adapt");
 }
 
-// A plan with the decided shares and policy, judged after ten steps like any other.
+// Makes a plan with the decided shares and policy. It is judged after ten steps like other plans.
 void apply(Pass& pass, const group_policy::Decision& decision) {
   schedule::Plan plan = *pass.plan;
   if (decision.shares) plan.micro_batches = *decision.shares;
@@ -175,7 +175,7 @@ std::string shares_text(const std::vector<int>& shares) {
 bool follow_sync_spec(Pass& pass) {
   if (pass.plan->replica_count() < 2) return false;
   auto input = policy_input(pass, false);
-  input.replicas = {};  // what the spec says needs no measuring
+  input.replicas = {};  // the spec's demands need no measurements
   const auto decided = group_policy::decide(input, pass.adaptation.sync);
   if (!decided.decision.by_spec) return false;
   apply(pass, decided.decision);
@@ -209,7 +209,8 @@ bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending) {
 }
 
 void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step) {
-  pass.adaptation.tuner.quarantine.erase(tuner::describe(pending.schedule));  // it goes on
+  // The schedule itself is not to blame, so it leaves the quarantine.
+  pass.adaptation.tuner.quarantine.erase(tuner::describe(pending.schedule));
   if (pending.previous_sync) {
     group_policy::rolled_back_partial(pass.adaptation.sync, step);
   } else {
@@ -257,7 +258,7 @@ std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::P
   const auto& all = pass.estimates.stage_seconds;
   std::vector<schedule::StageTime> stages = costs.stages;
   for (int s = 0; s < one.stage_count(); ++s) {
-    if (!all.contains(s)) return costs.stages;  // measured and profiled times do not mix
+    if (!all.contains(s)) return costs.stages;  // measured and profiled times must not be mixed
     stages[static_cast<std::size_t>(s)] = time(all.at(s));
   }
   for (const auto& rank : one.ranks) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measurements as users see them: the network, progress, worst links.
+// Measurements in status: the network, progress, worst links.
 #include <cmath>
 
 #include "operator/controller/reconcile/pass.h"
@@ -24,7 +24,7 @@ const estimator::LinkEstimate* slowest_contended(const Pass& pass) {
   return slow;
 }
 
-// The worst of what is measured to be wrong with a job that trains.
+// The worst problem that is measured of a job that trains.
 std::optional<Degradation> degradation(Pass& pass) {
   if (pass.snapshot.report && pass.snapshot.report->body.skipped_in_row > 0) {
     const auto& report = pass.snapshot.report->body;
@@ -50,7 +50,7 @@ void view_network(Pass& pass) {
   const auto& estimates = pass.estimates;
   const bool off = pass.spec().adaptation.mode == "Off";
   const bool alone = pass.plan != nullptr && pass.plan->ranks.size() < 2;
-  // Unknown, not False: there is nothing that anybody should mend.
+  // Unknown, not False, if nobody need act.
   if (off) {
     pass.set("NetworkMetricsAvailable", "Unknown", "Disabled", "adaptation.mode is Off");
   } else if (estimates.freshness == Freshness::kFresh) {
@@ -108,7 +108,7 @@ void view_sync(const Pass& pass, api::ReportStatus& view) {
   view.sync_max_staleness = "0";
 }
 
-// Every job at its own pace, so that they do not all write at once.
+// Interval of progress in status. Each job has its own, so that not all jobs write at once.
 std::chrono::milliseconds progress_interval(const Pass& pass) {
   constexpr int kProgressPerSecond = 20;  // of all jobs together
   constexpr double kJitter = 0.2;
@@ -118,7 +118,7 @@ std::chrono::milliseconds progress_interval(const Pass& pass) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
 }
 
-// A checkpoint may hold more steps than are wanted now.
+// Progress in percent. A checkpoint may have more steps than the job wants now.
 int percent_done(std::int64_t step, std::int64_t total) {
   if (step <= 0 || total <= 0) return 0;
   if (step >= total) return 100;
@@ -131,7 +131,7 @@ std::int64_t seconds_left(std::int64_t steps, double seconds_each) {
   return static_cast<std::int64_t>(std::min(left, kMost));
 }
 
-// There is something to write that is not in status yet. Times in status have whole seconds.
+// Whether a report or a sample is newer than the one in status. Times in status have whole seconds.
 bool has_news(const Pass& pass) {
   using std::chrono::floor;
   using std::chrono::seconds;
@@ -144,7 +144,8 @@ bool has_news(const Pass& pass) {
          pass.now() >= *old.last_sample_time + pass.tunables.network_status;
 }
 
-// A restart is recorded and its plan is not in force: a new coordinator says step 0.
+// Whether a restart is recorded, but its plan is not in force. Then a new coordinator reports step
+// 0.
 bool between_runs(const Pass& pass) {
   const auto& last = pass.status.last_restart_time;
   const auto& plan = pass.status.plan;
@@ -163,12 +164,12 @@ void view_report(Pass& pass) {
       pass.estimates.freshness == estimator::Freshness::kFresh &&
       (slowest_contended(pass) != nullptr) != (old.network_state == "Contended");
   const auto* suspended = api::find_condition(pass.job().status.conditions, "Suspended");
-  const bool pauses = pass.is("Suspended", "True") &&  // the last word of this run
+  const bool pauses = pass.is("Suspended", "True") &&  // this is the last report before the pause
                       (suspended == nullptr || suspended->status != "True");
   const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True") || pauses;
-  const bool restarts = pass.status.restarts != pass.job().status.restarts;  // likewise
+  const bool restarts = pass.status.restarts != pass.job().status.restarts;
   if (!pass.snapshot.report) return;
-  const Time next = pass.now() + progress_interval(pass);  // silence is noticed then, too
+  const Time next = pass.now() + progress_interval(pass);  // the pass then also notices silence
   if (!network_moved && !ended && !restarts) {
     if (!has_news(pass)) return pass.wake_at(next);
     const Time due = old.last_report_time.value_or(Time{}) + progress_interval(pass);
@@ -177,11 +178,11 @@ void view_report(Pass& pass) {
   const auto& report = pass.snapshot.report->body;
   api::ReportStatus view;
   view.has_progress = true;
-  // A coordinator ends well after the last step only; its last report may not have come.
+  // A coordinator ends with success only after the last step; its last report may be missing.
   std::int64_t step = report.step;
   if (pass.is("Complete", "True")) step = std::max(step, report.total_steps);
-  if (ended && old.step == step && !has_news(pass)) return;  // written in the pass before
-  if (between_runs(pass)) step = std::max(step, old.step);   // ProgressLost tells it
+  if (ended && old.step == step && !has_news(pass)) return;  // the pass before has written it
+  if (between_runs(pass)) step = std::max(step, old.step);   // event ProgressLost needs it
   view.step = step;
   view.total_steps = report.total_steps;
   view.percentage = percent_done(step, report.total_steps);

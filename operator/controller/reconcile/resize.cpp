@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many replicas there are, and how many there are to be. More: training goes on
-// until the new pods have registered. Fewer: the plan first, then the pods with the highest indices
-// go. Nothing is remembered: plans, pods and the accepted size in status say it all.
+// The number of replicas and its changes. If it grows, training continues until the new pods have
+// registered. If it shrinks, the plan changes first, then the pods with the highest indices are
+// deleted. This part has no memory: plans, pods and the accepted size in status are enough.
 #include <map>
 #include <set>
 
@@ -23,8 +23,8 @@ std::string label_of(const api::Pod& pod, const char* key) {
   return found == pod.meta.labels.end() ? "" : found->second;
 }
 
-// Uids of pods that work or may still: not failed, not being deleted, and no later attempt in their
-// place.
+// Uids of pods that work or may start to: they have not failed, are not being deleted, and no later
+// attempt has replaced them.
 std::set<std::string> working_pods(const Pass& pass) {
   std::map<std::string, std::pair<int, const api::Pod*>> newest;
   for (const auto& pod : pass.snapshot.pods) {
@@ -36,7 +36,7 @@ std::set<std::string> working_pods(const Pass& pass) {
     known = pod.get();
   }
   std::set<std::string> uids;
-  for (const auto& [index, entry] : newest) {  // one that has done its last step counts, too
+  for (const auto& [index, entry] : newest) {  // a worker that has done its last step counts, too
     if (!worker_failed(*entry.second) && !entry.second->meta.deleting)
       uids.insert(entry.second->meta.uid);
   }
@@ -48,7 +48,7 @@ bool runs_on(const std::set<std::string>& pods, const Plan& plan) {
                      [&](const auto& rank) { return pods.contains(rank.pod_uid); });
 }
 
-// The size that was accepted last: a spec that is not accepted, or not yet looked at, changes none.
+// The size that was accepted last. A spec that is not accepted does not change it.
 int accepted_replicas(const Pass& pass) {
   for (const auto& group : pass.spec().worker_groups) {
     for (const auto& view : pass.status.worker_groups) {
@@ -59,7 +59,7 @@ int accepted_replicas(const Pass& pass) {
   return pass.status.data_parallel;
 }
 
-// Since when the oldest of the additional pods is there.
+// When the oldest of the additional pods was created.
 std::optional<Time> growing_since(const Pass& pass) {
   const int first = pass.needed_replicas * workers_per_replica(pass);
   std::optional<Time> since;
@@ -95,12 +95,12 @@ void find_sizes(Pass& pass, bool accepted) {
   pass.planned_replicas = pass.needed_replicas;
   if (accepted) pass.status.data_parallel = pass.needed_replicas;
   if (!pass.plan_lives || pass.applied == nullptr || !runs_on(working, *pass.applied)) return;
-  // While a smaller plan is being applied the larger one still runs.
+  // While a smaller plan is being applied, the larger one still runs.
   pass.needed_replicas = std::max(pass.needed_replicas, pass.applied->replica_count());
   if (accepted) pass.status.data_parallel = pass.applied->replica_count();
 }
 
-// A pod group of Kueue has one size for its life.
+// A pod group of Kueue never changes its size.
 std::optional<api::Refusal> refuse_resize(const Pass& pass) {
   const int now = accepted_replicas(pass), wanted = pass.spec().data_parallel;
   const bool running = std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
@@ -141,7 +141,7 @@ bool members_complete(const Pass& pass) {
 bool resize_due(Pass& pass) {
   if (!pass.plan_lives || pass.plan->replica_count() == pass.wanted_replicas) return false;
   if (!members_complete(pass, pass.wanted_replicas)) return false;
-  // Refused for these very members: the old size goes on until they or the size change.
+  // If the workers refused the plan, the old size stays until the members or the size change.
   return !resize_refused(pass) || move_refused(pass);
 }
 
@@ -174,9 +174,9 @@ std::optional<std::string> reduced(Pass& pass) {
          std::to_string(timeout) + " s, " + std::to_string(missing) + " pods have no node";
 }
 
-// Every replica has the same stages on the same kinds of devices. Where the pods of a group found
-// kinds that the replicas cannot share out evenly, the group counts as its most frequent class,
-// with the least memory; what is slower than that shows in the step times of its replica.
+// Every replica has the same stages on the same kinds of devices. If the devices of a group cannot
+// be shared evenly between the replicas, the group counts as its most frequent class with the least
+// memory. A device that is slower shows in the step times of its replica.
 void level_devices(planner::Cluster& cluster, int replicas) {
   if (replicas < 2) return;
   std::map<std::string, std::map<std::pair<std::string, std::int64_t>, int>> groups;
@@ -210,11 +210,11 @@ void level_devices(planner::Cluster& cluster, int replicas) {
   }
 }
 
-// A pod of a replica that does not train yet fails for itself: no restart is counted, and it is
-// made again after a while that doubles with each attempt.
+// A pod of a replica that does not train yet may fail without a restart of the job. It is made
+// again after a delay that doubles with each attempt.
 std::optional<Time> grows_again_at(const Slot& slot) {
   constexpr std::chrono::seconds kFirst{10}, kMost{600};  // as after failures of the job
-  constexpr int kMostDoublings = 6;                       // above the cap
+  constexpr int kMostDoublings = 6;                       // enough to reach the cap
   if (!slot.pod || !worker_ended(*slot.pod)) return std::nullopt;
   const int doublings = std::min(std::max(0, slot.next_attempt - 1), kMostDoublings);
   return ended_at(*slot.pod) + std::min<std::chrono::seconds>(kFirst * (1 << doublings), kMost);

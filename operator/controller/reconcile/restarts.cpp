@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // User rules, the table of exit codes, the restart budget (operator/controller/reconcile/README.md
-// "What a failure leads to"). Records only; the next pass acts on what is recorded.
+// "What a failure leads to"). This part only records; the next pass acts.
 #include <set>
 
 #include "operator/controller/reconcile/pass.h"
@@ -8,16 +8,16 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr std::size_t kMostAvoidedNodes = 16;  // every pod names them all
+constexpr std::size_t kMostAvoidedNodes = 16;  // each pod has all of them in its affinity
 constexpr std::chrono::hours kAvoided{1};
-constexpr double kCapLowered = 0.75;  // cap of the stage that ran out of memory, times this
+constexpr double kCapLowered = 0.75;  // factor on the cap of a stage that ran out of memory
 
 enum class Reaction : unsigned char {
   kFailJob,
   kRestart,
   kRestartIgnoreMax,
   kAvoidNode,
-  kAvoidNodeIgnoreMax,  // built in only
+  kAvoidNodeIgnoreMax,  // rules of users cannot choose it
 };
 
 bool uses_budget(Reaction reaction) {
@@ -30,7 +30,7 @@ bool avoids_node(Reaction reaction) {
 
 struct Verdict {
   Reaction reaction = Reaction::kRestart;
-  std::string rule;  // of the user; "" = the built-in table
+  std::string rule;  // name of the user's rule; "" = the built-in table
 };
 
 std::optional<Reaction> reaction_named(const std::string& action) {
@@ -91,7 +91,7 @@ Verdict judge(const Pass& pass, const Failure& failure) {
   return {built_in(failure.cause), ""};
 }
 
-// A step was completed since the pods were last made again.
+// Whether a step was completed after the last restart.
 bool has_stepped(const Pass& pass) {
   const auto& plan = pass.status.plan;
   if (plan.revision == 0 || plan.applied_revision == 0) return false;
@@ -102,7 +102,7 @@ bool has_stepped(const Pass& pass) {
   const auto& report = pass.snapshot.report;
   if (report && report->body.plan_revision == plan.revision)
     return report->body.step > plan.applied_step;
-  const auto& seen = pass.job().report;  // of a former leader
+  const auto& seen = pass.job().report;  // a former leader may have written it
   return seen.last_report_time && plan.time && *seen.last_report_time > *plan.time &&
          seen.step > plan.applied_step;
 }
@@ -119,10 +119,12 @@ void avoid_node(Pass& pass, const Failure& failure) {
   const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
                                                : std::string(name(failure.cause));
   avoided.push_back({node, reason, pass.now() + kAvoided});
-  pass.event("Warning", "NodeAvoided", "node " + node + " for 1 h: " + failure.text, "Restart");
+  pass.event("Warning", "NodeAvoided", "node " + node + " is avoided for 1 h: " + failure.text,
+             "Restart");
 }
 
-// True: the group ran out of memory a second time, and no plan was changed between.
+// Remembers that a group ran out of memory. True if it did so before, without a change of plan in
+// between.
 bool out_of_memory_again(Pass& pass, const Failure& failure) {
   if (failure.slot == nullptr) return false;
   api::MemoryLimit limit;
@@ -160,7 +162,7 @@ void count(Pass& pass, Cause cause) {
   }
 }
 
-// The end, if this failure is one: by rule, by memory, by an empty budget.
+// Fails the job if a rule, repeated lack of memory or a used-up budget demands it.
 bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
   if (verdict.reaction == Reaction::kFailJob) {
     const bool by_rule = !verdict.rule.empty();
@@ -170,11 +172,12 @@ bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
   }
   if (failure.cause == Cause::kOutOfMemory && verdict.rule.empty() &&
       out_of_memory_again(pass, failure)) {
-    fail_job(pass, "OutOfMemory",
-             "group " + failure.slot->group +
-                 " ran out of memory twice without a change of plan between; give it more memory, "
-                 "or lower batch.microBatchSize or schedule.k.max; last: " +
-                 failure.text);
+    fail_job(
+        pass, "OutOfMemory",
+        "group " + failure.slot->group +
+            " ran out of memory twice without a change of plan in between; give it more memory, "
+            "or lower batch.microBatchSize or schedule.k.max; last: " +
+            failure.text);
     return true;
   }
   if (!uses_budget(verdict.reaction) || pass.status.restart_budget_used < pass.spec().max_restarts)
@@ -190,7 +193,7 @@ bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
 void fail_job(Pass& pass, const std::string& reason, const std::string& message) {
   pass.set("Failed", "True", reason, message);
   pass.set("Finished", "True", reason, message);
-  pass.set("Stalled", "True", reason, message);  // tools that wait for Ready need not any longer
+  pass.set("Stalled", "True", reason, message);  // tells tools that Ready will not become True
   pass.set("Ready", "False", "Failed", message);
   pass.status.completion_time = pass.now();
   pass.guarded = true;
@@ -199,7 +202,7 @@ void fail_job(Pass& pass, const std::string& reason, const std::string& message)
 
 void begin_generation(Pass& pass, Time time) {
   pass.status.pod_generation += 1;
-  // Never before the plan in force: what that plan had is replaced.
+  // The time must not be before that of the plan in force, whose pods are replaced.
   pass.status.last_restart_time = std::max(time, pass.status.plan.time.value_or(time));
   pass.guarded = true;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps a pod that has a node from starting: an image, a ConfigMap, a Secret, a volume. Of
-// some of it the pod's status says nothing; then the pod's newest event is asked for.
+// Finds why a pod that has a node does not start: an image, a ConfigMap, a Secret, a volume. If the
+// pod's status does not show the reason, its newest event is read.
 #include <algorithm>
 #include <array>
 
@@ -17,7 +17,7 @@ bool waits_as_usual(const api::Pod& pod) {
          pod.waiting_reason == "PodInitializing";
 }
 
-// Since when its kubelet could have started it.
+// Since when the kubelet could have started the pod.
 Time has_node_since(const api::Pod& pod) {
   for (const auto& condition : pod.conditions) {
     if (condition.type == "PodScheduled" && condition.status == "True")
@@ -39,14 +39,14 @@ std::string cannot_start(const Pass& pass, const api::Pod& pod) {
   return warning == pass.snapshot.pod_warnings.end() ? "" : warning->second.text;
 }
 
-// One pod at a time: what keeps one from starting usually keeps all.
+// Reads the events of one pod at a time, since usually all pods wait for the same reason.
 void ask_why_pods_wait(Pass& pass) {
   for (const auto& slot : pass.slots) {
     if (!slot.pod || !is_starting(*slot.pod) || !waits_as_usual(*slot.pod)) continue;
     const auto known = pass.snapshot.pod_warnings.find(slot.pod->meta.uid);
     Time due = has_node_since(*slot.pod) + kAskAfter;
     if (known != pass.snapshot.pod_warnings.end()) {
-      // A pull of half an hour is not worth a question every ten seconds.
+      // The interval grows with the waiting time; pulling an image may take half an hour.
       const Time::duration patience = (known->second.asked - due) / 4;
       due = known->second.asked + std::max<Time::duration>(kAskAgain, patience);
     }

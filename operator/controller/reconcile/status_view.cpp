@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users see: the conditions of crds/README.md "Conditions", counts and plan.
+// Status for users: the conditions of crds/README.md "Conditions", counts and plan.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -41,7 +41,7 @@ void view_groups(Pass& pass) {
 }
 
 void view_scheduled(Pass& pass) {
-  if (pass.status.scheduling_retry) return;  // says SchedulingTimedOut until pods are made again
+  if (pass.status.scheduling_retry) return;  // SchedulingTimedOut stays until pods are made again
   if (!pass.predecessor.empty())
     return pass.set("PodsScheduled", "False", "WaitingForPredecessor", pass.predecessor);
   std::string why;
@@ -69,7 +69,7 @@ void view_scheduled(Pass& pass) {
   if (group && !group->why.empty()) why = "PodGroup " + group->meta.name + ": " + group->why;
   if (why.empty()) return pass.set("PodsScheduled", "Unknown", "Unschedulable", count + " yet");
   if (!pass.is("PodsScheduled", "False")) pass.event("Warning", "Unschedulable", why, "Schedule");
-  // Volcano holds all pods back until the whole group fits.
+  // Volcano schedules no pod until the whole group fits.
   const bool gang =
       pass.provider == gang::Provider::kVolcano && pass.status.worker_groups.front().scheduled == 0;
   pass.set("PodsScheduled", "False", gang ? "WaitingForGang" : "Unschedulable", count + ": " + why);
@@ -81,7 +81,7 @@ void view_workers(Pass& pass) {
   pass.status.workers_summary = std::to_string(registered) + "/" + std::to_string(wanted);
   if (!pass.failures.empty())
     return pass.set("WorkersReady", "False", "WorkerLost", pass.failures.front().text);
-  // A new leader: who is there is what the one before said, until the coordinator tells it again.
+  // For a new leader the count of the former one stays until the coordinator registers again.
   if (!pass.snapshot.members && pass.status.plan.applied_revision > 0 && all_in_plan(pass)) {
     pass.status.workers_summary = pass.job().status.workers_summary;
     const Time limit = pass.snapshot.leading_since + kNewLeaderWaits;
@@ -119,21 +119,21 @@ void view_workers(Pass& pass) {
            "all workers run the current plan" + (idle.empty() ? "" : "; " + idle));
 }
 
-// A plan that begins at step 0 where steps were complete found neither a checkpoint nor a replica
-// to go on from. A new coordinator reports step 0 before that, so what was trained is what status
-// has kept: the last report before the restart, or when none came to be written, the step at which
-// the former plan was applied.
+// If a plan begins at step 0 although steps were complete, it found neither a checkpoint nor a live
+// replica. A new coordinator reports step 0 before that, so the completed steps are those in
+// status: of the last report before the restart, or if none was written, the step at which the
+// former plan was applied.
 void tell_lost_progress(Pass& pass, std::int64_t begins_at) {
   const std::int64_t lost = std::max(pass.job().report.step, pass.status.plan.applied_step);
   if (begins_at > 0 || lost == 0) return;
   pass.event("Warning", "ProgressLost",
-             "no checkpoint: training starts again at step 0 of " + std::to_string(lost) +
-                 " completed ones" +
+             "no checkpoint: training starts again at step 0, and " + std::to_string(lost) +
+                 " completed steps are lost" +
                  (pass.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
              "Restart");
 }
 
-// Takes lastSwitch into status: which plan is in force.
+// Writes lastSwitch of the report to status: which plan is in force.
 void view_switch(Pass& pass) {
   if (!pass.snapshot.report || !pass.snapshot.report->body.last_switch) return;
   const auto& last = *pass.snapshot.report->body.last_switch;
@@ -147,7 +147,7 @@ void view_switch(Pass& pass) {
     report_resized(pass);
     return;
   }
-  // Told once: the condition remembers it.
+  // The condition shows whether the event was sent.
   const auto* replan = api::find_condition(pass.job().status.conditions, "ReplanInProgress");
   if (replan != nullptr && replan->status == "False") return;
   pass.event("Warning", "PlanRefused",
@@ -155,7 +155,7 @@ void view_switch(Pass& pass) {
   auto& pending = pass.adaptation.pending;
   if (pending && pending->revision == plan.revision) {
     pass.adaptation.tuner.quarantine[pending->text] =
-        std::numeric_limits<std::int64_t>::max();  // until members change
+        std::numeric_limits<std::int64_t>::max();  // until the members change
     if (pass.newest != nullptr && pending->schedule == pending->previous)
       pass.adaptation.sync.quarantine[pass.newest->micro_batches] =
           std::numeric_limits<std::int64_t>::max();
@@ -192,7 +192,7 @@ void view_plan(Pass& pass) {
     pass.set("ReplanInProgress", "Unknown", "Initial", "no plan yet");
     return;
   }
-  const bool made_now = status.revision != pass.job().status.plan.revision;  // shown already
+  const bool made_now = status.revision != pass.job().status.plan.revision;  // adopt_plan shows it
   if (pass.plan != nullptr && !made_now) show_plan(pass, *pass.plan);
   if (status.applied_revision == status.revision) {
     pass.set("ReplanInProgress", "False", "Applied",
@@ -201,7 +201,7 @@ void view_plan(Pass& pass) {
     pass.set("ReplanInProgress", "False", "Applied",
              "revision " + std::to_string(status.revision) +
                  " was refused: " + pass.snapshot.report->body.last_switch->reason + "; revision " +
-                 std::to_string(status.applied_revision) + " goes on");
+                 std::to_string(status.applied_revision) + " stays in force");
   } else {
     pass.set("ReplanInProgress", "True", status.trigger,
              "revision " + std::to_string(status.revision) + " is being applied");
@@ -262,7 +262,7 @@ void show_plan(Pass& pass, const schedule::Plan& plan) {
   }
 }
 
-// Silence alone kills nothing: Unknown after member_silent.
+// Silence alone causes no restart; WorkersReady becomes Unknown after member_silent.
 bool silent(const Pass& pass) {
   const auto& report = pass.snapshot.report;
   return report ? pass.now() - report->received > pass.tunables.member_silent
@@ -270,7 +270,7 @@ bool silent(const Pass& pass) {
                       pass.now() >= pass.snapshot.leading_since + kNewLeaderWaits;
 }
 
-// A worker that has ended well was registered to its last step.
+// A worker that is done counts, because it was registered until its last step.
 int registered_workers(const Pass& pass, int replicas) {
   int count = 0;
   for (const auto& slot : pass.slots) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step takes, for the outcome check and the tuner.
+// Measured step times for the outcome check and the tuner.
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
 namespace {
 
-// Of the newest step, by the reports of the first stages; replicas may take different times.
+// Seconds of the newest step, from the reports of the first stages. Replicas may take different
+// times, so their rates are added.
 double newest_step_seconds(const Pass& pass) {
   const auto& members = pass.snapshot.report->body.members;
   double samples_per_second = 0;

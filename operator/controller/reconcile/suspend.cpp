@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Suspend and resume. The request to save is the deletion itself: SIGTERM makes a
-// worker ask its coordinator to finish the step and save, within the pod's grace. What must survive
-// a restart of the operator is the condition Suspended: Suspending, then True.
+// Suspend and resume. The deletion of the pods makes them save: after SIGTERM a worker asks its
+// coordinator to finish the step and save within the pod's grace. Condition Suspended keeps the
+// progress over a restart of the operator: first reason Suspending, then True.
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
@@ -18,7 +18,7 @@ std::string saved_text(const Pass& pass) {
 }
 
 void begin(Pass& pass) {
-  pass.set("Suspended", "False", "Suspending", "pods are saving and ending");
+  pass.set("Suspended", "False", "Suspending", "the workers save and end");
   pass.set("Ready", "False", "Suspended", "suspend is true");
   pass.guarded = true;
 }
@@ -63,11 +63,12 @@ bool handle_suspend(Pass& pass) {
   const bool suspended = pass.is("Suspended", "True");
   if (!suspending && !suspended) {
     if (!pass.spec().suspend) return false;
-    // A job that never ran is suspended at once: nothing of it is there.
+    // A job that never ran has no pods, so the next pass suspends it.
     begin(pass);
     return true;
   }
-  // Once begun, it goes to its end, even if the user changes his mind: half of the pods are gone.
+  // Suspending is carried through even if the user resumes meanwhile, because pods are being
+  // deleted.
   if (suspending) {
     close_group(pass);
     if (remove_all_pods(pass, "the job is suspended")) end(pass);

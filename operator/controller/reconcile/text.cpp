@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as users read them.
+// Numbers as texts for users.
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace weir::reconcile {
 
 std::string number(double value, int digits) {
-  constexpr double kLong = 1e15;  // more digits than anybody reads, or status takes
+  constexpr double kLong = 1e15;  // from here on scientific notation, which fits into status
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), std::abs(value) < kLong ? "%.*f" : "%.*e", digits, value);
   return text.data();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What regroup and replace share: when they are asked, the outcome of what they did, what they
-// remember.
+// Common parts of tiers regroup and replace: when they are considered, the outcome of their
+// changes, and their memory.
 #include "operator/controller/reconcile/tiers.h"
 
 #include <cmath>
@@ -11,11 +11,11 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kUnchangedRates = 0.10;  // a link that moved less has not moved
-constexpr int kSearchesAhead = 2;         // evaluations that an offer must win, tuner/gate.cpp
+constexpr double kUnchangedRates = 0.10;  // a link whose rate changed by less counts as unchanged
+constexpr int kSearchesAhead = 2;         // evaluations that must favour an offer, tuner/gate.cpp
 constexpr double kClearlySlower = 0.10;   // a retry that is slower by this part ends early
 
-// Links of both plans that were measured before and after; without any, nothing says they changed.
+// Whether the links that were measured before and after are unchanged; true if there are none.
 bool links_unchanged(const std::vector<SeenLink>& before, const std::vector<SeenLink>& after) {
   return std::ranges::all_of(after, [&](const SeenLink& link) {
     const auto same = std::ranges::find_if(
@@ -42,7 +42,7 @@ void record_cooldowns(Pass& pass) {
   pass.status.replace_cooldown_seconds = seconds(tiers.replace);
 }
 
-// The switch is over: what it took.
+// Reports a switch of tier regroup with its cost.
 void tell_applied(Pass& pass, TierMemory::Pending& pending) {
   const auto& last = pass.snapshot.report->body.last_switch;
   pending.applied_step = pass.status.plan.applied_step;
@@ -51,7 +51,7 @@ void tell_applied(Pass& pass, TierMemory::Pending& pending) {
   if (last && last->revision == pending.revision) {
     cost = "moved " + megabytes(last->moved_bytes) + ", pause " + number(last->pause_seconds, 2) +
            " s, ";
-    // What was aborted has loaded a checkpoint: no move takes that long.
+    // After an abort the workers loaded a checkpoint, so the pause is not that of a move.
     if (pass.adaptation.aborted_revision != pending.revision) {
       pass.adaptation.tiers.pause_seconds =
           std::max(0.0, last->pause_seconds - pending.move_seconds);
@@ -81,8 +81,8 @@ void tell_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::T
   }
 }
 
-// Neither tier may act for so long that looking for something to do can wait: a search of the
-// planner is the dearest part of an evaluation.
+// Whether the cooldowns of both tiers last so long that a search can wait. The planner's search is
+// the most expensive part of an evaluation.
 bool rests(const Pass& pass) {
   const auto& adaptation = pass.spec().adaptation;
   const auto moment = moment_of(pass);
@@ -106,7 +106,7 @@ bool roll_back_ranks(Pass& pass, const TierMemory::Pending& judged) {
   return true;
 }
 
-// The workers would not have it: not again while they are the same.
+// Keeps a change that the workers refused out until the members change.
 void keep_refused_out(Pass& pass) {
   auto& pending = pass.adaptation.tiers.pending;
   state_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
@@ -119,7 +119,7 @@ void keep_refused_out(Pass& pass) {
   pending.reset();
 }
 
-// A change that a leader before has made, and nobody has judged yet; as far as its plan tells.
+// A change of a former leader that is not judged yet, reconstructed from its plan.
 std::optional<TierMemory::Pending> unjudged(const Pass& pass) {
   const schedule::Plan& plan = *pass.plan;
   const bool open = plan.trigger == schedule::Trigger::kRegroup && plan.predicted_gain > 0 &&
@@ -177,7 +177,7 @@ std::vector<SeenLink> carrying_links(const Pass& pass) {
 
 tuner::Moment moment_of(const Pass& pass) {
   const auto& tuner = pass.adaptation.tuner;
-  const bool changes = pass.spec().adaptation.mode == "Auto";  // what is proposed changes nothing
+  const bool changes = pass.spec().adaptation.mode == "Auto";  // a proposal changes nothing
   return {.now = pass.now(),
           .step = pass.snapshot.report->body.step,
           .last_change_step = changes ? tuner.last_change_step : tuner::Moment{}.last_change_step,
@@ -210,7 +210,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
                                                : pass.status.replace_last_change) = pass.now();
   adaptation.tiers.pending = std::move(pending);
   adaptation.tiers.proposal.reset();
-  adaptation.pending.reset();  // the order of micro-batches is judged no more: all is new
+  adaptation.pending.reset();  // a change of retune cannot be judged any more
   adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
   adaptation.tuner.wins_in_row = 0;
   adaptation.tuner.wanted.clear();
@@ -232,7 +232,7 @@ bool judge_tiers(Pass& pass) {
   }
   if (tiers.pending->revision == 0) return false;
   if (tiers.pending->revision != pass.plan->revision) {
-    // A change of another tier came on top: what is measured is the work of both.
+    // Another tier has made a change meanwhile, so the measurements show the effect of both.
     tiers.pending.reset();
     return false;
   }
@@ -268,7 +268,7 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   const auto& adaptation = pass.spec().adaptation;
   auto& tiers = pass.adaptation.tiers;
   if (!tiers_enabled(pass.spec()) || tiers.pending || decision.current_seconds <= 0) return;
-  // The clocks come from status after a change of leader.
+  // A new leader reads the clocks from status.
   const auto resume = [](tuner::TierState& state, std::optional<Time> last, int cooldown) {
     if (!state.last_change) state.last_change = last;
     if (state.cooldown.count() == 0) state.cooldown = std::chrono::seconds(cooldown);
@@ -276,7 +276,8 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   resume(tiers.regroup, pass.status.regroup_last_change, pass.status.regroup_cooldown_seconds);
   resume(tiers.replace, pass.status.replace_last_change, pass.status.replace_cooldown_seconds);
   if (retry_previous_cut(pass, model, input, decision.current_seconds)) return;
-  // Nothing is wrong that another order could not repair; or such an order is about to be taken.
+  // No tier is considered if nothing is wrong that retune cannot solve, or if retune is about to
+  // act.
   const bool bound = !decision.escalation.link_bound.empty();
   const bool retunes = pass.adaptation.tuner.wins_in_row > 0 && adaptation.retune.enabled;
   const bool wrong = bound || decision.escalation.loss_seconds > 0;
@@ -288,7 +289,7 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   }
   bool enough = false;
   if (adaptation.regroup.enabled) {
-    // Costed again only when the tuner saw something new: a search is dear.
+    // A search is expensive, so it is repeated only if the tuner has new inputs.
     const bool news = !decision.candidates.empty() || asked || !tiers.proposal ||
                       tiers.proposal_revision != pass.plan->revision;
     if (news) {
@@ -315,7 +316,7 @@ void forget_ranks(Pass& pass) {
     state->quarantine.clear();
     tuner::nothing_offered(*state);
   }
-  // It was doubled for what rank maps of others did not bring.
+  // The cooldown was doubled because of rank maps of other members.
   tiers.regroup.cooldown = std::chrono::seconds(0);
   pass.status.regroup_cooldown_seconds = 0;
   pass.adaptation = AdaptationState{};

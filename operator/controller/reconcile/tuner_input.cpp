@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tuner is told of the job: measured stage times and link rates, memory, other micro-batch
-// sizes.
+// Makes the tuner's input: measured stage times and link rates, memory, other micro-batch sizes.
 #include "operator/controller/reconcile/tuner_input.h"
 
 #include <algorithm>
@@ -28,14 +27,14 @@ std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_b
     }
     caps.push_back(caps.empty() ? cap : std::min(cap, caps.back()));
   }
-  // Caps do not increase: a small stage downstream limits nobody upstream, but one upstream limits
-  // those behind it.
+  // Caps must not increase from stage to stage, so a stage limits the ones behind it, but not those
+  // before it.
   return caps;
 }
 
 // A link whose messages all arrive in one piece is too fast to be timed, so it has no series
-// (worker/transport/README.md "Busy time"): it counts as the probe or the default says, like a link
-// before its first message (operator/controller/reconcile/README.md "Pods").
+// (worker/transport/README.md "Busy time"). Like a link before its first message, it gets the rate
+// of the probe or the default (operator/controller/reconcile/README.md "Pods").
 void fill_untimed_links(const Pass& pass, const planner::Cluster& cluster,
                         estimator::RateVectors& rates) {
   std::map<std::pair<int, int>, std::string> nodes;  // by replica and stage
@@ -65,9 +64,9 @@ bool measured(const planner::Model& model, int micro_batch_size) {
   });
 }
 
-// The sizes near the current one, when the user left it open. Times follow the measured ones of the
-// current size: in the ratio of the profile where it knows both, else by (mb+b0)/(mb0+b0), since
-// each micro-batch costs as much as half a sample on top of its samples.
+// Micro-batch sizes near the current one, if the spec leaves the size open. Their times are the
+// measured ones of the current size, in the ratio of the profile if that has both sizes, else of
+// (mb+b0)/(mb0+b0), because each micro-batch costs half a sample on top of its samples.
 std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& model,
                                      const planner::Cluster& cluster,
                                      const planner::PipelineCosts& costs,
@@ -76,7 +75,7 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
   std::vector<tuner::Size> sizes;
   const int now = input.current.micro_batch_size;
   if (pass.spec().micro_batch_size) return sizes;
-  const int samples = now * input.micro_batches;  // of the least share; all must divide
+  const int samples = now * input.micro_batches;  // of the replica with the smallest share
   const auto divides = [&](int size) {
     return std::ranges::all_of(pass.plan->micro_batches,
                                [&](int share) { return share * now % size == 0; });
@@ -108,7 +107,7 @@ std::vector<tuner::Size> other_sizes(const Pass& pass, const planner::Model& mod
   return sizes;
 }
 
-// Of the measured wait for sums, as much as the links' rates explain.
+// The part of the measured exposed sync that is caused by links below their usual rates.
 double sync_lost_seconds(const Pass& pass, const planner::Model& model,
                          const planner::Cluster& cluster, const tuner::Input& input) {
   const SumLinks now = sum_links(pass, cluster);
@@ -150,7 +149,6 @@ tuner::Settings settings_of(const api::JobSpec& spec) {
   return settings;
 }
 
-// The least free part of a device per stage, over its replicas; < 0 = unknown.
 std::vector<double> free_memory(const Pass& pass) {
   std::vector<double> free(static_cast<std::size_t>(pass.plan->stage_count()), -1);
   for (const auto& rank : pass.plan->ranks) {
@@ -198,11 +196,11 @@ tuner::Input input_of(const Pass& pass, const planner::Model& model) {
   fill_untimed_links(pass, cluster, input.rates);
   input.other_sizes = other_sizes(pass, model, cluster, costs, input);
   for (const auto& link : pass.estimates.links) input.baseline[link.link] = usual_rate(pass, link);
-  for (const auto& [link, rates] : input.rates.rates) {  // too fast to be timed: as usual
+  for (const auto& [link, rates] : input.rates.rates) {  // links that are too fast to be timed
     if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
   }
   input.step = pass.snapshot.report->body.step;
-  // Without the replicas' own times nobody knows how much of a step is the wait for each other.
+  // Without the replicas' own times it is unknown how much of a step is waiting for each other.
   const bool one_step = pass.plan->replica_count() == 1 || replicas_known(pass);
   input.measured_step_seconds = one_step ? recent_step_seconds(pass) : 0;
   input.now = pass.now();

@@ -376,7 +376,7 @@ TEST(Failures, ALostCoordinatorTellsWhatWasLost) {
 
   EXPECT_EQ(world.plan()->trigger, schedule::Trigger::kRestart);
   EXPECT_EQ(world.event_count("ProgressLost"), 1);
-  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("step 0 of 3 completed"));
+  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("3 completed steps"));
 }
 
 TEST(Failures, WithoutAnyReportTheStepOfThePlanIsWhatWasLost) {
@@ -390,7 +390,7 @@ TEST(Failures, WithoutAnyReportTheStepOfThePlanIsWhatWasLost) {
   world.run();
 
   EXPECT_EQ(world.event_count("ProgressLost"), 1);
-  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("step 0 of 40 completed"));
+  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("40 completed steps"));
 }
 
 TEST(Failures, WhatIsLostIsToldOnce) {

@@ -222,7 +222,7 @@ TEST(ScaleUp, WhereNoStateCanMoveTheCheckpointIsLoadedAndWhatIsLostIsTold) {
   EXPECT_EQ(world.plan()->state, schedule::StateMove::kCheckpoint);
   world.coordinator_applies();
   world.settle();
-  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("step 0 of 70"));
+  EXPECT_THAT(world.last_note("ProgressLost"), HasSubstr("70 completed steps"));
 }
 
 TEST(ScaleUp, WithoutRoomTheOldSizeGoesOnAndSaysSo) {
