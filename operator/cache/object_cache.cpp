@@ -52,7 +52,7 @@ void ObjectCache::on_change(OnChange listener) {
   listener_ = std::move(listener);
 }
 
-void ObjectCache::tell(const std::map<std::string, bool>& changed) {
+void ObjectCache::notify_listener(const std::map<std::string, bool>& changed) {
   if (!listener_) return;
   for (const auto& [key, first] : changed) {
     if (!key.empty()) listener_(key, first);
@@ -121,7 +121,7 @@ void ObjectCache::replace(Table<T>& table, const std::string& scope, Decode deco
     table.relisted(scope, version);
     table.listed(scope);
   }
-  tell(changed);
+  notify_listener(changed);
 }
 
 template <class T, class Decode>
@@ -170,7 +170,7 @@ kube::Sink ObjectCache::sink(Table<T>& table, std::string scope, Decode decode, 
       index<T>(before.get(), now.get(), key);
       if (per_job && before) changed[job_of(*before)] = false;  // the label may have changed
     }
-    tell(changed);
+    notify_listener(changed);
   };
   out.connected = [=, this, &table](bool up) {
     const std::lock_guard lock(mutex_);

@@ -64,7 +64,7 @@ class ObjectCache final : public Cache {
   // Scope of the watch that delivers the objects of this job.
   std::string scope_of(const std::string& key) const;
   std::string version_of(const std::string& key, const std::string& kind) const;
-  void tell(const std::map<std::string, bool>& changed);
+  void notify_listener(const std::map<std::string, bool>& changed);
 
   Clock& clock_;
   const std::vector<std::string> scopes_;

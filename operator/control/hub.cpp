@@ -45,7 +45,7 @@ void Hub::send(Answers answers) {
   for (auto& [respond, response] : answers) respond(std::move(response));
 }
 
-void Hub::tell(const std::string& key) const {
+void Hub::notify_listener(const std::string& key) const {
   std::function<void(const std::string&)> listener;
   {
     const std::lock_guard lock(hub_mutex_);
@@ -148,7 +148,7 @@ int Hub::take_register(const std::string& key, protocol::Register body) {
     job.sequence = -1;  // it may be a new coordinator, which counts from 0
   }
   send(std::move(answers));
-  tell(key);
+  notify_listener(key);
   return 202;
 }
 
@@ -165,7 +165,7 @@ int Hub::take_report(const std::string& key, protocol::Report body) {
     job.report = ReceivedReport{std::move(body), clock_.system_now()};
   }
   send(std::move(answers));
-  if (important) tell(key);
+  if (important) notify_listener(key);
   return 202;
 }
 

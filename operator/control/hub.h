@@ -89,8 +89,8 @@ class Hub {
   using Answers = std::vector<std::pair<http::Responder, http::Response>>;
 
   Job& job_of(const std::string& key, const std::string& uid, Answers& answers);
-  // Both are called without the lock. tell calls the listener.
-  void tell(const std::string& key) const;
+  // Both are called without the lock. notify_listener calls the listener.
+  void notify_listener(const std::string& key) const;
   static void send(Answers answers);
 
   Clock& clock_;

@@ -257,8 +257,8 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   return out;
 }
 
-void Controller::tell_applied(const cache::JobView& view, JobMemory& memory,
-                              const std::vector<reconcile::Action>& actions) const {
+void Controller::report_applied(const cache::JobView& view, JobMemory& memory,
+                                const std::vector<reconcile::Action>& actions) const {
   for (const reconcile::Action& action : actions) {
     if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
       memory.plan_made = {plan->plan.revision, parts_.clock.now()};
@@ -310,7 +310,7 @@ Executed Controller::pass(const std::string& key) {
       return later;
     }
     Executed executed = executor_.run(view, *memory, actions);
-    if (!executed.error && !executed.refused) tell_applied(view, *memory, actions);
+    if (!executed.error && !executed.refused) report_applied(view, *memory, actions);
     if (memory->template_check && !memory->template_check->accepted) {
       executed.requeue = std::min<milliseconds>(executed.requeue.value_or(kRejectedAgain),
                                                 kRejectedAgain + seconds(1));

@@ -80,8 +80,8 @@ class Controller {
                                   JobMemory& memory) const;
   void forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const;
   void settle(const std::string& key, const Executed& executed);
-  void tell_applied(const cache::JobView& view, JobMemory& memory,
-                    const std::vector<reconcile::Action>& actions) const;
+  void report_applied(const cache::JobView& view, JobMemory& memory,
+                      const std::vector<reconcile::Action>& actions) const;
 
   Executor::Parts parts_;
   const ControllerOptions options_;

@@ -21,7 +21,7 @@ void WorkQueue::add(const std::string& key, bool low_priority) {
     fresh = add_locked(key, low_priority);
     if (fresh) wake_one_locked();
   }
-  tell_added(fresh ? 1 : 0);
+  report_added(fresh ? 1 : 0);
 }
 
 void WorkQueue::add_gathering(const std::string& key, bool low_priority) {
@@ -40,7 +40,7 @@ void WorkQueue::add_gathering(const std::string& key, bool low_priority) {
   add(key, low_priority);
 }
 
-void WorkQueue::tell_added(int count) const {
+void WorkQueue::report_added(int count) const {
   for (; callbacks_.added && count > 0; --count) callbacks_.added();
 }
 
@@ -143,7 +143,7 @@ std::optional<std::string> WorkQueue::try_get() {
     const std::lock_guard lock(mutex_);
     key = take_locked(added, waited);
   }
-  tell_added(added);
+  report_added(added);
   if (key && callbacks_.waited) callbacks_.waited(waited);
   return key;
 }
@@ -156,7 +156,7 @@ std::optional<std::string> WorkQueue::get(std::stop_token stop) {
     if (auto key = take_locked(added, waited)) {
       if (has_ready_locked() || !watched_) wake_one_locked();
       lock.unlock();
-      tell_added(added);
+      report_added(added);
       if (callbacks_.waited) callbacks_.waited(waited);
       return key;
     }

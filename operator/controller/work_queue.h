@@ -63,7 +63,7 @@ class WorkQueue {
   bool has_ready_locked() const;
   void wake_one_locked();
 
-  void tell_added(int count) const;
+  void report_added(int count) const;
 
   Clock& clock_;
   const QueueCallbacks callbacks_;

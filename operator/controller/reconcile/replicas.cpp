@@ -121,7 +121,7 @@ group_policy::Input policy_input(const Pass& pass, bool asked) {
   return input;
 }
 
-void tell_change(Pass& pass, const group_policy::Decision& decision) {
+void report_change(Pass& pass, const group_policy::Decision& decision) {
   if (decision.shares) pass.event("Normal", "PlanRetuned", decision.reason, "Adapt");
   if (decision.policy) pass.event("Normal", "SyncPolicyChanged", decision.reason, "Adapt");
 }
@@ -145,7 +145,7 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
   adopt_plan(pass, std::move(plan),
              decision.by_spec ? schedule::Trigger::kManual : schedule::Trigger::kRetune,
              decision.gain);
-  tell_change(pass, decision);
+  report_change(pass, decision);
   if (decision.by_spec) return;
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
   if (!decision.returns_to_even) pass.adaptation.pending = std::move(pending);

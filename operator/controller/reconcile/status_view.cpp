@@ -123,7 +123,7 @@ void view_workers(Pass& pass) {
 // replica. A new coordinator reports step 0 before that, so the completed steps are those in
 // status: of the last report before the restart, or if none was written, the step at which the
 // former plan was applied.
-void tell_lost_progress(Pass& pass, std::int64_t begins_at) {
+void report_lost_progress(Pass& pass, std::int64_t begins_at) {
   const std::int64_t lost = std::max(pass.job().report.step, pass.status.plan.applied_step);
   if (begins_at > 0 || lost == 0) return;
   pass.event("Warning", "ProgressLost",
@@ -140,7 +140,7 @@ void view_switch(Pass& pass) {
   auto& plan = pass.status.plan;
   if (last.revision != plan.revision || plan.applied_revision == plan.revision) return;
   if (last.outcome == protocol::Outcome::kApplied) {
-    tell_lost_progress(pass, last.step);
+    report_lost_progress(pass, last.step);
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
     pass.guarded = true;

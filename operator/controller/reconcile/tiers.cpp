@@ -43,7 +43,7 @@ void record_cooldowns(Pass& pass) {
 }
 
 // Reports a switch of tier regroup with its cost.
-void tell_applied(Pass& pass, TierMemory::Pending& pending) {
+void report_applied(Pass& pass, TierMemory::Pending& pending) {
   const auto& last = pass.snapshot.report->body.last_switch;
   pending.applied_step = pass.status.plan.applied_step;
   if (pending.tier != schedule::Trigger::kRegroup) return;
@@ -63,8 +63,8 @@ void tell_applied(Pass& pass, TierMemory::Pending& pending) {
              "Adapt");
 }
 
-void tell_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::TierJudged& judged,
-                  const tuner::Outcome& outcome, std::int64_t step) {
+void report_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::TierJudged& judged,
+                    const tuner::Outcome& outcome, std::int64_t step) {
   pass.status.plan.measured_gain_percent = percent(judged.measured_gain);
   pass.event("Normal", "PlanOutcome",
              "revision " + std::to_string(pending.revision) + " (" + pending.what + "): measured " +
@@ -236,7 +236,7 @@ bool judge_tiers(Pass& pass) {
     tiers.pending.reset();
     return false;
   }
-  if (tiers.pending->applied_step < 0) tell_applied(pass, *tiers.pending);
+  if (tiers.pending->applied_step < 0) report_applied(pass, *tiers.pending);
   const auto step = pass.snapshot.report->body.step;
   const bool early = step < tiers.pending->applied_step + kOutcomeSteps &&
                      !retry_failed(pass, *tiers.pending, step);
@@ -259,7 +259,7 @@ bool judge_tiers(Pass& pass) {
   if (pending.is_retry) judged.state = state_of(tiers, pending.tier);
   state_of(tiers, pending.tier) = judged.state;
   record_cooldowns(pass);
-  tell_outcome(pass, pending, judged, outcome, step);
+  report_outcome(pass, pending, judged, outcome, step);
   return judged.verdict == tuner::Verdict::kRollback && roll_back_ranks(pass, pending);
 }
 
