@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans that are no adaptation: the first one, one after a change of members, one for an edited
-// spec.
+// Plans that are no adaptation: for a new job, for other members, for an edited spec.
 #include <cmath>
 #include <set>
 
