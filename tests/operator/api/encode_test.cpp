@@ -337,7 +337,7 @@ TEST(EncodeStatus, SendsAllFieldsAndReadsBackEqual) {
   EXPECT_TRUE(back->status == status) << body;
 }
 
-// What a worker waits for is what the job waits for.
+// A worker waits as long as the job does.
 TEST(EncodePod, PassesTheDeadlinesOfTheSpec) {
   const auto value = [](const PipelineJob& job, const char* name, bool queued = false) {
     PodInput input;

@@ -174,7 +174,7 @@ TEST(Options, OfTwoThatAreTheSameTheLastOneCounts) {
   EXPECT_THAT(parsed.options.watch_namespaces, ElementsAre("a", "b", "c"));
 }
 
-// Set and taken back.
+// Sets a variable of the environment, and unsets it at the end of the scope.
 class Environment {
  public:
   Environment(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }

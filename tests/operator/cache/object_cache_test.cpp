@@ -181,7 +181,7 @@ TEST(ObjectCache, ShowsPodGroupsOnceTheyAreWatched) {
   groups.replace({}, "");  // not installed
   EXPECT_TRUE(cache.synced());
   cache.expect("a/j", "PodGroup", "j", "7");
-  EXPECT_TRUE(cache.caught_up("a/j")) << "nobody would tell";
+  EXPECT_TRUE(cache.caught_up("a/j")) << "no watch would report it";
   EXPECT_FALSE(cache.view("a/j").pod_groups_watched);
 
   groups.replace({}, "6");

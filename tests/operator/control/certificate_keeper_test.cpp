@@ -195,9 +195,9 @@ TEST(CertificateKeeper, NeverLosesAWorkerDuringAChangeOfAuthority) {
   EXPECT_FALSE(rotated(keys, "", now).has_value());
 }
 
-// Files of a company's authority in a folder, and replicas with and without them.
+// Files of a user's certificate authority in a folder, and replicas with and without them.
 struct OwnWorld : World {
-  OwnWorld() { write(company, clock.system_now()); }
+  OwnWorld() { write(user_authority, clock.system_now()); }
   void write(const Authority& authority, SystemTime now) {
     const auto leaf = issue_leaf(authority, {"op.sys.svc"}, now);
     folder.file("tls.crt", leaf->certificate_pem);
@@ -213,7 +213,7 @@ struct OwnWorld : World {
     return CertificateKeeper({*client, clock, {"sys"}, {"op.sys.svc"}, "op.sys.svc", ""});
   }
 
-  const Authority company = make_authority(clock.system_now());
+  const Authority user_authority = make_authority(clock.system_now());
   const test::TempDir folder;
   std::string newest;  // leaf in the files
 };
@@ -229,7 +229,7 @@ TEST(OwnCertificates, OfANewInstallationAreServedAtOnceAndTrusted) {
   ASSERT_TRUE(keeper.load().ok());
 
   EXPECT_EQ(keeper.leaf()->certificate_pem, world.newest);
-  EXPECT_TRUE(trusts(keeper.bundle(), world.company.certificate_pem));
+  EXPECT_TRUE(trusts(keeper.bundle(), world.user_authority.certificate_pem));
   EXPECT_EQ(certificates_in(keeper.bundle()), 2) << "and the self-made one";
   EXPECT_FALSE(keeper.refresh(true).leaf.has_value());
   EXPECT_EQ(world.server.count("PUT"), 0);
@@ -272,7 +272,7 @@ TEST(OwnCertificates, AreServedOnceRenewedFilesAreThere) {
   ASSERT_TRUE(keeper.load().ok() && keeper.leaf().ok());
   const std::string first = world.newest;
   world.clock.advance(30 * kDay);
-  world.write(world.company, world.clock.system_now());
+  world.write(world.user_authority, world.clock.system_now());
   ASSERT_NE(world.newest, first);
 
   const auto changes = keeper.refresh(false);
@@ -301,7 +301,7 @@ TEST(OwnCertificates, OfAnotherAuthorityAreServedOnceWorkersKnowIt) {
   EXPECT_FALSE(announced.leaf.has_value()) << "workers still have the bundle from before";
   EXPECT_NE(restarted.leaf()->certificate_pem, world.newest);
   EXPECT_TRUE(follower.refresh(false).bundle);
-  for (const auto& pem : {world.company.certificate_pem, other.certificate_pem}) {
+  for (const auto& pem : {world.user_authority.certificate_pem, other.certificate_pem}) {
     EXPECT_TRUE(trusts(leader.bundle(), pem));
     EXPECT_TRUE(trusts(follower.bundle(), pem));
   }
@@ -312,7 +312,7 @@ TEST(OwnCertificates, OfAnotherAuthorityAreServedOnceWorkersKnowIt) {
 
   world.clock.advance(kAnnounced);
   EXPECT_TRUE(leader.refresh(true).bundle);
-  EXPECT_FALSE(trusts(leader.bundle(), world.company.certificate_pem));
+  EXPECT_FALSE(trusts(leader.bundle(), world.user_authority.certificate_pem));
   EXPECT_TRUE(trusts(leader.bundle(), other.certificate_pem));
   EXPECT_EQ(leader.seed(), seed) << "job keys stay";
 }
@@ -334,7 +334,7 @@ TEST(OwnCertificates, NeverLoseAWorkerWhenTheyComeOrGo) {
   EXPECT_TRUE(before.refresh(false).bundle);
   for (const auto* keeper : {&before, &with}) {
     EXPECT_TRUE(trusts(keeper->bundle(), self_made));
-    EXPECT_TRUE(trusts(keeper->bundle(), world.company.certificate_pem));
+    EXPECT_TRUE(trusts(keeper->bundle(), world.user_authority.certificate_pem));
   }
   world.clock.advance(kOwnAnnounced - std::chrono::seconds(1));
   EXPECT_FALSE(with.refresh(true).leaf.has_value());
@@ -343,9 +343,9 @@ TEST(OwnCertificates, NeverLoseAWorkerWhenTheyComeOrGo) {
 
   CertificateKeeper after = world.without_files();
   ASSERT_TRUE(after.load().ok() && after.leaf().ok());
-  EXPECT_TRUE(trusts(after.bundle(), world.company.certificate_pem));
+  EXPECT_TRUE(trusts(after.bundle(), world.user_authority.certificate_pem));
   EXPECT_FALSE(after.refresh(true).bundle) << "`with` still serves its own";
-  EXPECT_TRUE(trusts(after.bundle(), world.company.certificate_pem));
+  EXPECT_TRUE(trusts(after.bundle(), world.user_authority.certificate_pem));
   EXPECT_FALSE(with.refresh(false).leaf.has_value());
   world.clock.advance(kAnnounced - hours(1));
   EXPECT_FALSE(with.refresh(false).own) << "workers are going to forget its authority";
@@ -368,7 +368,7 @@ TEST(OwnCertificates, AreKeptWhenNewFilesAreWrong) {
   EXPECT_FALSE(changes.leaf.has_value());
   EXPECT_EQ(keeper.bundle(), bundle);
 
-  world.write(world.company, world.clock.system_now());
+  world.write(world.user_authority, world.clock.system_now());
   const auto mended = keeper.refresh(true);
   EXPECT_TRUE(mended.errors.empty());
   EXPECT_EQ(mended.leaf->certificate_pem, world.newest);

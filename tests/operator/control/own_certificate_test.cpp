@@ -60,7 +60,7 @@ class OwnCertificateFiles : public testing::Test {
 TEST_F(OwnCertificateFiles, AreTakenWithWhateverStandsBetweenTheCertificates) {
   std::string without_end = ca_;
   without_end.pop_back();
-  write(leaf_.certificate_pem, leaf_.key_pem, "subject=company\n" + without_end);
+  write(leaf_.certificate_pem, leaf_.key_pem, "subject=authority\n" + without_end);
 
   const auto own = read();
 

@@ -26,7 +26,7 @@ struct World {
     cache.on_change([this](const std::string& key, bool) { controller.queue().add(key); });
     relist();
   }
-  // What the watches would bring.
+  // Brings the objects of the API server to the cache, as the watches would.
   void relist() {
     const auto items = [this](const kube::Resource& resource) {
       const auto page = api::decode_list(*client->list(resource, "", ""));

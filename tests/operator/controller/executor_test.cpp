@@ -87,7 +87,7 @@ TEST(Executor, EndsASlowStartWithTheFirstRefusalAndGoesOn) {
        reconcile::KeepAdaptationState{state}, reconcile::RequeueAfter{std::chrono::minutes(5)}});
 
   EXPECT_FALSE(executed.error.has_value());
-  EXPECT_TRUE(executed.refused && executed.again) << "the next pass tells it, at once";
+  EXPECT_TRUE(executed.refused && executed.again) << "the next pass shows it, at once";
   EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/pods"), 1);
   EXPECT_EQ(world.server.count("PATCH"), 2) << "status and report are written all the same";
   EXPECT_EQ(world.memory.adaptation.last_proposal, "k=4");

@@ -235,7 +235,7 @@ TEST(LinkModel, FreshnessFollowsTheNewestSample) {
   EXPECT_EQ(stale.last_sample, at(0));
   EXPECT_EQ(estimates_of(state, Freshness::kQueryFailed, at(1), 60s).freshness,
             Freshness::kQueryFailed)
-      << "a failed query is told at once";
+      << "a failed query shows at once";
 }
 
 TEST(LinkModel, StageTimesPassThrough) {

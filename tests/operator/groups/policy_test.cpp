@@ -192,7 +192,8 @@ TEST(Rebalance, BackToEvenSharesThatHelpNobody) {
   EXPECT_TRUE(decision.returns_to_even);
 }
 
-// What following speeds has cost limits how often it is tried; what lapses lets it try again.
+// The cost of uneven shares limits how often they are tried. It lapses with time, so that they are
+// tried again.
 TEST(Rebalance, DoesNotChaseSpeedsThatKeepChanging) {
   State state;
   state.share_cost.all_shares = 12.5;

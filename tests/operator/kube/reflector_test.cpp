@@ -185,7 +185,7 @@ TEST(ReflectorState, ComparesAboutEveryHalfHour) {
   EXPECT_EQ(state.next(kNow + minutes(38)), Do::kWatch);
 }
 
-// What a sink holds, by name; waits are bounded.
+// A sink whose objects can be read by name; its waits are bounded.
 class Mirror {
  public:
   Sink sink() {

@@ -164,7 +164,7 @@ TEST_F(Source, DropsWhatIsNoRate) {
   EXPECT_DOUBLE_EQ(samples.scrapes[0].links[0].bytes_per_second, 7);
 }
 
-// A series of a worker that tells of a replica; the part "own" has no replica.
+// A series that a worker exports about a replica; the part "own" has no replica.
 std::string counter(const std::string& part, const std::string& worker, const std::string& replica,
                     const std::string& points, const std::string& ns = "team-a") {
   return R"({"metric":{"series":")" + part + R"(","namespace":")" + ns +

@@ -28,7 +28,6 @@ struct Loop {
   Settings settings;
   Random random{1};
 
-  // What happened.
   std::vector<double> steps;  // seconds
   std::vector<std::pair<std::size_t, std::string>> switches;
   std::vector<double> switch_times;

@@ -55,7 +55,7 @@ TEST(Tier, AnEvaluationWithoutEnoughGainBreaksTheRow) {
   EXPECT_THAT(weighed.reason, HasSubstr("below the least gain of 10.0 %"));
 }
 
-// What is compared with the least gain is what the reason shows: throughput, not time saved.
+// The gain that is compared with the least gain is the one that the reason shows: of throughput.
 TEST(Tier, TheGainThatItShowsIsTheOneThatItCompares) {
   Offer close = offer();
   close.seconds = 1.8;  // 10 % less time, 11.1 % more throughput

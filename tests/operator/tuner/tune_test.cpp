@@ -239,7 +239,7 @@ TEST(Tuner, TheLeastGainIsTheUsers) {
   EXPECT_GT(evaluate(input).decision.gain, 0.03);
 }
 
-// What is compared with the least gain is what is shown: throughput, not time saved.
+// The gain that is compared with the least gain is the one that is shown: of throughput.
 TEST(Tuner, TheGainThatItShowsIsTheOneThatItCompares) {
   Input input = quiet_demo();
   for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.0018);

@@ -99,7 +99,7 @@ TEST(Adaptation, ChangesNothingWhenTheNetworkIsUnknown) {
   }
 }
 
-// Whether steps are slower for the plan or for the network cannot be told.
+// Nobody knows whether the plan or the network makes steps slower.
 TEST(Adaptation, JudgesNoChangeWhileTheNetworkIsUnknown) {
   World world = preempted_after_peace();
   world.steps(16, 1.75);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What takes too long: start, progress, scheduling, the whole job.
+// Deadlines of start, progress, scheduling and the whole job.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -225,7 +225,7 @@ TEST(Roles, ObserveProposesIt) {
   EXPECT_GE(job.world.event_count("PlanProposed"), 1);
 }
 
-// No baseline is known yet: the fastest link tells what is usual.
+// While no baseline is known, the rate of the fastest link counts as usual.
 TEST(Roles, ChangeBeforeTheFirstBaselines) {
   RackJob job;
   job.baselines = false;

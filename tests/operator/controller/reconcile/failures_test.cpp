@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What failures of workers do to a job: rules, exit codes, avoided nodes, memory, lost and silent
-// workers. Which of them count: restart_budget_test.cpp.
+// The effect of failed workers on a job: rules, exit codes, avoided nodes, memory, lost and silent
+// workers. restart_budget_test.cpp tests which of them count.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

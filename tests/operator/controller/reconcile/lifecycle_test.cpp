@@ -23,7 +23,7 @@ TEST(Lifecycle, ReachesAFixedPointFromNothing) {
   EXPECT_EQ(world.job.status.workers_summary, "0/4");
 }
 
-// An upgrade with another port, or under another name: the ConfigMap tells running workers.
+// After an upgrade with another port or name, running workers read the new URL from the ConfigMap.
 TEST(Lifecycle, WritesWhereTheOperatorIsWheneverItMoves) {
   World world;
   world.settle(10);
@@ -137,7 +137,7 @@ TEST(Writes, TheStatusComesBeforeTheReport) {
   }));
 }
 
-// Who waits for Complete reads the last step then.
+// A tool that waits for Complete then reads the last step.
 TEST(Writes, TheLastReportComesBeforeTheEnd) {
   World world;
   world.run();

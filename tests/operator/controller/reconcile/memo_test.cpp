@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes keep for later ones saves work and decides nothing.
+// The memo between passes saves work and changes no decision.
 #include <gtest/gtest.h>
 
 #include "tests/operator/controller/reconcile/world.h"

@@ -27,8 +27,8 @@ enum class Happening : unsigned char {
   kSuspend,
   kResume,
   kFinish,  // the coordinator ends with 0
-  // Pods that the kubelet ends without telling when: an init container fails, it will not have the
-  // pod, the pod outgrows its own limits, its container is not found again after a reboot.
+  // Pods that the kubelet ends without a time: an init container fails, the kubelet rejects the
+  // pod, the pod exceeds its own limits, its container is not found again after a reboot.
   kInitFails,
   kReject,
   kOutgrow,
@@ -49,7 +49,7 @@ struct Event {
 
 std::string text(const Event& event);
 
-// What the API server says no to, and its words.
+// The requests that the API server refuses, and its message.
 enum class Refuses : unsigned char { kCreates, kPatches, kAll };
 constexpr auto kRefusal = "admission webhook \"no.example.com\" denied the request: not today";
 

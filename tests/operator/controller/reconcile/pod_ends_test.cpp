@@ -222,7 +222,7 @@ TEST(PodEnds, APodWithASideContainerIsGivenBackWhileItsSuccessorWaits) {
   }
 }
 
-// What is known of a job whose pods went while no operator looked.
+// A job whose pods ended while no operator ran, and what is known of it.
 struct Unseen {
   std::int64_t step = 0, total = 1000, checkpoint = -1;
   std::chrono::seconds away{3600};

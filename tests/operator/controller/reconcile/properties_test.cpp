@@ -43,7 +43,7 @@ int live_pods(const World& world) {
   }));
 }
 
-// Those that no pod's failure led to.
+// Restarts whose cause is not the failure of a pod.
 int deadline_restarts(const World& world) {
   int counted = 0;
   for (const auto& each : world.job.status.restart_reasons) {
@@ -91,8 +91,8 @@ TEST(Properties, HoldInRandomHistories) {
   });
 }
 
-// Whatever the API server refuses, whenever and however long: status tells it within one pass, each
-// time reaches a fixed point, no restart is counted twice, and when it is over the job trains.
+// The API server refuses random requests for random times. Status shows each refusal within one
+// pass, the passes reach a fixed point, no restart is counted twice, and afterwards the job trains.
 TEST(Properties, RefusalsOfTheApiServerHideAndHoldNothing) {
   for_each_seed(kRefusedHistories, [](std::uint64_t seed) {
     Model model(seed);

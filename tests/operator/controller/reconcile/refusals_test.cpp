@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the API server refuses: it is told, nothing else stops for it, and nothing is held for ever.
+// A request that the API server refuses is shown in status. It stops nothing else, and no resource
+// is held for good.
 #include <algorithm>
 
 #include <gmock/gmock.h>

@@ -87,7 +87,7 @@ struct RepartitionJob {
       world.estimates.rates.rates[link.link].assign(16, link.now);
     }
   }
-  // What a step takes with the plan in force: its slowest stage or link, M times.
+  // Seconds of a step with the plan in force: M times its slowest stage or link.
   double step_seconds() const {
     const schedule::Plan& plan = *world.plan();
     double slowest = 0;
@@ -156,7 +156,7 @@ struct RepartitionJob {
     for (int i = 0; i < 60 && world.plan()->trigger != schedule::Trigger::kRegroup; ++i) train(1);
     return before;
   }
-  // Until the workers are told to regroup, and no further; returns the revision.
+  // Trains until the plan of a regroup is made, but does not apply it. Returns its revision.
   std::uint32_t regroups_unapplied() {
     train(20);
     shape(node_of_stage(1));

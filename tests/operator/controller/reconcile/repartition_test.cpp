@@ -171,7 +171,7 @@ TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
   EXPECT_EQ(job.world.event_count("PlanRolledBack"), 1);
 }
 
-// Without a link nothing is known of the network any more: there would be no way back.
+// A plan without a link measures nothing, so the job could never return from it.
 TEST(Regroup, KeepsALinkToSeeTheNetworkBy) {
   Job job;
   job.train(20);
@@ -181,7 +181,7 @@ TEST(Regroup, KeepsALinkToSeeTheNetworkBy) {
   EXPECT_GT(job.world.plan()->stage_count(), 1);
 }
 
-// What a device takes is known of its stage, and goes with it to another one.
+// The slowness of a device is measured in its stage, and is assumed in any other stage.
 TEST(Regroup, LeavesASlowDeviceIdle) {
   Job job;
   const auto slow = job.world.plan()->ranks[2];
@@ -218,7 +218,7 @@ TEST(Regroup, ARefusedOneIsNotAskedForAgain) {
   }
 }
 
-// After COMMIT there is no way back: the ranks come again with the new plan, from the checkpoint.
+// After COMMIT the ranks cannot return: they start again with the new plan, from the checkpoint.
 TEST(Regroup, ThatBreaksOffIsJudgedOnceItIsInForce) {
   Job job;
   const auto aborted = job.regroups_unapplied();

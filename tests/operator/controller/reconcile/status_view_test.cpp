@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What users read in conditions, events and the measured part of the status.
+// Conditions, events and the measured part of the status.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(ScheduledView, OfAGangWaitsUntilAllFit) {
   EXPECT_EQ(world.condition("PodsScheduled").reason, "WaitingForGang");
   EXPECT_THAT(world.condition("PodsScheduled").message,
               HasSubstr("4 of 4 pods have no node: gpu: 3/4 tasks in gang"));
-  EXPECT_EQ(world.event_count("Unschedulable"), 1) << "told once";
+  EXPECT_EQ(world.event_count("Unschedulable"), 1) << "one event";
 }
 
 TEST(NetworkView, TellsWhenMeasurementsEndAndWhy) {

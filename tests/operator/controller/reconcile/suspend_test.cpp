@@ -45,7 +45,7 @@ TEST(Suspend, TheLastStepIsToldAtOnce) {
   world.graceful = true;
   world.job.spec.suspend = true;
   world.settle();
-  world.now += 3s;  // progress is told every 15 s
+  world.now += 3s;  // progress is written every 15 s
   world.report->body.step = 7;
   world.report->body.last_checkpoint_step = 7;
   for (auto& pod : world.pods) world.fail(pod.meta.name, 143);

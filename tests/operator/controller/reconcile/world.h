@@ -74,7 +74,7 @@ class World {
   std::vector<Action> decide(const Snapshot& snapshot) const;
   void apply(const Action& action);
   Answer ask(const Action& action);  // apply, or what the API server has against it
-  // What the executor does with a pass; true when something changed.
+  // Carries out the actions like the executor; true if something changed.
   bool carry_out(const std::vector<Action>& actions);
   // Passes until nothing changes; returns how many it took, 0 = no fixed point in `most`.
   int settle(int most = 12);
@@ -111,7 +111,7 @@ class World {
 
 // A job that has trained 3 steps of 1.2 s, with `edit` made before it started.
 World training(const std::function<void(api::JobSpec&)>& edit = {});
-// What an eviction leaves on a pod.
+// Marks a pod as an eviction does.
 void disrupt(api::Pod& pod, Time when);
 
 }  // namespace weir::reconcile::test
