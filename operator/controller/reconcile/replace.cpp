@@ -113,7 +113,7 @@ bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::
   if (observes) weighed.state.last_change = tiers.replace.last_change;
   tiers.replace = weighed.state;
   if (!weighed.act) return false;
-  const std::string note = "pod " + slot->pod->meta.name + " leaves node " + *node +
+  const std::string note = "pod " + slot->pod->meta.name + " moves away from node " + *node +
                            ", predicted +" + percent(weighed.gain) + " %: " + weighed.reason;
   if (observes) {
     propose(pass, offer.text, note);

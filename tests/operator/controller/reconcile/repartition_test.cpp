@@ -331,7 +331,7 @@ TEST(Replace, MakesTheWorkerAgainElsewhereAndAvoidsTheNode) {
   }
   ASSERT_EQ(job.world.event_count("WorkerReplaced"), 1);
   EXPECT_THAT(job.world.last_note("WorkerReplaced"),
-              AllOf(HasSubstr("leaves node " + victim), HasSubstr("predicted +")));
+              AllOf(HasSubstr("moves away from node " + victim), HasSubstr("predicted +")));
   ASSERT_EQ(job.world.job.status.avoided_nodes.size(), 1U);
   EXPECT_EQ(job.world.job.status.avoided_nodes.front().node, victim);
   EXPECT_EQ(job.world.job.status.restart_budget_used, restarts);
@@ -379,7 +379,8 @@ TEST(Replace, ObserveProposes) {
   EXPECT_EQ(job.world.event_count("WorkerReplaced"), 0);
   EXPECT_EQ(job.world.pods_created, 4);
   EXPECT_TRUE(std::ranges::any_of(job.world.events, [](const auto& event) {
-    return event.reason == "PlanProposed" && event.note.find("leaves node") != event.note.npos;
+    return event.reason == "PlanProposed" &&
+           event.note.find("moves away from node") != event.note.npos;
   }));
 }
 
