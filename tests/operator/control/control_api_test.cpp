@@ -19,7 +19,7 @@
 #include "worker/protocol/codec.h"
 
 namespace weir::control_server {
-namespace server_test {
+namespace control_api_test {
 
 using namespace std::chrono_literals;
 
@@ -201,5 +201,5 @@ TEST_F(ControlApiTest, RefusesAStrangersToken) {
   EXPECT_EQ(answer->status, 401);
 }
 
-}  // namespace server_test
+}  // namespace control_api_test
 }  // namespace weir::control_server

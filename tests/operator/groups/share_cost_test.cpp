@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::group_policy {
-namespace account_test {
+namespace share_cost_test {
 
 // 8 micro-batches a replica over 1 stage: times follow the shares.
 estimator::ReplicaInterval interval(int second, std::int64_t steps, double first, double other) {
@@ -48,5 +48,5 @@ TEST(ShareCost, EvenSharesCostNothingAndOldLossesLapse) {
   EXPECT_EQ(share_cost.current_shares, 0);
 }
 
-}  // namespace account_test
+}  // namespace share_cost_test
 }  // namespace weir::group_policy

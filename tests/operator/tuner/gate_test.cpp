@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::tuner {
-namespace tier_test {
+namespace gate_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -160,5 +160,5 @@ TEST(TierOutcome, AHitHalvesTheCooldownDownToTheSetting) {
   EXPECT_EQ(judged.state.cooldown, 600s);
 }
 
-}  // namespace tier_test
+}  // namespace gate_test
 }  // namespace weir::tuner

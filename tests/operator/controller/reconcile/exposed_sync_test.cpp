@@ -16,7 +16,7 @@
 #include "worker/base/units.h"
 
 namespace weir::reconcile::test {
-namespace sync_tail_test {
+namespace exposed_sync_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -247,5 +247,5 @@ TEST(Roles, StayWhereLinksAreAsUsual) {
   EXPECT_LE(job.world.adaptation.tiers.searches, 1) << "what is not understood does not add up";
 }
 
-}  // namespace sync_tail_test
+}  // namespace exposed_sync_test
 }  // namespace weir::reconcile::test

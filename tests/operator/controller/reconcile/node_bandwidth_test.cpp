@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::reconcile {
-namespace ports_test {
+namespace node_bandwidth_test {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
@@ -180,5 +180,5 @@ TEST(LimitsBetweenGroups, MayBeSlowOneWayOnly) {
   EXPECT_FALSE(limits.contains({"d", "a"}));
 }
 
-}  // namespace ports_test
+}  // namespace node_bandwidth_test
 }  // namespace weir::reconcile

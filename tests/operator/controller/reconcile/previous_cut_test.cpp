@@ -6,7 +6,7 @@
 #include "tests/operator/controller/reconcile/repartition_job.h"
 
 namespace weir::reconcile::test {
-namespace way_back_test {
+namespace previous_cut_test {
 
 using ::testing::HasSubstr;
 using Job = RepartitionJob;
@@ -208,5 +208,5 @@ TEST(PreviousCut, EndsWithTheMembersThatItIsFor) {
   EXPECT_FALSE(job.world.adaptation.tiers.previous_cut.has_value());
 }
 
-}  // namespace way_back_test
+}  // namespace previous_cut_test
 }  // namespace weir::reconcile::test

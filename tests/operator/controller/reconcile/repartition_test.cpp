@@ -11,7 +11,7 @@
 #include "worker/base/random.h"
 
 namespace weir::reconcile::test {
-namespace regroup_test {
+namespace repartition_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -426,5 +426,5 @@ TEST(Regroup, ActsAtMostOnceInACooldownWhateverNodesDo) {
   }
 }
 
-}  // namespace regroup_test
+}  // namespace repartition_test
 }  // namespace weir::reconcile::test
