@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake -D ROOMS=<build dir>/rooms.txt -D SCRATCH=<folder of its own> -P layering_test.cmake
+# layering.cmake fails for what it forbids, and only for that: each case is one source with one include, first in made-up
+# rooms, then in this build's own, whose walls it names.
+cmake_minimum_required(VERSION 3.25)
+
+set(made_up ${SCRATCH}/rooms.txt)
+file(WRITE ${made_up}
+     "low|worker/low|TRUE|||\n"
+     "plan|operator/plan|TRUE|low|plan.h,parts/shape.h|tool\n"
+     "plan_parts|operator/plan/inner|TRUE|low||\n"
+     "tool|operator/plan/tool||plan||\n"
+     "user|operator/user|TRUE|plan||\n")
+
+set(wrong 0)
+# One source of a room includes one header. `reason` is a part of what must be said; none: the include is right.
+function(check rooms file include reason)
+  file(REMOVE_RECURSE ${SCRATCH}/source)
+  file(WRITE ${SCRATCH}/source/${file} "#include ${include}\n")
+  execute_process(COMMAND ${CMAKE_COMMAND} -D ROOT=${SCRATCH}/source -D ROOMS=${rooms} -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/layering.cmake
+                  RESULT_VARIABLE code OUTPUT_VARIABLE said ERROR_VARIABLE said)
+  if(reason)
+    string(FIND "${said}" "${reason}" at)
+  endif()
+  if((reason AND (code EQUAL 0 OR at EQUAL -1)) OR (NOT reason AND NOT code EQUAL 0))
+    message("${file} with ${include}: expected \"${reason}\", got exit code ${code} and\n${said}")
+    math(EXPR wrong "${wrong} + 1")
+    set(wrong ${wrong} PARENT_SCOPE)
+  endif()
+endfunction()
+
+check(${made_up} operator/user/a.cpp "\"operator/plan/plan.h\"" "")
+check(${made_up} operator/user/a.cpp "\"operator/plan/parts/shape.h\"" "")
+check(${made_up} operator/user/a.cpp "\"operator/plan/layout.h\"" "room 'plan' shows others only plan.h")
+check(${made_up} operator/user/a.cpp "\"operator/plan/shape.h\"" "room 'plan' shows others only plan.h")
+check(${made_up} operator/plan/tool/a.cpp "\"operator/plan/layout.h\"" "")
+check(${made_up} operator/plan/a.cpp "\"operator/plan/layout.h\"" "")
+check(${made_up} operator/plan/a.cpp "\"worker/low/any.h\"" "")
+check(${made_up} operator/plan/a.cpp "\"operator/plan/inner/a.h\"" "room 'plan' may not include room 'plan_parts'")
+check(${made_up} worker/low/a.cpp "\"operator/user/a.h\"" "room 'low' may not include room 'user'")
+check(${made_up} worker/low/a.cpp "<fstream>" "room 'low' is pure")
+check(${made_up} worker/low/a.cpp "<yaml-cpp/yaml.h>" "may include <yaml-cpp/")
+check(${made_up} worker/other/a.cpp "<vector>" "belongs to no room")
+
+# The walls of this build: a room, the folder of the include's room, what is said.
+foreach(wall
+    "worker/schedule|worker/engine/x.h|room 'schedule' may not include room 'engine'"
+    "worker/protocol|worker/control/x.h|room 'protocol' may not include room 'control'"
+    "operator/tuner|operator/controller/reconcile/x.h|room 'tuner' may not include room 'reconcile'"
+    "operator/planner|operator/tuner/x.h|room 'planner' may not include room 'tuner'"
+    "operator/controller/reconcile|operator/kube/x.h|room 'reconcile' may not include room 'kube'")
+  string(REPLACE "|" ";" parts "${wall}")
+  list(GET parts 0 folder)
+  list(GET parts 1 header)
+  list(GET parts 2 reason)
+  file(STRINGS ${ROOMS} known REGEX "\\|${folder}\\|")
+  if(known)  # else a program that this build leaves out
+    check(${ROOMS} ${folder}/a.cpp "\"${header}\"" "${reason}")
+  endif()
+endforeach()
+
+if(wrong)
+  message(FATAL_ERROR "layering_test: ${wrong} cases are wrong")
+endif()
+message("layering_test: all cases are as expected")
