@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stages of an existing plan cost, straight from the model: O(layers) for each stage.
+#include "operator/planner/costs.h"
+
 #include <algorithm>
 #include <cmath>
 #include <span>
-
-#include "operator/planner/plan.h"
 
 namespace weir::planner {
 namespace {

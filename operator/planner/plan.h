@@ -95,14 +95,4 @@ Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Reques
 Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Request& request,
                         const Limits& limits, PlanCache* cache = nullptr);
 
-// Stage times and boundary bytes of an existing cut, for the tuner. ranks[s] runs stage s.
-struct PipelineCosts {
-  std::vector<schedule::StageTime> stages;
-  std::vector<std::int64_t> boundary_bytes;
-  std::vector<std::int64_t> static_bytes, stash_bytes;  // per stage; stash of one micro-batch
-  std::vector<std::int64_t> memory_limit;  // per stage, reserve not taken off; 0 = unknown
-};
-// Nothing for a model without layers; ranges beyond the model are clipped.
-PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedule::Plan& plan);
-
 }  // namespace weir::planner

@@ -104,8 +104,4 @@ struct PlanReport {
   std::vector<Comparison> comparisons;  // filled by who asked for them
 };
 
-// One JSON object, fixed key order, shortest round-trip numbers, no times of day.
-// `explain`: with search.details.
-std::string encode_report(const PlanReport& report, bool explain = false);
-
 }  // namespace weir::planner

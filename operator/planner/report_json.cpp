@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// weir.dev/planreport/v1 as text.
-#include <nlohmann/json.hpp>
+#include "operator/planner/report_json.h"
 
-#include "operator/planner/report.h"
+#include <nlohmann/json.hpp>
 
 namespace weir::planner {
 namespace {

@@ -14,6 +14,7 @@
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
 #include "operator/gang/provider.h"
+#include "operator/planner/costs.h"
 
 namespace weir::reconcile {
 

@@ -6,7 +6,6 @@
 #include "operator/controller/reconcile/pass.h"
 #include "operator/groups/policy.h"
 #include "operator/groups/step_times.h"
-#include "operator/planner/plan.h"
 #include "worker/base/units.h"
 
 namespace weir::reconcile {

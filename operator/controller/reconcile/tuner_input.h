@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "operator/controller/reconcile/pass.h"
-#include "operator/planner/plan.h"
+#include "operator/planner/model/model.h"
 #include "operator/tuner/tune.h"
 
 namespace weir::reconcile {

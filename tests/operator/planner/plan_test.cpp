@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "operator/planner/costs.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::planner {
@@ -412,7 +413,7 @@ TEST(Planner, WorksNoMoreForManyRanksThanTheLimitsAllow) {
   }
 }
 
-TEST(CostsOf, RepeatWhatThePlannerReported) {
+TEST(Planner, ReportsTheCostsOfItsPlan) {
   Model model = layers({10, 20, 30}, 1000);
   model.layers[1].parameter_bytes = 50;
   model.layers[1].stash_bytes_per_sample = 77;
@@ -427,29 +428,6 @@ TEST(CostsOf, RepeatWhatThePlannerReported) {
   EXPECT_THAT(costs.memory_limit, ElementsAre(1000 * kMb, 1000 * kMb));
   EXPECT_EQ(costs.static_bytes[0] + costs.static_bytes[1], 50 * schedule::kStateFactor);
   EXPECT_EQ(costs.stash_bytes[0] + costs.stash_bytes[1], 77);
-}
-
-TEST(CostsOf, CountATensorOnceInEveryBoundaryItCrosses) {
-  Model model = layers({1, 1, 1, 1});
-  for (std::size_t i = 0; i < 4; ++i) {
-    model.layers[i].output_bytes_per_sample = static_cast<std::int64_t>(10 * (i + 1));
-  }
-  schedule::Plan plan;
-  plan.schedule.micro_batch_size = 2;
-  plan.stages = {{0, 0}, {1, 1}, {2, 2}, {3, 3}};
-  EXPECT_THAT(costs_of(model, nodes(4), plan).boundary_bytes, ElementsAre(20, 40, 60));
-
-  model.edges = {{0, 1}, {1, 2}, {2, 3}, {0, 3}, {0, 2}};  // layer 0 is needed up to 3
-  EXPECT_THAT(costs_of(model, nodes(4), plan).boundary_bytes, ElementsAre(20, 60, 80));
-}
-
-TEST(CostsOf, SurvivesAPlanOfAnotherModelAndUnknownPods) {
-  schedule::Plan plan;
-  plan.stages = {{0, 4}, {5, 9}};
-  const PipelineCosts costs = costs_of(layers({10, 10}), nodes(1), plan);
-  ASSERT_EQ(costs.stages.size(), 2U);
-  EXPECT_EQ(costs.memory_limit[1], 0) << "unknown";
-  EXPECT_TRUE(costs_of(Model{}, nodes(1), plan).stages.empty());
 }
 
 }  // namespace plan_test

@@ -10,6 +10,7 @@
 #include "operator/planner/check.h"
 #include "operator/planner/compare.h"
 #include "operator/planner/plan.h"
+#include "operator/planner/report_json.h"
 #include "operator/planner/simulate_plan.h"
 #include "worker/base/random.h"
 

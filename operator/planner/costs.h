@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the stages of an existing plan cost, straight from the model: for the tuner, and for plans
+// that no search made. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "operator/planner/model/model.h"
+#include "worker/schedule/caps.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::planner {
+
+// Stage times and boundary bytes of a cut. ranks[s] runs stage s.
+struct PipelineCosts {
+  std::vector<schedule::StageTime> stages;
+  std::vector<std::int64_t> boundary_bytes;
+  std::vector<std::int64_t> static_bytes, stash_bytes;  // per stage; stash of one micro-batch
+  std::vector<std::int64_t> memory_limit;  // per stage, reserve not taken off; 0 = unknown
+};
+// Nothing for a model without layers; ranges beyond the model are clipped. O(layers) for each
+// stage.
+PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedule::Plan& plan);
+
+}  // namespace weir::planner
