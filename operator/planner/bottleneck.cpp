@@ -56,7 +56,7 @@ enum class Strategy : unsigned char {
   kBestFirst,  // ask at once for anything better than the best plan known
 };
 
-struct Search {
+struct BottleneckSearch {
   const BottleneckProblem& problem;
   const BottleneckCosts costs;
   const std::vector<int> chains;
@@ -278,9 +278,9 @@ BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem,
     given = all ? &*all : nullptr;
   }
   const bool exact = given != nullptr;
-  Search search{.problem = problem,
-                .costs = {problem.devices, problem.bytes_per_second, problem.transfers},
-                .chains = chains_of(dag, kMostChains)};
+  BottleneckSearch search{.problem = problem,
+                          .costs = {problem.devices, problem.bytes_per_second, problem.transfers},
+                          .chains = chains_of(dag, kMostChains)};
   Interval interval;
   interval.low = lower_bound(dag, search.costs, given);
   const double proved = interval.low;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "operator/planner/setting.h"
 #include "operator/planner/sources.h"
 #include "worker/base/units.h"
 
@@ -55,11 +56,6 @@ std::int64_t moved_bytes(const Setting& setting, const Layout& layout,
     }
   }
   return moved;
-}
-
-std::string gb(std::int64_t bytes) {
-  const std::int64_t tenths = (bytes + 50'000'000) / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
 }
 
 // "stage 0 needs 35.1 of 28.8 GB" of the stage that misses most.

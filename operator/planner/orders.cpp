@@ -14,8 +14,8 @@ using Index = std::size_t;
 
 constexpr Index kBeamWidth = 32;                // prefixes; copying them is what the beam costs
 constexpr Index kBeamOrders = 4;                // its best prefixes become orders
-constexpr std::int64_t kMostSteps = 2'000'000;  // candidates looked at; then the beam narrows
-constexpr Index kMostCounters = 40'000'000;     // copied; about 0.1 s
+constexpr std::int64_t kBeamSteps = 2'000'000;  // candidates looked at; then the beam narrows
+constexpr Index kBeamCounters = 40'000'000;     // copied; about 0.1 s
 constexpr Index kStepsPerPrefix = 8;            // a prefix is reached from as many
 
 std::vector<int> open_predecessors(const Dag& dag) {
@@ -54,7 +54,7 @@ struct Prefix : Frontier {
   int trail = -1;    // index into the beam's trail of (node, earlier)
 };
 
-struct Step {  // one node after a prefix of the beam
+struct BeamStep {  // one node after a prefix of the beam
   Index from;
   int node;
   double score;
@@ -82,24 +82,24 @@ class Beam {
 
  private:
   void advance() {
-    std::vector<Step> steps;
+    std::vector<BeamStep> steps;
     for (Index from = 0; from < beam_.size(); ++from) {
       for (const int node : beam_[from].free) steps.push_back(step(from, node));
       looked_at_ += static_cast<std::int64_t>(beam_[from].free.size());
     }
-    const auto better = [](const Step& a, const Step& b) {
+    const auto better = [](const BeamStep& a, const BeamStep& b) {
       if (a.score != b.score) return a.score < b.score;
       if (a.key != b.key) return a.key < b.key;
       return a.from != b.from ? a.from < b.from : a.node < b.node;
     };
-    const Index width = looked_at_ < kMostSteps ? width_ : 1;
+    const Index width = looked_at_ < kBeamSteps ? width_ : 1;
     const Index sorted = std::min(steps.size(), kStepsPerPrefix * width);
     std::partial_sort(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(sorted),
                       steps.end(), better);
     steps.resize(sorted);
     std::vector<Prefix> next;
     std::vector<std::uint64_t> keys;
-    for (const Step& step : steps) {
+    for (const BeamStep& step : steps) {
       if (next.size() == width) break;
       if (std::find(keys.begin(), keys.end(), step.key) != keys.end()) continue;
       keys.push_back(step.key);
@@ -108,13 +108,13 @@ class Beam {
     beam_ = std::move(next);
   }
 
-  Step step(Index from, int added) const {
+  BeamStep step(Index from, int added) const {
     const Prefix& prefix = beam_[from];
     const auto cut = static_cast<double>(prefix.cut_with(dag_, added));
     return {from, added, prefix.score + cut, prefix.key_with(added)};
   }
 
-  Prefix after(const Step& step) {
+  Prefix after(const BeamStep& step) {
     Prefix prefix = beam_[step.from];
     prefix.add(dag_, step.node);
     prefix.score = step.score;
@@ -137,7 +137,7 @@ std::vector<std::vector<int>> linear_orders(const Dag& dag) {
   if (dag.chain()) return {kahn(dag, false)};
   // Copying a prefix costs its nodes: wide beams are for graphs that a person can draw.
   const auto nodes = static_cast<Index>(dag.nodes);
-  const Index width = std::clamp(kMostCounters / (nodes * nodes), Index{1}, kBeamWidth);
+  const Index width = std::clamp(kBeamCounters / (nodes * nodes), Index{1}, kBeamWidth);
   orders = Beam(dag, width).orders(kBeamOrders);
   if (width > 1) {
     for (std::vector<int>& order : Beam(dag, 1).orders(1)) orders.push_back(std::move(order));

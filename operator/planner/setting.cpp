@@ -40,11 +40,6 @@ double factor_of(const Cluster& cluster, const std::string& name) {
   return 1;
 }
 
-std::string gb(std::int64_t bytes) {
-  const std::int64_t tenths = (bytes + 50'000'000) / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
-}
-
 }  // namespace
 
 std::string edge_that_runs_back(const Model& model) {
@@ -172,6 +167,11 @@ double simple_bound(const Setting& setting) {
     heaviest = std::max(heaviest, alone);
   }
   return setting.micro_batches_of_bound() * std::max(all / devices, heaviest);
+}
+
+std::string gb(std::int64_t bytes) {
+  const std::int64_t tenths = (bytes + 50'000'000) / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10);
 }
 
 Error does_not_fit(const Setting& setting) {

@@ -20,6 +20,7 @@ int stage_without_rank(const Setting& setting);
 // Seconds of a step that no plan is below, whatever its cut: fair share of all devices, and the
 // heaviest layer alone. For where no better bound is known.
 double simple_bound(const Setting& setting);
+std::string gb(std::int64_t bytes);  // "12.3"
 // One line with what is too large, with the least demanding plan: most stages, k_min.
 Error does_not_fit(const Setting& setting);
 
