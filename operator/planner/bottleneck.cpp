@@ -10,8 +10,8 @@
 #include <optional>
 
 #include "operator/planner/decision.h"
-#include "operator/planner/orders.h"
-#include "operator/planner/wide.h"
+#include "operator/planner/graph/orders.h"
+#include "operator/planner/graph/wide.h"
 #include "worker/base/check.h"
 
 namespace weir::planner {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "operator/planner/wide.h"
+#include "operator/planner/graph/wide.h"
 
 namespace weir::planner {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/ideals.h"
 #include "operator/planner/layout.h"
 
 namespace weir::planner {

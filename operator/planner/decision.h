@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/ideals.h"
 #include "operator/planner/lanes.h"
 
 namespace weir::planner {

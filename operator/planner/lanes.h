@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "operator/planner/dag.h"
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/dag.h"
+#include "operator/planner/graph/ideals.h"
 
 namespace weir::planner {
 

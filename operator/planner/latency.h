@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "operator/planner/dag.h"
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/dag.h"
+#include "operator/planner/graph/ideals.h"
 #include "operator/planner/model/cluster.h"
 #include "worker/base/result.h"
 #include "worker/schedule/plan.h"

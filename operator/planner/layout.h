@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "operator/placement/assign.h"
-#include "operator/planner/dag.h"
+#include "operator/planner/graph/dag.h"
 #include "operator/planner/latency.h"
 #include "operator/planner/period.h"
 #include "operator/planner/plan.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/ideals.h"
 #include "operator/planner/layout.h"
 
 namespace weir::planner {

@@ -10,8 +10,8 @@
 #include <optional>
 #include <vector>
 
-#include "operator/planner/dag.h"
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/dag.h"
+#include "operator/planner/graph/ideals.h"
 
 namespace weir::planner {
 

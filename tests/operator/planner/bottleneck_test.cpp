@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/operator/planner/graphs.h"
+#include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace bottleneck_test {

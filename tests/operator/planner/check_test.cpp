@@ -10,7 +10,7 @@
 
 #include "operator/planner/latency.h"
 #include "operator/planner/sync_model.h"
-#include "tests/operator/planner/graphs.h"
+#include "tests/operator/planner/graph/graphs.h"
 #include "worker/base/random.h"
 
 namespace weir::planner {

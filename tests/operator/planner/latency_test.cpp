@@ -10,7 +10,7 @@
 #include "operator/planner/bounds.h"
 #include "operator/planner/sync_pool.h"
 #include "operator/planner/sync_space.h"
-#include "tests/operator/planner/graphs.h"
+#include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace latency_test {

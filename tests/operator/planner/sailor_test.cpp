@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/operator/planner/graphs.h"
+#include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace sailor_test {

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/planner/bottleneck.h"
-#include "tests/operator/planner/graphs.h"
+#include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace unequal_test {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/ideals.h"
 
 #include <algorithm>
 #include <set>
 
 #include <gtest/gtest.h>
 
-#include "operator/planner/orders.h"
-#include "operator/planner/wide.h"
-#include "tests/operator/planner/graphs.h"
+#include "operator/planner/graph/orders.h"
+#include "operator/planner/graph/wide.h"
+#include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace ideals_test {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "operator/planner/dag.h"
+#include "operator/planner/graph/dag.h"
 #include "operator/planner/model/graph_text.h"
 
 namespace weir::planner {

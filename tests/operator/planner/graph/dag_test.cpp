@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/dag.h"
+#include "operator/planner/graph/dag.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/orders.h"
+#include "operator/planner/graph/orders.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
 
-#include "operator/planner/frontier.h"
+#include "operator/planner/graph/frontier.h"
 
 namespace weir::planner {
 namespace {

@@ -2,11 +2,11 @@
 // All ideals without a hash table: the node of the largest index in an ideal is maximal, because
 // nodes are in topological order. So every ideal has exactly one parent, itself without that node,
 // and adding only nodes above the largest one visits each ideal once.
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/ideals.h"
 
 #include <algorithm>
 
-#include "operator/planner/family.h"
+#include "operator/planner/graph/family.h"
 #include "worker/base/check.h"
 
 namespace weir::planner {

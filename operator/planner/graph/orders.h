@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "operator/planner/dag.h"
+#include "operator/planner/graph/dag.h"
 
 namespace weir::planner {
 

@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "operator/planner/dag.h"
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/dag.h"
+#include "operator/planner/graph/ideals.h"
 
 namespace weir::planner {
 

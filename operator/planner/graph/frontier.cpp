@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/frontier.h"
+#include "operator/planner/graph/frontier.h"
 
 #include <cstddef>
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "operator/planner/dag.h"
+#include "operator/planner/graph/dag.h"
 
 namespace weir::planner {
 

@@ -2,8 +2,8 @@
 // Builders of families of ideals. Inside the room only.
 #pragma once
 
-#include "operator/planner/dag.h"
-#include "operator/planner/ideals.h"
+#include "operator/planner/graph/dag.h"
+#include "operator/planner/graph/ideals.h"
 
 namespace weir::planner {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/wide.h"
+#include "operator/planner/graph/wide.h"
 
 #include <algorithm>
 #include <limits>
 #include <vector>
 
-#include "operator/planner/family.h"
-#include "operator/planner/frontier.h"
-#include "operator/planner/orders.h"
+#include "operator/planner/graph/family.h"
+#include "operator/planner/graph/frontier.h"
+#include "operator/planner/graph/orders.h"
 
 namespace weir::planner {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "operator/planner/dag.h"
+#include "operator/planner/graph/dag.h"
 
 namespace weir::planner {
 

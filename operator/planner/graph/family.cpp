@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/family.h"
+#include "operator/planner/graph/family.h"
 
 #include <algorithm>
 #include <cstring>
