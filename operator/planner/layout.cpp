@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "operator/planner/simulated_time.h"
+#include "operator/planner/sync/simulated_time.h"
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 

@@ -10,9 +10,9 @@
 
 #include "operator/placement/assign.h"
 #include "operator/planner/graph/dag.h"
-#include "operator/planner/latency.h"
-#include "operator/planner/period.h"
 #include "operator/planner/plan.h"
+#include "operator/planner/sync/latency.h"
+#include "operator/planner/sync/period.h"
 #include "worker/schedule/simulator.h"
 #include "worker/schedule/validate.h"
 

@@ -7,7 +7,7 @@
 
 #include "operator/planner/describe.h"
 #include "operator/planner/setting.h"
-#include "operator/planner/simulated_time.h"
+#include "operator/planner/sync/simulated_time.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "operator/planner/period.h"
 #include "operator/planner/plan.h"
+#include "operator/planner/sync/period.h"
 #include "worker/schedule/simulator.h"
 
 namespace weir::planner {

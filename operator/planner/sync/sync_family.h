@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "operator/planner/sync_model.h"
-#include "operator/planner/sync_search.h"
+#include "operator/planner/sync/sync_model.h"
+#include "operator/planner/sync/sync_search.h"
 
 namespace weir::planner {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sync_pace.h"
+#include "operator/planner/sync/sync_pace.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <numeric>
 #include <optional>
 
-#include "operator/planner/sync_family.h"
-#include "operator/planner/sync_pool.h"
-#include "operator/planner/sync_rules.h"
+#include "operator/planner/sync/sync_family.h"
+#include "operator/planner/sync/sync_pool.h"
+#include "operator/planner/sync/sync_rules.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {

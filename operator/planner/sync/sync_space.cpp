@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sync_space.h"
+#include "operator/planner/sync/sync_space.h"
 
 #include <cstdint>
 

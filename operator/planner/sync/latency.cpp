@@ -2,16 +2,16 @@
 // The exact search of the formula of compat sync0, and the door to both. Upper bounds
 // come first, from few ideals with cheap boundaries; they and the relaxation of bounds.h say which
 // ideals can be in a better plan; the suffix search runs over those only.
-#include "operator/planner/latency.h"
+#include "operator/planner/sync/latency.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
 
-#include "operator/planner/sync_family.h"
-#include "operator/planner/sync_pace.h"
-#include "operator/planner/sync_rules.h"
+#include "operator/planner/sync/sync_family.h"
+#include "operator/planner/sync/sync_pace.h"
+#include "operator/planner/sync/sync_rules.h"
 #include "worker/base/check.h"
 
 namespace weir::planner {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The synchronous engine: tests/operator/planner/README.md "Synchronous regression", its options.
-#include "operator/planner/latency.h"
+#include "operator/planner/sync/latency.h"
 
 #include <numeric>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "operator/planner/bounds.h"
-#include "operator/planner/sync_pool.h"
-#include "operator/planner/sync_space.h"
+#include "operator/planner/sync/bounds.h"
+#include "operator/planner/sync/sync_pool.h"
+#include "operator/planner/sync/sync_space.h"
 #include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {

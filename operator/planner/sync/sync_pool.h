@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "operator/planner/sync_model.h"
+#include "operator/planner/sync/sync_model.h"
 
 namespace weir::planner {
 

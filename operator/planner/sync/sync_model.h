@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "operator/planner/latency.h"
-#include "operator/planner/period.h"
+#include "operator/planner/sync/latency.h"
+#include "operator/planner/sync/period.h"
 #include "worker/schedule/simulator.h"
 
 namespace weir::planner {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closed forms against the event simulator and the figures of tests/operator/planner/README.md.
-#include "operator/planner/period.h"
+#include "operator/planner/sync/period.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sync_pool.h"
+#include "operator/planner/sync/sync_pool.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sync_rules.h"
+#include "operator/planner/sync/sync_rules.h"
 
 #include <cmath>
 

@@ -3,8 +3,8 @@
 // event simulator decides (operator/planner/README.md "How a plan is found"). Inside the room only.
 #pragma once
 
-#include "operator/planner/latency.h"
-#include "operator/planner/sync_search.h"
+#include "operator/planner/sync/latency.h"
+#include "operator/planner/sync/sync_search.h"
 
 namespace weir::planner {
 

@@ -10,9 +10,9 @@
 #include <limits>
 #include <vector>
 
-#include "operator/planner/bounds.h"
-#include "operator/planner/sync_model.h"
-#include "operator/planner/sync_space.h"
+#include "operator/planner/sync/bounds.h"
+#include "operator/planner/sync/sync_model.h"
+#include "operator/planner/sync/sync_space.h"
 
 namespace weir::planner {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/bounds.h"
+#include "operator/planner/sync/bounds.h"
 
 #include <algorithm>
 #include <functional>

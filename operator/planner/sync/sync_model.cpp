@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sync_model.h"
+#include "operator/planner/sync/sync_model.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "operator/planner/simulated_time.h"
+#include "operator/planner/sync/simulated_time.h"
 #include "worker/base/check.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"

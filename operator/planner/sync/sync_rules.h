@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "operator/planner/sync_search.h"
+#include "operator/planner/sync/sync_search.h"
 
 namespace weir::planner {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/period.h"
+#include "operator/planner/sync/period.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sync_family.h"
+#include "operator/planner/sync/sync_family.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "operator/planner/bounds.h"
+#include "operator/planner/sync/bounds.h"
 
 namespace weir::planner {
 namespace {
