@@ -3,10 +3,10 @@
 // bottleneck.h, else by unequal.h.
 #include <algorithm>
 
-#include "operator/planner/bottleneck.h"
+#include "operator/planner/async/bottleneck.h"
+#include "operator/planner/async/unequal.h"
 #include "operator/planner/cache.h"
 #include "operator/planner/sources.h"
-#include "operator/planner/unequal.h"
 
 namespace weir::planner {
 namespace {

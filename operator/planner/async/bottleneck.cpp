@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Upper bounds on small families of ideals first, then one question over all ideals: "is there
 // anything better?". The answer is mostly no, and the search ends there.
-#include "operator/planner/bottleneck.h"
+#include "operator/planner/async/bottleneck.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <numeric>
 #include <optional>
 
-#include "operator/planner/decision.h"
+#include "operator/planner/async/decision.h"
 #include "operator/planner/graph/orders.h"
 #include "operator/planner/graph/wide.h"
 #include "worker/base/check.h"

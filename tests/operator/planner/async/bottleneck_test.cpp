@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/bottleneck.h"
+#include "operator/planner/async/bottleneck.h"
 
 #include <algorithm>
 #include <limits>

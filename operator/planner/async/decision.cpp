@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/decision.h"
+#include "operator/planner/async/decision.h"
 
 #include <algorithm>
 #include <cmath>

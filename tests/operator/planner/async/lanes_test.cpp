@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/lanes.h"
+#include "operator/planner/async/lanes.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/unequal.h"
+#include "operator/planner/async/unequal.h"
 
 #include <algorithm>
 #include <cmath>

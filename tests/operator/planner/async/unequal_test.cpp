@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bottleneck on unequal devices against every chain of ideals and every choice of devices.
-#include "operator/planner/unequal.h"
+#include "operator/planner/async/unequal.h"
 
 #include <algorithm>
 #include <limits>
 
 #include <gtest/gtest.h>
 
-#include "operator/planner/bottleneck.h"
+#include "operator/planner/async/bottleneck.h"
 #include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "operator/planner/async/lanes.h"
 #include "operator/planner/graph/ideals.h"
-#include "operator/planner/lanes.h"
 
 namespace weir::planner {
 
