@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <numeric>
 
-#include "operator/planner/dapple.h"
+#include "operator/planner/dapple/dapple.h"
 #include "operator/planner/describe.h"
 #include "operator/planner/setting.h"
 #include "operator/planner/sources.h"

@@ -2,7 +2,7 @@
 // A dynamic program over (layers planned, free cards and cards of the last stage by server, stages)
 // for each number of pipelines R. Labels are Pareto points of (longest block, sum of transfers,
 // AllReduce of the stages so far).
-#include "operator/planner/dapple.h"
+#include "operator/planner/dapple/dapple.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DAPPLE's score: the published figures, and the search against all plans.
-#include "operator/planner/dapple.h"
+#include "operator/planner/dapple/dapple.h"
 
 #include <functional>
 #include <numeric>
