@@ -14,7 +14,7 @@
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
 #include "operator/gang/provider.h"
-#include "operator/planner/costs.h"
+#include "operator/planner/model/stage_costs.h"
 
 namespace weir::reconcile {
 

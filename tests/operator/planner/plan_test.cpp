@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "operator/planner/costs.h"
+#include "operator/planner/model/stage_costs.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::planner {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/costs.h"
+#include "operator/planner/model/stage_costs.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/costs.h"
+#include "operator/planner/model/stage_costs.h"
 
 #include <gmock/gmock.h>
 
 namespace weir::planner {
-namespace costs_test {
+namespace stage_costs_test {
 
 using std::chrono::nanoseconds;
 using testing::ElementsAre;
@@ -53,5 +53,5 @@ TEST(CostsOf, SurvivesAPlanOfAnotherModelAndUnknownPods) {
   EXPECT_TRUE(costs_of(Model{}, nodes(1), plan).stages.empty());
 }
 
-}  // namespace costs_test
+}  // namespace stage_costs_test
 }  // namespace weir::planner
