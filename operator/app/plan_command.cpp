@@ -14,9 +14,9 @@
 
 #include "operator/app/plan_inputs.h"
 #include "operator/app/plan_table.h"
-#include "operator/planner/compare.h"
 #include "operator/planner/plan.h"
-#include "operator/planner/report_json.h"
+#include "operator/planner/tool/compare.h"
+#include "operator/planner/tool/report_json.h"
 #include "worker/base/file_error.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"

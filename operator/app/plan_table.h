@@ -7,7 +7,7 @@
 
 #include "operator/app/plan_inputs.h"
 #include "operator/planner/report.h"
-#include "operator/planner/simulate_plan.h"
+#include "operator/planner/tool/simulate_plan.h"
 
 namespace weir::operator_app {
 

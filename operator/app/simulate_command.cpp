@@ -14,7 +14,7 @@
 #include "operator/app/plan_inputs.h"
 #include "operator/app/plan_table.h"
 #include "operator/app/svg_timeline.h"
-#include "operator/planner/check.h"
+#include "operator/planner/tool/check.h"
 #include "worker/base/file_error.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "operator/planner/simulate_plan.h"
+#include "operator/planner/tool/simulate_plan.h"
 
 namespace weir::operator_app {
 

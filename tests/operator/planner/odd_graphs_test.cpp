@@ -6,8 +6,8 @@
 
 #include <gmock/gmock.h>
 
-#include "operator/planner/check.h"
 #include "operator/planner/plan.h"
+#include "operator/planner/tool/check.h"
 #include "worker/base/random.h"
 
 namespace weir::planner {

@@ -7,11 +7,11 @@
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
-#include "operator/planner/check.h"
-#include "operator/planner/compare.h"
 #include "operator/planner/plan.h"
-#include "operator/planner/report_json.h"
-#include "operator/planner/simulate_plan.h"
+#include "operator/planner/tool/check.h"
+#include "operator/planner/tool/compare.h"
+#include "operator/planner/tool/report_json.h"
+#include "operator/planner/tool/simulate_plan.h"
 #include "worker/base/random.h"
 
 namespace weir::planner {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Written to be obviously right, not to be fast: every figure is a loop over the nodes, edges and
 // ranks that it is about.
-#include "operator/planner/check.h"
+#include "operator/planner/tool/check.h"
 
 #include <algorithm>
 #include <cmath>

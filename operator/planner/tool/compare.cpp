@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/compare.h"
+#include "operator/planner/tool/compare.h"
 
 #include <algorithm>
 

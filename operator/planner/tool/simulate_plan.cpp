@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/simulate_plan.h"
+#include "operator/planner/tool/simulate_plan.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/report_json.h"
+#include "operator/planner/tool/report_json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // V2: what the engine reports, recomputed from model, cluster and plan alone; and a plan that
 // breaks each rule.
-#include "operator/planner/check.h"
+#include "operator/planner/tool/check.h"
 
 #include <algorithm>
 
