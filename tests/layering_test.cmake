@@ -48,6 +48,8 @@ foreach(wall
     "worker/protocol|worker/control/x.h|room 'protocol' may not include room 'control'"
     "operator/tuner|operator/controller/reconcile/x.h|room 'tuner' may not include room 'reconcile'"
     "operator/planner|operator/tuner/x.h|room 'planner' may not include room 'tuner'"
+    "operator/controller/reconcile|operator/planner/layout.h|room 'planner' shows others only plan.h"
+    "operator/controller/reconcile|operator/planner/tool/check.h|room 'reconcile' may not include room 'planner_tool'"
     "operator/controller/reconcile|operator/kube/x.h|room 'reconcile' may not include room 'kube'")
   string(REPLACE "|" ";" parts "${wall}")
   list(GET parts 0 folder)
