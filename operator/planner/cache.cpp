@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "operator/planner/graph/wide.h"
+#include "operator/planner/graph/promising_ideals.h"
 
 namespace weir::planner {
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "operator/planner/engines.h"
 #include "operator/planner/setting.h"
-#include "operator/planner/sources.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {

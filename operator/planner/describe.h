@@ -4,7 +4,7 @@
 #pragma once
 
 #include "operator/planner/decide.h"
-#include "operator/planner/sources.h"
+#include "operator/planner/engines.h"
 
 namespace weir::planner {
 

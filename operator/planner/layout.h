@@ -11,8 +11,8 @@
 #include "operator/placement/assign.h"
 #include "operator/planner/graph/dag.h"
 #include "operator/planner/plan.h"
-#include "operator/planner/sync/latency.h"
-#include "operator/planner/sync/period.h"
+#include "operator/planner/sync/engine.h"
+#include "operator/planner/sync/step_forms.h"
 #include "worker/schedule/simulator.h"
 #include "worker/schedule/validate.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner from input to report: step 0 here, steps 1 to 6 by the engines (sources.h), 7 and 8
+// The planner from input to report: step 0 here, steps 1 to 6 by the engines (engines.h), 7 and 8
 // in decide.h, what is told about it in describe.h.
 #include "operator/planner/plan.h"
 
@@ -10,8 +10,8 @@
 #include "operator/planner/cache.h"
 #include "operator/planner/decide.h"
 #include "operator/planner/describe.h"
+#include "operator/planner/engines.h"
 #include "operator/planner/setting.h"
-#include "operator/planner/sources.h"
 #include "worker/base/parallel.h"
 
 namespace weir::planner {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "operator/planner/sources.h"
+#include "operator/planner/engines.h"
 #include "worker/schedule/caps.h"
 
 namespace weir::planner {

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "operator/planner/async/bottleneck.h"
+#include "operator/planner/async/engine.h"
 #include "operator/planner/model/graph_text.h"
 #include "operator/planner/sailor.h"
 

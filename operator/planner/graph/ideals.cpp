@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "operator/planner/graph/family.h"
+#include "operator/planner/graph/ideal_builder.h"
 #include "worker/base/check.h"
 
 namespace weir::planner {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "operator/planner/sync/sync_model.h"
-#include "operator/planner/sync/sync_space.h"
+#include "operator/planner/sync/model.h"
+#include "operator/planner/sync/space.h"
 
 namespace weir::planner {
 

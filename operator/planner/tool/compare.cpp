@@ -5,8 +5,8 @@
 
 #include "operator/planner/cache.h"
 #include "operator/planner/decide.h"
+#include "operator/planner/engines.h"
 #include "operator/planner/setting.h"
-#include "operator/planner/sources.h"
 
 namespace weir::planner {
 namespace {

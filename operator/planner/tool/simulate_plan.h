@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "operator/planner/plan.h"
-#include "operator/planner/sync/period.h"
+#include "operator/planner/sync/step_forms.h"
 #include "worker/schedule/simulator.h"
 
 namespace weir::planner {

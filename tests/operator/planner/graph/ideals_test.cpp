@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "operator/planner/graph/orders.h"
-#include "operator/planner/graph/wide.h"
+#include "operator/planner/graph/promising_ideals.h"
 #include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {

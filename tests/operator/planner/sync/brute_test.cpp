@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "operator/planner/sync/latency.h"
+#include "operator/planner/sync/engine.h"
 #include "worker/base/random.h"
 
 namespace weir::planner {

@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "operator/planner/sync/latency.h"
-#include "operator/planner/sync/sync_model.h"
+#include "operator/planner/sync/engine.h"
+#include "operator/planner/sync/model.h"
 #include "tests/operator/planner/graph/graphs.h"
 #include "worker/base/random.h"
 
