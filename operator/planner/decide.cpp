@@ -189,12 +189,12 @@ bool place(const Setting& setting, Layout& layout, bool first, PlacementBudget& 
 }
 
 void simulate_all(const Setting& setting, const std::vector<Layout>& layouts, EventBudget& budget,
-                  Decided& decided) {
+                  Scored& scored) {
   const Request& request = *setting.request;
   const int least = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
   std::map<int, Layout> best;
-  for (Layout& layout : decided.by_k) best.emplace(layout.k, std::move(layout));
-  decided.by_k.clear();
+  for (Layout& layout : scored.by_k) best.emplace(layout.k, std::move(layout));
+  scored.by_k.clear();
   for (const Layout& from : layouts) {
     for (const int k : ks_of(request, least)) {
       for (const CapRules rule : {CapRules::kKfkb, CapRules::kSlack}) {
@@ -203,7 +203,7 @@ void simulate_all(const Setting& setting, const std::vector<Layout>& layouts, Ev
         layout.caps = caps_of(request, rule, static_cast<int>(layout.stages()), least, k);
         layout.k = schedule::k_of_caps(layout.caps);
         if (!fits(setting, layout)) {
-          decided.why_not.emplace(layout.k, what_is_missing(setting, layout));
+          scored.why_not.emplace(layout.k, what_is_missing(setting, layout));
           continue;
         }
         if (!best.empty() && !budget.spend(setting, layout)) break;
@@ -212,17 +212,17 @@ void simulate_all(const Setting& setting, const std::vector<Layout>& layouts, Ev
         if (found == best.end()) {
           best.emplace(layout.k, std::move(layout));
         } else if (better(layout, found->second)) {
-          decided.others.push_back(std::move(found->second));
+          scored.others.push_back(std::move(found->second));
           found->second = std::move(layout);
         } else {
-          decided.others.push_back(std::move(layout));
+          scored.others.push_back(std::move(layout));
         }
       }
     }
   }
   for (auto& [k, layout] : best) {
-    decided.why_not.erase(k);
-    decided.by_k.push_back(std::move(layout));
+    scored.why_not.erase(k);
+    scored.by_k.push_back(std::move(layout));
   }
 }
 

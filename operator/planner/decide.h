@@ -41,7 +41,7 @@ class PlacementBudget {
 // A layout with devices, or nothing when there are too few. `current`: see Request::current.
 bool place(const Setting& setting, Layout& layout, bool first, PlacementBudget& budget);
 
-struct Decided {
+struct Scored {
   std::vector<Layout> by_k;  // the best of each k that fits, rising k, placed and simulated
   std::map<int, std::string> why_not;  // k that does not fit
   std::vector<Layout> others;          // placed, simulated, not the best of their k
@@ -49,7 +49,7 @@ struct Decided {
 
 // Layouts: placed. Every layout with every k and cap rule of the request.
 void simulate_all(const Setting& setting, const std::vector<Layout>& layouts, EventBudget& budget,
-                  Decided& decided);
+                  Scored& scored);
 // Moves boundaries by one node and tilts the cut to lighter late stages while that shortens the
 // step.
 void shift(const Setting& setting, Layout& layout, EventBudget& budget);

@@ -20,7 +20,7 @@ const Device& device_of(const Setting& setting, int index) {
   return setting.cluster->devices[static_cast<std::size_t>(index)];
 }
 
-void fill_plan(const Chosen& from, PlanReport& report) {
+void fill_plan(const Selection& from, PlanReport& report) {
   const Setting& setting = from.setting;
   const Layout& layout = from.chosen;
   schedule::Plan& plan = report.plan;
@@ -50,7 +50,8 @@ void fill_plan(const Chosen& from, PlanReport& report) {
   }
 }
 
-void fill_stages(const Chosen& from, const std::vector<Pipeline>& pipelines, PlanReport& report) {
+void fill_stages(const Selection& from, const std::vector<Pipeline>& pipelines,
+                 PlanReport& report) {
   const Setting& setting = from.setting;
   const Layout& layout = from.chosen;
   for (const int node : layout.line->nodes) {
@@ -91,7 +92,7 @@ void fill_stages(const Chosen& from, const std::vector<Pipeline>& pipelines, Pla
 }
 
 // Of replica 0.
-void fill_timeline(const Chosen& from, const Pipeline& pipeline, PlanReport& report) {
+void fill_timeline(const Selection& from, const Pipeline& pipeline, PlanReport& report) {
   schedule::PipelineModel model = simulated_model(pipeline);
   model.record = true;
   const auto run = schedule::simulate(schedule_of(from.setting, from.chosen),
@@ -121,8 +122,8 @@ void fill_timeline(const Chosen& from, const Pipeline& pipeline, PlanReport& rep
   }
 }
 
-void fill_candidates(const Chosen& from, PlanReport& report) {
-  for (const Layout& layout : from.decided.by_k) {
+void fill_candidates(const Selection& from, PlanReport& report) {
+  for (const Layout& layout : from.scored.by_k) {
     KCandidate candidate;
     candidate.k = layout.k;
     candidate.step_seconds = layout.seconds;
@@ -133,7 +134,7 @@ void fill_candidates(const Chosen& from, PlanReport& report) {
     }
     report.candidates.push_back(std::move(candidate));
   }
-  for (const auto& [k, why_not] : from.decided.why_not) {
+  for (const auto& [k, why_not] : from.scored.why_not) {
     KCandidate candidate;
     candidate.k = k;
     candidate.why_not = why_not;
@@ -149,34 +150,34 @@ std::string tolerance_text(double tolerance) {
   return text;
 }
 
-void fill_optimality(const Chosen& from, PlanReport& report) {
+void fill_optimality(const Selection& from, PlanReport& report) {
   const Request& request = *from.setting.request;
   const bool other_formula =
       request.compat != Compat::kNone || request.objective == Objective::kAsync;
   report.objective = request.objective == Objective::kAsync ? "async" : "sync";
-  report.objective_seconds = other_formula ? from.found.value : from.chosen.seconds;
+  report.objective_seconds = other_formula ? from.answer.value : from.chosen.seconds;
   Optimality& it = report.optimality;
   const double value = report.objective_seconds;
   it.upper_bound = value;
   it.lower_bound = std::clamp(from.lower_bound, 0.0, value);
   it.gap = it.lower_bound > 0 ? value / it.lower_bound - 1 : 0;
-  it.formula = from.found.formula + ", tolerance " +
+  it.formula = from.answer.formula + ", tolerance " +
                tolerance_text(other_formula ? request.tolerance : kOptimal);
   const double within = other_formula ? std::max(request.tolerance, kOptimal) : kOptimal;
-  if (from.stopped || (it.lower_bound <= 0 && value > 0) || !from.found.complete) {
+  if (from.stopped || (it.lower_bound <= 0 && value > 0) || !from.answer.complete) {
     it.status = "heuristic";
   } else {
-    it.status = it.gap <= within && from.found.search.complete ? "optimal" : "gap";
+    it.status = it.gap <= within && from.answer.search.complete ? "optimal" : "gap";
   }
   report.lower_bound_seconds = it.lower_bound;
-  report.search = from.found.search;
-  report.search.complete = from.found.search.complete && !from.stopped;
+  report.search = from.answer.search;
+  report.search.complete = from.answer.search.complete && !from.stopped;
 }
 
-void fill_idle_reason(const Chosen& from, PlanReport& report) {
+void fill_idle_reason(const Selection& from, PlanReport& report) {
   if (report.idle_devices == 0) return;
   const Layout* larger = nullptr;
-  for (const std::vector<Layout>* list : {&from.decided.by_k, &from.decided.others}) {
+  for (const std::vector<Layout>* list : {&from.scored.by_k, &from.scored.others}) {
     for (const Layout& layout : *list) {
       if (layout.device_count() <= from.chosen.device_count()) continue;
       if (larger == nullptr || better(layout, *larger)) larger = &layout;
@@ -227,7 +228,7 @@ std::string period_cause(const Pipeline& pipeline, int k) {
   return cause;
 }
 
-PlanReport describe(const Chosen& from) {
+PlanReport describe(const Selection& from) {
   PlanReport report;
   fill_plan(from, report);
   std::vector<Pipeline> pipelines;
@@ -249,7 +250,7 @@ PlanReport describe(const Chosen& from) {
   fill_optimality(from, report);
   fill_idle_reason(from, report);
   if (from.setting.request->sensitivity) {
-    report.sensitivity = sensitivity_of(from.setting, from.chosen, from.decided.by_k);
+    report.sensitivity = sensitivity_of(from.setting, from.chosen, from.scored.by_k);
   }
   return report;
 }

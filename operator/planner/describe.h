@@ -8,15 +8,15 @@
 
 namespace weir::planner {
 
-struct Chosen {
+struct Selection {
   const Setting& setting;
   const Layout& chosen;
-  const Decided& decided;
-  const Found& found;
+  const Scored& scored;
+  const EngineAnswer& answer;
   double lower_bound = 0;  // over all micro-batch sizes
   bool stopped = false;
 };
-PlanReport describe(const Chosen& chosen);
+PlanReport describe(const Selection& from);
 
 // dT/d(share) of every boundary, and the share below which another k or cap rule of the same cut is
 // better by request.min_gain.

@@ -97,7 +97,8 @@ Layout layout_of(const Setting& setting, const std::vector<ChainStage>& stages) 
 }
 
 // Several classes of devices, or two levels of bandwidth.
-Result<Found> unequal_layouts(const Setting& setting, const Levels& levels, const Limits& limits) {
+Result<EngineAnswer> unequal_layouts(const Setting& setting, const Levels& levels,
+                                     const Limits& limits) {
   const bool transfers = setting.request->compat != Compat::kPipedreamNoTransfer;
   const auto states = device_states(setting, levels, false);
   const auto best_states = device_states(setting, levels, true);
@@ -120,28 +121,28 @@ Result<Found> unequal_layouts(const Setting& setting, const Levels& levels, cons
                       plan.stages[s].ranks});
     from = plan.ends[s];
   }
-  Found found;
-  found.layouts = {layout_of(setting, stages)};
-  found.value = plan.value;
-  found.lower_bound = std::min(plan.value, bound.lower_bound);
-  found.complete = true;
-  found.optimal = plan.proved && exact_rates;
-  found.formula = transfers ? "pipedream" : "pipedream-no-transfer";
+  EngineAnswer answer;
+  answer.layouts = {layout_of(setting, stages)};
+  answer.value = plan.value;
+  answer.lower_bound = std::min(plan.value, bound.lower_bound);
+  answer.complete = true;
+  answer.optimal = plan.proved && exact_rates;
+  answer.formula = transfers ? "pipedream" : "pipedream-no-transfer";
   if (setting.kinds.size() == 1) {
-    found.formula += ", two levels of bandwidth, stages in the order of servers";
+    answer.formula += ", two levels of bandwidth, stages in the order of servers";
   } else {
-    found.formula += ", several classes, the slowest link for all";
+    answer.formula += ", several classes, the slowest link for all";
   }
-  found.search.ideals = static_cast<std::int64_t>(ideals->count()) - 1;
-  found.search.boundaries = found.search.ideals;
-  found.search.pairs = plan.pairs;
-  found.search.complete = plan.proved;
-  return found;
+  answer.search.ideals = static_cast<std::int64_t>(ideals->count()) - 1;
+  answer.search.boundaries = answer.search.ideals;
+  answer.search.pairs = plan.pairs;
+  answer.search.complete = plan.proved;
+  return answer;
 }
 
 }  // namespace
 
-Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits) {
+Result<EngineAnswer> bottleneck_layouts(const Setting& setting, const Limits& limits) {
   const Request& request = *setting.request;
   const Levels levels = levels_of(setting);
   const bool two_levels = levels.devices_each > 1 && levels.servers > 1 &&
@@ -159,18 +160,18 @@ Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits) {
   const BottleneckPlan plan = plan_bottleneck(setting.dag, problem);
   std::vector<ChainStage> stages;
   for (const BottleneckStage& stage : plan.stages) stages.push_back({stage.nodes, 0, stage.ranks});
-  Found found;
-  found.layouts = {layout_of(setting, stages)};
-  found.value = plan.value;
-  found.lower_bound = plan.lower_bound;
-  found.complete = plan.certainty != Certainty::kHeuristic;
-  found.optimal = plan.certainty == Certainty::kOptimal;
-  found.formula = problem.transfers ? "pipedream" : "pipedream-no-transfer";
-  found.search.ideals = static_cast<std::int64_t>(plan.ideals);
-  found.search.boundaries = static_cast<std::int64_t>(plan.boundaries);
-  found.search.pairs = plan.pairs;
-  found.search.complete = found.complete;
-  return found;
+  EngineAnswer answer;
+  answer.layouts = {layout_of(setting, stages)};
+  answer.value = plan.value;
+  answer.lower_bound = plan.lower_bound;
+  answer.complete = plan.certainty != Certainty::kHeuristic;
+  answer.optimal = plan.certainty == Certainty::kOptimal;
+  answer.formula = problem.transfers ? "pipedream" : "pipedream-no-transfer";
+  answer.search.ideals = static_cast<std::int64_t>(plan.ideals);
+  answer.search.boundaries = static_cast<std::int64_t>(plan.boundaries);
+  answer.search.pairs = plan.pairs;
+  answer.search.complete = answer.complete;
+  return answer;
 }
 
 }  // namespace weir::planner

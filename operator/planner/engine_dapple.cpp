@@ -80,22 +80,22 @@ Result<PlanReport> plan_by_dapple(const Model& model, const Cluster& cluster,
 
   asked.data_parallel = plan.replicas;
   WEIR_TRY(setting, setting_of(model, cluster, asked, topology, sizes.front()));
-  Decided decided;
-  decided.by_k.push_back(layout_of(setting, line, plan));
-  Found found;
-  found.value = plan.seconds;
-  found.complete = true;
-  found.search.complete = plan.finished;
+  Scored scored;
+  scored.by_k.push_back(layout_of(setting, line, plan));
+  EngineAnswer answer;
+  answer.value = plan.seconds;
+  answer.complete = true;
+  answer.search.complete = plan.finished;
   char speed_up[64];
   std::snprintf(speed_up, sizeof speed_up, "dapple, speed-up %.6g over one device", plan.score);
-  found.formula = std::string(speed_up) + ", over ranges of the model's order";
+  answer.formula = std::string(speed_up) + ", over ranges of the model's order";
   // Unless all was looked at: every device at work all the time.
   const int devices = static_cast<int>(cluster.devices.size());
   const double bound = plan.finished ? plan.seconds : plan.seconds * plan.score / devices;
   return describe({.setting = setting,
-                   .chosen = decided.by_k.front(),
-                   .decided = decided,
-                   .found = found,
+                   .chosen = scored.by_k.front(),
+                   .scored = scored,
+                   .answer = answer,
                    .lower_bound = bound,
                    .stopped = false});
 }

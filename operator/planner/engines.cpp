@@ -209,27 +209,27 @@ std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int 
                                   : schedule::kfkb_caps(stages, micro_batches, k);
 }
 
-Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
-                           const Limits& limits, bool certify) {
+Result<EngineAnswer> sync_layouts(const Setting& setting, const LinkTable& table,
+                                  const Ideals& ideals, const Limits& limits, bool certify) {
   SyncRequest ask = sync_request(setting, table);
   ask.certify = certify;
   ask.stop = limits.stop;
   ask.most_steps = limits.search_steps;
   ask.proof_steps = limits.proof_steps;
   WEIR_TRY(const SyncPlans plans, plan_sync(setting.dag, ideals, ask));
-  Found found;
+  EngineAnswer answer;
   for (const Candidate& candidate : plans.candidates) {
-    found.layouts.push_back(layout_of(setting, ideals, candidate));
+    answer.layouts.push_back(layout_of(setting, ideals, candidate));
   }
-  found.value = plans.candidates.front().value;
-  found.lower_bound = plans.certificate.lower_bound;
-  found.complete = plans.certificate.complete;
-  found.optimal = plans.certificate.optimal;
-  found.formula = plans.certificate.formula;
-  found.search.ideals = static_cast<std::int64_t>(ideals.count()) - 1;
-  found.search.boundaries = static_cast<std::int64_t>(plans.boundaries);
-  found.search.pairs = plans.pairs;
-  return found;
+  answer.value = plans.candidates.front().value;
+  answer.lower_bound = plans.certificate.lower_bound;
+  answer.complete = plans.certificate.complete;
+  answer.optimal = plans.certificate.optimal;
+  answer.formula = plans.certificate.formula;
+  answer.search.ideals = static_cast<std::int64_t>(ideals.count()) - 1;
+  answer.search.boundaries = static_cast<std::int64_t>(plans.boundaries);
+  answer.search.pairs = plans.pairs;
+  return answer;
 }
 
 std::optional<Layout> even_layout(const Setting& setting, int stages) {

@@ -12,7 +12,7 @@
 
 namespace weir::planner {
 
-struct Found {
+struct EngineAnswer {
   std::vector<Layout> layouts;  // without devices, best first; one per cut and k
   double value = 0;             // of the first, in the engine's formula
   double lower_bound = 0;       // no plan is faster in this formula
@@ -38,9 +38,9 @@ std::vector<int> caps_of(const Request& request, CapRules rule, int stages, int 
                          int k);
 
 // The engines over one setting. certify = false: for the layouts alone; the bound may be weak.
-Result<Found> sync_layouts(const Setting& setting, const LinkTable& table, const Ideals& ideals,
-                           const Limits& limits, bool certify = true);
-Result<Found> bottleneck_layouts(const Setting& setting, const Limits& limits);
+Result<EngineAnswer> sync_layouts(const Setting& setting, const LinkTable& table,
+                                  const Ideals& ideals, const Limits& limits, bool certify = true);
+Result<EngineAnswer> bottleneck_layouts(const Setting& setting, const Limits& limits);
 // The best plan by DAPPLE's score, placed and simulated (dapple/dapple.h); it chooses the replicas.
 Result<PlanReport> plan_by_dapple(const Model& model, const Cluster& cluster,
                                   const Request& request);

@@ -86,7 +86,7 @@ struct Attempt {
   Setting setting;
   LinkTable table;
   std::shared_ptr<const Ideals> ideals;
-  Found found;
+  EngineAnswer answer;
 };
 
 class Planner {
@@ -130,7 +130,7 @@ class Planner {
     }
     if (attempts_.empty()) return *why_not;
     std::stable_sort(attempts_.begin(), attempts_.end(), [](const Attempt& a, const Attempt& b) {
-      return a.found.value < b.found.value;
+      return a.answer.value < b.answer.value;
     });
     return decide();
   }
@@ -150,22 +150,22 @@ class Planner {
   Result<Attempt> searched(Attempt attempt) const {
     const Setting& it = attempt.setting;
     if (bottleneck()) {
-      WEIR_TRY(attempt.found, bottleneck_layouts(it, limits_));
+      WEIR_TRY(attempt.answer, bottleneck_layouts(it, limits_));
       return attempt;
     }
-    auto found = sync_layouts(it, attempt.table, *attempt.ideals, limits_);
-    if (!found) return does_not_fit(it);
-    attempt.found = *std::move(found);
-    if (!attempt.found.complete && !request_.keep_order) {
+    auto answer = sync_layouts(it, attempt.table, *attempt.ideals, limits_);
+    if (!answer) return does_not_fit(it);
+    attempt.answer = *std::move(answer);
+    if (!attempt.answer.complete && !request_.keep_order) {
       // The engine's bound is about the ideals that it was given.
-      attempt.found.lower_bound = std::min(attempt.found.lower_bound, simple_bound(it));
-      attempt.found.formula += " over a family of ideals, bound by fair share and heaviest layer";
+      attempt.answer.lower_bound = std::min(attempt.answer.lower_bound, simple_bound(it));
+      attempt.answer.formula += " over a family of ideals, bound by fair share and heaviest layer";
     }
-    if (!attempt.found.complete && request_.keep_order) {
-      attempt.found.formula += " over ranges of the model's order";
+    if (!attempt.answer.complete && request_.keep_order) {
+      attempt.answer.formula += " over ranges of the model's order";
     }
-    attempt.found.search.complete = attempt.found.complete;
-    attempt.found.complete = true;
+    attempt.answer.search.complete = attempt.answer.complete;
+    attempt.answer.complete = true;
     return attempt;
   }
 
@@ -190,11 +190,11 @@ class Planner {
         result.push_back(std::move(layout));
       }
     };
-    take(attempt.found.layouts);
+    take(attempt.answer.layouts);
     if (attempt.ideals == nullptr || request_.compat == Compat::kSync0) return result;
     LinkTable table = attempt.table;
     for (int round = 1; round < kPlacementRounds && !result.empty(); ++round) {
-      if (attempt.found.search.pairs > kRoundPairs || stopped() || placements_.empty()) break;
+      if (attempt.answer.search.pairs > kRoundPairs || stopped() || placements_.empty()) break;
       const auto best =
           std::min_element(result.begin(), result.end(),
                            [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
@@ -214,13 +214,13 @@ class Planner {
   }
 
   Result<PlanReport> decide() {
-    const double shortest = attempts_.front().found.value;
+    const double shortest = attempts_.front().answer.value;
     const Attempt* chosen_from = nullptr;
-    Decided decided;
+    Scored scored;
     double best = 0;
     for (Attempt& attempt : attempts_) {
-      if (attempt.found.value > shortest * kModelError && chosen_from != nullptr) break;
-      Decided here;
+      if (attempt.answer.value > shortest * kModelError && chosen_from != nullptr) break;
+      Scored here;
       const std::vector<Layout> layouts = placed(attempt);
       if (layouts.empty()) continue;
       simulate_all(attempt.setting, layouts, budget_, here);
@@ -229,22 +229,22 @@ class Planner {
       const double seconds = fastest(here).seconds;
       if (chosen_from != nullptr && seconds >= best * (1 - 1e-9)) continue;
       chosen_from = &attempt;
-      decided = std::move(here);
+      scored = std::move(here);
       best = seconds;
     }
     if (chosen_from == nullptr) return does_not_fit(attempts_.front().setting);
     const auto chosen =
-        std::find_if(decided.by_k.begin(), decided.by_k.end(), [&](const Layout& layout) {
+        std::find_if(scored.by_k.begin(), scored.by_k.end(), [&](const Layout& layout) {
           return layout.seconds <= best * (1 + request_.tie_of_k + 1e-9);
         });
-    double bound = chosen_from->found.lower_bound;
+    double bound = chosen_from->answer.lower_bound;
     for (const Attempt& attempt : attempts_) {
-      bound = std::min(bound, attempt.found.lower_bound);
+      bound = std::min(bound, attempt.answer.lower_bound);
     }
     PlanReport report = describe({.setting = chosen_from->setting,
                                   .chosen = *chosen,
-                                  .decided = decided,
-                                  .found = chosen_from->found,
+                                  .scored = scored,
+                                  .answer = chosen_from->answer,
                                   .lower_bound = bound,
                                   .stopped = stopped()});
     report.search.details["simulatedEvents"] = limits_.simulated_events - budget_.left();
@@ -252,17 +252,17 @@ class Planner {
     return report;
   }
 
-  static const Layout& fastest(const Decided& decided) {
+  static const Layout& fastest(const Scored& scored) {
     return *std::min_element(
-        decided.by_k.begin(), decided.by_k.end(),
+        scored.by_k.begin(), scored.by_k.end(),
         [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
   }
 
   // Not where the cut itself is the answer to an earlier planner's question.
-  void move_boundaries(const Setting& setting, Decided& decided) {
+  void move_boundaries(const Setting& setting, Scored& scored) {
     if (bottleneck() || request_.compat != Compat::kNone) return;
-    const double best = fastest(decided).seconds;
-    for (Layout& layout : decided.by_k) {
+    const double best = fastest(scored).seconds;
+    for (Layout& layout : scored.by_k) {
       if (layout.seconds <= best * kAsGood && !stopped()) shift(setting, layout, budget_);
     }
   }

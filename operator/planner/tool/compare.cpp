@@ -22,14 +22,14 @@ Result<std::vector<Layout>> layouts_of(const Setting& setting, const Limits& lim
         return Error{Code::kInvalid, "PipeDream's planner knows one class of devices"};
       }
       theirs.compat = Compat::kPipedream;
-      WEIR_TRY(Found found, bottleneck_layouts(there, limits));
-      return std::move(found.layouts);
+      WEIR_TRY(EngineAnswer answer, bottleneck_layouts(there, limits));
+      return std::move(answer.layouts);
     }
     case Rival::kDappleFormula: {
       theirs.compat = Compat::kSync0;
-      WEIR_TRY(Found found,
+      WEIR_TRY(EngineAnswer answer,
                sync_layouts(there, best_links(there), *ideals_for(there, limits, nullptr), limits));
-      return std::move(found.layouts);
+      return std::move(answer.layouts);
     }
     case Rival::kEven:
       break;
@@ -79,13 +79,13 @@ Comparison compare(const Model& model, const Cluster& cluster, const Request& re
     return result;
   }
   EventBudget budget(limits);
-  Decided decided;
-  simulate_all(*setting, *layouts, budget, decided);
-  if (decided.by_k.empty()) {
-    result.why_not = decided.why_not.empty() ? "does not fit" : decided.why_not.begin()->second;
+  Scored scored;
+  simulate_all(*setting, *layouts, budget, scored);
+  if (scored.by_k.empty()) {
+    result.why_not = scored.why_not.empty() ? "does not fit" : scored.why_not.begin()->second;
     return result;
   }
-  const auto best = std::min_element(decided.by_k.begin(), decided.by_k.end(), better);
+  const auto best = std::min_element(scored.by_k.begin(), scored.by_k.end(), better);
   result.step_seconds = best->seconds;
   result.k = best->k;
   for (std::size_t s = 0; s < best->stages(); ++s) {
