@@ -49,7 +49,7 @@ Ideals ideals_of(const Dag& dag, bool keep_order, const Limits& limits) {
   }
   auto all = enumerate_ideals(dag, {.most = static_cast<std::size_t>(limits.ideals),
                                     .most_bytes = static_cast<std::size_t>(limits.memory_bytes)});
-  return all ? *std::move(all) : wide_family(dag);
+  return all ? *std::move(all) : promising_ideals(dag);
 }
 
 }  // namespace

@@ -60,13 +60,13 @@ struct BottleneckSearch {
   const BottleneckProblem& problem;
   const BottleneckCosts costs;
   const std::vector<int> chains;
-  Decision::Effort effort{};
+  FeasibleCut::Effort effort{};
 
   // Narrows the interval over one family, looking at no more than about `most_pairs`; true: down to
   // the tolerance.
   bool narrow(const Ideals& ideals, Strategy strategy, double tolerance, std::int64_t most_pairs,
               Interval& interval) {
-    Decision decision(ideals, costs, chains, interval.high);
+    FeasibleCut feasible(ideals, costs, chains, interval.high);
     bool done = true;
     for (int asked = 0; done && interval.low < interval.high * (1 - tolerance); ++asked) {
       const bool halve = strategy == Strategy::kHalve
@@ -75,28 +75,28 @@ struct BottleneckSearch {
       const double step = tolerance < kThinTolerance ? kExact : tolerance;
       const double threshold =
           halve ? (interval.low + interval.high) / 2 : interval.high * (1 - step);
-      done = ask(decision, ideals, threshold, most_pairs - decision.effort().pairs, interval);
+      done = ask(feasible, ideals, threshold, most_pairs - feasible.effort().pairs, interval);
     }
     if (!done && strategy == Strategy::kBestFirst) {
-      raise_bound(decision, ideals, most_pairs / kBoundQuestions, interval);
+      raise_bound(feasible, ideals, most_pairs / kBoundQuestions, interval);
     }
-    effort.boundaries = std::max(effort.boundaries, decision.effort().boundaries);
-    effort.pairs += decision.effort().pairs;
+    effort.boundaries = std::max(effort.boundaries, feasible.effort().boundaries);
+    effort.pairs += feasible.effort().pairs;
     return done;
   }
 
  private:
   // False: given up.
-  bool ask(Decision& decision, const Ideals& ideals, double threshold, std::int64_t most_pairs,
+  bool ask(FeasibleCut& feasible, const Ideals& ideals, double threshold, std::int64_t most_pairs,
            Interval& interval) const {
     IdealChain plan;
-    switch (decision.ask(threshold, most_pairs, problem.stop, &plan)) {
-      case Decision::Outcome::kGaveUp:
+    switch (feasible.ask(threshold, most_pairs, problem.stop, &plan)) {
+      case FeasibleCut::Outcome::kGaveUp:
         return false;
-      case Decision::Outcome::kNo:
+      case FeasibleCut::Outcome::kNo:
         interval.low = threshold;
         break;
-      case Decision::Outcome::kYes:
+      case FeasibleCut::Outcome::kYes:
         interval.high = value_of(ideals, costs, plan);
         interval.best = std::move(plan);
         break;
@@ -105,13 +105,13 @@ struct BottleneckSearch {
   }
 
   // Lower thresholds leave fewer boundaries: they can be refuted where the best value cannot.
-  void raise_bound(Decision& decision, const Ideals& ideals, std::int64_t most_pairs,
+  void raise_bound(FeasibleCut& feasible, const Ideals& ideals, std::int64_t most_pairs,
                    Interval& interval) const {
     double hard = interval.high;
     for (int asked = 0; asked < kBoundQuestions; ++asked) {
       hard = std::min(hard, interval.high);
       const double threshold = (interval.low + hard) / 2;
-      if (!ask(decision, ideals, threshold, most_pairs, interval)) hard = threshold;
+      if (!ask(feasible, ideals, threshold, most_pairs, interval)) hard = threshold;
     }
   }
 };
@@ -287,9 +287,9 @@ BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem,
   const bool small = exact && given->count() <= kSmallFamily;
   std::vector<Index> kept;
   std::optional<Ideals> family;
-  std::optional<Ideals> wide;
+  std::optional<Ideals> promising;
   if (!small) {
-    if (!exact) given = &wide.emplace(wide_family(dag));
+    if (!exact) given = &promising.emplace(promising_ideals(dag));
     kept = thin(*given, exact ? kThinFamily : kThinWideFamily);
     family = ideals_at(*given, kept);
   }

@@ -94,7 +94,7 @@ double value_of(const Ideals& ideals, const BottleneckCosts& costs, const IdealC
 }
 
 // One threshold: the boundaries that may be used under it, and what is known of them.
-struct Decision::Question {
+struct FeasibleCut::Question {
   double threshold;
   std::int64_t most_pairs;
   const std::function<bool()>& stop;
@@ -106,8 +106,8 @@ struct Decision::Question {
   std::vector<std::uint32_t> from;  // where that stage begins
 };
 
-Decision::Decision(const Ideals& ideals, const BottleneckCosts& costs,
-                   const std::vector<int>& chains, double most_seconds)
+FeasibleCut::FeasibleCut(const Ideals& ideals, const BottleneckCosts& costs,
+                         const std::vector<int>& chains, double most_seconds)
     : ideals_(ideals), costs_(costs) {
   WEIR_CHECK(ideals.forward.size() == 1, "the bottleneck knows one device class");
   const double all = static_cast<double>(ideals.work(0, ideals.last())) * kSecondsPerNanosecond;
@@ -133,8 +133,8 @@ Decision::Decision(const Ideals& ideals, const BottleneckCosts& costs,
   }
 }
 
-Decision::Outcome Decision::ask(double seconds, std::int64_t most_pairs,
-                                const std::function<bool()>& stop, IdealChain* plan) {
+FeasibleCut::Outcome FeasibleCut::ask(double seconds, std::int64_t most_pairs,
+                                      const std::function<bool()>& stop, IdealChain* plan) {
   Question question{.threshold = seconds,
                     .most_pairs = most_pairs,
                     .stop = stop,
@@ -203,7 +203,7 @@ Decision::Outcome Decision::ask(double seconds, std::int64_t most_pairs,
 }
 
 // The fewest ranks, below `most`, that run the stage between two boundaries; `most` if none do.
-int Decision::ranks_between(const Question& q, Index i, Index j, int most) const {
+int FeasibleCut::ranks_between(const Question& q, Index i, Index j, int most) const {
   const std::int64_t work = q.work[j] - q.work[i];
   const std::int64_t parameters = q.parameters[j] - q.parameters[i];
   const std::int64_t cut =
@@ -220,7 +220,7 @@ int Decision::ranks_between(const Question& q, Index i, Index j, int most) const
 
 // f(J) = fewest devices that can run the prefix J; kept as the bucket that J lies in.
 template <class Bucket, class Set>
-Decision::Outcome Decision::run(Question& q, const Bucket& empty, const Set& set) {
+FeasibleCut::Outcome FeasibleCut::run(Question& q, const Bucket& empty, const Set& set) {
   const double nanoseconds = q.threshold * kSlack / kSecondsPerNanosecond;
   const std::int64_t budget = q.most_pairs;
   std::vector<Bucket> buckets(static_cast<Index>(costs_.devices) + 1, empty);

@@ -33,7 +33,7 @@ struct IdealChain {
 double value_of(const Ideals& ideals, const BottleneckCosts& costs, const IdealChain& chain);
 
 // Answers for one family and thresholds that do not rise above `most_seconds`.
-class Decision {
+class FeasibleCut {
  public:
   struct Effort {
     std::size_t boundaries = 0;  // of the hardest question
@@ -41,8 +41,8 @@ class Decision {
   };
 
   // chains: from chains_of, or empty for sets of bits.
-  Decision(const Ideals& ideals, const BottleneckCosts& costs, const std::vector<int>& chains,
-           double most_seconds);
+  FeasibleCut(const Ideals& ideals, const BottleneckCosts& costs, const std::vector<int>& chains,
+              double most_seconds);
 
   enum class Outcome : unsigned char { kYes, kNo, kGaveUp };
   // kYes fills `plan`. Gives up when more than most_pairs pairs were looked at in this question, or

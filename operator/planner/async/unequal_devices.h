@@ -2,7 +2,7 @@
 // The steady bottleneck on unequal devices: several classes, or servers whose links inside are
 // faster than those between them. Costs are those of engine.h, with the class's times and the
 // rate that the devices taken have. A dynamic program over ideals and what is used of the devices;
-// exact over the ideals it is given. Inside the room only.
+// exact over the ideals it is given.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ void for_all_values(Ideals& ideals, const Action& action) {
 
 }  // namespace
 
-Family::Family(const Dag& dag, Index expected) : dag_(&dag) {
+IdealBuilder::IdealBuilder(const Dag& dag, Index expected) : dag_(&dag) {
   ideals_.nodes = dag.nodes;
   ideals_.words = (dag.nodes + 63) / 64;
   for (auto* sums : {&ideals_.forward, &ideals_.backward, &ideals_.update}) {
@@ -32,13 +32,13 @@ Family::Family(const Dag& dag, Index expected) : dag_(&dag) {
   for_all_values(ideals_, [&](Values& values) { values.reserve(expected); });
 }
 
-void Family::add_empty() {
+void IdealBuilder::add_empty() {
   ideals_.bits.resize(static_cast<Index>(ideals_.words), 0);
   ideals_.size.push_back(0);
   for_all_values(ideals_, [](Values& values) { values.push_back(0); });
 }
 
-Index Family::add(Index parent, int added) {
+Index IdealBuilder::add(Index parent, int added) {
   const auto node = static_cast<Index>(added);
   const auto words = static_cast<Index>(ideals_.words);
   const Index at = ideals_.bits.size();
@@ -58,7 +58,7 @@ Index Family::add(Index parent, int added) {
   return ideals_.count() - 1;
 }
 
-void Family::step(int node) {
+void IdealBuilder::step(int node) {
   add(0, node);
   ideals_.bits.erase(ideals_.bits.begin(), ideals_.bits.begin() + ideals_.words);
   ideals_.size.erase(ideals_.size.begin());
@@ -66,7 +66,8 @@ void Family::step(int node) {
 }
 
 // True cut: a node counts once while a consumer of it is outside.
-std::int64_t Family::cut_after(const std::uint64_t* bits, std::int64_t cut, Index node) const {
+std::int64_t IdealBuilder::cut_after(const std::uint64_t* bits, std::int64_t cut,
+                                     Index node) const {
   if (!dag_->successors[node].empty()) cut += dag_->output[node];
   for (const int before : dag_->predecessors[node]) {
     const auto& consumers = dag_->successors[static_cast<Index>(before)];

@@ -8,9 +8,9 @@
 namespace weir::planner {
 
 // Appends ideals one by one, each as one that is there and a node more. Sums are incremental.
-class Family {
+class IdealBuilder {
  public:
-  Family(const Dag& dag, std::size_t expected);
+  IdealBuilder(const Dag& dag, std::size_t expected);
 
   void add_empty();
   // The index of the new ideal.

@@ -91,7 +91,7 @@ std::optional<Ideals> enumerate_ideals(const Dag& dag, const IdealLimits& limits
   const Index count = count_ideals(dag, most);
   if (count > most) return std::nullopt;
 
-  Family family(dag, count);
+  IdealBuilder family(dag, count);
   family.add_empty();
   Ideals& ideals = family.ideals();
   ideals.complete = true;
@@ -171,7 +171,7 @@ Ideals ideals_of_orders(const Dag& dag, std::span<const std::vector<int>> orders
   WEIR_CHECK(!orders.empty() && most > 0, "a family has an order");
   const auto nodes = static_cast<Index>(dag.nodes);
   const Index stride = (nodes * orders.size() + most - 1) / most;
-  std::vector<Family> walks;
+  std::vector<IdealBuilder> walks;
   std::vector<std::vector<bool>> kept;
   for (const std::vector<int>& order : orders) {
     walks.emplace_back(dag, 2).add_empty();

@@ -83,7 +83,7 @@ class Narrow {
 
   const Dag& dag_;
   const Index width_;
-  Family family_;
+  IdealBuilder family_;
   std::vector<Reached> level_;
   std::int64_t looked_at_ = 0;
 };
@@ -182,7 +182,7 @@ class Flow {
 
 }  // namespace
 
-Ideals wide_family(const Dag& dag, std::size_t most) {
+Ideals promising_ideals(const Dag& dag, std::size_t most) {
   const auto nodes = static_cast<Index>(dag.nodes);
   const Ideals along = ideals_of_orders(dag, linear_orders(dag), most / 2);
   const Index affordable = kMostCounters / (nodes * nodes);  // an ideal copies those of all nodes

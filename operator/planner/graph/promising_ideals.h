@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs with more ideals than fit: a family of promising ones, and bounds that need no ideals.
-// Inside the room only.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@ namespace weir::planner {
 // The prefixes of the linear orders, and of every size the ideals with the smallest cuts that are
 // reached from those of the size before. Where a graph is narrow these are all ideals of it.
 // At most about `most`.
-Ideals wide_family(const Dag& dag, std::size_t most = 40'000);
+Ideals promising_ideals(const Dag& dag, std::size_t most = 40'000);
 
 // Bytes of the smallest cut of any ideal that is neither empty nor all, by maximum flow; 0 when the
 // graph has too many pairs of a source and a sink to ask.

@@ -154,8 +154,8 @@ std::vector<std::vector<int>> class_orders(const SyncRequest& request, int stage
   return result;
 }
 
-double Pool::judge(const SyncModel& model, Candidate candidate,
-                   const std::vector<std::size_t>& chosen) {
+double Candidates::judge(const SyncModel& model, Candidate candidate,
+                         const std::vector<std::size_t>& chosen) {
   candidate.value = model.value(candidate);
   ops_ += ops_of(model, candidate);
   for (std::size_t& i : candidate.ideals) i = chosen[i];
@@ -164,8 +164,8 @@ double Pool::judge(const SyncModel& model, Candidate candidate,
   return judged_.back().value;
 }
 
-double Pool::add(const SyncModel& model, const Candidate& cut,
-                 const std::vector<std::size_t>& chosen) {
+double Candidates::add(const SyncModel& model, const Candidate& cut,
+                       const std::vector<std::size_t>& chosen) {
   if (!known_.insert(key_of(cut, chosen)).second) return kInfinity;
   const SyncRequest& request = model.request();
   const Pipeline costs = model.pipeline(cut);
@@ -188,7 +188,8 @@ double Pool::add(const SyncModel& model, const Candidate& cut,
   return best->seconds;
 }
 
-void Pool::decide(const SyncModel& model, const std::vector<std::size_t>& chosen, Effort effort) {
+void Candidates::decide(const SyncModel& model, const std::vector<std::size_t>& chosen,
+                        Effort effort) {
   if (judged_.empty()) return;
   // The best of each k first, then by estimate.
   std::stable_sort(waiting_.begin(), waiting_.end(),
@@ -226,8 +227,8 @@ void Pool::decide(const SyncModel& model, const std::vector<std::size_t>& chosen
 }
 
 // Moves one node across one boundary, the best such move; false when none shortens the step.
-bool Pool::shift(const SyncModel& model, const std::vector<std::size_t>& chosen, Candidate& at,
-                 std::int64_t end) {
+bool Candidates::shift(const SyncModel& model, const std::vector<std::size_t>& chosen,
+                       Candidate& at, std::int64_t end) {
   const Ideals& ideals = model.ideals();
   std::optional<Candidate> best;
   for (std::size_t b = 1; b < at.stages(); ++b) {
@@ -257,7 +258,7 @@ bool Pool::shift(const SyncModel& model, const std::vector<std::size_t>& chosen,
   return true;
 }
 
-std::vector<Candidate> Pool::best(std::size_t most) const {
+std::vector<Candidate> Candidates::best(std::size_t most) const {
   std::vector<Candidate> result = judged_;
   std::sort(result.begin(), result.end(),
             [](const Candidate& a, const Candidate& b) { return rank_of(a) < rank_of(b); });

@@ -24,7 +24,7 @@ std::vector<CapChoice> cap_choices(const SyncRequest& request);
 std::vector<std::vector<int>> class_orders(const SyncRequest& request, int stages,
                                            std::size_t most);
 
-class Pool {
+class Candidates {
  public:
   // Tries a cut with every choice of caps that fits into memory. `candidate` has ideals of the
   // model's family, `chosen` their indices in the caller's. Returns the least estimated step;

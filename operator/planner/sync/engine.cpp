@@ -111,7 +111,7 @@ class SumEngine {
 Result<SyncPlans> plan_sync(const Dag& dag, const Ideals& ideals, const SyncRequest& request) {
   WEIR_CHECK(request.micro_batches >= 1 && request.most_stages >= 1, "a step has work");
   if (request.formula == SyncFormula::kSync0) return SumEngine(dag, ideals, request).run();
-  return plan_paces(dag, ideals, request);
+  return search_step_time(dag, ideals, request);
 }
 
 }  // namespace weir::planner

@@ -65,7 +65,7 @@ class PaceEngine {
     if (request_.certify) prove(scope);
     if (boundaries_ > kMostIdeals) scope = scope_of(few_ideals(coarse, kFewIdeals));
     search_all_paces(scope);
-    if (pool_.empty()) return nothing_fits(coarse);
+    if (candidates_.empty()) return nothing_fits(coarse);
     return report();
   }
 
@@ -87,12 +87,12 @@ class PaceEngine {
     for (std::size_t o = 0; o < model.options().size(); ++o) {
       take(model, ends, {.ideals = {0, 1}, .options = {static_cast<int>(o)}});
     }
-    pool_.decide(model, ends.chosen, Pool::Effort::kLittle);
+    candidates_.decide(model, ends.chosen, Candidates::Effort::kLittle);
   }
 
   // Ideals that a plan with V below the best step can have as boundaries.
   std::vector<std::size_t> useful(const SyncModel& coarse) {
-    if (!counts_ || pool_.empty()) return every_ideal();
+    if (!counts_ || candidates_.empty()) return every_ideal();
     const double below = best_step(coarse) * (1 + kRoundingOfSums);
     const Buckets buckets = buckets_of(ideals_, bucket_count(*counts_));
     const Relaxation relaxed(coarse, *counts_, buckets, below / request_.micro_batches,
@@ -107,7 +107,8 @@ class PaceEngine {
   }
 
   double best_step(const SyncModel& model) const {
-    return pool_.empty() ? longest_step(model, request_.most_stages) : pool_.best_seconds();
+    return candidates_.empty() ? longest_step(model, request_.most_stages)
+                               : candidates_.best_seconds();
   }
 
   std::vector<int> stage_counts() const {
@@ -150,7 +151,7 @@ class PaceEngine {
         search_bound(model, scope, space, stages, &least);
       }
     }
-    pool_.decide(model, scope.chosen, Pool::Effort::kLittle);
+    candidates_.decide(model, scope.chosen, Candidates::Effort::kLittle);
   }
 
   // No plan of the family is faster than the least V; nor is one faster than the best step.
@@ -166,8 +167,8 @@ class PaceEngine {
     for (const int stages : stage_counts()) {
       proved = !stopped() && search_bound(model, scope, *counts_, stages, &least) && proved;
     }
-    pool_.decide(model, scope.chosen, Pool::Effort::kLittle);
-    if (!pool_.empty()) least = std::min(least, pool_.best_seconds());
+    candidates_.decide(model, scope.chosen, Candidates::Effort::kLittle);
+    if (!candidates_.empty()) least = std::min(least, candidates_.best_seconds());
     if (proved && !std::isinf(least)) lower_bound_ = std::max(lower_bound_, least);
   }
 
@@ -185,10 +186,10 @@ class PaceEngine {
   }
 
   // Only with a plan in hand.
-  bool stopped() const { return request_.stop && !pool_.empty() && request_.stop(); }
+  bool stopped() const { return request_.stop && !candidates_.empty() && request_.stop(); }
 
   void fix(SearchShape& shape, int stages) const {
-    if (request_.stop && !pool_.empty()) shape.stop = &request_.stop;
+    if (request_.stop && !candidates_.empty()) shape.stop = &request_.stop;
     shape.stages = stages;
     if (stages > 0) shape.least_stages = shape.most_stages = stages;
     if (!request_.caps.empty()) {
@@ -204,7 +205,8 @@ class PaceEngine {
         if (!stopped()) search_paces(model, scope, space, stages);
       }
     }
-    pool_.decide(model, scope.chosen, stopped() ? Pool::Effort::kLittle : Pool::Effort::kMuch);
+    candidates_.decide(model, scope.chosen,
+                       stopped() ? Candidates::Effort::kLittle : Candidates::Effort::kMuch);
   }
 
   // The exact space where it is small; else classes in blocks, in any order of classes. A search
@@ -309,7 +311,7 @@ class PaceEngine {
   }
 
   double take(const SyncModel& model, const Scope& scope, const FoundPlan& plan) {
-    return pool_.add(model, candidate_of(model, plan, {}), scope.chosen);
+    return candidates_.add(model, candidate_of(model, plan, {}), scope.chosen);
   }
 
   Result<SyncPlans> nothing_fits(const SyncModel& coarse) const {
@@ -319,7 +321,7 @@ class PaceEngine {
 
   SyncPlans report() const {
     SyncPlans plans;
-    plans.candidates = pool_.best(request_.most_candidates);
+    plans.candidates = candidates_.best(request_.most_candidates);
     plans.boundaries = boundaries_;
     plans.pairs = pairs_;
     plans.certificate.formula = "sync (bound V)";
@@ -334,7 +336,7 @@ class PaceEngine {
   const SyncRequest& request_;
   bool pinned_ = false;  // ranges of stages or caps hold: S is fixed in every search
   std::optional<SyncSpace> counts_;
-  Pool pool_;
+  Candidates candidates_;
   double lower_bound_ = 0;
   std::size_t boundaries_ = 0;
   std::int64_t pairs_ = 0, steps_ = 0, proof_steps_ = 0;
@@ -372,7 +374,8 @@ double single_stage(const SyncModel& model, const SearchShape& shape) {
 }
 
 // Replication multiplies the labels, and a budget then ends before the best plans of single ranks.
-Result<SyncPlans> plan_paces(const Dag& dag, const Ideals& ideals, const SyncRequest& request) {
+Result<SyncPlans> search_step_time(const Dag& dag, const Ideals& ideals,
+                                   const SyncRequest& request) {
   WEIR_TRY(SyncPlans plans, PaceEngine(dag, ideals, request).run());
   if (request.most_ranks == 1 || plans.certificate.gap <= kWideGap) return plans;
   SyncRequest single = request;

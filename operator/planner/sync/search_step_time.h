@@ -19,6 +19,7 @@ SearchShape shape_of(const SyncRequest& request, CapRule rule, int k);
 // The best step of one stage by sync0; infinite if it fits nowhere.
 double single_stage(const SyncModel& model, const SearchShape& shape);
 
-Result<SyncPlans> plan_paces(const Dag& dag, const Ideals& ideals, const SyncRequest& request);
+Result<SyncPlans> search_step_time(const Dag& dag, const Ideals& ideals,
+                                   const SyncRequest& request);
 
 }  // namespace weir::planner

@@ -200,18 +200,18 @@ TEST(Ideals, PickedByIndexKeepTheirValues) {
   EXPECT_FALSE(some.subset(2, 1));
 }
 
-TEST(WideFamily, IsWholeWhereTheGraphIsNarrow) {
+TEST(PromisingIdeals, IsWholeWhereTheGraphIsNarrow) {
   const Dag dag = pipedream_graph("resnet50");
   const std::optional<Ideals> all = enumerate_ideals(dag);
-  const Ideals family = wide_family(dag);
+  const Ideals family = promising_ideals(dag);
   EXPECT_EQ(family.count(), all->count());
   EXPECT_EQ(family.bits.size(), all->bits.size());
 }
 
-TEST(WideFamily, HoldsIdealsOnceAndEndsWithAll) {
+TEST(PromisingIdeals, HoldsIdealsOnceAndEndsWithAll) {
   std::mt19937 random(9);
   const Dag dag = random_graph(random, 200, 0.01);
-  const Ideals family = wide_family(dag, 4000);
+  const Ideals family = promising_ideals(dag, 4000);
 
   EXPECT_LE(family.count(), 4400U);
   EXPECT_EQ(family.size.back(), dag.nodes);
