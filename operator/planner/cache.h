@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "operator/planner/graph/ideals.h"
-#include "operator/planner/layout.h"
+#include "operator/planner/setting.h"
 
 namespace weir::planner {
 

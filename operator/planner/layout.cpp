@@ -77,11 +77,6 @@ bool same_costs(const Pipeline& a, const Pipeline& b) {
 
 }  // namespace
 
-int Setting::micro_batches_of_bound() const {
-  return std::accumulate(micro_batches.begin(), micro_batches.end(), 0) /
-         static_cast<int>(micro_batches.size());
-}
-
 int Layout::device_count() const {
   return std::accumulate(ranks.begin(), ranks.end(), 0);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "operator/planner/engines.h"
 #include "worker/schedule/caps.h"
@@ -41,6 +42,11 @@ double factor_of(const Cluster& cluster, const std::string& name) {
 }
 
 }  // namespace
+
+int Setting::micro_batches_of_bound() const {
+  return std::accumulate(micro_batches.begin(), micro_batches.end(), 0) /
+         static_cast<int>(micro_batches.size());
+}
 
 std::string edge_that_runs_back(const Model& model) {
   for (const auto& [from, to] : model.edges) {
