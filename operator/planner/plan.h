@@ -26,8 +26,7 @@ enum class Compat : unsigned char {  // operator/planner/README.md "Earlier plan
   kPipedream,
   kPipedreamNoTransfer,
   kSync0,
-  kDapple,
-  kSailor
+  kDapple
 };
 
 struct Request {
