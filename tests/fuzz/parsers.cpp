@@ -155,8 +155,6 @@ bool feed(Parser parser, std::string_view text) {
       return accepted(planner::decode_sailor_times(text, "fuzz"));
     case Parser::kSailorSizes:
       return accepted(planner::decode_sailor_sizes(text, "OPT-350", "fuzz"));
-    case Parser::kSailorNetwork:
-      return accepted(planner::decode_sailor_network(text, "fuzz"));
     case Parser::kWatchLine:
       return accepted_line(text);
     case Parser::kList:

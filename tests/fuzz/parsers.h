@@ -17,7 +17,6 @@ enum class Parser : unsigned char {
   kShortCluster,
   kSailorTimes,
   kSailorSizes,
-  kSailorNetwork,
   kWatchLine,
   kList,
   kPlan,
@@ -38,13 +37,12 @@ enum class Parser : unsigned char {
   kRate
 };
 constexpr std::array kParsers{
-    Parser::kGraph,       Parser::kProfile,     Parser::kCluster,       Parser::kShortCluster,
-    Parser::kSailorTimes, Parser::kSailorSizes, Parser::kSailorNetwork, Parser::kWatchLine,
-    Parser::kList,        Parser::kPlan,        Parser::kMessage,       Parser::kReport,
-    Parser::kRegister,    Parser::kManifest,    Parser::kFolderLock,    Parser::kMatrix,
-    Parser::kUrl,         Parser::kHostPort,    Parser::kTime,          Parser::kControlHandshake,
-    Parser::kDataHello,   Parser::kDataFrame,   Parser::kTensorFile,    Parser::kQuantity,
-    Parser::kRate};
+    Parser::kGraph,       Parser::kProfile,     Parser::kCluster,          Parser::kShortCluster,
+    Parser::kSailorTimes, Parser::kSailorSizes, Parser::kWatchLine,        Parser::kList,
+    Parser::kPlan,        Parser::kMessage,     Parser::kReport,           Parser::kRegister,
+    Parser::kManifest,    Parser::kFolderLock,  Parser::kMatrix,           Parser::kUrl,
+    Parser::kHostPort,    Parser::kTime,        Parser::kControlHandshake, Parser::kDataHello,
+    Parser::kDataFrame,   Parser::kTensorFile,  Parser::kQuantity,         Parser::kRate};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

@@ -34,7 +34,6 @@ constexpr Seed kSeeds[] = {
     {Parser::kShortCluster, "fuzz/corpus/short.txt"},
     {Parser::kSailorTimes, "fuzz/corpus/sailor_times.json"},
     {Parser::kSailorSizes, "fuzz/corpus/sailor_sizes.json"},
-    {Parser::kSailorNetwork, "fuzz/corpus/sailor_network.json"},
     {Parser::kWatchLine, "fuzz/corpus/watch_event.json"},
     {Parser::kList, "fuzz/corpus/list.json"},
     {Parser::kPlan, "fuzz/corpus/plan.json"},

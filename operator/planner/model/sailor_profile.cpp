@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostCount = 65536;  // samples, degrees, devices per server
+constexpr int kMostCount = 65536;  // samples, degrees
 constexpr double kMostFloats = 1e14;
 constexpr double kFloatBytes = 4;
 
@@ -77,21 +77,6 @@ struct SailorReader {
     return result;
   }
 };
-
-Result<RateCurve> curve_of(const SailorReader& reader, const json& value,
-                           const std::string& pointer) {
-  if (!value.is_array() || value.size() != 2 || !value[0].is_array() || value[0].size() != 3) {
-    return reader.bad(pointer, "expected [[a, b, c], max]");
-  }
-  constexpr double kMost = 1e15;
-  RateCurve curve;
-  const std::string coefficients = pointer + "/0/";
-  WEIR_TRY(curve.a, reader.number(value[0][0], coefficients + "0", -kMost, kMost));
-  WEIR_TRY(curve.b, reader.number(value[0][1], coefficients + "1", -kMost, kMost));
-  WEIR_TRY(curve.c, reader.number(value[0][2], coefficients + "2", -kMost, kMost));
-  WEIR_TRY(curve.most_bytes_per_second, reader.number(value[1], pointer + "/1", 1, kMost));
-  return curve;
-}
 
 std::int64_t bytes_of(double floats) {
   return std::llround(floats * kFloatBytes);
@@ -164,31 +149,6 @@ Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string
     WEIR_TRY(sizes[ranks], (reader.layers<SailorLayer>(layers, here, layer)));
   }
   return sizes;
-}
-
-Result<SailorNetwork> decode_sailor_network(std::string_view text, const std::string& name) {
-  const SailorReader reader{text, name};
-  json document;
-  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
-  WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(document, ""));
-  SailorNetwork network;
-  for (const auto& [kind, curves] :
-       {std::pair{"inter", &network.between}, std::pair{"intra", &network.inside}}) {
-    const std::string at = std::string("/") + kind;
-    const auto found = document.find(kind);
-    if (found == document.end()) return reader.bad(at, "missing");
-    WEIR_TRY([[maybe_unused]] const Unit kinds, reader.object(*found, at));
-    for (const auto& [device, counts] : found->items()) {
-      WEIR_TRY([[maybe_unused]] const Unit some, reader.object(counts, at + "/" + device));
-      for (const auto& [count, value] : counts.items()) {
-        std::string here = at;
-        here.append("/").append(device).append("/").append(count);
-        WEIR_TRY(const int devices, reader.count(count, here, 1));
-        WEIR_TRY((*curves)[std::pair(device, devices)], curve_of(reader, value, here));
-      }
-    }
-  }
-  return network;
 }
 
 Result<Model> model_of_sailor(const std::vector<std::pair<std::string, SailorTimes>>& classes,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // operator/planner/model/README.md "Sailor's files": layer times per micro-batch size and degree of
-// tensor parallelism, sizes, and bandwidth curves; text to structs. A combination that was not
-// profiled is not available, never extrapolated. No file access.
+// tensor parallelism, and sizes; text to structs. A combination that was not profiled is not
+// available, never extrapolated. No file access.
 #pragma once
 
 #include <array>
@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "operator/planner/model/cluster.h"
 #include "operator/planner/model/model.h"
 #include "worker/base/result.h"
 
@@ -28,17 +27,11 @@ struct SailorLayer {  // of one rank of that degree, a float has 4 bytes
 };
 using SailorSizes = std::map<int, std::vector<SailorLayer>>;  // degree -> layers
 
-struct SailorNetwork {
-  // (kind of device, devices per server) -> rate between servers, and inside one
-  std::map<std::pair<std::string, int>, RateCurve> between, inside;
-};
-
 // kInvalid: "NAME:LINE: POINTER: reason".
 Result<SailorTimes> decode_sailor_times(std::string_view json, const std::string& name);
 // `model` is a key of llm_info.json, such as OPT-350.
 Result<SailorSizes> decode_sailor_sizes(std::string_view json, const std::string& model,
                                         const std::string& name);
-Result<SailorNetwork> decode_sailor_network(std::string_view json, const std::string& name);
 
 // A chain for the other engines: device class NAME with the times of degree 1, and of the lowest
 // degree g profiled where 1 is not. kInvalid: numbers of layers differ.
