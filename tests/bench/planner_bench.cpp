@@ -19,7 +19,7 @@
 
 #include "operator/planner/async/engine.h"
 #include "operator/planner/model/graph_text.h"
-#include "operator/planner/sailor.h"
+#include "tests/bench/sailor/sailor.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "operator/planner/sailor_costs.h"
+#include "tests/bench/sailor/costs.h"
 
 namespace weir::planner {
 

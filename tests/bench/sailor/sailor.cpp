@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas are those of Sailor's planner_utils.cpp, with two differences: rates are clamped
 // (model/cluster.h), and unlike devices take the slower of their curves.
-#include "operator/planner/sailor.h"
+#include "tests/bench/sailor/sailor.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include <limits>
 #include <numeric>
 
-#include "operator/planner/sailor_costs.h"
-#include "operator/planner/sailor_tables.h"
+#include "tests/bench/sailor/costs.h"
+#include "tests/bench/sailor/tables.h"
 
 namespace weir::planner {
 namespace {

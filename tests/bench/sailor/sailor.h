@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "operator/planner/model/sailor_profile.h"
-#include "operator/planner/sailor_network.h"
+#include "tests/bench/sailor/network.h"
 #include "worker/base/result.h"
 
 namespace weir::planner {

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "operator/planner/sailor.h"
+#include "tests/bench/sailor/sailor.h"
 
 namespace weir::planner {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sailor_network.h"
+#include "tests/bench/sailor/network.h"
 
 #include <charconv>
 #include <cmath>

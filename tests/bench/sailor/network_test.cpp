@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sailor_network.h"
+#include "tests/bench/sailor/network.h"
 
 #include <fstream>
 #include <random>
@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::planner {
-namespace sailor_network_test {
+namespace network_test {
 
 std::string published() {
   std::ifstream stream(WEIR_SOURCE_DIR "/tests/data/planner/sailor/network_coeffs_all_homo.json");
@@ -58,5 +58,5 @@ TEST(SailorNetwork, SurvivesDamagedFiles) {
   }
 }
 
-}  // namespace sailor_network_test
+}  // namespace network_test
 }  // namespace weir::planner

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sailor_costs.h"
+#include "tests/bench/sailor/costs.h"
 
 #include <algorithm>
 #include <limits>

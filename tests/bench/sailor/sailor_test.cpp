@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sailor.h"
+#include "tests/bench/sailor/sailor.h"
 
 #include <cmath>
 

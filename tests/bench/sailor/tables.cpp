@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/planner/sailor_tables.h"
+#include "tests/bench/sailor/tables.h"
 
 #include <algorithm>
 #include <limits>
