@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Costs of Sailor's model over ranges of layers. Inside the room only. Seconds of one micro-batch.
+// Costs of Sailor's model over ranges of layers. Seconds of one micro-batch.
 #pragma once
 
 #include <array>

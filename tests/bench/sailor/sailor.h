@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sailor's cost model (compat `sailor`): pipelines of D replicas whose stages run on
-// groups of a kind of device and a degree of tensor parallelism. Evaluates any plan, and searches
-// for one: cuts, kinds, degrees, D and micro-batch size together, one kind and degree per stage.
+// Sailor's cost model: pipelines of D replicas whose stages run on groups of a kind of device and a
+// degree of tensor parallelism. Evaluates any plan, and searches for one: cuts, kinds, degrees, D
+// and micro-batch size together, one kind and degree per stage. Stages that mix kinds are costed,
+// not searched; of replica counts with equal micro-batches only the smallest is tried.
 #pragma once
 
 #include <cstdint>

@@ -2,27 +2,35 @@
 #include "tests/bench/sailor/sailor.h"
 
 #include <cmath>
+#include <fstream>
+#include <limits>
+#include <random>
+#include <sstream>
 
 #include <gtest/gtest.h>
-
-#include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace sailor_test {
 
 constexpr double kGiB = 1073741824;
 
+std::string text_of_file(const std::string& name) {
+  std::ifstream file(WEIR_SOURCE_DIR "/tests/data/planner/sailor/" + name);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 SailorProblem opt_350m(int a100, int v100) {
   SailorProblem problem;
   for (const auto& [name, count, gib] :
        {std::tuple{"A100-40", a100, 40}, std::tuple{"V100-16", v100, 16}}) {
-    const std::string file = std::string("sailor/opt-350m-") + name + ".json";
+    const std::string file = std::string("opt-350m-") + name + ".json";
     problem.devices.push_back(
         {name, *decode_sailor_times(text_of_file(file), file), count, gib * kGiB});
   }
-  problem.sizes = *decode_sailor_sizes(text_of_file("sailor/llm_info.json"), "OPT-350", "info");
-  problem.network =
-      *decode_sailor_network(text_of_file("sailor/network_coeffs_all_homo.json"), "network");
+  problem.sizes = *decode_sailor_sizes(text_of_file("llm_info.json"), "OPT-350", "info");
+  problem.network = *decode_sailor_network(text_of_file("network_coeffs_all_homo.json"), "network");
   return problem;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Costs of Sailor's model for every range of layers and every option, looked up by its search.
-// Inside the room only. Seconds of one micro-batch.
+// Seconds of one micro-batch.
 #pragma once
 
 #include <cstddef>
