@@ -91,7 +91,7 @@ void fill_stages(const Selection& from, const std::vector<Pipeline>& pipelines,
   }
 }
 
-// Of replica 0.
+// Simulates replica 0.
 void fill_timeline(const Selection& from, const Pipeline& pipeline, PlanReport& report) {
   schedule::PipelineModel model = simulated_model(pipeline);
   model.record = true;

@@ -23,7 +23,7 @@ PlanReport describe(const Selection& from);
 std::vector<LinkSensitivity> sensitivity_of(const Setting& setting, const Layout& chosen,
                                             const std::vector<Layout>& others);
 
-// What sets the period: "stage 0", "link 0-1" or "loop 0-2".
+// The part that sets the period: "stage 0", "link 0-1" or "loop 0-2".
 std::string period_cause(const Pipeline& pipeline, int k);
 
 }  // namespace weir::planner

@@ -22,7 +22,7 @@ struct Rates {
   bool one() const { return least == most; }
 };
 
-// Of all pairs of devices, on one server and on two.
+// Rates of all pairs of devices, on one server and on two.
 struct Levels {
   Rates inside, between;
   int servers = 0, devices_each = 0;  // 0: servers have unequal numbers

@@ -42,7 +42,7 @@ struct Layout {
 
 schedule::Schedule schedule_of(const Setting& setting, const Layout& layout);
 
-// Of one replica. Needs devices.
+// The pipeline of one replica. The layout must have devices.
 Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica);
 Pipeline pipeline_of(const Setting& setting, const Layout& layout, std::size_t replica,
                      const std::vector<double>& rings);

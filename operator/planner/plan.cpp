@@ -203,7 +203,7 @@ class Planner {
         if (next.links[0][0].bytes_per_second == table.links[0][0].bytes_per_second) break;
       }
       table = std::move(next);
-      // What holds for any placement is proved already.
+      // The first search has proved what holds for any placement.
       const auto again = sync_layouts(setting, table, *attempt.ideals, limits_, false);
       if (!again) break;
       const std::size_t before = result.size();

@@ -59,10 +59,10 @@ struct Limits {
   std::int64_t memory_bytes = std::int64_t{1} << 30;
   int threads = 1;                            // micro-batch sizes are tried side by side
   std::int64_t simulated_events = 2'000'000;  // some 50 ms of simulation
-  // Of the search for cuts: labels joined for candidates, and for the certificate.
+  // Labels that the search for cuts joins at most, for candidates and for the certificate.
   std::int64_t search_steps = 5'000'000;
   std::int64_t proof_steps = std::numeric_limits<std::int64_t>::max();
-  // Of putting layouts on servers: assignments scored, times replicas, times S (S + 16).
+  // Work of placing layouts on servers: scored assignments x replicas x S (S + 16).
   std::int64_t placement_work = std::numeric_limits<std::int64_t>::max();
   // Asked now and then from any of the threads; true: stop, and answer with the best so far, status
   // "heuristic". Empty: never.

@@ -53,7 +53,7 @@ struct LinkSensitivity {
   double switch_gain = 0;  // fraction, at switch_share
 };
 
-// What another planner's cut costs in this model (tool/compare.h).
+// The cost of another planner's cut in this model (tool/compare.h).
 struct Comparison {
   std::string name;
   double step_seconds = 0;  // 0: see why_not

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a change of one link's share does to the step, by simulation: the operator's triggers.
+// Effect of one link's share on the step, by simulation: the operator's triggers.
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -116,7 +116,8 @@ struct BottleneckSearch {
   }
 };
 
-// Of a large family: in each of many equal shares of the work the ideals with the smallest cuts.
+// Thins out a large family: keeps the ideals with the smallest cuts in each of many equal shares of
+// the work.
 std::vector<Index> thin(const Ideals& ideals, Index most) {
   constexpr Index kShares = 400;
   const double all = static_cast<double>(ideals.work(0, ideals.last())) + 1;

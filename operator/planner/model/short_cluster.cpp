@@ -56,8 +56,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
 }
 
-// What a name holds that only another separator of classes would explain, as in "A100,2xL4" and
-// "A100 2xL4"; "" = nothing.
+// The character of a name that suggests another separator of classes, as in "A100,2xL4" and
+// "A100 2xL4"; "" = none.
 std::string foreign_separator(std::string_view name) {
   constexpr std::string_view kUsual = " -_.()#";  // "NVIDIA A100-SXM4-80GB MIG 1g.10gb"
   for (std::size_t i = 0; i < name.size(); ++i) {

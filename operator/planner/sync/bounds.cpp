@@ -44,7 +44,7 @@ Buckets buckets_of(const Ideals& ideals, std::size_t most) {
   });
   Buckets buckets;
   buckets.of.assign(count, 0);
-  // Of equal width in work; of one value each where there are few values.
+  // Buckets have equal width in work. If there are few values, each has a bucket of its own.
   const double width = static_cast<double>(ideals.work(0, last)) /
                        static_cast<double>(std::max<std::size_t>(most, 1));
   const bool few = count <= most;

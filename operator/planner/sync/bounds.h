@@ -29,9 +29,9 @@ class Relaxation {
   Relaxation(const SyncModel& model, const SyncSpace& space, const Buckets& buckets, double longest,
              Behind behind);
 
-  // Of the part before an ideal without its own boundary, when `key` is used behind it.
+  // Bound of the part before an ideal, without its own boundary, if `key` is used behind it.
   double before(std::size_t ideal, int key) const { return before_[at(ideal, key)]; }
-  // Of the part behind it using `key`.
+  // Bound of the part behind an ideal that uses `key`.
   double behind(std::size_t ideal, int key) const { return behind_[at(ideal, key)]; }
   double all() const;          // of the whole model
   double least_value() const;  // of U over all plans; Behind::kBound

@@ -15,8 +15,8 @@ struct CapChoice {
   CapRule rule = CapRule::kKfkb;
   int k = 1;
 };
-// What the request allows: k up to 8 one by one, doubled values beyond; k=1 is the same by either
-// rule. One choice for fixed caps.
+// The choices that the request allows: each k up to 8, then doubled values. k = 1 is the same under
+// both dispatch rules. Fixed caps are one choice.
 std::vector<CapChoice> cap_choices(const SyncRequest& request);
 
 // Classes of stages from the last stage on: one class after the other, in any order of classes, at

@@ -49,10 +49,10 @@ struct SyncRequest {
   double overhead = 0;           // seconds of a micro-batch on any stage
   std::size_t most_candidates = 16;
   std::int64_t most_pairs = 2'000'000'000;  // of stages looked at; over it: status gap
-  // Of labels joined in the search for candidates of kSync; about 20 ns each. No certificate hangs
-  // on it.
+  // Labels joined at most in the search for candidates of kSync, about 20 ns each. No certificate
+  // depends on this limit.
   std::int64_t most_steps = 5'000'000;
-  // Of labels joined for the certificate; over it: status gap.
+  // Labels joined at most for the certificate. Beyond it the status is gap.
   std::int64_t proof_steps = std::numeric_limits<std::int64_t>::max();
   bool certify = true;  // false: the bound may be weak, its own search is left out
   // Asked every few milliseconds once there is a plan; true: the best so far, and the bound proved

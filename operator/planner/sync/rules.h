@@ -10,7 +10,8 @@
 
 namespace weir::planner {
 
-// What the part before an ideal adds to sum + (M-1) max, from relaxations over rising periods.
+// Least contribution of the part before an ideal to sum + (M-1) max, from relaxations over rising
+// periods.
 class PeriodGrid {
  public:
   // Cells from the least possible period to below / M.

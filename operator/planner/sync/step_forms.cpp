@@ -44,7 +44,7 @@ double slowest_part(const Pipeline& pipeline) {
   return result;
 }
 
-// Of the local form.
+// Period of a loop in the local form.
 double loop_period(const Pipeline& pipeline, std::size_t s, std::size_t q, double loop, int k,
                    bool slack) {
   if (slack) return loop / (k * static_cast<double>(q - s) + 1);
@@ -114,8 +114,8 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
   const double more = micro_batches - 1;
   StepForms forms;
   double slowest = slowest_part(pipeline);
-  // What stage q adds to a loop, its bursts at either end of one, and 1 / (micro-batches in a loop
-  // of n stages).
+  // Contribution of stage q to a loop, its bursts at both ends of one, and 1 / (micro-batches in a
+  // loop of n stages).
   std::vector<double> adds(count), arrives(count), leaves(count), share(count + 1);
   const double bursts = slack ? 0 : k - 1;
   for (std::size_t s = 0; s < count; ++s) {

@@ -166,7 +166,7 @@ class Checker {
     }
   }
 
-  // Of a fraction of samples, too: ranks that share a micro-batch.
+  // Samples may be a fraction, because ranks may share a micro-batch.
   Seconds times(const Layer& layer, const std::string& device_class, double samples) const {
     const int low = std::max(1, static_cast<int>(samples));
     const LayerTime at_low = layer_time(model_, layer, device_class, low);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cuts of earlier planners would cost in our model, on the same devices: placed and
+// Costs of the cuts of earlier planners in our model, on the same devices: placed and
 // simulated as ours, each with the best k that fits (`weir-operator plan --compare`). Pure.
 #pragma once
 

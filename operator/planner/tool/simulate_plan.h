@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a given plan costs: the event simulator over the model and the links of the ranks that the
+// Costs of a given plan: the event simulator over the model and the links of the ranks that the
 // plan names (`weir-operator simulate`). Pure. Legality is check.h's business.
 #pragma once
 
