@@ -6,7 +6,6 @@
 // computes in float and rounds once when it stores. Ops run in the order of the calls. On devices
 // other than the host they are only enqueued, and a failure shows at status() or
 // Device::synchronize(). Engine thread only.
-// failure shows at status() or Device::synchronize(). Engine thread only.
 #pragma once
 
 #include <cstddef>
