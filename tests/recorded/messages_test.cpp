@@ -26,7 +26,7 @@ Profile profile() {
                       .description = "embedding",
                       .parameter_bytes = 4096,
                       .output_bytes_per_sample = 256,
-                      .stash_bytes_per_sample = 512,
+                      .activation_bytes_per_sample = 512,
                       .transient_bytes_per_sample = 64,
                       .transient_bytes = 1024,
                       .times = {{"cpu", {{1, 0.1, 0.25, 0.01}, {4, 0.3, 0.75, 0.01}}}}}}};

@@ -154,7 +154,7 @@ TEST(RecordedMetrics, OfTheOperatorAreTheSame) {
   operator_app::reconcile_observer (*metrics)("requeue_after", 20ms);
   operator_app::planner_observer (*metrics)("retune", 2ms);
   operator_app::apply_observer (*metrics)("regroup", 3s);
-  controller::WorkQueue queue(clock, operator_app::queue_hooks(*metrics));
+  controller::WorkQueue queue(clock, operator_app::queue_callbacks(*metrics));
   queue.add("team-a/gpt");
   clock.advance(2s);
   EXPECT_TRUE(queue.try_get().has_value());
