@@ -75,21 +75,20 @@ def one_by_one(command, folder):
     return rows
 
 
-def results_of(case, build, known):
-    """The tests that one entry of ctest's file stands for: [(name, seconds, verdict)]. `known` is a cache of programs_of()."""
+def results_of(case, build, program, begin):
+    """The tests that one entry of ctest's file stands for: [(name, seconds, verdict)]. begin: when the part began."""
     name, failed = case.get("name"), case.get("status") == "fail"
+    command, environment, folder = program
+    if not any(setting.startswith("GTEST_OUTPUT=") for setting in environment):
+        return [(name, float(case.get("time", 0)), "fail" if failed else "pass" if case.get("status") == "run" else "skip")]
+    path = pathlib.Path(build) / "tests" / "results" / f"{name}.xml"
     try:
-        inside = tests_in(pathlib.Path(build) / "tests" / "results" / f"{name}.xml")
+        inside = tests_in(path) if path.stat().st_mtime >= begin else None
     except (OSError, tree.ParseError):
         inside = None
-    if inside is None and failed:
-        known.update(known or programs_of(build))
-        command, environment, folder = known[name]
-        if any(setting.startswith("GTEST_OUTPUT=") for setting in environment):
-            print(f"--- {name} ended before it wrote its results (crash or time limit); its tests one by one:")
-            inside = one_by_one(command, folder)
     if inside is None:
-        return [(name, float(case.get("time", 0)), "fail" if failed else "pass" if case.get("status") == "run" else "skip")]
+        print(f"--- {name} wrote no results (crash or time limit); its tests one by one:")
+        inside = one_by_one(command, folder)
     if failed and not any(verdict == "fail" for _, _, verdict in inside):
         inside.append((f"{name} as a whole: ctest reports a failure, each test passes", 0.0, "fail"))
     return inside
@@ -100,11 +99,10 @@ def count(part, logs, build, code, beside):
         cases = list(tree.parse(logs / f"{part}.xml").getroot().iter("testcase"))
     except (OSError, tree.ParseError):
         cases = []
-    rows, again, known = [], [], {}
+    rows, again, programs, begin = [], [], programs_of(build), (logs / f"{part}.begin").stat().st_mtime
     for case in cases:
-        for name, seconds, verdict in results_of(case, build, known):
-            known.update(known or (programs_of(build) if beside and verdict == "fail" else {}))
-            command, environment, folder = known.get(case.get("name"), ([], [], build))
+        command, environment, folder = program = programs.get(case.get("name"), ([], [], build))
+        for name, seconds, verdict in results_of(case, build, program, begin):
             if verdict == "fail" and beside and name != case.get("name") and any(e.startswith("GTEST_OUTPUT=") for e in environment):
                 again.append({"part": part, "test": name, "command": command, "folder": folder})
             else:
