@@ -12,7 +12,7 @@
 #include "worker/engine/stage_links.h"
 
 namespace weir::engine {
-namespace ports_device_test {
+namespace stage_links_device_test {
 
 using transport::Channel;
 using transport::LinkEnd;
@@ -119,5 +119,5 @@ TEST(StageLinksOfADeviceTransport, LeaveTensorsWhereTheyAreAndKeepNotesInStaging
   EXPECT_EQ(peers.sent.back(), std::string(kBytes, '\x0f'));
 }
 
-}  // namespace ports_device_test
+}  // namespace stage_links_device_test
 }  // namespace weir::engine

@@ -9,7 +9,7 @@
 #include "tests/support/received_rates.h"
 
 namespace weir::groups {
-namespace port_rates_test {
+namespace node_rates_test {
 
 constexpr double kFast = 1e9, kSlow = 2e8;
 
@@ -133,5 +133,5 @@ TEST(NodeRates, ImpossibleRatesAreIgnored) {
   EXPECT_EQ(rates.of(1), 0);
 }
 
-}  // namespace port_rates_test
+}  // namespace node_rates_test
 }  // namespace weir::groups

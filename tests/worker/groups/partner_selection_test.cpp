@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::groups {
-namespace company_test {
+namespace partner_selection_test {
 
 using namespace std::chrono_literals;
 
@@ -73,5 +73,5 @@ TEST(PartnerSelection, AReplicaThatIsTooLateDoesNotCount) {
             std::nullopt);
 }
 
-}  // namespace company_test
+}  // namespace partner_selection_test
 }  // namespace weir::groups

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::tcp {
-namespace group_peer_test {
+namespace replica_group_peer_test {
 
 constexpr ReplicaGroupFrame kFrame{.phase = ReplicaGroupPhase::kResult,
                                    .session = 0xFFFFFFFF,
@@ -97,5 +97,5 @@ TEST_F(TimedPeer, TellsNothingOfAFrameThatIsThereWhenItIsLookedFor) {
   EXPECT_EQ(arrivals_[0].busy.count(), 0);
 }
 
-}  // namespace group_peer_test
+}  // namespace replica_group_peer_test
 }  // namespace weir::transport::tcp

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace weir::transport::tcp {
-namespace group_sessions_test {
+namespace replica_group_sessions_test {
 
 using Fate = ReplicaGroupSessions::Fate;
 
@@ -57,5 +57,5 @@ TEST(ReplicaGroupSessions, DropOnlyTheLastStep) {
   EXPECT_EQ(sessions.fate(0, 0), Fate::kBegun);
 }
 
-}  // namespace group_sessions_test
+}  // namespace replica_group_sessions_test
 }  // namespace weir::transport::tcp
