@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The Helm chart: lint, renderings of all kinds, roles within an allow list, restricted pod, closed schema, committed copies.
+"""The Helm chart: lint, renderings of all kinds, roles within an allow list, restricted pod, closed schema, linked files.
 What the schema takes and what the operator takes is compared in values_test.py.
 
 Needs helm of tests/cluster/build.sh (or one in PATH) and Debian's python3-yaml; without helm all tests are skipped.
@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 
@@ -106,13 +107,15 @@ class Chart(unittest.TestCase):
                 if o["kind"] != "CustomResourceDefinition" and not o["metadata"]["name"].endswith("-extra"):
                     self.assertEqual(o["metadata"]["labels"]["app.kubernetes.io/instance"], "weir", o["metadata"]["name"])
 
-    def test_copies_in_the_chart_equal_their_sources(self):
-        pairs = [(CHART / CRD, ROOT / "crds" / "pipelinejobs.weir.dev.yaml")]
-        pairs += [(CHART / "files" / "rules" / f.name, f) for f in (ROOT / "dashboards" / "rules").glob("*.yaml")]
-        pairs += [(CHART / "files" / "dashboards" / f.name, f) for f in (ROOT / "dashboards").glob("*.json")]
-        for copy, source in pairs:
-            self.assertEqual(copy.read_bytes(), source.read_bytes(), f"cp {source} {copy}")
-        self.assertEqual(len(pairs), len(list((CHART / "files").rglob("*.*"))), "a file of the chart has no source")
+    def test_the_packaged_chart_holds_the_crd_the_rules_and_the_dashboards(self):
+        sources = {"files/pipelinejobs.weir.dev.yaml": ROOT / "crds" / "pipelinejobs.weir.dev.yaml"}
+        sources |= {f"files/dashboards/{f.relative_to(ROOT / 'dashboards')}": f for f in (ROOT / "dashboards").rglob("*.*")}
+        with tempfile.TemporaryDirectory() as folder:
+            done = helm("package", CHART, "-d", folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with tarfile.open(next(pathlib.Path(folder).glob("*.tgz"))) as package:
+                packed = {m.name.removeprefix("weir/"): package.extractfile(m).read() for m in package if m.name.startswith("weir/files/")}
+        self.assertEqual(packed, {name: source.read_bytes() for name, source in sources.items()})
 
     def test_rendered_crd_equals_the_committed_one(self):
         [crd] = of_kind(render(VALUES[0]), "CustomResourceDefinition")
