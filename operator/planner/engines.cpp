@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+#include "worker/schedule/families.h"
+
 namespace weir::planner {
 namespace {
 
@@ -183,14 +185,8 @@ std::vector<int> stage_counts(const Setting& setting) {
 
 std::vector<int> ks_of(const Request& request, int micro_batches) {
   const auto clipped = [&](int k) { return std::clamp(k, 1, micro_batches); };
-  switch (request.family) {
-    case schedule::Family::kOneFOneB:
-      return {1};
-    case schedule::Family::kGpipe:
-      return {micro_batches};
-    case schedule::Family::kKfkb:
-      break;
-  }
+  const schedule::FamilyRules& rules = schedule::rules_of(request.family);
+  if (rules.only_k != nullptr) return {rules.only_k(micro_batches)};
   if (request.k_initial) return {clipped(*request.k_initial)};
   std::set<int> result{clipped(request.k_min)};
   const int most = clipped(std::max(request.k_max, request.k_min));

@@ -11,6 +11,7 @@
 #include "operator/tuner/rules.h"
 #include "worker/base/gain.h"
 #include "worker/base/units.h"
+#include "worker/schedule/families.h"
 
 namespace weir::tuner {
 namespace {
@@ -30,7 +31,7 @@ std::string seconds(double value) {
 
 // Why there is nothing to choose; "" = there is.
 std::string nothing_to_tune(const Input& input) {
-  if (input.settings.family != schedule::Family::kKfkb) {
+  if (!schedule::rules_of(input.settings.family).tuned) {
     return std::string("schedule.type is ") + schedule::name(input.settings.family) +
            ": its order is fixed";
   }

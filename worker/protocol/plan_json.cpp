@@ -3,6 +3,7 @@
 
 #include "worker/protocol/codec.h"
 #include "worker/protocol/plan_fields.h"
+#include "worker/schedule/families.h"
 
 namespace weir::protocol {
 namespace {
@@ -21,7 +22,13 @@ Names<E, N> names_of(const E (&values)[N]) {
   for (std::size_t i = 0; i < N; ++i) out[i] = {values[i], name(values[i])};
   return out;
 }
-constexpr Family kFamilies[] = {Family::kKfkb, Family::kOneFOneB, Family::kGpipe};
+Names<Family, schedule::kFamilyCount> family_names() {
+  Names<Family, schedule::kFamilyCount> out;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    out[i] = {schedule::families()[i].family, schedule::families()[i].name};
+  }
+  return out;
+}
 constexpr Dispatch kDispatches[] = {Dispatch::kHint, Dispatch::kStrict};
 constexpr StateMove kMoves[] = {StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint};
 constexpr SyncMode kSyncModes[] = {SyncMode::kExact, SyncMode::kPartial};
@@ -71,7 +78,7 @@ void fields(Io& io, T& sync) {
 
 template <class Io, Is<schedule::Schedule> T>
 void fields(Io& io, T& schedule) {
-  io.choice("type", schedule.family, names_of(kFamilies));
+  io.choice("type", schedule.family, family_names());
   io.choice("dispatch", schedule.dispatch, names_of(kDispatches));
   io.required("k", schedule.k);
   io.required("microBatchSize", schedule.micro_batch_size);

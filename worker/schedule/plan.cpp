@@ -12,18 +12,6 @@ bool averages(const Plan& plan) {
   return plan.sync.mode == SyncMode::kPartial && plan.replica_count() > 1;
 }
 
-const char* name(Family family) {
-  switch (family) {
-    case Family::kKfkb:
-      return "KFKB";
-    case Family::kOneFOneB:
-      return "OneFOneB";
-    case Family::kGpipe:
-      return "GPipe";
-  }
-  return "?";
-}
-
 const char* name(Dispatch dispatch) {
   switch (dispatch) {
     case Dispatch::kHint:

@@ -11,6 +11,7 @@
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
 #include "worker/schedule/caps.h"
+#include "worker/schedule/families.h"
 
 namespace weir::reconcile {
 namespace {
@@ -67,7 +68,7 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
       wanted.dispatch == "Strict" ? schedule::Dispatch::kStrict : schedule::Dispatch::kHint;
   if (schedule.dispatch != schedule::dispatch_in_force(schedule.caps, asked))
     return "schedule.dispatch " + wanted.dispatch;
-  if (schedule.family != schedule::Family::kKfkb || !wanted.in_flight_caps.empty()) return "";
+  if (!schedule::rules_of(schedule.family).tuned || !wanted.in_flight_caps.empty()) return "";
   if (wanted.k_mode == "Fixed" && schedule.k != std::min(*wanted.k_initial, micro_batches)) {
     return "schedule.k.initial " + std::to_string(*wanted.k_initial);
   }
@@ -90,14 +91,15 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
   }
   const int micro_batches = least_share(plan);
   const int stages = plan.stage_count();
-  if (schedule.family == schedule::Family::kOneFOneB) schedule.k = 1;
-  if (schedule.family == schedule::Family::kGpipe) schedule.k = micro_batches;
-  if (schedule.family == schedule::Family::kKfkb) {
+  const schedule::FamilyRules& rules = schedule::rules_of(schedule.family);
+  if (rules.only_k != nullptr) {
+    schedule.k = rules.only_k(micro_batches);
+  } else {
     const int highest = std::min(spec.schedule.k_max.value_or(8), micro_batches);
     schedule.k = std::clamp(spec.schedule.k_initial.value_or(schedule.k),
                             std::min(spec.schedule.k_min, highest), highest);
   }
-  schedule.caps = schedule::kfkb_caps(stages, micro_batches, schedule.k);
+  schedule.caps = rules.caps(stages, micro_batches, schedule.k);
   if (!spec.schedule.in_flight_caps.empty()) {
     schedule.caps = spec.schedule.in_flight_caps;
     for (int& cap : schedule.caps) cap = std::min(cap, micro_batches);
@@ -190,9 +192,7 @@ bool stands_still_for_lost_plan(Pass& pass) {
 }  // namespace
 
 schedule::Family family_of(const std::string& type) {
-  if (type == "OneFOneB") return schedule::Family::kOneFOneB;
-  if (type == "GPipe") return schedule::Family::kGpipe;
-  return schedule::Family::kKfkb;
+  return schedule::family_of(type).value_or(schedule::Family::kKfkb);
 }
 
 int least_share(const Plan& plan) {
@@ -289,7 +289,7 @@ planner::Cluster cluster_of(const Pass& pass) {
 void limit_caps(const Pass& pass, Plan& plan) {
   auto& schedule = plan.schedule;
   const auto& wanted = pass.spec().schedule;
-  if (pass.status.memory_limits.empty() || schedule.family != schedule::Family::kKfkb ||
+  if (pass.status.memory_limits.empty() || !schedule::rules_of(schedule.family).tuned ||
       !wanted.in_flight_caps.empty())
     return;
   for (const auto& limit : pass.status.memory_limits) {
