@@ -2,13 +2,12 @@
 #include "operator/planner/model/sailor_profile.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include <nlohmann/json.hpp>
 
 #include "operator/planner/model/json_lines.h"
 #include "operator/planner/model/limits.h"
+#include "operator/planner/model/sailor_reader.h"
 #include "worker/base/units.h"
 
 namespace weir::planner {
@@ -16,49 +15,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostCount = 65536;  // samples, degrees
 constexpr double kMostFloats = 1e14;
 constexpr double kFloatBytes = 4;
 
-// One document; every error is a pointer and a reason.
-struct SailorReader {
-  std::string_view text;
-  const std::string& name;
-
-  Error bad(const std::string& pointer, const std::string& reason) const {
-    return json_error(text, name, pointer.empty() ? "/" : pointer, reason);
-  }
-
-  // A key that is a whole number from `least`.
-  Result<int> count(const std::string& key, const std::string& pointer, int least) const {
-    int value = 0;
-    const auto [stop, failed] = std::from_chars(key.data(), key.data() + key.size(), value);
-    if (failed != std::errc{} || stop != key.data() + key.size() || value < least ||
-        value > kMostCount) {
-      return bad(pointer, "expected a key that is a number >= " + std::to_string(least));
-    }
-    return value;
-  }
-
-  Result<double> number(const json& value, const std::string& pointer, double least,
-                        double most) const {
-    if (!value.is_number() || !std::isfinite(value.get<double>())) {
-      return bad(pointer, "expected a number");
-    }
-    const auto result = value.get<double>();
-    if (result < least || result > most) return bad(pointer, "out of range");
-    return result;
-  }
-
+struct ProfileReader : SailorReader {
   Result<double> member(const json& object, const std::string& pointer, const char* field) const {
     const auto found = object.find(field);
     if (found == object.end()) return bad(pointer + "/" + field, "missing");
     return number(*found, pointer + "/" + field, 0, kMostFloats);
-  }
-
-  Status object(const json& value, const std::string& pointer) const {
-    if (value.is_object() && !value.empty()) return Unit{};
-    return bad(pointer, "expected an object with members");
   }
 
   // {"0": ..., "1": ...}: the layers in order, each read by `read(value, pointer)`.
@@ -85,7 +49,7 @@ std::int64_t bytes_of(double floats) {
 }  // namespace
 
 Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string& name) {
-  const SailorReader reader{text, name};
+  const ProfileReader reader{{text, name}};
   json document;
   WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
   WEIR_TRY([[maybe_unused]] const Unit sizes, reader.object(document, ""));
@@ -123,7 +87,7 @@ Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string
 
 Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string& model,
                                         const std::string& name) {
-  const SailorReader reader{text, name};
+  const ProfileReader reader{{text, name}};
   json document;
   WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
   WEIR_TRY([[maybe_unused]] const Unit models, reader.object(document, ""));
@@ -170,7 +134,7 @@ Result<Model> model_of_sailor(const std::vector<std::pair<std::string, SailorTim
                                        std::to_string(times.layers) + " layers, the model has " +
                                        std::to_string(layers.size())};
     }
-    int degree = kMostCount;
+    int degree = SailorReader::kMostCount;
     for (const auto& [key, entry] : times.entries) degree = std::min(degree, key.second);
     for (const auto& [key, entry] : times.entries) {  // by rising sizes of micro-batches
       if (key.second != degree) continue;

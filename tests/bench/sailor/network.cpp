@@ -1,65 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/sailor/network.h"
 
-#include <charconv>
-#include <cmath>
-
 #include <nlohmann/json.hpp>
 
 #include "operator/planner/model/json_lines.h"
+#include "operator/planner/model/sailor_reader.h"
 
 namespace weir::planner {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kMostPerServer = 65536;
 constexpr double kMostCoefficient = 1e15;
 
-// One document; every error is a pointer and a reason.
-struct CurveReader {
-  std::string_view text;
-  const std::string& name;
-
-  Error bad(const std::string& pointer, const std::string& reason) const {
-    return json_error(text, name, pointer, reason);
-  }
-
-  Status object(const json& value, const std::string& pointer) const {
-    if (value.is_object() && !value.empty()) return Unit{};
-    return bad(pointer, "expected an object with members");
-  }
-
-  // Devices per server, a key.
-  Result<int> count(const std::string& key, const std::string& pointer) const {
-    int value = 0;
-    const auto [stop, failed] = std::from_chars(key.data(), key.data() + key.size(), value);
-    if (failed != std::errc{} || stop != key.data() + key.size() || value < 1 ||
-        value > kMostPerServer) {
-      return bad(pointer, "expected a key that is a number >= 1");
-    }
-    return value;
-  }
-
-  Result<double> number(const json& value, const std::string& pointer, double least) const {
-    if (!value.is_number() || !std::isfinite(value.get<double>())) {
-      return bad(pointer, "expected a number");
-    }
-    const auto result = value.get<double>();
-    if (result < least || result > kMostCoefficient) return bad(pointer, "out of range");
-    return result;
-  }
-
+struct CurveReader : SailorReader {
   Result<RateCurve> curve(const json& value, const std::string& pointer) const {
     if (!value.is_array() || value.size() != 2 || !value[0].is_array() || value[0].size() != 3) {
       return bad(pointer, "expected [[a, b, c], max]");
     }
     RateCurve curve;
     const std::string coefficients = pointer + "/0/";
-    WEIR_TRY(curve.a, number(value[0][0], coefficients + "0", -kMostCoefficient));
-    WEIR_TRY(curve.b, number(value[0][1], coefficients + "1", -kMostCoefficient));
-    WEIR_TRY(curve.c, number(value[0][2], coefficients + "2", -kMostCoefficient));
-    WEIR_TRY(curve.most_bytes_per_second, number(value[1], pointer + "/1", 1));
+    WEIR_TRY(curve.a, number(value[0][0], coefficients + "0", -kMostCoefficient, kMostCoefficient));
+    WEIR_TRY(curve.b, number(value[0][1], coefficients + "1", -kMostCoefficient, kMostCoefficient));
+    WEIR_TRY(curve.c, number(value[0][2], coefficients + "2", -kMostCoefficient, kMostCoefficient));
+    WEIR_TRY(curve.most_bytes_per_second, number(value[1], pointer + "/1", 1, kMostCoefficient));
     return curve;
   }
 };
@@ -67,7 +31,7 @@ struct CurveReader {
 }  // namespace
 
 Result<SailorNetwork> decode_sailor_network(std::string_view text, const std::string& name) {
-  const CurveReader reader{text, name};
+  const CurveReader reader{{text, name}};
   json document;
   WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
   WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(document, "/"));
@@ -83,7 +47,7 @@ Result<SailorNetwork> decode_sailor_network(std::string_view text, const std::st
       for (const auto& [count, value] : counts.items()) {
         std::string here = at;
         here.append("/").append(device).append("/").append(count);
-        WEIR_TRY(const int devices, reader.count(count, here));
+        WEIR_TRY(const int devices, reader.count(count, here, 1));
         WEIR_TRY((*curves)[std::pair(device, devices)], reader.curve(value, here));
       }
     }

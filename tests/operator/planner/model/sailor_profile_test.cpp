@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/damage.h"
+
 namespace weir::planner {
 namespace sailor_profile_test {
 
@@ -87,19 +89,8 @@ TEST(SailorProfile, RefusesWithLineAndPointer) {
 TEST(SailorProfile, SurvivesDamagedFiles) {
   std::mt19937 random(13);
   const std::string original = file("opt-350m-A100-40.json");
-  const auto up_to = [&](std::size_t most) {
-    return std::uniform_int_distribution<std::size_t>(0, most)(random);
-  };
   for (int round = 0; round < 300; ++round) {
-    std::string text = original;
-    for (std::size_t change = up_to(5); change > 0; --change) {
-      const std::size_t at = up_to(text.size() - 1);
-      if (up_to(1) == 0) {
-        text[at] = static_cast<char>(up_to(127));
-      } else {
-        text.erase(at, up_to(30));
-      }
-    }
+    const std::string text = test::damaged(original, random);
     for (const std::string& message :
          {refusal(decode_sailor_times(text, "t")), refusal(decode_sailor_sizes(text, "1", "t"))}) {
       EXPECT_TRUE(message == "accepted" || message.starts_with("t:")) << message;
