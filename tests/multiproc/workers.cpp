@@ -35,6 +35,25 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
+std::vector<LoggedStep> logged_steps(const std::string& log) {
+  std::vector<LoggedStep> found;
+  std::istringstream lines(read_file(log));
+  for (std::string line; std::getline(lines, line);) {
+    const auto entry = nlohmann::json::parse(line, nullptr, false);
+    if (!entry.is_object()) break;  // the last line is being written
+    found.push_back({.step = entry["step"],
+                     .epoch = entry["epoch"],
+                     .loss_hex = entry["loss_hex"].is_string()
+                                     ? entry["loss_hex"].get<std::string>()
+                                     : std::string(),
+                     .step_seconds = entry["step_seconds"],
+                     .iteration_seconds = entry["iteration_seconds"],
+                     .lateness_us = entry.value("lateness_us", std::vector<int>()),
+                     .overruns = entry.value("overruns", 0)});
+  }
+  return found;
+}
+
 template <class Condition>
 bool poll(Condition condition, steady_clock::duration limit = kPatience) {
   const auto until = steady_clock::now() + limit;
@@ -208,22 +227,7 @@ std::string Workers::log_of(int worker) const {
 }
 
 std::vector<LoggedStep> Workers::steps(int worker) const {
-  std::vector<LoggedStep> found;
-  std::istringstream lines(read_file(log_of(worker)));
-  for (std::string line; std::getline(lines, line);) {
-    const auto entry = nlohmann::json::parse(line, nullptr, false);
-    if (!entry.is_object()) break;  // the last line is being written
-    found.push_back({.step = entry["step"],
-                     .epoch = entry["epoch"],
-                     .loss_hex = entry["loss_hex"].is_string()
-                                     ? entry["loss_hex"].get<std::string>()
-                                     : std::string(),
-                     .step_seconds = entry["step_seconds"],
-                     .iteration_seconds = entry["iteration_seconds"],
-                     .lateness_us = entry.value("lateness_us", std::vector<int>()),
-                     .overruns = entry.value("overruns", 0)});
-  }
-  return found;
+  return logged_steps(log_of(worker));
 }
 
 bool Workers::reaches(int worker, std::int64_t count) const {
@@ -243,25 +247,30 @@ std::vector<std::optional<int>> Workers::wait_all() {
   return codes;
 }
 
+std::vector<std::optional<int>> Workers::end() {
+  for (auto& process : processes_) process->signal(SIGTERM);
+  return wait_all();
+}
+
 std::vector<std::string> losses(const std::vector<LoggedStep>& steps) {
   std::vector<std::string> list;
   for (const LoggedStep& step : steps) list.push_back(step.loss_hex);
   return list;
 }
 
-std::vector<std::string> losses_alone(const std::vector<std::string>& common, int micro_batches) {
+std::vector<std::string> losses_alone(const std::vector<std::string>& common, int micro_batches,
+                                      std::optional<std::size_t> steps) {
   const TempDir folder;
   const std::string log = (folder.path() / "loss.jsonl").string();
   std::vector<std::string> words = common;
   words.insert(words.end(), {"--micro-batches=" + std::to_string(micro_batches),
                              "--micro-batch-size=2", "--loss-log=" + log, "--step-report=0"});
   Process alone(words, (folder.path() / "errors.log").string());
-  if (alone.wait() != 0) return {};
+  if (!steps) return alone.wait() == 0 ? losses(logged_steps(log)) : std::vector<std::string>();
   std::vector<std::string> list;
-  std::istringstream lines(read_file(log));
-  for (std::string line; std::getline(lines, line);) {
-    list.push_back(nlohmann::json::parse(line)["loss_hex"]);
-  }
+  poll([&] { return (list = losses(logged_steps(log))).size() >= *steps; });
+  if (list.size() < *steps) return {};
+  list.resize(*steps);
   return list;
 }
 

@@ -18,6 +18,11 @@ namespace weir::test {
 
 constexpr auto kPatience = std::chrono::seconds(60);  // a machine full of other work
 
+// --steps of a run that its test ends: a test that does something in the middle of training must
+// not race against its end, because a busy machine may give it no processor for seconds.
+constexpr int kNoEnd = 1'000'000;
+constexpr int kTerminated = 143;  // exit code of a worker that ended at SIGTERM
+
 // Where a worker runs, and what.
 struct Host {
   std::vector<std::string> prefix = {};  // of its command line: {"ip", "netns", "exec", "a"}
@@ -90,6 +95,8 @@ class Workers {
   bool reaches(int worker, std::int64_t steps) const;  // polls its loss log
   bool adopts(int worker, std::uint32_t epoch) const;
   std::vector<std::optional<int>> wait_all();
+  // SIGTERM to all: they finish the running step and leave together.
+  std::vector<std::optional<int>> end();
   // Starts worker `index` again, as a new pod would.
   void restart(int index, const std::vector<std::string>& extra = {});
 
@@ -106,8 +113,10 @@ class Workers {
   std::vector<std::unique_ptr<Process>> processes_;
 };
 
-// Losses of a worker alone with the same batch: what every plan must give. Empty if it fails.
-std::vector<std::string> losses_alone(const std::vector<std::string>& common, int micro_batches);
+// Losses of a worker alone with the same batch, which every plan must give: of all steps, or of the
+// first `steps`. Empty if it fails.
+std::vector<std::string> losses_alone(const std::vector<std::string>& common, int micro_batches,
+                                      std::optional<std::size_t> steps = std::nullopt);
 std::vector<std::string> losses(const std::vector<LoggedStep>& steps);
 
 // GET /metrics of a port; empty when it does not answer.

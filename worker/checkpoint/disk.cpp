@@ -129,8 +129,16 @@ Status Disk::exchange(const std::string& one, const std::string& other) {
 
 Status Disk::remove_tree(const std::string& path) {
   if (!allowed("remove", path)) return killed(path);
+  // Ranks that have lost their coordinator still write into a folder that the next coordinator
+  // removes: a listed file may be gone, and a folder that was emptied may have a new file.
+  constexpr int kAttempts = 100;
   std::error_code error;
-  std::filesystem::remove_all(path, error);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::filesystem::remove_all(path, error);
+    const bool changed =
+        error == std::errc::no_such_file_or_directory || error == std::errc::directory_not_empty;
+    if (!changed) break;
+  }
   if (error) return Error{Code::kUnavailable, path + ": remove: " + error.message()};
   return Unit{};
 }

@@ -34,7 +34,8 @@ class Disk {
   Status rename(const std::string& from, const std::string& to);
   // Exchanges the two names atomically. kInvalid: the file system cannot do that.
   Status exchange(const std::string& one, const std::string& other);
-  Status remove_tree(const std::string& path);  // a missing tree is no error
+  // A missing tree is no error. Other processes may add and remove files in it meanwhile.
+  Status remove_tree(const std::string& path);
 
  private:
   Status write_beside(const std::string& path, std::string_view bytes);

@@ -172,6 +172,8 @@ void SaveRounds::open(std::int64_t step, const Training& training, const Members
   if (round_) leaving = std::move(round_->leaving);
   round_ = Round{.step = step, .lost = training.lost, .leaving = std::move(leaving), .opened = now};
   last_step_ = step;
+  // Only steps from now on prove what this round saves. They may end before the round does.
+  proven_ = std::min(proven_, step - 1);
   again_ = false;
   protocol::Save save{.step = step, .replicas = {}};
   for (int r = 0; !training.lost.empty() && r < training.plan->replica_count(); ++r) {
@@ -305,7 +307,6 @@ void SaveRounds::close(const SaveResult& result, const Members& members, SteadyT
     });
     std::erase_if(doubted_, [&](std::int64_t step) { return step >= round.step; });
     whole_.push_back({.step = round.step, .samples = round.samples});
-    proven_ = std::min(proven_, round.step - 1);
     effects.notes.push_back("checkpoint of step " + std::to_string(round.step) + " is complete");
     return;
   }

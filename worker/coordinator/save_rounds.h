@@ -8,7 +8,6 @@
 // A checkpoint has proved good when a later step had a finite loss and gradient (STATUS). The
 // newest good checkpoint stays until a newer one has proved good. So does a checkpoint that only
 // one rank could not read.
-// good.
 #pragma once
 
 #include <cstdint>

@@ -340,6 +340,25 @@ TEST(SaveRounds, OnAFullDiskTheOldestCheckpointGoesAndTheSaveIsTriedAgain) {
   EXPECT_EQ(rounds.removals.size(), 0U);
 }
 
+// The last steps end while the disk completes a checkpoint: they prove it good, so the one before
+// may go, and the last step is saved.
+TEST(SaveRounds, OnAFullDiskTheLastStepIsSavedAlthoughTrainingWasFasterThanTheDisk) {
+  Rounds rounds({.found = {{.step = 980}}, .interval_steps = 990});
+  rounds.trained(989);
+  ASSERT_EQ(rounds.ordered(), Steps{990});
+  rounds.all_saved(990);
+  rounds.trained(kTotal);
+  rounds.committed(990);
+  ASSERT_EQ(rounds.ordered(), Steps{kTotal});
+
+  rounds.answer(1, {.step = kTotal, .error = "no space left on device", .trouble = kFull});
+  ASSERT_FALSE(rounds.removals.empty());
+  EXPECT_EQ(rounds.removals[0], (CheckpointRemoval{.complete = {980}, .unfinished = {kTotal}}));
+  EXPECT_THAT(rounds.told(0), IsEmpty());
+  rounds.removed();
+  EXPECT_EQ(rounds.ordered(), Steps{kTotal});
+}
+
 TEST(SaveRounds, OnAFullDiskARankThatLeavesWaitsForTheSecondTry) {
   Rounds rounds({.found = {{.step = 10}, {.step = 20}}, .interval_steps = 500});
   rounds.trained(30);
