@@ -36,7 +36,7 @@ TEST_F(GpuDevice, ReadsAndWritesAnyHostMemoryInOrderWithOps) {
   auto kernels = kernels_of(*device_, stage::Precision::kFp32);
   ASSERT_TRUE(kernels) << kernels.error().message;
   ASSERT_TRUE(device_->write(buffer.data(), values.data(), buffer.size()));
-  (*kernels)->zero(buffer.as<float>() + 1, kCount - 2);
+  (*kernels)->run(stage::ops::Zero{buffer.as<float>() + 1, kCount - 2});
 
   ASSERT_TRUE(device_->read(back.data(), buffer.data(), buffer.size()));
 
@@ -52,10 +52,10 @@ TEST_F(GpuDevice, CopiesBesideOpsWhatTheOpsBeforeHaveMade) {
   const device::Buffer buffer = to_device(std::vector<float>(kCount, 1)),
                        other = to_device(std::vector<float>(kCount, 1)),
                        staged = device_->allocate_staging(kCount * sizeof(float));
-  (*kernels)->zero(buffer.as<float>(), kCount);
+  (*kernels)->run(stage::ops::Zero{buffer.as<float>(), kCount});
 
   const auto copy = device_->read_beside(staged.data(), buffer.data(), buffer.size());
-  (*kernels)->zero(other.as<float>(), kCount);
+  (*kernels)->run(stage::ops::Zero{other.as<float>(), kCount});
 
   ASSERT_TRUE(copy) << copy.error().message;
   ASSERT_TRUE((*copy)->wait());

@@ -9,7 +9,6 @@
 #include "worker/base/random.h"
 #include "worker/stage/builtin_stage.h"
 #include "worker/stage/measure.h"
-#include "worker/stage/ops/cuda/launch.h"
 
 namespace weir::test {
 namespace graph_test {
@@ -86,25 +85,25 @@ TEST_F(GpuGraphScratch, IsNotGivenToOthers) {
   const auto memory_of = [&](std::size_t floats) {
     return to_device(std::vector<float>(floats, 1.0F));
   };
-  const auto backward_on = [&](LayerNormShape shape, const device::Buffer& x,
-                               const device::Buffer& row) {
+  const auto backward = [](LayerNormShape shape, const device::Buffer& x,
+                           const device::Buffer& row) {
     float* const sums = row.as<float>();
     auto* const elements = x.as<Element>();
-    kernels.layernorm_backward(shape, elements, x.as<float>(), elements, elements, nullptr,
-                               elements, sums, sums);
+    return LayerNormBackward{shape,   elements, x.as<float>(), elements, elements,
+                             nullptr, elements, sums,          sums};
   };
   const device::Buffer x = memory_of(8 * 16), row = memory_of(16);
-  backward_on(small, x, row);
+  kernels.run(backward(small, x, row));
   ASSERT_TRUE(device_->synchronize());
-  auto graph = kernels.make_graph([&] { backward_on(small, x, row); });
+  auto graph = kernels.make_graph(std::vector<Op>{backward(small, x, row)});
   ASSERT_TRUE(graph) << graph.error().message;
   const device::Buffer wide = memory_of(4096 * 1024), wide_row = memory_of(1024);
-  backward_on(large, wide, wide_row);
+  kernels.run(backward(large, wide, wide_row));
   ASSERT_TRUE(device_->synchronize());
 
-  // Of the size that the small one's scratch had.
+  // Of the size that the small one's scratch had: sums of one slice of rows, of both parameters.
   std::vector<device::Buffer> others;
-  for (int i = 0; i < 8; ++i) others.push_back(memory_of(2 * cuda::column_sum_floats(8, 16)));
+  for (int i = 0; i < 8; ++i) others.push_back(memory_of(2 * 16));
   ASSERT_TRUE((*graph)->launch());
 
   for (const device::Buffer& other : others) {

@@ -12,12 +12,12 @@
 #include <cuda_runtime.h>
 
 #include "tests/gpu/gpu.h"
+#include "tests/worker/stage/ops/op_name.h"
 #include "tests/worker/stage/stage_testing.h"
 #include "worker/base/random.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/stage/builtin_stage.h"
 #include "worker/stage/measure.h"
-#include "worker/stage/ops/calls.h"
 
 namespace weir::test {
 namespace op_times_test {
@@ -25,18 +25,25 @@ namespace op_times_test {
 using stage::Precision;
 using namespace stage::ops;
 
-// Makes every call and notes events of the stream before and after it. Nothing waits, so that ops
+// Runs every op and notes events of the stream before and after it. Nothing waits, so that ops
 // follow each other as they do without.
-class TimedKernels final : public CallRecorder {
+class TimedKernels final : public Kernels {
  public:
   TimedKernels(std::unique_ptr<Kernels> inner, cudaStream_t stream)
-      : CallRecorder([this](const std::unique_ptr<Call>& call) { time(*call); }),
-        inner_(std::move(inner)),
-        stream_(stream) {}
+      : inner_(std::move(inner)), stream_(stream) {}
   ~TimedKernels() override { take(); }
   TimedKernels(const TimedKernels&) = delete;
   TimedKernels& operator=(const TimedKernels&) = delete;
 
+  void run(const Op& op) override {
+    Span span{.name = name_of(op)};
+    cudaEventCreate(&span.before);
+    cudaEventCreate(&span.after);
+    cudaEventRecord(span.before, stream_);
+    inner_->run(op);
+    cudaEventRecord(span.after, stream_);
+    spans_.push_back(std::move(span));
+  }
   // Milliseconds by op since the last call; the device has run all of them.
   std::map<std::string, double> take() {
     std::map<std::string, double> times;
@@ -57,15 +64,6 @@ class TimedKernels final : public CallRecorder {
     std::string name;
     cudaEvent_t before = nullptr, after = nullptr;
   };
-  void time(const Call& call) {
-    Span span{.name = call.name()};
-    cudaEventCreate(&span.before);
-    cudaEventCreate(&span.after);
-    cudaEventRecord(span.before, stream_);
-    call.make(*inner_);
-    cudaEventRecord(span.after, stream_);
-    spans_.push_back(std::move(span));
-  }
 
   const std::unique_ptr<Kernels> inner_;
   const cudaStream_t stream_;

@@ -107,8 +107,8 @@ TEST_P(Unaligned, ActivationsAreTheSame) {
     return reinterpret_cast<Element*>(buffer.as<std::byte>() + offset);
   };
 
-  (*kernels)->gelu_forward(kCount, at(x, element), at(y, element));
-  (*kernels)->gelu_forward(kCount + 1, at(x, 0), at(aligned, 0));
+  (*kernels)->run(GeluForward{kCount, at(x, element), at(y, element)});
+  (*kernels)->run(GeluForward{kCount + 1, at(x, 0), at(aligned, 0)});
 
   const auto one = device_->download(y), other = device_->download(aligned);
   ASSERT_TRUE(one && other);

@@ -14,12 +14,6 @@ namespace {
 constexpr int kPrepares = 1;  // runs that are not timed
 constexpr int kTimed = 3;     // timed runs, of which the best counts
 
-bool same(const std::vector<std::unique_ptr<ops::Call>>& a,
-          const std::vector<std::unique_ptr<ops::Call>>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const auto& one, const auto& other) { return one->same(*other); });
-}
-
 }  // namespace
 
 bool runs_as_graph(const Ways& ways, GraphUse use) {
@@ -32,11 +26,7 @@ bool runs_as_graph(const Ways& ways, GraphUse use) {
 
 GraphRunner::GraphRunner(ops::Kernels& kernels, device::Device& device, const Clock& clock,
                          GraphUse use)
-    : kernels_(kernels),
-      device_(device),
-      clock_(clock),
-      use_(use),
-      recorder_([this](std::unique_ptr<ops::Call> call) { calls_.push_back(std::move(call)); }) {
+    : kernels_(kernels), device_(device), clock_(clock), use_(use) {
   WEIR_CHECK(use != GraphUse::kOff, "a runner of graphs makes some");
   WEIR_CHECK(kernels.makes_graphs(), "the device makes graphs");
   asked_ = device.ask_before_trim([this] { return enqueue_before_trim(); });
@@ -44,7 +34,7 @@ GraphRunner::GraphRunner(ops::Kernels& kernels, device::Device& device, const Cl
 
 ops::Kernels& GraphRunner::begin(PassKind kind) {
   kind_ = kind;
-  calls_.clear();
+  recorder_.recorded.clear();
   broken_up_ = false;
   if (given_up_ || !kinds_.contains(kind)) return kernels_;
   recording_ = std::this_thread::get_id();
@@ -55,7 +45,7 @@ bool GraphRunner::enqueue_before_trim() {
   const std::thread::id recording = recording_;
   if (recording == std::thread::id()) return true;
   if (recording != std::this_thread::get_id()) return false;
-  call_all(std::exchange(calls_, {}));
+  run_all(std::exchange(recorder_.recorded, {}));
   broken_up_ = true;
   return true;
 }
@@ -65,9 +55,9 @@ Status GraphRunner::run() {
   Pass* pass = nullptr;
   const std::int64_t launches = launches_;
   if (broken_up_) {
-    call_all(std::exchange(calls_, {}));
-  } else if (!calls_.empty()) {
-    pass = &known(std::exchange(calls_, {}));
+    run_all(std::exchange(recorder_.recorded, {}));
+  } else if (!recorder_.recorded.empty()) {
+    pass = &known(std::exchange(recorder_.recorded, {}));
     WEIR_TRY([[maybe_unused]] const Unit enqueued, enqueue(*pass));
   }
   recording_ = std::thread::id();
@@ -80,10 +70,11 @@ Status GraphRunner::run() {
 }
 
 // A linear search: passes differ in their first arguments, and there are few of them.
-GraphRunner::Pass& GraphRunner::known(Calls calls) {
+GraphRunner::Pass& GraphRunner::known(Ops ops) {
   ++runs_;
-  const auto found = std::find_if(passes_.begin(), passes_.end(),
-                                  [&](const auto& pass) { return same(pass->calls, calls); });
+  const auto found = std::find_if(passes_.begin(), passes_.end(), [&](const auto& pass) {
+    return std::ranges::equal(pass->ops, ops, ops::same);
+  });
   if (found != passes_.end()) {
     ++met_again_;
     (*found)->last_run = runs_;
@@ -96,7 +87,7 @@ GraphRunner::Pass& GraphRunner::known(Calls calls) {
                          [](const auto& a, const auto& b) { return a->last_run < b->last_run; }));
   }
   passes_.push_back(std::make_unique<Pass>());
-  passes_.back()->calls = std::move(calls);
+  passes_.back()->ops = std::move(ops);
   passes_.back()->last_run = runs_;
   return *passes_.back();
 }
@@ -104,14 +95,14 @@ GraphRunner::Pass& GraphRunner::known(Calls calls) {
 Status GraphRunner::enqueue(Pass& pass) {
   if (!runs_as_graph(pass.ways, use_)) {
     pass.graph.reset();
-    call_all(pass.calls);
+    run_all(pass.ops);
     return Unit{};
   }
   if (!pass.graph) {
-    auto made = kernels_.make_graph([&] { call_all(pass.calls); });
+    auto made = kernels_.make_graph(pass.ops);
     if (!made) {
       give_up(made.error().message);
-      call_all(pass.calls);
+      run_all(pass.ops);
       return Unit{};
     }
     pass.graph = *std::move(made);
@@ -120,8 +111,8 @@ Status GraphRunner::enqueue(Pass& pass) {
   return pass.graph->launch();
 }
 
-void GraphRunner::call_all(const Calls& calls) {
-  for (const auto& call : calls) call->make(kernels_);
+void GraphRunner::run_all(const Ops& ops) {
+  for (const ops::Op& op : ops) kernels_.run(op);
 }
 
 void GraphRunner::note(Pass& pass, bool as_graph, std::chrono::nanoseconds took) {
@@ -129,7 +120,7 @@ void GraphRunner::note(Pass& pass, bool as_graph, std::chrono::nanoseconds took)
   if (++way.runs > kPrepares) way.best = std::min(way.best, took);
   if (as_graph && way.runs == kPrepares + kTimed) {
     log_debug("stage", "a pass was timed both ways",
-              {{"ops", static_cast<std::int64_t>(pass.calls.size())},
+              {{"ops", static_cast<std::int64_t>(pass.ops.size())},
                {"op_by_op_us", pass.ways.ops.best.count() / 1000},
                {"graph_us", way.best.count() / 1000}});
   }

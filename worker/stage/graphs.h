@@ -6,10 +6,10 @@
 // same addresses for the same order of requests (device/caching_allocator.h), so passes recur in
 // every step. Whether a graph is faster is measured for each pass. Engine thread only.
 //
-// Ops are called after layers have freed memory that these ops still use. The memory is not reused
+// Ops run after layers have freed memory that these ops still use. The memory is not reused
 // meanwhile: only the engine thread allocates, kept memory is not returned to the driver before the
 // ops are enqueued (Device::ask_before_trim), and kernels need no more scratch memory than the
-// first pass of a kind, whose ops are called at once.
+// first pass of a kind, whose ops run at once.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,6 @@
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/device/device.h"
-#include "worker/stage/ops/calls.h"
 #include "worker/stage/ops/kernels.h"
 #include "worker/stage/stage.h"
 
@@ -60,8 +59,7 @@ class GraphRunner {
   GraphRunner(const GraphRunner&) = delete;
   GraphRunner& operator=(const GraphRunner&) = delete;
 
-  // Returns the kernels on which the ops of the next pass are called. Drops calls since the last
-  // run().
+  // Returns the kernels for the ops of the next pass. Drops ops since the last run().
   ops::Kernels& begin(PassKind kind);
   // Enqueues the ops and waits until they have run. kInternal names what failed.
   Status run();
@@ -73,18 +71,22 @@ class GraphRunner {
   static constexpr std::size_t kMostPasses = 256;  // number of passes that are remembered
 
  private:
-  using Calls = std::vector<std::unique_ptr<ops::Call>>;
+  using Ops = std::vector<ops::Op>;
+  struct Recorder final : ops::Kernels {
+    void run(const ops::Op& op) override { recorded.push_back(op); }
+    Ops recorded;
+  };
   struct Pass {
-    Calls calls;
+    Ops ops;
     Ways ways;
     std::unique_ptr<ops::Graph> graph;
     std::int64_t last_run = 0;
   };
 
   bool enqueue_before_trim();
-  Pass& known(Calls calls);
+  Pass& known(Ops ops);
   Status enqueue(Pass& pass);
-  void call_all(const Calls& calls);
+  void run_all(const Ops& ops);
   void give_up(const std::string& reason);
   void note(Pass& pass, bool as_graph, std::chrono::nanoseconds took);
 
@@ -94,8 +96,7 @@ class GraphRunner {
   const GraphUse use_;
   PassKind kind_;
   std::set<PassKind> kinds_;  // kinds whose first pass has run
-  Calls calls_;
-  ops::CallRecorder recorder_;
+  Recorder recorder_;
   bool broken_up_ = false;  // a part of the pass was enqueued early
   // The recording thread; none between run() and begin().
   std::atomic<std::thread::id> recording_ = {};

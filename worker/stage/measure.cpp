@@ -9,7 +9,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
-#include "worker/stage/ops/kernels.h"
+#include "worker/stage/ops/memory.h"
 
 namespace weir::stage {
 namespace {
@@ -106,8 +106,8 @@ Result<device::Buffer> random_values(device::Device& device, std::int64_t bytes,
   if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
   std::vector<float> values(static_cast<std::size_t>(bytes / element_bytes(precision)));
   for (auto& value : values) value = static_cast<float>(2 * random.uniform() - 1);
-  ops::make_host_kernels(precision)->round_values(values.size(), values.data(),
-                                                  buffer.as<ops::Element>());
+  ops::run_on_host(ops::RoundValues{values.size(), values.data(), buffer.as<ops::Element>()},
+                   precision);
   return device.upload(std::move(buffer));
 }
 

@@ -52,7 +52,7 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
 
   auto* value = made.memory_.as<float>();
   // Zeroes the sums, too, whose zero has the same bits.
-  ops.zero(value, static_cast<std::size_t>(kStateFactor * made.count_));
+  ops.run(ops::Zero{value, static_cast<std::size_t>(kStateFactor * made.count_)});
   value += kSums * made.count_;
   const int before = options.precision == Precision::kBf16 ? kStateFactor : kSums;
   std::byte* element = made.memory_.data() + before * made.count_ * std::int64_t{sizeof(float)};
@@ -72,12 +72,12 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
 
 void LayerParameters::refresh(ops::Kernels& ops) {
   if (precision_ == Precision::kFp32 || values_.empty()) return;
-  ops.round_values(static_cast<std::size_t>(count_), values_.front(), elements_.front());
+  ops.run(ops::RoundValues{static_cast<std::size_t>(count_), values_.front(), elements_.front()});
 }
 
 void LayerParameters::zero_gradients(ops::Kernels& ops) {
-  ops.zero(memory_.as<float>(), static_cast<std::size_t>(kSums * count_));
-  ops.zero(gradient().data(), gradient().size());
+  ops.run(ops::Zero{memory_.as<float>(), static_cast<std::size_t>(kSums * count_)});
+  ops.run(ops::Zero{gradient().data(), gradient().size()});
 }
 
 std::span<double> LayerParameters::sums() const {
@@ -89,23 +89,23 @@ std::span<float> LayerParameters::gradient() const {
 }
 
 void LayerParameters::sum_gradients(ops::Kernels& ops) {
-  ops.add_exactly(gradient().size(), gradient().data(), sums().data());
+  ops.run(ops::AddExactly{gradient().size(), gradient().data(), sums().data()});
 }
 
 void LayerParameters::round_sums(ops::Kernels& ops) {
-  ops.round_sums(sums().size(), sums().data(), gradient().data());
+  ops.run(ops::RoundSums{sums().size(), sums().data(), gradient().data()});
 }
 
 void LayerParameters::sum_squares(ops::Kernels& ops, double* sum) const {
-  ops.sum_squares(gradient().size(), gradient().data(), sum);
+  ops.run(ops::SumSquares{gradient().size(), gradient().data(), sum});
 }
 
 void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     ops::AdamWStep own = step;
     if (specs_[i].shape.size() < 2) own.weight_decay = 0;
-    ops.adamw(own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
-              values_[i] + 2 * count_, values_[i] + 3 * count_);
+    ops.run(ops::AdamW{own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
+                       values_[i] + 2 * count_, values_[i] + 3 * count_});
   }
 }
 

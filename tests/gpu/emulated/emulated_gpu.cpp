@@ -65,7 +65,7 @@ Result<std::unique_ptr<stage::ops::Kernels>> kernels_of(device::Device& device,
 
 }  // namespace weir::test
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 namespace {
 
 double at(const void* from, Precision precision, std::ptrdiff_t index) {
@@ -85,12 +85,12 @@ class PlainGemm final : public Gemm {
   static void multiply(const Product& p, const Operands& o) {
     for (std::ptrdiff_t column = 0; column < p.n; ++column) {
       for (std::ptrdiff_t row = 0; row < p.m; ++row) {
-        double sum = p.adds_bias ? at(o.bias, p.output, row) : 0;
-        const std::ptrdiff_t index = column * p.ldd + row;
-        if (p.beta != 0) sum += at(o.c, p.output, index);
+        double sum = o.bias != nullptr ? at(o.bias, p.output, row) : 0;
+        const std::ptrdiff_t index = column * p.m + row;
+        if (o.c != nullptr) sum += at(o.c, p.output, index);
         for (std::ptrdiff_t i = 0; i < p.k; ++i) {
-          sum += at(o.a, p.inputs, p.transpose_a ? row * p.lda + i : i * p.lda + row) *
-                 at(o.b, p.inputs, p.transpose_b ? i * p.ldb + column : column * p.ldb + i);
+          sum += at(o.a, p.inputs, p.transpose_a ? row * p.k + i : i * p.m + row) *
+                 at(o.b, p.inputs, p.transpose_b ? i * p.n + column : column * p.k + i);
         }
         const auto value = static_cast<float>(sum);
         if (p.output == Precision::kBf16) {
@@ -111,4 +111,4 @@ Result<std::unique_ptr<Gemm>> Gemm::make(device::CudaDevice&) {
   return std::unique_ptr<Gemm>(std::make_unique<PlainGemm>());
 }
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

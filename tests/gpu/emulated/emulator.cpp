@@ -12,14 +12,14 @@
 
 #include <cuda_runtime.h>
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 
 constexpr std::size_t kMostShared = 163 * 1024;  // of a block on compute capability 8.0
 // Named by dynamic_shared().
 extern float dynamic_memory[];
 alignas(128) float dynamic_memory[kMostShared / sizeof(float)];
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops
 
 struct CUgraph_st {
   std::vector<std::function<void()>> ops;
@@ -148,10 +148,10 @@ bool run_block(Block& b) {
 }  // namespace
 
 void run_grid(dim3 grid, dim3 block, std::size_t shared, const std::function<void()>& thread) {
-  using stage::ops::cuda::dynamic_memory;
+  using stage::ops::dynamic_memory;
   const unsigned size = block.x * block.y * block.z;
   if (grid.x == 0 || grid.y == 0 || grid.y > kMostRows || size == 0 || size > kMostThreads ||
-      shared > stage::ops::cuda::kMostShared) {
+      shared > stage::ops::kMostShared) {
     error_now = cudaErrorInvalidValue;
     return;
   }

@@ -3,7 +3,6 @@
 #include "worker/stage/graphs.h"
 
 #include <future>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +10,7 @@
 
 #include "tests/support/device_around.h"
 #include "tests/support/manual_clock.h"
+#include "tests/worker/stage/ops/op_name.h"
 #include "worker/device/caching_allocator.h"
 
 namespace weir::stage {
@@ -40,19 +40,18 @@ TEST(WaysToRunAPass, AreAsTheUserSays) {
 }
 
 // Each op and each launch of a graph takes time that the test sets; what ran is written down.
-class FakeKernels final : public ops::CallRecorder {
+class FakeKernels final : public ops::Kernels {
  public:
-  explicit FakeKernels(test::ManualClock& clock)
-      : CallRecorder([this](const std::unique_ptr<ops::Call>& call) { take(call->name()); }),
-        clock_(clock) {}
+  explicit FakeKernels(test::ManualClock& clock) : clock_(clock) {}
+  void run(const ops::Op& op) override {
+    ran_.push_back(test::name_of(op));
+    clock_.advance(op_time);
+  }
   bool makes_graphs() const override { return true; }
-  Result<std::unique_ptr<ops::Graph>> make_graph(const std::function<void()>& ops) override {
+  Result<std::unique_ptr<ops::Graph>> make_graph(std::span<const ops::Op> ops) override {
     if (refuses) return Error{Code::kInternal, "the device refuses"};
-    captured_.emplace();
-    ops();
     ++graphs_made;
-    return std::unique_ptr<ops::Graph>(
-        std::make_unique<FakeGraph>(*this, std::exchange(captured_, {})->size()));
+    return std::unique_ptr<ops::Graph>(std::make_unique<FakeGraph>(*this, ops.size()));
   }
   Status status() const override { return state; }
 
@@ -78,17 +77,8 @@ class FakeKernels final : public ops::CallRecorder {
     FakeKernels& kernels_;
     const std::size_t ops_;
   };
-  void take(std::string name) {
-    if (captured_) {
-      captured_->push_back(std::move(name));
-      return;
-    }
-    ran_.push_back(std::move(name));
-    clock_.advance(op_time);
-  }
 
   test::ManualClock& clock_;
-  std::optional<std::vector<std::string>> captured_;
   std::vector<std::string> ran_;
 };
 
@@ -129,20 +119,20 @@ class KeepingDevice final : public test::DeviceAround {
 class Runner : public testing::Test {
  protected:
   using Ran = std::vector<std::string>;
-  const Ran kOps = {"zero", "round_sums"}, kGraph = {"graph of 2"};
+  const Ran kOps = {"Zero", "RoundSums"}, kGraph = {"graph of 2"};
 
   static constexpr PassKind kForward{.forward = true, .samples = 2};
 
   void SetUp() override {
-    runner_.begin(kForward).copy(nullptr, nullptr, 0);
-    EXPECT_EQ(kernels_.take_ran(), Ran{"copy"}) << "the first of its kind, at once";
+    runner_.begin(kForward).run(ops::Copy{nullptr, nullptr, 0});
+    EXPECT_EQ(kernels_.take_ran(), Ran{"Copy"}) << "the first of its kind, at once";
     EXPECT_TRUE(runner_.run());
   }
   // A pass of two ops on memory there; what ran.
   Ran pass(std::size_t place = 0) {
     ops::Kernels& ops = runner_.begin(kForward);
-    ops.zero(&memory_[place], 1);
-    ops.round_sums(1, nullptr, &memory_[place]);
+    ops.run(ops::Zero{&memory_[place], 1});
+    ops.run(ops::RoundSums{1, nullptr, &memory_[place]});
     EXPECT_TRUE(runner_.run());
     return kernels_.take_ran();
   }
@@ -186,18 +176,18 @@ TEST_F(Runner, NeverLaunchesAGraphForOtherMemory) {
 }
 
 TEST_F(Runner, ForgetsWhatABrokenPassHadCalled) {
-  runner_.begin(kForward).zero(memory_.data(), 7);  // its layer found no memory
+  runner_.begin(kForward).run(ops::Zero{memory_.data(), 7});  // its layer found no memory
   EXPECT_EQ(pass(), kOps);
 }
 
 TEST_F(Runner, CallsTheFirstPassOfAKindAtOnceForItsScratch) {
-  runner_.begin({.forward = false, .samples = 2}).zero(memory_.data(), 1);
-  EXPECT_EQ(kernels_.take_ran(), Ran{"zero"});
+  runner_.begin({.forward = false, .samples = 2}).run(ops::Zero{memory_.data(), 1});
+  EXPECT_EQ(kernels_.take_ran(), Ran{"Zero"});
   EXPECT_TRUE(runner_.run());
-  runner_.begin({.forward = true, .samples = 3}).zero(memory_.data(), 1);
-  EXPECT_EQ(kernels_.take_ran(), Ran{"zero"});
+  runner_.begin({.forward = true, .samples = 3}).run(ops::Zero{memory_.data(), 1});
+  EXPECT_EQ(kernels_.take_ran(), Ran{"Zero"});
   EXPECT_TRUE(runner_.run());
-  runner_.begin({.forward = false, .samples = 2}).zero(memory_.data(), 1);
+  runner_.begin({.forward = false, .samples = 2}).run(ops::Zero{memory_.data(), 1});
   EXPECT_EQ(kernels_.take_ran(), Ran{});
 }
 
@@ -206,20 +196,20 @@ TEST_F(Runner, EnqueuesOpsBeforeTheirMemoryGoesBackToTheDriver) {
   ops::Kernels& ops = runner_.begin(kForward);
   {
     const device::Buffer work = device_.allocate(KeepingDevice::kMiB);
-    ops.zero(work.as<float>(), 1);
+    ops.run(ops::Zero{work.as<float>(), 1});
   }
   EXPECT_EQ(kernels_.take_ran(), Ran{});
   const device::Buffer large = device_.allocate(3 * KeepingDevice::kMiB);
   ASSERT_TRUE(large);
-  EXPECT_EQ(kernels_.take_ran(), (Ran{"zero", "given back"}));
-  ops.round_sums(1, nullptr, large.as<float>());
+  EXPECT_EQ(kernels_.take_ran(), (Ran{"Zero", "given back"}));
+  ops.run(ops::RoundSums{1, nullptr, large.as<float>()});
   EXPECT_TRUE(runner_.run());
-  EXPECT_EQ(kernels_.take_ran(), Ran{"round_sums"});
+  EXPECT_EQ(kernels_.take_ran(), Ran{"RoundSums"});
 }
 
 TEST_F(Runner, LetsNoOtherThreadGiveBackWhatWaitingOpsMean) {
   ops::Kernels& ops = runner_.begin(kForward);
-  ops.zero(device_.allocate(KeepingDevice::kMiB).as<float>(), 1);
+  ops.run(ops::Zero{device_.allocate(KeepingDevice::kMiB).as<float>(), 1});
   const auto there_is_memory = [&] {
     return std::async(std::launch::async,
                       [&] { return static_cast<bool>(device_.allocate(3 * KeepingDevice::kMiB)); })
@@ -256,7 +246,7 @@ TEST_F(Runner, KeepsThePassesThatComeAgainAmongOthersThatDoNot) {
 
 TEST_F(Runner, TellsWhatFailed) {
   ops::Kernels& ops = runner_.begin(kForward);
-  ops.zero(memory_.data(), 1);
+  ops.run(ops::Zero{memory_.data(), 1});
   kernels_.state = Error{Code::kInternal, "a launch failed"};
   const Status ran = runner_.run();
   ASSERT_FALSE(ran);

@@ -162,13 +162,13 @@ void GptBlock::attention_part(const Pass& pass, const KeptActivations& activatio
   const Element* x = kept(activations, kInput);
   Element* qkv = kept(activations, kQkv);
   Element* attended = kept(activations, kAttended);
-  pass.ops.layernorm_forward(norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
-                             kept_floats(activations, kStatistics));
-  pass.ops.linear_forward({r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv);
-  pass.ops.attention_forward(attention(pass.samples), qkv, attended,
-                             kept_floats(activations, kLogSums), scratch);
-  pass.ops.linear_forward({r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x,
-                          kept(activations, kMiddle));
+  pass.ops.run(ops::LayerNormForward{norm(pass), x, w[kNorm1Weight], w[kNorm1Bias], wide,
+                                     kept_floats(activations, kStatistics)});
+  pass.ops.run(ops::LinearForward{{r, c, 3 * c}, wide, w[kQkvWeight], w[kQkvBias], nullptr, qkv});
+  pass.ops.run(ops::AttentionForward{attention(pass.samples), qkv, attended,
+                                     kept_floats(activations, kLogSums), scratch});
+  pass.ops.run(ops::LinearForward{
+      {r, c, c}, attended, w[kProjectWeight], w[kProjectBias], x, kept(activations, kMiddle)});
 }
 
 void GptBlock::mlp_part(const Pass& pass, const KeptActivations& activations, Element* wide,
@@ -178,13 +178,15 @@ void GptBlock::mlp_part(const Pass& pass, const KeptActivations& activations, El
   const auto& w = pass.value;
   const Element* middle = kept(activations, kMiddle);
   Element* expanded = kept(activations, kExpanded);
-  pass.ops.layernorm_forward(norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
-                             kept_floats(activations, kStatistics) + 2 * std::ptrdiff_t{r});
-  pass.ops.linear_forward({r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded);
-  pass.ops.gelu_forward(static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c), expanded,
-                        wide);
-  pass.ops.linear_forward({r, 4 * c, c}, wide, w[kContractWeight], w[kContractBias], middle,
-                          output);
+  pass.ops.run(
+      ops::LayerNormForward{norm(pass), middle, w[kNorm2Weight], w[kNorm2Bias], wide,
+                            kept_floats(activations, kStatistics) + 2 * std::ptrdiff_t{r}});
+  pass.ops.run(
+      ops::LinearForward{{r, c, 4 * c}, wide, w[kExpandWeight], w[kExpandBias], nullptr, expanded});
+  pass.ops.run(ops::GeluForward{static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c),
+                                expanded, wide});
+  pass.ops.run(ops::LinearForward{
+      {r, 4 * c, c}, wide, w[kContractWeight], w[kContractBias], middle, output});
 }
 
 // Returns the gradient of x2 in work.dx.
@@ -198,18 +200,18 @@ void GptBlock::mlp_backward(const Pass& pass, const KeptActivations& activations
   const Element* middle = kept(activations, kMiddle);
   const Element* expanded = kept(activations, kExpanded);
   const float* statistics = kept_floats(activations, kStatistics) + 2 * std::ptrdiff_t{r};
-  pass.ops.gelu_forward(wide_count, expanded, work.wide);
-  pass.ops.linear_backward_parameters({r, 4 * c, c}, work.wide, dout, dw[kContractWeight],
-                                      dw[kContractBias]);
-  pass.ops.linear_backward_input({r, 4 * c, c}, dout, w[kContractWeight], work.wide);
-  pass.ops.gelu_backward(wide_count, expanded, work.wide, work.wide);
-  pass.ops.layernorm_apply(norm(pass), middle, statistics, w[kNorm2Weight], w[kNorm2Bias],
-                           work.narrow);
-  pass.ops.linear_backward_parameters({r, c, 4 * c}, work.narrow, work.wide, dw[kExpandWeight],
-                                      dw[kExpandBias]);
-  pass.ops.linear_backward_input({r, c, 4 * c}, work.wide, w[kExpandWeight], work.narrow);
-  pass.ops.layernorm_backward(norm(pass), middle, statistics, w[kNorm2Weight], work.narrow, dout,
-                              work.dx, dw[kNorm2Weight], dw[kNorm2Bias]);
+  pass.ops.run(ops::GeluForward{wide_count, expanded, work.wide});
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, 4 * c, c}, work.wide, dout, dw[kContractWeight], dw[kContractBias]});
+  pass.ops.run(ops::LinearBackwardInput{{r, 4 * c, c}, dout, w[kContractWeight], work.wide});
+  pass.ops.run(ops::GeluBackward{wide_count, expanded, work.wide, work.wide});
+  pass.ops.run(ops::LayerNormApply{norm(pass), middle, statistics, w[kNorm2Weight], w[kNorm2Bias],
+                                   work.narrow});
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, c, 4 * c}, work.narrow, work.wide, dw[kExpandWeight], dw[kExpandBias]});
+  pass.ops.run(ops::LinearBackwardInput{{r, c, 4 * c}, work.wide, w[kExpandWeight], work.narrow});
+  pass.ops.run(ops::LayerNormBackward{norm(pass), middle, statistics, w[kNorm2Weight], work.narrow,
+                                      dout, work.dx, dw[kNorm2Weight], dw[kNorm2Bias]});
 }
 
 // work.dx is the gradient of x2 on entry and that of x on return.
@@ -222,18 +224,19 @@ void GptBlock::attention_part_backward(const Pass& pass, const KeptActivations& 
   const Element* x = kept(activations, kInput);
   const Element* attended = kept(activations, kAttended);
   const float* statistics = kept_floats(activations, kStatistics);
-  pass.ops.linear_backward_parameters({r, c, c}, attended, work.dx, dw[kProjectWeight],
-                                      dw[kProjectBias]);
-  pass.ops.linear_backward_input({r, c, c}, work.dx, w[kProjectWeight], work.narrow);
-  pass.ops.attention_backward(attention(pass.samples), kept(activations, kQkv), attended,
-                              kept_floats(activations, kLogSums), work.narrow, work.wide,
-                              work.scratch);
-  pass.ops.layernorm_apply(norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow);
-  pass.ops.linear_backward_parameters({r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight],
-                                      dw[kQkvBias]);
-  pass.ops.linear_backward_input({r, c, 3 * c}, work.wide, w[kQkvWeight], work.narrow);
-  pass.ops.layernorm_backward(norm(pass), x, statistics, w[kNorm1Weight], work.narrow, work.dx,
-                              work.dx, dw[kNorm1Weight], dw[kNorm1Bias]);
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, c, c}, attended, work.dx, dw[kProjectWeight], dw[kProjectBias]});
+  pass.ops.run(ops::LinearBackwardInput{{r, c, c}, work.dx, w[kProjectWeight], work.narrow});
+  pass.ops.run(ops::AttentionBackward{attention(pass.samples), kept(activations, kQkv), attended,
+                                      kept_floats(activations, kLogSums), work.narrow, work.wide,
+                                      work.scratch});
+  pass.ops.run(
+      ops::LayerNormApply{norm(pass), x, statistics, w[kNorm1Weight], w[kNorm1Bias], work.narrow});
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, c, 3 * c}, work.narrow, work.wide, dw[kQkvWeight], dw[kQkvBias]});
+  pass.ops.run(ops::LinearBackwardInput{{r, c, 3 * c}, work.wide, w[kQkvWeight], work.narrow});
+  pass.ops.run(ops::LayerNormBackward{norm(pass), x, statistics, w[kNorm1Weight], work.narrow,
+                                      work.dx, work.dx, dw[kNorm1Weight], dw[kNorm1Bias]});
 }
 
 }  // namespace

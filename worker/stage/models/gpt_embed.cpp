@@ -35,21 +35,25 @@ class GptEmbed final : public Layer {
     WEIR_TRY(device::Buffer output,
              allocate_values(pass.device, pass.samples,
                              std::int64_t{shape_.sequence} * shape_.channels, shape_.element));
-    pass.ops.copy(tokens.data(), inputs.data(), inputs.size_bytes());
-    pass.ops.embedding_forward({pass.samples, shape_.sequence, shape_.channels}, inputs.data(),
-                               pass.value[0], pass.value[1], output.as<ops::Element>());
+    pass.ops.run(ops::Copy{tokens.data(), inputs.data(), inputs.size_bytes()});
+    pass.ops.run(ops::EmbeddingForward{tokens_of(pass), inputs.data(), pass.value[0], pass.value[1],
+                                       output.as<ops::Element>()});
     return Forward{.output = std::move(output), .activations = {{std::move(tokens)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer& output_gradient) const override {
-    pass.ops.embedding_backward(
-        {pass.samples, shape_.sequence, shape_.channels}, activations.buffers[0].as<std::int32_t>(),
-        output_gradient.as<ops::Element>(), pass.gradient[0], pass.gradient[1]);
+    pass.ops.run(ops::EmbeddingBackward{tokens_of(pass), activations.buffers[0].as<std::int32_t>(),
+                                        output_gradient.as<ops::Element>(), pass.gradient[0],
+                                        pass.gradient[1]});
     return device::Buffer();
   }
 
  private:
+  ops::EmbeddingShape tokens_of(const Pass& pass) const {
+    return {pass.samples, shape_.sequence, shape_.channels};
+  }
+
   GptShape shape_;
   LayerInfo info_;
   std::vector<ParameterSpec> parameters_;

@@ -36,45 +36,49 @@ class GptHead final : public Layer {
   }
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
-    const int r = pass.samples * shape_.sequence;
     const auto& targets = pass.tokens.targets;
-    WEIR_CHECK(targets.size() == static_cast<std::size_t>(r), "one target for each position");
+    WEIR_CHECK(targets.size() == static_cast<std::size_t>(rows(pass)),
+               "one target for each position");
     WEIR_TRY(device::Buffer statistics, tokens(pass, 2, sizeof(float)));
     WEIR_TRY(device::Buffer logits, tokens(pass, shape_.vocabulary, shape_.element));
     WEIR_TRY(const device::Buffer normed, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
-    pass.ops.layernorm_forward({r, shape_.channels}, input.as<ops::Element>(), w[kFinalNormWeight],
-                               w[kFinalNormBias], normed.as<ops::Element>(),
-                               statistics.as<float>());
-    pass.ops.linear_forward({r, shape_.channels, shape_.vocabulary}, normed.as<ops::Element>(),
-                            w[kHeadWeight], nullptr, nullptr, logits.as<ops::Element>());
-    pass.ops.softmax_loss(r, shape_.vocabulary, targets.data(), pass.loss_scale,
-                          logits.as<ops::Element>(), pass.loss);
+    pass.ops.run(ops::LayerNormForward{norm(pass), input.as<ops::Element>(), w[kFinalNormWeight],
+                                       w[kFinalNormBias], normed.as<ops::Element>(),
+                                       statistics.as<float>()});
+    pass.ops.run(ops::LinearForward{linear(pass), normed.as<ops::Element>(), w[kHeadWeight],
+                                    nullptr, nullptr, logits.as<ops::Element>()});
+    pass.ops.run(ops::SoftmaxLoss{rows(pass), shape_.vocabulary, targets.data(), pass.loss_scale,
+                                  logits.as<ops::Element>(), pass.loss});
     return Forward{.activations = {{input, std::move(statistics), std::move(logits)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer&) const override {
-    const int r = pass.samples * shape_.sequence;
     WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels, shape_.element));
     WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
     const auto& w = pass.value;
     const auto* x = activations.buffers[kHeadInput].as<ops::Element>();
     const auto* statistics = activations.buffers[kHeadStatistics].as<float>();
     const auto* dlogits = activations.buffers[kLogitGradient].as<ops::Element>();
-    const ops::LinearShape linear{r, shape_.channels, shape_.vocabulary};
-    pass.ops.layernorm_apply({r, shape_.channels}, x, statistics, w[kFinalNormWeight],
-                             w[kFinalNormBias], narrow.as<ops::Element>());
-    pass.ops.linear_backward_parameters(linear, narrow.as<ops::Element>(), dlogits,
-                                        pass.gradient[kHeadWeight], nullptr);
-    pass.ops.linear_backward_input(linear, dlogits, w[kHeadWeight], narrow.as<ops::Element>());
-    pass.ops.layernorm_backward({r, shape_.channels}, x, statistics, w[kFinalNormWeight],
-                                narrow.as<ops::Element>(), nullptr, dx.as<ops::Element>(),
-                                pass.gradient[kFinalNormWeight], pass.gradient[kFinalNormBias]);
+    pass.ops.run(ops::LayerNormApply{norm(pass), x, statistics, w[kFinalNormWeight],
+                                     w[kFinalNormBias], narrow.as<ops::Element>()});
+    pass.ops.run(ops::LinearBackwardParameters{linear(pass), narrow.as<ops::Element>(), dlogits,
+                                               pass.gradient[kHeadWeight], nullptr});
+    pass.ops.run(
+        ops::LinearBackwardInput{linear(pass), dlogits, w[kHeadWeight], narrow.as<ops::Element>()});
+    pass.ops.run(ops::LayerNormBackward{
+        norm(pass), x, statistics, w[kFinalNormWeight], narrow.as<ops::Element>(), nullptr,
+        dx.as<ops::Element>(), pass.gradient[kFinalNormWeight], pass.gradient[kFinalNormBias]});
     return dx;
   }
 
  private:
+  int rows(const Pass& pass) const { return pass.samples * shape_.sequence; }
+  ops::LayerNormShape norm(const Pass& pass) const { return {rows(pass), shape_.channels}; }
+  ops::LinearShape linear(const Pass& pass) const {
+    return {rows(pass), shape_.channels, shape_.vocabulary};
+  }
   Result<device::Buffer> tokens(const Pass& pass, int values, std::int64_t value_bytes) const {
     return allocate_values(pass.device, pass.samples, std::int64_t{shape_.sequence} * values,
                            value_bytes);

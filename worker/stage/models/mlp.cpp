@@ -71,16 +71,17 @@ class MlpEmbed final : public MlpLayer {
     WEIR_TRY(device::Buffer kept,
              allocate_values(pass.device, pass.samples, sequence_, kTokenBytes));
     WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
-    pass.ops.copy(kept.data(), inputs.data(), inputs.size_bytes());
-    pass.ops.context_embedding_forward(shape(pass), inputs.data(), pass.value[0],
-                                       output.as<ops::Element>());
+    pass.ops.run(ops::Copy{kept.data(), inputs.data(), inputs.size_bytes()});
+    pass.ops.run(ops::ContextEmbeddingForward{shape(pass), inputs.data(), pass.value[0],
+                                              output.as<ops::Element>()});
     return Forward{.output = std::move(output), .activations = {{std::move(kept)}}};
   }
 
   Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer& output_gradient) const override {
-    pass.ops.context_embedding_backward(shape(pass), activations.buffers[0].as<std::int32_t>(),
-                                        output_gradient.as<ops::Element>(), pass.gradient[0]);
+    pass.ops.run(
+        ops::ContextEmbeddingBackward{shape(pass), activations.buffers[0].as<std::int32_t>(),
+                                      output_gradient.as<ops::Element>(), pass.gradient[0]});
     return device::Buffer();
   }
 
@@ -108,9 +109,9 @@ class MlpHidden final : public MlpLayer {
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     WEIR_TRY(device::Buffer z, tokens(pass, kWidth));
     WEIR_TRY(device::Buffer output, tokens(pass, kWidth));
-    pass.ops.linear_forward(shape(pass), input.as<ops::Element>(), pass.value[0], pass.value[1],
-                            nullptr, z.as<ops::Element>());
-    pass.ops.relu_forward(count(pass), z.as<ops::Element>(), output.as<ops::Element>());
+    pass.ops.run(ops::LinearForward{shape(pass), input.as<ops::Element>(), pass.value[0],
+                                    pass.value[1], nullptr, z.as<ops::Element>()});
+    pass.ops.run(ops::ReluForward{count(pass), z.as<ops::Element>(), output.as<ops::Element>()});
     return Forward{.output = std::move(output), .activations = {{input, std::move(z)}}};
   }
 
@@ -118,12 +119,13 @@ class MlpHidden final : public MlpLayer {
                                   const device::Buffer& output_gradient) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     WEIR_TRY(const device::Buffer dz, tokens(pass, kWidth));
-    pass.ops.relu_backward(count(pass), activations.buffers[1].as<ops::Element>(),
-                           output_gradient.as<ops::Element>(), dz.as<ops::Element>());
-    pass.ops.linear_backward_parameters(shape(pass), activations.buffers[0].as<ops::Element>(),
-                                        dz.as<ops::Element>(), pass.gradient[0], pass.gradient[1]);
-    pass.ops.linear_backward_input(shape(pass), dz.as<ops::Element>(), pass.value[0],
-                                   dx.as<ops::Element>());
+    pass.ops.run(ops::ReluBackward{count(pass), activations.buffers[1].as<ops::Element>(),
+                                   output_gradient.as<ops::Element>(), dz.as<ops::Element>()});
+    pass.ops.run(
+        ops::LinearBackwardParameters{shape(pass), activations.buffers[0].as<ops::Element>(),
+                                      dz.as<ops::Element>(), pass.gradient[0], pass.gradient[1]});
+    pass.ops.run(ops::LinearBackwardInput{shape(pass), dz.as<ops::Element>(), pass.value[0],
+                                          dx.as<ops::Element>()});
     return dx;
   }
 
@@ -152,10 +154,10 @@ class MlpHead final : public MlpLayer {
     WEIR_CHECK(targets.size() == static_cast<std::size_t>(rows(pass)),
                "one target for each position");
     WEIR_TRY(device::Buffer logits, tokens(pass, vocabulary_));
-    pass.ops.linear_forward(shape(pass), input.as<ops::Element>(), pass.value[0], pass.value[1],
-                            nullptr, logits.as<ops::Element>());
-    pass.ops.softmax_loss(rows(pass), vocabulary_, targets.data(), pass.loss_scale,
-                          logits.as<ops::Element>(), pass.loss);
+    pass.ops.run(ops::LinearForward{shape(pass), input.as<ops::Element>(), pass.value[0],
+                                    pass.value[1], nullptr, logits.as<ops::Element>()});
+    pass.ops.run(ops::SoftmaxLoss{rows(pass), vocabulary_, targets.data(), pass.loss_scale,
+                                  logits.as<ops::Element>(), pass.loss});
     return Forward{.activations = {{input, std::move(logits)}}};
   }
 
@@ -163,9 +165,11 @@ class MlpHead final : public MlpLayer {
                                   const device::Buffer&) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     const auto* dlogits = activations.buffers[1].as<ops::Element>();
-    pass.ops.linear_backward_parameters(shape(pass), activations.buffers[0].as<ops::Element>(),
-                                        dlogits, pass.gradient[0], pass.gradient[1]);
-    pass.ops.linear_backward_input(shape(pass), dlogits, pass.value[0], dx.as<ops::Element>());
+    pass.ops.run(ops::LinearBackwardParameters{shape(pass),
+                                               activations.buffers[0].as<ops::Element>(), dlogits,
+                                               pass.gradient[0], pass.gradient[1]});
+    pass.ops.run(
+        ops::LinearBackwardInput{shape(pass), dlogits, pass.value[0], dx.as<ops::Element>()});
     return dx;
   }
 

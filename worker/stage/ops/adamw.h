@@ -2,7 +2,7 @@
 // AdamW (Loshchilov and Hutter, 2019): weight decay is separate from the gradient.
 #pragma once
 
-#include <cstddef>
+#include "worker/stage/ops/element.h"
 
 namespace weir::stage::ops {
 
@@ -14,8 +14,15 @@ struct AdamWStep {
 
 // With g = gradient_scale * gradient:
 // m = beta1 m + (1-beta1) g;  v = beta2 v + (1-beta2) g^2;
-// p -= rate (m/correction1 / (sqrt(v/correction2) + epsilon) + weight_decay p)
-void adamw(const AdamWStep& step, std::size_t count, const float* gradient, float* value, float* m,
-           float* v);
+// value -= rate (m/correction1 / (sqrt(v/correction2) + epsilon) + weight_decay value)
+struct AdamW {
+  AdamWStep step;
+  std::size_t count;
+  const float* gradient;
+  float *value, *m, *v;
+  auto fields() const { return std::tie(step, count, gradient, value, m, v); }
+};
+void run_on_host(const AdamW& op, Precision precision);
+void run_on_cuda(const AdamW& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -5,6 +5,7 @@
 #include "worker/stage/ops/adamw.h"
 
 namespace weir::stage::ops {
+namespace {
 
 void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gradient,
            float* __restrict value, float* __restrict m, float* __restrict v) {
@@ -18,6 +19,12 @@ void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gra
     const float direction = m[i] / s.correction1 / (std::sqrt(v[i] / s.correction2) + s.epsilon);
     value[i] -= s.rate * (direction + s.weight_decay * value[i]);
   }
+}
+
+}  // namespace
+
+void run_on_host(const AdamW& op, Precision /*precision*/) {
+  adamw(op.step, op.count, op.gradient, op.value, op.m, op.v);
 }
 
 }  // namespace weir::stage::ops

@@ -6,6 +6,7 @@
 
 #include "worker/stage/ops/attention.h"
 #include "worker/stage/ops/gemm.h"
+#include "worker/stage/ops/host_operands.h"
 #include "worker/stage/ops/vector.h"
 
 namespace weir::stage::ops {
@@ -138,12 +139,6 @@ void backward_head(const AttentionShape& shape, const Head& head, const HeadGrad
   }
 }
 
-}  // namespace
-
-std::size_t attention_scratch_floats(AttentionShape shape) {
-  return static_cast<std::size_t>(2 * kRows * row_length(shape.sequence));
-}
-
 void attention_forward(AttentionShape shape, const float* qkv, float* y, float* log_sums,
                        float* scratch) {
   const Index size = shape.channels / shape.heads;
@@ -169,6 +164,25 @@ void attention_backward(AttentionShape shape, const float* qkv, const float* y,
                     scratch + kRows * row_length(shape.sequence));
     }
   }
+}
+
+}  // namespace
+
+std::size_t attention_scratch_floats(AttentionShape shape) {
+  return static_cast<std::size_t>(2 * kRows * row_length(shape.sequence));
+}
+
+void run_on_host(const AttentionForward& op, Precision precision) {
+  const std::size_t count = product(op.shape.samples, op.shape.sequence, op.shape.channels);
+  attention_forward(op.shape, In(op.qkv, 3 * count, precision), Out(op.y, count, precision),
+                    op.log_sums, op.scratch);
+}
+
+void run_on_host(const AttentionBackward& op, Precision precision) {
+  const std::size_t count = product(op.shape.samples, op.shape.sequence, op.shape.channels);
+  attention_backward(op.shape, In(op.qkv, 3 * count, precision), In(op.y, count, precision),
+                     op.log_sums, In(op.dy, count, precision), Out(op.dqkv, 3 * count, precision),
+                     op.scratch);
 }
 
 }  // namespace weir::stage::ops

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lookups of rows in tables. Tokens are int32 and have been checked against the vocabulary. Forward
-// exists for float and Bf16, because only the rows that occur are read.
+// Lookups of rows in tables. Tokens are int32 and have been checked against the vocabulary.
 #pragma once
 
-#include <cstdint>
+#include "worker/stage/ops/element.h"
 
 namespace weir::stage::ops {
 
@@ -12,22 +11,52 @@ struct EmbeddingShape {
 };
 
 // y (B,T,C) = token_table (V,C)[token] + position_table (T,C)[t].
-template <class T>
-void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const T* token_table,
-                       const T* position_table, T* y);
-// Adds dy to the rows of both gradients, in the order of (b, t).
-void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
-                        float* dtoken_table, float* dposition_table);
+struct EmbeddingForward {
+  EmbeddingShape shape;
+  const std::int32_t* tokens;
+  const Element *token_table, *position_table;
+  Element* y;
+  auto fields() const { return std::tie(shape, tokens, token_table, position_table, y); }
+};
+void run_on_host(const EmbeddingForward& op, Precision precision);
+void run_on_cuda(const EmbeddingForward& op, CudaQueue& queue);
 
-// y (B,T,context x C): the rows of the tokens t-context+1 .. t side by side, oldest first. Before
-// the start of the sample the row is V, the padding. table is (V+1,C).
+// Adds dy to the rows of both gradients, in the order of (b, t).
+struct EmbeddingBackward {
+  EmbeddingShape shape;
+  const std::int32_t* tokens;
+  const Element* dy;
+  float *dtoken_table, *dposition_table;
+  auto fields() const { return std::tie(shape, tokens, dy, dtoken_table, dposition_table); }
+};
+void run_on_host(const EmbeddingBackward& op, Precision precision);
+void run_on_cuda(const EmbeddingBackward& op, CudaQueue& queue);
+
 struct ContextShape {
   int samples, sequence, channels, context, padding_row;
 };
-template <class T>
-void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const T* table,
-                               T* y);
-void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
-                                float* dtable);
+
+// y (B,T,context x C): the rows of the tokens t-context+1 .. t side by side, oldest first. Before
+// the start of the sample the row is V, the padding. table is (V+1,C).
+struct ContextEmbeddingForward {
+  ContextShape shape;
+  const std::int32_t* tokens;
+  const Element* table;
+  Element* y;
+  auto fields() const { return std::tie(shape, tokens, table, y); }
+};
+void run_on_host(const ContextEmbeddingForward& op, Precision precision);
+void run_on_cuda(const ContextEmbeddingForward& op, CudaQueue& queue);
+
+// Adds dy to the rows of dtable.
+struct ContextEmbeddingBackward {
+  ContextShape shape;
+  const std::int32_t* tokens;
+  const Element* dy;
+  float* dtable;
+  auto fields() const { return std::tie(shape, tokens, dy, dtable); }
+};
+void run_on_host(const ContextEmbeddingBackward& op, Precision precision);
+void run_on_cuda(const ContextEmbeddingBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

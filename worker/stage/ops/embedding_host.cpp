@@ -5,6 +5,7 @@
 
 #include "worker/stage/ops/bf16.h"
 #include "worker/stage/ops/embedding.h"
+#include "worker/stage/ops/host_operands.h"
 
 namespace weir::stage::ops {
 namespace {
@@ -29,55 +30,71 @@ void for_each_place(const ContextShape& shape, const std::int32_t* tokens, Visit
   }
 }
 
-}  // namespace
-
+// Only the rows that occur are read, so the tables are not widened.
 template <class T>
-void embedding_forward(EmbeddingShape shape, const std::int32_t* tokens, const T* token_table,
-                       const T* position_table, T* y) {
-  const Index channels = shape.channels;
-  for (Index b = 0; b < shape.samples; ++b) {
-    for (Index t = 0; t < shape.sequence; ++t, ++tokens, y += channels) {
-      const T* token = token_table + *tokens * channels;
-      const T* position = position_table + t * channels;
+void embedding_forward(const EmbeddingForward& op) {
+  const Index channels = op.shape.channels;
+  const std::int32_t* tokens = op.tokens;
+  T* y = as<T>(op.y);
+  for (Index b = 0; b < op.shape.samples; ++b) {
+    for (Index t = 0; t < op.shape.sequence; ++t, ++tokens, y += channels) {
+      const T* token = as<T>(op.token_table) + *tokens * channels;
+      const T* position = as<T>(op.position_table) + t * channels;
       for (Index c = 0; c < channels; ++c) {
         y[c] = rounded<T>(widened(token[c]) + widened(position[c]));
       }
     }
   }
 }
-template void embedding_forward(EmbeddingShape, const std::int32_t*, const float*, const float*,
-                                float*);
-template void embedding_forward(EmbeddingShape, const std::int32_t*, const Bf16*, const Bf16*,
-                                Bf16*);
 
-void embedding_backward(EmbeddingShape shape, const std::int32_t* tokens, const float* dy,
-                        float* dtoken_table, float* dposition_table) {
-  const Index channels = shape.channels;
-  for (Index b = 0; b < shape.samples; ++b) {
-    for (Index t = 0; t < shape.sequence; ++t, ++tokens, dy += channels) {
-      add_row(channels, dy, dtoken_table + *tokens * channels);
-      add_row(channels, dy, dposition_table + t * channels);
+void embedding_backward(const EmbeddingBackward& op, const float* dy) {
+  const Index channels = op.shape.channels;
+  const std::int32_t* tokens = op.tokens;
+  for (Index b = 0; b < op.shape.samples; ++b) {
+    for (Index t = 0; t < op.shape.sequence; ++t, ++tokens, dy += channels) {
+      add_row(channels, dy, op.dtoken_table + *tokens * channels);
+      add_row(channels, dy, op.dposition_table + t * channels);
     }
   }
 }
 
 template <class T>
-void context_embedding_forward(ContextShape shape, const std::int32_t* tokens, const T* table,
-                               T* y) {
-  const Index channels = shape.channels;
-  for_each_place(shape, tokens, [&](Index row, Index offset) {
-    std::copy_n(table + row * channels, channels, y + offset);
+void context_embedding_forward(const ContextEmbeddingForward& op) {
+  const Index channels = op.shape.channels;
+  for_each_place(op.shape, op.tokens, [&](Index row, Index offset) {
+    std::copy_n(as<T>(op.table) + row * channels, channels, as<T>(op.y) + offset);
   });
 }
-template void context_embedding_forward(ContextShape, const std::int32_t*, const float*, float*);
-template void context_embedding_forward(ContextShape, const std::int32_t*, const Bf16*, Bf16*);
 
-void context_embedding_backward(ContextShape shape, const std::int32_t* tokens, const float* dy,
-                                float* dtable) {
-  const Index channels = shape.channels;
-  for_each_place(shape, tokens, [&](Index row, Index offset) {
-    add_row(channels, dy + offset, dtable + row * channels);
+void context_embedding_backward(const ContextEmbeddingBackward& op, const float* dy) {
+  const Index channels = op.shape.channels;
+  for_each_place(op.shape, op.tokens, [&](Index row, Index offset) {
+    add_row(channels, dy + offset, op.dtable + row * channels);
   });
+}
+
+}  // namespace
+
+void run_on_host(const EmbeddingForward& op, Precision precision) {
+  if (precision == Precision::kBf16) return embedding_forward<Bf16>(op);
+  embedding_forward<float>(op);
+}
+
+void run_on_host(const EmbeddingBackward& op, Precision precision) {
+  const EmbeddingShape& s = op.shape;
+  embedding_backward(op, In(op.dy, product(s.samples, s.sequence, s.channels), precision));
+}
+
+void run_on_host(const ContextEmbeddingForward& op, Precision precision) {
+  if (precision == Precision::kBf16) return context_embedding_forward<Bf16>(op);
+  context_embedding_forward<float>(op);
+}
+
+void run_on_host(const ContextEmbeddingBackward& op, Precision precision) {
+  const ContextShape& s = op.shape;
+  const std::size_t rows = product(s.samples, s.sequence, s.context);
+  const auto channels = static_cast<std::size_t>(s.channels);
+  context_embedding_backward(op, In(op.dy, rows * channels, precision));
 }
 
 }  // namespace weir::stage::ops

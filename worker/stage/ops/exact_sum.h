@@ -10,13 +10,28 @@
 // as doubles are, but the order matters.
 #pragma once
 
-#include <cstddef>
+#include "worker/stage/ops/element.h"
 
 namespace weir::stage::ops {
 
 // sums[i] += terms[i], rounded as above; terms[i] = 0 for the next micro-batch.
-void add_exactly(std::size_t count, float* terms, double* sums);
+struct AddExactly {
+  std::size_t count;
+  float* terms;
+  double* sums;
+  auto fields() const { return std::tie(count, terms, sums); }
+};
+void run_on_host(const AddExactly& op, Precision precision);
+void run_on_cuda(const AddExactly& op, CudaQueue& queue);
+
 // values[i] = the float nearest to sums[i].
-void round_sums(std::size_t count, const double* sums, float* values);
+struct RoundSums {
+  std::size_t count;
+  const double* sums;
+  float* values;
+  auto fields() const { return std::tie(count, sums, values); }
+};
+void run_on_host(const RoundSums& op, Precision precision);
+void run_on_cuda(const RoundSums& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -3,6 +3,7 @@
 #include "worker/stage/ops/exact_sum.h"
 
 namespace weir::stage::ops {
+namespace {
 
 void add_exactly(std::size_t count, float* __restrict terms, double* __restrict sums) {
   constexpr double kMagic = 0x1.8p8;  // its last bit is worth 2^-44, so adding it rounds to that
@@ -14,6 +15,16 @@ void add_exactly(std::size_t count, float* __restrict terms, double* __restrict 
 
 void round_sums(std::size_t count, const double* __restrict sums, float* __restrict values) {
   for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(sums[i]);
+}
+
+}  // namespace
+
+void run_on_host(const AddExactly& op, Precision /*precision*/) {
+  add_exactly(op.count, op.terms, op.sums);
+}
+
+void run_on_host(const RoundSums& op, Precision /*precision*/) {
+  round_sums(op.count, op.sums, op.values);
 }
 
 }  // namespace weir::stage::ops

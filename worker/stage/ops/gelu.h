@@ -2,12 +2,27 @@
 // y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the form of GPT-2, element by element.
 #pragma once
 
-#include <cstddef>
+#include "worker/stage/ops/element.h"
 
 namespace weir::stage::ops {
 
-void gelu_forward(std::size_t count, const float* x, float* y);  // y may be x
-// dx = dy gelu'(x); dx may be dy.
-void gelu_backward(std::size_t count, const float* x, const float* dy, float* dx);
+struct GeluForward {
+  std::size_t count;
+  const Element* x;
+  Element* y;  // may be x
+  auto fields() const { return std::tie(count, x, y); }
+};
+void run_on_host(const GeluForward& op, Precision precision);
+void run_on_cuda(const GeluForward& op, CudaQueue& queue);
+
+// dx = dy gelu'(x)
+struct GeluBackward {
+  std::size_t count;
+  const Element *x, *dy;
+  Element* dx;  // may be dy
+  auto fields() const { return std::tie(count, x, dy, dx); }
+};
+void run_on_host(const GeluBackward& op, Precision precision);
+void run_on_cuda(const GeluBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -2,6 +2,7 @@
 // Four elements at a time, and the rest in a padded vector, so that the arithmetic of an element
 // does not depend on its position.
 #include "worker/stage/ops/gelu.h"
+#include "worker/stage/ops/host_operands.h"
 #include "worker/stage/ops/vector.h"
 
 namespace weir::stage::ops {
@@ -25,8 +26,6 @@ Vec slope(Vec x) {
   return broadcast(0.5F) * (one + t) + broadcast(0.5F) * x * (one - t * t) * inner;
 }
 
-}  // namespace
-
 void gelu_forward(std::size_t count, const float* x, float* y) {
   const auto n = static_cast<Index>(count);
   Index i = 0;
@@ -40,6 +39,17 @@ void gelu_backward(std::size_t count, const float* x, const float* dy, float* dx
   for (; i + kLanes <= n; i += kLanes) store(dx + i, load(dy + i) * slope(load(x + i)));
   const Vec last = load_some(dy + i, n - i, 0.0F) * slope(load_some(x + i, n - i, 0.0F));
   store_some(dx + i, last, n - i);
+}
+
+}  // namespace
+
+void run_on_host(const GeluForward& op, Precision precision) {
+  gelu_forward(op.count, In(op.x, op.count, precision), Out(op.y, op.count, precision));
+}
+
+void run_on_host(const GeluBackward& op, Precision precision) {
+  gelu_backward(op.count, In(op.x, op.count, precision), In(op.dy, op.count, precision),
+                Out(op.dx, op.count, precision));
 }
 
 }  // namespace weir::stage::ops

@@ -3,20 +3,49 @@
 // rstd.
 #pragma once
 
+#include "worker/stage/ops/element.h"
+
 namespace weir::stage::ops {
 
 struct LayerNormShape {
   int rows, channels;
 };
 
-void layernorm_forward(LayerNormShape shape, const float* x, const float* gamma, const float* beta,
-                       float* y, float* statistics);
+struct LayerNormForward {
+  LayerNormShape shape;
+  const Element *x, *gamma, *beta;
+  Element* y;
+  float* statistics;
+  auto fields() const { return std::tie(shape, x, gamma, beta, y, statistics); }
+};
+void run_on_host(const LayerNormForward& op, Precision precision);
+void run_on_cuda(const LayerNormForward& op, CudaQueue& queue);
+
 // Computes y again from x and the statistics, which is cheaper than keeping it.
-void layernorm_apply(LayerNormShape shape, const float* x, const float* statistics,
-                     const float* gamma, const float* beta, float* y);
+struct LayerNormApply {
+  LayerNormShape shape;
+  const Element* x;
+  const float* statistics;
+  const Element *gamma, *beta;
+  Element* y;
+  auto fields() const { return std::tie(shape, x, statistics, gamma, beta, y); }
+};
+void run_on_host(const LayerNormApply& op, Precision precision);
+void run_on_cuda(const LayerNormApply& op, CudaQueue& queue);
+
 // dx = residual + gradient of x (residual may be null, and may be dx); dgamma, dbeta +=.
-void layernorm_backward(LayerNormShape shape, const float* x, const float* statistics,
-                        const float* gamma, const float* dy, const float* residual, float* dx,
-                        float* dgamma, float* dbeta);
+struct LayerNormBackward {
+  LayerNormShape shape;
+  const Element* x;
+  const float* statistics;
+  const Element *gamma, *dy, *residual;
+  Element* dx;
+  float *dgamma, *dbeta;
+  auto fields() const {
+    return std::tie(shape, x, statistics, gamma, dy, residual, dx, dgamma, dbeta);
+  }
+};
+void run_on_host(const LayerNormBackward& op, Precision precision);
+void run_on_cuda(const LayerNormBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

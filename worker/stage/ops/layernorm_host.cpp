@@ -2,6 +2,7 @@
 // Two passes for the statistics (mean, then variance), as exact as float sums allow.
 #include <cmath>
 
+#include "worker/stage/ops/host_operands.h"
 #include "worker/stage/ops/layernorm.h"
 #include "worker/stage/ops/vector.h"
 
@@ -27,8 +28,6 @@ void apply_row(Index channels, const float* x, float mean, float rstd, const flo
                const float* beta, float* y) {
   for (Index c = 0; c < channels; ++c) y[c] = (x[c] - mean) * rstd * gamma[c] + beta[c];
 }
-
-}  // namespace
 
 void layernorm_forward(LayerNormShape shape, const float* x, const float* gamma, const float* beta,
                        float* y, float* statistics) {
@@ -90,6 +89,30 @@ void layernorm_backward(LayerNormShape shape, const float* x, const float* stati
       dx_row[c] = residual == nullptr ? gradient : residual[r * channels + c] + gradient;
     }
   }
+}
+
+}  // namespace
+
+void run_on_host(const LayerNormForward& op, Precision precision) {
+  const std::size_t count = product(op.shape.rows, op.shape.channels);
+  const std::size_t row = product(op.shape.channels, 1);
+  layernorm_forward(op.shape, In(op.x, count, precision), In(op.gamma, row, precision),
+                    In(op.beta, row, precision), Out(op.y, count, precision), op.statistics);
+}
+
+void run_on_host(const LayerNormApply& op, Precision precision) {
+  const std::size_t count = product(op.shape.rows, op.shape.channels);
+  const std::size_t row = product(op.shape.channels, 1);
+  layernorm_apply(op.shape, In(op.x, count, precision), op.statistics, In(op.gamma, row, precision),
+                  In(op.beta, row, precision), Out(op.y, count, precision));
+}
+
+void run_on_host(const LayerNormBackward& op, Precision precision) {
+  const std::size_t count = product(op.shape.rows, op.shape.channels);
+  layernorm_backward(op.shape, In(op.x, count, precision), op.statistics,
+                     In(op.gamma, product(op.shape.channels, 1), precision),
+                     In(op.dy, count, precision), In(op.residual, count, precision),
+                     Out(op.dx, count, precision), op.dgamma, op.dbeta);
 }
 
 }  // namespace weir::stage::ops

@@ -4,6 +4,8 @@
 // replaced.
 #pragma once
 
+#include "worker/stage/ops/element.h"
+
 namespace weir::stage::ops {
 
 struct LinearShape {
@@ -12,12 +14,33 @@ struct LinearShape {
 
 // bias and residual (R,O) may be null. y = residual + b + x w^T, summed in that order. residual may
 // be y.
-void linear_forward(LinearShape shape, const float* x, const float* weight, const float* bias,
-                    const float* residual, float* y);
+struct LinearForward {
+  LinearShape shape;
+  const Element *x, *weight, *bias, *residual;
+  Element* y;
+  auto fields() const { return std::tie(shape, x, weight, bias, residual, y); }
+};
+void run_on_host(const LinearForward& op, Precision precision);
+void run_on_cuda(const LinearForward& op, CudaQueue& queue);
+
 // dw += dy^T x, db += column sums of dy; db may be null.
-void linear_backward_parameters(LinearShape shape, const float* x, const float* dy, float* dweight,
-                                float* dbias);
+struct LinearBackwardParameters {
+  LinearShape shape;
+  const Element *x, *dy;
+  float *dweight, *dbias;
+  auto fields() const { return std::tie(shape, x, dy, dweight, dbias); }
+};
+void run_on_host(const LinearBackwardParameters& op, Precision precision);
+void run_on_cuda(const LinearBackwardParameters& op, CudaQueue& queue);
+
 // dx = dy w.
-void linear_backward_input(LinearShape shape, const float* dy, const float* weight, float* dx);
+struct LinearBackwardInput {
+  LinearShape shape;
+  const Element *dy, *weight;
+  Element* dx;
+  auto fields() const { return std::tie(shape, dy, weight, dx); }
+};
+void run_on_host(const LinearBackwardInput& op, Precision precision);
+void run_on_cuda(const LinearBackwardInput& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

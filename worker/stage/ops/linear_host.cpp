@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "worker/stage/ops/gemm.h"
+#include "worker/stage/ops/host_operands.h"
 #include "worker/stage/ops/linear.h"
 
 namespace weir::stage::ops {
+namespace {
 
 void linear_forward(LinearShape shape, const float* x, const float* weight, const float* bias,
                     const float* residual, float* y) {
@@ -38,6 +40,31 @@ void linear_backward_parameters(LinearShape shape, const float* x, const float* 
 void linear_backward_input(LinearShape shape, const float* dy, const float* weight, float* dx) {
   gemm({shape.rows, shape.inputs, shape.outputs}, rows_of(dy, shape.outputs),
        rows_of(weight, shape.inputs), dx, shape.inputs, Sum::kReplace);
+}
+
+}  // namespace
+
+void run_on_host(const LinearForward& op, Precision precision) {
+  const LinearShape s = op.shape;
+  const std::size_t outputs = product(s.rows, s.outputs);
+  linear_forward(s, In(op.x, product(s.rows, s.inputs), precision),
+                 In(op.weight, product(s.outputs, s.inputs), precision),
+                 In(op.bias, product(s.outputs, 1), precision), In(op.residual, outputs, precision),
+                 Out(op.y, outputs, precision));
+}
+
+void run_on_host(const LinearBackwardParameters& op, Precision precision) {
+  const LinearShape s = op.shape;
+  linear_backward_parameters(s, In(op.x, product(s.rows, s.inputs), precision),
+                             In(op.dy, product(s.rows, s.outputs), precision), op.dweight,
+                             op.dbias);
+}
+
+void run_on_host(const LinearBackwardInput& op, Precision precision) {
+  const LinearShape s = op.shape;
+  linear_backward_input(s, In(op.dy, product(s.rows, s.outputs), precision),
+                        In(op.weight, product(s.outputs, s.inputs), precision),
+                        Out(op.dx, product(s.rows, s.inputs), precision));
 }
 
 }  // namespace weir::stage::ops

@@ -2,6 +2,7 @@
 // Each row: largest logit, exponentials and their sum, gradient.
 #include <cmath>
 
+#include "worker/stage/ops/host_operands.h"
 #include "worker/stage/ops/softmax_loss.h"
 #include "worker/stage/ops/vector.h"
 
@@ -29,8 +30,6 @@ float exponentials(float* row, Index count, float top) {
   return sum_of_lanes(total + last);
 }
 
-}  // namespace
-
 double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
                     float* logits) {
   double loss = 0;
@@ -46,6 +45,13 @@ double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float
     logits[target] -= scale;
   }
   return loss;
+}
+
+}  // namespace
+
+void run_on_host(const SoftmaxLoss& op, Precision precision) {
+  *op.loss = softmax_loss(op.rows, op.vocabulary, op.targets, op.scale,
+                          InOut(op.logits, product(op.rows, op.vocabulary), precision));
 }
 
 }  // namespace weir::stage::ops

@@ -7,14 +7,21 @@
 // without fused products.
 #pragma once
 
-#include <cstddef>
+#include "worker/stage/ops/element.h"
 
 namespace weir::stage::ops {
 
 inline constexpr int kSquaresLanes = 256;
 inline constexpr int kSquaresChunk = 64 * kSquaresLanes;
 
-// Returns 0 if count is 0.
-double sum_squares(std::size_t count, const float* values);
+// sum = 0 if count is 0.
+struct SumSquares {
+  std::size_t count;
+  const float* values;
+  double* sum;
+  auto fields() const { return std::tie(count, values, sum); }
+};
+void run_on_host(const SumSquares& op, Precision precision);
+void run_on_cuda(const SumSquares& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -27,15 +27,15 @@ double sum_chunk(std::size_t count, Term term) {
 
 }  // namespace
 
-double sum_squares(std::size_t count, const float* values) {
+void run_on_host(const SumSquares& op, Precision /*precision*/) {
   std::vector<double> chunks;
-  for (std::size_t begin = 0; begin < count; begin += kChunk) {
-    const float* chunk = values + begin;
-    chunks.push_back(sum_chunk(std::min(kChunk, count - begin), [chunk](std::size_t i) {
+  for (std::size_t begin = 0; begin < op.count; begin += kChunk) {
+    const float* chunk = op.values + begin;
+    chunks.push_back(sum_chunk(std::min(kChunk, op.count - begin), [chunk](std::size_t i) {
       return static_cast<double>(chunk[i]) * static_cast<double>(chunk[i]);
     }));
   }
-  return sum_chunk(chunks.size(), [&chunks](std::size_t i) { return chunks[i]; });
+  *op.sum = sum_chunk(chunks.size(), [&chunks](std::size_t i) { return chunks[i]; });
 }
 
 }  // namespace weir::stage::ops

@@ -15,6 +15,7 @@ namespace activation_test {
 
 using test::dot;
 using test::Doubles;
+using test::elements;
 using test::Floats;
 using test::floats;
 using test::random_doubles;
@@ -51,8 +52,9 @@ TEST(Gelu, IsTheFormOfGpt2AndItsGradient) {
     const Doubles x = random_doubles(count, count, 4);
     const Doubles dy = random_doubles(count, 99);
     Floats y(count), dx(count);
-    gelu_forward(count, floats(x).data(), y.data());
-    gelu_backward(count, floats(x).data(), floats(dy).data(), dx.data());
+    test::run(GeluForward{count, elements(floats(x).data()), elements(y.data())});
+    test::run(GeluBackward{count, elements(floats(x).data()), elements(floats(dy).data()),
+                           elements(dx.data())});
 
     const auto reference = [](const Doubles& values) {
       Doubles result;
@@ -67,10 +69,10 @@ TEST(Gelu, IsTheFormOfGpt2AndItsGradient) {
 TEST(Gelu, GivesAnElementTheSameBitsWhereverItLies) {
   const Floats x = floats(random_doubles(9, 5, 3));
   Floats all(9), one(1);
-  gelu_forward(9, x.data(), all.data());
+  test::run(GeluForward{9, elements(x.data()), elements(all.data())});
 
   for (std::size_t i = 0; i < 9; ++i) {
-    gelu_forward(1, &x[i], one.data());
+    test::run(GeluForward{1, elements(&x[i]), elements(one.data())});
     EXPECT_EQ(one[0], all[i]);
   }
 }
@@ -79,8 +81,8 @@ TEST(Relu, CutsAtZeroAndPassesGradientsAbove) {
   const Floats x = {-1.5F, 0, 2, -0.25F, 3};
   const Floats dy = {1, 2, 3, 4, 5};
   Floats y(5), dx(5);
-  relu_forward(5, x.data(), y.data());
-  relu_backward(5, x.data(), dy.data(), dx.data());
+  test::run(ReluForward{5, elements(x.data()), elements(y.data())});
+  test::run(ReluBackward{5, elements(x.data()), elements(dy.data()), elements(dx.data())});
 
   EXPECT_EQ(y, (Floats{0, 0, 2, 0, 3}));
   EXPECT_EQ(dx, (Floats{0, 0, 3, 0, 5}));

@@ -31,7 +31,8 @@ TEST(AdamW, FollowsThePaperOverSeveralSteps) {
     const auto f = [](double x) { return static_cast<float>(x); };
     const AdamWStep step{f(rate),  f(beta1),       f(beta2),      f(epsilon),
                          f(decay), f(correction1), f(correction2)};
-    adamw(step, kCount, test::floats(g).data(), value.data(), m_actual.data(), v_actual.data());
+    test::run(AdamW{step, kCount, test::floats(g).data(), value.data(), m_actual.data(),
+                    v_actual.data()});
   }
 
   test::expect_close(value, p);
@@ -42,8 +43,12 @@ TEST(AdamW, FollowsThePaperOverSeveralSteps) {
 TEST(AdamW, OnlyDecaysWithoutAGradient) {
   Floats value = {2, -4}, m = {0, 0}, v = {0, 0};
   const Floats gradient = {0, 0};
-  adamw({0.5F, 0.9F, 0.95F, 1e-8F, 0.1F, 0.1F, 0.05F}, 2, gradient.data(), value.data(), m.data(),
-        v.data());
+  test::run(AdamW{{0.5F, 0.9F, 0.95F, 1e-8F, 0.1F, 0.1F, 0.05F},
+                  2,
+                  gradient.data(),
+                  value.data(),
+                  m.data(),
+                  v.data()});
 
   EXPECT_FLOAT_EQ(value[0], 1.9F);
   EXPECT_FLOAT_EQ(value[1], -3.8F);

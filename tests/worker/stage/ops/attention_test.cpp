@@ -12,6 +12,7 @@ namespace attention_test {
 
 using test::dot;
 using test::Doubles;
+using test::elements;
 using test::Floats;
 using test::floats;
 using test::random_doubles;
@@ -27,7 +28,8 @@ struct Attention : ::testing::TestWithParam<AttentionShape> {
   Floats scratch = Floats(attention_scratch_floats(s));
 
   void SetUp() override {
-    attention_forward(s, floats(qkv).data(), y.data(), log_sums.data(), scratch.data());
+    test::run(AttentionForward{s, elements(floats(qkv).data()), elements(y.data()), log_sums.data(),
+                               scratch.data()});
   }
 
   // One row of one head, straight from the definition.
@@ -74,8 +76,8 @@ struct SmallAttention : Attention {};  // differences of every element
 
 TEST_P(SmallAttention, BackwardIsTheGradient) {
   Floats dqkv(qkv.size(), 9);
-  attention_backward(s, floats(qkv).data(), y.data(), log_sums.data(), floats(dy).data(),
-                     dqkv.data(), scratch.data());
+  test::run(AttentionBackward{s, elements(floats(qkv).data()), elements(y.data()), log_sums.data(),
+                              elements(floats(dy).data()), elements(dqkv.data()), scratch.data()});
 
   test::expect_gradient(dqkv, qkv, [&](const Doubles& v) { return dot(reference(v), dy); });
 }
@@ -83,8 +85,8 @@ TEST_P(SmallAttention, BackwardIsTheGradient) {
 // Across blocks of rows: the derivative along one random direction is enough.
 TEST_P(Attention, BackwardIsTheDerivativeAlongADirection) {
   Floats dqkv(qkv.size(), 9);
-  attention_backward(s, floats(qkv).data(), y.data(), log_sums.data(), floats(dy).data(),
-                     dqkv.data(), scratch.data());
+  test::run(AttentionBackward{s, elements(floats(qkv).data()), elements(y.data()), log_sums.data(),
+                              elements(floats(dy).data()), elements(dqkv.data()), scratch.data()});
   const Doubles direction = random_doubles(qkv.size(), 7);
   const auto loss_at = [&](double step) {
     Doubles moved = qkv;
@@ -102,7 +104,8 @@ TEST_P(Attention, NoOutputDependsOnALaterToken) {
   Doubles changed = qkv;
   for (std::size_t i = 0; i < 3 * channels; ++i) changed[last + i] += 1;
   Floats other(y.size());
-  attention_forward(s, floats(changed).data(), other.data(), log_sums.data(), scratch.data());
+  test::run(AttentionForward{s, elements(floats(changed).data()), elements(other.data()),
+                             log_sums.data(), scratch.data()});
 
   for (std::size_t i = 0; i < (static_cast<std::size_t>(s.sequence) - 1) * channels; ++i) {
     EXPECT_EQ(other[i], y[i]);
@@ -113,7 +116,8 @@ TEST(AttentionScores, MayBeLargeWithoutOverflow) {
   const AttentionShape shape{1, 3, 4, 1};
   const Floats qkv(36, 100);
   Floats y(12), log_sums(3), scratch(attention_scratch_floats(shape));
-  attention_forward(shape, qkv.data(), y.data(), log_sums.data(), scratch.data());
+  test::run(AttentionForward{shape, elements(qkv.data()), elements(y.data()), log_sums.data(),
+                             scratch.data()});
 
   for (const float value : y) EXPECT_NEAR(value, 100, 1e-3);
 }

@@ -10,6 +10,7 @@ namespace embedding_test {
 
 using test::dot;
 using test::Doubles;
+using test::elements;
 using test::Floats;
 using test::floats;
 using test::random_doubles;
@@ -20,7 +21,11 @@ TEST(Embedding, AddsTokenAndPositionRows) {
   const Floats tokens = {0, 1, 10, 11, 20, 21, 30, 31, 40, 41};
   const Floats positions = {0.5F, 0.25F, 100, 200, 300, 400};
   Floats y(12);
-  embedding_forward({2, 3, 2}, kTokens.data(), tokens.data(), positions.data(), y.data());
+  test::run(EmbeddingForward{{2, 3, 2},
+                             kTokens.data(),
+                             elements(tokens.data()),
+                             elements(positions.data()),
+                             elements(y.data())});
 
   EXPECT_EQ(y, (Floats{20.5F, 21.25F, 100, 201, 320, 421, 40.5F, 41.25F, 140, 241, 320, 421}));
 }
@@ -40,7 +45,8 @@ TEST(Embedding, BackwardIsTheGradientOfBothTables) {
     return y;
   };
   Floats dtable(10, 0), dpositions(6, 0);
-  embedding_backward(shape, kTokens.data(), floats(dy).data(), dtable.data(), dpositions.data());
+  test::run(EmbeddingBackward{shape, kTokens.data(), elements(floats(dy).data()), dtable.data(),
+                              dpositions.data()});
 
   test::expect_gradient(dtable, table,
                         [&](const Doubles& v) { return dot(reference(v, positions), dy); });
@@ -51,7 +57,8 @@ TEST(Embedding, BackwardIsTheGradientOfBothTables) {
 TEST(ContextEmbedding, PutsTheLastTokensSideBySideOldestFirst) {
   const Floats table = {0, 1, 2, 3, 4, -1};  // one channel, row 5 is the padding
   Floats y(18);
-  context_embedding_forward({2, 3, 1, 3, 5}, kTokens.data(), table.data(), y.data());
+  test::run(ContextEmbeddingForward{
+      {2, 3, 1, 3, 5}, kTokens.data(), elements(table.data()), elements(y.data())});
 
   EXPECT_EQ(y, (Floats{-1, -1, 2, -1, 2, 0, 2, 0, 2, -1, -1, 4, -1, 4, 4, 4, 4, 2}));
 }
@@ -61,7 +68,8 @@ TEST(ContextEmbedding, BackwardIsTheGradientOfTheTable) {
   const Doubles table = random_doubles(12, 1);
   const Doubles dy = random_doubles(24, 2);
   Floats gradient(12, 0);
-  context_embedding_backward(shape, kTokens.data(), floats(dy).data(), gradient.data());
+  test::run(ContextEmbeddingBackward{shape, kTokens.data(), elements(floats(dy).data()),
+                                     gradient.data()});
 
   const auto loss = [&](const Doubles& v) {
     double sum = 0;

@@ -31,7 +31,7 @@ std::vector<double> sum(const std::vector<std::vector<float>>& all, std::vector<
   std::vector<double> sums(width, 0.0);
   for (const std::size_t i : order) {
     std::vector<float> one = all[i];
-    add_exactly(width, one.data(), sums.data());
+    run_on_host(AddExactly{width, one.data(), sums.data()}, Precision::kFp32);
   }
   return sums;
 }
@@ -83,20 +83,20 @@ TEST(ExactSum, IsOffByHalfAQuantumATermAtMost) {
 TEST(ExactSum, ZeroesItsTermsAndRoundsOnce) {
   std::vector<float> term = {0.1F, -3.0F, 0.0F};
   std::vector<double> sums = {0, 0, 0};
-  add_exactly(3, term.data(), sums.data());
+  run_on_host(AddExactly{3, term.data(), sums.data()}, Precision::kFp32);
   EXPECT_EQ(term, (std::vector<float>{0, 0, 0}));
 
   std::vector<float> rounded(3);
-  round_sums(3, sums.data(), rounded.data());
+  run_on_host(RoundSums{3, sums.data(), rounded.data()}, Precision::kFp32);
   EXPECT_EQ(rounded, (std::vector<float>{0.1F, -3.0F, 0.0F}));
 }
 
 TEST(ExactSum, LetsBadGradientsBeSeen) {
   std::vector<float> term = {std::nanf(""), INFINITY, 1e20F};
   std::vector<double> sums = {0, 0, 0};
-  add_exactly(3, term.data(), sums.data());
+  run_on_host(AddExactly{3, term.data(), sums.data()}, Precision::kFp32);
   std::vector<float> rounded(3);
-  round_sums(3, sums.data(), rounded.data());
+  run_on_host(RoundSums{3, sums.data(), rounded.data()}, Precision::kFp32);
   EXPECT_TRUE(std::isnan(rounded[0]));
   EXPECT_TRUE(std::isinf(rounded[1]));
   EXPECT_EQ(rounded[2], 1e20F);

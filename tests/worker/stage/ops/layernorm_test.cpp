@@ -12,6 +12,7 @@ namespace layernorm_test {
 
 using test::dot;
 using test::Doubles;
+using test::elements;
 using test::Floats;
 using test::floats;
 using test::random_doubles;
@@ -43,8 +44,9 @@ struct LayerNorm : ::testing::TestWithParam<LayerNormShape> {
   Floats y = Floats(x.size()), statistics = Floats(2 * rows);
 
   void SetUp() override {
-    layernorm_forward(s, floats(x).data(), floats(gamma).data(), floats(beta).data(), y.data(),
-                      statistics.data());
+    test::run(LayerNormForward{s, elements(floats(x).data()), elements(floats(gamma).data()),
+                               elements(floats(beta).data()), elements(y.data()),
+                               statistics.data()});
   }
 };
 
@@ -54,16 +56,18 @@ TEST_P(LayerNorm, ForwardNormsEachRow) {
 
 TEST_P(LayerNorm, ApplyGivesTheSameBitsAgain) {
   Floats again(y.size());
-  layernorm_apply(s, floats(x).data(), statistics.data(), floats(gamma).data(), floats(beta).data(),
-                  again.data());
+  test::run(LayerNormApply{s, elements(floats(x).data()), statistics.data(),
+                           elements(floats(gamma).data()), elements(floats(beta).data()),
+                           elements(again.data())});
 
   EXPECT_EQ(again, y);
 }
 
 TEST_P(LayerNorm, BackwardIsTheGradient) {
   Floats dx(x.size(), 9), dgamma(channels, 0), dbeta(channels, 0);
-  layernorm_backward(s, floats(x).data(), statistics.data(), floats(gamma).data(),
-                     floats(dy).data(), nullptr, dx.data(), dgamma.data(), dbeta.data());
+  test::run(LayerNormBackward{s, elements(floats(x).data()), statistics.data(),
+                              elements(floats(gamma).data()), elements(floats(dy).data()), nullptr,
+                              elements(dx.data()), dgamma.data(), dbeta.data()});
 
   const auto loss = [&](const Doubles& a, const Doubles& b, const Doubles& c) {
     return dot(reference(s, a, b, c), dy);
@@ -76,8 +80,10 @@ TEST_P(LayerNorm, BackwardIsTheGradient) {
 TEST_P(LayerNorm, BackwardAddsTheResidualInPlace) {
   Floats dx(x.size()), dgamma(channels, 0), dbeta(channels, 0);
   const auto backward = [&](const float* residual) {
-    layernorm_backward(s, floats(x).data(), statistics.data(), floats(gamma).data(),
-                       floats(dy).data(), residual, dx.data(), dgamma.data(), dbeta.data());
+    test::run(LayerNormBackward{s, elements(floats(x).data()), statistics.data(),
+                                elements(floats(gamma).data()), elements(floats(dy).data()),
+                                elements(residual), elements(dx.data()), dgamma.data(),
+                                dbeta.data()});
   };
   backward(nullptr);
   const Floats alone = dx;

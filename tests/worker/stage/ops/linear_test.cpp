@@ -10,6 +10,7 @@ namespace linear_test {
 
 using test::dot;
 using test::Doubles;
+using test::elements;
 using test::Floats;
 using test::floats;
 using test::random_doubles;
@@ -42,23 +43,28 @@ struct Linear : ::testing::TestWithParam<LinearShape> {
 
 TEST_P(Linear, ForwardIsTheProductPlusBiasAndResidual) {
   Floats y(dy.size());
-  linear_forward(s, floats(x).data(), floats(w).data(), floats(b).data(), nullptr, y.data());
+  test::run(LinearForward{s, elements(floats(x).data()), elements(floats(w).data()),
+                          elements(floats(b).data()), nullptr, elements(y.data())});
   Doubles expected = reference(s, x, w, b);
   test::expect_close(y, expected);
 
-  linear_forward(s, floats(x).data(), floats(w).data(), floats(b).data(), floats(dy).data(),
-                 y.data());
+  test::run(LinearForward{s, elements(floats(x).data()), elements(floats(w).data()),
+                          elements(floats(b).data()), elements(floats(dy).data()),
+                          elements(y.data())});
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] += dy[i];
   test::expect_close(y, expected);
 
-  linear_forward(s, floats(x).data(), floats(w).data(), nullptr, nullptr, y.data());
+  test::run(LinearForward{s, elements(floats(x).data()), elements(floats(w).data()), nullptr,
+                          nullptr, elements(y.data())});
   test::expect_close(y, reference(s, x, w, Doubles(b.size(), 0)));
 }
 
 TEST_P(Linear, BackwardIsTheGradient) {
   Floats dx(x.size(), 9), dw(w.size(), 0), db(b.size(), 0);
-  linear_backward_input(s, floats(dy).data(), floats(w).data(), dx.data());
-  linear_backward_parameters(s, floats(x).data(), floats(dy).data(), dw.data(), db.data());
+  test::run(LinearBackwardInput{s, elements(floats(dy).data()), elements(floats(w).data()),
+                                elements(dx.data())});
+  test::run(LinearBackwardParameters{s, elements(floats(x).data()), elements(floats(dy).data()),
+                                     dw.data(), db.data()});
 
   test::expect_gradient(dx, x, [&](const Doubles& v) { return dot(reference(s, v, w, b), dy); });
   test::expect_gradient(dw, w, [&](const Doubles& v) { return dot(reference(s, x, v, b), dy); });
@@ -67,10 +73,11 @@ TEST_P(Linear, BackwardIsTheGradient) {
 
 TEST_P(Linear, BackwardAddsToParameterGradients) {
   Floats once(w.size(), 0), bias_once(b.size(), 0);
-  linear_backward_parameters(s, floats(x).data(), floats(dy).data(), once.data(), bias_once.data());
+  test::run(LinearBackwardParameters{s, elements(floats(x).data()), elements(floats(dy).data()),
+                                     once.data(), bias_once.data()});
   Floats added(w.size(), 1), bias_added(b.size(), 1);
-  linear_backward_parameters(s, floats(x).data(), floats(dy).data(), added.data(),
-                             bias_added.data());
+  test::run(LinearBackwardParameters{s, elements(floats(x).data()), elements(floats(dy).data()),
+                                     added.data(), bias_added.data()});
 
   for (std::size_t i = 0; i < w.size(); ++i) EXPECT_NEAR(added[i], once[i] + 1, 1e-5);
   for (std::size_t i = 0; i < b.size(); ++i) EXPECT_NEAR(bias_added[i], bias_once[i] + 1, 1e-5);

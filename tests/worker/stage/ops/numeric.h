@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "worker/base/random.h"
+#include "worker/stage/ops/element.h"
 
 namespace weir::test {
 
@@ -32,6 +33,18 @@ inline Floats floats(const Doubles& values) {
   Floats result;
   for (const double value : values) result.push_back(static_cast<float>(value));
   return result;
+}
+
+// Floats as the operand of an op in float32.
+inline const stage::ops::Element* elements(const float* values) {
+  return reinterpret_cast<const stage::ops::Element*>(values);
+}
+inline stage::ops::Element* elements(float* values) {
+  return reinterpret_cast<stage::ops::Element*>(values);
+}
+template <class Op>
+void run(const Op& op) {
+  run_on_host(op, stage::Precision::kFp32);
 }
 
 inline double dot(const Doubles& a, const Doubles& b) {

@@ -23,26 +23,28 @@ class Cases {
         {elements(rows * in), elements(out * in), elements(out), elements(rows * out),
          elements(rows * out)},
         [s](Kernels& k, const OpMemory& m) {
-          k.linear_forward(s, m.element(0), m.element(1), m.element(2), m.element(3), m.element(4));
+          k.run(LinearForward{s, m.element(0), m.element(1), m.element(2), m.element(3),
+                              m.element(4)});
         });
     add("LinearForwardInPlace" + shape,
         {elements(rows * in), elements(out * in), elements(out), elements(rows * out)},
         [s](Kernels& k, const OpMemory& m) {
-          k.linear_forward(s, m.element(0), m.element(1), m.element(2), m.element(3), m.element(3));
+          k.run(LinearForward{s, m.element(0), m.element(1), m.element(2), m.element(3),
+                              m.element(3)});
         });
     add("LinearForwardWithoutBias" + shape,
         {elements(rows * in), elements(out * in), elements(rows * out)},
         [s](Kernels& k, const OpMemory& m) {
-          k.linear_forward(s, m.element(0), m.element(1), nullptr, nullptr, m.element(2));
+          k.run(LinearForward{s, m.element(0), m.element(1), nullptr, nullptr, m.element(2)});
         });
     add("LinearParameters" + shape,
         {elements(rows * in), elements(rows * out), floats(out * in), floats(out)},
         [s](Kernels& k, const OpMemory& m) {
-          k.linear_backward_parameters(s, m.element(0), m.element(1), m.floats(2), m.floats(3));
+          k.run(LinearBackwardParameters{s, m.element(0), m.element(1), m.floats(2), m.floats(3)});
         });
     add("LinearInput" + shape, {elements(rows * out), elements(out * in), elements(rows * in)},
         [s](Kernels& k, const OpMemory& m) {
-          k.linear_backward_input(s, m.element(0), m.element(1), m.element(2));
+          k.run(LinearBackwardInput{s, m.element(0), m.element(1), m.element(2)});
         });
   }
 
@@ -53,18 +55,19 @@ class Cases {
         {elements(rows * c), elements(c), elements(c), elements(rows * c), floats(2 * rows),
          elements(rows * c)},
         [s](Kernels& k, const OpMemory& m) {
-          k.layernorm_forward(s, m.element(0), m.element(1), m.element(2), m.element(3),
-                              m.floats(4));
-          k.layernorm_apply(s, m.element(0), m.floats(4), m.element(1), m.element(2), m.element(5));
+          k.run(LayerNormForward{s, m.element(0), m.element(1), m.element(2), m.element(3),
+                                 m.floats(4)});
+          k.run(LayerNormApply{s, m.element(0), m.floats(4), m.element(1), m.element(2),
+                               m.element(5)});
         });
     add("LayerNormBackward" + shape,
         {elements(rows * c), elements(c), elements(c), elements(rows * c), floats(2 * rows),
          elements(rows * c), elements(rows * c), floats(c), floats(c)},
         [s](Kernels& k, const OpMemory& m) {
-          k.layernorm_forward(s, m.element(0), m.element(1), m.element(2), m.element(3),
-                              m.floats(4));
-          k.layernorm_backward(s, m.element(0), m.floats(4), m.element(1), m.element(5),
-                               m.element(6), m.element(6), m.floats(7), m.floats(8));
+          k.run(LayerNormForward{s, m.element(0), m.element(1), m.element(2), m.element(3),
+                                 m.floats(4)});
+          k.run(LayerNormBackward{s, m.element(0), m.floats(4), m.element(1), m.element(5),
+                                  m.element(6), m.element(6), m.floats(7), m.floats(8)});
         });
   }
 
@@ -74,15 +77,15 @@ class Cases {
     add("AttentionForward" + shape,
         {elements(rows * 3 * c), elements(rows * c), floats(rows * size(s.heads))},
         [s](Kernels& k, const OpMemory& m) {
-          k.attention_forward(s, m.element(0), m.element(1), m.floats(2), m.scratch);
+          k.run(AttentionForward{s, m.element(0), m.element(1), m.floats(2), m.scratch});
         });
     list_.back().scratch = attention_scratch_floats(s);
     add("AttentionBackward" + shape,
         {elements(rows * 3 * c), elements(rows * c), floats(rows * size(s.heads)),
          elements(rows * c), elements(rows * 3 * c)},
         [s](Kernels& k, const OpMemory& m) {
-          k.attention_backward(s, m.element(0), m.element(1), m.floats(2), m.element(3),
-                               m.element(4), m.scratch);
+          k.run(AttentionBackward{s, m.element(0), m.element(1), m.floats(2), m.element(3),
+                                  m.element(4), m.scratch});
         });
     list_.back().scratch = attention_scratch_floats(s);
   }
@@ -93,16 +96,16 @@ class Cases {
                                   elements(count)};
     };
     add("Gelu" + std::to_string(count), arrays(), [count](Kernels& k, const OpMemory& m) {
-      k.gelu_forward(count, m.element(0), m.element(2));
-      k.gelu_backward(count, m.element(0), m.element(1), m.element(3));
+      k.run(GeluForward{count, m.element(0), m.element(2)});
+      k.run(GeluBackward{count, m.element(0), m.element(1), m.element(3)});
     });
     add("Relu" + std::to_string(count), arrays(), [count](Kernels& k, const OpMemory& m) {
-      k.relu_forward(count, m.element(0), m.element(2));
-      k.relu_backward(count, m.element(0), m.element(1), m.element(3));
+      k.run(ReluForward{count, m.element(0), m.element(2)});
+      k.run(ReluBackward{count, m.element(0), m.element(1), m.element(3)});
     });
     add("RoundValues" + std::to_string(count), {floats(count), elements(count)},
         [count](Kernels& k, const OpMemory& m) {
-          k.round_values(count, m.floats(0), m.element(1));
+          k.run(RoundValues{count, m.floats(0), m.element(1)});
         });
   }
 
@@ -114,8 +117,8 @@ class Cases {
         {elements(kVocabulary * c), elements(size(s.sequence) * c), elements(places * c),
          elements(places * c), floats(kVocabulary * c), floats(size(s.sequence) * c)},
         [s](Kernels& k, const OpMemory& m) {
-          k.embedding_forward(s, m.tokens, m.element(0), m.element(1), m.element(2));
-          k.embedding_backward(s, m.tokens, m.element(3), m.floats(4), m.floats(5));
+          k.run(EmbeddingForward{s, m.tokens, m.element(0), m.element(1), m.element(2)});
+          k.run(EmbeddingBackward{s, m.tokens, m.element(3), m.floats(4), m.floats(5)});
         });
     list_.back().tokens = tokens(places, kVocabulary);
     const ContextShape context{s.samples, s.sequence, s.channels, 3, kVocabulary};
@@ -123,8 +126,8 @@ class Cases {
         {elements((kVocabulary + 1) * c), elements(3 * places * c), elements(3 * places * c),
          floats((kVocabulary + 1) * c)},
         [context](Kernels& k, const OpMemory& m) {
-          k.context_embedding_forward(context, m.tokens, m.element(0), m.element(1));
-          k.context_embedding_backward(context, m.tokens, m.element(2), m.floats(3));
+          k.run(ContextEmbeddingForward{context, m.tokens, m.element(0), m.element(1)});
+          k.run(ContextEmbeddingBackward{context, m.tokens, m.element(2), m.floats(3)});
         });
     list_.back().tokens = tokens(places, kVocabulary);
   }
@@ -134,7 +137,7 @@ class Cases {
     constexpr float kScale = 0.25F;
     add("SoftmaxLoss" + std::to_string(vocabulary), {elements(kRows * size(vocabulary), 5)},
         [vocabulary](Kernels& k, const OpMemory& m) {
-          k.softmax_loss(kRows, vocabulary, m.tokens, kScale, m.element(0), m.result);
+          k.run(SoftmaxLoss{kRows, vocabulary, m.tokens, kScale, m.element(0), m.result});
         });
     list_.back().tokens = tokens(kRows, vocabulary);
   }
@@ -144,15 +147,19 @@ class Cases {
     for (float& value : arrays[3].values) value = std::abs(value);  // the second moment
     const std::string name = gradient_scale == 1 ? "AdamW" : "AdamWScaled";
     add(name + std::to_string(count), std::move(arrays), [=](Kernels& k, const OpMemory& m) {
-      k.adamw({.rate = 1e-2F,
-               .beta1 = 0.9F,
-               .beta2 = 0.95F,
-               .epsilon = 1e-8F,
-               .weight_decay = 0.1F,
-               .correction1 = 0.1F,
-               .correction2 = 0.05F,
-               .gradient_scale = gradient_scale},
-              count, m.floats(0), m.floats(1), m.floats(2), m.floats(3));
+      k.run(AdamW{{.rate = 1e-2F,
+                   .beta1 = 0.9F,
+                   .beta2 = 0.95F,
+                   .epsilon = 1e-8F,
+                   .weight_decay = 0.1F,
+                   .correction1 = 0.1F,
+                   .correction2 = 0.05F,
+                   .gradient_scale = gradient_scale},
+                  count,
+                  m.floats(0),
+                  m.floats(1),
+                  m.floats(2),
+                  m.floats(3)});
     });
   }
 

@@ -27,13 +27,20 @@ double reference(const Doubles& logits, const std::vector<std::int32_t>& targets
   return loss;
 }
 
+double softmax_loss(const std::vector<std::int32_t>& targets, float scale, Floats& logits) {
+  const auto rows = static_cast<int>(targets.size());
+  double loss = 0;
+  test::run(SoftmaxLoss{rows, static_cast<int>(logits.size()) / rows, targets.data(), scale,
+                        test::elements(logits.data()), &loss});
+  return loss;
+}
+
 TEST(SoftmaxLoss, IsTheCrossEntropyAndItsGradient) {
   const std::vector<std::int32_t> targets = {0, 2, 1, 2};
   for (const std::size_t vocabulary : {3U, 4U, 9U}) {
     const Doubles logits = random_doubles(4 * vocabulary, vocabulary, 5);
     Floats gradient = floats(logits);
-    const double loss =
-        softmax_loss(4, static_cast<int>(vocabulary), targets.data(), 0.5F, gradient.data());
+    const double loss = softmax_loss(targets, 0.5F, gradient);
 
     EXPECT_NEAR(loss, reference(logits, targets), 1e-5);
     test::expect_gradient(gradient, logits,
@@ -42,16 +49,15 @@ TEST(SoftmaxLoss, IsTheCrossEntropyAndItsGradient) {
 }
 
 TEST(SoftmaxLoss, OfEqualLogitsIsTheLogarithmOfTheVocabulary) {
-  const std::int32_t target = 17;
   Floats logits(256, 3);
 
-  EXPECT_NEAR(softmax_loss(1, 256, &target, 1, logits.data()), std::log(256), 1e-6);
+  EXPECT_NEAR(softmax_loss({17}, 1, logits), std::log(256), 1e-6);
 }
 
 TEST(SoftmaxLoss, StandsLargeLogits) {
   const std::vector<std::int32_t> targets = {0, 1};
   Floats logits = {1000, -1000, 1000, -1000};
-  const double loss = softmax_loss(2, 2, targets.data(), 1, logits.data());
+  const double loss = softmax_loss(targets, 1, logits);
 
   EXPECT_NEAR(loss, 2000, 1e-3);
   EXPECT_EQ(logits, (Floats{0, 0, 1, -1}));

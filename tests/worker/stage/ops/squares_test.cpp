@@ -18,13 +18,19 @@ std::vector<float> random_values(std::size_t count) {
   return values;
 }
 
+double sum_squares(const std::vector<float>& values) {
+  double sum = -1;
+  run_on_host(SumSquares{values.size(), values.data(), &sum}, Precision::kFp32);
+  return sum;
+}
+
 TEST(Squares, AddUpWithTheRoundingOfDoubles) {
   for (const std::size_t count : {0, 1, 255, 256, 257, kSquaresChunk, kSquaresChunk + 1, 70'001}) {
     const std::vector<float> values = random_values(count);
     long double exact = 0;
     for (const float value : values) exact += static_cast<long double>(value) * value;
 
-    const double sum = sum_squares(count, values.data());
+    const double sum = sum_squares(values);
 
     EXPECT_NEAR(static_cast<double>(sum - exact), 0, 1e-14 * static_cast<double>(exact)) << count;
   }
@@ -37,27 +43,26 @@ TEST(Squares, AreAddedUpInLanesThenInATree) {
   std::vector<float> values(3 * kSquaresLanes, 0.0F);
   values[0] = kLarge;
   values[kSquaresLanes] = values[2 * kSquaresLanes] = 1;  // in the lane of the large one
-  EXPECT_EQ(sum_squares(values.size(), values.data()), 0x1p54);
+  EXPECT_EQ(sum_squares(values), 0x1p54);
 
   values[kSquaresLanes] = values[2 * kSquaresLanes] = 0;
   values[1] = values[kSquaresLanes + 1] = values[2 * kSquaresLanes + 1] = 1;  // in one other lane
-  EXPECT_EQ(sum_squares(values.size(), values.data()), 0x1p54 + 4);
+  EXPECT_EQ(sum_squares(values), 0x1p54 + 4);
 
   std::vector<float> chunks(3 * kSquaresChunk, 0.0F);  // a chunk is a lane of the last sum
   chunks[0] = kLarge;
   chunks[kSquaresChunk] = 1, chunks[kSquaresChunk + kSquaresLanes / 2] = 1;
   chunks[kSquaresChunk + 1] = 1;
-  EXPECT_EQ(sum_squares(chunks.size(), chunks.data()), 0x1p54 + 4);
+  EXPECT_EQ(sum_squares(chunks), 0x1p54 + 4);
 }
 
 TEST(Squares, LetBadGradientsBeSeen) {
   std::vector<float> values(1000, 1.0F);
   values[700] = INFINITY;
-  EXPECT_EQ(sum_squares(values.size(), values.data()), INFINITY);
+  EXPECT_EQ(sum_squares(values), INFINITY);
   values[3] = std::nanf("");
-  EXPECT_TRUE(std::isnan(sum_squares(values.size(), values.data())));
-  EXPECT_EQ(sum_squares(1, std::vector<float>{1e30F}.data()),
-            static_cast<double>(1e30F) * static_cast<double>(1e30F))
+  EXPECT_TRUE(std::isnan(sum_squares(values)));
+  EXPECT_EQ(sum_squares({1e30F}), static_cast<double>(1e30F) * static_cast<double>(1e30F))
       << "beyond what floats hold";
 }
 

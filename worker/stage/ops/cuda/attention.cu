@@ -9,15 +9,15 @@
 
 #include "worker/stage/ops/cuda/attention_head.h"
 #include "worker/stage/ops/cuda/kernel.h"
-#include "worker/stage/ops/cuda/launch.h"
+#include "worker/stage/ops/cuda/queue.h"
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 namespace {
 
 constexpr int kTile = 32, kPerRow = 4, kThreads = kTile * kPerRow;
 constexpr int kMostSize = 128;                 // C/H
 constexpr int kMostOwn = kMostSize / kPerRow;  // channels of one thread
-constexpr int kScoreStride = kTile + 1;  // avoids bank conflicts down a column
+constexpr int kScoreStride = kTile + 1;        // avoids bank conflicts down a column
 constexpr unsigned kAllLanes = 0xffffffffU;
 
 // tile[row][c] = from[at(first + row) + c]; rows beyond the sequence are 0.
@@ -227,45 +227,58 @@ dim3 tiles_of(AttentionShape shape) {
           static_cast<unsigned>(shape.samples * shape.heads)};
 }
 
-}  // namespace
-
 template <class T>
-void attention_forward(cudaStream_t stream, AttentionShape shape, const T* qkv, T* y,
-                       float* log_sums) {
+void attention_forward(cudaStream_t stream, const AttentionForward& op) {
+  const T* qkv = as<T>(op.qkv);
+  T* y = as<T>(op.y);
   if constexpr (std::is_same_v<T, Bf16>) {
-    if (tensor_cores_take(shape)) return tensor_forward(stream, shape, qkv, y, log_sums);
+    if (tensor_cores_take(op.shape)) {
+      return tensor_forward(stream, op.shape, qkv, y, op.log_sums);
+    }
   }
-  const std::size_t size = shape.channels / shape.heads;
+  const std::size_t size = op.shape.channels / op.shape.heads;
   const auto kernel = forward_kernel<T>;
   const std::size_t floats = 3 * kTile * size + kTile * kScoreStride;
-  start({stream, tiles_of(shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
-        shape, qkv, y, log_sums);
+  start({stream, tiles_of(op.shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
+        op.shape, qkv, y, op.log_sums);
 }
 
+// row_dots (B,H,T)
 template <class T>
-void attention_backward(cudaStream_t stream, AttentionShape shape, const T* qkv, const T* y,
-                        const float* log_sums, const T* dy, T* dqkv, float* row_dots) {
+void attention_backward(cudaStream_t stream, const AttentionBackward& op, float* row_dots) {
+  const AttentionShape shape = op.shape;
+  const T *qkv = as<T>(op.qkv), *dy = as<T>(op.dy);
   const dim3 rows((static_cast<unsigned>(shape.sequence) + kThreads - 1) / kThreads,
                   static_cast<unsigned>(shape.samples * shape.heads));
-  start({stream, rows, kThreads}, row_dots_kernel<T>, shape, y, dy, row_dots);
+  start({stream, rows, kThreads}, row_dots_kernel<T>, shape, as<T>(op.y), dy, row_dots);
   if constexpr (std::is_same_v<T, Bf16>) {
     if (tensor_cores_take(shape)) {
-      return tensor_gradients(stream, shape, qkv, log_sums, row_dots, dy, dqkv);
+      return tensor_gradients(stream, shape, qkv, op.log_sums, row_dots, dy, as<T>(op.dqkv));
     }
   }
   const std::size_t size = shape.channels / shape.heads;
   const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
   for (const auto kernel : {query_gradient_kernel<T>, key_gradient_kernel<T>}) {
     start({stream, tiles_of(shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
-          shape, qkv, log_sums, row_dots, dy, dqkv);
+          shape, qkv, op.log_sums, row_dots, dy, as<T>(op.dqkv));
   }
 }
 
-template void attention_forward(cudaStream_t, AttentionShape, const float*, float*, float*);
-template void attention_forward(cudaStream_t, AttentionShape, const Bf16*, Bf16*, float*);
-template void attention_backward(cudaStream_t, AttentionShape, const float*, const float*,
-                                 const float*, const float*, float*, float*);
-template void attention_backward(cudaStream_t, AttentionShape, const Bf16*, const Bf16*,
-                                 const float*, const Bf16*, Bf16*, float*);
+}  // namespace
 
-}  // namespace weir::stage::ops::cuda
+void run_on_cuda(const AttentionForward& op, CudaQueue& queue) {
+  with_element(queue,
+               [&](auto element) { attention_forward<decltype(element)>(queue.stream, op); });
+}
+
+void run_on_cuda(const AttentionBackward& op, CudaQueue& queue) {
+  const AttentionShape s = op.shape;
+  float* row_dots =
+      queue.scratch<float>(static_cast<std::size_t>(s.samples) * s.heads * s.sequence);
+  if (row_dots == nullptr) return;
+  with_element(queue, [&](auto element) {
+    attention_backward<decltype(element)>(queue.stream, op, row_dots);
+  });
+}
+
+}  // namespace weir::stage::ops

@@ -10,7 +10,7 @@
 #include "worker/stage/ops/attention.h"
 #include "worker/stage/ops/bf16.h"
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 
 struct Head {
   AttentionShape shape;
@@ -53,4 +53,4 @@ void tensor_forward(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, 
 void tensor_gradients(cudaStream_t stream, AttentionShape shape, const Bf16* qkv,
                       const float* log_sums, const float* row_dots, const Bf16* dy, Bf16* dqkv);
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

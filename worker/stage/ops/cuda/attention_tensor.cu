@@ -9,7 +9,7 @@
 #include "worker/stage/ops/cuda/attention_head.h"
 #include "worker/stage/ops/cuda/kernel.h"
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 namespace {
 
 namespace wmma = nvcuda::wmma;
@@ -371,4 +371,4 @@ void tensor_gradients(cudaStream_t stream, AttentionShape shape, const Bf16* qkv
   }
 }
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

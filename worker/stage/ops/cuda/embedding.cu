@@ -3,9 +3,10 @@
 // all places of that row in rising order, so the sum has one order. It checks as many places at a
 // time as it has threads, and skips chunks without its row.
 #include "worker/stage/ops/cuda/kernel.h"
-#include "worker/stage/ops/cuda/launch.h"
+#include "worker/stage/ops/cuda/queue.h"
+#include "worker/stage/ops/embedding.h"
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 namespace {
 
 constexpr int kThreads = 128;
@@ -95,55 +96,47 @@ __global__ void context_forward_kernel(ContextRows rows, int channels, const T* 
 
 }  // namespace
 
-template <class T>
-void embedding_forward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
-                       const T* token_table, const T* position_table, T* y) {
-  const auto places = static_cast<unsigned>(shape.samples * shape.sequence);
-  start({stream, places, kThreads}, embedding_forward_kernel<T>, shape, tokens, token_table,
-        position_table, y);
+void run_on_cuda(const EmbeddingForward& op, CudaQueue& queue) {
+  const auto places = static_cast<unsigned>(op.shape.samples * op.shape.sequence);
+  with_element(queue, [&](auto element) {
+    using T = decltype(element);
+    start({queue.stream, places, kThreads}, embedding_forward_kernel<T>, op.shape, op.tokens,
+          as<T>(op.token_table), as<T>(op.position_table), as<T>(op.y));
+  });
 }
 
-template <class T>
-void embedding_backward(cudaStream_t stream, EmbeddingShape shape, const std::int32_t* tokens,
-                        const T* dy, float* dtoken_table, float* dposition_table) {
-  const int places = shape.samples * shape.sequence;
-  start({stream, static_cast<unsigned>(places), kThreads}, row_gradient_kernel<TokenRows, T>,
-        TokenRows{tokens}, places, shape.channels, dy, dtoken_table);
-  start({stream, static_cast<unsigned>(shape.sequence), kThreads}, position_gradient_kernel<T>,
-        shape, dy, dposition_table);
+void run_on_cuda(const EmbeddingBackward& op, CudaQueue& queue) {
+  const EmbeddingShape s = op.shape;
+  const int places = s.samples * s.sequence;
+  with_element(queue, [&](auto element) {
+    using T = decltype(element);
+    start({queue.stream, static_cast<unsigned>(places), kThreads},
+          row_gradient_kernel<TokenRows, T>, TokenRows{op.tokens}, places, s.channels, as<T>(op.dy),
+          op.dtoken_table);
+    start({queue.stream, static_cast<unsigned>(s.sequence), kThreads}, position_gradient_kernel<T>,
+          s, as<T>(op.dy), op.dposition_table);
+  });
 }
 
-template <class T>
-void context_embedding_forward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
-                               const T* table, T* y) {
-  const int places = shape.samples * shape.sequence * shape.context;
-  start({stream, static_cast<unsigned>(places), kThreads}, context_forward_kernel<T>,
-        ContextRows{shape, tokens}, shape.channels, table, y);
+void run_on_cuda(const ContextEmbeddingForward& op, CudaQueue& queue) {
+  const ContextShape s = op.shape;
+  const auto places = static_cast<unsigned>(s.samples * s.sequence * s.context);
+  with_element(queue, [&](auto element) {
+    using T = decltype(element);
+    start({queue.stream, places, kThreads}, context_forward_kernel<T>, ContextRows{s, op.tokens},
+          s.channels, as<T>(op.table), as<T>(op.y));
+  });
 }
 
-template <class T>
-void context_embedding_backward(cudaStream_t stream, ContextShape shape, const std::int32_t* tokens,
-                                const T* dy, float* dtable) {
-  const int places = shape.samples * shape.sequence * shape.context;
-  start({stream, static_cast<unsigned>(places), kThreads}, row_gradient_kernel<ContextRows, T>,
-        ContextRows{shape, tokens}, places, shape.channels, dy, dtable);
+void run_on_cuda(const ContextEmbeddingBackward& op, CudaQueue& queue) {
+  const ContextShape s = op.shape;
+  const int places = s.samples * s.sequence * s.context;
+  with_element(queue, [&](auto element) {
+    using T = decltype(element);
+    start({queue.stream, static_cast<unsigned>(places), kThreads},
+          row_gradient_kernel<ContextRows, T>, ContextRows{s, op.tokens}, places, s.channels,
+          as<T>(op.dy), op.dtable);
+  });
 }
 
-template void embedding_forward(cudaStream_t, EmbeddingShape, const std::int32_t*, const float*,
-                                const float*, float*);
-template void embedding_backward(cudaStream_t, EmbeddingShape, const std::int32_t*, const float*,
-                                 float*, float*);
-template void context_embedding_forward(cudaStream_t, ContextShape, const std::int32_t*,
-                                        const float*, float*);
-template void context_embedding_backward(cudaStream_t, ContextShape, const std::int32_t*,
-                                         const float*, float*);
-template void embedding_forward(cudaStream_t, EmbeddingShape, const std::int32_t*, const Bf16*,
-                                const Bf16*, Bf16*);
-template void embedding_backward(cudaStream_t, EmbeddingShape, const std::int32_t*, const Bf16*,
-                                 float*, float*);
-template void context_embedding_forward(cudaStream_t, ContextShape, const std::int32_t*,
-                                        const Bf16*, Bf16*);
-template void context_embedding_backward(cudaStream_t, ContextShape, const std::int32_t*,
-                                         const Bf16*, float*);
-
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;
@@ -31,15 +31,15 @@ std::uint32_t alignment_of(const Operands& operands) {
 // Descriptors of one shape with the algorithm chosen for it.
 class Plan {
  public:
-  explicit Plan(const Product& p) {
+  Plan(const Product& p, bool adds_bias) {
     cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F);
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE,
-        p.adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
-    layout(&a_, p.inputs, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k, p.lda);
-    layout(&b_, p.inputs, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.ldb);
-    layout(&d_, p.output, p.m, p.n, p.ldd);
+        adds_bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+    layout(&a_, p.inputs, p.transpose_a ? p.k : p.m, p.transpose_a ? p.m : p.k);
+    layout(&b_, p.inputs, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n);
+    layout(&d_, p.output, p.m, p.n);
   }
   ~Plan() {
     cublasLtMatrixLayoutDestroy(a_);
@@ -68,10 +68,10 @@ class Plan {
     return status == CUBLAS_STATUS_SUCCESS && found == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : status;
   }
   void set_bias(const void* bias) { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
-  cublasStatus_t run(cublasLtHandle_t handle, float beta, const Operands& o, void* workspace,
+  cublasStatus_t run(cublasLtHandle_t handle, const Operands& o, void* workspace,
                      cudaStream_t stream) const {
-    const float alpha = 1;
-    const void* c = beta == 0 ? o.d : o.c;
+    const float alpha = 1, beta = o.c == nullptr ? 0 : 1;
+    const void* c = o.c == nullptr ? o.d : o.c;
     return cublasLtMatmul(handle, operation_, &alpha, o.a, a_, o.b, b_, &beta, c, d_, o.d, d_,
                           &chosen_.algo, workspace, kWorkspaceBytes, stream);
   }
@@ -81,10 +81,9 @@ class Plan {
   void set(cublasLtMatmulDescAttributes_t which, Value value) {
     cublasLtMatmulDescSetAttribute(operation_, which, &value, sizeof value);
   }
-  static void layout(cublasLtMatrixLayout_t* made, Precision precision, int rows, int columns,
-                     int leading) {
+  static void layout(cublasLtMatrixLayout_t* made, Precision precision, int rows, int columns) {
     cublasLtMatrixLayoutCreate(made, type_of(precision), static_cast<std::uint64_t>(rows),
-                               static_cast<std::uint64_t>(columns), leading);
+                               static_cast<std::uint64_t>(columns), rows);
   }
 
   cublasLtMatmulDesc_t operation_ = nullptr;
@@ -93,11 +92,11 @@ class Plan {
 };
 
 // Everything on which the choice of an algorithm depends.
-using Key = std::tuple<int, int, int, bool, bool, int, int, int, float, bool, Precision, Precision,
-                       std::uint32_t>;
-Key key_of(const Product& p, std::uint32_t alignment) {
-  return {p.m,   p.n,    p.k,         p.transpose_a, p.transpose_b, p.lda,    p.ldb,
-          p.ldd, p.beta, p.adds_bias, p.inputs,      p.output,      alignment};
+using Key = std::tuple<int, int, int, bool, bool, bool, bool, Precision, Precision, std::uint32_t>;
+Key key_of(const Product& p, const Operands& o, std::uint32_t alignment) {
+  return {
+      p.m,      p.n,      p.k,      p.transpose_a, p.transpose_b, o.c != nullptr, o.bias != nullptr,
+      p.inputs, p.output, alignment};
 }
 
 class LtGemm final : public Gemm {
@@ -114,13 +113,14 @@ class LtGemm final : public Gemm {
   void run(const Product& product, const Operands& operands) override {
     if (!failure_.empty()) return;
     const std::uint32_t alignment = alignment_of(operands);
-    std::unique_ptr<Plan>& plan = plans_[key_of(product, alignment)];
+    std::unique_ptr<Plan>& plan = plans_[key_of(product, operands, alignment)];
     const bool is_new = plan == nullptr;
-    if (is_new) plan = std::make_unique<Plan>(product);
-    if (product.adds_bias) plan->set_bias(operands.bias);
+    const bool adds_bias = operands.bias != nullptr;
+    if (is_new) plan = std::make_unique<Plan>(product, adds_bias);
+    if (adds_bias) plan->set_bias(operands.bias);
     cublasStatus_t status = is_new ? plan->choose(handle_, alignment) : CUBLAS_STATUS_SUCCESS;
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = plan->run(handle_, product.beta, operands, workspace_.data(), stream_);
+      status = plan->run(handle_, operands, workspace_.data(), stream_);
     }
     if (status == CUBLAS_STATUS_SUCCESS) return;
     failure_ = "cuBLASLt: " + std::string(cublasLtGetStatusString(status)) + " for a product " +
@@ -155,4 +155,4 @@ Result<std::unique_ptr<Gemm>> Gemm::make(device::CudaDevice& device) {
       std::make_unique<LtGemm>(handle, std::move(workspace), device.stream()));
 }
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

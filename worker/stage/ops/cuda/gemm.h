@@ -4,32 +4,14 @@
 // same order during the process.
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "worker/base/result.h"
 #include "worker/device/cuda/cuda_device.h"
-#include "worker/stage/precision.h"
+#include "worker/stage/ops/cuda/queue.h"
 
-namespace weir::stage::ops::cuda {
-
-// D (m,n) = op(A) op(B) + beta C + bias, all column-major as in BLAS; beta is 0 or 1. The bias has
-// one element per row of D. The result is rounded once, when D is stored.
-struct Product {
-  int m, n, k;
-  bool transpose_a, transpose_b;
-  int lda, ldb, ldd;  // C has the layout of D
-  float beta;
-  bool adds_bias;
-  Precision inputs, output;  // of A and B; of C, D and the bias
-};
-
-struct Operands {  // device memory
-  const void *a, *b;
-  const void* c;     // not read if beta is 0
-  const void* bias;  // read only if the product adds a bias
-  void* d;           // may be equal to c
-};
+namespace weir::stage::ops {
 
 class Gemm {
  public:
@@ -41,4 +23,4 @@ class Gemm {
   virtual void forget_failure() = 0;  // of ops that were recorded but not run
 };
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

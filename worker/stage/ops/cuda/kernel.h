@@ -13,7 +13,7 @@
 
 #include "worker/stage/ops/bf16.h"
 
-namespace weir::stage::ops::cuda {
+namespace weir::stage::ops {
 
 __device__ inline float wide(float value) {
   return value;
@@ -73,4 +73,4 @@ void start(const Launch& launch, void (*kernel)(Parameters...),
   cudaLaunchKernel(kernel, launch.grid, launch.block, pointers, launch.shared, launch.stream);
 }
 
-}  // namespace weir::stage::ops::cuda
+}  // namespace weir::stage::ops

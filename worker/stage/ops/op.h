@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op of the built-in models, as data: an op can be run later or repeatedly, while what its
+// pointers point to is valid.
+#pragma once
+
+#include <variant>
+
+#include "worker/stage/ops/adamw.h"
+#include "worker/stage/ops/attention.h"
+#include "worker/stage/ops/embedding.h"
+#include "worker/stage/ops/exact_sum.h"
+#include "worker/stage/ops/gelu.h"
+#include "worker/stage/ops/layernorm.h"
+#include "worker/stage/ops/linear.h"
+#include "worker/stage/ops/memory.h"
+#include "worker/stage/ops/relu.h"
+#include "worker/stage/ops/softmax_loss.h"
+#include "worker/stage/ops/squares.h"
+
+namespace weir::stage::ops {
+
+using Op =
+    std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardParameters,
+                 LinearBackwardInput, LayerNormForward, LayerNormApply, LayerNormBackward,
+                 AttentionForward, AttentionBackward, GeluForward, GeluBackward, ReluForward,
+                 ReluBackward, EmbeddingForward, EmbeddingBackward, ContextEmbeddingForward,
+                 ContextEmbeddingBackward, SoftmaxLoss, AdamW, AddExactly, RoundSums, SumSquares>;
+
+// True if kind and fields are equal, bit for bit.
+bool same(const Op& a, const Op& b);
+
+}  // namespace weir::stage::ops
