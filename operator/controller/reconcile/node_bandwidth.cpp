@@ -6,7 +6,7 @@
 
 #include "worker/base/units.h"
 
-namespace weir::reconcile {
+namespace weir::facts {
 namespace {
 
 constexpr double kSlowShare = 0.8;            // a link below this part of its usual rate is slow
@@ -16,7 +16,7 @@ constexpr std::size_t kMostNodes = 64;        // links are inferred for at most 
 // larger factor, it has another reason.
 constexpr double kShared = 4;
 
-double share_of(const SeenLink& link) {
+double share_of(const RememberedLink& link) {
   return link.usual > 0 ? std::min(1.0, link.rate / link.usual) : 1.0;
 }
 
@@ -30,12 +30,12 @@ struct NodeSide {
 using Pair = std::pair<std::string, std::string>;
 
 // The links that were measured last, at the same time. Rates of different times cannot be compared.
-std::vector<SeenLink> newest_of(const std::vector<SeenLink>& seen) {
+std::vector<RememberedLink> newest_of(const std::vector<RememberedLink>& seen) {
   Time newest{};
-  for (const SeenLink& link : seen) newest = std::max(newest, link.time);
-  std::vector<SeenLink> links;
+  for (const RememberedLink& link : seen) newest = std::max(newest, link.time);
+  std::vector<RememberedLink> links;
   std::ranges::copy_if(seen, std::back_inserter(links),
-                       [&](const SeenLink& link) { return link.time == newest; });
+                       [&](const RememberedLink& link) { return link.time == newest; });
   return links;
 }
 
@@ -43,10 +43,10 @@ std::vector<SeenLink> newest_of(const std::vector<SeenLink>& seen) {
 // is not enough, since it is a guess until the baseline is known.
 class FarBelow {
  public:
-  explicit FarBelow(const std::vector<SeenLink>& seen) {
-    for (const SeenLink& link : seen) fastest_ = std::max(fastest_, link.rate);
+  explicit FarBelow(const std::vector<RememberedLink>& seen) {
+    for (const RememberedLink& link : seen) fastest_ = std::max(fastest_, link.rate);
   }
-  bool operator()(const SeenLink& link) const {
+  bool operator()(const RememberedLink& link) const {
     return share_of(link) < kSlowShare && kShared * link.rate < fastest_;
   }
 
@@ -56,16 +56,16 @@ class FarBelow {
 
 // Groups of nodes, as the representative of each node's group. Nodes are in one group if they are
 // connected by links that are not slow.
-std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen,
+std::map<std::string, std::string> close_nodes(const std::vector<RememberedLink>& seen,
                                                const FarBelow& slow_link) {
   std::map<std::string, std::string> group;
   std::set<Pair> slow;
-  for (const SeenLink& link : seen) {
+  for (const RememberedLink& link : seen) {
     group.emplace(link.from, link.from);
     group.emplace(link.to, link.to);
     if (slow_link(link)) slow.insert(std::minmax(link.from, link.to));
   }
-  for (const SeenLink& link : seen) {
+  for (const RememberedLink& link : seen) {
     const std::string from = group.at(link.from), to = group.at(link.to);
     if (from == to || slow.contains(std::minmax(link.from, link.to))) continue;
     for (auto& [node, first] : group) {
@@ -77,20 +77,20 @@ std::map<std::string, std::string> close_nodes(const std::vector<SeenLink>& seen
 
 }  // namespace
 
-std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen) {
+std::map<std::string, NodeShare> slow_nodes(const std::vector<RememberedLink>& seen) {
   std::map<NodeSide, double> best;  // share of the fastest link
-  for (const SeenLink& link : seen) {
+  for (const RememberedLink& link : seen) {
     if (link.from == link.to) continue;
     for (const NodeSide& side : {NodeSide{link.from, true}, NodeSide{link.to, false}}) {
       const auto [at, first] = best.emplace(side, share_of(link));
       at->second = std::max(at->second, share_of(link));
     }
   }
-  std::vector<const SeenLink*> unexplained;
-  for (const SeenLink& link : seen) {
+  std::vector<const RememberedLink*> unexplained;
+  for (const RememberedLink& link : seen) {
     if (link.from != link.to && share_of(link) < kSlowShare) unexplained.push_back(&link);
   }
-  const auto explains = [&](const std::string& node, const SeenLink& link) {
+  const auto explains = [&](const std::string& node, const RememberedLink& link) {
     if (link.from != node && link.to != node) return false;
     const double most = best.at({node, link.from == node});
     return most < kSlowShare && most <= kShared * share_of(link);
@@ -98,7 +98,7 @@ std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen) {
   std::map<std::string, NodeShare> slow;
   while (!unexplained.empty()) {
     std::map<std::string, int> count;
-    for (const SeenLink* link : unexplained) {
+    for (const RememberedLink* link : unexplained) {
       for (const std::string& node : {link->from, link->to}) {
         if (explains(node, *link)) ++count[node];
       }
@@ -108,7 +108,7 @@ std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen) {
     if (most == 0) break;  // the paths between nodes are slow, not the nodes
     for (const auto& [node, links] : count) {
       if (links < most) continue;
-      for (const SeenLink* link : unexplained) {
+      for (const RememberedLink* link : unexplained) {
         if (link->from == node && explains(node, *link)) {
           slow[node].out = best.at({node, true});
           slow[node].out_rate = std::max(slow[node].out_rate, link->rate);
@@ -118,7 +118,7 @@ std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen) {
         }
       }
     }
-    std::erase_if(unexplained, [&](const SeenLink* link) {
+    std::erase_if(unexplained, [&](const RememberedLink* link) {
       return (slow.contains(link->from) && explains(link->from, *link)) ||
              (slow.contains(link->to) && explains(link->to, *link));
     });
@@ -127,16 +127,16 @@ std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen) {
 }
 
 std::map<std::pair<std::string, std::string>, double> limits_between_groups(
-    const std::vector<SeenLink>& remembered) {
-  const std::vector<SeenLink> seen = newest_of(remembered);
+    const std::vector<RememberedLink>& remembered) {
+  const std::vector<RememberedLink> seen = newest_of(remembered);
   const FarBelow slow_link(seen);
   const auto group = close_nodes(seen, slow_link);
   struct Between {
-    std::vector<const SeenLink*> links;
+    std::vector<const RememberedLink*> links;
     bool all_slow = true;
   };
   std::map<Pair, Between> between;  // by pair of groups, named by their representatives
-  for (const SeenLink& link : seen) {
+  for (const RememberedLink& link : seen) {
     const std::string &from = group.at(link.from), &to = group.at(link.to);
     if (from == to) continue;
     Between& all = between[{from, to}];
@@ -147,9 +147,9 @@ std::map<std::pair<std::string, std::string>, double> limits_between_groups(
   for (const auto& [groups, all] : between) {
     double fastest = 0;
     bool apart = false;  // two links share no node
-    for (const SeenLink* a : all.links) {
+    for (const RememberedLink* a : all.links) {
       fastest = std::max(fastest, a->rate);
-      apart = apart || std::ranges::any_of(all.links, [&](const SeenLink* b) {
+      apart = apart || std::ranges::any_of(all.links, [&](const RememberedLink* b) {
                 return a->from != b->from && a->to != b->to;
               });
     }
@@ -163,14 +163,15 @@ std::map<std::pair<std::string, std::string>, double> limits_between_groups(
   return limits;
 }
 
-void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now) {
-  for (const SeenLink& link : fresh) {
-    std::erase_if(seen, [&](const SeenLink& old) {
+void remember_links(std::vector<RememberedLink>& seen, const std::vector<RememberedLink>& fresh,
+                    Time now) {
+  for (const RememberedLink& link : fresh) {
+    std::erase_if(seen, [&](const RememberedLink& old) {
       return old.from == link.from && old.to == link.to && old.time <= link.time;
     });
     seen.push_back(link);
   }
-  std::erase_if(seen, [&](const SeenLink& link) { return now - link.time > kRemembered; });
+  std::erase_if(seen, [&](const RememberedLink& link) { return now - link.time > kRemembered; });
 }
 
 void add_probed_links(const std::vector<protocol::ProbedLink>& probed, planner::Cluster& cluster) {
@@ -190,10 +191,10 @@ std::set<std::string> nodes_of(const planner::Cluster& cluster) {
   return nodes;
 }
 
-void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& cluster) {
+void add_inferred_links(const std::vector<RememberedLink>& seen, planner::Cluster& cluster) {
   std::set<std::pair<std::string, std::string>> known;
   const planner::Cluster at_start = cluster;
-  for (const SeenLink& link : seen) {
+  for (const RememberedLink& link : seen) {
     known.emplace(link.from, link.to);
     auto rate = planner::link_between(at_start, link.from, link.to);
     rate.from_node = link.from;
@@ -231,4 +232,4 @@ void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& clu
   }
 }
 
-}  // namespace weir::reconcile
+}  // namespace weir::facts

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Estimates the bandwidth of links that carry nothing now. Only the links of the plan in force are
 // measured, but another rank map uses others. If all slow links meet at one node, the node itself
-// is slow, so its unmeasured links are assumed to be slow, too. Private to this room; pure.
+// is slow, so its unmeasured links are assumed to be slow, too. Pure.
 #pragma once
 
 #include <chrono>
@@ -10,10 +10,20 @@
 #include <string>
 #include <vector>
 
-#include "operator/controller/reconcile/snapshot.h"
+#include "operator/estimator/estimates.h"
 #include "operator/planner/model/cluster.h"
+#include "worker/protocol/messages.h"
 
-namespace weir::reconcile {
+namespace weir::facts {
+
+using Time = estimator::SystemTime;
+
+// The last measurement of a link between two nodes.
+struct RememberedLink {
+  std::string from, to;
+  double rate = 0, usual = 0;  // bytes per second; usual: baseline, or rate of the workers' probe
+  Time time{};
+};
 
 // Bandwidth that a slow node has for sending (out) and receiving (in).
 struct NodeShare {
@@ -25,17 +35,18 @@ struct NodeShare {
 // A node does not explain a slow link if it has another link in that direction at its usual rate or
 // four times as fast. If two nodes explain equally many links, both count as slow, because a plan
 // must not rely on either.
-std::map<std::string, NodeShare> slow_nodes(const std::vector<SeenLink>& seen);
+std::map<std::string, NodeShare> slow_nodes(const std::vector<RememberedLink>& seen);
 
 // Limits between two groups of nodes that are joined by a slow path, such as a rack's uplink: bytes
 // per second by pair of nodes. The path is slow if all links between the groups are slow and below
 // a quarter of the fastest link of all, and two of these links share no node; a single slow link
 // may have its own reason. Only the links that were measured last count.
 std::map<std::pair<std::string, std::string>, double> limits_between_groups(
-    const std::vector<SeenLink>& seen);
+    const std::vector<RememberedLink>& seen);
 
 // Replaces older measurements in `seen` by newer ones and forgets those that are over an hour old.
-void remember_links(std::vector<SeenLink>& seen, const std::vector<SeenLink>& fresh, Time now);
+void remember_links(std::vector<RememberedLink>& seen, const std::vector<RememberedLink>& fresh,
+                    Time now);
 
 // Adds the rates that the workers probed when they started. A probe has one direction; the other
 // direction counts as equal unless it was probed, too.
@@ -45,6 +56,6 @@ std::set<std::string> nodes_of(const planner::Cluster& cluster);
 
 // Adds the remembered links to the cluster, and limits links between its nodes that are slow
 // because of a slow node or a slow path between groups.
-void add_inferred_links(const std::vector<SeenLink>& seen, planner::Cluster& cluster);
+void add_inferred_links(const std::vector<RememberedLink>& seen, planner::Cluster& cluster);
 
-}  // namespace weir::reconcile
+}  // namespace weir::facts

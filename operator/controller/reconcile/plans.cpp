@@ -130,8 +130,9 @@ Result<planner::Model> decoded(const std::string& text, Memo* memo) {
 Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner::Model& model) {
   constexpr std::chrono::minutes kHolds{5};
   const auto& adaptation = pass.spec().adaptation;
-  std::vector<SeenLink> seen = pass.adaptation.tiers.seen;
-  std::erase_if(seen, [&](const SeenLink& link) { return pass.now() - link.time > kHolds; });
+  std::vector<facts::RememberedLink> seen = pass.adaptation.tiers.seen;
+  std::erase_if(seen,
+                [&](const facts::RememberedLink& link) { return pass.now() - link.time > kHolds; });
   if (adaptation.mode != "Auto" || !adaptation.regroup.enabled || seen.empty()) {
     return plan_for_members(pass, model);
   }
@@ -275,7 +276,7 @@ planner::Cluster cluster_of(const Pass& pass) {
     cluster.devices.push_back(std::move(device));
   }
   level_devices(cluster, pass.planned_replicas);
-  add_probed_links(pass.snapshot.members->body.links, cluster);
+  facts::add_probed_links(pass.snapshot.members->body.links, cluster);
   // Rates of Prometheus are newer than the probe at the start, and later entries win.
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {

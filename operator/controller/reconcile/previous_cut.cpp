@@ -34,16 +34,17 @@ using schedule::Trigger;
 
 // All links between these nodes with their usual rates. For a link that was never measured, the
 // usual rate of each node's fastest link is taken, and the lower one of both nodes counts.
-std::vector<SeenLink> usual_links(const Pass& pass, const std::set<std::string>& nodes) {
+std::vector<facts::RememberedLink> usual_links(const Pass& pass,
+                                               const std::set<std::string>& nodes) {
   const auto& seen = pass.adaptation.tiers.seen;
   double fastest = 0;
   std::map<std::string, double> most;
-  for (const SeenLink& link : seen) {
+  for (const facts::RememberedLink& link : seen) {
     fastest = std::max(fastest, link.usual);
     most[link.from] = std::max(most[link.from], link.usual);
     most[link.to] = std::max(most[link.to], link.usual);
   }
-  std::vector<SeenLink> links;
+  std::vector<facts::RememberedLink> links;
   if (fastest <= 0 || nodes.size() > kMostNodes) return links;
   const auto most_of = [&](const std::string& node) {
     const auto known = most.find(node);
@@ -55,12 +56,12 @@ std::vector<SeenLink> usual_links(const Pass& pass, const std::set<std::string>&
       if (from != to) links.push_back({from, to, rate, rate, pass.now()});
     }
   }
-  for (const SeenLink& link : seen) links.push_back(link);  // later entries win
+  for (const facts::RememberedLink& link : seen) links.push_back(link);  // later entries win
   return links;
 }
 
-void add_usual(const std::vector<SeenLink>& links, planner::Cluster& cluster) {
-  for (const SeenLink& link : links) {
+void add_usual(const std::vector<facts::RememberedLink>& links, planner::Cluster& cluster) {
+  for (const facts::RememberedLink& link : links) {
     cluster.links.push_back({link.from, link.to, link.usual, cluster.default_latency});
   }
 }
@@ -80,7 +81,7 @@ std::optional<TierMemory::PreviousCut> found_among_plans(const Pass& pass) {
   }
   if (same_ranks(*oldest, *pass.plan)) return std::nullopt;
   return TierMemory::PreviousCut{.plan = *oldest,
-                                 .links = usual_links(pass, nodes_of(cluster_of(pass))),
+                                 .links = usual_links(pass, facts::nodes_of(cluster_of(pass))),
                                  .slower_seconds = -1};
 }
 
@@ -91,12 +92,12 @@ std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
                                                               const tuner::Input& input,
                                                               double current_seconds) {
   planner::Cluster known = cluster_of(pass), free = known;
-  TierMemory::PreviousCut cut{.links = usual_links(pass, nodes_of(free)), .in_force = false};
+  TierMemory::PreviousCut cut{.links = usual_links(pass, facts::nodes_of(free)), .in_force = false};
   add_usual(cut.links, free);
   auto report = plan_for_members(pass, model, free);
   if (!report || same_ranks(report->plan, *pass.plan)) return std::nullopt;
   cut.plan = std::move(report->plan);
-  add_inferred_links(pass.adaptation.tiers.seen, known);
+  facts::add_inferred_links(pass.adaptation.tiers.seen, known);
   const auto now = costed(pass, model, known, input, cut.plan);
   if (!now) return std::nullopt;
   cut.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
@@ -108,7 +109,7 @@ std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
 planner::Cluster with_free_links(const Pass& pass, const TierMemory::PreviousCut& cut) {
   planner::Cluster cluster = cluster_of(pass);
   add_usual(cut.links, cluster);
-  add_inferred_links(carrying_links(pass), cluster);
+  facts::add_inferred_links(carrying_links(pass), cluster);
   return cluster;
 }
 
@@ -145,7 +146,7 @@ void remember_previous_cut(Pass& pass, const RepartitionProposal& taken) {
   auto& cut = pass.adaptation.tiers.previous_cut;
   if (!cut) {  // the first repartition with these members: the present plan was made for free links
     cut = TierMemory::PreviousCut{.plan = *pass.plan,
-                                  .links = usual_links(pass, nodes_of(cluster_of(pass)))};
+                                  .links = usual_links(pass, facts::nodes_of(cluster_of(pass)))};
   }
   cut->slower_seconds = std::max(0.0, taken.offer.current_seconds - taken.offer.seconds);
   cut->lost_seconds = cut->retry_budget_seconds = 0;

@@ -235,12 +235,12 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
 // the best link more stages look better, with the slow one fewer. Therefore it also plans without
 // the slowest node, without the slowest two, and so on. Not all slow nodes are left out at first,
 // because a node that is hardly slow may be worth its layers.
-std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
+std::vector<planner::Cluster> on_known_links(const std::vector<facts::RememberedLink>& seen,
                                              planner::Cluster cluster) {
-  const auto nodes = nodes_of(cluster);
-  add_inferred_links(seen, cluster);
+  const auto nodes = facts::nodes_of(cluster);
+  facts::add_inferred_links(seen, cluster);
   std::vector<std::pair<double, std::string>> slow;
-  for (const auto& [node, share] : slow_nodes(seen)) {
+  for (const auto& [node, share] : facts::slow_nodes(seen)) {
     if (nodes.contains(node)) slow.emplace_back(std::min(share.out, share.in), node);
   }
   std::ranges::sort(slow);

@@ -16,7 +16,7 @@ constexpr double kAssumedRestart = 60;  // s for pod, image, checkpoint and firs
 std::optional<std::string> slowest_node(const Pass& pass) {
   std::optional<std::string> slowest;
   double least = 1;
-  const auto slow = slow_nodes(pass.adaptation.tiers.seen);
+  const auto slow = facts::slow_nodes(pass.adaptation.tiers.seen);
   for (const auto& rank : pass.plan->ranks) {
     const auto node = slow.find(rank.node);
     if (node == slow.end()) continue;

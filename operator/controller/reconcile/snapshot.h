@@ -13,6 +13,7 @@
 
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
+#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/estimator/estimates.h"
 #include "operator/groups/policy.h"
 #include "operator/planner/model/model.h"
@@ -25,13 +26,6 @@
 namespace weir::reconcile {
 
 using Time = api::Time;
-
-// The last measurement of a link between two nodes (node_bandwidth.h).
-struct SeenLink {
-  std::string from, to;
-  double rate = 0, usual = 0;  // bytes per second; usual: baseline, or rate of the workers' probe
-  Time time{};
-};
 
 // A new rank map or cut that tier regroup could make (tiers.h).
 struct RepartitionProposal {
@@ -54,13 +48,14 @@ struct TierMemory {
     std::string offer, what;
     double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
     std::int64_t applied_step = -1;  // -1 = lastSwitch has not said Applied yet
-    std::vector<SeenLink> links_before;
+    std::vector<facts::RememberedLink> links_before;
     bool is_retry = false;  // retries the previous cut
   };
   // The plan from which a repartition has led to the one in force (previous_cut.cpp).
   struct PreviousCut {
     schedule::Plan plan;
-    std::vector<SeenLink> links;      // links between its nodes; only their usual rates count
+    std::vector<facts::RememberedLink>
+        links;                        // links between its nodes; only their usual rates count
     double slower_seconds = 0;        // per step, against the new plan when it began; < 0 = unknown
     double lost_seconds = 0;          // after that or the last retry, if its links are free
     double retry_budget_seconds = 0;  // a retry begins when lost_seconds reaches it
@@ -73,7 +68,7 @@ struct TierMemory {
   std::optional<RepartitionProposal> proposal;  // costed last
   std::uint32_t proposal_revision = 0;          // of the plan in force then
   std::int64_t searches = 0;                    // number of searches for a proposal
-  std::vector<SeenLink> seen;
+  std::vector<facts::RememberedLink> seen;
   double pause_seconds = -1;  // of the last move, without its transfer; < 0 = none was measured
   std::string
       last_proposal;  // of the last event PlanProposed of these tiers, which is not repeated

@@ -16,10 +16,12 @@ constexpr int kSearchesAhead = 2;         // evaluations that must favour an off
 constexpr double kClearlySlower = 0.10;   // a retry that is slower by this part ends early
 
 // Whether the links that were measured before and after are unchanged; true if there are none.
-bool links_unchanged(const std::vector<SeenLink>& before, const std::vector<SeenLink>& after) {
-  return std::ranges::all_of(after, [&](const SeenLink& link) {
-    const auto same = std::ranges::find_if(
-        before, [&](const SeenLink& old) { return old.from == link.from && old.to == link.to; });
+bool links_unchanged(const std::vector<facts::RememberedLink>& before,
+                     const std::vector<facts::RememberedLink>& after) {
+  return std::ranges::all_of(after, [&](const facts::RememberedLink& link) {
+    const auto same = std::ranges::find_if(before, [&](const facts::RememberedLink& old) {
+      return old.from == link.from && old.to == link.to;
+    });
     return same == before.end() || std::abs(link.rate - same->rate) <= kUnchangedRates * same->rate;
   });
 }
@@ -141,9 +143,9 @@ std::optional<TierMemory::Pending> unjudged(const Pass& pass) {
   return pending;
 }
 
-std::vector<SeenLink> seen_links(const Pass& pass,
-                                 const std::vector<estimator::LinkEstimate>& measured) {
-  std::vector<SeenLink> links;
+std::vector<facts::RememberedLink> seen_links(
+    const Pass& pass, const std::vector<estimator::LinkEstimate>& measured) {
+  std::vector<facts::RememberedLink> links;
   const Time time = pass.estimates.last_sample.value_or(pass.now());
   for (const auto& link : measured) {
     if (link.now <= 0 || link.from_node.empty() || link.from_node == link.to_node) continue;
@@ -164,12 +166,12 @@ std::string megabytes(std::int64_t bytes) {
   return number(static_cast<double>(bytes) / 1e6, bytes < 10'000'000 ? 2 : 0) + " MB";
 }
 
-std::vector<SeenLink> measured_links(const Pass& pass) {
+std::vector<facts::RememberedLink> measured_links(const Pass& pass) {
   return seen_links(pass, pass.estimates.links);
 }
 
-std::vector<SeenLink> carrying_links(const Pass& pass) {
-  std::vector<SeenLink> links = seen_links(pass, pass.estimates.sync_links);
+std::vector<facts::RememberedLink> carrying_links(const Pass& pass) {
+  std::vector<facts::RememberedLink> links = seen_links(pass, pass.estimates.sync_links);
   const auto between_stages = measured_links(pass);
   links.insert(links.end(), between_stages.begin(), between_stages.end());  // later ones win
   return links;
@@ -220,7 +222,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
 
 bool judge_tiers(Pass& pass) {
   auto& tiers = pass.adaptation.tiers;
-  remember_links(tiers.seen, carrying_links(pass), pass.now());
+  facts::remember_links(tiers.seen, carrying_links(pass), pass.now());
   if (!tiers.pending) tiers.pending = unjudged(pass);
   if (!tiers.pending) return false;
   if (tiers.pending->revision == 0 && pass.plan->revision > tiers.pending->after) {

@@ -42,7 +42,7 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
 bool consider_repartition(Pass& pass, double current_seconds, bool asked);
 // Clusters to plan for: with all remembered links, then without slow nodes, because the planner
 // assumes that devices of a kind are equally connected.
-std::vector<planner::Cluster> on_known_links(const std::vector<SeenLink>& seen,
+std::vector<planner::Cluster> on_known_links(const std::vector<facts::RememberedLink>& seen,
                                              planner::Cluster cluster);
 // previous_cut.cpp. Call the first before a repartition is adopted, and the second at each
 // evaluation. It returns true if it starts a retry of the previous cut.
@@ -69,8 +69,9 @@ tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
 // Emits event PlanProposed, unless the last one had the same name.
 void propose(Pass& pass, const std::string& name, const std::string& note);
 void after_action(Pass& pass, TierMemory::Pending pending);
-std::vector<SeenLink> measured_links(const Pass& pass);  // links between stages
-std::vector<SeenLink> carrying_links(const Pass& pass);  // links between stages and replicas
+std::vector<facts::RememberedLink> measured_links(const Pass& pass);  // links between stages
+std::vector<facts::RememberedLink> carrying_links(
+    const Pass& pass);  // links between stages and replicas
 std::string megabytes(std::int64_t bytes);
 
 }  // namespace weir::reconcile

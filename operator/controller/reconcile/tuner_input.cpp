@@ -131,7 +131,7 @@ double usual_rate(const Pass& pass, const estimator::LinkEstimate& link) {
     return std::max(link.now, pass.fastest_link);
   }
   planner::Cluster at_start;
-  if (pass.snapshot.members) add_probed_links(pass.snapshot.members->body.links, at_start);
+  if (pass.snapshot.members) facts::add_probed_links(pass.snapshot.members->body.links, at_start);
   return planner::link_between(at_start, link.from_node, link.to_node).bytes_per_second;
 }
 

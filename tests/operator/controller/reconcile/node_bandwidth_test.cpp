@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace weir::reconcile {
+namespace weir::facts {
 namespace node_bandwidth_test {
 
 using testing::ElementsAre;
@@ -19,9 +19,9 @@ constexpr double kUsual = 1e9;
 const Time kNow{std::chrono::hours(24 * 365 * 50)};
 
 // a - b - c - d, both ways; `slow` names those below their usual rate.
-std::vector<SeenLink> line(const std::vector<std::pair<std::string, std::string>>& slow,
-                           double share = 0.1) {
-  std::vector<SeenLink> seen;
+std::vector<RememberedLink> line(const std::vector<std::pair<std::string, std::string>>& slow,
+                                 double share = 0.1) {
+  std::vector<RememberedLink> seen;
   const std::vector<std::string> nodes = {"a", "b", "c", "d"};
   for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
     for (const auto& [from, to] : {std::pair(nodes[i], nodes[i + 1]), {nodes[i + 1], nodes[i]}}) {
@@ -87,7 +87,7 @@ TEST(SlowNodes, ANodeDoesNotExplainALinkThatIsMuchSlowerThanItsOthers) {
 }
 
 TEST(SlowNodes, TwoNodesThatExplainTheSameAreBothNamed) {
-  std::vector<SeenLink> pair = {{"a", "b", 1e8, kUsual, kNow}, {"b", "a", 1e8, kUsual, kNow}};
+  std::vector<RememberedLink> pair = {{"a", "b", 1e8, kUsual, kNow}, {"b", "a", 1e8, kUsual, kNow}};
   EXPECT_THAT(slow_nodes(pair), UnorderedElementsAre(Key("a"), Key("b")));
 }
 
@@ -107,7 +107,7 @@ TEST(InferredLinks, OfASlowNodeAreSlowAndOthersStay) {
 }
 
 TEST(RememberedLinks, ANewerOneReplacesAnOlderAndAllAreForgottenAfterAnHour) {
-  std::vector<SeenLink> seen = line({{"a", "b"}});
+  std::vector<RememberedLink> seen = line({{"a", "b"}});
   const Time later = kNow + std::chrono::minutes(30);
   remember_links(seen, {{"a", "b", 5e8, kUsual, later}}, later);
   ASSERT_EQ(seen.size(), 6U);
@@ -118,8 +118,8 @@ TEST(RememberedLinks, ANewerOneReplacesAnOlderAndAllAreForgottenAfterAnHour) {
 }
 
 // Two pipelines a - b and c - d whose stages sum with each other: a with c, b with d.
-std::vector<SeenLink> ladder(const std::set<std::pair<std::string, std::string>>& slow) {
-  std::vector<SeenLink> seen;
+std::vector<RememberedLink> ladder(const std::set<std::pair<std::string, std::string>>& slow) {
+  std::vector<RememberedLink> seen;
   for (const auto& [one, other] :
        {std::pair("a", "b"), std::pair("c", "d"), std::pair("a", "c"), std::pair("b", "d")}) {
     for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
@@ -181,4 +181,4 @@ TEST(LimitsBetweenGroups, MayBeSlowOneWayOnly) {
 }
 
 }  // namespace node_bandwidth_test
-}  // namespace weir::reconcile
+}  // namespace weir::facts
