@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "operator/api/fit.h"
-#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/controller/reconcile/tuner_input.h"
+#include "operator/facts/node_bandwidth.h"
 #include "operator/tuner/tune.h"
 
 namespace weir::reconcile {

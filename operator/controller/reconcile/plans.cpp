@@ -3,11 +3,11 @@
 #include <cmath>
 #include <set>
 
-#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
 #include "operator/controller/reconcile/restarts.h"
 #include "operator/controller/reconcile/tiers.h"
+#include "operator/facts/node_bandwidth.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
 #include "worker/schedule/caps.h"

@@ -13,8 +13,8 @@
 #include <set>
 #include <utility>
 
-#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/tiers.h"
+#include "operator/facts/node_bandwidth.h"
 #include "worker/base/gain.h"
 
 namespace weir::reconcile {

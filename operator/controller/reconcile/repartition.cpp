@@ -8,8 +8,8 @@
 #include <set>
 
 #include "operator/controller/reconcile/exposed_sync.h"
-#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/tiers.h"
+#include "operator/facts/node_bandwidth.h"
 #include "worker/base/units.h"
 
 namespace weir::reconcile {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "operator/controller/reconcile/exposed_sync.h"
-#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/controller/reconcile/tiers.h"
+#include "operator/facts/node_bandwidth.h"
 
 namespace weir::reconcile {
 namespace {

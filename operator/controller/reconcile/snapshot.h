@@ -13,8 +13,8 @@
 
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
-#include "operator/controller/reconcile/node_bandwidth.h"
 #include "operator/estimator/estimates.h"
+#include "operator/facts/node_bandwidth.h"
 #include "operator/groups/policy.h"
 #include "operator/planner/model/model.h"
 #include "operator/planner/plan.h"

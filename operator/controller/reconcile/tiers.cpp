@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "operator/controller/reconcile/node_bandwidth.h"
+#include "operator/facts/node_bandwidth.h"
 
 namespace weir::reconcile {
 namespace {

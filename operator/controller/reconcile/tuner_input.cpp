@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "operator/controller/reconcile/exposed_sync.h"
-#include "operator/controller/reconcile/node_bandwidth.h"
+#include "operator/facts/node_bandwidth.h"
 
 namespace weir::reconcile {
 namespace {

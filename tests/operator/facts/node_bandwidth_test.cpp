@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which node is slow, according to the links of one pipeline, and the rates of other links then.
-#include "operator/controller/reconcile/node_bandwidth.h"
+#include "operator/facts/node_bandwidth.h"
 
 #include <set>
 

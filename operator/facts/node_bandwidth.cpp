@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/controller/reconcile/node_bandwidth.h"
+#include "operator/facts/node_bandwidth.h"
 
 #include <algorithm>
 #include <iterator>
