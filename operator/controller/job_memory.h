@@ -19,7 +19,7 @@ namespace weir::controller {
 struct JobMemory {
   std::string uid;  // of the job
   reconcile::AdaptationState adaptation;
-  reconcile::Memo memo;
+  facts::Memo memo;
   std::optional<reconcile::TemplateCheck> template_check;
   SteadyTime template_checked{};
   std::optional<reconcile::ProfileView> profile;

@@ -107,7 +107,7 @@ void WholeLoop::run() {
       log_.push_back(at() + "new leader");
       world_.adaptation = {};
       world_.gang = {};
-      world_.memo = std::make_shared<reconcile::Memo>();
+      world_.memo = std::make_shared<facts::Memo>();
       world_.template_check.reset();
       world_.members.reset();
       world_.report.reset();

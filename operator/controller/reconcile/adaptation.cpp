@@ -28,11 +28,12 @@ bool rates_unchanged(const std::vector<double>& before, const std::vector<double
 
 // Text about the link whose rate is lowest against its usual rate, for events.
 std::string link_text(const Pass& pass) {
+  const facts::Facts facts = facts_of(pass);
   const estimator::LinkEstimate* link = nullptr;
   double worst_share = 1e300, usual = 0;
   for (const auto& candidate : pass.estimates.links) {
     if (candidate.now <= 0) continue;
-    const double rate = usual_rate(pass, candidate);
+    const double rate = usual_rate(facts, candidate);
     const double share = candidate.now / rate;
     if (link != nullptr && share >= worst_share) continue;
     link = &candidate;
@@ -57,12 +58,12 @@ void check_outcome(Pass& pass) {
   if (!pending || pending->revision != pass.plan->revision || !pass.snapshot.report) return;
   if (pending->applied_step < 0) pending->applied_step = pass.status.plan.applied_step;
   const auto step = pass.snapshot.report->body.step;
-  if (step < pending->applied_step + kOutcomeSteps || !network_known(pass)) return;
+  if (step < pending->applied_step + facts::kOutcomeSteps || !network_known(facts_of(pass))) return;
   tuner::Outcome outcome;
   outcome.before_seconds = pending->before_seconds;
-  outcome.after_seconds = recent_step_seconds(pass);
+  outcome.after_seconds = recent_step_seconds(facts_of(pass));
   outcome.predicted_gain = pending->predicted_gain;
-  outcome.rates_unchanged = rates_unchanged(pending->rates_before, link_rates(pass));
+  outcome.rates_unchanged = rates_unchanged(pending->rates_before, link_rates(facts_of(pass)));
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) {
     pending.reset();
     return;
@@ -98,7 +99,7 @@ void check_outcome(Pass& pass) {
   if (!micro_batches.empty()) plan.micro_batches = micro_batches;
   if (sync) plan.sync = *sync;
   pass.event("Warning", "PlanRolledBack",
-             (of_shares ? "back to shares " + shares_text(plan.micro_batches)
+             (of_shares ? "back to shares " + joined(plan.micro_batches)
                         : "back to k=" + std::to_string(previous.k)) +
                  ": the new plan was slower at unchanged link rates",
              "Adapt");
@@ -124,9 +125,9 @@ void apply(Pass& pass, const tuner::Decision& decision) {
   pending.text = change.text;
   pending.previous = pass.plan->schedule;
   pending.previous_micro_batches = pass.plan->micro_batches;
-  pending.before_seconds = sampled_step_seconds(pass);
+  pending.before_seconds = sampled_step_seconds(facts_of(pass));
   pending.predicted_gain = decision.gain;
-  pending.rates_before = link_rates(pass);
+  pending.rates_before = link_rates(facts_of(pass));
   schedule::Plan plan = *pass.plan;
   plan.schedule = change.schedule;
   for (int& share : plan.micro_batches)
@@ -152,7 +153,7 @@ bool may_come_yet(Pass& pass) {
       report.last_switch->revision) {
     memory.aborted_step = report.step;
   }
-  return report.step < memory.aborted_step + kOutcomeSteps;
+  return report.step < memory.aborted_step + facts::kOutcomeSteps;
 }
 
 bool may_adapt(Pass& pass) {
@@ -178,17 +179,11 @@ bool replan_requested(Pass& pass) {
 
 }  // namespace
 
-std::vector<double> link_rates(const Pass& pass) {
-  std::vector<double> rates;
-  for (const auto& link : pass.estimates.links) rates.push_back(link.now);
-  return rates;
-}
-
 void adapt(Pass& pass) {
   const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
   if (!may_adapt(pass)) return;
-  note_step(pass);
-  const bool memory_short = tuner::memory_is_short(free_memory(pass));
+  note_step(facts_of(pass), pass.adaptation.history);
+  const bool memory_short = tuner::memory_is_short(free_memory(facts_of(pass)));
   if (!memory_short && continue_rollback(pass)) return;
   const auto revision_before = pass.status.plan.revision;
   check_outcome(pass);
@@ -199,7 +194,7 @@ void adapt(Pass& pass) {
 
   const auto& last = pass.adaptation.last_evaluation;
   const bool asked = replan_requested(pass);
-  const bool fresh = network_known(pass);
+  const bool fresh = network_known(facts_of(pass));
   // Each metrics tick wakes the job. So the pass wakes itself only for the rest of an interval if a
   // tick came too early. Without metrics only the memory guard is left, and the next pass for the
   // job's progress is soon enough for it. So thousands of idle jobs cost nothing.
@@ -215,9 +210,9 @@ void adapt(Pass& pass) {
   if (!fresh && !memory_short) return;
 
   std::string why_not;
-  const auto model = model_of(pass, why_not);
+  const auto model = model_of(facts_of(pass), why_not);
   if (!model) return;
-  auto input = input_of(pass, *model);
+  auto input = input_of(facts_of(pass), *model);
   auto& state = pass.adaptation.tuner;
   if (!fresh) input.rates = {};
   if (asked) input.settings.cooldown = std::chrono::seconds(0);

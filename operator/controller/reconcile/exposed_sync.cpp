@@ -45,18 +45,18 @@ double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links
 
 }  // namespace
 
-SumLinks sum_links(const Pass& pass, planner::Cluster cluster) {
+SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster) {
   SumLinks sums{.cluster = std::move(cluster)};
-  if (!is_modelled(*pass.plan)) return sums;
-  for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
+  if (!is_modelled(*facts.plan)) return sums;
+  for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
     for (const auto& link : *links) {
       if (link.mean <= 0) continue;
       sums.cluster.links.push_back(
           {link.from_node, link.to_node, link.mean, sums.cluster.default_latency});
     }
   }
-  for (const auto& link : pass.estimates.sync_links) {
-    sums.most = std::max({sums.most, link.mean, usual_rate(pass, link)});
+  for (const auto& link : facts.estimates.sync_links) {
+    sums.most = std::max({sums.most, link.mean, usual_rate(facts, link)});
   }
   return sums;
 }

@@ -8,7 +8,7 @@
 
 #include <vector>
 
-#include "operator/controller/reconcile/pass.h"
+#include "operator/facts/facts.h"
 #include "operator/planner/model/cluster.h"
 #include "operator/planner/model/model.h"
 #include "worker/schedule/plan.h"
@@ -24,7 +24,7 @@ struct SumLinks {
 // Mean rates over the samples from which a step is predicted, since sums take turns with bursts of
 // other traffic. An unmeasured link has the cluster's rate, limited by `most`; otherwise it would
 // look better than measured links.
-SumLinks sum_links(const Pass& pass, planner::Cluster cluster);
+SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster);
 
 // Seconds of exposed sync according to the links. Stage s ends its last backward earlier than stage
 // 0 by the backwards of the stages before it, which hide that much of its sum:

@@ -13,16 +13,17 @@
 #include "operator/controller/reconcile/failure.h"
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
+#include "operator/facts/facts.h"
+#include "operator/facts/measured_times.h"
+#include "operator/facts/planning.h"
 #include "operator/gang/provider.h"
-#include "operator/planner/model/stage_costs.h"
+#include "worker/base/text.h"
 
 namespace weir::reconcile {
 
 // A new leader waits that long before silence counts, because the coordinator must first send
 // members and report again.
 constexpr std::chrono::seconds kNewLeaderWaits{60};
-constexpr int kOutcomeSteps =
-    10;  // steps after a change until it is judged; at most as many before
 
 struct Pass {
   const Snapshot& snapshot;
@@ -49,7 +50,6 @@ struct Pass {
   int needed_replicas = 1;   // training stops if a worker of one of these replicas is missing
   int planned_replicas = 1;  // whose members a plan that is made now may use
   bool plan_lives = false;   // all pods of `plan` exist and work
-  double fastest_link = 0;   // bytes per second, fastest measured link between nodes now
 
   const api::PipelineJob& job() const { return *snapshot.job; }
   const api::JobSpec& spec() const { return snapshot.job->spec; }
@@ -153,6 +153,7 @@ void view_refused(Pass& pass);  // condition Degraded
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources
 bool lacks_pod(const Slot& slot);     // it has no pod, or the pod's worker has failed
+std::string label_of(const api::Pod& pod, const char* label);  // "" = it has none
 int generation_of(const api::Pod& pod);
 // The pod is made again, because its trainer has never started and the template was edited later.
 bool outdated(const Pass& pass, const api::Pod& pod);
@@ -201,23 +202,9 @@ std::optional<Time> grows_again_at(const Slot& slot);
 void report_resized(Pass& pass);
 
 // Plans.
-schedule::Family family_of(const std::string& type);  // type: spec.schedule.type
-int least_share(const schedule::Plan& plan);          // fewest micro-batches of a replica
-std::vector<int> even_shares(int micro_batches, int replicas);
-void level_devices(planner::Cluster& cluster, int replicas);
-std::optional<planner::Model> model_of(const Pass& pass, std::string& why_not);
-planner::Cluster cluster_of(const Pass& pass);
-// Plans for the members and the links as they are measured now. Results that do not depend on links
-// are kept in the snapshot's memo, so that planning again is fast. If several placements cost the
-// same, the one that moves fewest ranks away from the plan in force is taken. plans: number of
-// plans that this decision needs, which share the planner's limits.
-Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model);
-Result<planner::PlanReport> plan_for_members(const Pass& pass, const planner::Model& model,
-                                             const planner::Cluster& cluster, int plans = 1);
+facts::Facts facts_of(const Pass& pass);
 // Puts a plan into status and emits CreatePlan. Revision, parent and uid are filled in here.
 void adopt_plan(Pass& pass, schedule::Plan plan, schedule::Trigger trigger, double predicted_gain);
-// Lowers the caps of stages that ran out of memory (status.memory_limits).
-void limit_caps(const Pass& pass, schedule::Plan& plan);
 
 // Replicas (replicas.cpp).
 schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas);
@@ -226,36 +213,5 @@ bool rebalance(Pass& pass, bool asked);  // true = a plan with other shares or p
 bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending);
 void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step);
 std::optional<std::string> straggler(const Pass& pass);  // the slow replica, with numbers
-// A plan of one replica's ranks, with replica number 0.
-schedule::Plan of_replica(const schedule::Plan& plan, int replica);
-std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& of_replica,
-                                             const planner::PipelineCosts& costs);
-bool replicas_known(const Pass& pass);  // their own step times are measured under this plan
-// Measured seconds of exposed sync per step, after the slowest replica has ended; 0 = unknown.
-double measured_exposed_sync(const Pass& pass);
-
-// Step times (step_seconds.cpp) in seconds; 0 = unknown.
-// Mean of the last kOutcomeSteps steps as the coordinator measured them. kOutcomeSteps after a
-// change it contains no step before the change.
-double recent_step_seconds(const Pass& pass);
-// Mean of the steps that ran while the link rates were sampled from which predictions are made.
-// After a change of the network, older steps cannot be compared with predictions.
-double sampled_step_seconds(const Pass& pass);
-void note_step(Pass& pass);  // keeps the newest reported step for sampled_step_seconds
-
-// Usual rate of a link: its baseline; if that is unknown, the rate of the workers' probe, or the
-// default of a link without a probe. For a link between replicas without a baseline, the rate of
-// the fastest link now.
-double usual_rate(const Pass& pass, const estimator::LinkEstimate& link);
-std::vector<double> link_rates(const Pass& pass);
-// If the network is unknown, no tier changes the plan.
-inline bool network_known(const Pass& pass) {
-  return pass.estimates.freshness == estimator::Freshness::kFresh;
-}
-
-std::string shares_text(const std::vector<int>& shares);  // e.g. "32,32"
-std::string percent(double fraction);                     // e.g. "11.2"
-std::string number(double value, int digits);             // e.g. "1.42"
-std::string bits_per_second(double bytes_per_second);     // e.g. "9.1Gbit/s"
 
 }  // namespace weir::reconcile

@@ -13,11 +13,6 @@ namespace {
 
 constexpr std::chrono::seconds kGoneAfterGrace{10};  // the kubelet kills at the end of the grace
 
-std::string label_of(const api::Pod& pod, const char* key) {
-  const auto found = pod.meta.labels.find(key);
-  return found == pod.meta.labels.end() ? "" : found->second;
-}
-
 // Name of attempt 0, such as "job-gpu-3" for "job-gpu-3-2", whose label says attempt 2; "" = the
 // operator has not made this pod.
 std::string stem_of(const api::Pod& pod) {
@@ -113,6 +108,11 @@ bool failure_recorded(const Pass& pass, const api::Pod& pod) {
 }
 
 }  // namespace
+
+std::string label_of(const api::Pod& pod, const char* key) {
+  const auto found = pod.meta.labels.find(key);
+  return found == pod.meta.labels.end() ? "" : found->second;
+}
 
 bool replaced_by_restart(const Pass& pass, const api::Pod& pod) {
   return pass.status.last_restart_scope == "Job" && generation_of(pod) < pass.status.pod_generation;

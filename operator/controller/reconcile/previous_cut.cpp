@@ -36,7 +36,7 @@ using schedule::Trigger;
 // usual rate of each node's fastest link is taken, and the lower one of both nodes counts.
 std::vector<facts::RememberedLink> usual_links(const Pass& pass,
                                                const std::set<std::string>& nodes) {
-  const auto& seen = pass.adaptation.tiers.seen;
+  const auto& seen = pass.adaptation.history.links;
   double fastest = 0;
   std::map<std::string, double> most;
   for (const facts::RememberedLink& link : seen) {
@@ -80,9 +80,10 @@ std::optional<TierMemory::PreviousCut> found_among_plans(const Pass& pass) {
     oldest = &*parent;
   }
   if (same_ranks(*oldest, *pass.plan)) return std::nullopt;
-  return TierMemory::PreviousCut{.plan = *oldest,
-                                 .links = usual_links(pass, facts::nodes_of(cluster_of(pass))),
-                                 .slower_seconds = -1};
+  return TierMemory::PreviousCut{
+      .plan = *oldest,
+      .links = usual_links(pass, facts::nodes_of(cluster_of(facts_of(pass)))),
+      .slower_seconds = -1};
 }
 
 // A plan that was made from scratch while links were slow would avoid them for good. So the plan
@@ -91,13 +92,13 @@ std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
                                                               const planner::Model& model,
                                                               const tuner::Input& input,
                                                               double current_seconds) {
-  planner::Cluster known = cluster_of(pass), free = known;
+  planner::Cluster known = cluster_of(facts_of(pass)), free = known;
   TierMemory::PreviousCut cut{.links = usual_links(pass, facts::nodes_of(free)), .in_force = false};
   add_usual(cut.links, free);
-  auto report = plan_for_members(pass, model, free);
+  auto report = plan_for_members(facts_of(pass), model, free);
   if (!report || same_ranks(report->plan, *pass.plan)) return std::nullopt;
   cut.plan = std::move(report->plan);
-  facts::add_inferred_links(pass.adaptation.tiers.seen, known);
+  facts::add_inferred_links(pass.adaptation.history.links, known);
   const auto now = costed(pass, model, known, input, cut.plan);
   if (!now) return std::nullopt;
   cut.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
@@ -107,9 +108,9 @@ std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
 // The cluster in which links have their measured rates now, or rates inferred from these; all other
 // links have their usual rates.
 planner::Cluster with_free_links(const Pass& pass, const TierMemory::PreviousCut& cut) {
-  planner::Cluster cluster = cluster_of(pass);
+  planner::Cluster cluster = cluster_of(facts_of(pass));
   add_usual(cut.links, cluster);
-  facts::add_inferred_links(carrying_links(pass), cluster);
+  facts::add_inferred_links(carrying_links(facts_of(pass)), cluster);
   return cluster;
 }
 
@@ -135,18 +136,12 @@ void start_retry(Pass& pass, const RepartitionProposal& previous, double gain) {
 
 }  // namespace
 
-bool members_live(const Pass& pass, const schedule::Plan& plan) {
-  std::set<std::string> live;
-  for (const auto& member : pass.snapshot.members->body.members) live.insert(member.pod_uid);
-  return std::ranges::all_of(plan.ranks,
-                             [&](const auto& rank) { return live.contains(rank.pod_uid); });
-}
-
 void remember_previous_cut(Pass& pass, const RepartitionProposal& taken) {
   auto& cut = pass.adaptation.tiers.previous_cut;
   if (!cut) {  // the first repartition with these members: the present plan was made for free links
-    cut = TierMemory::PreviousCut{.plan = *pass.plan,
-                                  .links = usual_links(pass, facts::nodes_of(cluster_of(pass)))};
+    cut = TierMemory::PreviousCut{
+        .plan = *pass.plan,
+        .links = usual_links(pass, facts::nodes_of(cluster_of(facts_of(pass))))};
   }
   cut->slower_seconds = std::max(0.0, taken.offer.current_seconds - taken.offer.seconds);
   cut->lost_seconds = cut->retry_budget_seconds = 0;
@@ -169,7 +164,7 @@ bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::In
   if (!tiers.previous_cut) return false;
   auto& cut = *tiers.previous_cut;
   if (pass.plan->trigger == Trigger::kManual || same_ranks(cut.plan, *pass.plan) ||
-      !members_live(pass, cut.plan)) {
+      !members_live(facts_of(pass), cut.plan)) {
     tiers.previous_cut.reset();
     return false;
   }
@@ -179,8 +174,9 @@ bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::In
   const auto previous = costed(pass, model, with_free_links(pass, cut), input, cut.plan);
   if (!previous) return false;
   if (cut.slower_seconds < 0) cut.slower_seconds = kAssumedSlower * current_seconds;
-  const int slow_steps =
-      cut.slower_seconds > kClearlySlowerCut * current_seconds ? kFailedRetrySteps : kOutcomeSteps;
+  const int slow_steps = cut.slower_seconds > kClearlySlowerCut * current_seconds
+                             ? kFailedRetrySteps
+                             : facts::kOutcomeSteps;
   const double failed = 2 * previous->offer.cost_seconds + slow_steps * cut.slower_seconds;
   cut.retry_budget_seconds =
       std::clamp(cut.retry_budget_seconds, failed, kMostFailedRetries * failed);
@@ -188,7 +184,7 @@ bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::In
   if (gain < kLeastGain) return false;
   cut.lost_seconds += static_cast<double>(steps) * (current_seconds - previous->offer.seconds);
   const auto since = step - pass.adaptation.tuner.last_change_step;
-  if (cut.lost_seconds < cut.retry_budget_seconds || since < kOutcomeSteps) return false;
+  if (cut.lost_seconds < cut.retry_budget_seconds || since < facts::kOutcomeSteps) return false;
   cut.retry_budget_seconds *= 2;
   cut.lost_seconds = 0;
   start_retry(pass, *previous, gain);

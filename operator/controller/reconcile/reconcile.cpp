@@ -13,16 +13,6 @@ namespace {
 const char* const kManagedByUs = "weir.dev/operator";
 constexpr int kStartsPerSecond = 10;  // status writes of starting jobs, of all jobs together
 
-double fastest_link(const estimator::Estimates& estimates) {
-  double fastest = 0;
-  for (const auto* links : {&estimates.links, &estimates.sync_links}) {
-    for (const auto& link : *links) {
-      if (link.from_node != link.to_node) fastest = std::max(fastest, link.now);
-    }
-  }
-  return fastest;
-}
-
 bool ended(const Pass& pass) {
   return pass.is("Complete", "True") || pass.is("Failed", "True");
 }
@@ -269,7 +259,6 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
   if (!manager.empty() && manager != kManagedByUs) return {};
 
   Pass pass{snapshot, estimates, tunables, snapshot.job->status};
-  pass.fastest_link = fastest_link(estimates);
   if (snapshot.job->meta.deleting) {
     pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
     close_group(pass);  // otherwise Kueue keeps the pods, and they keep the job

@@ -130,10 +130,11 @@ std::map<std::string, double> slowness_of(const Pass& pass, const planner::Model
                                           const planner::Cluster& cluster) {
   std::map<std::string, double> slowness;
   std::vector<double> all;
+  const facts::Facts facts = facts_of(pass);
   for (int r = 0; r < pass.plan->replica_count(); ++r) {
-    const auto one = of_replica(*pass.plan, r);
+    const auto one = facts::of_replica(*pass.plan, r);
     const auto profiled = planner::costs_of(model, cluster, one);
-    const auto measured = stage_times(pass, one, profiled);
+    const auto measured = stage_times(facts, one, profiled);
     for (const auto& rank : one.ranks) {
       const auto s = static_cast<std::size_t>(rank.stage);
       const double promised = to_seconds(profiled.stages[s].forward + profiled.stages[s].backward);
@@ -181,17 +182,17 @@ tuner::Input input_for(const Pass& pass, const planner::Model& model,
   const auto slowness = slowness_of(pass, model, cluster);
   tuner::Input input = current;
   input.current = plan.schedule;
-  input.micro_batches = least_share(plan);
+  input.micro_batches = facts::least_share(plan);
   input.boundary_bytes = planner::costs_of(model, cluster, plan).boundary_bytes;
   input.replicas.clear();
   for (int r = 0; r < plan.replica_count(); ++r) {
-    const auto one = of_replica(plan, r);
+    const auto one = facts::of_replica(plan, r);
     const auto own = planner::costs_of(model, cluster, one);
     input.replicas.push_back(
         {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, one, slowness)});
   }
   input.stages = tuner::slowest_stages(input.replicas);
-  const SumLinks sampled = sum_links(pass, cluster);
+  const SumLinks sampled = sum_links(facts_of(pass), cluster);
   input.sync_seconds = changed_exposed_sync(
       current.sync_seconds, modelled_exposed_sync(*pass.plan, model, sampled, current.stages),
       modelled_exposed_sync(plan, model, sampled, input.stages));
@@ -263,12 +264,12 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
                                           const tuner::Input& input, schedule::Plan plan) {
   RepartitionProposal proposal;
   proposal.plan = std::move(plan);
-  limit_caps(pass, proposal.plan);
+  limit_caps(facts_of(pass), proposal.plan);
   proposal.plan.sync = pass.plan->sync;
   if (schedule::averages(proposal.plan)) {  // the previous cut may have been used with Exact
     auto& shares = proposal.plan.micro_batches;
-    shares = even_shares(std::accumulate(shares.begin(), shares.end(), 0),
-                         proposal.plan.replica_count());
+    shares = facts::even_shares(std::accumulate(shares.begin(), shares.end(), 0),
+                                proposal.plan.replica_count());
   }
   const schedule::Plan& to = proposal.plan;
   if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: a case for retune
@@ -293,13 +294,14 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
 std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
                                                     const tuner::Input& input,
                                                     double current_seconds) {
-  auto clusters = on_known_links(pass.adaptation.tiers.seen, cluster_of(pass));
+  const facts::Facts facts = facts_of(pass);
+  auto clusters = on_known_links(facts.history.links, cluster_of(facts));
   if (auto some = without_slow_devices(pass, model, clusters.front())) {
     clusters.push_back(*std::move(some));
   }
   std::optional<RepartitionProposal> best;
   for (const auto& some : clusters) {
-    auto report = plan_for_members(pass, model, some, static_cast<int>(clusters.size()));
+    auto report = plan_for_members(facts, model, some, static_cast<int>(clusters.size()));
     if (!report) continue;
     auto other = costed(pass, model, clusters.front(), input, std::move(report->plan));
     if (other && (!best || other->offer.seconds < best->offer.seconds)) best = std::move(other);

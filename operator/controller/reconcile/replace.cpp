@@ -16,7 +16,7 @@ constexpr double kAssumedRestart = 60;  // s for pod, image, checkpoint and firs
 std::optional<std::string> slowest_node(const Pass& pass) {
   std::optional<std::string> slowest;
   double least = 1;
-  const auto slow = facts::slow_nodes(pass.adaptation.tiers.seen);
+  const auto slow = facts::slow_nodes(pass.adaptation.history.links);
   for (const auto& rank : pass.plan->ranks) {
     const auto node = slow.find(rank.node);
     if (node == slow.end()) continue;
@@ -48,12 +48,13 @@ bool free_node_exists(const Pass& pass) {
 tuner::Input with_usual_links(const Pass& pass, const planner::Model& model,
                               const tuner::Input& input, const std::string& node) {
   tuner::Input free = input;
-  const SumLinks now = sum_links(pass, cluster_of(pass));
+  const facts::Facts facts = facts_of(pass);
+  const SumLinks now = sum_links(facts, cluster_of(facts));
   SumLinks then = now;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
       if (link.from_node != node && link.to_node != node) continue;
-      const double usual = usual_rate(pass, link);
+      const double usual = usual_rate(facts, link);
       then.cluster.links.push_back(
           {link.from_node, link.to_node, std::max(link.mean, usual), now.cluster.default_latency});
       const auto rates = free.rates.rates.find(link.link);

@@ -46,13 +46,6 @@ group_policy::Policy policy_of(const schedule::SyncPolicy& sync) {
            sync.connect_every}};
 }
 
-// Measurements of replicas under the plan in force. Those of an older plan do not count.
-const estimator::ReplicaEstimates& measured(const Pass& pass) {
-  static const estimator::ReplicaEstimates kNothing;
-  return pass.estimates.replicas_revision == pass.plan->revision ? pass.estimates.replicas
-                                                                 : kNothing;
-}
-
 double smoothed(const estimator::ReplicaInterval& interval, int replica) {
   return interval.replicas.at(replica).smoothed;
 }
@@ -115,8 +108,8 @@ group_policy::Input policy_input(const Pass& pass, bool asked) {
   input.least_share = plan.schedule.k;
   for (const int cap : plan.schedule.caps) input.least_share = std::max(input.least_share, cap);
   input.step = pass.snapshot.report->body.step;
-  input.step_seconds = recent_step_seconds(pass);
-  input.replicas = measured(pass);
+  input.step_seconds = recent_step_seconds(facts_of(pass));
+  input.replicas = replicas_measured(facts_of(pass));
   return input;
 }
 
@@ -135,11 +128,11 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
   AdaptationState::Pending pending;
   pending.schedule = pending.previous = plan.schedule;
   pending.previous_micro_batches = pass.plan->micro_batches;
-  pending.text = shares_text(plan.micro_batches);
+  pending.text = joined(plan.micro_batches);
   if (decision.policy) pending.previous_sync = pass.plan->sync;
-  pending.before_seconds = recent_step_seconds(pass);
+  pending.before_seconds = recent_step_seconds(facts_of(pass));
   pending.predicted_gain = decision.gain;
-  pending.rates_before = link_rates(pass);
+  pending.rates_before = link_rates(facts_of(pass));
   pass.adaptation.pending.reset();
   adopt_plan(pass, std::move(plan),
              decision.by_spec ? schedule::Trigger::kManual : schedule::Trigger::kRetune,
@@ -163,12 +156,6 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
 
 schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas) {
   return plan_policy(group_policy::first_policy(sync_spec(spec), replicas));
-}
-
-std::string shares_text(const std::vector<int>& shares) {
-  std::string text;
-  for (const int share : shares) text += (text.empty() ? "" : ",") + std::to_string(share);
-  return text;
 }
 
 bool follow_sync_spec(Pass& pass) {
@@ -195,7 +182,7 @@ bool rebalance(Pass& pass, bool asked) {
     return true;
   }
   const std::string key =
-      decision.shares ? shares_text(*decision.shares) : group_policy::name(decision.policy->mode);
+      decision.shares ? joined(*decision.shares) : group_policy::name(decision.policy->mode);
   if (pass.adaptation.last_share_proposal != key)
     pass.event("Normal", "PlanProposed", decision.reason, "Adapt");
   pass.adaptation.last_share_proposal = key;
@@ -218,9 +205,11 @@ void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::i
 }
 
 std::optional<std::string> straggler(const Pass& pass) {
-  if (pass.plan == nullptr || pass.plan->replica_count() < 2 || !measured(pass).fresh)
+  if (pass.plan == nullptr || pass.plan->replica_count() < 2 ||
+      !replicas_measured(facts_of(pass)).fresh)
     return std::nullopt;
-  const auto window = group_policy::newest(measured(pass).intervals, kStragglerSteps);
+  const auto window =
+      group_policy::newest(replicas_measured(facts_of(pass)).intervals, kStragglerSteps);
   if (window.empty()) return std::nullopt;
   const estimator::ReplicaInterval& now = window.back();
   int slowest = -1;
@@ -233,58 +222,7 @@ std::optional<std::string> straggler(const Pass& pass) {
   if (slowest < 0) return std::nullopt;
   return "replica " + std::to_string(slowest) + " takes " + number(smoothed(now, slowest), 2) +
          " s a step, median of the others " + number(others_median(now, slowest), 2) + " s for " +
-         std::to_string(kStragglerSteps) + " steps, shares " +
-         shares_text(pass.plan->micro_batches);
-}
-
-schedule::Plan of_replica(const schedule::Plan& plan, int replica) {
-  schedule::Plan one = plan;
-  one.ranks.clear();
-  for (auto rank : plan.ranks) {
-    if (rank.replica != replica) continue;
-    rank.replica = 0;
-    one.ranks.push_back(std::move(rank));
-  }
-  return one;
-}
-
-// Stage times as measured on this replica's workers, else on any replica's, else from the profile.
-std::vector<schedule::StageTime> stage_times(const Pass& pass, const schedule::Plan& one,
-                                             const planner::PipelineCosts& costs) {
-  const auto time = [](const std::pair<double, double>& seconds) {
-    return schedule::StageTime{from_seconds(seconds.first), from_seconds(seconds.second)};
-  };
-  const auto& all = pass.estimates.stage_seconds;
-  std::vector<schedule::StageTime> stages = costs.stages;
-  for (int s = 0; s < one.stage_count(); ++s) {
-    if (!all.contains(s)) return costs.stages;  // measured and profiled times must not be mixed
-    stages[static_cast<std::size_t>(s)] = time(all.at(s));
-  }
-  for (const auto& rank : one.ranks) {
-    const auto own = pass.estimates.worker_seconds.find({rank.pod, rank.stage});
-    if (own != pass.estimates.worker_seconds.end())
-      stages[static_cast<std::size_t>(rank.stage)] = time(own->second);
-  }
-  return stages;
-}
-
-bool replicas_known(const Pass& pass) {
-  return !measured(pass).speeds.empty();
-}
-
-double measured_exposed_sync(const Pass& pass) {
-  const double step = recent_step_seconds(pass);
-  double slowest = 0, all = 0, rate = 0;
-  for (const auto& [replica, speed] : measured(pass).speeds) {
-    const auto p = static_cast<std::size_t>(replica);
-    if (p >= pass.plan->micro_batches.size() || speed.seconds <= 0) return 0;
-    slowest = std::max(slowest, speed.seconds);
-    all += pass.plan->micro_batches[p];
-    rate += pass.plan->micro_batches[p] / speed.seconds;
-  }
-  // With Partial no replica waits for the slowest one; the rest is partner selection and averaging.
-  const double own = schedule::averages(*pass.plan) && rate > 0 ? all / rate : slowest;
-  return step > 0 && own > 0 ? std::max(0.0, step - own) : 0;
+         std::to_string(kStragglerSteps) + " steps, shares " + joined(pass.plan->micro_batches);
 }
 
 }  // namespace weir::reconcile

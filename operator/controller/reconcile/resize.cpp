@@ -18,11 +18,6 @@ int workers_per_replica(const Pass& pass) {
   return std::max(1, workers);
 }
 
-std::string label_of(const api::Pod& pod, const char* key) {
-  const auto found = pod.meta.labels.find(key);
-  return found == pod.meta.labels.end() ? "" : found->second;
-}
-
 // Uids of pods that work or may start to: they have not failed, are not being deleted, and no later
 // attempt has replaced them.
 std::set<std::string> working_pods(const Pass& pass) {
@@ -172,42 +167,6 @@ std::optional<std::string> reduced(Pass& pass) {
   return replicas_text(pass) + ": " + std::to_string(registered) + " of " +
          std::to_string(pass.slots.size()) + " workers have registered after " +
          std::to_string(timeout) + " s, " + std::to_string(missing) + " pods have no node";
-}
-
-// Every replica has the same stages on the same kinds of devices. If the devices of a group cannot
-// be shared evenly between the replicas, the group counts as its most frequent class with the least
-// memory. A device that is slower shows in the step times of its replica.
-void level_devices(planner::Cluster& cluster, int replicas) {
-  if (replicas < 2) return;
-  std::map<std::string, std::map<std::pair<std::string, std::int64_t>, int>> groups;
-  for (const auto& device : cluster.devices)
-    ++groups[device.worker_group][{device.device_class, device.memory_bytes}];
-  for (const auto& [group, kinds] : groups) {
-    if (std::all_of(kinds.begin(), kinds.end(),
-                    [&](const auto& kind) { return kind.second % replicas == 0; }))
-      continue;
-    std::map<std::string, int> classes;
-    for (const auto& [kind, count] : kinds) classes[kind.first] += count;
-    const bool one_class_each = std::all_of(classes.begin(), classes.end(), [&](const auto& entry) {
-      return entry.second % replicas == 0;
-    });
-    const auto usual =
-        std::max_element(classes.begin(), classes.end(),
-                         [](const auto& a, const auto& b) { return a.second < b.second; });
-    const auto least_memory = [&](const std::string& of) {
-      std::int64_t least = 0;  // unknown
-      for (const auto& [kind, count] : kinds) {
-        const bool counts = kind.second > 0 && (of.empty() || kind.first == of);
-        if (counts && (least == 0 || kind.second < least)) least = kind.second;
-      }
-      return least;
-    };
-    for (auto& device : cluster.devices) {
-      if (device.worker_group != group) continue;
-      if (!one_class_each) device.device_class = usual->first;
-      device.memory_bytes = least_memory(one_class_each ? device.device_class : "");
-    }
-  }
 }
 
 // A pod of a replica that does not train yet may fail without a restart of the job. It is made

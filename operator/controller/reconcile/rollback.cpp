@@ -38,7 +38,7 @@ bool continue_rollback(Pass& pass) {
   if (!rollback) return false;
   const bool waits = pass.refused && pass.newest != nullptr &&
                      pass.newest->revision == rollback->revision && rollback->tries < kMostTries &&
-                     members_live(pass, rollback->plan);
+                     members_live(facts_of(pass), rollback->plan);
   if (!waits) {  // this or another plan is in force, or no further request can help
     rollback.reset();
     return false;

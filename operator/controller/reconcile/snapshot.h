@@ -14,10 +14,8 @@
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/estimates.h"
-#include "operator/facts/node_bandwidth.h"
+#include "operator/facts/facts.h"
 #include "operator/groups/policy.h"
-#include "operator/planner/model/model.h"
-#include "operator/planner/plan.h"
 #include "operator/tuner/gate.h"
 #include "operator/tuner/tune.h"
 #include "worker/protocol/messages.h"
@@ -68,7 +66,6 @@ struct TierMemory {
   std::optional<RepartitionProposal> proposal;  // costed last
   std::uint32_t proposal_revision = 0;          // of the plan in force then
   std::int64_t searches = 0;                    // number of searches for a proposal
-  std::vector<facts::RememberedLink> seen;
   double pause_seconds = -1;  // of the last move, without its transfer; < 0 = none was measured
   std::string
       last_proposal;  // of the last event PlanProposed of these tiers, which is not repeated
@@ -105,14 +102,6 @@ struct AdaptationState {
   // Step of the newest report, and when that step was first reported. They show a hang.
   std::int64_t last_step = -1;
   Time last_step_time{};
-  // Newest reported steps of the plan of that revision, oldest first.
-  struct SeenStep {
-    std::int64_t step = 0;
-    double seconds = 0;
-    Time seen{};
-  };
-  std::vector<SeenStep> seen_steps;
-  std::uint32_t seen_steps_revision = 0;
   // The plan for which lastSwitch said Aborted, and the completed steps then.
   std::uint32_t aborted_revision = 0;
   std::int64_t aborted_step = 0;
@@ -120,6 +109,7 @@ struct AdaptationState {
   std::string last_share_proposal;
   group_policy::State sync;
   TierMemory tiers;
+  facts::History history;
   std::string announced_network;  // state of the network in the last event
 };
 
@@ -152,14 +142,6 @@ struct RefusedRequest {
   std::int64_t generation = 0;  // metadata.generation of the job then
 };
 using RefusedRequests = std::vector<RefusedRequest>;
-
-// Results of earlier passes of this job that need not be computed again. Without it a pass takes
-// longer, but decides the same. reconcile writes it; only one pass at a time.
-struct Memo {
-  planner::PlanCache plans;  // ideals and orders, per model and micro-batch size
-  std::string profile;       // text from which `model` was decoded
-  std::optional<planner::Model> model;
-};
 
 // The object of the gang provider.
 struct GangView {
@@ -206,7 +188,7 @@ struct Snapshot {
   std::string ca_bundle;  // that <job>-control must have
   Time now{};
   Time leading_since{};                // when this replica became leader
-  Memo* memo = nullptr;                // null = results are not kept
+  facts::Memo* memo = nullptr;         // null = results are not kept
   std::optional<Time> status_written;  // when this leader last wrote the status; nothing = not yet
   int jobs = 1;                        // number of all jobs of this operator
 };

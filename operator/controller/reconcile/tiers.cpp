@@ -143,38 +143,16 @@ std::optional<TierMemory::Pending> unjudged(const Pass& pass) {
   return pending;
 }
 
-std::vector<facts::RememberedLink> seen_links(
-    const Pass& pass, const std::vector<estimator::LinkEstimate>& measured) {
-  std::vector<facts::RememberedLink> links;
-  const Time time = pass.estimates.last_sample.value_or(pass.now());
-  for (const auto& link : measured) {
-    if (link.now <= 0 || link.from_node.empty() || link.from_node == link.to_node) continue;
-    links.push_back({link.from_node, link.to_node, link.now, usual_rate(pass, link), time});
-  }
-  return links;
-}
-
 bool retry_failed(const Pass& pass, const TierMemory::Pending& pending, std::int64_t step) {
   return pending.is_retry && step >= pending.applied_step + kFailedRetrySteps &&
          pending.before_seconds > 0 &&
-         recent_step_seconds(pass) > (1 + kClearlySlower) * pending.before_seconds;
+         recent_step_seconds(facts_of(pass)) > (1 + kClearlySlower) * pending.before_seconds;
 }
 
 }  // namespace
 
 std::string megabytes(std::int64_t bytes) {
   return number(static_cast<double>(bytes) / 1e6, bytes < 10'000'000 ? 2 : 0) + " MB";
-}
-
-std::vector<facts::RememberedLink> measured_links(const Pass& pass) {
-  return seen_links(pass, pass.estimates.links);
-}
-
-std::vector<facts::RememberedLink> carrying_links(const Pass& pass) {
-  std::vector<facts::RememberedLink> links = seen_links(pass, pass.estimates.sync_links);
-  const auto between_stages = measured_links(pass);
-  links.insert(links.end(), between_stages.begin(), between_stages.end());  // later ones win
-  return links;
 }
 
 tuner::Moment moment_of(const Pass& pass) {
@@ -206,8 +184,8 @@ void propose(Pass& pass, const std::string& name, const std::string& note) {
 
 void after_action(Pass& pass, TierMemory::Pending pending) {
   auto& adaptation = pass.adaptation;
-  pending.before_seconds = sampled_step_seconds(pass);
-  pending.links_before = measured_links(pass);
+  pending.before_seconds = sampled_step_seconds(facts_of(pass));
+  pending.links_before = measured_links(facts_of(pass));
   (pending.tier == schedule::Trigger::kRegroup ? pass.status.regroup_last_change
                                                : pass.status.replace_last_change) = pass.now();
   adaptation.tiers.pending = std::move(pending);
@@ -222,7 +200,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
 
 bool judge_tiers(Pass& pass) {
   auto& tiers = pass.adaptation.tiers;
-  facts::remember_links(tiers.seen, carrying_links(pass), pass.now());
+  facts::remember_links(pass.adaptation.history.links, carrying_links(facts_of(pass)), pass.now());
   if (!tiers.pending) tiers.pending = unjudged(pass);
   if (!tiers.pending) return false;
   if (tiers.pending->revision == 0 && pass.plan->revision > tiers.pending->after) {
@@ -240,19 +218,19 @@ bool judge_tiers(Pass& pass) {
   }
   if (tiers.pending->applied_step < 0) report_applied(pass, *tiers.pending);
   const auto step = pass.snapshot.report->body.step;
-  const bool early = step < tiers.pending->applied_step + kOutcomeSteps &&
+  const bool early = step < tiers.pending->applied_step + facts::kOutcomeSteps &&
                      !retry_failed(pass, *tiers.pending, step);
   // A retry is judged by its steps alone, so that it also ends if Prometheus does not answer.
-  if (early || !(network_known(pass) || tiers.pending->is_retry)) return false;
+  if (early || !(network_known(facts_of(pass)) || tiers.pending->is_retry)) return false;
   const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
   const tuner::Outcome outcome{
       .before_seconds = pending.before_seconds,
-      .after_seconds = recent_step_seconds(pass),
+      .after_seconds = recent_step_seconds(facts_of(pass)),
       .predicted_gain = pending.predicted_gain,
       // A slow retry is rolled back even if other links have changed.
-      .rates_unchanged =
-          pending.is_retry || (pending.tier == schedule::Trigger::kRegroup &&
-                               links_unchanged(pending.links_before, measured_links(pass)))};
+      .rates_unchanged = pending.is_retry ||
+                         (pending.tier == schedule::Trigger::kRegroup &&
+                          links_unchanged(pending.links_before, measured_links(facts_of(pass))))};
   if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return false;
   auto judged =
       tuner::judge(outcome, pending.offer, step, tier_settings(spec_of(pass, pending.tier), false),
@@ -321,8 +299,10 @@ void forget_ranks(Pass& pass) {
   // The cooldown was doubled because of rank maps of other members.
   tiers.regroup.cooldown = std::chrono::seconds(0);
   pass.status.regroup_cooldown_seconds = 0;
+  std::vector<facts::RememberedLink> links = std::move(pass.adaptation.history.links);
   pass.adaptation = AdaptationState{};
   pass.adaptation.tiers = std::move(tiers);
+  pass.adaptation.history.links = std::move(links);
 }
 
 }  // namespace weir::reconcile

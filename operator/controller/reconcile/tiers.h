@@ -61,17 +61,12 @@ void start_rollback(Pass& pass, schedule::Plan plan, schedule::Trigger trigger);
 bool continue_rollback(Pass& pass);
 
 // Shared by the tiers.
-bool members_live(const Pass& pass,
-                  const schedule::Plan& plan);  // all pods of the plan are members
 constexpr int kFailedRetrySteps = 4;  // steps after which a retry that is much slower ends
 tuner::Moment moment_of(const Pass& pass);
 tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
 // Emits event PlanProposed, unless the last one had the same name.
 void propose(Pass& pass, const std::string& name, const std::string& note);
 void after_action(Pass& pass, TierMemory::Pending pending);
-std::vector<facts::RememberedLink> measured_links(const Pass& pass);  // links between stages
-std::vector<facts::RememberedLink> carrying_links(
-    const Pass& pass);  // links between stages and replicas
 std::string megabytes(std::int64_t bytes);
 
 }  // namespace weir::reconcile

@@ -8,7 +8,7 @@ namespace weir::reconcile::test {
 namespace memo_test {
 
 // The plan of the next pass, made with this memo.
-std::optional<schedule::Plan> planned(const World& world, Memo* memo) {
+std::optional<schedule::Plan> planned(const World& world, facts::Memo* memo) {
   Snapshot snapshot = world.snapshot();
   snapshot.memo = memo;
   for (const Action& action : reconcile(snapshot, world.estimates, world.tunables)) {
@@ -38,7 +38,7 @@ World replaced_worker(double slow) {
 
 TEST(Memo, PlansAreTheSameWithoutIt) {
   const World world = replaced_worker(1e6);
-  Memo fresh;
+  facts::Memo fresh;
 
   const auto with = planned(world, world.memo.get());
 

@@ -129,7 +129,7 @@ void Model::new_leader() {
   world.adaptation = {};
   world.gang = {};
   world.status_written.reset();
-  world.memo = std::make_shared<Memo>();
+  world.memo = std::make_shared<facts::Memo>();
   world.template_check.reset();
   world.refused.clear();
   world.leading_since = world.now;

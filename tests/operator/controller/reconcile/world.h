@@ -46,7 +46,7 @@ class World {
   std::map<std::string, PodWarning> pod_warnings;  // as asked for
   std::string warning;                             // of every pod that is asked for
   GangView gang;
-  std::shared_ptr<Memo> memo = std::make_shared<Memo>();  // null: nothing is kept
+  std::shared_ptr<facts::Memo> memo = std::make_shared<facts::Memo>();  // null: nothing is kept
   std::vector<api::PodInput> last_created;
   std::map<std::string, std::string> pinned;  // hostname by pod
   std::optional<Time> leading_since;          // nothing: for an hour

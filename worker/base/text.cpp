@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers as texts for users.
+#include "worker/base/text.h"
+
 #include <array>
 #include <cmath>
 #include <cstdio>
 
-#include "operator/controller/reconcile/pass.h"
-
-namespace weir::reconcile {
+namespace weir {
 
 std::string number(double value, int digits) {
   constexpr double kLong = 1e15;  // from here on scientific notation, which fits into status
@@ -26,4 +25,10 @@ std::string bits_per_second(double bytes_per_second) {
   return number(bits / 1e3, 1) + "kbit/s";
 }
 
-}  // namespace weir::reconcile
+std::string joined(const std::vector<int>& values) {
+  std::string text;
+  for (const int value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
+  return text;
+}
+
+}  // namespace weir

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// One job as numbers: what the planner and the tiers of adaptation know of it
+// (operator/facts/README.md). reconcile fills it for one pass.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "operator/api/job_status.h"
+#include "operator/api/pipeline_job.h"
+#include "operator/estimator/estimates.h"
+#include "operator/facts/node_bandwidth.h"
+#include "operator/planner/model/model.h"
+#include "operator/planner/plan.h"
+#include "worker/protocol/messages.h"
+#include "worker/schedule/plan.h"
+
+namespace weir::facts {
+
+// Measurements that are kept between passes. They may be lost at any time.
+struct History {
+  std::vector<RememberedLink> links;
+  // Newest reported steps of the plan of that revision, oldest first.
+  struct Step {
+    std::int64_t step = 0;
+    double seconds = 0;
+    Time seen{};
+  };
+  std::vector<Step> steps;
+  std::uint32_t steps_revision = 0;
+};
+
+// Results of earlier passes of this job that need not be computed again. Without it a pass takes
+// longer, but decides the same. Only one pass at a time writes it.
+struct Memo {
+  planner::PlanCache plans;  // ideals and orders, per model and micro-batch size
+  std::string profile;       // text from which `model` was decoded
+  std::optional<planner::Model> model;
+};
+
+// The pod of a worker that a plan may use.
+struct Worker {
+  std::string pod_uid, group;
+  int replica = 0;  // for which the pod was made
+};
+
+// Pointers may be null where something is unknown. All that is pointed at outlives the pass.
+struct Facts {
+  Time now{};
+  const api::JobSpec& spec;
+  const api::JobStatus& status;
+  const estimator::Estimates& estimates;
+  const History& history;
+  const protocol::Register* members = nullptr;  // null = the workers have not registered
+  const protocol::Report* report = nullptr;     // null = none has come
+  Time reported{};                              // when the report came
+  const std::string* profile = nullptr;         // of the spec's ConfigMap; null = it was not read
+  const schedule::Plan* plan = nullptr;         // in force or being applied; null = none
+  std::vector<Worker> workers;                  // whose pods exist
+  double fastest_link = 0;   // bytes per second, fastest measured link between nodes now
+  int planned_replicas = 1;  // whose members a plan that is made now may use
+  Memo* memo = nullptr;      // null = results are not kept
+};
+
+// If the network is unknown, no tier changes the plan.
+inline bool network_known(const Facts& facts) {
+  return facts.estimates.freshness == estimator::Freshness::kFresh;
+}
+double fastest_link(const estimator::Estimates& estimates);  // of Facts
+// Usual rate of a link: its baseline; if that is unknown, the rate of the workers' probe, or the
+// default of a link without a probe. For a link between replicas without a baseline, the rate of
+// the fastest link now.
+double usual_rate(const Facts& facts, const estimator::LinkEstimate& link);
+std::vector<double> link_rates(const Facts& facts);  // now, in the order of Estimates::links
+std::vector<RememberedLink> measured_links(const Facts& facts);  // links between stages
+std::vector<RememberedLink> carrying_links(const Facts& facts);  // and links between replicas
+// By stage, the smallest free fraction of a device's memory over all replicas; < 0 = unknown.
+std::vector<double> free_memory(const Facts& facts);
+bool members_live(const Facts& facts, const schedule::Plan& plan);  // all its pods are members
+
+}  // namespace weir::facts

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/facts/planning.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "operator/facts/node_bandwidth.h"
+#include "operator/planner/model/profile_json.h"
+#include "worker/schedule/families.h"
+
+namespace weir::facts {
+namespace {
+
+const Worker* worker_of_pod(const Facts& facts, const std::string& uid) {
+  const auto found = std::ranges::find(facts.workers, uid, &Worker::pod_uid);
+  return found == facts.workers.end() ? nullptr : &*found;
+}
+
+planner::Request request_of(const Facts& facts) {
+  const auto& spec = facts.spec;
+  planner::Request request;
+  request.data_parallel = facts.planned_replicas;
+  request.global_batch = spec.global_batch;
+  request.micro_batch_size = spec.micro_batch_size;
+  request.stages = spec.stages;
+  request.family = family_of(spec.schedule.type);
+  request.dispatch = dispatch_of(spec);
+  request.k_min = spec.schedule.k_min;
+  request.k_max = spec.schedule.k_max.value_or(8);
+  request.k_initial = spec.schedule.k_initial;
+  request.caps = spec.schedule.in_flight_caps;
+  return request;
+}
+
+// Decodes a profile, or takes it from the memo. A profile of thousands of layers takes longer to
+// decode than to plan with.
+Result<planner::Model> decoded(const std::string& text, Memo* memo) {
+  if (memo == nullptr) return planner::decode_profile(text);
+  if (!memo->model || memo->profile != text) {
+    WEIR_TRY(memo->model, planner::decode_profile(text));
+    memo->profile = text;
+  }
+  return *memo->model;
+}
+
+// Every replica has the same stages on the same kinds of devices. If the devices of a group cannot
+// be shared evenly between the replicas, the group counts as its most frequent class with the least
+// memory. A device that is slower shows in the step times of its replica.
+void level_devices(planner::Cluster& cluster, int replicas) {
+  if (replicas < 2) return;
+  std::map<std::string, std::map<std::pair<std::string, std::int64_t>, int>> groups;
+  for (const auto& device : cluster.devices)
+    ++groups[device.worker_group][{device.device_class, device.memory_bytes}];
+  for (const auto& [group, kinds] : groups) {
+    if (std::all_of(kinds.begin(), kinds.end(),
+                    [&](const auto& kind) { return kind.second % replicas == 0; }))
+      continue;
+    std::map<std::string, int> classes;
+    for (const auto& [kind, count] : kinds) classes[kind.first] += count;
+    const bool one_class_each = std::all_of(classes.begin(), classes.end(), [&](const auto& entry) {
+      return entry.second % replicas == 0;
+    });
+    const auto usual =
+        std::max_element(classes.begin(), classes.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto least_memory = [&](const std::string& of) {
+      std::int64_t least = 0;  // unknown
+      for (const auto& [kind, count] : kinds) {
+        const bool counts = kind.second > 0 && (of.empty() || kind.first == of);
+        if (counts && (least == 0 || kind.second < least)) least = kind.second;
+      }
+      return least;
+    };
+    for (auto& device : cluster.devices) {
+      if (device.worker_group != group) continue;
+      if (!one_class_each) device.device_class = usual->first;
+      device.memory_bytes = least_memory(one_class_each ? device.device_class : "");
+    }
+  }
+}
+
+}  // namespace
+
+schedule::Family family_of(const std::string& type) {
+  return schedule::family_of(type).value_or(schedule::Family::kKfkb);
+}
+
+schedule::Dispatch dispatch_of(const api::JobSpec& spec) {
+  return spec.schedule.dispatch == "Strict" ? schedule::Dispatch::kStrict
+                                            : schedule::Dispatch::kHint;
+}
+
+int least_share(const schedule::Plan& plan) {
+  const auto least = std::min_element(plan.micro_batches.begin(), plan.micro_batches.end());
+  return least == plan.micro_batches.end() ? 1 : *least;
+}
+
+std::vector<int> even_shares(int micro_batches, int replicas) {
+  std::vector<int> shares(static_cast<std::size_t>(replicas), micro_batches / replicas);
+  for (int r = 0; r < micro_batches % replicas; ++r) ++shares[static_cast<std::size_t>(r)];
+  return shares;
+}
+
+std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not) {
+  const bool from_config_map = facts.spec.profile.source == "ConfigMap";
+  const std::string where = from_config_map ? "ConfigMap " + facts.spec.profile.config_map +
+                                                  ", key " + facts.spec.profile.key
+                                            : "the profile that the workers measured";
+  const std::string* text = nullptr;
+  if (from_config_map) text = facts.profile;
+  if (!from_config_map && facts.members) text = &facts.members->profile_json;
+  if (text == nullptr || text->empty()) {
+    why_not = where + ": missing";
+    return std::nullopt;
+  }
+  auto model = decoded(*text, facts.memo);
+  if (!model) {
+    why_not = where + ": " + model.error().message;
+    return std::nullopt;
+  }
+  const int layers = facts.members ? facts.members->model.layers : 0;
+  if (layers > 0 && static_cast<int>(model->layers.size()) != layers) {
+    why_not = where + ": has " + std::to_string(model->layers.size()) +
+              " layers, the workers' model " + facts.members->model.name + " has " +
+              std::to_string(layers);
+    return std::nullopt;
+  }
+  return std::move(*model);
+}
+
+Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model) {
+  return plan_for_members(facts, model, cluster_of(facts));
+}
+
+Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model,
+                                             const planner::Cluster& cluster, int plans) {
+  planner::Request request = request_of(facts);
+  request.current = facts.plan;
+  Memo* memo = facts.memo;
+  return planner::plan(model, cluster, request, planner::operator_limits(plans),
+                       memo == nullptr ? nullptr : &memo->plans);
+}
+
+planner::Cluster cluster_of(const Facts& facts) {
+  planner::Cluster cluster;
+  if (!facts.members) return cluster;
+  auto members = facts.members->members;
+  std::sort(members.begin(), members.end(),
+            [](const auto& a, const auto& b) { return a.worker_index < b.worker_index; });
+  for (const auto& member : members) {
+    const Worker* worker = worker_of_pod(facts, member.pod_uid);
+    if (worker == nullptr || worker->replica >= facts.planned_replicas) continue;
+    planner::Device device;
+    device.pod = member.pod;
+    device.pod_uid = member.pod_uid;
+    device.ip = member.ips.empty() ? "" : member.ips.front();
+    device.node = member.node;
+    device.data_port = member.data_port;
+    device.worker_group = worker->group;
+    if (!member.ranks.empty()) {
+      device.device_class = member.ranks.front().device;
+      device.memory_bytes = member.ranks.front().memory_bytes;
+    }
+    for (const auto& group : facts.spec.worker_groups) {
+      if (group.name != device.worker_group || !group.stage_range) continue;
+      device.first_stage = group.stage_range->first;
+      device.last_stage = group.stage_range->last;
+    }
+    cluster.devices.push_back(std::move(device));
+  }
+  level_devices(cluster, facts.planned_replicas);
+  add_probed_links(facts.members->links, cluster);
+  // Rates of Prometheus are newer than the probe at the start, and later entries win.
+  for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
+    for (const auto& link : *links) {
+      if (link.now > 0)
+        cluster.links.push_back({link.from_node, link.to_node, link.now, cluster.default_latency});
+    }
+  }
+  return cluster;
+}
+
+void limit_caps(const Facts& facts, schedule::Plan& plan) {
+  auto& schedule = plan.schedule;
+  const auto& wanted = facts.spec.schedule;
+  if (facts.status.memory_limits.empty() || !schedule::rules_of(schedule.family).tuned ||
+      !wanted.in_flight_caps.empty())
+    return;
+  for (const auto& limit : facts.status.memory_limits) {
+    if (limit.stage < 0 || limit.stage >= plan.stage_count() || limit.in_flight_cap <= 0) continue;
+    int& cap = schedule.caps[static_cast<std::size_t>(limit.stage)];
+    cap = std::min(cap, limit.in_flight_cap);
+  }
+  for (std::size_t s = 1; s < schedule.caps.size(); ++s)
+    schedule.caps[s] = std::min(schedule.caps[s], schedule.caps[s - 1]);
+  if (wanted.k_mode != "Fixed") {
+    schedule.k = std::min(schedule.k, std::max(schedule::k_of_caps(schedule.caps), wanted.k_min));
+  }
+  schedule.dispatch = schedule::dispatch_in_force(schedule.caps, dispatch_of(facts.spec));
+}
+
+}  // namespace weir::facts

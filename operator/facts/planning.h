@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Model, cluster and request of this job, and the plans that the planner makes for them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "operator/facts/facts.h"
+#include "operator/planner/model/cluster.h"
+#include "operator/planner/report.h"
+#include "worker/base/result.h"
+
+namespace weir::facts {
+
+schedule::Family family_of(const std::string& type);  // type: spec.schedule.type
+schedule::Dispatch dispatch_of(const api::JobSpec& spec);
+int least_share(const schedule::Plan& plan);  // fewest micro-batches of a replica
+// The first replicas get the remainder.
+std::vector<int> even_shares(int micro_batches, int replicas);
+
+// The model of the profile that the spec names; nothing if there is none, then `why_not` says why.
+std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not);
+// The members and the links as they were measured last.
+planner::Cluster cluster_of(const Facts& facts);
+// Plans for the members and the links as they are measured now. Results that do not depend on links
+// are kept in the memo, so that planning again is fast. If several placements cost the same, the
+// one that moves fewest ranks away from the plan in force is taken. plans: number of plans that
+// this decision needs, which share the planner's limits.
+Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model);
+Result<planner::PlanReport> plan_for_members(const Facts& facts, const planner::Model& model,
+                                             const planner::Cluster& cluster, int plans = 1);
+// Lowers the caps of stages that ran out of memory (status.memory_limits).
+void limit_caps(const Facts& facts, schedule::Plan& plan);
+
+}  // namespace weir::facts
