@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far the models of replicas are apart, for E9: takes the place of worker/stage/emulate.cpp in
-// the workers of this bench. The emulated stage is that one, around a stage that writes down its
-// parameters whenever they have changed: after its own update, and when the next step begins, that
-// is after the average. Into the file that WEIR_BENCH_PARAMETERS names; read by disagreement.cpp.
-// Every kStride-th parameter, so that 16 workers on two cores are not disturbed by it.
+// How far the models of replicas are apart, for E9: takes the place of
+// worker/emulate/emulated_stage.cpp in the workers of this bench. The emulated stage is that one,
+// around a stage that writes down its parameters whenever they have changed: after its own update,
+// and when the next step begins, that is after the average. Into the file that
+// WEIR_BENCH_PARAMETERS names; read by disagreement.cpp. Every kStride-th parameter, so that 16
+// workers on two cores are not disturbed by it.
 #define emulate emulate_unrecorded
-#include "worker/stage/emulate.cpp"  // NOLINT(bugprone-suspicious-include)
+#include "worker/emulate/emulated_stage.cpp"  // NOLINT(bugprone-suspicious-include)
 #undef emulate
 
 #include <cstdio>
@@ -14,7 +15,7 @@
 
 #include "tests/bench/disagreement.h"
 #include "worker/device/host_view.h"
-#include "worker/stage/stage_around.h"
+#include "worker/emulate/stage_around.h"
 
 namespace weir::stage {
 namespace {

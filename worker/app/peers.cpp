@@ -29,7 +29,6 @@ namespace {
 using Outcome = std::optional<Failure>;
 using std::chrono::steady_clock;
 
-constexpr const char* kRoom = "app";
 constexpr auto kGoodbye = std::chrono::seconds(5);            // for LEAVE to be sent
 constexpr auto kProbeLimit = std::chrono::milliseconds(900);  // the coordinator waits 1 s
 // From this worker's last step to the last step of all.
@@ -188,11 +187,11 @@ control::AgentCallbacks agent_callbacks(State& state) {
         {.stage = -1, .ip = request.ip, .data_port = request.data_port, .node = ""}, request.bytes,
         steady_clock::now() + kProbeLimit, waits->get_token());
     if (!rate) {
-      log_info(kRoom, "the link to a neighbour could not be timed",
+      log_info(kComponent, "the link to a neighbour could not be timed",
                {{"peer", request.ip}, {"reason", rate.error().message}});
       return {};
     }
-    log_info(kRoom, "link to a neighbour",
+    log_info(kComponent, "link to a neighbour",
              {{"peer", request.ip},
               {"bytes_per_second", rate->bytes_per_second},
               {"rtt_seconds", rate->rtt_seconds}});
@@ -261,7 +260,8 @@ Outcome join_job(State& state) {
   Options& o = state.options;
   const bool open_to_others = o.needs_peers() && !is_loopback(o.listen_ip());
   if (o.standalone() && open_to_others && o.job_key.empty()) {
-    log_warn(kRoom, "without WEIR_JOB_KEY any process that reaches these ports can join the job",
+    log_warn(kComponent,
+             "without WEIR_JOB_KEY any process that reaches these ports can join the job",
              {{"listen", o.listen_ip()}});
   }
   if (o.pod.empty()) o.pod = "worker-" + std::to_string(o.worker_index);
@@ -306,7 +306,7 @@ Outcome open_transport(State& state) {
   auto made = transport::make_tcp_transport(tcp);
   if (!made) return Failure{Exit::kConfiguration, made.error().message};
   state.transport = *std::move(made);
-  log_info(kRoom, "data port", {{"data_port", state.transport->data_port()}});
+  log_info(kComponent, "data port", {{"data_port", state.transport->data_port()}});
   return std::nullopt;
 }
 
@@ -343,13 +343,13 @@ Outcome run_coordinator(State& state) {
       .dead_after = o.dead_after};
   auto started = coordinator::start_coordinator(
       options, state.job_key, plan_source(state), [&state](const std::string& reason) {
-        log_warn(kRoom, "the job is gone", {{"reason", reason}});
+        log_warn(kComponent, "the job is gone", {{"reason", reason}});
         state.end_at_once = true;
         state.shutdown.request();
       });
   if (!started) return Failure{Exit::kConfiguration, started.error().message};
   state.coordinator = *std::move(started);
-  log_info(kRoom, "control port", {{"control_port", state.coordinator->port()}});
+  log_info(kComponent, "control port", {{"control_port", state.coordinator->port()}});
   return std::nullopt;
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/app/emulation.h"
+#include "worker/emulate/profile_times.h"
 #include "worker/protocol/messages.h"
 #include "worker/stage/measure.h"
 

@@ -12,16 +12,16 @@
 #include <string>
 #include <vector>
 
-#include "worker/app/emulation.h"
 #include "worker/app/options.h"
 #include "worker/app/report.h"
-#include "worker/app/slowness.h"
 #include "worker/base/clock.h"
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/control/agent.h"
 #include "worker/coordinator/coordinator.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
+#include "worker/emulate/profile_times.h"
+#include "worker/emulate/slowness.h"
 #include "worker/engine/engine.h"
 #include "worker/stage/stage.h"
 #include "worker/telemetry/metric.h"
@@ -29,6 +29,8 @@
 #include "worker/transport/tcp/tcp_transport.h"
 
 namespace weir::app {
+
+inline constexpr char kComponent[] = "app";  // in the log
 
 class Checkpoints;
 

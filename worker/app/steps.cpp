@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "worker/app/agreement.h"
-#include "worker/app/blocking_sends.h"
 #include "worker/app/checkpoints.h"
 #include "worker/app/exposition.h"
 #include "worker/app/own_plan.h"
@@ -15,6 +14,7 @@
 #include "worker/base/termination.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
+#include "worker/emulate/blocking_sends.h"
 #include "worker/transport/staged_collective.h"
 
 #ifndef WEIR_VERSION
@@ -26,7 +26,6 @@ namespace {
 
 using Outcome = std::optional<Failure>;
 
-constexpr const char* kRoom = "app";
 // Part of the grace that is kept for the end of the process.
 constexpr auto kExit = std::chrono::seconds(5);
 // Time for a leaving coordinator to report what it saved.
@@ -69,7 +68,7 @@ Outcome load_model(State& state) {
   }
   state.lateness = std::make_shared<stage::Lateness>();
   state.device = device::make_host_device(state.emulation->device_class());
-  log_warn(kRoom, "compute is emulated: every op takes at least its time in the profile",
+  log_warn(kComponent, "compute is emulated: every op takes at least its time in the profile",
            {{"profile", o.emulate_profile}, {"device", state.emulation->device_class()}});
   return std::nullopt;
 }
@@ -84,7 +83,8 @@ Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
     return Error{Code::kInvalid, "--vocab: bytes of " + option + " need 256"};
   }
   if (m.vocabulary > kByteValues) {  // allowed, to time a model in its usual size on any text
-    log_warn(kRoom, "the vocabulary is larger than the 256 values of bytes; the rest is never met",
+    log_warn(kComponent,
+             "the vocabulary is larger than the 256 values of bytes; the rest is never met",
              {{"option", option}, {"vocabulary", m.vocabulary}});
   }
   auto opened = data::open_token_file(path, m.sequence, m.seed);
@@ -108,7 +108,7 @@ Outcome open_data(State& state) {
     if (!log) return configuration(log.error());
     state.loss_log = *std::move(log);
   }
-  log_info(kRoom, "model and data",
+  log_info(kComponent, "model and data",
            {{"model", m.name},
             {"layers", state.model->layers.size()},
             {"data", state.dataset->description()},
@@ -123,7 +123,7 @@ Outcome open_metrics(State& state) {
                                            state.options.listen_ip());
   if (!endpoint) return configuration(endpoint.error());
   state.endpoint = *std::move(endpoint);
-  log_info(kRoom, "metrics", {{"metrics_port", state.endpoint->port()}});
+  log_info(kComponent, "metrics", {{"metrics_port", state.endpoint->port()}});
   return std::nullopt;
 }
 
@@ -196,7 +196,8 @@ void on_step(State& state, const engine::StepRecord& record) {
     state.agent->send(status);
   }
   if (record.skipped) {
-    log_warn(kRoom, "step skipped: its loss or gradient is not finite; no parameter has changed",
+    log_warn(kComponent,
+             "step skipped: its loss or gradient is not finite; no parameter has changed",
              {{"step", record.step + 1},
               {"stage", record.stage},
               {"loss", record.loss},
@@ -205,13 +206,13 @@ void on_step(State& state, const engine::StepRecord& record) {
   const int every = state.options.step_report;
   if (every == 0 || (record.step + 1) % every != 0) return;
   if (record.last_stage) {
-    log_info(kRoom, "step",
+    log_info(kComponent, "step",
              {{"step", record.step + 1},
               {"epoch", record.epoch},
               {"loss", record.loss},
               {"step_seconds", record.iteration_seconds}});
   } else {
-    log_info(kRoom, "step",
+    log_info(kComponent, "step",
              {{"step", record.step + 1},
               {"epoch", record.epoch},
               {"stage", record.stage},
@@ -244,7 +245,7 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Callbacks& call
     state.agent->send(protocol::Saved{.step = step, .late = true, .at = at});
   };
   callbacks.bad_checkpoint = [&state](std::int64_t step, const std::string& reason) {
-    log_error(kRoom, "checkpoint is damaged", {{"step", step}, {"reason", reason}});
+    log_error(kComponent, "checkpoint is damaged", {{"step", step}, {"reason", reason}});
     state.agent->send(protocol::BadCheckpoint{.step = step, .reason = reason});
   };
 }
@@ -280,7 +281,8 @@ Outcome make_engine(State& state) {
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
       .validated =
           [](int replica, std::int64_t step, double loss) {
-            log_info(kRoom, "validated", {{"step", step}, {"replica", replica}, {"loss", loss}});
+            log_info(kComponent, "validated",
+                     {{"step", step}, {"replica", replica}, {"loss", loss}});
           },
       .peer_lost =
           [&state](std::uint32_t revision, int replica, int stage, const std::string& reason) {
@@ -399,7 +401,7 @@ Outcome train(State& state) {
     ending.message += "; " + why;
   }
   state.shutdown.on_request({});
-  log_info(kRoom, "training ended",
+  log_info(kComponent, "training ended",
            {{"reason", ending.message}, {"memory_peak_bytes", state.device->bytes_peak()}});
   const Exit exit = exit_of(ending.why);
   if (exit == Exit::kFinished) {
@@ -446,7 +448,7 @@ int run_steps(State& state) {
     if (!failure) continue;
     state.exit_code = static_cast<int>(failure->exit);
     const auto level = failure->exit == Exit::kTerminated ? LogLevel::kInfo : LogLevel::kError;
-    log(level, kRoom, failure->message,
+    log(level, kComponent, failure->message,
         {{"while", list[done].name}, {"exit_code", state.exit_code}});
     if (level == LogLevel::kError) write_termination_message(failure->message);
     ++done;

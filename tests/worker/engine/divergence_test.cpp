@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/engine/group.h"
-#include "worker/stage/stage_around.h"
+#include "worker/emulate/stage_around.h"
 
 namespace weir::engine::test {
 namespace divergence_test {

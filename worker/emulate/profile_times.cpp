@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/app/emulation.h"
+#include "worker/emulate/profile_times.h"
 
 #include <cmath>
 #include <fstream>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/app/slowness.h"
+#include "worker/emulate/slowness.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/app/blocking_sends.h"
+#include "worker/emulate/blocking_sends.h"
 
 #include <deque>
 #include <string>

@@ -10,8 +10,8 @@
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
 #include "worker/base/units.h"
+#include "worker/emulate/stage_around.h"
 #include "worker/stage/stage.h"
-#include "worker/stage/stage_around.h"
 
 namespace weir::stage {
 namespace {

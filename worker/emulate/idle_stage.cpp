@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "worker/base/random.h"
+#include "worker/emulate/stage_around.h"
 #include "worker/stage/layer.h"
 #include "worker/stage/measure.h"
 #include "worker/stage/stage.h"
-#include "worker/stage/stage_around.h"
 
 namespace weir::stage {
 namespace {
