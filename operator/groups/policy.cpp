@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "operator/groups/step_times.h"
 #include "worker/base/check.h"
 #include "worker/base/gain.h"
+#include "worker/base/text.h"
 
 namespace weir::group_policy {
 namespace {
@@ -23,25 +23,13 @@ constexpr std::int64_t kEvenSteps = 50;     // window for the return to Exact
 constexpr double kEvenVariation = 0.05;     // standard deviation / mean of T_p
 constexpr double kWideTail = 2;             // p95 / median of T_p
 constexpr double kStaleness = 6, kWideStaleness = 12;
-constexpr std::int64_t kQuarantineSteps = 100;  // as in tuner/rules.h
 // Limits of ShareCost, in steps. If the current shares have cost the first, even ones follow at
 // once. If all shares have cost the second, no replica gets fewer micro-batches. Even with one late
 // change, 1,000 steps lose less than 3 % (tests/sim).
 constexpr double kMostOfCurrent = 4, kMostOfAll = 12;
 
-std::string number(double value, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-std::string percent(double fraction) {
-  return number(100 * fraction, 1) + " %";
-}
-
-std::string joined(const std::vector<int>& shares) {
-  std::string text;
-  for (const int share : shares) text += (text.empty() ? "" : ",") + std::to_string(share);
-  return text;
+std::string with_sign(double fraction) {
+  return percent(fraction) + " %";
 }
 
 groups::Settings settings_for(const Spec& spec, int replicas, double staleness) {
@@ -211,24 +199,23 @@ bool return_to_even(const Input& input, Decision& decision) {
   decision.step_seconds = predicted_step(input, candidate);
   decision.reason = "shares " + joined(input.shares) + " -> " + joined(candidate.shares) +
                     ": uneven shares have cost more than they saved, predicted +" +
-                    percent(decision.gain);
+                    with_sign(decision.gain);
   return true;
 }
 
-// Why the tier does not adopt these shares; "" = it does.
-std::string objection(const Input& input, const State& state, const Candidate& candidate) {
-  if (gain_of(input, candidate) < std::max(input.retune.min_gain, 1e-9))
-    return "less than retune.minGainPercent";
-  if (candidate.back) return "";  // a return to even shares is never kept out
-  const auto quarantined = state.quarantine.find(candidate.shares);
-  if (quarantined != state.quarantine.end() && input.step < quarantined->second) {
-    return "rolled back before, not again until step " + std::to_string(quarantined->second);
-  }
-  if (state.share_cost.all_shares >= kMostOfAll) {
-    return "speeds change too fast for shares: following them has cost " +
-           number(state.share_cost.all_shares, 1) + " steps";
-  }
-  return "";
+gate::Weighed weigh(const Input& input, const State& state, const Candidate& candidate) {
+  const double now = step_now(input, candidate);
+  const gate::Offer offer{
+      .name = joined(candidate.shares), .now_seconds = now, .then_seconds = now - candidate.saved};
+  // A return to even shares is never kept out.
+  return gate::weigh(offer, input.moment, input.retune.rules, input.retune.clock,
+                     candidate.back ? gate::Record{} : state.shares);
+}
+
+// Whether shares that have cost too much may change: the cooldown may last.
+bool settled(const Input& input) {
+  const gate::Moment& moment = input.moment;
+  return !moment.unjudged && moment.step - moment.last_change_step >= gate::kStepsBetween;
 }
 
 // True if shares change now or as soon as their tier is ready. The mode does not change then.
@@ -236,7 +223,7 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
   if (!input.spec.rebalance || !input.retune.enabled) return false;
   if (input.current.mode != Mode::kExact) return false;
   add_intervals(state.share_cost, input.replicas.intervals, input.shares, input.stages);
-  if (state.share_cost.current_shares >= kMostOfCurrent && input.retune.settled &&
+  if (state.share_cost.current_shares >= kMostOfCurrent && settled(input) &&
       return_to_even(input, decision)) {
     if (input.adaptation == Adaptation::kAuto) state.share_cost.current_shares = 0;
     return true;
@@ -253,14 +240,19 @@ bool rebalance(const Input& input, State& state, Decision& decision) {
     if (!candidate || candidate->shares == input.shares) continue;
     const double gain = gain_of(input, *candidate);
     decision.reason = candidate->why + ": shares " + joined(input.shares) + " -> " +
-                      joined(candidate->shares) + ", predicted +" + percent(gain);
-    const std::string why_not = objection(input, state, *candidate);
-    if (!why_not.empty()) {
-      decision.reason += ", " + why_not;
+                      joined(candidate->shares) + ", predicted +" + with_sign(gain);
+    const gate::Weighed weighed = weigh(input, state, *candidate);
+    if (!weighed.enough) {
+      decision.reason += ": " + weighed.reason;
       continue;
     }
-    if (!input.retune.ready) {
-      decision.reason += ", waits for the cooldown of retune";
+    if (!candidate->back && state.share_cost.all_shares >= kMostOfAll) {
+      decision.reason += ", speeds change too fast for shares: following them has cost " +
+                         number(state.share_cost.all_shares, 1) + " steps";
+      continue;
+    }
+    if (!weighed.act) {
+      decision.reason += ": " + weighed.reason;
       return true;
     }
     decision.shares = candidate->shares;
@@ -277,19 +269,19 @@ void leave_exact(const Input& input, const State& state, Decision& decision) {
   const Intervals window = newest(input.replicas.intervals, kPartialSteps);
   if (window.empty()) return;
   const double gain = partial_gain(window);
-  const std::string text = "step times of replicas vary (cv " + percent(spread_of(window).cv) +
+  const std::string text = "step times of replicas vary (cv " + with_sign(spread_of(window).cv) +
                            " over " + std::to_string(kPartialSteps) + " steps): Exact -> Partial";
-  if (gain < std::max(input.regroup.min_gain, 1e-9)) {
-    decision.reason +=
-        "; Partial would gain " + percent(gain) + ", less than regroup.minGainPercent";
+  // As a share of the step with Partial, since the step of the job may be unknown.
+  const gate::Offer offer{.name = name(Mode::kPartial), .now_seconds = 1 + gain, .then_seconds = 1};
+  const gate::Weighed weighed =
+      gate::weigh(offer, input.moment, input.regroup.rules, input.regroup.clock, state.mode);
+  if (!weighed.enough) {
+    decision.reason += "; Partial: " + weighed.reason;
     return;
   }
-  decision.reason = text + ", predicted +" + percent(gain) + " throughput";
-  if (input.step < state.no_partial_before) {
-    decision.reason +=
-        ", rolled back before, not again until step " + std::to_string(state.no_partial_before);
-  } else if (!input.regroup.ready) {
-    decision.reason += ", waits for the cooldown of regroup";
+  decision.reason = text + ", predicted +" + with_sign(gain) + " throughput";
+  if (!weighed.act) {
+    decision.reason += ": " + weighed.reason;
   } else {
     const bool wide = spread_of(window).tail > kWideTail;
     decision.policy =
@@ -316,7 +308,7 @@ void back_to_exact(const Input& input, Decision& decision) {
   const double cv = spread_of(window).cv;
   const std::string over = " over " + std::to_string(kEvenSteps) + " steps";
   if (cv >= kEvenVariation) {
-    decision.reason = "Partial stays: step times vary by " + percent(cv) + over;
+    decision.reason = "Partial stays: step times vary by " + with_sign(cv) + over;
     return;
   }
   if (const int replica = slow_sync_replica(input.replicas); replica >= 0) {
@@ -324,9 +316,11 @@ void back_to_exact(const Input& input, Decision& decision) {
                       " is slower than half of the others";
     return;
   }
-  decision.reason = "step times vary by " + percent(cv) + over + ": Partial -> Exact";
-  if (!input.regroup.ready) {
-    decision.reason += ", waits for the cooldown of regroup";
+  decision.reason = "step times vary by " + with_sign(cv) + over + ": Partial -> Exact";
+  const std::string wait =
+      gate::reason_to_wait(input.moment, input.regroup.rules, input.regroup.clock);
+  if (!wait.empty()) {
+    decision.reason += ", waits: " + wait;
     return;
   }
   decision.policy = Policy{Mode::kExact, input.current.groups};
@@ -355,8 +349,8 @@ Policy first_policy(const Spec& spec, int replicas) {
 Decided decide(const Input& input, const State& state) {
   WEIR_CHECK(!input.shares.empty() && input.stages >= 1, "a job has a replica and a stage");
   Decided result{.decision = {}, .state = state};
-  std::erase_if(result.state.quarantine,
-                [&](const auto& entry) { return entry.second <= input.step; });
+  gate::end_quarantine(result.state.shares, input.moment.step);
+  gate::end_quarantine(result.state.mode, input.moment.step);
   Decision& decision = result.decision;
   if (follow_spec(input, decision)) return result;
   if (input.shares.size() < 2) {
@@ -377,15 +371,6 @@ Decided decide(const Input& input, const State& state) {
   decision.propose_only =
       (decision.shares || decision.policy) && input.adaptation != Adaptation::kAuto;
   return result;
-}
-
-void rolled_back_shares(State& state, const std::vector<int>& shares, std::int64_t step) {
-  state.quarantine[shares] = step + kQuarantineSteps;
-  state.share_cost.current_shares = 0;
-}
-
-void rolled_back_partial(State& state, std::int64_t step) {
-  state.no_partial_before = step + kQuarantineSteps;
 }
 
 }  // namespace weir::group_policy

@@ -10,12 +10,12 @@
 // An edited sync block of the spec takes effect at once, in every adaptation mode.
 #pragma once
 
-#include <cstdint>
-#include <map>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/gate/gate.h"
 #include "operator/estimator/estimates.h"
 #include "operator/groups/share_cost.h"
 #include "worker/groups/settings.h"
@@ -43,32 +43,43 @@ struct Policy {
   bool operator==(const Policy&) const = default;
 };
 
+// Windows of steps take the place of several evaluations in a row.
+constexpr gate::Rules rules(double least_gain, std::chrono::seconds cooldown) {
+  return {.least_gain = least_gain > 1e-9 ? least_gain : 1e-9,  // something must be gained
+          .or_equal = true,
+          .wins_needed = 1,
+          .same_offer = false,
+          .cooldown = cooldown,
+          .steps_between = gate::kStepsBetween,
+          .must_repay = false,
+          .when_rates_changed = gate::Rules::Changed::kNothingLearnt};
+}
+
 // A tier of spec.adaptation and its state.
 struct Tier {
   bool enabled = true;
-  bool ready = true;    // the cooldown is over, and no change is in progress or not yet judged
-  double min_gain = 0;  // minGainPercent / 100, of throughput
-  bool settled = true;  // as ready, but the cooldown may last; harmful shares need not wait for it
+  gate::Rules rules;
+  gate::Clock clock;
 };
 
 struct Input {
   Spec spec;
   Adaptation adaptation = Adaptation::kAuto;
-  Tier retune{true, true, 0.03}, regroup{true, true, 0.10};
+  Tier retune{true, rules(0.03, std::chrono::seconds(60)), {}};
+  Tier regroup{true, rules(0.10, std::chrono::seconds(600)), {}};
   Policy current;                        // of the applied plan
   std::vector<int> shares;               // microBatches of the applied plan, one per replica
   int stages = 1;                        // S
   int least_share = 1;                   // largest cap or k of the plan; the least allowed share
-  std::int64_t step = 0;                 // completed steps
+  gate::Moment moment;                   // with the completed steps
   double step_seconds = 0;               // measured step of the job; 0 = unknown
   estimator::ReplicaEstimates replicas;  // measured after the last change of shares or mode
 };
 
 // Part of AdaptationState. It may be lost at any time.
 struct State {
-  // Shares that were rolled back -> the step from which they are allowed again.
-  std::map<std::vector<int>, std::int64_t> quarantine;
-  std::int64_t no_partial_before = 0;  // step until which a rolled back Partial is kept out
+  gate::Record shares;  // offers are named as "32,32"
+  gate::Record mode;    // the only offer that is kept out is name(Mode::kPartial)
   // Limits changes of shares that follow speeds which keep changing.
   ShareCost share_cost;
 };
@@ -97,10 +108,6 @@ Decided decide(const Input& input, const State& state);
 
 // The policy of a first plan, or of a plan with another number of replicas.
 Policy first_policy(const Spec& spec, int replicas);
-
-// Call one of these after a rollback. The same change is kept out for 100 steps.
-void rolled_back_shares(State& state, const std::vector<int>& shares, std::int64_t step);
-void rolled_back_partial(State& state, std::int64_t step);
 
 const char* name(Mode mode);  // "Exact" "Partial"
 

@@ -301,4 +301,13 @@ double correction_of(const State& state, int micro_batch_size, int current_size)
   return current == state.correction.end() ? 1 : current->second;
 }
 
+std::optional<double> predicted_step(const Input& input, const State& state) {
+  const LinkView view = view_links(input);
+  if (!view.unknown.empty()) return std::nullopt;
+  Coster coster(view, bins_of(view, effort_of(view, sizes_of(input).front()).bins));
+  const int size = input.current.micro_batch_size;
+  return correction_of(state, size, size) *
+         coster.mean_step(input.current, sizes_of(input).front());
+}
+
 }  // namespace weir::tuner

@@ -97,11 +97,11 @@ std::string inputs_text(const Input& input, const State& state) {
     for (const int cap : size.cap_max) result += " c" + std::to_string(cap);
   }
   for (const int samples : state.guarded_samples) result += " g" + std::to_string(samples);
-  for (const auto& [plan, step_back] : state.quarantine) result += " without " + plan;
+  for (const auto& [plan, step_back] : state.record.quarantine) result += " without " + plan;
   const Settings& settings = input.settings;
   return result + text(" k%d-%d %d %d %g", settings.k_min, settings.k_max,
                        static_cast<int>(settings.k_fixed), static_cast<int>(settings.dispatch),
-                       settings.min_gain);
+                       settings.rules.least_gain);
 }
 
 // Whether the newest rates are like those of all V. Measured steps are recent, while predicted ones
@@ -121,7 +121,7 @@ bool steady(const LinkView& view) {
 
 void update_correction(const Input& input, const LinkView& view, double predicted, State& state) {
   // Shortly after a change, the measured mean contains steps of the plan before.
-  const bool settled = input.step - state.last_change_step >= input.settings.min_steps_between;
+  const bool settled = input.step - state.last_change_step >= input.settings.rules.steps_between;
   if (!settled || input.measured_step_seconds <= 0 || predicted <= 0 || !steady(view)) return;
   const int size = input.current.micro_batch_size;
   double correction = correction_of(state, size, size);
@@ -131,8 +131,8 @@ void update_correction(const Input& input, const LinkView& view, double predicte
 
 double least_gain(const Input& input, const schedule::Schedule& schedule) {
   const Settings& settings = input.settings;
-  if (schedule.micro_batch_size == input.current.micro_batch_size) return settings.min_gain;
-  return std::max(settings.min_gain, settings.min_gain_size);
+  if (schedule.micro_batch_size == input.current.micro_batch_size) return settings.rules.least_gain;
+  return std::max(settings.rules.least_gain, settings.min_gain_size);
 }
 
 // The winner among the plans that `counts` admits, or null. The least cost wins; within 0.5 % the
@@ -157,29 +157,6 @@ const Costed* best_of(const std::vector<Costed>& costed, const Counts& counts) {
   return fewest == left.end() ? nullptr : *fewest;
 }
 
-std::chrono::seconds cooldown_of(const Settings& settings, const State& state) {
-  if (settings.cooldown.count() == 0) return settings.cooldown;  // weir.dev/replan: no wait
-  return std::max(settings.cooldown, state.cooldown);
-}
-
-// Why a wanted change must wait; "" = it need not.
-std::string reason_to_wait(const Input& input, const State& state) {
-  if (state.wins_in_row < kWinsNeeded) return "seen once, needs a second evaluation";
-  const std::int64_t steps = input.step - state.last_change_step;
-  if (steps < input.settings.min_steps_between) {
-    return text("%ld steps since the last change", static_cast<long>(steps)) +
-           text(", at least %d", input.settings.min_steps_between);
-  }
-  const std::chrono::seconds cooldown = cooldown_of(input.settings, state);
-  if (state.last_change && input.now - *state.last_change < cooldown) {
-    const auto since =
-        std::chrono::duration_cast<std::chrono::seconds>(input.now - *state.last_change);
-    return text("cooldown: %ld of %ld s", static_cast<long>(since.count()),
-                static_cast<long>(cooldown.count()));
-  }
-  return {};
-}
-
 // How far the measured step lies from the mean rates towards links that are twice as slow, 0 ..
 // 1/2. Counters average over seconds, so V lacks bursts that are shorter, and the current plan
 // takes longer than predicted. 0 = it takes as long as predicted, or slower links would hardly
@@ -201,7 +178,7 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
   std::vector<Candidate> plans = candidates(input, state, view, sizes);
   std::erase_if(plans, [&](const Candidate& plan) {
     return !same_order(plan.schedule, input.current) &&
-           state.quarantine.contains(describe(plan.schedule));
+           state.record.quarantine.contains(describe(plan.schedule));
   });
   if (const Effort effort = effort_of(view, sizes.front()); !effort.all) {
     keep_promising(plans, view, sizes, effort.plans);
@@ -239,9 +216,8 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
 
 void change_to(const Costed& plan, const Input& input, Decision& decision, State& state) {
   decision.change = plan;
-  state.wins_in_row = 0;
-  state.wanted.clear();
-  state.last_change = input.now;
+  gate::nothing_offered(state.record);
+  state.clock.last_change = input.now;
   state.last_change_step = input.step;
 }
 
@@ -260,27 +236,21 @@ void decide(const Input& input, const LinkView& view, Decision& decision, State&
   const Costed* winner = best_of(decision.candidates, worth_it);
   const Costed& best = winner != nullptr ? *winner : *best_of(decision.candidates, all);
   decision.gain = gain_of(best);
-  const std::string now = describe(input.current) + ": " + seconds(current) + " predicted";
-  const std::string instead =
-      best.text + " would take " + seconds(best.seconds) + text(" (%+.1f %%)", 100 * decision.gain);
-  if (winner == nullptr) {
-    state.wins_in_row = 0;
-    state.wanted.clear();
-    decision.reason = same_order(best.schedule, input.current)
-                          ? now + ", no candidate is better"
-                          : now + "; " + instead + ", below the least gain of " +
-                                percent(least_gain(input, best.schedule));
+  const std::string now = describe(input.current) + ": ";
+  if (same_order(best.schedule, input.current)) {
+    gate::nothing_offered(state.record);
+    decision.reason = now + seconds(current) + " predicted, no candidate is better";
     return;
   }
-  ++state.wins_in_row;
-  state.wanted = best.text;
-  const std::string wait = reason_to_wait(input, state);
-  decision.reason = now + "; " + instead + "; " + longest_transfer(view);
-  if (!wait.empty()) {
-    decision.reason += "; waits: " + wait;
-    return;
-  }
-  change_to(Costed(best), input, decision, state);
+  gate::Rules rules = input.settings.rules;
+  rules.least_gain = least_gain(input, best.schedule);
+  const gate::Offer offer{.name = best.text, .now_seconds = current, .then_seconds = best.seconds};
+  const gate::Moment moment{
+      .now = input.now, .step = input.step, .last_change_step = state.last_change_step};
+  auto weighed = gate::weigh(offer, moment, rules, state.clock, state.record);
+  state.record = std::move(weighed.record);
+  decision.reason = now + weighed.reason + " (" + best.text + "); " + longest_transfer(view);
+  if (weighed.act) change_to(Costed(best), input, decision, state);
 }
 
 // Why it is too soon for an evaluation; "" = it is not. A second evaluation must see new data.
@@ -301,7 +271,7 @@ std::string too_soon(const Input& input, const State& state) {
 
 // Whether nothing has changed since the last costing, so that its result can be used again.
 bool nothing_moved(const LinkView& view, const State& state, const std::string& inputs) {
-  return state.wins_in_row == 0 && inputs == state.costed_inputs &&
+  return state.record.wins_in_row == 0 && inputs == state.costed_inputs &&
          !rates_moved(view, state.costed_rates);
 }
 
@@ -351,7 +321,7 @@ Tuned tune(const Input& input, const State& before) {
   Tuned tuned{.decision = {}, .state = before};
   Decision& decision = tuned.decision;
   State& state = tuned.state;
-  std::erase_if(state.quarantine, [&](const auto& entry) { return input.step >= entry.second; });
+  gate::end_quarantine(state.record, input.step);
 
   decision.reason = nothing_to_tune(input);
   if (!decision.reason.empty()) return tuned;
@@ -364,7 +334,7 @@ Tuned tune(const Input& input, const State& before) {
   const LinkView view = view_links(input);
   if (!view.unknown.empty()) {
     decision.reason = "no change: " + view.unknown;
-    state.wins_in_row = 0;  // this evaluation is no win
+    state.record.wins_in_row = 0;  // this evaluation is no win
     return tuned;
   }
 

@@ -10,21 +10,30 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/gate/gate.h"
 #include "operator/estimator/estimates.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/plan.h"
 
 namespace weir::tuner {
 
-using SystemTime = std::chrono::system_clock::time_point;
+using gate::SystemTime;
+
+// Any candidate may win the second evaluation, because a change costs next to nothing.
+inline constexpr gate::Rules kRules{.least_gain = 0.03,
+                                    .or_equal = false,
+                                    .wins_needed = 2,
+                                    .same_offer = false,
+                                    .cooldown = std::chrono::seconds(60),
+                                    .steps_between = gate::kStepsBetween,
+                                    .must_repay = false,
+                                    .when_rates_changed = gate::Rules::Changed::kNothingLearnt};
 
 struct Settings {
-  double min_gain = 0.03;  // retune.minGainPercent / 100, of throughput
-  // Least gain if the micro-batch size changes; never below min_gain. Under bursts, 5 % lost 3.6 %
-  // against the best fixed plan, 3 % lost 1 to 2.7 % (tests/bench/run reaction).
+  gate::Rules rules = kRules;  // with the least gain and the cooldown of the spec
+  // Least gain if the micro-batch size changes; never below that of the rules. Under bursts, 5 %
+  // lost 3.6 % against the best fixed plan, 3 % lost 1 to 2.7 % (tests/bench/run reaction).
   double min_gain_size = 0.03;
-  std::chrono::seconds cooldown{60};
-  int min_steps_between = 8;  // least steps between two changes
   // Least steps and scrapes between two evaluations. 2 steps cause no more needless changes than 4,
   // and the reaction is 5 s faster.
   int min_steps_evaluated = 2, min_scrapes_evaluated = 2;
@@ -76,16 +85,12 @@ struct Input {
 };
 
 struct State {
-  std::string wanted;  // description of the winner of the last evaluation
-  int wins_in_row = 0;
-  // Candidate -> step from which it is allowed again.
-  std::map<std::string, std::int64_t> quarantine;
+  gate::Clock clock;
+  gate::Record record;                         // offers are named by describe()
+  std::int64_t last_change_step = -1'000'000;  // of any tier
   // Correction factor, 0.8 .. 1.25, by micro-batch size: moving average of measured over predicted
   // step.
   std::map<int, double> correction;
-  std::optional<SystemTime> last_change;
-  std::int64_t last_change_step = -1'000'000;
-  std::chrono::seconds cooldown{0};  // 0 = that of Settings; doubled after a missed gain, <= 1 h
   std::map<estimator::LinkKey, double> costed_rates;  // mean rates at the last costing
   std::string costed_inputs;                          // all other inputs of the last costing
   double costed_step = 0;  // seconds of the current plan then, without the correction factor
@@ -139,7 +144,7 @@ struct Tuned {
 Tuned tune(const Input& input, const State& state);
 
 // Text of a schedule: "k=4 caps 16,12,8,4 Hint", with " mb=8" for more than one sample. It is the
-// key of State::quarantine. The caller adds a plan that a rank refused there with the largest step,
+// key of the quarantine. The caller adds a plan that a rank refused there with the largest step,
 // so that it is kept out until the members change.
 std::string describe(const schedule::Schedule& schedule);
 
@@ -150,18 +155,8 @@ bool memory_is_short(const std::vector<double>& free_memory);
 // Call it after an action of regroup or replace. The loss begins again at 0.
 void acted(State& state);
 
-// Outcome of a change after 10 steps (operator/tuner/README.md "Outcome").
-struct Outcome {
-  double before_seconds = 0, after_seconds = 0, predicted_gain = 0;
-  bool rates_unchanged = false;
-};
-enum class Verdict : unsigned char { kKeep, kMissed, kRollback };
-struct Judged {
-  Verdict verdict = Verdict::kKeep;
-  double measured_gain = 0;  // of throughput
-  State state;
-};
-Judged judge(const Outcome& outcome, const schedule::Schedule& judged, std::int64_t step,
-             const Settings& settings, const State& state);
+// Seconds of a step of the input's current schedule, mean over its rate vectors, with the
+// correction factor. Nothing if the rate of a link is unknown.
+std::optional<double> predicted_step(const Input& input, const State& state);
 
 }  // namespace weir::tuner

@@ -94,7 +94,7 @@ class Operator {
       input.measured_step_seconds += steps[i].step_seconds / static_cast<double>(recent);
     }
     input.now = now;
-    input.settings.cooldown = 0s;
+    input.settings.rules.cooldown = 0s;
     input.settings.dispatch = dispatch_;
     tuner::Tuned tuned = tuner::tune(input, state_);
     state_ = std::move(tuned.state);

@@ -98,7 +98,7 @@ void evaluation(int stages, bool sizes) {
       stages, sizes ? " and 4 other sizes" : "", time / 1e3, tuned.decision.candidates.size(),
       tuned.decision.simulations);
   tuner::State state = tuned.state;
-  state.wins_in_row = 0;  // a wanted change is costed again, whatever moved
+  state.record.wins_in_row = 0;  // a wanted change is costed again, whatever moved
   tuner::Input later = input;
   later.step = 100;
   for (auto& at : later.rates.times) at += 60s;

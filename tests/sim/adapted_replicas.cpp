@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "worker/base/gain.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 
 namespace weir::sim {
 namespace {
 
-constexpr int kOutcomeSteps = 10;  // operator/tuner/README.md "Outcome"
-constexpr double kSlower = 0.03;   // taken back beyond it
+constexpr int kOutcomeSteps = 10;  // operator/adaptation/gate/README.md "Outcome"
 constexpr std::chrono::seconds kStale{60};
 
 estimator::SystemTime wall(double time) {
@@ -94,13 +94,17 @@ void AdaptedReplicas::observe() {
 void AdaptedReplicas::decide() {
   if (!options_.adapt) return;
   input_.replicas = replica_estimates_of(model_, wall(time_), kStale);
-  input_.step = counters_.replicas.empty() ? 0 : counters_.replicas.begin()->second.steps;
+  input_.moment.now = wall(time_);
+  input_.moment.step = counters_.replicas.empty() ? 0 : counters_.replicas.begin()->second.steps;
   input_.step_seconds = recent_.empty() ? 0
                                         : std::accumulate(recent_.begin(), recent_.end(), 0.0) /
                                               static_cast<double>(recent_.size());
-  input_.retune.settled = pending_.empty();
-  input_.retune.ready = pending_.empty() && time_ >= last_retune_ + options_.retune_cooldown;
-  input_.regroup.ready = pending_.empty() && time_ >= last_regroup_ + options_.regroup_cooldown;
+  input_.moment.unjudged = !pending_.empty();
+  input_.retune.clock = {.last_change = last_retune_,
+                         .cooldown = std::chrono::seconds(std::llround(options_.retune_cooldown))};
+  input_.regroup.clock = {
+      .last_change = last_regroup_,
+      .cooldown = std::chrono::seconds(std::llround(options_.regroup_cooldown))};
   auto decided = group_policy::decide(input_, memory_);
   memory_ = std::move(decided.state);
   if (decided.decision.shares || decided.decision.policy) adopt(decided.decision);
@@ -116,11 +120,11 @@ void AdaptedReplicas::adopt(const group_policy::Decision& decision) {
                  .gain = decision.gain}};
     if (decision.returns_to_even || decision.policy) pending_.clear();
     input_.shares = *decision.shares;
-    last_retune_ = time_;
+    last_retune_ = wall(time_);
   }
   if (!decision.policy) return;
   input_.current = *decision.policy;
-  last_regroup_ = time_;
+  last_regroup_ = wall(time_);
   recent_.clear();
   events_ = {};
   scheduler_.clear();
@@ -139,11 +143,12 @@ void AdaptedReplicas::judge() {
   options_.retune_cooldown = saved < saved_part(pending.gain) / 3
                                  ? std::min(3600.0, 2 * options_.retune_cooldown)
                                  : std::max(60.0, options_.retune_cooldown / 2);
-  if (saved >= -kSlower) return;
+  if (saved >= -gate::kSlower) return;
   const std::int64_t step = counters_.replicas.begin()->second.steps;
-  rolled_back_shares(memory_, pending.after, step);
+  memory_.shares.quarantine[joined(pending.after)] = step + gate::kQuarantineSteps;
+  memory_.share_cost.current_shares = 0;
   input_.shares = pending.before;
-  last_retune_ = time_;
+  last_retune_ = wall(time_);
   forget_replicas(model_);
   changes_.push_back("at " + std::to_string(time_) + ": taken back");
 }

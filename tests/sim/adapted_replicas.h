@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <queue>
 #include <string>
 #include <vector>
@@ -61,7 +62,7 @@ class AdaptedReplicas {
   estimator::ReplicaModelState model_;
   estimator::ReplicaScrape counters_;
   double time_ = 0, done_ = 0, next_scrape_, next_tick_;
-  double last_retune_ = -1e9, last_regroup_ = -1e9;
+  std::optional<gate::SystemTime> last_retune_, last_regroup_;
   std::vector<std::string> changes_;
 
   // The check of the last change of shares.

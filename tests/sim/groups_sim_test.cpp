@@ -152,7 +152,7 @@ Rebalanced run_exact(const UnevenOptions& options, bool rebalance, std::uint64_t
     scrape.time = now;
     add_replica_scrapes(model, {scrape});
     input.replicas = replica_estimates_of(model, now, std::chrono::seconds(60));
-    input.step = step;
+    input.moment.step = step;
     auto decided = group_policy::decide(input, memory);
     memory = decided.state;
     if (!decided.decision.shares) continue;

@@ -33,8 +33,8 @@ Job sized_job(double c1) {
 Loop test_loop(schedule::Dispatch dispatch) {
   Loop loop;
   loop.settings.dispatch = dispatch;
-  loop.settings.cooldown = std::chrono::seconds(0);
-  loop.settings.min_gain = 0.02;  // small gains show how close it comes to the best
+  loop.settings.rules.cooldown = std::chrono::seconds(0);
+  loop.settings.rules.least_gain = 0.02;  // small gains show how close it comes to the best
   loop.settings.min_gain_size = 0.02;
   return loop;
 }

@@ -15,7 +15,8 @@
 namespace weir::reconcile {
 namespace {
 
-// A link whose rate changed by less counts as unchanged (operator/tuner/README.md "Outcome").
+// A link whose rate changed by less counts as unchanged (operator/adaptation/gate/README.md
+// "Outcome").
 constexpr double kUnchangedRates = 0.10;
 
 bool rates_unchanged(const std::vector<double>& before, const std::vector<double>& after) {
@@ -59,41 +60,39 @@ void check_outcome(Pass& pass) {
   if (pending->applied_step < 0) pending->applied_step = pass.status.plan.applied_step;
   const auto step = pass.snapshot.report->body.step;
   if (step < pending->applied_step + facts::kOutcomeSteps || !network_known(facts_of(pass))) return;
-  tuner::Outcome outcome;
-  outcome.before_seconds = pending->before_seconds;
-  outcome.after_seconds = recent_step_seconds(facts_of(pass));
-  outcome.predicted_gain = pending->predicted_gain;
-  outcome.rates_unchanged = rates_unchanged(pending->rates_before, link_rates(facts_of(pass)));
-  if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) {
+  const gate::Measured measured{
+      .before_seconds = pending->before_seconds,
+      .after_seconds = recent_step_seconds(facts_of(pass)),
+      .predicted_gain = pending->predicted_gain,
+      .rates_unchanged = rates_unchanged(pending->rates_before, link_rates(facts_of(pass)))};
+  if (measured.before_seconds <= 0 || measured.after_seconds <= 0) {
     pending.reset();
     return;
   }
-  auto judged = tuner::judge(outcome, pending->schedule, step, settings_of(pass.spec()),
-                             pass.adaptation.tuner);
-  pass.adaptation.tuner = judged.state;
+  auto& tuner = pass.adaptation.tuner;
+  const bool of_shares = changes_shares(pass, *pending);
+  const ShareOffer offer =
+      of_shares ? share_offer(pass, *pending) : ShareOffer{pending->text, tuner.record};
+  const auto judged = gate::judge(measured, offer.name, step, settings_of(pass.spec()).rules,
+                                  tuner.clock, offer.record);
+  tuner.clock = judged.clock;
+  offer.record = judged.record;
+  if (of_shares && !pending->previous_sync && judged.verdict == gate::Verdict::kRollback) {
+    pass.adaptation.sync.share_cost.current_shares = 0;
+  }
   pass.status.plan.measured_gain_percent = percent(judged.measured_gain);
-  const std::string sign = judged.measured_gain >= 0 ? "+" : "";
-  pass.event("Normal", "PlanOutcome",
-             "revision " + std::to_string(pending->revision) + ": measured " + sign +
-                 percent(judged.measured_gain) + " % over " +
-                 std::to_string(step - pending->applied_step) + " steps (predicted +" +
-                 percent(pending->predicted_gain) + " %), step " +
-                 number(outcome.before_seconds, 2) + " s -> " + number(outcome.after_seconds, 2) +
-                 " s",
-             "Adapt");
-  if (judged.verdict == tuner::Verdict::kMissed) {
-    pass.set("Degraded", "True", "PredictedGainMissed",
-             "measured gain " + percent(judged.measured_gain) + " %, predicted " +
-                 percent(pending->predicted_gain) + " %");
+  pass.event(
+      "Normal", "PlanOutcome",
+      gate::outcome_text(pending->revision, "", measured, judged, step - pending->applied_step),
+      "Adapt");
+  if (judged.verdict == gate::Verdict::kMissed) {
+    pass.set("Degraded", "True", "PredictedGainMissed", gate::missed_text(measured, judged));
   }
   const auto previous = pending->previous;
   const auto micro_batches = pending->previous_micro_batches;
   const auto sync = pending->previous_sync;
-  const bool of_shares = changes_shares(pass, *pending);
-  if (of_shares && judged.verdict == tuner::Verdict::kRollback)
-    keep_shares_out(pass, *pending, step);
   pending.reset();
-  if (judged.verdict != tuner::Verdict::kRollback) return;
+  if (judged.verdict != gate::Verdict::kRollback) return;
   schedule::Plan plan = *pass.plan;
   plan.schedule = previous;
   if (!micro_batches.empty()) plan.micro_batches = micro_batches;
@@ -215,11 +214,11 @@ void adapt(Pass& pass) {
   auto input = input_of(facts_of(pass), *model);
   auto& state = pass.adaptation.tuner;
   if (!fresh) input.rates = {};
-  if (asked) input.settings.cooldown = std::chrono::seconds(0);
+  if (asked) input.settings.rules.cooldown = std::chrono::seconds(0);
   constexpr double kNever = 1e9;
-  if (!retunes) input.settings.min_gain = input.settings.min_gain_size = kNever;
+  if (!retunes) input.settings.rules.least_gain = input.settings.min_gain_size = kNever;
   // A new leader reads the cooldown's clock from status.
-  if (!state.last_change) state.last_change = pass.status.retune_last_change;
+  gate::resume(state.clock, pass.status.retune_last_change, 0);
   auto tuned = tuner::tune(input, state);
   state = std::move(tuned.state);
   if (tuned.decision.change) return apply(pass, tuned.decision);

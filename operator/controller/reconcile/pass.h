@@ -211,7 +211,12 @@ schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas);
 bool follow_sync_spec(Pass& pass);       // true = a plan was made for an edited `sync`
 bool rebalance(Pass& pass, bool asked);  // true = a plan with other shares or policy was made
 bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending);
-void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step);
+// A change of shares or policy as an offer, and the record of its kind.
+struct ShareOffer {
+  std::string name;
+  gate::Record& record;
+};
+ShareOffer share_offer(Pass& pass, const AdaptationState::Pending& pending);
 std::optional<std::string> straggler(const Pass& pass);  // the slow replica, with numbers
 
 }  // namespace weir::reconcile

@@ -20,7 +20,7 @@
 namespace weir::reconcile {
 namespace {
 
-constexpr double kLeastGain = 0.03;     // what a retry must promise; kSlower of tuner/rules.h
+constexpr double kLeastGain = 0.03;     // what a retry must promise; kSlower of adaptation/gate
 constexpr std::size_t kMostNodes = 64;  // at most 4096 pairs of nodes
 // Part of a step by which the previous cut counts as slower if an earlier leader left it.
 constexpr double kAssumedSlower = 0.25;
@@ -101,7 +101,7 @@ std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
   facts::add_inferred_links(pass.adaptation.history.links, known);
   const auto now = costed(pass, model, known, input, cut.plan);
   if (!now) return std::nullopt;
-  cut.slower_seconds = std::max(0.0, now->offer.seconds - current_seconds);
+  cut.slower_seconds = std::max(0.0, now->offer.then_seconds - current_seconds);
   return cut;
 }
 
@@ -118,7 +118,7 @@ void start_retry(Pass& pass, const RepartitionProposal& previous, double gain) {
   TierMemory::Pending pending;
   pending.tier = Trigger::kRegroup;
   pending.previous = *pass.plan;
-  pending.offer = previous.offer.text;
+  pending.offer = previous.offer.name;
   pending.what = previous.what + ", retry of the previous cut";
   pending.predicted_gain = gain;
   pending.move_seconds = previous.move_seconds;
@@ -143,7 +143,7 @@ void remember_previous_cut(Pass& pass, const RepartitionProposal& taken) {
         .plan = *pass.plan,
         .links = usual_links(pass, facts::nodes_of(cluster_of(facts_of(pass))))};
   }
-  cut->slower_seconds = std::max(0.0, taken.offer.current_seconds - taken.offer.seconds);
+  cut->slower_seconds = std::max(0.0, taken.offer.now_seconds - taken.offer.then_seconds);
   cut->lost_seconds = cut->retry_budget_seconds = 0;
   cut->step = pass.snapshot.report->body.step;
 }
@@ -180,9 +180,9 @@ bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::In
   const double failed = 2 * previous->offer.cost_seconds + slow_steps * cut.slower_seconds;
   cut.retry_budget_seconds =
       std::clamp(cut.retry_budget_seconds, failed, kMostFailedRetries * failed);
-  const double gain = throughput_gain(current_seconds, previous->offer.seconds);
+  const double gain = throughput_gain(current_seconds, previous->offer.then_seconds);
   if (gain < kLeastGain) return false;
-  cut.lost_seconds += static_cast<double>(steps) * (current_seconds - previous->offer.seconds);
+  cut.lost_seconds += static_cast<double>(steps) * (current_seconds - previous->offer.then_seconds);
   const auto since = step - pass.adaptation.tuner.last_change_step;
   if (cut.lost_seconds < cut.retry_budget_seconds || since < facts::kOutcomeSteps) return false;
   cut.retry_budget_seconds *= 2;

@@ -283,9 +283,9 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
   proposal.moved_bytes = transfer.bytes;
   proposal.move_seconds = transfer.seconds;
   proposal.what = difference(*pass.plan, to);
-  proposal.offer = {.text = name_of(to),
-                    .current_seconds = 0,
-                    .seconds = *seconds,
+  proposal.offer = {.name = name_of(to),
+                    .now_seconds = 0,
+                    .then_seconds = *seconds,
                     .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
   proposal.plan.predicted_step_seconds = *seconds;
   return proposal;
@@ -304,39 +304,40 @@ std::optional<RepartitionProposal> best_repartition(const Pass& pass, const plan
     auto report = plan_for_members(facts, model, some, static_cast<int>(clusters.size()));
     if (!report) continue;
     auto other = costed(pass, model, clusters.front(), input, std::move(report->plan));
-    if (other && (!best || other->offer.seconds < best->offer.seconds)) best = std::move(other);
+    if (other && (!best || other->offer.then_seconds < best->offer.then_seconds))
+      best = std::move(other);
   }
-  if (best) best->offer.current_seconds = current_seconds;
+  if (best) best->offer.now_seconds = current_seconds;
   return best;
 }
 
 bool consider_repartition(Pass& pass, double current_seconds, bool asked) {
   auto& tiers = pass.adaptation.tiers;
   if (!tiers.proposal) {
-    tuner::nothing_offered(tiers.regroup);
+    gate::nothing_offered(tiers.repartition);
     return false;
   }
-  tiers.proposal->offer.current_seconds = current_seconds;
+  tiers.proposal->offer.now_seconds = current_seconds;
   const RepartitionProposal proposal = *tiers.proposal;
-  auto weighed = tuner::weigh(proposal.offer, moment_of(pass),
-                              tier_settings(pass.spec().adaptation.regroup, asked), tiers.regroup);
+  const auto weighed = gate::weigh(proposal.offer, moment_of(pass),
+                                   tier_rules(pass.spec().adaptation.regroup, asked),
+                                   tiers.regroup_clock, tiers.repartition);
   const bool observes = pass.spec().adaptation.mode != "Auto";
-  // A proposal does not start the cooldown.
-  if (observes) weighed.state.last_change = tiers.regroup.last_change;
-  tiers.regroup = weighed.state;
+  tiers.repartition = weighed.record;
   if (!weighed.act) return weighed.enough;
   const std::string note = proposal.what + ", moves " + megabytes(proposal.moved_bytes) +
                            " in about " + number(proposal.move_seconds, 1) + " s, predicted +" +
                            percent(weighed.gain) + " %: " + weighed.reason;
   if (observes) {
-    propose(pass, proposal.offer.text, note);
+    propose(pass, proposal.offer.name, note);
     return true;
   }
+  tiers.regroup_clock.last_change = pass.now();
   remember_previous_cut(pass, proposal);
   TierMemory::Pending pending;
   pending.tier = schedule::Trigger::kRegroup;
   pending.previous = *pass.plan;
-  pending.offer = proposal.offer.text;
+  pending.offer = proposal.offer.name;
   pending.what = proposal.what;
   pending.predicted_gain = weighed.gain;
   pending.move_seconds = proposal.move_seconds;

@@ -101,30 +101,31 @@ bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::
                            : tuner::predicted_step(with_usual_links(pass, model, input, *node),
                                                    pass.adaptation.tuner);
   if (!seconds || !free_node_exists(pass)) {
-    tuner::nothing_offered(tiers.replace);
+    gate::nothing_offered(tiers.replace);
     return false;
   }
-  const tuner::Offer offer{.text = "leave node " + *node,
-                           .current_seconds = current_seconds,
-                           .seconds = *seconds,
-                           .cost_seconds = kAssumedRestart + lost_seconds(pass, current_seconds)};
-  auto weighed = tuner::weigh(offer, moment_of(pass),
-                              tier_settings(pass.spec().adaptation.replace, asked), tiers.replace);
+  const gate::Offer offer{.name = "leave node " + *node,
+                          .now_seconds = current_seconds,
+                          .then_seconds = *seconds,
+                          .cost_seconds = kAssumedRestart + lost_seconds(pass, current_seconds)};
+  const auto weighed =
+      gate::weigh(offer, moment_of(pass), tier_rules(pass.spec().adaptation.replace, asked),
+                  tiers.replace_clock, tiers.replace);
   const bool observes = pass.spec().adaptation.mode != "Auto";
-  if (observes) weighed.state.last_change = tiers.replace.last_change;
-  tiers.replace = weighed.state;
+  tiers.replace = weighed.record;
   if (!weighed.act) return false;
   const std::string note = "pod " + slot->pod->meta.name + " moves away from node " + *node +
                            ", predicted +" + percent(weighed.gain) + " %: " + weighed.reason;
   if (observes) {
-    propose(pass, offer.text, note);
+    propose(pass, offer.name, note);
     return false;
   }
+  tiers.replace_clock.last_change = pass.now();
   TierMemory::Pending pending;
   pending.tier = schedule::Trigger::kReplace;
   pending.after = static_cast<std::uint32_t>(pass.status.plan.revision);
-  pending.offer = offer.text;
-  pending.what = offer.text;
+  pending.offer = offer.name;
+  pending.what = offer.name;
   pending.predicted_gain = weighed.gain;
   record_replacement(pass, *slot, note);
   after_action(pass, std::move(pending));

@@ -61,32 +61,20 @@ double others_median(const estimator::ReplicaInterval& interval, int replica) {
   return others.size() % 2 == 1 ? others[middle] : (others[middle - 1] + others[middle]) / 2;
 }
 
-// Whether the last change of retune is judged, and enough steps lie after it.
-bool settled(const Pass& pass) {
-  constexpr int kLeastSteps = 8;  // between two changes, as in tuner::Settings
-  return !pass.adaptation.pending &&
-         pass.snapshot.report->body.step - pass.adaptation.tuner.last_change_step >= kLeastSteps;
-}
-
-// Whether retune may act: it is settled, and its cooldown is over.
-bool retune_ready(const Pass& pass, bool asked) {
-  const auto& state = pass.adaptation.tuner;
-  if (pass.adaptation.pending) return false;
-  if (asked) return true;
-  const std::chrono::seconds setting(pass.spec().adaptation.retune.cooldown_seconds);
-  const auto cooldown = setting.count() == 0 ? setting : std::max(setting, state.cooldown);
-  const auto last = state.last_change ? state.last_change : pass.status.retune_last_change;
-  return settled(pass) && !(last && pass.now() - *last < cooldown);
-}
-
-// Whether the sync policy may change, which waits for the cooldown of tier regroup.
-bool regroup_ready(const Pass& pass, bool asked) {
-  if (asked) return !pass.adaptation.pending;
-  const auto& tier = pass.adaptation.tiers.regroup;
-  const std::chrono::seconds setting(pass.spec().adaptation.regroup.cooldown_seconds);
-  const auto cooldown = setting.count() == 0 ? setting : std::max(setting, tier.cooldown);
-  const auto last = tier.last_change ? tier.last_change : pass.status.regroup_last_change;
-  return settled(pass) && !(last && pass.now() - *last < cooldown);
+// A new leader reads when the tier changed last from status. asked: weir.dev/replan waits for
+// nothing but the outcome of the last change.
+group_policy::Tier tier_of(const api::TierSpec& spec, gate::Clock clock,
+                           std::optional<Time> last_change, bool asked) {
+  gate::resume(clock, last_change, 0);
+  group_policy::Tier tier{spec.enabled,
+                          group_policy::rules(spec.min_gain_percent / 100.0,
+                                              std::chrono::seconds(spec.cooldown_seconds)),
+                          clock};
+  if (asked) {
+    tier.rules.cooldown = std::chrono::seconds(0);
+    tier.rules.steps_between = 0;
+  }
+  return tier;
 }
 
 group_policy::Input policy_input(const Pass& pass, bool asked) {
@@ -97,17 +85,19 @@ group_policy::Input policy_input(const Pass& pass, bool asked) {
   input.adaptation = adaptation.mode == "Off"       ? Adaptation::kOff
                      : adaptation.mode == "Observe" ? Adaptation::kObserve
                                                     : Adaptation::kAuto;
-  const bool ready = retune_ready(pass, asked);
-  input.retune = {adaptation.retune.enabled, ready, adaptation.retune.min_gain_percent / 100.0,
-                  settled(pass)};
-  input.regroup = {adaptation.regroup.enabled, regroup_ready(pass, asked),
-                   adaptation.regroup.min_gain_percent / 100.0, settled(pass)};
+  input.retune = tier_of(adaptation.retune, pass.adaptation.tuner.clock,
+                         pass.status.retune_last_change, asked);
+  input.regroup = tier_of(adaptation.regroup, pass.adaptation.tiers.regroup_clock,
+                          pass.status.regroup_last_change, asked);
+  input.moment = {.now = pass.now(),
+                  .step = pass.snapshot.report->body.step,
+                  .last_change_step = pass.adaptation.tuner.last_change_step,
+                  .unjudged = pass.adaptation.pending.has_value()};
   input.current = policy_of(plan.sync);
   input.shares = plan.micro_batches;
   input.stages = plan.stage_count();
   input.least_share = plan.schedule.k;
   for (const int cap : plan.schedule.caps) input.least_share = std::max(input.least_share, cap);
-  input.step = pass.snapshot.report->body.step;
   input.step_seconds = recent_step_seconds(facts_of(pass));
   input.replicas = replicas_measured(facts_of(pass));
   return input;
@@ -142,13 +132,12 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
   pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
   if (!decision.returns_to_even) pass.adaptation.pending = std::move(pending);
   auto& tuner = pass.adaptation.tuner;
-  tuner.last_change = pass.now();
+  tuner.clock.last_change = pass.now();
   tuner.last_change_step = pass.snapshot.report->body.step;
-  tuner.wins_in_row = 0;
-  tuner.wanted.clear();
+  gate::nothing_offered(tuner.record);
   pass.status.retune_last_change = pass.now();
   if (!decision.policy) return;
-  pass.adaptation.tiers.regroup.last_change = pass.now();
+  pass.adaptation.tiers.regroup_clock.last_change = pass.now();
   pass.status.regroup_last_change = pass.now();
 }
 
@@ -194,14 +183,10 @@ bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending) {
                                    pending.previous_micro_batches != pass.plan->micro_batches);
 }
 
-void keep_shares_out(Pass& pass, const AdaptationState::Pending& pending, std::int64_t step) {
-  // The schedule itself is not to blame, so it leaves the quarantine.
-  pass.adaptation.tuner.quarantine.erase(tuner::describe(pending.schedule));
-  if (pending.previous_sync) {
-    group_policy::rolled_back_partial(pass.adaptation.sync, step);
-  } else {
-    group_policy::rolled_back_shares(pass.adaptation.sync, pass.plan->micro_batches, step);
-  }
+ShareOffer share_offer(Pass& pass, const AdaptationState::Pending& pending) {
+  auto& sync = pass.adaptation.sync;
+  if (pending.previous_sync) return {group_policy::name(Mode::kPartial), sync.mode};
+  return {joined(pass.plan->micro_batches), sync.shares};
 }
 
 std::optional<std::string> straggler(const Pass& pass) {

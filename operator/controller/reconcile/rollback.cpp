@@ -30,6 +30,7 @@ void start_rollback(Pass& pass, schedule::Plan plan, schedule::Trigger trigger) 
   plan.state = trigger == schedule::Trigger::kRegroup ? schedule::StateMove::kMove
                                                       : schedule::StateMove::kKeep;
   plan.holders.clear();
+  gate::nothing_offered(pass.adaptation.tuner.record);  // a rollback is a change, too
   request(pass, {.plan = std::move(plan), .trigger = trigger});
 }
 

@@ -11,12 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/gate/gate.h"
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/facts.h"
 #include "operator/groups/policy.h"
-#include "operator/tuner/gate.h"
 #include "operator/tuner/tune.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
@@ -28,7 +28,7 @@ using Time = api::Time;
 // A new rank map or cut that tier regroup could make (tiers.h).
 struct RepartitionProposal {
   schedule::Plan plan;
-  tuner::Offer offer;
+  gate::Offer offer;
   std::int64_t moved_bytes = 0;
   double move_seconds = 0;  // predicted time of the transfer
   std::string what;         // e.g. "4->3 stages, node n2 idle"
@@ -36,7 +36,8 @@ struct RepartitionProposal {
 
 // Memory of tiers regroup and replace between passes.
 struct TierMemory {
-  tuner::TierState regroup, replace;
+  gate::Clock regroup_clock, replace_clock;
+  gate::Record repartition, replace;
   // A change that is not judged yet.
   struct Pending {
     schedule::Trigger tier = schedule::Trigger::kRegroup;

@@ -154,10 +154,10 @@ void view_switch(Pass& pass) {
              "revision " + std::to_string(plan.revision) + ": " + last.reason, "Plan");
   auto& pending = pass.adaptation.pending;
   if (pending && pending->revision == plan.revision) {
-    pass.adaptation.tuner.quarantine[pending->text] =
+    pass.adaptation.tuner.record.quarantine[pending->text] =
         std::numeric_limits<std::int64_t>::max();  // until the members change
     if (pass.newest != nullptr && pending->schedule == pending->previous)
-      pass.adaptation.sync.quarantine[pass.newest->micro_batches] =
+      pass.adaptation.sync.shares.quarantine[joined(pass.newest->micro_batches)] =
           std::numeric_limits<std::int64_t>::max();
     pending.reset();
   }

@@ -12,7 +12,7 @@ namespace weir::reconcile {
 namespace {
 
 constexpr double kUnchangedRates = 0.10;  // a link whose rate changed by less counts as unchanged
-constexpr int kSearchesAhead = 2;         // evaluations that must favour an offer, tuner/gate.cpp
+constexpr int kSearchesAhead = 2;         // evaluations that must favour an offer, adaptation/gate
 constexpr double kClearlySlower = 0.10;   // a retry that is slower by this part ends early
 
 // Whether the links that were measured before and after are unchanged; true if there are none.
@@ -26,8 +26,12 @@ bool links_unchanged(const std::vector<facts::RememberedLink>& before,
   });
 }
 
-tuner::TierState& state_of(TierMemory& tiers, schedule::Trigger tier) {
-  return tier == schedule::Trigger::kRegroup ? tiers.regroup : tiers.replace;
+gate::Clock& clock_of(TierMemory& tiers, schedule::Trigger tier) {
+  return tier == schedule::Trigger::kRegroup ? tiers.regroup_clock : tiers.replace_clock;
+}
+
+gate::Record& record_of(TierMemory& tiers, schedule::Trigger tier) {
+  return tier == schedule::Trigger::kRegroup ? tiers.repartition : tiers.replace;
 }
 
 const api::TierSpec& spec_of(const Pass& pass, schedule::Trigger tier) {
@@ -37,11 +41,11 @@ const api::TierSpec& spec_of(const Pass& pass, schedule::Trigger tier) {
 
 void record_cooldowns(Pass& pass) {
   const auto& tiers = pass.adaptation.tiers;
-  const auto seconds = [](const tuner::TierState& state) {
-    return static_cast<int>(state.cooldown.count());
+  const auto seconds = [](const gate::Clock& clock) {
+    return static_cast<int>(clock.cooldown.count());
   };
-  pass.status.regroup_cooldown_seconds = seconds(tiers.regroup);
-  pass.status.replace_cooldown_seconds = seconds(tiers.replace);
+  pass.status.regroup_cooldown_seconds = seconds(tiers.regroup_clock);
+  pass.status.replace_cooldown_seconds = seconds(tiers.replace_clock);
 }
 
 // Reports a switch of tier regroup with its cost.
@@ -65,21 +69,16 @@ void report_applied(Pass& pass, TierMemory::Pending& pending) {
              "Adapt");
 }
 
-void report_outcome(Pass& pass, const TierMemory::Pending& pending, const tuner::TierJudged& judged,
-                    const tuner::Outcome& outcome, std::int64_t step) {
+void report_outcome(Pass& pass, const TierMemory::Pending& pending, const gate::Judged& judged,
+                    const gate::Measured& measured, std::int64_t step) {
   pass.status.plan.measured_gain_percent = percent(judged.measured_gain);
   pass.event("Normal", "PlanOutcome",
-             "revision " + std::to_string(pending.revision) + " (" + pending.what + "): measured " +
-                 (judged.measured_gain >= 0 ? "+" : "") + percent(judged.measured_gain) +
-                 " % over " + std::to_string(step - pending.applied_step) + " steps (predicted +" +
-                 percent(pending.predicted_gain) + " %), step " +
-                 number(outcome.before_seconds, 2) + " s -> " + number(outcome.after_seconds, 2) +
-                 " s; next not before " + std::to_string(judged.state.cooldown.count()) + " s",
+             gate::outcome_text(pending.revision, pending.what, measured, judged,
+                                step - pending.applied_step) +
+                 "; next not before " + std::to_string(judged.clock.cooldown.count()) + " s",
              "Adapt");
-  if (judged.verdict == tuner::Verdict::kMissed && !pending.is_retry) {
-    pass.set("Degraded", "True", "PredictedGainMissed",
-             "measured gain " + percent(judged.measured_gain) + " %, predicted " +
-                 percent(pending.predicted_gain) + " %");
+  if (judged.verdict == gate::Verdict::kMissed && !pending.is_retry) {
+    pass.set("Degraded", "True", "PredictedGainMissed", gate::missed_text(measured, judged));
   }
 }
 
@@ -89,12 +88,11 @@ bool rests(const Pass& pass) {
   const auto& adaptation = pass.spec().adaptation;
   const auto moment = moment_of(pass);
   const std::chrono::seconds ahead(kSearchesAhead * adaptation.evaluation_interval_seconds);
-  const auto resting = [&](const api::TierSpec& tier, const tuner::TierState& state) {
-    return !tier.enabled ||
-           tuner::cooldown_left(moment.now, tier_settings(tier, false), state) > ahead;
+  const auto resting = [&](const api::TierSpec& tier, const gate::Clock& clock) {
+    return !tier.enabled || gate::cooldown_left(moment.now, tier_rules(tier, false), clock) > ahead;
   };
-  return resting(adaptation.regroup, pass.adaptation.tiers.regroup) &&
-         resting(adaptation.replace, pass.adaptation.tiers.replace);
+  return resting(adaptation.regroup, pass.adaptation.tiers.regroup_clock) &&
+         resting(adaptation.replace, pass.adaptation.tiers.replace_clock);
 }
 
 // Returns to the rank map and cut before the judged change, if they are known.
@@ -111,7 +109,7 @@ bool roll_back_ranks(Pass& pass, const TierMemory::Pending& judged) {
 // Keeps a change that the workers refused out until the members change.
 void keep_refused_out(Pass& pass) {
   auto& pending = pass.adaptation.tiers.pending;
-  state_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
+  record_of(pass.adaptation.tiers, pending->tier).quarantine[pending->offer] =
       std::numeric_limits<std::int64_t>::max();
   auto& cut = pass.adaptation.tiers.previous_cut;
   if (pending->is_retry && cut) {
@@ -155,20 +153,24 @@ std::string megabytes(std::int64_t bytes) {
   return number(static_cast<double>(bytes) / 1e6, bytes < 10'000'000 ? 2 : 0) + " MB";
 }
 
-tuner::Moment moment_of(const Pass& pass) {
+gate::Moment moment_of(const Pass& pass) {
   const auto& tuner = pass.adaptation.tuner;
   const bool changes = pass.spec().adaptation.mode == "Auto";  // a proposal changes nothing
   return {.now = pass.now(),
           .step = pass.snapshot.report->body.step,
-          .last_change_step = changes ? tuner.last_change_step : tuner::Moment{}.last_change_step,
+          .last_change_step = changes ? tuner.last_change_step : gate::Moment{}.last_change_step,
           .loss_seconds = tuner.loss_seconds};
 }
 
-tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked) {
-  tuner::TierSettings settings;
-  settings.min_gain = tier.min_gain_percent / 100.0;
-  settings.cooldown = std::chrono::seconds(asked ? 0 : tier.cooldown_seconds);
-  return settings;
+gate::Rules tier_rules(const api::TierSpec& tier, bool asked) {
+  return {.least_gain = tier.min_gain_percent / 100.0,
+          .or_equal = true,
+          .wins_needed = 2,
+          .same_offer = true,
+          .cooldown = std::chrono::seconds(asked ? 0 : tier.cooldown_seconds),
+          .steps_between = gate::kStepsBetween,
+          .must_repay = true,
+          .when_rates_changed = gate::Rules::Changed::kMissedOnly};
 }
 
 bool tiers_enabled(const api::JobSpec& spec) {
@@ -192,8 +194,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
   adaptation.tiers.proposal.reset();
   adaptation.pending.reset();  // a change of retune cannot be judged any more
   adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
-  adaptation.tuner.wins_in_row = 0;
-  adaptation.tuner.wanted.clear();
+  gate::nothing_offered(adaptation.tuner.record);
   tuner::acted(adaptation.tuner);
   record_cooldowns(pass);
 }
@@ -223,7 +224,7 @@ bool judge_tiers(Pass& pass) {
   // A retry is judged by its steps alone, so that it also ends if Prometheus does not answer.
   if (early || !(network_known(facts_of(pass)) || tiers.pending->is_retry)) return false;
   const TierMemory::Pending pending = *std::exchange(tiers.pending, std::nullopt);
-  const tuner::Outcome outcome{
+  const gate::Measured measured{
       .before_seconds = pending.before_seconds,
       .after_seconds = recent_step_seconds(facts_of(pass)),
       .predicted_gain = pending.predicted_gain,
@@ -231,16 +232,19 @@ bool judge_tiers(Pass& pass) {
       .rates_unchanged = pending.is_retry ||
                          (pending.tier == schedule::Trigger::kRegroup &&
                           links_unchanged(pending.links_before, measured_links(facts_of(pass))))};
-  if (outcome.before_seconds <= 0 || outcome.after_seconds <= 0) return false;
+  if (measured.before_seconds <= 0 || measured.after_seconds <= 0) return false;
   auto judged =
-      tuner::judge(outcome, pending.offer, step, tier_settings(spec_of(pass, pending.tier), false),
-                   state_of(tiers, pending.tier));
-  // A failed retry does not change the tier's cooldown or quarantine.
-  if (pending.is_retry) judged.state = state_of(tiers, pending.tier);
-  state_of(tiers, pending.tier) = judged.state;
+      gate::judge(measured, pending.offer, step, tier_rules(spec_of(pass, pending.tier), false),
+                  clock_of(tiers, pending.tier), record_of(tiers, pending.tier));
+  if (pending.is_retry) {  // a failed retry does not change the tier's cooldown or quarantine
+    judged.clock = clock_of(tiers, pending.tier);
+    judged.record = record_of(tiers, pending.tier);
+  }
+  clock_of(tiers, pending.tier) = judged.clock;
+  record_of(tiers, pending.tier) = judged.record;
   record_cooldowns(pass);
-  report_outcome(pass, pending, judged, outcome, step);
-  return judged.verdict == tuner::Verdict::kRollback && roll_back_ranks(pass, pending);
+  report_outcome(pass, pending, judged, measured, step);
+  return judged.verdict == gate::Verdict::kRollback && roll_back_ranks(pass, pending);
 }
 
 void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
@@ -248,22 +252,19 @@ void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input
   const auto& adaptation = pass.spec().adaptation;
   auto& tiers = pass.adaptation.tiers;
   if (!tiers_enabled(pass.spec()) || tiers.pending || decision.current_seconds <= 0) return;
-  // A new leader reads the clocks from status.
-  const auto resume = [](tuner::TierState& state, std::optional<Time> last, int cooldown) {
-    if (!state.last_change) state.last_change = last;
-    if (state.cooldown.count() == 0) state.cooldown = std::chrono::seconds(cooldown);
-  };
-  resume(tiers.regroup, pass.status.regroup_last_change, pass.status.regroup_cooldown_seconds);
-  resume(tiers.replace, pass.status.replace_last_change, pass.status.replace_cooldown_seconds);
+  gate::resume(tiers.regroup_clock, pass.status.regroup_last_change,
+               pass.status.regroup_cooldown_seconds);
+  gate::resume(tiers.replace_clock, pass.status.replace_last_change,
+               pass.status.replace_cooldown_seconds);
   if (retry_previous_cut(pass, model, input, decision.current_seconds)) return;
   // No tier is considered if nothing is wrong that retune cannot solve, or if retune is about to
   // act.
   const bool bound = !decision.escalation.link_bound.empty();
-  const bool retunes = pass.adaptation.tuner.wins_in_row > 0 && adaptation.retune.enabled;
+  const bool retunes = pass.adaptation.tuner.record.wins_in_row > 0 && adaptation.retune.enabled;
   const bool wrong = bound || decision.escalation.loss_seconds > 0;
   if (!asked && (!wrong || (retunes && !bound) || rests(pass))) {
-    tuner::nothing_offered(tiers.regroup);
-    tuner::nothing_offered(tiers.replace);
+    gate::nothing_offered(tiers.repartition);
+    gate::nothing_offered(tiers.replace);
     tiers.proposal.reset();
     return;
   }
@@ -292,12 +293,9 @@ void forget_ranks(Pass& pass) {
   tiers.previous_cut.reset();
   tiers.sought_previous_cut.reset();
   tiers.last_proposal.clear();
-  for (tuner::TierState* state : {&tiers.regroup, &tiers.replace}) {
-    state->quarantine.clear();
-    tuner::nothing_offered(*state);
-  }
+  tiers.repartition = tiers.replace = gate::Record{};
   // The cooldown was doubled because of rank maps of other members.
-  tiers.regroup.cooldown = std::chrono::seconds(0);
+  tiers.regroup_clock.cooldown = std::chrono::seconds(0);
   pass.status.regroup_cooldown_seconds = 0;
   std::vector<facts::RememberedLink> links = std::move(pass.adaptation.history.links);
   pass.adaptation = AdaptationState{};

@@ -8,11 +8,10 @@
 #include <vector>
 
 #include "operator/controller/reconcile/pass.h"
-#include "operator/tuner/gate.h"
 
 namespace weir::reconcile {
 
-// Considers both tiers; at most one acts. They follow the rules of tuner/gate.h, and in mode
+// Considers both tiers; at most one acts. They follow the rules of adaptation/gate, and in mode
 // Observe they only propose. decision: of tier retune in this pass, which makes no change. asked:
 // annotation weir.dev/replan demands an evaluation.
 void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
@@ -62,8 +61,8 @@ bool continue_rollback(Pass& pass);
 
 // Shared by the tiers.
 constexpr int kFailedRetrySteps = 4;  // steps after which a retry that is much slower ends
-tuner::Moment moment_of(const Pass& pass);
-tuner::TierSettings tier_settings(const api::TierSpec& tier, bool asked);
+gate::Moment moment_of(const Pass& pass);
+gate::Rules tier_rules(const api::TierSpec& tier, bool asked);
 // Emits event PlanProposed, unless the last one had the same name.
 void propose(Pass& pass, const std::string& name, const std::string& note);
 void after_action(Pass& pass, TierMemory::Pending pending);

@@ -129,8 +129,8 @@ double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
 
 tuner::Settings settings_of(const api::JobSpec& spec) {
   tuner::Settings settings;
-  settings.min_gain = spec.adaptation.retune.min_gain_percent / 100.0;
-  settings.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
+  settings.rules.least_gain = spec.adaptation.retune.min_gain_percent / 100.0;
+  settings.rules.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
   settings.k_min = spec.schedule.k_min;
   settings.k_max = spec.schedule.k_max.value_or(8);
   settings.k_fixed = spec.schedule.k_mode == "Fixed";

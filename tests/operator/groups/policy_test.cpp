@@ -46,9 +46,13 @@ Input job(int replicas, Allowed mode, estimator::ReplicaEstimates estimates) {
   input.current = first_policy(input.spec, replicas);
   input.shares.assign(static_cast<std::size_t>(replicas), 32);
   input.stages = 4;
-  input.step = 1000;
+  input.moment.step = 1000;
   input.replicas = std::move(estimates);
   return input;
+}
+// The tier has changed something just now.
+Tier cooling(double least_gain) {
+  return {true, rules(least_gain, std::chrono::seconds(60)), {.last_change = gate::SystemTime{}}};
 }
 Decision decide_once(const Input& input) {
   return decide(input, {}).decision;
@@ -111,10 +115,10 @@ TEST(Rebalance, BackWhenTheSlowOneRecovers) {
 
 TEST(Rebalance, NothingForLessThanTheLeastGain) {
   Input input = job(2, Allowed::kExact, measured(2, 20, first_is_twice_as_slow));
-  input.retune.min_gain = 0.6;
+  input.retune.rules.least_gain = 0.6;
   const auto decision = decide_once(input);
   EXPECT_FALSE(decision.shares);
-  EXPECT_THAT(decision.reason, HasSubstr("less than retune.minGainPercent"));
+  EXPECT_THAT(decision.reason, HasSubstr("below the least gain of 60.0 %"));
   // Too coarse: a micro-batch more would be too many.
   Input coarse =
       job(2, Allowed::kExact, measured(2, 20, [](int p, int) { return p == 0 ? 1.2 : 1.0; }));
@@ -135,8 +139,8 @@ TEST(Rebalance, KeepsToTheSwitchesOfTheUser) {
   input = job(2, Allowed::kExact, estimates);
   input.retune.enabled = false;
   EXPECT_FALSE(decide_once(input).shares);
-  input.retune = {true, false, 0.03};
-  EXPECT_THAT(decide_once(input).reason, HasSubstr("waits for the cooldown of retune"));
+  input.retune = cooling(0.03);
+  EXPECT_THAT(decide_once(input).reason, HasSubstr("waits: cooldown: 0 of 60 s"));
   EXPECT_FALSE(decide_once(input).shares);
 
   input = job(2, Allowed::kExact, estimates);
@@ -159,12 +163,12 @@ TEST(Rebalance, NothingIsDecidedOnOldNumbers) {
 TEST(Rebalance, NotAgainWhatWasTakenBack) {
   Input input = job(2, Allowed::kExact, measured(2, 20, first_is_twice_as_slow));
   State state;
-  rolled_back_shares(state, {20, 44}, input.step);
+  state.shares.quarantine["20,44"] = input.moment.step + 100;
   EXPECT_FALSE(decide(input, state).decision.shares);
-  input.step += 100;
+  input.moment.step += 100;
   const auto later = decide(input, state);
   EXPECT_TRUE(later.decision.shares);
-  EXPECT_TRUE(later.state.quarantine.empty());
+  EXPECT_TRUE(later.state.shares.quarantine.empty());
 }
 
 // Slow spells of others in the window do not make their shares jump.
@@ -213,7 +217,7 @@ TEST(Rebalance, SharesThatHarmGoAtOnce) {
   Input input =
       job(2, Allowed::kExact, measured(2, 12, [](int p, int) { return p == 0 ? 0.5 : 1.5; }));
   input.shares = {16, 48};
-  input.retune = {true, false, 0.03, true};
+  input.retune = cooling(0.03);
   const auto even = decide(input, state);
   ASSERT_TRUE(even.decision.shares) << even.decision.reason;
   EXPECT_THAT(*even.decision.shares, ElementsAre(32, 32));
@@ -222,9 +226,9 @@ TEST(Rebalance, SharesThatHarmGoAtOnce) {
   EXPECT_EQ(even.state.share_cost.current_shares, 0);
   EXPECT_GT(even.state.share_cost.all_shares, 20);
 
-  input.retune.settled = false;
+  input.moment.unjudged = true;
   EXPECT_FALSE(decide(input, state).decision.shares);
-  input.retune.settled = true;
+  input.moment.unjudged = false;
   input.replicas = measured(2, 4, [](int p, int) { return p == 0 ? 0.5 : 1.5; });  // hardly yet
   EXPECT_FALSE(decide(input, state).decision.shares);
   input.adaptation = Adaptation::kObserve;
@@ -255,16 +259,16 @@ TEST(Mode, NeverLeavesExactUnlessTheUserAllowsIt) {
 
 TEST(Mode, StaysExactForALittle) {
   Input input = job(8, Allowed::kAuto, measured(8, 48, changing));
-  input.regroup.min_gain = 10;
+  input.regroup.rules.least_gain = 10;
   EXPECT_FALSE(decide_once(input).policy);
-  input.regroup = {true, false, 0.1};
+  input.regroup = cooling(0.1);
   EXPECT_FALSE(decide_once(input).policy);
   EXPECT_FALSE(decide_once(job(8, Allowed::kAuto, measured(8, 28, changing))).policy);  // 32 steps
   State state;
-  rolled_back_partial(state, 990);
+  state.mode.quarantine["Partial"] = 1090;
   input = job(8, Allowed::kAuto, measured(8, 48, changing));
   EXPECT_FALSE(decide(input, state).decision.policy);
-  input.step = 1090;
+  input.moment.step = 1090;
   EXPECT_TRUE(decide(input, state).decision.policy);
 }
 
@@ -275,7 +279,7 @@ TEST(Mode, SharesGoFirst) {
   EXPECT_TRUE(decision.shares);
   EXPECT_FALSE(decision.policy);
   Input waits = job(2, Allowed::kAuto, measured(2, 60, first_is_twice_as_slow));
-  waits.retune.ready = false;
+  waits.retune = cooling(0.03);
   EXPECT_FALSE(decide_once(waits).policy);
 }
 

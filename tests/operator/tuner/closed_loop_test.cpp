@@ -34,7 +34,7 @@ struct Loop {
   double time = 0;
 
   Loop() {
-    settings.cooldown = std::chrono::seconds(0);
+    settings.rules.cooldown = std::chrono::seconds(0);
     current.dispatch = schedule::Dispatch::kStrict;
     current.caps = schedule::kfkb_caps(4, micro_batches, 1);
   }
@@ -161,7 +161,7 @@ TEST(ClosedLoop, DefaultsReactWithin60Steps) {
   loop.window = 30;
   loop.tick = 15;
   loop.transfer.assign(3, 0.0075);
-  loop.settings.cooldown = std::chrono::seconds(60);
+  loop.settings.rules.cooldown = std::chrono::seconds(60);
   loop.run(200);
   const std::size_t before = loop.switches.size();
   loop.transfer[1] = 0.030;
@@ -181,7 +181,7 @@ TEST(ClosedLoop, TheDemoReactsWithin60Seconds) {
     loop.scrape = 5;
     loop.window = 30;
     loop.tick = 15;
-    loop.settings.cooldown = std::chrono::seconds(60);
+    loop.settings.rules.cooldown = std::chrono::seconds(60);
     loop.run(quiet_steps);
     ASSERT_TRUE(loop.switches.empty());
     const double preempted_at = loop.time, quiet = loop.mean(0, quiet_steps);

@@ -87,7 +87,7 @@ TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
   const Tuned first = evaluate(preempted_demo());
   EXPECT_FALSE(first.decision.change.has_value()) << "only the second evaluation counts";
   EXPECT_THAT(first.decision.reason, HasSubstr("waits: seen once"));
-  EXPECT_EQ(first.state.wins_in_row, 1);
+  EXPECT_EQ(first.state.record.wins_in_row, 1);
 
   const Tuned second = evaluate(preempted_demo(), 1, first.state);
 
@@ -100,7 +100,7 @@ TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
   EXPECT_EQ(change.text, describe(change.schedule));
   EXPECT_THAT(second.decision.reason,
               HasSubstr("link 1-2 forward takes 24.0 ms a micro-batch at 40 Mbit/s"));
-  EXPECT_EQ(second.state.wins_in_row, 0);
+  EXPECT_EQ(second.state.record.wins_in_row, 0);
   EXPECT_EQ(second.state.last_change_step, 1004);
 }
 
@@ -174,11 +174,11 @@ TEST(Tuner, UnknownMeansNoChangeAndSaysWhy) {
     Input input = preempted_demo();
     it.spoil(input);
     State state;
-    state.wins_in_row = 1;
+    state.record.wins_in_row = 1;
     const Tuned tuned = evaluate(input, 1, state);
     EXPECT_FALSE(tuned.decision.change.has_value()) << it.name;
     EXPECT_THAT(tuned.decision.reason, HasSubstr(it.reason)) << it.name;
-    EXPECT_EQ(tuned.state.wins_in_row, 0) << it.name;
+    EXPECT_EQ(tuned.state.record.wins_in_row, 0) << it.name;
     EXPECT_THAT(tuned.decision.candidates, IsEmpty()) << it.name;
   }
 }
@@ -234,7 +234,7 @@ TEST(Tuner, TheLeastGainIsTheUsers) {
   Input input = quiet_demo();
   for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.0018);  // gain about 5 %
   EXPECT_TRUE(evaluate(input, 2).decision.change.has_value());
-  input.settings.min_gain = 0.08;
+  input.settings.rules.least_gain = 0.08;
   EXPECT_FALSE(evaluate(input, 2).decision.change.has_value());
   EXPECT_GT(evaluate(input).decision.gain, 0.03);
 }
@@ -244,12 +244,13 @@ TEST(Tuner, TheGainThatItShowsIsTheOneThatItCompares) {
   Input input = quiet_demo();
   for (int b = 0; b < 3; ++b) set_transfer(input, b, 0.0018);
   const Tuned tuned = evaluate(input);
-  const auto best = std::ranges::find(tuned.decision.candidates, tuned.state.wanted, &Costed::text);
+  const auto best =
+      std::ranges::find(tuned.decision.candidates, tuned.state.record.wanted, &Costed::text);
   ASSERT_NE(best, tuned.decision.candidates.end()) << tuned.decision.reason;
   const double gain = tuned.decision.current_seconds / best->seconds - 1;
   EXPECT_DOUBLE_EQ(tuned.decision.gain, gain);
   for (const double margin : {-0.001, 0.001}) {  // saved time is less than both
-    input.settings.min_gain = gain + margin;
+    input.settings.rules.least_gain = gain + margin;
     EXPECT_EQ(evaluate(input, 2).decision.change.has_value(), margin < 0) << gain;
   }
 }
@@ -267,19 +268,19 @@ TEST(Tuner, WaitsEightStepsAfterAChange) {
 TEST(Tuner, WaitsForTheCooldown) {
   Input input = preempted_demo();
   State state;
-  state.last_change = input.now - 30s;
+  state.clock.last_change = input.now - 30s;
   EXPECT_THAT(evaluate(input, 2, state).decision.reason, HasSubstr("waits: cooldown: 45 of 60 s"));
   EXPECT_TRUE(evaluate(input, 3, state).decision.change.has_value());
-  state.cooldown = 120s;  // doubled after a missed gain
+  state.clock.cooldown = 120s;  // doubled after a missed gain
   EXPECT_FALSE(evaluate(input, 3, state).decision.change.has_value());
-  input.settings.cooldown = 0s;  // a user who asks does not wait
+  input.settings.rules.cooldown = 0s;  // a user who asks does not wait
   EXPECT_TRUE(evaluate(input, 2, state).decision.change.has_value());
 }
 
 TEST(Tuner, AWinOnlyCountsInARow) {
   State state = evaluate(preempted_demo()).state;
   state = evaluate(quiet_demo(), 1, state).state;
-  EXPECT_EQ(state.wins_in_row, 0);
+  EXPECT_EQ(state.record.wins_in_row, 0);
   EXPECT_FALSE(evaluate(preempted_demo(), 1, state).decision.change.has_value());
 }
 
@@ -287,7 +288,7 @@ TEST(Tuner, AQuarantinedPlanIsNoCandidateUntilItsStep) {
   const Tuned usual = evaluate(preempted_demo(), 2);
   ASSERT_TRUE(usual.decision.change.has_value());
   State state;
-  state.quarantine[usual.decision.change->text] = 1100;
+  state.record.quarantine[usual.decision.change->text] = 1100;
 
   const Tuned other = evaluate(preempted_demo(), 2, state);
   ASSERT_TRUE(other.decision.change.has_value());
@@ -297,7 +298,7 @@ TEST(Tuner, AQuarantinedPlanIsNoCandidateUntilItsStep) {
   later.step = 1100;
   const Tuned back = evaluate(later, 2, state);
   EXPECT_EQ(back.decision.change->text, usual.decision.change->text);
-  EXPECT_THAT(back.state.quarantine, IsEmpty());
+  EXPECT_THAT(back.state.record.quarantine, IsEmpty());
 }
 
 TEST(Tuner, KStaysInItsRange) {
@@ -422,14 +423,14 @@ TEST(Tuner, ReplicasWaitForTheSlowest) {
 TEST(Tuner, EvaluationsAreTwoStepsAndTwoScrapesApart) {
   Input input = preempted_demo();
   State state = tune(input, State{}).state;
-  EXPECT_EQ(state.wins_in_row, 1);
+  EXPECT_EQ(state.record.wins_in_row, 1);
 
   input.now += 15s;
   input.step += 1;
   for (SystemTime& time : input.rates.times) time += 15s;
   const Tuned early = tune(input, state);
   EXPECT_THAT(early.decision.reason, HasSubstr("waits: 1 steps since the last evaluation"));
-  EXPECT_EQ(early.state.wins_in_row, 1) << "not an evaluation: the row goes on";
+  EXPECT_EQ(early.state.record.wins_in_row, 1) << "not an evaluation: the row goes on";
   EXPECT_EQ(early.decision.simulations, 0);
 
   input.step += 1;
@@ -558,7 +559,7 @@ TEST(Tuner, AMemoryAlarmLowersCapsAtOnceAndForGood) {
   set_current(input, {8, 6, 4, 2}, schedule::Dispatch::kHint);
   input.free_memory = {0.5, 0.015, -1, 0.5};
   State state;
-  state.last_change = input.now;  // no cooldown, dwell or second evaluation for this
+  state.clock.last_change = input.now;  // no cooldown, dwell or second evaluation for this
   state.last_change_step = input.step;
   const Tuned tuned = tune(input, state);
   ASSERT_TRUE(tuned.decision.change.has_value());

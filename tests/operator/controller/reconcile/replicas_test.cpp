@@ -151,7 +151,7 @@ TEST(Rebalance, WaitsForTheCooldown) {
   slow.train(world, 40);
   EXPECT_EQ(world.job.status.plan.revision, 1);
   world.job.status.retune_last_change = world.now - 700s;
-  world.adaptation.tuner.last_change.reset();
+  world.adaptation.tuner.clock.last_change.reset();
   slow.train(world, 10);
 
   EXPECT_EQ(world.job.status.plan.revision, 2);
