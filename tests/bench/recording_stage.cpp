@@ -5,9 +5,9 @@
 // and when the next step begins, that is after the average. Into the file that
 // WEIR_BENCH_PARAMETERS names; read by disagreement.cpp. Every kStride-th parameter, so that 16
 // workers on two cores are not disturbed by it.
-#define emulate emulate_unrecorded
+#define emulated_stage unrecorded_stage
 #include "worker/emulate/emulated_stage.cpp"  // NOLINT(bugprone-suspicious-include)
-#undef emulate
+#undef emulated_stage
 
 #include <cstdio>
 #include <cstdlib>
@@ -17,7 +17,7 @@
 #include "worker/device/host_view.h"
 #include "worker/emulate/stage_around.h"
 
-namespace weir::stage {
+namespace weir::emulate {
 namespace {
 
 class RecordingStage final : public StageAround {
@@ -61,12 +61,12 @@ class RecordingStage final : public StageAround {
 
 }  // namespace
 
-std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
-                               std::shared_ptr<Lateness> lateness) {
+std::unique_ptr<Stage> emulated_stage(std::unique_ptr<Stage> inner, StageTimes times,
+                                      std::shared_ptr<stage::Lateness> lateness) {
   if (const char* file = std::getenv("WEIR_BENCH_PARAMETERS"); file != nullptr) {
     inner = std::make_unique<RecordingStage>(std::move(inner), file);
   }
-  return emulate_unrecorded(std::move(inner), std::move(times), std::move(lateness));
+  return unrecorded_stage(std::move(inner), std::move(times), std::move(lateness));
 }
 
-}  // namespace weir::stage
+}  // namespace weir::emulate

@@ -178,7 +178,7 @@ control::AgentCallbacks agent_callbacks(State& state) {
     return measure_profile({.model = *state.model,
                             .device = state.options.device,
                             .device_class = state.device->name(),
-                            .emulation = state.emulation ? &*state.emulation : nullptr,
+                            .emulation = state.emulation ? &state.emulation->times() : nullptr,
                             .saves = state.options.saves() && state.device->is_host()},
                            request, waits->get_token());
   };

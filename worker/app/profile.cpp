@@ -12,7 +12,7 @@ namespace {
 
 using Timings = std::vector<std::vector<stage::LayerTiming>>;  // per layer, per sample count
 
-Timings emulated_times(const stage::Model& model, const EmulationProfile& emulation,
+Timings emulated_times(const stage::Model& model, const emulate::ProfileTimes& emulation,
                        const std::vector<int>& samples) {
   Timings times(model.layers.size());
   for (std::size_t layer = 0; layer < times.size(); ++layer) {

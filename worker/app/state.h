@@ -20,8 +20,7 @@
 #include "worker/coordinator/coordinator.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
-#include "worker/emulate/profile_times.h"
-#include "worker/emulate/slowness.h"
+#include "worker/emulate/emulate.h"
 #include "worker/engine/engine.h"
 #include "worker/stage/stage.h"
 #include "worker/telemetry/metric.h"
@@ -88,9 +87,7 @@ struct State {
   std::optional<stage::Model> model;
   std::unique_ptr<data::Dataset> dataset;
   std::unique_ptr<data::Dataset> validation;  // null without an interval
-  std::optional<EmulationProfile> emulation;
-  std::optional<Slowness> slowness;  // of emulated compute
-  std::shared_ptr<stage::Lateness> lateness;
+  std::optional<emulate::Emulation> emulation;
   std::unique_ptr<LossLog> loss_log;
   std::unique_ptr<telemetry::Endpoint> endpoint;
   std::unique_ptr<transport::TcpTransport> transport;

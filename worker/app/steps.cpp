@@ -14,7 +14,6 @@
 #include "worker/base/termination.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
-#include "worker/emulate/blocking_sends.h"
 #include "worker/transport/staged_collective.h"
 
 #ifndef WEIR_VERSION
@@ -57,19 +56,14 @@ Outcome load_model(State& state) {
   state.model = *std::move(model);
   if (!o.emulated()) return std::nullopt;
 
-  Result<EmulationProfile> profile =
-      EmulationProfile::read(o.emulate_profile, *state.model, o.emulate_device);
-  if (!profile) return configuration(profile.error().with("--emulate-profile"));
-  state.emulation = *std::move(profile);
-  if (!o.emulate_slowness.empty()) {
-    Result<Slowness> slowness = Slowness::read(o.emulate_slowness);
-    if (!slowness) return configuration(slowness.error().with("--emulate-slowness"));
-    state.slowness = *std::move(slowness);
-  }
-  state.lateness = std::make_shared<stage::Lateness>();
-  state.device = device::make_host_device(state.emulation->device_class());
+  Result<emulate::Emulation> emulation = emulate::Emulation::open(
+      {o.emulate_profile, o.emulate_device, o.emulate_slowness, o.emulate_idle}, *state.model);
+  if (!emulation) return configuration(emulation.error());
+  state.emulation = *std::move(emulation);
+  const std::string& device_class = state.emulation->times().device_class();
+  state.device = device::make_host_device(device_class);
   log_warn(kComponent, "compute is emulated: every op takes at least its time in the profile",
-           {{"profile", o.emulate_profile}, {"device", state.emulation->device_class()}});
+           {{"profile", o.emulate_profile}, {"device", device_class}});
   return std::nullopt;
 }
 
@@ -148,16 +142,7 @@ Result<std::unique_ptr<stage::Stage>> build_stage(State& state, int first, int l
   WEIR_TRY(std::unique_ptr<stage::Stage> made,
            stage::make_stage(*state.model, first, last, *state.device, state.options.graphs));
   if (!state.emulation) return made;
-  if (state.options.emulate_idle) {
-    made = stage::idle(std::move(made), state.options.model.precision);
-  }
-  stage::EmulatedTimes times = state.emulation->stage(first, last);
-  if (state.slowness) {
-    times.slowness = [slowness = *state.slowness](std::int64_t step, auto since_start) {
-      return slowness.factor(step, since_start);
-    };
-  }
-  return stage::emulate(std::move(made), std::move(times), state.lateness);
+  return state.emulation->around(std::move(made), first, last);
 }
 
 Result<std::unique_ptr<transport::Communicator>> connect_links(
@@ -169,7 +154,7 @@ Result<std::unique_ptr<transport::Communicator>> connect_links(
     WEIR_TRY(links, state.nccl->connect(generation, std::move(links), deadline, stop));
   }
   const std::optional<int> window = state.options.emulate_send_window;
-  if (links && window) return with_blocking_sends(std::move(links), *window);
+  if (links && window) return emulate::around(std::move(links), *window);
   return links;
 }
 
@@ -275,7 +260,7 @@ Outcome make_engine(State& state) {
             return connect_replicas(state, generation, deadline, stop);
           },
       .validation = state.validation.get(),
-      .lateness = state.lateness,
+      .lateness = state.emulation ? state.emulation->lateness() : nullptr,
       .state = state.transport ? &state.transport->state() : nullptr};
   engine::Callbacks callbacks{
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/emulate/blocking_sends.h"
-
 #include <array>
 #include <atomic>
 #include <deque>
 #include <utility>
 
-namespace weir::app {
+#include "worker/emulate/emulate.h"
+
+namespace weir::emulate {
 namespace {
 
 using transport::Channel;
@@ -74,8 +74,8 @@ class BlockingSends final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> with_blocking_sends(std::unique_ptr<Communicator> inner, int window) {
-  return std::make_unique<BlockingSends>(std::move(inner), window);
+std::unique_ptr<Communicator> around(std::unique_ptr<Communicator> inner, int send_window) {
+  return std::make_unique<BlockingSends>(std::move(inner), send_window);
 }
 
-}  // namespace weir::app
+}  // namespace weir::emulate

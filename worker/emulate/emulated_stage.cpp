@@ -11,9 +11,9 @@
 #include "worker/base/clock.h"
 #include "worker/base/units.h"
 #include "worker/emulate/stage_around.h"
-#include "worker/stage/stage.h"
+#include "worker/emulate/stages.h"
 
-namespace weir::stage {
+namespace weir::emulate {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -32,8 +32,8 @@ void sleep_until(SteadyTime deadline) {
 
 class EmulatedStage final : public StageAround {
  public:
-  EmulatedStage(std::unique_ptr<Stage> inner, EmulatedTimes times,
-                std::shared_ptr<Lateness> lateness)
+  EmulatedStage(std::unique_ptr<Stage> inner, StageTimes times,
+                std::shared_ptr<stage::Lateness> lateness)
       : StageAround(std::move(inner)), times_(std::move(times)), lateness_(std::move(lateness)) {
     WEIR_CHECK(times_.forward && times_.backward && lateness_, "all parts are given");
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // for this thread; others set their own
@@ -90,8 +90,8 @@ class EmulatedStage final : public StageAround {
   }
 
   SystemClock clock_;
-  EmulatedTimes times_;
-  std::shared_ptr<Lateness> lateness_;
+  StageTimes times_;
+  std::shared_ptr<stage::Lateness> lateness_;
   int samples_ = 1;
   std::int64_t steps_ = 0;  // number of steps that have begun
   SteadyTime first_begin_{};
@@ -99,9 +99,9 @@ class EmulatedStage final : public StageAround {
 
 }  // namespace
 
-std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
-                               std::shared_ptr<Lateness> lateness) {
+std::unique_ptr<Stage> emulated_stage(std::unique_ptr<Stage> inner, StageTimes times,
+                                      std::shared_ptr<stage::Lateness> lateness) {
   return std::make_unique<EmulatedStage>(std::move(inner), std::move(times), std::move(lateness));
 }
 
-}  // namespace weir::stage
+}  // namespace weir::emulate

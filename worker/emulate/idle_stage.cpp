@@ -8,14 +8,15 @@
 
 #include "worker/base/random.h"
 #include "worker/emulate/stage_around.h"
+#include "worker/emulate/stages.h"
 #include "worker/stage/layer.h"
 #include "worker/stage/measure.h"
-#include "worker/stage/stage.h"
 
-namespace weir::stage {
+namespace weir::emulate {
 namespace {
 
 using device::Buffer;
+using stage::Precision;
 
 class IdleStage final : public StageAround {
  public:
@@ -52,11 +53,11 @@ class IdleStage final : public StageAround {
     Buffer& made = made_.at(way);
     if (made.size() != size) {
       Random random(1 + std::uint64_t{way});
-      WEIR_TRY(made, random_values(device(), bytes, precision_, random));
+      WEIR_TRY(made, stage::random_values(device(), bytes, precision_, random));
     }
     if (size == 0) return Buffer();
     Buffer copy = device().allocate(size);
-    if (!copy) return no_memory(device(), size);
+    if (!copy) return stage::no_memory(device(), size);
     WEIR_TRY([[maybe_unused]] const Unit copied, device().copy(copy.data(), made.data(), size));
     return copy;
   }
@@ -68,8 +69,8 @@ class IdleStage final : public StageAround {
 
 }  // namespace
 
-std::unique_ptr<Stage> idle(std::unique_ptr<Stage> inner, Precision precision) {
+std::unique_ptr<Stage> idle_stage(std::unique_ptr<Stage> inner, Precision precision) {
   return std::make_unique<IdleStage>(std::move(inner), precision);
 }
 
-}  // namespace weir::stage
+}  // namespace weir::emulate

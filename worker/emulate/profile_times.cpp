@@ -11,7 +11,7 @@
 #include "worker/base/file_error.h"
 #include "worker/base/units.h"
 
-namespace weir::app {
+namespace weir::emulate {
 namespace {
 
 using nlohmann::json;
@@ -65,8 +65,8 @@ nanoseconds scaled(nanoseconds time, double factor) {
 
 }  // namespace
 
-Result<EmulationProfile> EmulationProfile::decode(std::string_view text, const stage::Model& model,
-                                                  const std::string& device_class) {
+Result<ProfileTimes> ProfileTimes::decode(std::string_view text, const stage::Model& model,
+                                          const std::string& device_class) {
   const json document = json::parse(text, nullptr, false);
   if (!document.is_object()) return invalid("profile", "is no JSON object");
   const json version = document.value("apiVersion", json());
@@ -81,7 +81,7 @@ Result<EmulationProfile> EmulationProfile::decode(std::string_view text, const s
                                 " layers, the model " + model.options.name + " has " +
                                 std::to_string(model.layers.size()));
   }
-  EmulationProfile profile;
+  ProfileTimes profile;
   profile.interpolate_ = scaling == "interpolate";
   profile.device_class_ = device_class;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -106,20 +106,20 @@ Result<EmulationProfile> EmulationProfile::decode(std::string_view text, const s
   return profile;
 }
 
-Result<EmulationProfile> EmulationProfile::read(const std::string& path, const stage::Model& model,
-                                                const std::string& device_class) {
+Result<ProfileTimes> ProfileTimes::read(const std::string& path, const stage::Model& model,
+                                        const std::string& device_class) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return unreadable(path);
   if (file.tellg() > kLargestFile) return invalid(path, "is too large for a profile");
   file.seekg(0);
   std::ostringstream text;
   text << file.rdbuf();
-  Result<EmulationProfile> profile = decode(text.str(), model, device_class);
+  Result<ProfileTimes> profile = decode(text.str(), model, device_class);
   if (!profile) return profile.error().with(path);
   return profile;
 }
 
-LayerTiming EmulationProfile::layer(int index, int samples) const {
+LayerTiming ProfileTimes::layer(int index, int samples) const {
   const std::vector<LayerTiming>& known = layers_[static_cast<std::size_t>(index)];
   const LayerTiming& last = known.back();
   const auto proportional = [samples](const LayerTiming& from) {
@@ -144,18 +144,18 @@ LayerTiming EmulationProfile::layer(int index, int samples) const {
           between(a.update, b.update)};
 }
 
-stage::EmulatedTimes EmulationProfile::stage(int first_layer, int last_layer) const {
+StageTimes ProfileTimes::stage(int first_layer, int last_layer) const {
   const auto sum = [profile = *this, first_layer, last_layer](nanoseconds LayerTiming::* part,
                                                               int samples) {
     nanoseconds total{0};
     for (int i = first_layer; i <= last_layer; ++i) total += profile.layer(i, samples).*part;
     return total;
   };
-  stage::EmulatedTimes times;
+  StageTimes times;
   times.forward = [sum](int samples) { return sum(&LayerTiming::forward, samples); };
   times.backward = [sum](int samples) { return sum(&LayerTiming::backward, samples); };
   times.update = sum(&LayerTiming::update, 1);
   return times;
 }
 
-}  // namespace weir::app
+}  // namespace weir::emulate

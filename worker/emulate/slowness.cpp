@@ -9,7 +9,7 @@
 #include "worker/base/file_error.h"
 #include "worker/base/units.h"
 
-namespace weir::app {
+namespace weir::emulate {
 namespace {
 
 constexpr std::size_t kMostLines = 1'000'000;
@@ -71,4 +71,4 @@ double Slowness::factor(std::int64_t step, std::chrono::nanoseconds since_start)
   return after == changes_.begin() ? 1 : std::prev(after)->second;
 }
 
-}  // namespace weir::app
+}  // namespace weir::emulate

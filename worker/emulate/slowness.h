@@ -13,7 +13,7 @@
 
 #include "worker/base/result.h"
 
-namespace weir::app {
+namespace weir::emulate {
 
 class Slowness {
  public:
@@ -29,4 +29,4 @@ class Slowness {
   std::vector<std::pair<double, double>> changes_;  // step or seconds, rising; factor
 };
 
-}  // namespace weir::app
+}  // namespace weir::emulate

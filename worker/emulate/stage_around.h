@@ -12,7 +12,9 @@
 #include "worker/base/check.h"
 #include "worker/stage/stage.h"
 
-namespace weir::stage {
+namespace weir::emulate {
+
+using stage::Evaluated, stage::LayerSum, stage::Parameter, stage::Stage, stage::Tokens;
 
 class StageAround : public Stage {
  public:
@@ -61,4 +63,4 @@ class StageAround : public Stage {
   std::unique_ptr<Stage> inner_;
 };
 
-}  // namespace weir::stage
+}  // namespace weir::emulate

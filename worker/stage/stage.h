@@ -172,27 +172,11 @@ enum class GraphUse : unsigned char { kOff, kWhereFaster, kAlways };
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
                                           device::Device& device, GraphUse graphs = GraphUse::kOff);
 
-// Emulated compute, for timing on few cores: does the real work of `inner`, then sleeps until start
-// + the time that the profile gives for these layers on this device class. The end of the sleep is
-// absolute (worker/transport/README.md "Traps of measuring").
-struct EmulatedTimes {
-  std::function<std::chrono::nanoseconds(int samples)> forward, backward;
-  std::chrono::nanoseconds update{0};
-  // Factor by which an op that begins now takes longer: in the n-th step of this stage (from 1),
-  // `since_start` after its first step began. Empty: always 1.
-  std::function<double(std::int64_t n, std::chrono::nanoseconds since_start)> slowness = {};
-};
-// Delays of wake-ups after their deadlines, and the number of ops whose real work took longer than
-// the profile says.
+// Emulated ops (worker/emulate): delays of their wake-ups after the deadlines, and the number of
+// ops whose real work took longer than the profile says.
 struct Lateness {
   std::vector<std::chrono::nanoseconds> samples;
   std::int64_t overruns = 0;
 };
-std::unique_ptr<Stage> emulate(std::unique_ptr<Stage> inner, EmulatedTimes times,
-                               std::shared_ptr<Lateness> lateness);
-
-// Returns random numbers of the right size instead of computing, and trains nothing: for stages of
-// which only the emulated time counts. It has no loss.
-std::unique_ptr<Stage> idle(std::unique_ptr<Stage> inner, Precision precision);
 
 }  // namespace weir::stage

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/emulate/blocking_sends.h"
-
 #include <deque>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace weir::app {
+#include "worker/emulate/emulate.h"
+
+namespace weir::emulate {
 namespace blocking_sends_test {
 
 using transport::Channel;
@@ -43,7 +43,7 @@ Completion sent(const LinkEnd& end) {
 struct BlockingSends : testing::Test {
   std::deque<Completion> script;
   std::unique_ptr<transport::Communicator> with_window(int window) {
-    return with_blocking_sends(std::make_unique<Scripted>(script), window);
+    return around(std::make_unique<Scripted>(script), window);
   }
   static Completion next(transport::Communicator& communicator) {
     const auto completion = communicator.wait({}, {});
@@ -98,4 +98,4 @@ TEST_F(BlockingSends, ABrokenGenerationHoldsNobody) {
 }
 
 }  // namespace blocking_sends_test
-}  // namespace weir::app
+}  // namespace weir::emulate

@@ -7,13 +7,15 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/stage/stage_testing.h"
+#include "worker/emulate/stages.h"
 #include "worker/stage/ops/bf16.h"
 
-namespace weir::stage {
-namespace emulate_test {
+namespace weir::emulate {
+namespace emulated_stage_test {
 
 using namespace std::chrono_literals;
 using device::Buffer;
+using stage::Lateness, stage::Model, stage::Precision, stage::Stage;
 using std::chrono::nanoseconds;
 using SteadyClock = std::chrono::steady_clock;
 
@@ -21,11 +23,11 @@ class Emulated : public ::testing::Test {
  protected:
   std::unique_ptr<Stage> emulated(nanoseconds forward, nanoseconds backward, nanoseconds update,
                                   std::function<double(std::int64_t, nanoseconds)> slowness = {}) {
-    EmulatedTimes times{.forward = [=](int samples) { return samples * forward; },
-                        .backward = [=](int samples) { return samples * backward; },
-                        .update = update,
-                        .slowness = std::move(slowness)};
-    return emulate(test::stage_of(model_, 0, 7, *device_), std::move(times), lateness_);
+    StageTimes times{.forward = [=](int samples) { return samples * forward; },
+                     .backward = [=](int samples) { return samples * backward; },
+                     .update = update,
+                     .slowness = std::move(slowness)};
+    return emulated_stage(test::stage_of(model_, 0, 7, *device_), std::move(times), lateness_);
   }
 
   const Model model_ = test::model_of(test::small_options("mlp"));
@@ -135,7 +137,7 @@ TEST_F(Emulated, IdleStageHandsOnFreshRandomNumbersOfTheRightSizeAndTrainsNothin
     auto options = test::small_options("gpt-tiny");
     options.precision = precision;
     const Model model = test::model_of(options);
-    const auto stage = idle(test::stage_of(model, 1, 1, *device_), precision);
+    const auto stage = idle_stage(test::stage_of(model, 1, 1, *device_), precision);
     const auto before = test::parameter_bits(*stage);
     stage->begin_step(0, 2);
 
@@ -149,7 +151,7 @@ TEST_F(Emulated, IdleStageHandsOnFreshRandomNumbersOfTheRightSizeAndTrainsNothin
     EXPECT_NE(output.data(), again.data());
     std::vector<float> values(output.size() / element_bytes(precision));
     if (precision == Precision::kBf16) {
-      ops::widen(values.size(), output.as<ops::Bf16>(), values.data());
+      stage::ops::widen(values.size(), output.as<stage::ops::Bf16>(), values.data());
     } else {
       std::memcpy(values.data(), output.data(), output.size());
     }
@@ -161,7 +163,7 @@ TEST_F(Emulated, IdleStageHandsOnFreshRandomNumbersOfTheRightSizeAndTrainsNothin
 }
 
 TEST_F(Emulated, IdleStagesKnowNoLossOfAValidation) {
-  const auto stage = idle(test::stage_of(model_, 0, 7, *device_), Precision::kFp32);
+  const auto stage = idle_stage(test::stage_of(model_, 0, 7, *device_), Precision::kFp32);
   stage->begin_evaluation();
   const auto found = stage->evaluate(Buffer(), batch_.tokens());
   ASSERT_TRUE(found);
@@ -169,11 +171,11 @@ TEST_F(Emulated, IdleStagesKnowNoLossOfAValidation) {
 }
 
 TEST_F(Emulated, IdleStagesAtTheEndsHandOnNothing) {
-  const auto stage = idle(test::stage_of(model_, 0, 7, *device_), Precision::kFp32);
+  const auto stage = idle_stage(test::stage_of(model_, 0, 7, *device_), Precision::kFp32);
 
   EXPECT_EQ(test::forward(*stage, 0, Buffer(), batch_.tokens()).size(), 0U);
   EXPECT_EQ(test::backward(*stage, 0, Buffer()).size(), 0U);
 }
 
-}  // namespace emulate_test
-}  // namespace weir::stage
+}  // namespace emulated_stage_test
+}  // namespace weir::emulate

@@ -9,8 +9,8 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace weir::app {
-namespace emulation_test {
+namespace weir::emulate {
+namespace profile_times_test {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
@@ -28,8 +28,8 @@ std::string profile(const std::string& times_of_a, const std::string& extra = ""
          R"(]}}, {"id": "b", "times": {"A100": [{"samples": 1, "forward": 0.001}]}}]})";
 }
 
-EmulationProfile decoded(const std::string& text) {
-  auto result = EmulationProfile::decode(text, two_layers(), "A100");
+ProfileTimes decoded(const std::string& text) {
+  auto result = ProfileTimes::decode(text, two_layers(), "A100");
   EXPECT_TRUE(result) << result.error().message;
   return *result;
 }
@@ -38,8 +38,8 @@ const char* const kTwoCounts =
     R"({"samples": 2, "forward": 0.004, "backward": 0.008, "update": 0.001},
        {"samples": 4, "forward": 0.006, "backward": 0.016, "update": 0.001})";
 
-TEST(EmulationProfile, InterpolatesBetweenSampleCounts) {
-  const EmulationProfile times = decoded(profile(kTwoCounts));
+TEST(ProfileTimes, InterpolatesBetweenSampleCounts) {
+  const ProfileTimes times = decoded(profile(kTwoCounts));
 
   EXPECT_EQ(times.layer(0, 2).forward, 4ms);
   EXPECT_EQ(times.layer(0, 3).forward, 5ms);
@@ -49,28 +49,28 @@ TEST(EmulationProfile, InterpolatesBetweenSampleCounts) {
   EXPECT_EQ(times.layer(0, 8).update, 1ms);    // once a step, whatever the batch
 }
 
-TEST(EmulationProfile, ScalesProportionallyWhenItSaysSo) {
-  const EmulationProfile times = decoded(profile(kTwoCounts, R"("scaling": "proportional", )"));
+TEST(ProfileTimes, ScalesProportionallyWhenItSaysSo) {
+  const ProfileTimes times = decoded(profile(kTwoCounts, R"("scaling": "proportional", )"));
 
   EXPECT_EQ(times.layer(0, 1).forward, 2ms);
 }
 
-TEST(EmulationProfile, AddsTheLayersOfAStage) {
-  const stage::EmulatedTimes times = decoded(profile(kTwoCounts)).stage(0, 1);
+TEST(ProfileTimes, AddsTheLayersOfAStage) {
+  const StageTimes times = decoded(profile(kTwoCounts)).stage(0, 1);
 
   EXPECT_EQ(times.forward(2), 6ms);   // 4 + 2 x 1
   EXPECT_EQ(times.backward(2), 8ms);  // absent times are 0
   EXPECT_EQ(times.update, 1ms);
 }
 
-TEST(EmulationProfile, TakesTheOnlyDeviceClassWhenNoneIsNamed) {
-  const auto result = EmulationProfile::decode(profile(kTwoCounts), two_layers(), "");
+TEST(ProfileTimes, TakesTheOnlyDeviceClassWhenNoneIsNamed) {
+  const auto result = ProfileTimes::decode(profile(kTwoCounts), two_layers(), "");
 
   ASSERT_TRUE(result);
   EXPECT_EQ(result->device_class(), "A100");
 }
 
-TEST(EmulationProfile, NamesWhatIsWrong) {
+TEST(ProfileTimes, NamesWhatIsWrong) {
   struct Case {
     std::string text, device, names;
   };
@@ -88,31 +88,31 @@ TEST(EmulationProfile, NamesWhatIsWrong) {
       {profile(kTwoCounts, R"("scaling": "magic", )"), "A100", "scaling"},
   };
   for (const Case& one : cases) {
-    const auto result = EmulationProfile::decode(one.text, two_layers(), one.device);
+    const auto result = ProfileTimes::decode(one.text, two_layers(), one.device);
     ASSERT_FALSE(result) << one.names;
     EXPECT_THAT(result.error().message, HasSubstr(one.names));
   }
 }
 
-TEST(EmulationProfile, RefusesAProfileOfAnotherModel) {
+TEST(ProfileTimes, RefusesAProfileOfAnotherModel) {
   stage::Model other = two_layers();
   other.layers[1].id = "c";
 
-  const auto result = EmulationProfile::decode(profile(kTwoCounts), other, "A100");
+  const auto result = ProfileTimes::decode(profile(kTwoCounts), other, "A100");
 
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().message, HasSubstr("nodes[1].id"));
 }
 
-TEST(EmulationProfile, ErrorsBeginWithTheFile) {
+TEST(ProfileTimes, ErrorsBeginWithTheFile) {
   const weir::test::TempDir folder;
   const std::string path = folder.file("p.json", "{}");
 
-  EXPECT_THAT(EmulationProfile::read(path, two_layers(), "").error().message,
+  EXPECT_THAT(ProfileTimes::read(path, two_layers(), "").error().message,
               testing::StartsWith(path));
-  EXPECT_EQ(EmulationProfile::read("/no/such", two_layers(), "").error().message,
+  EXPECT_EQ(ProfileTimes::read("/no/such", two_layers(), "").error().message,
             "/no/such: cannot be read: No such file or directory");
 }
 
-}  // namespace emulation_test
-}  // namespace weir::app
+}  // namespace profile_times_test
+}  // namespace weir::emulate

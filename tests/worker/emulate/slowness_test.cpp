@@ -6,7 +6,7 @@
 
 #include "tests/support/temp_dir.h"
 
-namespace weir::app {
+namespace weir::emulate {
 namespace slowness_test {
 
 using namespace std::chrono_literals;
@@ -44,4 +44,4 @@ TEST(Slowness, NamesTheWrongLine) {
 }
 
 }  // namespace slowness_test
-}  // namespace weir::app
+}  // namespace weir::emulate

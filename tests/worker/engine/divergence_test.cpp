@@ -22,7 +22,7 @@ using testing::Each;
 enum class What : unsigned char { kGradient, kLoss };
 
 // In some steps the gradients of the stage with layer 0, or the loss of the last one, are spoilt.
-class Spoilt final : public stage::StageAround {
+class Spoilt final : public emulate::StageAround {
  public:
   Spoilt(std::unique_ptr<stage::Stage> inner, What what, bool first, std::set<std::int64_t> steps)
       : StageAround(std::move(inner)), what_(what), first_(first), steps_(std::move(steps)) {}
