@@ -59,19 +59,27 @@ struct SumRule {  // 5b: a = sum, b = max, c = exposed AllReduce
   }
 };
 
-struct BoundRule {  // 5a: a = U, b = A; the value is V with updates, below every schedule's step
+// 5a: a = U, b = A, c = the way of one micro-batch through the suffix and back; the value is V with
+// updates, below every schedule's step.
+struct BoundRule {
   const SyncModel* model;
   const Relaxation* before;  // null: no bound
   double more;               // M-1
+  bool whole_way = true;     // false: the way behind an op or a transfer is left out, and so is c
 
   bool join(const Values& old, const StagePrice& stage, const SyncSend* over, Values& out) const {
     const double t = stage.busy();
+    double longest = std::max(stage.forward, stage.backward);  // op or transfer
     out.a = (more + 1) * t;
     out.b = (more + 1) * t + stage.update;
+    out.c = t;
     if (over != nullptr) {
-      out.a = std::max({out.a, old.a + t + over->both(), t + over->both() + more * over->hold()});
+      longest = std::max(longest, over->hold());
+      out.a = std::max(out.a, old.a + t + over->both());
       out.b = std::max(out.b, old.b + stage.forward + over->forward);
+      out.c += over->both() + (whole_way ? old.c : 0);
     }
+    out.a = std::max(out.a, out.c + more * longest);
     return true;
   }
   double final(const Values& values, const StagePrice& front) const {
@@ -112,7 +120,7 @@ struct PaceRule {  // 5c: BoundRule, c = psi: no loop's period is above `period`
       out.c = std::max(open, own + over->both() + old.c);
     }
     const double psi = out.c;
-    bound.join(old, stage, over, out);
+    bound.join(old, stage, over, out);  // c of the bound is not kept
     out.c = psi;
     if (flat) out.b = 0;
     return true;

@@ -122,16 +122,17 @@ class PaceEngine {
 
   // 5a with the smallest caps: the plans of least V. True if nothing was left out.
   bool search_bound(const SyncModel& model, const Scope& scope, const SyncSpace& space, int stages,
-                    double* least) {
+                    bool whole_way, double* least) {
     SearchShape shape = smallest_caps(stages);
     if (proof_steps_ >= request_.proof_steps) return false;
     shape.most_steps = request_.proof_steps - proof_steps_;
+    if (whole_way) shape.most_plans = 8;
     const double below = best_step(model) * (1 + kRoundingOfSums);
     const Buckets buckets = buckets_of(scope.family, bucket_count(space));
     const Relaxation relaxed(model, space, buckets, below / request_.micro_batches,
                              Relaxation::Behind::kBound);
-    SyncSearch<BoundRule> search(model, space, shape,
-                                 {&model, &relaxed, request_.micro_batches - 1.0}, below);
+    SyncSearch<BoundRule> search(
+        model, space, shape, {&model, &relaxed, request_.micro_batches - 1.0, whole_way}, below);
     for (const FoundPlan& plan : search.run()) {
       *least = std::min(*least, plan.value);
       take(model, scope, plan);
@@ -148,7 +149,7 @@ class PaceEngine {
     for (const int stages : stage_counts()) {
       for (const SyncSpace& space : spaces(model, stages)) {
         if (stopped()) break;
-        search_bound(model, scope, space, stages, &least);
+        search_bound(model, scope, space, stages, false, &least);
       }
     }
     candidates_.decide(model, scope.chosen, Candidates::Effort::kLittle);
@@ -165,7 +166,7 @@ class PaceEngine {
     double least = kInfinity;
     bool proved = true;
     for (const int stages : stage_counts()) {
-      proved = !stopped() && search_bound(model, scope, *counts_, stages, &least) && proved;
+      proved = !stopped() && search_bound(model, scope, *counts_, stages, true, &least) && proved;
     }
     candidates_.decide(model, scope.chosen, Candidates::Effort::kLittle);
     if (!candidates_.empty()) least = std::min(least, candidates_.best_seconds());
@@ -294,7 +295,10 @@ class PaceEngine {
       fix(shape, stages);
       shape.most_plans = kPlansOfPeriod;
       shape.most_steps = request_.most_steps / kSearchesPerBudget;
-      const PaceRule rule{.bound = {&model, &relaxed, request_.micro_batches - 1.0},
+      const PaceRule rule{.bound = {.model = &model,
+                                    .before = &relaxed,
+                                    .more = request_.micro_batches - 1.0,
+                                    .whole_way = false},
                           .k = choices[c].k,
                           .slack = choices[c].rule == CapRule::kSlack,
                           .flat = flat,

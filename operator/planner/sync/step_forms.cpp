@@ -64,12 +64,6 @@ std::vector<double> before(const Pipeline& pipeline) {
   return result;
 }
 
-// Both ways over boundary s, and M-1 more micro-batches in the slower direction.
-double all_over(const Pipeline& pipeline, std::size_t s, int micro_batches) {
-  return pipeline.send_forward[s] + pipeline.send_backward[s] +
-         (micro_batches - 1) * std::max(held_forward(pipeline, s), held_backward(pipeline, s));
-}
-
 }  // namespace
 
 double period(const Pipeline& pipeline, int k, bool slack) {
@@ -114,6 +108,7 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
   const double more = micro_batches - 1;
   StepForms forms;
   double slowest = slowest_part(pipeline);
+  double longest = 0;  // op or transfer of one micro-batch
   // Contribution of stage q to a loop, its bursts at both ends of one, and 1 / (micro-batches in a
   // loop of n stages).
   std::vector<double> adds(count), arrives(count), leaves(count), share(count + 1);
@@ -124,6 +119,7 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
     share[s + 1] = 1 / (slack ? k * static_cast<double>(s) + 1 : k * static_cast<double>(s + 1));
     forms.pivot = std::max(forms.pivot, pre[s] + micro_batches * t);
     forms.bound = std::max(forms.bound, pre[s] + micro_batches * t);
+    longest = std::max({longest, pipeline.stages[s].forward, pipeline.stages[s].backward});
     if (s > 0) {
       adds[s] += pipeline.send_forward[s - 1] + pipeline.send_backward[s - 1];
       arrives[s] = bursts * std::max(pipeline.stages[s].forward, held_forward(pipeline, s - 1));
@@ -133,8 +129,9 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
     const double slower = std::max(held_forward(pipeline, s), held_backward(pipeline, s));
     const double next = busy(pipeline.stages[s + 1]);
     forms.pivot = std::max(forms.pivot, pre[s + 1] + next + more * slower);
-    forms.bound = std::max(forms.bound, pre[s] + t + all_over(pipeline, s, micro_batches));
+    longest = std::max(longest, slower);
   }
+  forms.bound = std::max(forms.bound, pre.back() + more * longest);
   double pivot = forms.pivot;
   for (std::size_t s = 0; s + 1 < count; ++s) {
     double loop = busy(pipeline.stages[s]);

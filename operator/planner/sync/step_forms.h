@@ -31,7 +31,8 @@ double update_tail(const Pipeline& pipeline);
 struct StepForms {
   double sum = 0;    // T+: all stages and transfers once, M-1 periods, tail
   double pivot = 0;  // T~: the slowest stage, link or loop sets the pace after its own fill
-  double bound = 0;  // V: no schedule without split backward is faster; without the tail
+  // V: no order of whole backward passes is faster; without the tail.
+  double bound = 0;
 };
 // slack: caps 1 + k d instead of k (d+1): loops without bursts, k (q-s) + 1 micro-batches in each.
 StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool slack = false);

@@ -254,17 +254,21 @@ class EveryPlan {
 
   double bound_value() const {
     const double m = it_.request.micro_batches;
-    double before = 0, arrival = 0, up = 0, with_update = 0;
+    double before = 0, arrival = 0, up = 0, with_update = 0, longest = 0;
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const double t = both(stages_[s]);
+      const double there = seconds(stages_[s], true), back = seconds(stages_[s], false);
       up = std::max(up, before + m * t);
+      longest = std::max({longest, there, back});
+      before += t;
       with_update = std::max(with_update, arrival + m * t + update(stages_[s]));
       if (s + 1 == stages_.size()) break;
       const Send over = send(s);
-      up = std::max(up, before + t + over.there + over.back + (m - 1) * over.hold);
-      before += t + over.there + over.back;
-      arrival += seconds(stages_[s], true) + over.there;
+      longest = std::max(longest, over.hold);
+      before += over.there + over.back;
+      arrival += there + over.there;
     }
+    up = std::max(up, before + (m - 1) * longest);  // the way of one, and the others at its pace
     return std::max(up + update(stages_.front()), with_update);
   }
 

@@ -129,6 +129,17 @@ TEST(Period, IsCloseToTheSimulatedOne) {
   EXPECT_GE(local_close, kRuns * 97 / 100);
 }
 
+// f = 1, b = 2, M = 32 on four stages: V is the step of the best order (343, 117), whether a link
+// or a stage sets the pace.
+TEST(Step, VCountsTheWholeWayAroundASlowInnerLink) {
+  Pipeline pipeline{.stages = std::vector<StageCost>(4, {.forward = 1, .backward = 2}),
+                    .send_forward = {0.25, 10, 0.25},
+                    .send_backward = {0.25, 10, 0.25}};
+  EXPECT_DOUBLE_EQ(step_forms(pipeline, 32, 1).bound, 343);
+  pipeline.send_forward = pipeline.send_backward = {2, 2, 2};
+  EXPECT_DOUBLE_EQ(step_forms(pipeline, 32, 1).bound, 117);
+}
+
 // V6: peak in flight and V.
 TEST(Step, NoScheduleIsFasterThanV) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
