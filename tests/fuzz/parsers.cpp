@@ -27,9 +27,9 @@
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 #include "worker/transport/tcp/frame.h"
-#include "worker/transport/tcp/handshake.h"
 #include "worker/transport/tcp/replica_group_peer.h"
 #include "worker/transport/tcp/state_wire.h"
+#include "worker/wire/handshake.h"
 
 namespace weir::fuzz {
 namespace {

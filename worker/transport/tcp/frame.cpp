@@ -4,7 +4,7 @@
 #include <string>
 
 #include "worker/base/digest.h"
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace {

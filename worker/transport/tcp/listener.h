@@ -15,11 +15,11 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/base/strangers.h"
-#include "worker/transport/tcp/acceptor.h"
-#include "worker/transport/tcp/pending.h"
 #include "worker/transport/tcp/probe.h"
 #include "worker/transport/tcp/rendezvous.h"
 #include "worker/transport/tcp/state_server.h"
+#include "worker/wire/acceptor.h"
+#include "worker/wire/pending.h"
 
 namespace weir::transport::tcp {
 

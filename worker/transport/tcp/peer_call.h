@@ -12,7 +12,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "worker/transport/tcp/dialer.h"
+#include "worker/wire/dialer.h"
 
 namespace weir::transport::tcp {
 

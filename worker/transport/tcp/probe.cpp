@@ -7,7 +7,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace {

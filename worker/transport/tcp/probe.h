@@ -16,9 +16,9 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "worker/transport/tcp/acceptor.h"
 #include "worker/transport/tcp/pacer.h"
 #include "worker/transport/tcp/peer_call.h"
+#include "worker/wire/acceptor.h"
 
 namespace weir::transport::tcp {
 

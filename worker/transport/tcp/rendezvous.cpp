@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "worker/transport/tcp/socket_options.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 

@@ -12,10 +12,10 @@
 #include <boost/asio/io_context.hpp>
 
 #include "worker/base/bounded_queue.h"
-#include "worker/transport/tcp/acceptor.h"
 #include "worker/transport/tcp/connection.h"
-#include "worker/transport/tcp/dialer.h"
 #include "worker/transport/tcp/tcp_transport.h"
+#include "worker/wire/acceptor.h"
+#include "worker/wire/dialer.h"
 
 namespace weir::transport::tcp {
 

@@ -7,7 +7,7 @@
 
 #include "worker/base/digest.h"
 #include "worker/transport/tcp/frame.h"
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace {

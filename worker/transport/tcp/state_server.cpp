@@ -9,8 +9,8 @@
 #include <boost/asio/write.hpp>
 
 #include "worker/base/digest.h"
-#include "worker/transport/tcp/socket_options.h"
 #include "worker/transport/tcp/state_wire.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 namespace {

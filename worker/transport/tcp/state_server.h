@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "worker/transport/state_exchange.h"
-#include "worker/transport/tcp/acceptor.h"
-#include "worker/transport/tcp/pending.h"
+#include "worker/wire/acceptor.h"
+#include "worker/wire/pending.h"
 
 namespace weir::transport::tcp {
 

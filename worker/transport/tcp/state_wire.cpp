@@ -2,7 +2,7 @@
 #include "worker/transport/tcp/state_wire.h"
 
 #include "worker/base/check.h"
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace {

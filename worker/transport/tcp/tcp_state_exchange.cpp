@@ -6,7 +6,7 @@
 #include "worker/base/bounded_queue.h"
 #include "worker/base/digest.h"
 #include "worker/transport/tcp/state_fetch.h"
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "tests/worker/transport/tcp/relay.h"
 #include "tests/worker/transport/tcp/rig.h"
-#include "worker/transport/tcp/handshake.h"
+#include "worker/wire/handshake.h"
 
 namespace weir::transport::test {
 namespace connect_test {

@@ -8,8 +8,8 @@
 
 #include "worker/base/digest.h"
 #include "worker/base/random.h"
-#include "worker/transport/tcp/handshake.h"
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/handshake.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace frame_test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/pending.h"
+#include "worker/wire/pending.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/socket_options.h"
+#include "worker/wire/socket_options.h"
 
 #include <netinet/tcp.h>
 

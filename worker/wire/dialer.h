@@ -16,8 +16,8 @@
 #include "worker/base/name_lookup.h"
 #include "worker/base/result.h"
 #include "worker/transport/communicator.h"
-#include "worker/transport/tcp/handshake.h"
-#include "worker/transport/tcp/record_stream.h"
+#include "worker/wire/handshake.h"
+#include "worker/wire/record.h"
 
 namespace weir::transport::tcp {
 

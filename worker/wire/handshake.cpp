@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/handshake.h"
+#include "worker/wire/handshake.h"
 
 #include <algorithm>
 
 #include "worker/base/check.h"
 #include "worker/base/digest.h"
-#include "worker/transport/tcp/wire.h"
+#include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
 namespace {

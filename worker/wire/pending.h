@@ -8,7 +8,7 @@
 #include <list>
 #include <memory>
 
-#include "worker/transport/tcp/acceptor.h"
+#include "worker/wire/acceptor.h"
 
 namespace weir::transport::tcp {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/acceptor.h"
+#include "worker/wire/acceptor.h"
 
 #include "worker/base/digest.h"
 #include "worker/base/log.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/dialer.h"
+#include "worker/wire/dialer.h"
 
 #include <algorithm>
 
 #include "worker/base/digest.h"
-#include "worker/transport/tcp/socket_options.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::transport::tcp {
 namespace {

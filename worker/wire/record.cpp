@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/transport/tcp/record_stream.h"
+#include "worker/wire/record.h"
 
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>

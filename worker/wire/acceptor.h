@@ -12,8 +12,8 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/base/result.h"
-#include "worker/transport/tcp/handshake.h"
-#include "worker/transport/tcp/record_stream.h"
+#include "worker/wire/handshake.h"
+#include "worker/wire/record.h"
 
 namespace weir::transport::tcp {
 

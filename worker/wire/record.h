@@ -11,7 +11,7 @@
 #include <boost/asio/ip/tcp.hpp>
 
 #include "worker/base/result.h"
-#include "worker/transport/tcp/handshake.h"
+#include "worker/wire/handshake.h"
 
 namespace weir::transport::tcp {
 
