@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "operator/tuner/rules.h"
 #include "worker/base/units.h"
 #include "worker/schedule/search_caps.h"
 
@@ -15,7 +14,7 @@ namespace {
 
 constexpr int kGroups[] = {2, 3, 4, 6, 8};
 constexpr int kMostSlack = 8;
-constexpr std::array<double, 3> kQuantiles = {0.1, kMedian, 0.9};
+constexpr std::array<double, 3> kQuantiles = {0.1, costing::kMedian, 0.9};
 constexpr double kStress = 2;          // factor on the median transfer times for the reserve
 constexpr double kSameTransfer = 1.2;  // quantiles that differ by less count as equal
 
@@ -107,8 +106,8 @@ bool alike(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // Link times at the quantiles, without those that are nearly equal to others.
-std::vector<std::vector<double>> link_cases(const LinkView& view) {
-  std::vector<std::vector<double>> cases{link_quantile(view, kMedian)};
+std::vector<std::vector<double>> link_cases(const costing::LinkView& view) {
+  std::vector<std::vector<double>> cases{link_quantile(view, costing::kMedian)};
   for (const double q : kQuantiles) {
     std::vector<double> seconds = link_quantile(view, q);
     const bool known = std::any_of(cases.begin(), cases.end(),
@@ -118,7 +117,7 @@ std::vector<std::vector<double>> link_cases(const LinkView& view) {
   return cases;
 }
 
-void add_generated(Collector& collector, const Size& size, const LinkView& view,
+void add_generated(Collector& collector, const Size& size, const costing::LinkView& view,
                    const std::vector<double>& seconds, bool search) {
   schedule::PipelineModel model;
   model.stages = size.stages;
@@ -149,14 +148,14 @@ double estimated_step(const schedule::Schedule& schedule, const Size& size,
 // Link times for the reserve, which decides between plans that are equal now. Counters average over
 // seconds, so shorter bursts do not show, and a plan needs slack for them. The times are twice the
 // median, but a link must not become the bottleneck by that.
-std::vector<double> stressed(const LinkView& view, const Size& size) {
+std::vector<double> stressed(const costing::LinkView& view, const Size& size) {
   std::chrono::nanoseconds slowest{0};
   for (const schedule::StageTime& stage : size.stages) {
     slowest = std::max(slowest, stage.forward + stage.backward);
   }
-  std::vector<double> seconds = link_quantile(view, kMedian);
+  std::vector<double> seconds = link_quantile(view, costing::kMedian);
   for (double& time : seconds) {
-    time = std::max(time, std::min(kStress * time, kBoundShare * to_seconds(slowest)));
+    time = std::max(time, std::min(kStress * time, costing::kBoundShare * to_seconds(slowest)));
   }
   return seconds;
 }
@@ -171,8 +170,8 @@ bool same_order(const schedule::Schedule& a, const schedule::Schedule& b) {
   return a.caps == b.caps && a.dispatch == b.dispatch && a.micro_batch_size == b.micro_batch_size;
 }
 
-std::vector<Candidate> candidates(const Input& input, const State& state, const LinkView& view,
-                                  const std::vector<Size>& sizes) {
+std::vector<Candidate> candidates(const Input& input, const State& state,
+                                  const costing::LinkView& view, const std::vector<Size>& sizes) {
   const int stages = static_cast<int>(input.stages.size());
   const bool all = effort_of(view, sizes.front()).all;
   std::vector<std::vector<double>> cases = link_cases(view);
@@ -199,10 +198,10 @@ std::vector<Candidate> candidates(const Input& input, const State& state, const 
   return collector.take();
 }
 
-void keep_promising(std::vector<Candidate>& candidates, const LinkView& view,
+void keep_promising(std::vector<Candidate>& candidates, const costing::LinkView& view,
                     const std::vector<Size>& sizes, std::size_t most) {
   if (candidates.size() <= most + 1) return;
-  const std::vector<double> median = link_quantile(view, kMedian);
+  const std::vector<double> median = link_quantile(view, costing::kMedian);
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 1; i < candidates.size(); ++i) {
     const Size& size = sizes[candidates[i].size];
@@ -219,8 +218,8 @@ void keep_promising(std::vector<Candidate>& candidates, const LinkView& view,
   candidates = std::move(kept);
 }
 
-void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
-                    const std::vector<Size>& sizes, const State& state, Coster& coster) {
+void drop_dominated(std::vector<Candidate>& candidates, const costing::LinkView& view,
+                    const std::vector<Size>& sizes, const State& state, costing::Coster& coster) {
   struct Measure {
     std::array<double, kQuantiles.size() + 1> seconds{};  // the last is the reserve
     int memory = 0;
@@ -228,7 +227,8 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
   };
   std::vector<std::vector<double>> links;
   const bool all = effort_of(view, sizes.front()).all;
-  for (const double q : kQuantiles) links.push_back(link_quantile(view, all ? q : kMedian));
+  for (const double q : kQuantiles)
+    links.push_back(link_quantile(view, all ? q : costing::kMedian));
   links.push_back(stressed(view, sizes.front()));
   std::vector<Measure> measures;
   const int current_size = sizes.front().micro_batch_size;
@@ -236,7 +236,8 @@ void drop_dominated(std::vector<Candidate>& candidates, const LinkView& view,
     const schedule::Schedule& schedule = candidates[i].schedule;
     const std::size_t size = candidates[i].size;
     Measure measure{.memory = in_flight(schedule)};
-    const double correction = correction_of(state, schedule.micro_batch_size, current_size);
+    const double correction =
+        costing::correction_of(state.cost, schedule.micro_batch_size, current_size);
     for (std::size_t q = 0; q < links.size(); ++q) {
       // Equal link times need no second simulation.
       const bool repeated = q > 0 && links[q] == links[q - 1];

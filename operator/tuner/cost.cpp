@@ -10,7 +10,7 @@
 
 #include "worker/base/units.h"
 
-namespace weir::tuner {
+namespace weir::costing {
 namespace {
 
 constexpr std::size_t kLeastScrapes = 4;  // as in a window of rates (validate.cpp)
@@ -96,8 +96,8 @@ std::string link_name(const estimator::LinkKey& link) {
 LinkView view_links(const Input& input) {
   LinkView view;
   const estimator::RateVectors& rates = input.rates;
-  const std::size_t scrapes = std::min(
-      static_cast<std::size_t>(std::max(1, input.settings.used_scrapes)), rates.times.size());
+  const std::size_t scrapes =
+      std::min(static_cast<std::size_t>(std::max(1, input.used_scrapes)), rates.times.size());
   if (rates.times.size() < kLeastScrapes) {
     view.unknown = "only " + std::to_string(rates.times.size()) + " of " +
                    std::to_string(kLeastScrapes) + " scrapes with link rates";
@@ -310,4 +310,14 @@ std::optional<double> predicted_step(const Input& input, const State& state) {
          coster.mean_step(input.current, sizes_of(input).front());
 }
 
-}  // namespace weir::tuner
+std::string describe(const schedule::Schedule& schedule) {
+  std::string result = "k=" + std::to_string(schedule::k_of_caps(schedule.caps)) + " caps ";
+  for (std::size_t s = 0; s < schedule.caps.size(); ++s) {
+    result += (s == 0 ? "" : ",") + std::to_string(schedule.caps[s]);
+  }
+  result += std::string(" ") + schedule::name(schedule.dispatch);
+  if (schedule.micro_batch_size > 1) result += " mb=" + std::to_string(schedule.micro_batch_size);
+  return result;
+}
+
+}  // namespace weir::costing

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the cost of a plan, its step time over the observed link rates. Only this room includes
-// it.
+// Computes the cost of a plan, its step time over the observed link rates
+// (operator/tuner/README.md "Cost").
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "operator/tuner/tune.h"
+#include "operator/tuner/input.h"
 #include "worker/schedule/simulator.h"
 
-namespace weir::tuner {
+namespace weir::costing {
 
 // The links of one job in a fixed order: replica, then boundary, then direction.
 struct LinkView {
@@ -85,8 +86,16 @@ std::vector<double> link_quantile(const LinkView& view, double q);
 std::vector<std::chrono::nanoseconds> boundary_times(const LinkView& view, const Size& size,
                                                      const std::vector<double>& seconds);
 
+inline constexpr double kMedian = 0.5;  // quantile
+// A link is bound if a transfer takes this part of the slowest stage's time; no order helps then.
+inline constexpr double kBoundShare = 0.9;
+
 std::string link_name(const estimator::LinkKey& link);  // e.g. "1-2 forward"
 // Correction factor of a micro-batch size; that of the current size if the size never ran.
 double correction_of(const State& state, int micro_batch_size, int current_size);
 
-}  // namespace weir::tuner
+// Seconds of a step of the input's current schedule, mean over its rate vectors, with the
+// correction factor. Nothing if the rate of a link is unknown.
+std::optional<double> predicted_step(const Input& input, const State& state);
+
+}  // namespace weir::costing

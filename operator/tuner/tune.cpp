@@ -2,13 +2,13 @@
 #include "operator/tuner/tune.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 
 #include "operator/tuner/candidates.h"
-#include "operator/tuner/cost.h"
-#include "operator/tuner/escalation.h"
-#include "operator/tuner/rules.h"
+#include "operator/tuner/memory_alarm.h"
 #include "worker/base/gain.h"
 #include "worker/base/units.h"
 #include "worker/schedule/families.h"
@@ -22,6 +22,12 @@ constexpr double kCorrectionWeight = 0.2;  // operator/tuner/README.md "Cost"
 constexpr std::size_t kNewestScrapes = 4;  // scrapes whose mean tells whether a rate is steady
 constexpr double kLeastCorrection = 0.8, kMostCorrection = 1.25;
 
+template <class... Numbers>
+std::string text(const char* format, Numbers... numbers) {
+  std::array<char, 200> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), format, numbers...);
+  return buffer.data();
+}
 std::string percent(double fraction) {
   return text("%.1f %%", 100 * fraction);
 }
@@ -45,7 +51,7 @@ std::string nothing_to_tune(const Input& input) {
 }
 
 // Text about the longest transfer: "link 1-2 forward takes 24.2 ms a micro-batch at 40 Mbit/s".
-std::string longest_transfer(const LinkView& view) {
+std::string longest_transfer(const costing::LinkView& view) {
   std::size_t longest = 0;
   double most = -1;
   for (std::size_t i = 0; i < view.links.size(); ++i) {
@@ -57,11 +63,12 @@ std::string longest_transfer(const LinkView& view) {
     most = mean;
     longest = i;
   }
-  return "link " + link_name(view.links[longest]) + text(" takes %.1f ms", 1e3 * most) +
+  return "link " + costing::link_name(view.links[longest]) + text(" takes %.1f ms", 1e3 * most) +
          text(" a micro-batch at %.0f Mbit/s", to_megabits({view.mean_rate[longest]}));
 }
 
-bool rates_moved(const LinkView& view, const std::map<estimator::LinkKey, double>& before) {
+bool rates_moved(const costing::LinkView& view,
+                 const std::map<estimator::LinkKey, double>& before) {
   for (std::size_t i = 0; i < view.links.size(); ++i) {
     const auto found = before.find(view.links[i]);
     if (found == before.end()) return true;
@@ -76,7 +83,8 @@ std::string inputs_text(const Input& input, const State& state) {
   const auto step = [](std::chrono::nanoseconds time) {
     return std::lround(std::log(std::max(1e-9, to_seconds(time))) / std::log(1 + kMovedRate));
   };
-  std::string result = describe(input.current) + " M" + std::to_string(input.micro_batches);
+  std::string result =
+      costing::describe(input.current) + " M" + std::to_string(input.micro_batches);
   if (input.apart) result += " apart";
   if (input.replicas.size() > 1 && input.measured_step_seconds > 0) {
     result += text(" s%ld", std::lround(20 * input.sync_seconds / input.measured_step_seconds));
@@ -106,7 +114,7 @@ std::string inputs_text(const Input& input, const State& state) {
 
 // Whether the newest rates are like those of all V. Measured steps are recent, while predicted ones
 // are a mean over V, so they can be compared only then.
-bool steady(const LinkView& view) {
+bool steady(const costing::LinkView& view) {
   const std::size_t all = view.vectors.size(), newest = std::min(kNewestScrapes, all);
   for (std::size_t link = 0; link < view.links.size(); ++link) {
     double mean = 0, now = 0;
@@ -119,14 +127,15 @@ bool steady(const LinkView& view) {
   return true;
 }
 
-void update_correction(const Input& input, const LinkView& view, double predicted, State& state) {
+void update_correction(const Input& input, const costing::LinkView& view, double predicted,
+                       State& state) {
   // Shortly after a change, the measured mean contains steps of the plan before.
   const bool settled = input.step - state.last_change_step >= input.settings.rules.steps_between;
   if (!settled || input.measured_step_seconds <= 0 || predicted <= 0 || !steady(view)) return;
   const int size = input.current.micro_batch_size;
-  double correction = correction_of(state, size, size);
+  double correction = correction_of(state.cost, size, size);
   correction += kCorrectionWeight * (input.measured_step_seconds / predicted - correction);
-  state.correction[size] = std::clamp(correction, kLeastCorrection, kMostCorrection);
+  state.cost.correction[size] = std::clamp(correction, kLeastCorrection, kMostCorrection);
 }
 
 double least_gain(const Input& input, const schedule::Schedule& schedule) {
@@ -171,22 +180,22 @@ double hidden_bursts(double correction, double current_seconds, double reserve) 
                   (current_seconds - kSure * predicted) / (reserve / correction - predicted));
 }
 
-std::vector<Costed> cost_all(const Input& input, const LinkView& view, const State& state,
-                             double current_seconds, Coster& coster) {
+std::vector<Costed> cost_all(const Input& input, const costing::LinkView& view, const State& state,
+                             double current_seconds, costing::Coster& coster) {
   const std::vector<Size> sizes = sizes_of(input);
   const int current_size = sizes.front().micro_batch_size;
   std::vector<Candidate> plans = candidates(input, state, view, sizes);
   std::erase_if(plans, [&](const Candidate& plan) {
     return !same_order(plan.schedule, input.current) &&
-           state.record.quarantine.contains(describe(plan.schedule));
+           state.record.quarantine.contains(costing::describe(plan.schedule));
   });
-  if (const Effort effort = effort_of(view, sizes.front()); !effort.all) {
+  if (const costing::Effort effort = effort_of(view, sizes.front()); !effort.all) {
     keep_promising(plans, view, sizes, effort.plans);
   }
   drop_dominated(plans, view, sizes, state, coster);
   // All plans are costed at the same point between the mean and slower links, where a plan that
   // hides transfers better loses less. The rest of the difference is equal for all plans.
-  const double correction_now = correction_of(state, current_size, current_size);
+  const double correction_now = correction_of(state.cost, current_size, current_size);
   const double hidden = hidden_bursts(correction_now, current_seconds, plans.front().reserve);
   const auto at_point = [&](double seconds, double reserve) {
     return seconds + hidden * std::max(0.0, reserve - seconds);
@@ -197,14 +206,14 @@ std::vector<Costed> cost_all(const Input& input, const LinkView& view, const Sta
   for (auto& [schedule, size, reserve] : plans) {
     double seconds = current_seconds;
     if (!same_order(schedule, input.current)) {
-      const double correction = correction_of(state, schedule.micro_batch_size, current_size);
+      const double correction = correction_of(state.cost, schedule.micro_batch_size, current_size);
       const double predicted = coster.mean_step(schedule, sizes[size]);
       const bool own = schedule.micro_batch_size != current_size &&
-                       state.correction.contains(schedule.micro_batch_size);
+                       state.cost.correction.contains(schedule.micro_batch_size);
       seconds = hidden > 0 && !own ? common * at_point(predicted, reserve / correction)
                                    : correction * predicted;
     }
-    std::string name = describe(schedule);
+    std::string name = costing::describe(schedule);
     costed.push_back({.schedule = std::move(schedule),
                       .seconds = seconds,
                       .text = std::move(name),
@@ -222,7 +231,7 @@ void change_to(const Costed& plan, const Input& input, Decision& decision, State
 }
 
 // Fills decision and state from the costs (operator/tuner/README.md "Decision").
-void decide(const Input& input, const LinkView& view, Decision& decision, State& state) {
+void decide(const Input& input, const costing::LinkView& view, Decision& decision, State& state) {
   const double current = decision.current_seconds;
   const auto all = [](const Costed&) { return true; };
   const auto gain_of = [&](const Costed& plan) {
@@ -236,7 +245,7 @@ void decide(const Input& input, const LinkView& view, Decision& decision, State&
   const Costed* winner = best_of(decision.candidates, worth_it);
   const Costed& best = winner != nullptr ? *winner : *best_of(decision.candidates, all);
   decision.gain = gain_of(best);
-  const std::string now = describe(input.current) + ": ";
+  const std::string now = costing::describe(input.current) + ": ";
   if (same_order(best.schedule, input.current)) {
     gate::nothing_offered(state.record);
     decision.reason = now + seconds(current) + " predicted, no candidate is better";
@@ -270,25 +279,25 @@ std::string too_soon(const Input& input, const State& state) {
 }
 
 // Whether nothing has changed since the last costing, so that its result can be used again.
-bool nothing_moved(const LinkView& view, const State& state, const std::string& inputs) {
+bool nothing_moved(const costing::LinkView& view, const State& state, const std::string& inputs) {
   return state.record.wins_in_row == 0 && inputs == state.costed_inputs &&
          !rates_moved(view, state.costed_rates);
 }
 
-void evaluate(const Input& input, const LinkView& view, Decision& decision, State& state) {
-  Coster coster(view, bins_of(view, effort_of(view, sizes_of(input).front()).bins));
+void evaluate(const Input& input, const costing::LinkView& view, Decision& decision, State& state) {
+  costing::Coster coster(view, bins_of(view, effort_of(view, sizes_of(input).front()).bins));
   decision.escalation.link_bound = bound_links(input, view);
-  sum_loss(input, view, coster, state);
-  decision.escalation.loss_seconds = state.loss_seconds;
+  sum_loss(input, view, coster, state.cost);
+  decision.escalation.loss_seconds = state.cost.loss_seconds;
 
   const std::string inputs = inputs_text(input, state);
   const bool quiet = nothing_moved(view, state, inputs);
   if (!quiet) state.costed_step = coster.mean_step(input.current, sizes_of(input).front());
   update_correction(input, view, state.costed_step, state);
   const int size = input.current.micro_batch_size;
-  decision.current_seconds = correction_of(state, size, size) * state.costed_step;
+  decision.current_seconds = correction_of(state.cost, size, size) * state.costed_step;
   if (quiet) {
-    decision.reason = describe(input.current) + ": " + seconds(decision.current_seconds) +
+    decision.reason = costing::describe(input.current) + ": " + seconds(decision.current_seconds) +
                       " predicted, no link rate moved by more than " + percent(kMovedRate) +
                       " since the last evaluation";
   } else {
@@ -307,16 +316,6 @@ void evaluate(const Input& input, const LinkView& view, Decision& decision, Stat
 
 }  // namespace
 
-std::string describe(const schedule::Schedule& schedule) {
-  std::string result = "k=" + std::to_string(schedule::k_of_caps(schedule.caps)) + " caps ";
-  for (std::size_t s = 0; s < schedule.caps.size(); ++s) {
-    result += (s == 0 ? "" : ",") + std::to_string(schedule.caps[s]);
-  }
-  result += std::string(" ") + schedule::name(schedule.dispatch);
-  if (schedule.micro_batch_size > 1) result += " mb=" + std::to_string(schedule.micro_batch_size);
-  return result;
-}
-
 Tuned tune(const Input& input, const State& before) {
   Tuned tuned{.decision = {}, .state = before};
   Decision& decision = tuned.decision;
@@ -331,7 +330,7 @@ Tuned tune(const Input& input, const State& before) {
     change_to(*lowered, input, decision, state);
     return tuned;
   }
-  const LinkView view = view_links(input);
+  const costing::LinkView view = view_links(input);
   if (!view.unknown.empty()) {
     decision.reason = "no change: " + view.unknown;
     state.record.wins_in_row = 0;  // this evaluation is no win
@@ -347,10 +346,6 @@ Tuned tune(const Input& input, const State& before) {
   state.evaluated_scrape = input.rates.times.back();
   evaluate(input, view, decision, state);
   return tuned;
-}
-
-void acted(State& state) {
-  state.loss_seconds = 0;
 }
 
 }  // namespace weir::tuner

@@ -56,7 +56,7 @@ Loop loop_of(const Setting& setting, double noise) {
   loop.settings.rules.cooldown = std::chrono::seconds(0);
   loop.settings.min_steps_evaluated = setting.steps_apart;
   loop.settings.min_scrapes_evaluated = setting.scrapes_apart;
-  loop.settings.used_scrapes = setting.used;
+  loop.used_scrapes = setting.used;
   loop.settings.rules.least_gain = setting.min_gain;
   loop.settings.min_gain_size = setting.min_gain_size;
   return loop;

@@ -164,6 +164,7 @@ void TunedJob::evaluate() {
   input.measured_step_seconds = mean(steps_.size() - recent, steps_.size());
   input.now = at(time_);
   input.settings = loop_.settings;
+  input.used_scrapes = loop_.used_scrapes;
   for (const int cap : current_.caps) {
     input.free_memory.push_back(
         job_.real_samples > 0 ? 1 - cap * current_.micro_batch_size / job_.real_samples : -1);

@@ -40,6 +40,7 @@ struct Loop {
   double scrape = 1, window = 5, tick = 5;  // seconds
   double rate_noise = 0, step_noise = 0;    // lognormal, of each scraped rate and of each step
   tuner::Settings settings;
+  int used_scrapes = 16;  // size of V
   bool tune = true;
 };
 

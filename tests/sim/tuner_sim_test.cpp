@@ -106,11 +106,11 @@ Regret regret_of(schedule::Dispatch dispatch, double mean_burst, double seconds,
     result.tuned += static_cast<double>(tuned.steps().size()) / tuned.time() / seeds;
     steps += static_cast<double>(tuned.steps().size());
     switches += static_cast<double>(tuned.switches().size());
-    result.last_plan = tuner::describe(tuned.current());
+    result.last_plan = costing::describe(tuned.current());
   }
   const auto best = std::max_element(fixed.begin(), fixed.end());
   result.best = *best;
-  result.best_plan = tuner::describe(
+  result.best_plan = costing::describe(
       fixed_plans(sized_job(0.15), dispatch)[static_cast<std::size_t>(best - fixed.begin())]);
   result.switches_per_100 = 100 * switches / steps;
   return result;

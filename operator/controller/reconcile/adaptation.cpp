@@ -10,10 +10,24 @@
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/controller/reconcile/tuner_input.h"
 #include "operator/facts/node_bandwidth.h"
+#include "operator/tuner/memory_alarm.h"
 #include "operator/tuner/tune.h"
 
 namespace weir::reconcile {
 namespace {
+
+tuner::Settings settings_of(const api::JobSpec& spec) {
+  tuner::Settings settings;
+  settings.rules.least_gain = spec.adaptation.retune.min_gain_percent / 100.0;
+  settings.rules.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
+  settings.k_min = spec.schedule.k_min;
+  settings.k_max = spec.schedule.k_max.value_or(8);
+  settings.k_fixed = spec.schedule.k_mode == "Fixed";
+  settings.fixed_caps = spec.schedule.in_flight_caps;
+  settings.family = facts::family_of(spec.schedule.type);
+  settings.dispatch = facts::dispatch_of(spec);
+  return settings;
+}
 
 // A link whose rate changed by less counts as unchanged (operator/adaptation/gate/README.md
 // "Outcome").
@@ -211,7 +225,10 @@ void adapt(Pass& pass) {
   std::string why_not;
   const auto model = model_of(facts_of(pass), why_not);
   if (!model) return;
-  auto input = input_of(facts_of(pass), *model);
+  tuner::Input input{costing::costing_input(facts_of(pass), *model)};
+  input.now = pass.now();
+  input.settings = settings_of(pass.spec());
+  input.free_memory = free_memory(facts_of(pass));
   auto& state = pass.adaptation.tuner;
   if (!fresh) input.rates = {};
   if (asked) input.settings.rules.cooldown = std::chrono::seconds(0);

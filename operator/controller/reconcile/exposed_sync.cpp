@@ -8,7 +8,7 @@
 
 #include "worker/base/units.h"
 
-namespace weir::reconcile {
+namespace weir::costing {
 namespace {
 
 // Sums are sent as double and results as float; a replica keeps its own segment
@@ -90,4 +90,4 @@ double changed_exposed_sync(double measured, double modelled, double modelled_th
   return measured + modelled_then - modelled;
 }
 
-}  // namespace weir::reconcile
+}  // namespace weir::costing

@@ -2,8 +2,7 @@
 // Exposed sync: the part of exact sums over replicas that backward passes do not hide, that is, the
 // time from the last backward until the slowest sum is complete. It matters for the choice of a
 // plan's links: an order of micro-batches may hide a slow link between stages, but nothing hides
-// one between replicas (PipeMorph, NSDI'26: 8.04 x against 2.24 x for one link). Private to this
-// room; pure.
+// one between replicas (PipeMorph, NSDI'26: 8.04 x against 2.24 x for one link). Pure.
 #pragma once
 
 #include <vector>
@@ -14,7 +13,7 @@
 #include "worker/schedule/plan.h"
 #include "worker/schedule/simulator.h"
 
-namespace weir::reconcile {
+namespace weir::costing {
 
 // Rates of the links that sums may use.
 struct SumLinks {
@@ -39,4 +38,4 @@ double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& m
 // the ratio of its values counts.
 double changed_exposed_sync(double measured, double modelled, double modelled_then);
 
-}  // namespace weir::reconcile
+}  // namespace weir::costing

@@ -90,7 +90,7 @@ std::optional<TierMemory::PreviousCut> found_among_plans(const Pass& pass) {
 // that would be made on free links counts as its previous cut.
 std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
                                                               const planner::Model& model,
-                                                              const tuner::Input& input,
+                                                              const costing::Input& input,
                                                               double current_seconds) {
   planner::Cluster known = cluster_of(facts_of(pass)), free = known;
   TierMemory::PreviousCut cut{.links = usual_links(pass, facts::nodes_of(free)), .in_force = false};
@@ -148,7 +148,7 @@ void remember_previous_cut(Pass& pass, const RepartitionProposal& taken) {
   cut->step = pass.snapshot.report->body.step;
 }
 
-bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::Input& input,
+bool retry_previous_cut(Pass& pass, const planner::Model& model, const costing::Input& input,
                         double current_seconds) {
   auto& tiers = pass.adaptation.tiers;
   const auto& adaptation = pass.spec().adaptation;

@@ -176,11 +176,11 @@ std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages,
   return stages;
 }
 
-tuner::Input input_for(const Pass& pass, const planner::Model& model,
-                       const planner::Cluster& cluster, const schedule::Plan& plan,
-                       const tuner::Input& current) {
+costing::Input input_for(const Pass& pass, const planner::Model& model,
+                         const planner::Cluster& cluster, const schedule::Plan& plan,
+                         const costing::Input& current) {
   const auto slowness = slowness_of(pass, model, cluster);
-  tuner::Input input = current;
+  costing::Input input = current;
   input.current = plan.schedule;
   input.micro_batches = facts::least_share(plan);
   input.boundary_bytes = planner::costs_of(model, cluster, plan).boundary_bytes;
@@ -191,11 +191,12 @@ tuner::Input input_for(const Pass& pass, const planner::Model& model,
     input.replicas.push_back(
         {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, one, slowness)});
   }
-  input.stages = tuner::slowest_stages(input.replicas);
-  const SumLinks sampled = sum_links(facts_of(pass), cluster);
-  input.sync_seconds = changed_exposed_sync(
-      current.sync_seconds, modelled_exposed_sync(*pass.plan, model, sampled, current.stages),
-      modelled_exposed_sync(plan, model, sampled, input.stages));
+  input.stages = costing::slowest_stages(input.replicas);
+  const costing::SumLinks sampled = costing::sum_links(facts_of(pass), cluster);
+  input.sync_seconds = costing::changed_exposed_sync(
+      current.sync_seconds,
+      costing::modelled_exposed_sync(*pass.plan, model, sampled, current.stages),
+      costing::modelled_exposed_sync(plan, model, sampled, input.stages));
   input.cap_max.clear();
   input.other_sizes.clear();
   input.rates = rates_for(plan, *pass.plan, cluster, current.rates);
@@ -261,7 +262,7 @@ bool same_ranks(const schedule::Plan& a, const schedule::Plan& b) {
 
 std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model& model,
                                           const planner::Cluster& cluster,
-                                          const tuner::Input& input, schedule::Plan plan) {
+                                          const costing::Input& input, schedule::Plan plan) {
   RepartitionProposal proposal;
   proposal.plan = std::move(plan);
   limit_caps(facts_of(pass), proposal.plan);
@@ -275,8 +276,8 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
   if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: a case for retune
   // A plan without a link measures nothing, so the job could never return from it.
   if (to.stage_count() == 1) return std::nullopt;
-  const auto seconds =
-      tuner::predicted_step(input_for(pass, model, cluster, to, input), pass.adaptation.tuner);
+  const auto seconds = costing::predicted_step(input_for(pass, model, cluster, to, input),
+                                               pass.adaptation.tuner.cost);
   if (!seconds) return std::nullopt;
   const Transfer transfer = transfer_of(*pass.plan, to, model, cluster);
   const double pause = pass.adaptation.tiers.pause_seconds;
@@ -292,7 +293,7 @@ std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model
 }
 
 std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
-                                                    const tuner::Input& input,
+                                                    const costing::Input& input,
                                                     double current_seconds) {
   const facts::Facts facts = facts_of(pass);
   auto clusters = on_known_links(facts.history.links, cluster_of(facts));

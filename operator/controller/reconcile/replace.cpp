@@ -45,12 +45,12 @@ bool free_node_exists(const Pass& pass) {
 }
 
 // The tuner's input with the usual rates on all links of the node.
-tuner::Input with_usual_links(const Pass& pass, const planner::Model& model,
-                              const tuner::Input& input, const std::string& node) {
-  tuner::Input free = input;
+costing::Input with_usual_links(const Pass& pass, const planner::Model& model,
+                                const costing::Input& input, const std::string& node) {
+  costing::Input free = input;
   const facts::Facts facts = facts_of(pass);
-  const SumLinks now = sum_links(facts, cluster_of(facts));
-  SumLinks then = now;
+  const costing::SumLinks now = costing::sum_links(facts, cluster_of(facts));
+  costing::SumLinks then = now;
   for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
     for (const auto& link : *links) {
       if (link.from_node != node && link.to_node != node) continue;
@@ -62,9 +62,9 @@ tuner::Input with_usual_links(const Pass& pass, const planner::Model& model,
       for (double& rate : rates->second) rate = std::max(rate, usual);
     }
   }
-  free.sync_seconds = changed_exposed_sync(
-      input.sync_seconds, modelled_exposed_sync(*pass.plan, model, now, input.stages),
-      modelled_exposed_sync(*pass.plan, model, then, input.stages));
+  free.sync_seconds = costing::changed_exposed_sync(
+      input.sync_seconds, costing::modelled_exposed_sync(*pass.plan, model, now, input.stages),
+      costing::modelled_exposed_sync(*pass.plan, model, then, input.stages));
   return free;
 }
 
@@ -91,15 +91,15 @@ bool leaves_its_node(const Pass& pass, const api::Pod& pod) {
   });
 }
 
-bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::Input& input,
+bool consider_replacement(Pass& pass, const planner::Model& model, const costing::Input& input,
                           double current_seconds, bool asked) {
   auto& tiers = pass.adaptation.tiers;
   const auto node = slowest_node(pass);
   const Slot* slot = node ? slot_on(pass, *node) : nullptr;
   const auto seconds = slot == nullptr
                            ? std::nullopt
-                           : tuner::predicted_step(with_usual_links(pass, model, input, *node),
-                                                   pass.adaptation.tuner);
+                           : costing::predicted_step(with_usual_links(pass, model, input, *node),
+                                                     pass.adaptation.tuner.cost);
   if (!seconds || !free_node_exists(pass)) {
     gate::nothing_offered(tiers.replace);
     return false;

@@ -20,7 +20,7 @@ void request(Pass& pass, AdaptationState::Rollback rollback) {
   adopt_plan(pass, rollback.plan, rollback.trigger, 0);
   rollback.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
   pass.adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
-  if (rollback.trigger == schedule::Trigger::kRegroup) tuner::acted(pass.adaptation.tuner);
+  if (rollback.trigger == schedule::Trigger::kRegroup) pass.adaptation.tuner.cost.loss_seconds = 0;
   pass.adaptation.rollback = std::move(rollback);
 }
 

@@ -83,7 +83,7 @@ struct AdaptationState {
     schedule::Schedule schedule, previous;
     std::vector<int> previous_micro_batches;
     std::optional<schedule::SyncPolicy> previous_sync;  // set = the policy was changed
-    std::string text;                                   // tuner::describe of the new schedule
+    std::string text;                                   // costing::describe of the new schedule
     double before_seconds = 0, predicted_gain = 0;
     std::int64_t applied_step = -1;    // -1 = lastSwitch has not said Applied yet
     std::vector<double> rates_before;  // rates in the order of Estimates::links

@@ -159,7 +159,7 @@ gate::Moment moment_of(const Pass& pass) {
   return {.now = pass.now(),
           .step = pass.snapshot.report->body.step,
           .last_change_step = changes ? tuner.last_change_step : gate::Moment{}.last_change_step,
-          .loss_seconds = tuner.loss_seconds};
+          .loss_seconds = tuner.cost.loss_seconds};
 }
 
 gate::Rules tier_rules(const api::TierSpec& tier, bool asked) {
@@ -195,7 +195,7 @@ void after_action(Pass& pass, TierMemory::Pending pending) {
   adaptation.pending.reset();  // a change of retune cannot be judged any more
   adaptation.tuner.last_change_step = pass.snapshot.report->body.step;
   gate::nothing_offered(adaptation.tuner.record);
-  tuner::acted(adaptation.tuner);
+  adaptation.tuner.cost.loss_seconds = 0;
   record_cooldowns(pass);
 }
 
@@ -247,7 +247,7 @@ bool judge_tiers(Pass& pass) {
   return judged.verdict == gate::Verdict::kRollback && roll_back_ranks(pass, pending);
 }
 
-void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
+void escalate(Pass& pass, const planner::Model& model, const costing::Input& input,
               const tuner::Decision& decision, bool asked) {
   const auto& adaptation = pass.spec().adaptation;
   auto& tiers = pass.adaptation.tiers;

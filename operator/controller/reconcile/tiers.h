@@ -14,7 +14,7 @@ namespace weir::reconcile {
 // Considers both tiers; at most one acts. They follow the rules of adaptation/gate, and in mode
 // Observe they only propose. decision: of tier retune in this pass, which makes no change. asked:
 // annotation weir.dev/replan demands an evaluation.
-void escalate(Pass& pass, const planner::Model& model, const tuner::Input& input,
+void escalate(Pass& pass, const planner::Model& model, const costing::Input& input,
               const tuner::Decision& decision, bool asked);
 // Judges the last change of these tiers, reports its outcome, and rolls it back if steps became
 // slower. True = a plan was made.
@@ -27,7 +27,7 @@ void forget_ranks(Pass& pass);
 // repartition.cpp. The best repartition with all that is known of links; nothing = the plan in
 // force is the best. Steps are simulated over the sampled rates.
 std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
-                                                    const tuner::Input& input,
+                                                    const costing::Input& input,
                                                     double current_seconds);
 bool same_ranks(const schedule::Plan& a, const schedule::Plan& b);             // and the same cut
 std::string difference(const schedule::Plan& from, const schedule::Plan& to);  // text for messages
@@ -35,7 +35,7 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to);  /
 // are those of the plan in force, or if a link is unknown.
 std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model& model,
                                           const planner::Cluster& cluster,
-                                          const tuner::Input& input, schedule::Plan plan);
+                                          const costing::Input& input, schedule::Plan plan);
 // Weighs the proposal, and adopts it or reports it in mode Observe. True = it gains enough, even if
 // it must wait.
 bool consider_repartition(Pass& pass, double current_seconds, bool asked);
@@ -46,10 +46,10 @@ std::vector<planner::Cluster> on_known_links(const std::vector<facts::Remembered
 // previous_cut.cpp. Call the first before a repartition is adopted, and the second at each
 // evaluation. It returns true if it starts a retry of the previous cut.
 void remember_previous_cut(Pass& pass, const RepartitionProposal& taken);
-bool retry_previous_cut(Pass& pass, const planner::Model& model, const tuner::Input& input,
+bool retry_previous_cut(Pass& pass, const planner::Model& model, const costing::Input& input,
                         double current_seconds);
 // replace.cpp. Moves a worker away from the slowest node. True = it acted.
-bool consider_replacement(Pass& pass, const planner::Model& model, const tuner::Input& input,
+bool consider_replacement(Pass& pass, const planner::Model& model, const costing::Input& input,
                           double current_seconds, bool asked);
 // A replacement of this pod is recorded, but the pod has not been made again yet.
 bool leaves_its_node(const Pass& pass, const api::Pod& pod);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the tuner's input: measured stage times and link rates, memory, other micro-batch sizes.
+// Makes the input of a costing: measured stage times and link rates, memory, other micro-batch
+// sizes.
 #include "operator/controller/reconcile/tuner_input.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 #include "operator/facts/planning.h"
 #include "operator/planner/model/stage_costs.h"
 
-namespace weir::reconcile {
+namespace weir::costing {
 namespace {
 
 std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_batches,
@@ -69,12 +70,11 @@ bool measured(const planner::Model& model, int micro_batch_size) {
 // Micro-batch sizes near the current one, if the spec leaves the size open. Their times are the
 // measured ones of the current size, in the ratio of the profile if that has both sizes, else of
 // (mb+b0)/(mb0+b0), because each micro-batch costs half a sample on top of its samples.
-std::vector<tuner::Size> other_sizes(const facts::Facts& facts, const planner::Model& model,
-                                     const planner::Cluster& cluster,
-                                     const planner::PipelineCosts& costs,
-                                     const tuner::Input& input) {
+std::vector<Size> other_sizes(const facts::Facts& facts, const planner::Model& model,
+                              const planner::Cluster& cluster, const planner::PipelineCosts& costs,
+                              const Input& input) {
   constexpr double kOverhead = 0.5;  // samples
-  std::vector<tuner::Size> sizes;
+  std::vector<Size> sizes;
   const int now = input.current.micro_batch_size;
   if (facts.spec.micro_batch_size) return sizes;
   const int samples = now * input.micro_batches;  // of the replica with the smallest share
@@ -89,9 +89,9 @@ std::vector<tuner::Size> other_sizes(const facts::Facts& facts, const planner::M
     plan.schedule.micro_batch_size = size;
     const auto other = planner::costs_of(model, cluster, plan);
     const bool known = measured(model, size) && measured(model, now);
-    tuner::Size result{.micro_batch_size = size,
-                       .micro_batches = samples / size,
-                       .boundary_bytes = other.boundary_bytes};
+    Size result{.micro_batch_size = size,
+                .micro_batches = samples / size,
+                .boundary_bytes = other.boundary_bytes};
     const auto scaled = [&](auto time, auto profiled, auto profiled_now) {
       const double by_profile = static_cast<double>(profiled.count()) /
                                 std::max(1.0, static_cast<double>(profiled_now.count()));
@@ -111,7 +111,7 @@ std::vector<tuner::Size> other_sizes(const facts::Facts& facts, const planner::M
 
 // The part of the measured exposed sync that is caused by links below their usual rates.
 double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
-                         const planner::Cluster& cluster, const tuner::Input& input) {
+                         const planner::Cluster& cluster, const Input& input) {
   const SumLinks now = sum_links(facts, cluster);
   SumLinks usual = now;
   for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
@@ -127,25 +127,11 @@ double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
 
 }  // namespace
 
-tuner::Settings settings_of(const api::JobSpec& spec) {
-  tuner::Settings settings;
-  settings.rules.least_gain = spec.adaptation.retune.min_gain_percent / 100.0;
-  settings.rules.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
-  settings.k_min = spec.schedule.k_min;
-  settings.k_max = spec.schedule.k_max.value_or(8);
-  settings.k_fixed = spec.schedule.k_mode == "Fixed";
-  settings.fixed_caps = spec.schedule.in_flight_caps;
-  settings.family = facts::family_of(spec.schedule.type);
-  settings.dispatch = facts::dispatch_of(spec);
-  return settings;
-}
-
-tuner::Input input_of(const facts::Facts& facts, const planner::Model& model) {
+Input costing_input(const facts::Facts& facts, const planner::Model& model) {
   const auto cluster = cluster_of(facts);
   const auto costs = planner::costs_of(model, cluster, *facts.plan);
-  tuner::Input input;
+  Input input;
   input.current = facts.plan->schedule;
-  input.revision = facts.plan->revision;
   input.micro_batches = facts::least_share(*facts.plan);
   input.boundary_bytes = costs.boundary_bytes;
   for (int r = 0; r < facts.plan->replica_count(); ++r) {
@@ -158,7 +144,7 @@ tuner::Input input_of(const facts::Facts& facts, const planner::Model& model) {
     for (std::size_t s = 0; s < caps.size(); ++s)
       input.cap_max[s] = std::min(input.cap_max[s], caps[s]);
   }
-  input.stages = tuner::slowest_stages(input.replicas);
+  input.stages = slowest_stages(input.replicas);
   input.sync_seconds = measured_exposed_sync(facts);
   input.sync_lost_seconds = sync_lost_seconds(facts, model, cluster, input);
   input.apart = schedule::averages(*facts.plan);
@@ -176,14 +162,12 @@ tuner::Input input_of(const facts::Facts& facts, const planner::Model& model) {
   for (const auto& [link, rates] : input.rates.rates) {  // links that are too fast to be timed
     if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
   }
+  input.used_scrapes = facts::kUsedScrapes;
   input.step = facts.report->step;
   // Without the replicas' own times it is unknown how much of a step is waiting for each other.
   const bool one_step = facts.plan->replica_count() == 1 || replicas_known(facts);
   input.measured_step_seconds = one_step ? recent_step_seconds(facts) : 0;
-  input.now = facts.now;
-  input.settings = settings_of(facts.spec);
-  input.free_memory = free_memory(facts);
   return input;
 }
 
-}  // namespace weir::reconcile
+}  // namespace weir::costing

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the tuner's input from the facts. Private to this room; pure.
+// Makes the input of a costing from the facts. Pure.
 #pragma once
-
-#include <vector>
 
 #include "operator/facts/facts.h"
 #include "operator/planner/model/model.h"
-#include "operator/tuner/tune.h"
+#include "operator/tuner/cost.h"
 
-namespace weir::reconcile {
+namespace weir::costing {
 
 // The facts must have a plan and a report. Without fresh metrics only the rates are missing.
-tuner::Input input_of(const facts::Facts& facts, const planner::Model& model);
-tuner::Settings settings_of(const api::JobSpec& spec);  // of tier retune
+Input costing_input(const facts::Facts& facts, const planner::Model& model);
 
-}  // namespace weir::reconcile
+}  // namespace weir::costing

@@ -97,7 +97,7 @@ TEST(Tuner, PreemptedDemoTakesAPlanOf78Percent) {
   EXPECT_NEAR(change.seconds / second.decision.current_seconds, 0.78, 0.015);
   EXPECT_NEAR(second.decision.gain, 1 / 0.78 - 1, 0.025);
   EXPECT_THAT(schedule::broken_rules(change.schedule, 4, 16), IsEmpty());
-  EXPECT_EQ(change.text, describe(change.schedule));
+  EXPECT_EQ(change.text, costing::describe(change.schedule));
   EXPECT_THAT(second.decision.reason,
               HasSubstr("link 1-2 forward takes 24.0 ms a micro-batch at 40 Mbit/s"));
   EXPECT_EQ(second.state.record.wins_in_row, 0);
@@ -391,22 +391,23 @@ TEST(Tuner, CorrectionFactorFollowsMeasuredStepsWithinLimits) {
   Input input = quiet_demo();
   const double predicted = evaluate(input).decision.current_seconds;
   input.measured_step_seconds = 1.1 * predicted;
-  EXPECT_NEAR(evaluate(input).state.correction.at(1), 1.02, 1e-6);
+  EXPECT_NEAR(evaluate(input).state.cost.correction.at(1), 1.02, 1e-6);
   EXPECT_NEAR(evaluate(input).decision.current_seconds, 1.02 * predicted, 1e-6);
-  EXPECT_NEAR(evaluate(input, 40).state.correction.at(1), 1.1, 1e-3);
+  EXPECT_NEAR(evaluate(input, 40).state.cost.correction.at(1), 1.1, 1e-3);
   input.measured_step_seconds = 9 * predicted;
-  EXPECT_EQ(evaluate(input, 40).state.correction.at(1), 1.25);
+  EXPECT_EQ(evaluate(input, 40).state.cost.correction.at(1), 1.25);
   input.measured_step_seconds = 0.1 * predicted;
-  EXPECT_EQ(evaluate(input, 40).state.correction.at(1), 0.8);
+  EXPECT_EQ(evaluate(input, 40).state.cost.correction.at(1), 0.8);
 
   State fresh;
   fresh.last_change_step = 996;
-  EXPECT_TRUE(evaluate(input, 1, fresh).state.correction.empty()) << "steps of the plan before";
+  EXPECT_TRUE(evaluate(input, 1, fresh).state.cost.correction.empty())
+      << "steps of the plan before";
 
   set_transfer(input, 1, 0.024);
   for (const Direction direction : {Direction::kForward, Direction::kBackward})
     for (std::size_t i = 0; i < 12; ++i) input.rates.rates[{0, 1, direction}][i] = kBytes / 0.0004;
-  EXPECT_TRUE(evaluate(input).state.correction.empty())
+  EXPECT_TRUE(evaluate(input).state.cost.correction.empty())
       << "rates that move say nothing about the model";
 }
 
@@ -526,7 +527,7 @@ TEST(Tuner, AnErrorCommonToAllSizesFavoursNone) {
   const Tuned plain = evaluate(input);
   input.measured_step_seconds = 1.2 * plain.decision.current_seconds;
   State state;
-  state.correction[8] = 1.2;
+  state.cost.correction[8] = 1.2;
   EXPECT_EQ(order_of(evaluate(input, 1, state)), order_of(plain));
 }
 
@@ -535,7 +536,7 @@ TEST(Tuner, AnErrorCommonToAllSizesFavoursNone) {
 TEST(Tuner, AStepLongerThanPredictedCountsForPlansThatHideMore) {
   const auto gain_at = [](const Input& input, double correction) {
     State state;
-    state.correction[1] = correction;
+    state.cost.correction[1] = correction;
     return evaluate(input, 1, state).decision.gain;
   };
   Input input = quiet_demo();
@@ -603,23 +604,22 @@ TEST(Tuner, TheLossAgainstFreeLinksAddsUp) {
 
   for (const auto& [link, rates] : input.rates.rates) input.baseline[link] = kBytes / 0.0004;
   Tuned tuned = evaluate(input, 3);
-  const double correction = tuned.state.correction.at(1);
+  const double correction = tuned.state.cost.correction.at(1);
   EXPECT_NEAR(tuned.decision.escalation.loss_seconds, 8 * (free + 0.3 - correction * free), 0.1);
   EXPECT_GT(tuned.decision.escalation.loss_seconds, 1.5);
 
   State state = tuned.state;
-  acted(state);
-  EXPECT_EQ(state.loss_seconds, 0);
+  state.cost.loss_seconds = 0;
   input.measured_step_seconds = 0.7 * free;
   EXPECT_EQ(evaluate(input, 3, state).decision.escalation.loss_seconds, 0) << "never a credit";
 }
 
 TEST(Describe, NamesKCapsAndDispatch) {
   EXPECT_EQ(
-      describe(
+      costing::describe(
           {.dispatch = schedule::Dispatch::kHint, .micro_batch_size = 4, .caps = {7, 5, 3, 1}}),
       "k=2 caps 7,5,3,1 Hint mb=4");
-  EXPECT_EQ(describe({.dispatch = schedule::Dispatch::kHint, .caps = {16, 12, 8, 4}}),
+  EXPECT_EQ(costing::describe({.dispatch = schedule::Dispatch::kHint, .caps = {16, 12, 8, 4}}),
             "k=4 caps 16,12,8,4 Hint");
 }
 
