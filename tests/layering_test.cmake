@@ -46,8 +46,8 @@ check(${made_up} worker/other/a.cpp "<vector>" "belongs to no room")
 foreach(wall
     "worker/schedule|worker/engine/x.h|room 'schedule' may not include room 'engine'"
     "worker/protocol|worker/control/x.h|room 'protocol' may not include room 'control'"
-    "operator/tuner|operator/controller/reconcile/x.h|room 'tuner' may not include room 'reconcile'"
-    "operator/planner|operator/tuner/x.h|room 'planner' may not include room 'tuner'"
+    "operator/adaptation/retune|operator/controller/reconcile/x.h|room 'retune' may not include room 'reconcile'"
+    "operator/planner|operator/adaptation/retune/x.h|room 'planner' may not include room 'retune'"
     "operator/controller/reconcile|operator/planner/layout.h|room 'planner' shows others only plan.h"
     "operator/controller/reconcile|operator/planner/tool/check.h|room 'reconcile' may not include room 'planner_tool'"
     "operator/controller/reconcile|operator/kube/x.h|room 'reconcile' may not include room 'kube'")

@@ -49,7 +49,7 @@ struct LinkEstimate {
   std::string from_node, to_node;
   double now = 0;                   // bytes per second, median of the newest samples
   double baseline = 0;              // bytes per second, 95 % quantile over 1 h; 0 = unknown
-  bool preempted = false;           // operator/tuner/README.md "Inputs"
+  bool preempted = false;           // operator/adaptation/costing/README.md "Inputs"
   std::optional<SystemTime> since;  // when the preemption began
   double mean = 0;                  // bytes per second, harmonic mean of the newest 16 samples
 };

@@ -11,7 +11,8 @@
 namespace weir::estimator {
 namespace {
 
-// Events and status use the detector (operator/tuner/README.md "Inputs"); retuning does not.
+// Events and status use the detector (operator/adaptation/costing/README.md "Inputs"); retuning
+// does not.
 constexpr double kPreemptedShare = 0.8;
 constexpr double kRecoveredShare = 0.9;
 constexpr int kEvaluationsInRow = 2;

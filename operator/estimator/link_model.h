@@ -12,7 +12,7 @@
 namespace weir::estimator {
 
 constexpr std::size_t kKeptScrapes = 32;  // V, and as many before it for comparison
-constexpr std::size_t kUsedScrapes = 16;  // V (operator/tuner/README.md "Inputs")
+constexpr std::size_t kUsedScrapes = 16;  // V (operator/adaptation/costing/README.md "Inputs")
 
 struct LinkModelState {
   std::vector<Scrape> scrapes;         // oldest first

@@ -9,7 +9,8 @@
 namespace weir::estimator {
 namespace {
 
-constexpr double kForgetting = 0.5;  // weight of a step in the average (operator/groups/README.md)
+constexpr double kForgetting =
+    0.5;  // weight of a step in the average (operator/adaptation/shares/README.md)
 
 enum class Change : unsigned char { kNone, kIncomplete, kOther };
 // Compares a scrape with the last one. kIncomplete: a replica is missing. kOther: the replicas are

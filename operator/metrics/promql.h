@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queries to Prometheus (operator/tuner/README.md "Inputs") as text. Pure. Every query groups
-// by the label in which Prometheus keeps the pod's namespace, so that forged series can be dropped.
+// The queries to Prometheus (operator/adaptation/costing/README.md "Inputs") as text. Pure. Every
+// query groups by the label in which Prometheus keeps the pod's namespace, so that forged series
+// can be dropped.
 #pragma once
 
 #include <chrono>

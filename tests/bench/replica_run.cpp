@@ -22,7 +22,7 @@ using std::chrono::duration;
 using std::chrono::steady_clock;
 
 constexpr double kWarmUp = 3;                   // steps
-constexpr double kDuty = 0.15, kSlower = 3;     // operator/groups/README.md "Regimes"
+constexpr double kDuty = 0.15, kSlower = 3;     // operator/adaptation/shares/README.md "Regimes"
 constexpr double kDwell = 10, kSyncDwell = 20;  // steps
 constexpr double kSlowShare = 0.2;              // of a bandwidth
 constexpr int kMtu = 9000;  // with 1500 the packets of 16 workers take a third of two processors

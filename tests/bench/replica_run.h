@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas of real workers with emulated compute, uneven as operator/groups/README.md "Regimes"
-// says, under one way of keeping their models together; and what came of it in so many seconds.
+// Replicas of real workers with emulated compute, uneven as operator/adaptation/shares/README.md
+// "Regimes" says, under one way of keeping their models together; and what came of it in so many
+// seconds.
 #pragma once
 
 #include <optional>

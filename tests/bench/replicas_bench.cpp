@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/groups/shares.h"
+#include "operator/adaptation/shares/shares.h"
 #include "tests/bench/replica_run.h"
 #include "tests/multiproc/slow_replica.h"
 #include "worker/groups/settings.h"
@@ -155,15 +155,15 @@ std::string joined(const std::vector<int>& shares) {
 
 int balance(int slower, const Arguments& arguments) {
   constexpr int kReplicas = 4, kShare = 16, kSteps = 20;
-  group_policy::SharesInput input{.shares = std::vector<int>(kReplicas, kShare),
-                                  .stages = arguments.stages,
-                                  .least_share = arguments.stages,
-                                  .limit_change = false};
+  shares::SharesInput input{.shares = std::vector<int>(kReplicas, kShare),
+                            .stages = arguments.stages,
+                            .least_share = arguments.stages,
+                            .limit_change = false};
   for (int r = 0; r < kReplicas; ++r) {
     const double factor = r + 1 == kReplicas ? slower : 1;
     input.seconds.push_back(factor * (kShare + arguments.stages - 1) * test::kOpSeconds);
   }
-  const std::vector<int> balanced = group_policy::balanced_shares(input);
+  const std::vector<int> balanced = shares::balanced_shares(input);
   const test::SlowReplica slow(kReplicas, arguments.stages, slower);
   test::PlanText plan{.stages = arguments.stages, .layers = test::kEmulatedLayers};
   plan.shares = input.shares;
@@ -171,8 +171,8 @@ int balance(int slower, const Arguments& arguments) {
   plan.shares = balanced;
   const auto after = run_exact(slow, plan, kSteps);
   if (!before || !after) return std::fputs("the workers did not finish\n", stderr), 1;
-  const double foretold = group_policy::slowest_seconds(input, input.shares) /
-                          group_policy::slowest_seconds(input, balanced);
+  const double foretold =
+      shares::slowest_seconds(input, input.shares) / shares::slowest_seconds(input, balanced);
   const double gain = before->seconds / after->seconds, target = slower == 2 ? 1.6 : 2.9;
   const bool equal = before->losses == after->losses;
   std::printf(

@@ -9,8 +9,8 @@
 #include <deque>
 #include <thread>
 
+#include "operator/adaptation/retune/tune.h"
 #include "operator/estimator/link_model.h"
-#include "operator/tuner/tune.h"
 #include "tests/bench/schedule_run.h"
 #include "worker/base/units.h"
 #include "worker/schedule/caps.h"
@@ -81,7 +81,7 @@ class Operator {
 
   void evaluate() {
     const auto steps = workers_.steps(0);
-    tuner::Input input;
+    retune::Input input;
     input.current = current_;
     input.micro_batches = kMicroBatches;
     input.stages.assign(kStages, {from_seconds(kForward / 1e3), from_seconds(kBackward / 1e3)});
@@ -96,7 +96,7 @@ class Operator {
     input.now = now;
     input.settings.rules.cooldown = 0s;
     input.settings.dispatch = dispatch_;
-    tuner::Tuned tuned = tuner::tune(input, state_);
+    retune::Tuned tuned = retune::tune(input, state_);
     state_ = std::move(tuned.state);
     if (!tuned.decision.change) return;
     current_ = tuned.decision.change->schedule;
@@ -122,7 +122,7 @@ class Operator {
   std::vector<int> ports_;
   std::deque<Counters> history_;
   estimator::LinkModelState links_;
-  tuner::State state_;
+  retune::State state_;
   schedule::Schedule current_;
   std::vector<std::string> changes_;
 };

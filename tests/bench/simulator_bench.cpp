@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "operator/tuner/tune.h"
+#include "operator/adaptation/retune/tune.h"
 #include "worker/base/random.h"
 #include "worker/base/units.h"
 #include "worker/schedule/search_caps.h"
@@ -62,15 +62,15 @@ void simulator(int stages, int micro_batches) {
               microseconds(20, [&] { (void)schedule::opt_caps(model, micro_batches, most); }));
 }
 
-tuner::Input input_of(int stages, bool sizes) {
+retune::Input input_of(int stages, bool sizes) {
   Random random(1);
-  tuner::Input input;
+  retune::Input input;
   input.current = plan_of(schedule::kfkb_caps(stages, 32, 1), schedule::Dispatch::kStrict);
   input.current.micro_batch_size = 4;
   input.micro_batches = 32;
   input.stages = model_of(stages, 0).stages;
   input.boundary_bytes.assign(static_cast<std::size_t>(stages - 1), 1'000'000);
-  for (int i = 0; i < 16; ++i) input.rates.times.push_back(tuner::SystemTime(1h) + 5s * i);
+  for (int i = 0; i < 16; ++i) input.rates.times.push_back(retune::SystemTime(1h) + 5s * i);
   for (int b = 0; b + 1 < stages; ++b) {
     for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
       auto& rates = input.rates.rates[{0, b, direction}];
@@ -79,7 +79,7 @@ tuner::Input input_of(int stages, bool sizes) {
   }
   for (const int size : {1, 2, 8, 16}) {
     if (!sizes) break;
-    tuner::Size other{.micro_batch_size = size, .micro_batches = 128 / size};
+    retune::Size other{.micro_batch_size = size, .micro_batches = 128 / size};
     for (const auto& stage : input.stages)
       other.stages.push_back({stage.forward * size / 4, stage.backward * size / 4});
     other.boundary_bytes.assign(input.boundary_bytes.size(), 250'000 * size);
@@ -89,20 +89,20 @@ tuner::Input input_of(int stages, bool sizes) {
 }
 
 void evaluation(int stages, bool sizes) {
-  const tuner::Input input = input_of(stages, sizes);
-  tuner::Tuned tuned;
-  const double time = microseconds(5, [&] { tuned = tuner::tune(input, tuner::State{}); });
+  const retune::Input input = input_of(stages, sizes);
+  retune::Tuned tuned;
+  const double time = microseconds(5, [&] { tuned = retune::tune(input, retune::State{}); });
   std::printf(
       "evaluation, S=%d M=32%s, 16 different vectors: %.1f ms, %zu plans costed, %d steps "
       "simulated\n",
       stages, sizes ? " and 4 other sizes" : "", time / 1e3, tuned.decision.candidates.size(),
       tuned.decision.simulations);
-  tuner::State state = tuned.state;
+  retune::State state = tuned.state;
   state.record.wins_in_row = 0;  // a wanted change is costed again, whatever moved
-  tuner::Input later = input;
+  retune::Input later = input;
   later.step = 100;
   for (auto& at : later.rates.times) at += 60s;
-  const double quiet = microseconds(50, [&] { tuned = tuner::tune(later, state); });
+  const double quiet = microseconds(50, [&] { tuned = retune::tune(later, state); });
   std::printf("  again while no rate moved: %.0f us, %d steps simulated\n", quiet,
               tuned.decision.simulations);
 }

@@ -30,7 +30,7 @@ AdaptedReplicas::AdaptedReplicas(AdaptedOptions options, std::uint64_t seed)
   }
   const UnevenOptions& first = options_.regimes.front().options;
   input_.spec = options_.spec;
-  input_.current = group_policy::first_policy(options_.spec, first.replicas);
+  input_.current = shares::first_policy(options_.spec, first.replicas);
   input_.shares.assign(static_cast<std::size_t>(first.replicas), UnevenReplicas::kMicroBatches);
   input_.stages = first.stages;
   replicas_.resize(input_.shares.size());
@@ -58,7 +58,7 @@ void AdaptedReplicas::count(int p, double seconds) {
 
 void AdaptedReplicas::run_until(double time) {
   while (time_ < time) {
-    if (input_.current.mode == group_policy::Mode::kExact) {
+    if (input_.current.mode == shares::Mode::kExact) {
       exact_step();
     } else {
       partial_until(std::min(next_scrape_, time));
@@ -105,12 +105,12 @@ void AdaptedReplicas::decide() {
   input_.regroup.clock = {
       .last_change = last_regroup_,
       .cooldown = std::chrono::seconds(std::llround(options_.regroup_cooldown))};
-  auto decided = group_policy::decide(input_, memory_);
+  auto decided = shares::decide(input_, memory_);
   memory_ = std::move(decided.state);
   if (decided.decision.shares || decided.decision.policy) adopt(decided.decision);
 }
 
-void AdaptedReplicas::adopt(const group_policy::Decision& decision) {
+void AdaptedReplicas::adopt(const shares::Decision& decision) {
   changes_.push_back("at " + std::to_string(time_) + ": " + decision.reason);
   forget_replicas(model_);
   if (decision.shares) {
@@ -128,7 +128,7 @@ void AdaptedReplicas::adopt(const group_policy::Decision& decision) {
   recent_.clear();
   events_ = {};
   scheduler_.clear();
-  if (input_.current.mode == group_policy::Mode::kExact) return;
+  if (input_.current.mode == shares::Mode::kExact) return;
   scheduler_.emplace_back(config(), 1);
   replicas_.assign(input_.shares.size(), {});
   for (int p = 0; p < static_cast<int>(replicas_.size()); ++p) begin(p);

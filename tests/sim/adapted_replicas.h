@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/shares/policy.h"
 #include "operator/estimator/replica_model.h"
-#include "operator/groups/policy.h"
 #include "tests/sim/uneven_replicas.h"
 #include "worker/groups/group_scheduler.h"
 
@@ -25,7 +25,7 @@ struct Regime {
 
 struct AdaptedOptions {
   std::vector<Regime> regimes;  // the first begins at 0; all with as many replicas
-  group_policy::Spec spec;
+  shares::Spec spec;
   bool adapt = true;  // false: nothing ever changes
   double scrape = 5, tick = 15, retune_cooldown = 60, regroup_cooldown = 600;
 };
@@ -36,7 +36,7 @@ class AdaptedReplicas {
   void run_until(double time);
 
   double micro_batches() const { return done_; }  // of all replicas, up to now
-  group_policy::Mode mode() const { return input_.current.mode; }
+  shares::Mode mode() const { return input_.current.mode; }
   const std::vector<int>& shares() const { return input_.shares; }
   const std::vector<std::string>& changes() const { return changes_; }
 
@@ -52,13 +52,13 @@ class AdaptedReplicas {
   void observe();
   void decide();
   void judge();
-  void adopt(const group_policy::Decision& decision);
+  void adopt(const shares::Decision& decision);
   groups::Config config() const;
 
   AdaptedOptions options_;
   std::vector<UnevenReplicas> worlds_;
-  group_policy::Input input_;
-  group_policy::State memory_;
+  shares::Input input_;
+  shares::State memory_;
   estimator::ReplicaModelState model_;
   estimator::ReplicaScrape counters_;
   double time_ = 0, done_ = 0, next_scrape_, next_tick_;

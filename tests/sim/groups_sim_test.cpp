@@ -12,8 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/adaptation/shares/policy.h"
 #include "operator/estimator/replica_model.h"
-#include "operator/groups/policy.h"
 #include "tests/sim/adapted_replicas.h"
 #include "tests/sim/group_sim.h"
 
@@ -125,10 +125,10 @@ struct Rebalanced {
 Rebalanced run_exact(const UnevenOptions& options, bool rebalance, std::uint64_t seed) {
   constexpr int kSteps = 300, kSettled = 80, kScrape = 4;
   UnevenReplicas world(options, seed);
-  group_policy::Input input;
+  shares::Input input;
   input.shares.assign(static_cast<std::size_t>(options.replicas), UnevenReplicas::kMicroBatches);
   input.stages = options.stages;
-  group_policy::State memory;
+  shares::State memory;
   estimator::ReplicaModelState model;
   estimator::ReplicaScrape scrape;
   std::vector<int> all(input.shares.size());
@@ -153,7 +153,7 @@ Rebalanced run_exact(const UnevenOptions& options, bool rebalance, std::uint64_t
     add_replica_scrapes(model, {scrape});
     input.replicas = replica_estimates_of(model, now, std::chrono::seconds(60));
     input.moment.step = step;
-    auto decided = group_policy::decide(input, memory);
+    auto decided = shares::decide(input, memory);
     memory = decided.state;
     if (!decided.decision.shares) continue;
     input.shares = *decided.decision.shares;
@@ -203,7 +203,7 @@ std::vector<Regime> random_regimes(std::uint64_t seed, double horizon, int repli
 }
 
 // Every window of 1000 units against doing nothing.
-void expect_no_worse_than_nothing(group_policy::Allowed allowed, double least, double least_mean) {
+void expect_no_worse_than_nothing(shares::Allowed allowed, double least, double least_mean) {
   constexpr double kHorizon = 5000, kWindow = 1000;
   const int seeds = full() ? 200 : 20;
   double ratios = 0, changes = 0, worst = 10;
@@ -228,8 +228,8 @@ void expect_no_worse_than_nothing(group_policy::Allowed allowed, double least, d
       EXPECT_GE(ratio, least) << "seed " << seed << " up to " << end << ":\n"
                               << testing::PrintToString(adapted.changes());
     }
-    if (allowed == group_policy::Allowed::kExact) {
-      EXPECT_EQ(adapted.mode(), group_policy::Mode::kExact);
+    if (allowed == shares::Allowed::kExact) {
+      EXPECT_EQ(adapted.mode(), shares::Mode::kExact);
     }
     changes += static_cast<double>(adapted.changes().size()) / seeds;
   }
@@ -239,12 +239,12 @@ void expect_no_worse_than_nothing(group_policy::Allowed allowed, double least, d
 }
 
 // Shares cannot follow speeds that change within minutes; what trying costs is bounded
-// (operator/groups/share_cost.h).
+// (operator/adaptation/shares/share_cost.h).
 TEST(SyncPolicyLoop, SharesAreNoWorseThanNothing) {
-  expect_no_worse_than_nothing(group_policy::Allowed::kExact, 0.97, 1.05);
+  expect_no_worse_than_nothing(shares::Allowed::kExact, 0.97, 1.05);
 }
 TEST(SyncPolicyLoop, AutoIsNoWorseThanNothing) {
-  expect_no_worse_than_nothing(group_policy::Allowed::kAuto, 0.97, 1.2);
+  expect_no_worse_than_nothing(shares::Allowed::kAuto, 0.97, 1.2);
 }
 
 }  // namespace groups_sim_test

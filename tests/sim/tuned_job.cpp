@@ -18,15 +18,15 @@ constexpr double kTie = 1.005;              // as the tuner
 // Cost of a change, in steps, assumed: buffers for another size, else hardly anything.
 constexpr double kSizeChange = 0.2, kOrderChange = 0.01;
 
-tuner::SystemTime at(double seconds) {
-  return tuner::SystemTime(std::chrono::milliseconds(std::llround(1e3 * seconds)));
+retune::SystemTime at(double seconds) {
+  return retune::SystemTime(std::chrono::milliseconds(std::llround(1e3 * seconds)));
 }
 
 }  // namespace
 
-tuner::Size Job::size(int micro_batch_size) const {
-  tuner::Size result{.micro_batch_size = micro_batch_size,
-                     .micro_batches = samples / micro_batch_size};
+retune::Size Job::size(int micro_batch_size) const {
+  retune::Size result{.micro_batch_size = micro_batch_size,
+                      .micro_batches = samples / micro_batch_size};
   const double f = forward * (micro_batch_size + overhead);
   const auto count = static_cast<std::size_t>(stages);
   result.stages.assign(count, {from_seconds(f), from_seconds(backward_ratio * f)});
@@ -147,8 +147,8 @@ void TunedJob::take_scrape() {
 }
 
 void TunedJob::evaluate() {
-  const tuner::Size now = job_.size(current_.micro_batch_size);
-  tuner::Input input;
+  const retune::Size now = job_.size(current_.micro_batch_size);
+  retune::Input input;
   input.current = current_;
   input.micro_batches = now.micro_batches;
   input.stages = now.stages;
@@ -169,7 +169,7 @@ void TunedJob::evaluate() {
     input.free_memory.push_back(
         job_.real_samples > 0 ? 1 - cap * current_.micro_batch_size / job_.real_samples : -1);
   }
-  tuner::Tuned tuned = tuner::tune(input, state_);
+  retune::Tuned tuned = retune::tune(input, state_);
   state_ = std::move(tuned.state);
   if (!tuned.decision.candidates.empty()) ++evaluations_;
   if (!tuned.decision.change) return;

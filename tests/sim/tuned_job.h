@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/retune/tune.h"
 #include "operator/estimator/link_model.h"
-#include "operator/tuner/tune.h"
 #include "worker/base/random.h"
 #include "worker/schedule/simulator.h"
 
@@ -31,7 +31,7 @@ struct Job {
   std::vector<schedule::RateTrace> shares;  // per boundary, both directions; empty = free
   std::vector<int> sizes = {1};             // micro-batch sizes the tuner may choose from
 
-  tuner::Size size(int micro_batch_size) const;
+  retune::Size size(int micro_batch_size) const;
   // Without traces.
   schedule::PipelineModel model(int micro_batch_size) const;
 };
@@ -39,7 +39,7 @@ struct Job {
 struct Loop {
   double scrape = 1, window = 5, tick = 5;  // seconds
   double rate_noise = 0, step_noise = 0;    // lognormal, of each scraped rate and of each step
-  tuner::Settings settings;
+  retune::Settings settings;
   int used_scrapes = 16;  // size of V
   bool tune = true;
 };
@@ -87,7 +87,7 @@ class TunedJob {
   int micro_batches_ = 1;
   std::vector<std::deque<Transfer>> transfers_;  // per boundary and direction
   estimator::LinkModelState links_;
-  tuner::State state_;
+  retune::State state_;
   double time_ = 0, next_scrape_ = 0, next_tick_ = 0, owed_ = 0;
   int evaluations_ = 0, alarms_ = 0;
   std::vector<double> steps_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replicas whose speeds and links differ (operator/groups/README.md "Regimes"). The unit of time is
-// a nominal step; M = 32 micro-batches.
+// Replicas whose speeds and links differ (operator/adaptation/shares/README.md "Regimes"). The unit
+// of time is a nominal step; M = 32 micro-batches.
 #pragma once
 
 #include <cstdint>

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The adaptation tick: when the tuner evaluates, how its decision becomes a plan, and whether the
-// last change kept its promise (operator/tuner/README.md). This is tier retune; the tiers above are
-// in tiers.h.
+// last change kept its promise (operator/adaptation/retune/README.md). This is tier retune; the
+// tiers above are in tiers.h.
 #include <cmath>
 #include <utility>
 
+#include "operator/adaptation/costing/costing_input.h"
+#include "operator/adaptation/retune/memory_alarm.h"
+#include "operator/adaptation/retune/tune.h"
 #include "operator/api/fit.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/tiers.h"
-#include "operator/controller/reconcile/tuner_input.h"
 #include "operator/facts/node_bandwidth.h"
-#include "operator/tuner/memory_alarm.h"
-#include "operator/tuner/tune.h"
 
 namespace weir::reconcile {
 namespace {
 
-tuner::Settings settings_of(const api::JobSpec& spec) {
-  tuner::Settings settings;
+retune::Settings settings_of(const api::JobSpec& spec) {
+  retune::Settings settings;
   settings.rules.least_gain = spec.adaptation.retune.min_gain_percent / 100.0;
   settings.rules.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
   settings.k_min = spec.schedule.k_min;
@@ -119,7 +119,7 @@ void check_outcome(Pass& pass) {
   start_rollback(pass, std::move(plan), schedule::Trigger::kRetune);
 }
 
-void apply(Pass& pass, const tuner::Decision& decision) {
+void apply(Pass& pass, const retune::Decision& decision) {
   const auto& change = *decision.change;
   const std::string note = decision.memory_guard
                                ? decision.reason
@@ -196,7 +196,7 @@ void adapt(Pass& pass) {
   const auto interval = std::chrono::seconds(pass.spec().adaptation.evaluation_interval_seconds);
   if (!may_adapt(pass)) return;
   note_step(facts_of(pass), pass.adaptation.history);
-  const bool memory_short = tuner::memory_is_short(free_memory(facts_of(pass)));
+  const bool memory_short = retune::memory_is_short(free_memory(facts_of(pass)));
   if (!memory_short && continue_rollback(pass)) return;
   const auto revision_before = pass.status.plan.revision;
   check_outcome(pass);
@@ -225,7 +225,7 @@ void adapt(Pass& pass) {
   std::string why_not;
   const auto model = model_of(facts_of(pass), why_not);
   if (!model) return;
-  tuner::Input input{costing::costing_input(facts_of(pass), *model)};
+  retune::Input input{costing::costing_input(facts_of(pass), *model)};
   input.now = pass.now();
   input.settings = settings_of(pass.spec());
   input.free_memory = free_memory(facts_of(pass));
@@ -236,7 +236,7 @@ void adapt(Pass& pass) {
   if (!retunes) input.settings.rules.least_gain = input.settings.min_gain_size = kNever;
   // A new leader reads the cooldown's clock from status.
   gate::resume(state.clock, pass.status.retune_last_change, 0);
-  auto tuned = tuner::tune(input, state);
+  auto tuned = retune::tune(input, state);
   state = std::move(tuned.state);
   if (tuned.decision.change) return apply(pass, tuned.decision);
   if (fresh) escalate(pass, *model, input, tuned.decision, asked);

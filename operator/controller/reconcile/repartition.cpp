@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-#include "operator/controller/reconcile/exposed_sync.h"
+#include "operator/adaptation/costing/exposed_sync.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/facts/node_bandwidth.h"
 #include "worker/base/units.h"

@@ -3,7 +3,7 @@
 // helps. Training goes on from the checkpoint.
 #include <set>
 
-#include "operator/controller/reconcile/exposed_sync.h"
+#include "operator/adaptation/costing/exposed_sync.h"
 #include "operator/controller/reconcile/tiers.h"
 #include "operator/facts/node_bandwidth.h"
 

@@ -3,24 +3,25 @@
 // micro-batch shares (tier retune) and the sync policy (tier regroup).
 #include <limits>
 
+#include "operator/adaptation/shares/policy.h"
+#include "operator/adaptation/shares/step_times.h"
 #include "operator/controller/reconcile/pass.h"
-#include "operator/groups/policy.h"
-#include "operator/groups/step_times.h"
 #include "worker/base/units.h"
 
 namespace weir::reconcile {
 namespace {
 
-using group_policy::Adaptation;
-using group_policy::Allowed;
-using group_policy::Mode;
+using shares::Adaptation;
+using shares::Allowed;
+using shares::Mode;
 
-constexpr double kSlower = 1.1;               // times the median of the others
-constexpr std::int64_t kStragglerSteps = 16;  // in a row (operator/groups/README.md "Shares")
-constexpr int kUsualStaleness = 6;            // the CRD's default counts as unset
+constexpr double kSlower = 1.1;  // times the median of the others
+constexpr std::int64_t kStragglerSteps =
+    16;                             // in a row (operator/adaptation/shares/README.md "Shares")
+constexpr int kUsualStaleness = 6;  // the CRD's default counts as unset
 
-group_policy::Spec sync_spec(const api::JobSpec& spec) {
-  group_policy::Spec out;
+shares::Spec sync_spec(const api::JobSpec& spec) {
+  shares::Spec out;
   out.mode = spec.sync_mode == "Auto"      ? Allowed::kAuto
              : spec.sync_mode == "Partial" ? Allowed::kPartial
                                            : Allowed::kExact;
@@ -30,7 +31,7 @@ group_policy::Spec sync_spec(const api::JobSpec& spec) {
   return out;
 }
 
-schedule::SyncPolicy plan_policy(const group_policy::Policy& policy) {
+schedule::SyncPolicy plan_policy(const shares::Policy& policy) {
   const auto& groups = policy.groups;
   return {policy.mode == Mode::kPartial ? schedule::SyncMode::kPartial : schedule::SyncMode::kExact,
           groups.group_size_min,
@@ -40,7 +41,7 @@ schedule::SyncPolicy plan_policy(const group_policy::Policy& policy) {
           groups.connect_every};
 }
 
-group_policy::Policy policy_of(const schedule::SyncPolicy& sync) {
+shares::Policy policy_of(const schedule::SyncPolicy& sync) {
   return {sync.mode == schedule::SyncMode::kPartial ? Mode::kPartial : Mode::kExact,
           {sync.group_size_min, sync.group_size_max, sync.max_staleness, sync.grace_window_percent,
            sync.connect_every}};
@@ -63,13 +64,13 @@ double others_median(const estimator::ReplicaInterval& interval, int replica) {
 
 // A new leader reads when the tier changed last from status. asked: weir.dev/replan waits for
 // nothing but the outcome of the last change.
-group_policy::Tier tier_of(const api::TierSpec& spec, gate::Clock clock,
-                           std::optional<Time> last_change, bool asked) {
+shares::Tier tier_of(const api::TierSpec& spec, gate::Clock clock, std::optional<Time> last_change,
+                     bool asked) {
   gate::resume(clock, last_change, 0);
-  group_policy::Tier tier{spec.enabled,
-                          group_policy::rules(spec.min_gain_percent / 100.0,
-                                              std::chrono::seconds(spec.cooldown_seconds)),
-                          clock};
+  shares::Tier tier{
+      spec.enabled,
+      shares::rules(spec.min_gain_percent / 100.0, std::chrono::seconds(spec.cooldown_seconds)),
+      clock};
   if (asked) {
     tier.rules.cooldown = std::chrono::seconds(0);
     tier.rules.steps_between = 0;
@@ -77,10 +78,10 @@ group_policy::Tier tier_of(const api::TierSpec& spec, gate::Clock clock,
   return tier;
 }
 
-group_policy::Input policy_input(const Pass& pass, bool asked) {
+shares::Input policy_input(const Pass& pass, bool asked) {
   const auto& plan = *pass.plan;
   const auto& adaptation = pass.spec().adaptation;
-  group_policy::Input input;
+  shares::Input input;
   input.spec = sync_spec(pass.spec());
   input.adaptation = adaptation.mode == "Off"       ? Adaptation::kOff
                      : adaptation.mode == "Observe" ? Adaptation::kObserve
@@ -103,13 +104,13 @@ group_policy::Input policy_input(const Pass& pass, bool asked) {
   return input;
 }
 
-void report_change(Pass& pass, const group_policy::Decision& decision) {
+void report_change(Pass& pass, const shares::Decision& decision) {
   if (decision.shares) pass.event("Normal", "PlanRetuned", decision.reason, "Adapt");
   if (decision.policy) pass.event("Normal", "SyncPolicyChanged", decision.reason, "Adapt");
 }
 
 // Makes a plan with the decided shares and policy. It is judged after ten steps like other plans.
-void apply(Pass& pass, const group_policy::Decision& decision) {
+void apply(Pass& pass, const shares::Decision& decision) {
   schedule::Plan plan = *pass.plan;
   if (decision.shares) plan.micro_batches = *decision.shares;
   if (decision.policy) plan.sync = plan_policy(*decision.policy);
@@ -144,14 +145,14 @@ void apply(Pass& pass, const group_policy::Decision& decision) {
 }  // namespace
 
 schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas) {
-  return plan_policy(group_policy::first_policy(sync_spec(spec), replicas));
+  return plan_policy(shares::first_policy(sync_spec(spec), replicas));
 }
 
 bool follow_sync_spec(Pass& pass) {
   if (pass.plan->replica_count() < 2) return false;
   auto input = policy_input(pass, false);
   input.replicas = {};  // the spec's demands need no measurements
-  const auto decided = group_policy::decide(input, pass.adaptation.sync);
+  const auto decided = shares::decide(input, pass.adaptation.sync);
   if (!decided.decision.by_spec) return false;
   apply(pass, decided.decision);
   return true;
@@ -159,7 +160,7 @@ bool follow_sync_spec(Pass& pass) {
 
 bool rebalance(Pass& pass, bool asked) {
   if (pass.plan->replica_count() < 2) return false;
-  auto decided = group_policy::decide(policy_input(pass, asked), pass.adaptation.sync);
+  auto decided = shares::decide(policy_input(pass, asked), pass.adaptation.sync);
   pass.adaptation.sync = std::move(decided.state);
   const auto& decision = decided.decision;
   if (!decision.shares && !decision.policy) {
@@ -171,7 +172,7 @@ bool rebalance(Pass& pass, bool asked) {
     return true;
   }
   const std::string key =
-      decision.shares ? joined(*decision.shares) : group_policy::name(decision.policy->mode);
+      decision.shares ? joined(*decision.shares) : shares::name(decision.policy->mode);
   if (pass.adaptation.last_share_proposal != key)
     pass.event("Normal", "PlanProposed", decision.reason, "Adapt");
   pass.adaptation.last_share_proposal = key;
@@ -185,7 +186,7 @@ bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending) {
 
 ShareOffer share_offer(Pass& pass, const AdaptationState::Pending& pending) {
   auto& sync = pass.adaptation.sync;
-  if (pending.previous_sync) return {group_policy::name(Mode::kPartial), sync.mode};
+  if (pending.previous_sync) return {shares::name(Mode::kPartial), sync.mode};
   return {joined(pass.plan->micro_batches), sync.shares};
 }
 
@@ -193,8 +194,7 @@ std::optional<std::string> straggler(const Pass& pass) {
   if (pass.plan == nullptr || pass.plan->replica_count() < 2 ||
       !replicas_measured(facts_of(pass)).fresh)
     return std::nullopt;
-  const auto window =
-      group_policy::newest(replicas_measured(facts_of(pass)).intervals, kStragglerSteps);
+  const auto window = shares::newest(replicas_measured(facts_of(pass)).intervals, kStragglerSteps);
   if (window.empty()) return std::nullopt;
   const estimator::ReplicaInterval& now = window.back();
   int slowest = -1;

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "operator/adaptation/gate/gate.h"
+#include "operator/adaptation/retune/tune.h"
+#include "operator/adaptation/shares/policy.h"
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/facts.h"
-#include "operator/groups/policy.h"
-#include "operator/tuner/tune.h"
 #include "worker/protocol/messages.h"
 #include "worker/schedule/plan.h"
 
@@ -75,7 +75,7 @@ struct TierMemory {
 // Memory of adaptation between passes. It may be lost with the leader (operator/README.md "Where
 // state lives").
 struct AdaptationState {
-  tuner::State tuner;
+  retune::State tuner;
   std::optional<Time> last_evaluation;
   // A change of tier retune that is not judged yet.
   struct Pending {
@@ -108,7 +108,7 @@ struct AdaptationState {
   std::int64_t aborted_step = 0;
   std::string last_proposal;  // of the last event PlanProposed of retune, which is not repeated
   std::string last_share_proposal;
-  group_policy::State sync;
+  shares::State sync;
   TierMemory tiers;
   facts::History history;
   std::string announced_network;  // state of the network in the last event

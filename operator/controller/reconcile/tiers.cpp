@@ -248,7 +248,7 @@ bool judge_tiers(Pass& pass) {
 }
 
 void escalate(Pass& pass, const planner::Model& model, const costing::Input& input,
-              const tuner::Decision& decision, bool asked) {
+              const retune::Decision& decision, bool asked) {
   const auto& adaptation = pass.spec().adaptation;
   auto& tiers = pass.adaptation.tiers;
   if (!tiers_enabled(pass.spec()) || tiers.pending || decision.current_seconds <= 0) return;

@@ -15,7 +15,7 @@ namespace weir::reconcile {
 // Observe they only propose. decision: of tier retune in this pass, which makes no change. asked:
 // annotation weir.dev/replan demands an evaluation.
 void escalate(Pass& pass, const planner::Model& model, const costing::Input& input,
-              const tuner::Decision& decision, bool asked);
+              const retune::Decision& decision, bool asked);
 // Judges the last change of these tiers, reports its outcome, and rolls it back if steps became
 // slower. True = a plan was made.
 bool judge_tiers(Pass& pass);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slow links between replicas: what they cost, and that they change places with links between
 // stages where an order of micro-batches hides them.
-#include "operator/controller/reconcile/exposed_sync.h"
+#include "operator/adaptation/costing/exposed_sync.h"
 
 #include <map>
 #include <set>

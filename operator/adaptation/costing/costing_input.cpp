@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the input of a costing: measured stage times and link rates, memory, other micro-batch
+// sizes.
+#include "operator/adaptation/costing/costing_input.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "operator/adaptation/costing/exposed_sync.h"
+#include "operator/facts/measured_times.h"
+#include "operator/facts/planning.h"
+#include "operator/planner/model/stage_costs.h"
+
+namespace weir::costing {
+namespace {
+
+std::vector<int> caps_by_memory(const planner::PipelineCosts& costs, int micro_batches,
+                                double reserve) {
+  std::vector<int> caps;
+  for (std::size_t s = 0; s < costs.stages.size(); ++s) {
+    const auto limit = static_cast<double>(costs.memory_limit[s]) * (1 - reserve);
+    int cap = micro_batches;
+    if (costs.memory_limit[s] > 0 && costs.stash_bytes[s] > 0) {
+      const double room = limit - static_cast<double>(costs.static_bytes[s]);
+      cap =
+          static_cast<int>(std::clamp(std::floor(room / static_cast<double>(costs.stash_bytes[s])),
+                                      1.0, double(micro_batches)));
+    }
+    caps.push_back(caps.empty() ? cap : std::min(cap, caps.back()));
+  }
+  // Caps must not increase from stage to stage, so a stage limits the ones behind it, but not those
+  // before it.
+  return caps;
+}
+
+// A link whose messages all arrive in one piece is too fast to be timed, so it has no series
+// (worker/transport/README.md "Busy time"). Like a link before its first message, it gets the rate
+// of the probe or the default (operator/controller/reconcile/README.md "Pods").
+void fill_untimed_links(const facts::Facts& facts, const planner::Cluster& cluster,
+                        estimator::RateVectors& rates) {
+  std::map<std::pair<int, int>, std::string> nodes;  // by replica and stage
+  for (const auto& rank : facts.plan->ranks) nodes[{rank.replica, rank.stage}] = rank.node;
+  for (const auto& [place, node] : nodes) {
+    const auto& [replica, stage] = place;
+    const auto next = nodes.find({replica, stage + 1});
+    if (next == nodes.end()) continue;
+    for (const auto direction : {estimator::Direction::kForward, estimator::Direction::kBackward}) {
+      auto& known = rates.rates[{replica, stage, direction}];
+      if (std::any_of(known.begin(), known.end(), [](double rate) { return rate > 0; })) continue;
+      const bool forward = direction == estimator::Direction::kForward;
+      const auto link = planner::link_between(cluster, forward ? node : next->second,
+                                              forward ? next->second : node);
+      known.assign(rates.times.size(), link.bytes_per_second);
+    }
+  }
+}
+
+bool measured(const planner::Model& model, int micro_batch_size) {
+  return std::ranges::all_of(model.layers, [&](const auto& layer) {
+    return std::ranges::any_of(layer.times, [&](const auto& entry) {
+      return std::ranges::any_of(entry.second, [&](const planner::LayerTime& time) {
+        return time.samples == micro_batch_size;
+      });
+    });
+  });
+}
+
+// Micro-batch sizes near the current one, if the spec leaves the size open. Their times are the
+// measured ones of the current size, in the ratio of the profile if that has both sizes, else of
+// (mb+b0)/(mb0+b0), because each micro-batch costs half a sample on top of its samples.
+std::vector<Size> other_sizes(const facts::Facts& facts, const planner::Model& model,
+                              const planner::Cluster& cluster, const planner::PipelineCosts& costs,
+                              const Input& input) {
+  constexpr double kOverhead = 0.5;  // samples
+  std::vector<Size> sizes;
+  const int now = input.current.micro_batch_size;
+  if (facts.spec.micro_batch_size) return sizes;
+  const int samples = now * input.micro_batches;  // of the replica with the smallest share
+  const auto divides = [&](int size) {
+    return std::ranges::all_of(facts.plan->micro_batches,
+                               [&](int share) { return share * now % size == 0; });
+  };
+  for (const int size : {now / 4, now / 2, 2 * now, 4 * now}) {
+    if (size < 1 || size == now || !divides(size) || samples / size < facts.plan->stage_count())
+      continue;
+    schedule::Plan plan = *facts.plan;
+    plan.schedule.micro_batch_size = size;
+    const auto other = planner::costs_of(model, cluster, plan);
+    const bool known = measured(model, size) && measured(model, now);
+    Size result{.micro_batch_size = size,
+                .micro_batches = samples / size,
+                .boundary_bytes = other.boundary_bytes};
+    const auto scaled = [&](auto time, auto profiled, auto profiled_now) {
+      const double by_profile = static_cast<double>(profiled.count()) /
+                                std::max(1.0, static_cast<double>(profiled_now.count()));
+      const double factor = known ? by_profile : (size + kOverhead) / (now + kOverhead);
+      return std::chrono::nanoseconds(std::llround(static_cast<double>(time.count()) * factor));
+    };
+    for (std::size_t s = 0; s < input.stages.size(); ++s) {
+      result.stages.push_back(
+          {scaled(input.stages[s].forward, other.stages[s].forward, costs.stages[s].forward),
+           scaled(input.stages[s].backward, other.stages[s].backward, costs.stages[s].backward)});
+    }
+    result.cap_max = caps_by_memory(other, result.micro_batches, cluster.memory_reserve);
+    sizes.push_back(std::move(result));
+  }
+  return sizes;
+}
+
+// The part of the measured exposed sync that is caused by links below their usual rates.
+double sync_lost_seconds(const facts::Facts& facts, const planner::Model& model,
+                         const planner::Cluster& cluster, const Input& input) {
+  const SumLinks now = sum_links(facts, cluster);
+  SumLinks usual = now;
+  for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
+    for (const auto& link : *links) {
+      usual.cluster.links.push_back(
+          {link.from_node, link.to_node, usual_rate(facts, link), cluster.default_latency});
+    }
+  }
+  const double lost = modelled_exposed_sync(*facts.plan, model, now, input.stages) -
+                      modelled_exposed_sync(*facts.plan, model, usual, input.stages);
+  return std::clamp(lost, 0.0, input.sync_seconds);
+}
+
+}  // namespace
+
+Input costing_input(const facts::Facts& facts, const planner::Model& model) {
+  const auto cluster = cluster_of(facts);
+  const auto costs = planner::costs_of(model, cluster, *facts.plan);
+  Input input;
+  input.current = facts.plan->schedule;
+  input.micro_batches = facts::least_share(*facts.plan);
+  input.boundary_bytes = costs.boundary_bytes;
+  for (int r = 0; r < facts.plan->replica_count(); ++r) {
+    const auto one = facts::of_replica(*facts.plan, r);
+    const auto own = planner::costs_of(model, cluster, one);
+    input.replicas.push_back(
+        {facts.plan->micro_batches[static_cast<std::size_t>(r)], stage_times(facts, one, own)});
+    const auto caps = caps_by_memory(own, input.micro_batches, cluster.memory_reserve);
+    if (r == 0) input.cap_max = caps;
+    for (std::size_t s = 0; s < caps.size(); ++s)
+      input.cap_max[s] = std::min(input.cap_max[s], caps[s]);
+  }
+  input.stages = slowest_stages(input.replicas);
+  input.sync_seconds = measured_exposed_sync(facts);
+  input.sync_lost_seconds = sync_lost_seconds(facts, model, cluster, input);
+  input.apart = schedule::averages(*facts.plan);
+  for (const auto& limit : facts.status.memory_limits) {
+    const auto stage = static_cast<std::size_t>(limit.stage);
+    if (limit.stage < 0 || stage >= input.cap_max.size() || limit.in_flight_cap <= 0) continue;
+    for (auto s = stage; s < input.cap_max.size(); ++s)
+      input.cap_max[s] = std::min(input.cap_max[s], limit.in_flight_cap);
+  }
+  input.rates = facts.estimates.rates;
+  fill_untimed_links(facts, cluster, input.rates);
+  input.other_sizes = other_sizes(facts, model, cluster, costs, input);
+  for (const auto& link : facts.estimates.links)
+    input.baseline[link.link] = usual_rate(facts, link);
+  for (const auto& [link, rates] : input.rates.rates) {  // links that are too fast to be timed
+    if (!rates.empty()) input.baseline.try_emplace(link, rates.back());
+  }
+  input.used_scrapes = facts::kUsedScrapes;
+  input.step = facts.report->step;
+  // Without the replicas' own times it is unknown how much of a step is waiting for each other.
+  const bool one_step = facts.plan->replica_count() == 1 || replicas_known(facts);
+  input.measured_step_seconds = one_step ? recent_step_seconds(facts) : 0;
+  return input;
+}
+
+}  // namespace weir::costing

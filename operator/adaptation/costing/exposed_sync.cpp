@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/adaptation/costing/exposed_sync.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "worker/base/units.h"
+
+namespace weir::costing {
+namespace {
+
+// Sums are sent as double and results as float; a replica keeps its own segment
+// (worker/engine/README.md).
+constexpr double kBytesOfSum = 3;       // bytes sent per byte of a parameter
+constexpr std::size_t kMostRanks = 64;  // as in node_bandwidth.cpp, which infers no pairs beyond
+constexpr std::size_t kNeighbours = 4;  // links that a rank reports (worker/engine/statistics.h)
+
+bool is_modelled(const schedule::Plan& plan) {
+  return plan.replica_count() > 1 && !schedule::averages(plan) && plan.ranks.size() <= kMostRanks;
+}
+
+double parameter_bytes(const schedule::LayerRange& range, const planner::Model& model) {
+  std::int64_t bytes = 0;
+  for (int layer = range.first; layer <= range.last; ++layer) {
+    bytes += model.layers[static_cast<std::size_t>(layer)].parameter_bytes;
+  }
+  return static_cast<double>(bytes);
+}
+
+// The slowest link of a stage's sum. All replicas exchange with each other at the same time, so one
+// slow link delays the whole sum. nodes: those of the replicas, in order.
+double slowest_rate(const std::vector<std::string>& nodes, const SumLinks& links) {
+  double slowest = links.most;
+  for (std::size_t to = 0; to < nodes.size(); ++to) {
+    for (std::size_t i = 1; i <= kNeighbours && i < nodes.size(); ++i) {
+      const std::string& from = nodes[(to + i) % nodes.size()];
+      const double rate = planner::link_between(links.cluster, from, nodes[to]).bytes_per_second;
+      if (rate > 0 && (slowest <= 0 || rate < slowest)) slowest = rate;
+    }
+  }
+  return slowest;
+}
+
+}  // namespace
+
+SumLinks sum_links(const facts::Facts& facts, planner::Cluster cluster) {
+  SumLinks sums{.cluster = std::move(cluster)};
+  if (!is_modelled(*facts.plan)) return sums;
+  for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
+    for (const auto& link : *links) {
+      if (link.mean <= 0) continue;
+      sums.cluster.links.push_back(
+          {link.from_node, link.to_node, link.mean, sums.cluster.default_latency});
+    }
+  }
+  for (const auto& link : facts.estimates.sync_links) {
+    sums.most = std::max({sums.most, link.mean, usual_rate(facts, link)});
+  }
+  return sums;
+}
+
+double modelled_exposed_sync(const schedule::Plan& plan, const planner::Model& model,
+                             const SumLinks& links,
+                             const std::vector<schedule::StageTime>& stages) {
+  if (!is_modelled(plan)) return 0;
+  const auto count = static_cast<std::size_t>(plan.replica_count());
+  std::map<int, std::vector<std::string>> nodes;  // by stage
+  for (const auto& rank : plan.ranks) {
+    auto& own = nodes[rank.stage];
+    own.resize(count);
+    own[static_cast<std::size_t>(rank.replica)] = rank.node;
+  }
+  const auto replicas = static_cast<double>(count);
+  double longest = 0, before = 0;
+  for (std::size_t s = 0; s < plan.stages.size(); ++s) {
+    const double rate = slowest_rate(nodes[static_cast<int>(s)], links);
+    const double bytes =
+        kBytesOfSum * (replicas - 1) / replicas * parameter_bytes(plan.stages[s], model);
+    if (rate > 0) longest = std::max(longest, bytes / rate - before);
+    if (s < stages.size()) before += to_seconds(stages[s].backward);
+  }
+  return longest;
+}
+
+double changed_exposed_sync(double measured, double modelled, double modelled_then) {
+  if (measured >= modelled) return measured - modelled + modelled_then;
+  if (modelled_then <= modelled) return measured * modelled_then / modelled;
+  return measured + modelled_then - modelled;
+}
+
+}  // namespace weir::costing
