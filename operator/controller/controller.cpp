@@ -107,9 +107,10 @@ std::string planned_kind(const reconcile::AdaptationState& before,
     }
     const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
     if (kept == nullptr) continue;
-    if (kept->state.tiers.searches > before.tiers.searches) {
+    if (kept->state.memory.repartition.searches > before.memory.repartition.searches) {
       kind = lower_case(schedule::name(schedule::Trigger::kRegroup));
-    } else if (kept->state.last_evaluation > before.last_evaluation) {  // an empty optional is less
+    } else if (kept->state.memory.last_evaluation >
+               before.memory.last_evaluation) {  // an empty optional is less
       kind = kEvaluate;
     }
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "operator/api/job_status.h"
+#include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/node_bandwidth.h"
@@ -40,10 +41,12 @@ struct Memo {
   std::optional<planner::Model> model;
 };
 
-// The pod of a worker that a plan may use.
+// The newest pod of a worker that a plan may use.
 struct Worker {
-  std::string pod_uid, group;
-  int replica = 0;  // for which the pod was made
+  std::string pod_uid, pod, group;
+  std::string node;    // "" = none yet
+  int replica = 0;     // for which the pod was made
+  bool ended = false;  // its trainer has ended
 };
 
 // Pointers may be null where something is unknown. All that is pointed at outlives the pass.
@@ -52,16 +55,22 @@ struct Facts {
   const api::JobSpec& spec;
   const api::JobStatus& status;
   const estimator::Estimates& estimates;
-  const History& history;
+  const History* history = nullptr;          // never null
+  const std::vector<schedule::Plan>& plans;  // that are kept, by rising revision
+  const api::NodeTable& nodes;
   const protocol::Register* members = nullptr;  // null = the workers have not registered
   const protocol::Report* report = nullptr;     // null = none has come
   Time reported{};                              // when the report came
   const std::string* profile = nullptr;         // of the spec's ConfigMap; null = it was not read
   const schedule::Plan* plan = nullptr;         // in force or being applied; null = none
-  std::vector<Worker> workers;                  // whose pods exist
-  double fastest_link = 0;   // bytes per second, fastest measured link between nodes now
-  int planned_replicas = 1;  // whose members a plan that is made now may use
-  Memo* memo = nullptr;      // null = results are not kept
+  const schedule::Plan* newest = nullptr;       // of status.plan.revision; null = none
+  bool refused = false;                // the workers refused `newest`, so an older one is in force
+  std::uint32_t aborted_revision = 0;  // of the plan whose switch was aborted last; 0 = none
+  std::uint32_t next_revision = 1;     // of a plan that is made now
+  std::vector<Worker> workers;         // whose pods exist
+  double fastest_link = 0;             // bytes per second, fastest measured link between nodes now
+  int planned_replicas = 1;            // whose members a plan that is made now may use
+  Memo* memo = nullptr;                // null = results are not kept
 };
 
 // If the network is unknown, no tier changes the plan.

@@ -50,7 +50,7 @@ double sampled_step_seconds(const Facts& facts) {
   if (used == 0) return recent;
   const Time begin = times[times.size() - used];
   if (facts.now - begin >= kOutcomeSteps * std::chrono::duration<double>(recent)) return recent;
-  const auto& seen = facts.history.steps;
+  const auto& seen = facts.history->steps;
   double seconds = 0;
   int count = 0;
   for (auto step = seen.rbegin(); step != seen.rend() && step->seen >= begin; ++step) {

@@ -12,6 +12,9 @@
 namespace weir::facts {
 namespace {
 
+// So many slow nodes are left out one after another, then all at once.
+constexpr std::size_t kTriedWithout = 3;
+
 const Worker* worker_of_pod(const Facts& facts, const std::string& uid) {
   const auto found = std::ranges::find(facts.workers, uid, &Worker::pod_uid);
   return found == facts.workers.end() ? nullptr : &*found;
@@ -179,6 +182,30 @@ planner::Cluster cluster_of(const Facts& facts) {
     }
   }
   return cluster;
+}
+
+// The planner searches cuts with one link for all devices of a kind: the best one, then the one of
+// the best placement. So a slow node among equal devices hides the cut that uses all others: with
+// the best link more stages look better, with the slow one fewer. Therefore it also plans without
+// the slowest node, without the slowest two, and so on. Not all slow nodes are left out at first,
+// because a node that is hardly slow may be worth its layers.
+std::vector<planner::Cluster> on_known_links(const std::vector<RememberedLink>& seen,
+                                             planner::Cluster cluster) {
+  const auto nodes = nodes_of(cluster);
+  add_inferred_links(seen, cluster);
+  std::vector<std::pair<double, std::string>> slow;
+  for (const auto& [node, share] : slow_nodes(seen)) {
+    if (nodes.contains(node)) slow.emplace_back(std::min(share.out, share.in), node);
+  }
+  std::ranges::sort(slow);
+  std::vector<planner::Cluster> clusters{cluster};
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    std::erase_if(cluster.devices,
+                  [&](const auto& device) { return device.node == slow[i].second; });
+    if (cluster.devices.empty()) break;
+    if (i < kTriedWithout || i + 1 == slow.size()) clusters.push_back(cluster);
+  }
+  return clusters;
 }
 
 void limit_caps(const Facts& facts, schedule::Plan& plan) {

@@ -22,6 +22,10 @@ std::vector<int> even_shares(int micro_batches, int replicas);
 std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not);
 // The members and the links as they were measured last.
 planner::Cluster cluster_of(const Facts& facts);
+// Clusters to plan for: with all remembered links, then without slow nodes, because the planner
+// assumes that devices of a kind are equally connected.
+std::vector<planner::Cluster> on_known_links(const std::vector<RememberedLink>& seen,
+                                             planner::Cluster cluster);
 // Plans for the members and the links as they are measured now. Results that do not depend on links
 // are kept in the memo, so that planning again is fast. If several placements cost the same, the
 // one that moves fewest ranks away from the plan in force is taken. plans: number of plans that

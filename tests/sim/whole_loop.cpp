@@ -184,7 +184,8 @@ void WholeLoop::before_pass(const std::vector<Action>& actions) {
     const auto* event = std::get_if<reconcile::EmitEvent>(&action);
     if (event != nullptr && event->event.reason == "PlanRolledBack") return true;
     const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
-    return kept != nullptr && kept->state.tiers.pending && kept->state.tiers.pending->is_retry;
+    return kept != nullptr && kept->state.memory.ranks_change &&
+           kept->state.memory.ranks_change->is_retry;
   });
   for (const auto& action : actions) {
     if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) check_plan(plan->plan);

@@ -25,6 +25,10 @@ std::string bits_per_second(double bytes_per_second) {
   return number(bits / 1e3, 1) + "kbit/s";
 }
 
+std::string megabytes(std::int64_t bytes) {
+  return number(static_cast<double>(bytes) / 1e6, bytes < 10'000'000 ? 2 : 0) + " MB";
+}
+
 std::string joined(const std::vector<int>& values) {
   std::string text;
   for (const int value : values) text += (text.empty() ? "" : ",") + std::to_string(value);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "operator/adaptation/costing/input.h"
+#include "operator/planner/model/model.h"
 #include "worker/schedule/simulator.h"
 
 namespace weir::costing {
@@ -93,6 +94,14 @@ inline constexpr double kBoundShare = 0.9;
 std::string link_name(const estimator::LinkKey& link);  // e.g. "1-2 forward"
 // Correction factor of a micro-batch size; that of the current size if the size never ran.
 double correction_of(const State& state, int micro_batch_size, int current_size);
+
+// The tiers are asked with these costs of the job's steps.
+struct Costing {
+  const planner::Model& model;
+  const Input& input;
+  const State& state;
+  double current_seconds = 0;  // predicted step of the plan in force
+};
 
 // Seconds of a step of the input's current schedule, mean over its rate vectors, with the
 // correction factor. Nothing if the rate of a link is unknown.

@@ -37,6 +37,19 @@ struct Rules {
   } when_rates_changed = Changed::kNothingLearnt;
 };
 
+// For changes that cost time once and gain some in each step. asked: weir.dev/replan waives the
+// cooldown.
+constexpr Rules costly_rules(int min_gain_percent, int cooldown_seconds, bool asked) {
+  return {.least_gain = min_gain_percent / 100.0,
+          .or_equal = true,
+          .wins_needed = 2,
+          .same_offer = true,
+          .cooldown = std::chrono::seconds(asked ? 0 : cooldown_seconds),
+          .steps_between = kStepsBetween,
+          .must_repay = true,
+          .when_rates_changed = Rules::Changed::kMissedOnly};
+}
+
 // When a tier of the spec has changed something last, and how long it rests.
 struct Clock {
   std::optional<SystemTime> last_change;

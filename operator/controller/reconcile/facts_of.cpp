@@ -10,7 +10,9 @@ facts::Facts facts_of(const Pass& pass) {
                      .spec = pass.spec(),
                      .status = pass.status,
                      .estimates = pass.estimates,
-                     .history = pass.adaptation.history};
+                     .history = &pass.adaptation.memory.history,
+                     .plans = snapshot.plans,
+                     .nodes = *snapshot.nodes};
   if (snapshot.members) facts.members = &snapshot.members->body;
   if (snapshot.report) {
     facts.report = &snapshot.report->body;
@@ -18,8 +20,18 @@ facts::Facts facts_of(const Pass& pass) {
   }
   if (snapshot.profile) facts.profile = &snapshot.profile->text;
   facts.plan = pass.plan;
+  facts.newest = pass.newest;
+  facts.refused = pass.refused;
+  facts.aborted_revision = pass.adaptation.aborted_revision;
+  facts.next_revision = next_revision(pass);
   for (const Slot& slot : pass.slots) {
-    if (slot.pod) facts.workers.push_back({slot.pod->meta.uid, slot.group, slot.replica});
+    if (!slot.pod) continue;
+    facts.workers.push_back({.pod_uid = slot.pod->meta.uid,
+                             .pod = slot.pod->meta.name,
+                             .group = slot.group,
+                             .node = slot.pod->node,
+                             .replica = slot.replica,
+                             .ended = worker_ended(*slot.pod)});
   }
   facts.fastest_link = facts::fastest_link(pass.estimates);
   facts.planned_replicas = pass.planned_replicas;

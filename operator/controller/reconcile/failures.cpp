@@ -4,10 +4,17 @@
 
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/reconcile.h"
-#include "operator/controller/reconcile/tiers.h"
 
 namespace weir::reconcile {
 namespace {
+
+// A replacement of this pod is recorded, but the pod has not been made again yet.
+bool leaves_its_node(const Pass& pass, const api::Pod& pod) {
+  if (pod.node.empty() || generation_of(pod) >= pass.status.pod_generation) return false;
+  return std::ranges::any_of(pass.status.avoided_nodes, [&](const auto& avoided) {
+    return avoided.node == pod.node && avoided.reason == name(Cause::kReplaced);
+  });
+}
 
 constexpr std::chrono::seconds kEpisode{30};  // failures within this time have one cause
 constexpr std::chrono::seconds kEarlySuccess{

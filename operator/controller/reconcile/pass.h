@@ -203,20 +203,8 @@ void report_resized(Pass& pass);
 
 // Plans.
 facts::Facts facts_of(const Pass& pass);
+std::uint32_t next_revision(const Pass& pass);  // of a plan that is made now
 // Puts a plan into status and emits CreatePlan. Revision, parent and uid are filled in here.
 void adopt_plan(Pass& pass, schedule::Plan plan, schedule::Trigger trigger, double predicted_gain);
-
-// Replicas (replicas.cpp).
-schedule::SyncPolicy first_sync(const api::JobSpec& spec, int replicas);
-bool follow_sync_spec(Pass& pass);       // true = a plan was made for an edited `sync`
-bool rebalance(Pass& pass, bool asked);  // true = a plan with other shares or policy was made
-bool changes_shares(const Pass& pass, const AdaptationState::Pending& pending);
-// A change of shares or policy as an offer, and the record of its kind.
-struct ShareOffer {
-  std::string name;
-  gate::Record& record;
-};
-ShareOffer share_offer(Pass& pass, const AdaptationState::Pending& pending);
-std::optional<std::string> straggler(const Pass& pass);  // the slow replica, with numbers
 
 }  // namespace weir::reconcile

@@ -3,10 +3,11 @@
 #include <cmath>
 #include <set>
 
+#include "operator/controller/reconcile/adapt.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
+#include "operator/controller/reconcile/propose_shares.h"
 #include "operator/controller/reconcile/restarts.h"
-#include "operator/controller/reconcile/tiers.h"
 #include "operator/facts/node_bandwidth.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
@@ -87,7 +88,7 @@ Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner:
   constexpr std::chrono::minutes kHolds{5};
   const auto& adaptation = pass.spec().adaptation;
   const facts::Facts facts = facts_of(pass);
-  std::vector<facts::RememberedLink> seen = pass.adaptation.history.links;
+  std::vector<facts::RememberedLink> seen = pass.adaptation.memory.history.links;
   std::erase_if(seen,
                 [&](const facts::RememberedLink& link) { return pass.now() - link.time > kHolds; });
   if (adaptation.mode != "Auto" || !adaptation.regroup.enabled || seen.empty()) {
@@ -117,11 +118,14 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   if (!report) {
     return refuse_job(pass, "NoFeasiblePlan", report.error().message);
   }
-  forget_ranks(pass);
+  adaptation::Memory memory = std::move(pass.adaptation.memory);
+  adaptation::forget_ranks(memory);
+  pass.adaptation = AdaptationState{.memory = std::move(memory)};
+  pass.status.regroup_cooldown_seconds = 0;
   Plan plan = std::move(report->plan);
   plan.state = schedule::StateMove::kCheckpoint;  // without a checkpoint it begins at step 0
   if (trigger == Trigger::kResize && !move_refused(pass)) plan.state = schedule::StateMove::kMove;
-  plan.sync = first_sync(pass.spec(), plan.replica_count());
+  plan.sync = shares::first_sync(pass.spec(), plan.replica_count());
   limit_caps(facts_of(pass), plan);
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
@@ -157,11 +161,16 @@ int prepare_seconds(const Pass& pass, const Plan& plan) {
   return static_cast<int>(std::clamp(std::ceil(kLeast + kSteps * step), kLeast, most));
 }
 
-void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
+std::uint32_t next_revision(const Pass& pass) {
   std::int64_t highest = pass.status.plan.revision;
-  for (const auto& old : pass.snapshot.plans)
+  for (const auto& old : pass.snapshot.plans) {
     highest = std::max<std::int64_t>(highest, old.revision);
-  plan.revision = static_cast<std::uint32_t>(highest + 1);
+  }
+  return static_cast<std::uint32_t>(highest + 1);
+}
+
+void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
+  plan.revision = next_revision(pass);
   plan.parent = static_cast<std::uint32_t>(pass.status.plan.revision);
   plan.trigger = trigger;
   plan.job_uid = pass.job().meta.uid;
@@ -238,7 +247,7 @@ void make_plans(Pass& pass) {
     return;  // the workers refused this edit; another edit makes a new plan
   }
   if (!contradiction(pass.spec(), *pass.plan).empty()) {
-    pass.adaptation.pending.reset();
+    pass.adaptation.memory.plan_change.reset();
     Plan edited = edited_plan(pass.spec(), *pass.plan);
     limit_caps(facts, edited);
     adopt_plan(pass, std::move(edited), Trigger::kManual, 0);

@@ -13,14 +13,15 @@
 #include <set>
 #include <utility>
 
-#include "operator/controller/reconcile/tiers.h"
+#include "operator/controller/reconcile/repartition.h"
+#include "operator/facts/measured_times.h"
 #include "operator/facts/node_bandwidth.h"
+#include "operator/facts/planning.h"
 #include "worker/base/gain.h"
 
-namespace weir::reconcile {
+namespace weir::repartition {
 namespace {
 
-constexpr double kLeastGain = 0.03;     // what a retry must promise; kSlower of adaptation/gate
 constexpr std::size_t kMostNodes = 64;  // at most 4096 pairs of nodes
 // Part of a step by which the previous cut counts as slower if an earlier leader left it.
 constexpr double kAssumedSlower = 0.25;
@@ -34,9 +35,9 @@ using schedule::Trigger;
 
 // All links between these nodes with their usual rates. For a link that was never measured, the
 // usual rate of each node's fastest link is taken, and the lower one of both nodes counts.
-std::vector<facts::RememberedLink> usual_links(const Pass& pass,
+std::vector<facts::RememberedLink> usual_links(const facts::Facts& facts,
                                                const std::set<std::string>& nodes) {
-  const auto& seen = pass.adaptation.history.links;
+  const auto& seen = facts.history->links;
   double fastest = 0;
   std::map<std::string, double> most;
   for (const facts::RememberedLink& link : seen) {
@@ -53,7 +54,7 @@ std::vector<facts::RememberedLink> usual_links(const Pass& pass,
   for (const std::string& from : nodes) {
     for (const std::string& to : nodes) {
       const double rate = std::min(most_of(from), most_of(to));
-      if (from != to) links.push_back({from, to, rate, rate, pass.now()});
+      if (from != to) links.push_back({from, to, rate, rate, facts.now});
     }
   }
   for (const facts::RememberedLink& link : seen) links.push_back(link);  // later entries win
@@ -68,127 +69,130 @@ void add_usual(const std::vector<facts::RememberedLink>& links, planner::Cluster
 
 // A new leader looks for the previous cut among the kept plans: the oldest plan from which only
 // adaptation has led to the one in force.
-std::optional<TierMemory::PreviousCut> found_among_plans(const Pass& pass) {
-  const schedule::Plan* oldest = pass.plan;
+std::optional<PreviousCut> found_among_plans(const facts::Facts& facts) {
+  const schedule::Plan* oldest = facts.plan;
   const auto adapted = [](const schedule::Plan& plan) {
     return plan.trigger == Trigger::kRetune || plan.trigger == Trigger::kRegroup;
   };
   while (adapted(*oldest)) {
-    const auto& plans = pass.snapshot.plans;
+    const auto& plans = facts.plans;
     const auto parent = std::ranges::find(plans, oldest->parent, &schedule::Plan::revision);
     if (parent == plans.end()) break;
     oldest = &*parent;
   }
-  if (same_ranks(*oldest, *pass.plan)) return std::nullopt;
-  return TierMemory::PreviousCut{
-      .plan = *oldest,
-      .links = usual_links(pass, facts::nodes_of(cluster_of(facts_of(pass)))),
-      .slower_seconds = -1};
+  if (same_ranks(*oldest, *facts.plan)) return std::nullopt;
+  return PreviousCut{.plan = *oldest,
+                     .links = usual_links(facts, facts::nodes_of(cluster_of(facts))),
+                     .slower_seconds = -1};
 }
 
 // A plan that was made from scratch while links were slow would avoid them for good. So the plan
 // that would be made on free links counts as its previous cut.
-std::optional<TierMemory::PreviousCut> planned_for_free_links(const Pass& pass,
-                                                              const planner::Model& model,
-                                                              const costing::Input& input,
-                                                              double current_seconds) {
-  planner::Cluster known = cluster_of(facts_of(pass)), free = known;
-  TierMemory::PreviousCut cut{.links = usual_links(pass, facts::nodes_of(free)), .in_force = false};
+std::optional<PreviousCut> planned_for_free_links(const facts::Facts& facts,
+                                                  const costing::Costing& costing,
+                                                  double pause_seconds) {
+  planner::Cluster known = cluster_of(facts), free = known;
+  PreviousCut cut{.links = usual_links(facts, facts::nodes_of(free)), .in_force = false};
   add_usual(cut.links, free);
-  auto report = plan_for_members(facts_of(pass), model, free);
-  if (!report || same_ranks(report->plan, *pass.plan)) return std::nullopt;
+  auto report = plan_for_members(facts, costing.model, free);
+  if (!report || same_ranks(report->plan, *facts.plan)) return std::nullopt;
   cut.plan = std::move(report->plan);
-  facts::add_inferred_links(pass.adaptation.history.links, known);
-  const auto now = costed(pass, model, known, input, cut.plan);
+  facts::add_inferred_links(facts.history->links, known);
+  const auto now = costed(facts, costing, known, pause_seconds, cut.plan);
   if (!now) return std::nullopt;
-  cut.slower_seconds = std::max(0.0, now->offer.then_seconds - current_seconds);
+  cut.slower_seconds = std::max(0.0, now->offer.then_seconds - costing.current_seconds);
   return cut;
 }
 
 // The cluster in which links have their measured rates now, or rates inferred from these; all other
 // links have their usual rates.
-planner::Cluster with_free_links(const Pass& pass, const TierMemory::PreviousCut& cut) {
-  planner::Cluster cluster = cluster_of(facts_of(pass));
+planner::Cluster with_free_links(const facts::Facts& facts, const PreviousCut& cut) {
+  planner::Cluster cluster = cluster_of(facts);
   add_usual(cut.links, cluster);
-  facts::add_inferred_links(carrying_links(facts_of(pass)), cluster);
+  facts::add_inferred_links(carrying_links(facts), cluster);
   return cluster;
 }
 
-void start_retry(Pass& pass, const RepartitionProposal& previous, double gain) {
-  TierMemory::Pending pending;
-  pending.tier = Trigger::kRegroup;
-  pending.previous = *pass.plan;
-  pending.offer = previous.offer.name;
-  pending.what = previous.what + ", retry of the previous cut";
-  pending.predicted_gain = gain;
-  pending.move_seconds = previous.move_seconds;
-  pending.is_retry = true;
-  schedule::Plan plan = previous.plan;
+// The previous cut, if it may be retried with these members; it is looked for every few minutes.
+PreviousCut* known_cut(const facts::Facts& facts, const costing::Costing& costing, Memory& memory) {
+  const bool seeks = !memory.previous_cut && (!memory.sought_previous_cut ||
+                                              facts.now - *memory.sought_previous_cut >= kSought);
+  if (seeks) {
+    if (!memory.sought_previous_cut) memory.previous_cut = found_among_plans(facts);
+    if (!memory.previous_cut) {
+      memory.previous_cut = planned_for_free_links(facts, costing, memory.pause_seconds);
+    }
+    memory.sought_previous_cut = facts.now;
+  }
+  if (!memory.previous_cut) return nullptr;
+  const schedule::Plan& plan = memory.previous_cut->plan;
+  if (facts.plan->trigger == Trigger::kManual || same_ranks(plan, *facts.plan) ||
+      !members_live(facts, plan)) {
+    memory.previous_cut.reset();
+    return nullptr;
+  }
+  return &*memory.previous_cut;
+}
+
+gate::Proposal retry_of(const Candidate& previous, double gain) {
+  gate::Proposal proposal{.kind = gate::Kind::kRetry,
+                          .trigger = Trigger::kRegroup,
+                          .offer = previous.offer,
+                          .what = previous.what + ", retry of the previous cut",
+                          .text = {},
+                          .gain = gain,
+                          .move_seconds = previous.move_seconds,
+                          .change = previous.plan};
+  auto& plan = std::get<schedule::Plan>(proposal.change);
   plan.state = schedule::StateMove::kMove;
   plan.holders.clear();
-  adopt_plan(pass, std::move(plan), Trigger::kRegroup, gain);
-  pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
-  // A retry starts no cooldown.
-  const auto last_change = pass.status.regroup_last_change;
-  after_action(pass, std::move(pending));
-  pass.status.regroup_last_change = last_change;
+  return proposal;
 }
 
 }  // namespace
 
-void remember_previous_cut(Pass& pass, const RepartitionProposal& taken) {
-  auto& cut = pass.adaptation.tiers.previous_cut;
+void remember_previous_cut(const facts::Facts& facts, const gate::Offer& taken, Memory& memory) {
+  auto& cut = memory.previous_cut;
   if (!cut) {  // the first repartition with these members: the present plan was made for free links
-    cut = TierMemory::PreviousCut{
-        .plan = *pass.plan,
-        .links = usual_links(pass, facts::nodes_of(cluster_of(facts_of(pass))))};
+    cut = PreviousCut{.plan = *facts.plan,
+                      .links = usual_links(facts, facts::nodes_of(cluster_of(facts)))};
   }
-  cut->slower_seconds = std::max(0.0, taken.offer.now_seconds - taken.offer.then_seconds);
+  cut->slower_seconds = std::max(0.0, taken.now_seconds - taken.then_seconds);
   cut->lost_seconds = cut->retry_budget_seconds = 0;
-  cut->step = pass.snapshot.report->body.step;
+  cut->step = facts.report->step;
 }
 
-bool retry_previous_cut(Pass& pass, const planner::Model& model, const costing::Input& input,
-                        double current_seconds) {
-  auto& tiers = pass.adaptation.tiers;
-  const auto& adaptation = pass.spec().adaptation;
-  if (adaptation.mode != "Auto" || !adaptation.regroup.enabled) return false;
-  const bool seeks = !tiers.previous_cut && (!tiers.sought_previous_cut ||
-                                             pass.now() - *tiers.sought_previous_cut >= kSought);
-  if (seeks) {
-    if (!tiers.sought_previous_cut) tiers.previous_cut = found_among_plans(pass);
-    if (!tiers.previous_cut)
-      tiers.previous_cut = planned_for_free_links(pass, model, input, current_seconds);
-    tiers.sought_previous_cut = pass.now();
-  }
-  if (!tiers.previous_cut) return false;
-  auto& cut = *tiers.previous_cut;
-  if (pass.plan->trigger == Trigger::kManual || same_ranks(cut.plan, *pass.plan) ||
-      !members_live(facts_of(pass), cut.plan)) {
-    tiers.previous_cut.reset();
-    return false;
-  }
-  const auto step = pass.snapshot.report->body.step;
-  const std::int64_t steps = cut.step > 0 ? step - cut.step : 0;
-  cut.step = step;
-  const auto previous = costed(pass, model, with_free_links(pass, cut), input, cut.plan);
-  if (!previous) return false;
-  if (cut.slower_seconds < 0) cut.slower_seconds = kAssumedSlower * current_seconds;
-  const int slow_steps = cut.slower_seconds > kClearlySlowerCut * current_seconds
+std::optional<gate::Proposal> retry_previous(const facts::Facts& facts,
+                                             const costing::Costing& costing,
+                                             const gate::Moment& moment, Memory& memory) {
+  const auto& adaptation = facts.spec.adaptation;
+  if (adaptation.mode != "Auto" || !adaptation.regroup.enabled) return std::nullopt;
+  PreviousCut* cut = known_cut(facts, costing, memory);
+  if (cut == nullptr) return std::nullopt;
+  const double current_seconds = costing.current_seconds;
+  const std::int64_t steps = cut->step > 0 ? moment.step - cut->step : 0;
+  cut->step = moment.step;
+  const auto previous =
+      costed(facts, costing, with_free_links(facts, *cut), memory.pause_seconds, cut->plan);
+  if (!previous) return std::nullopt;
+  if (cut->slower_seconds < 0) cut->slower_seconds = kAssumedSlower * current_seconds;
+  const int slow_steps = cut->slower_seconds > kClearlySlowerCut * current_seconds
                              ? kFailedRetrySteps
                              : facts::kOutcomeSteps;
-  const double failed = 2 * previous->offer.cost_seconds + slow_steps * cut.slower_seconds;
-  cut.retry_budget_seconds =
-      std::clamp(cut.retry_budget_seconds, failed, kMostFailedRetries * failed);
+  const double failed = 2 * previous->offer.cost_seconds + slow_steps * cut->slower_seconds;
+  cut->retry_budget_seconds =
+      std::clamp(cut->retry_budget_seconds, failed, kMostFailedRetries * failed);
   const double gain = throughput_gain(current_seconds, previous->offer.then_seconds);
-  if (gain < kLeastGain) return false;
-  cut.lost_seconds += static_cast<double>(steps) * (current_seconds - previous->offer.then_seconds);
-  const auto since = step - pass.adaptation.tuner.last_change_step;
-  if (cut.lost_seconds < cut.retry_budget_seconds || since < facts::kOutcomeSteps) return false;
-  cut.retry_budget_seconds *= 2;
-  cut.lost_seconds = 0;
-  start_retry(pass, *previous, gain);
-  return true;
+  if (gain < gate::kSlower) return std::nullopt;  // less would be rolled back by its scatter
+  cut->lost_seconds +=
+      static_cast<double>(steps) * (current_seconds - previous->offer.then_seconds);
+  const auto since = moment.step - moment.last_change_step;
+  if (cut->lost_seconds < cut->retry_budget_seconds || since < facts::kOutcomeSteps) {
+    return std::nullopt;
+  }
+  cut->retry_budget_seconds *= 2;
+  cut->lost_seconds = 0;
+  return retry_of(*previous, gain);
 }
 
-}  // namespace weir::reconcile
+}  // namespace weir::repartition

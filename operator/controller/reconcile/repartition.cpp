@@ -2,23 +2,25 @@
 // Tier regroup. The planner makes plans for the links as they are known now. The tuner's simulator
 // costs their steps over the sampled rates, and the cost of the change is the pause and the
 // transfer of the bytes to move.
+#include "operator/controller/reconcile/repartition.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "operator/adaptation/costing/exposed_sync.h"
-#include "operator/controller/reconcile/tiers.h"
+#include "operator/facts/measured_times.h"
 #include "operator/facts/node_bandwidth.h"
+#include "operator/facts/planning.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 
-namespace weir::reconcile {
+namespace weir::repartition {
 namespace {
 
 constexpr std::int64_t kStateFactor = 3;  // parameters and two moments (worker/engine/state_move.h)
 constexpr double kAssumedPause = 2;  // s, pause of a switch without its transfer, until measured
-// So many slow nodes are left out one after another, then all at once.
-constexpr std::size_t kTriedWithout = 3;
 constexpr double kSlowDevice = 1.5;  // a device is slow if it takes this factor longer than usual
 constexpr double kDefaultLatencyFactor = 2;  // round trip over latency in one direction
 
@@ -126,13 +128,12 @@ estimator::RateVectors rates_for(const schedule::Plan& plan, const schedule::Pla
 // The factor by which each worker is slower than the profile, by pod, as far as it is measured. The
 // entry "" is the usual factor (the lower median) for all others. A slow device is assumed to be
 // slow in any stage.
-std::map<std::string, double> slowness_of(const Pass& pass, const planner::Model& model,
+std::map<std::string, double> slowness_of(const facts::Facts& facts, const planner::Model& model,
                                           const planner::Cluster& cluster) {
   std::map<std::string, double> slowness;
   std::vector<double> all;
-  const facts::Facts facts = facts_of(pass);
-  for (int r = 0; r < pass.plan->replica_count(); ++r) {
-    const auto one = facts::of_replica(*pass.plan, r);
+  for (int r = 0; r < facts.plan->replica_count(); ++r) {
+    const auto one = facts::of_replica(*facts.plan, r);
     const auto profiled = planner::costs_of(model, cluster, one);
     const auto measured = stage_times(facts, one, profiled);
     for (const auto& rank : one.ranks) {
@@ -151,9 +152,10 @@ std::map<std::string, double> slowness_of(const Pass& pass, const planner::Model
 }
 
 // The cluster without slow devices; nothing if none is slow, or if no device would be left.
-std::optional<planner::Cluster> without_slow_devices(const Pass& pass, const planner::Model& model,
+std::optional<planner::Cluster> without_slow_devices(const facts::Facts& facts,
+                                                     const planner::Model& model,
                                                      planner::Cluster cluster) {
-  const auto slowness = slowness_of(pass, model, cluster);
+  const auto slowness = slowness_of(facts, model, cluster);
   const double most = kSlowDevice * slowness.at("");
   const auto slow = std::erase_if(cluster.devices, [&](const auto& device) {
     const auto own = slowness.find(device.pod);
@@ -176,10 +178,11 @@ std::vector<schedule::StageTime> scaled(std::vector<schedule::StageTime> stages,
   return stages;
 }
 
-costing::Input input_for(const Pass& pass, const planner::Model& model,
-                         const planner::Cluster& cluster, const schedule::Plan& plan,
-                         const costing::Input& current) {
-  const auto slowness = slowness_of(pass, model, cluster);
+costing::Input input_for(const facts::Facts& facts, const costing::Costing& costing,
+                         const planner::Cluster& cluster, const schedule::Plan& plan) {
+  const planner::Model& model = costing.model;
+  const costing::Input& current = costing.input;
+  const auto slowness = slowness_of(facts, model, cluster);
   costing::Input input = current;
   input.current = plan.schedule;
   input.micro_batches = facts::least_share(plan);
@@ -192,14 +195,14 @@ costing::Input input_for(const Pass& pass, const planner::Model& model,
         {plan.micro_batches[static_cast<std::size_t>(r)], scaled(own.stages, one, slowness)});
   }
   input.stages = costing::slowest_stages(input.replicas);
-  const costing::SumLinks sampled = costing::sum_links(facts_of(pass), cluster);
+  const costing::SumLinks sampled = costing::sum_links(facts, cluster);
   input.sync_seconds = costing::changed_exposed_sync(
       current.sync_seconds,
-      costing::modelled_exposed_sync(*pass.plan, model, sampled, current.stages),
+      costing::modelled_exposed_sync(*facts.plan, model, sampled, current.stages),
       costing::modelled_exposed_sync(plan, model, sampled, input.stages));
   input.cap_max.clear();
   input.other_sizes.clear();
-  input.rates = rates_for(plan, *pass.plan, cluster, current.rates);
+  input.rates = rates_for(plan, *facts.plan, cluster, current.rates);
   return input;
 }
 
@@ -232,122 +235,96 @@ std::string difference(const schedule::Plan& from, const schedule::Plan& to) {
   return text;
 }
 
-// The planner searches cuts with one link for all devices of a kind: the best one, then the one of
-// the best placement. So a slow node among equal devices hides the cut that uses all others: with
-// the best link more stages look better, with the slow one fewer. Therefore it also plans without
-// the slowest node, without the slowest two, and so on. Not all slow nodes are left out at first,
-// because a node that is hardly slow may be worth its layers.
-std::vector<planner::Cluster> on_known_links(const std::vector<facts::RememberedLink>& seen,
-                                             planner::Cluster cluster) {
-  const auto nodes = facts::nodes_of(cluster);
-  facts::add_inferred_links(seen, cluster);
-  std::vector<std::pair<double, std::string>> slow;
-  for (const auto& [node, share] : facts::slow_nodes(seen)) {
-    if (nodes.contains(node)) slow.emplace_back(std::min(share.out, share.in), node);
-  }
-  std::ranges::sort(slow);
-  std::vector<planner::Cluster> clusters{cluster};
-  for (std::size_t i = 0; i < slow.size(); ++i) {
-    std::erase_if(cluster.devices,
-                  [&](const auto& device) { return device.node == slow[i].second; });
-    if (cluster.devices.empty()) break;
-    if (i < kTriedWithout || i + 1 == slow.size()) clusters.push_back(cluster);
-  }
-  return clusters;
-}
-
 bool same_ranks(const schedule::Plan& a, const schedule::Plan& b) {
   return a.stages == b.stages && places_of(a) == places_of(b);
 }
 
-std::optional<RepartitionProposal> costed(const Pass& pass, const planner::Model& model,
-                                          const planner::Cluster& cluster,
-                                          const costing::Input& input, schedule::Plan plan) {
-  RepartitionProposal proposal;
-  proposal.plan = std::move(plan);
-  limit_caps(facts_of(pass), proposal.plan);
-  proposal.plan.sync = pass.plan->sync;
-  if (schedule::averages(proposal.plan)) {  // the previous cut may have been used with Exact
-    auto& shares = proposal.plan.micro_batches;
+std::optional<Candidate> costed(const facts::Facts& facts, const costing::Costing& costing,
+                                const planner::Cluster& cluster, double pause_seconds,
+                                schedule::Plan plan) {
+  Candidate candidate;
+  candidate.plan = std::move(plan);
+  limit_caps(facts, candidate.plan);
+  candidate.plan.sync = facts.plan->sync;
+  if (schedule::averages(candidate.plan)) {  // the previous cut may have been used with Exact
+    auto& shares = candidate.plan.micro_batches;
     shares = facts::even_shares(std::accumulate(shares.begin(), shares.end(), 0),
-                                proposal.plan.replica_count());
+                                candidate.plan.replica_count());
   }
-  const schedule::Plan& to = proposal.plan;
-  if (same_ranks(to, *pass.plan)) return std::nullopt;  // only the order differs: a case for retune
+  const schedule::Plan& to = candidate.plan;
+  if (same_ranks(to, *facts.plan)) return std::nullopt;  // only the order differs: retune's case
   // A plan without a link measures nothing, so the job could never return from it.
   if (to.stage_count() == 1) return std::nullopt;
-  const auto seconds = costing::predicted_step(input_for(pass, model, cluster, to, input),
-                                               pass.adaptation.tuner.cost);
+  const auto seconds =
+      costing::predicted_step(input_for(facts, costing, cluster, to), costing.state);
   if (!seconds) return std::nullopt;
-  const Transfer transfer = transfer_of(*pass.plan, to, model, cluster);
-  const double pause = pass.adaptation.tiers.pause_seconds;
-  proposal.moved_bytes = transfer.bytes;
-  proposal.move_seconds = transfer.seconds;
-  proposal.what = difference(*pass.plan, to);
-  proposal.offer = {.name = name_of(to),
-                    .now_seconds = 0,
-                    .then_seconds = *seconds,
-                    .cost_seconds = transfer.seconds + (pause < 0 ? kAssumedPause : pause)};
-  proposal.plan.predicted_step_seconds = *seconds;
-  return proposal;
+  const Transfer transfer = transfer_of(*facts.plan, to, costing.model, cluster);
+  candidate.moved_bytes = transfer.bytes;
+  candidate.move_seconds = transfer.seconds;
+  candidate.what = difference(*facts.plan, to);
+  candidate.offer = {
+      .name = name_of(to),
+      .now_seconds = costing.current_seconds,
+      .then_seconds = *seconds,
+      .cost_seconds = transfer.seconds + (pause_seconds < 0 ? kAssumedPause : pause_seconds)};
+  candidate.plan.predicted_step_seconds = *seconds;
+  return candidate;
 }
 
-std::optional<RepartitionProposal> best_repartition(const Pass& pass, const planner::Model& model,
-                                                    const costing::Input& input,
-                                                    double current_seconds) {
-  const facts::Facts facts = facts_of(pass);
-  auto clusters = on_known_links(facts.history.links, cluster_of(facts));
-  if (auto some = without_slow_devices(pass, model, clusters.front())) {
+void search(const facts::Facts& facts, const costing::Costing& costing, bool news, Memory& memory) {
+  if (!news && memory.candidate && memory.candidate_revision == facts.plan->revision) return;
+  ++memory.searches;
+  memory.candidate_revision = facts.plan->revision;
+  memory.candidate.reset();
+  auto clusters = on_known_links(facts.history->links, cluster_of(facts));
+  if (auto some = without_slow_devices(facts, costing.model, clusters.front())) {
     clusters.push_back(*std::move(some));
   }
-  std::optional<RepartitionProposal> best;
+  auto& best = memory.candidate;
   for (const auto& some : clusters) {
-    auto report = plan_for_members(facts, model, some, static_cast<int>(clusters.size()));
+    auto report = plan_for_members(facts, costing.model, some, static_cast<int>(clusters.size()));
     if (!report) continue;
-    auto other = costed(pass, model, clusters.front(), input, std::move(report->plan));
-    if (other && (!best || other->offer.then_seconds < best->offer.then_seconds))
+    auto other =
+        costed(facts, costing, clusters.front(), memory.pause_seconds, std::move(report->plan));
+    if (other && (!best || other->offer.then_seconds < best->offer.then_seconds)) {
       best = std::move(other);
+    }
   }
-  if (best) best->offer.now_seconds = current_seconds;
-  return best;
 }
 
-bool consider_repartition(Pass& pass, double current_seconds, bool asked) {
-  auto& tiers = pass.adaptation.tiers;
-  if (!tiers.proposal) {
-    gate::nothing_offered(tiers.repartition);
-    return false;
+Answer propose(const facts::Facts& facts, const costing::Costing& costing,
+               const gate::Moment& moment, bool asked, Memory& memory) {
+  if (!memory.candidate) {
+    gate::nothing_offered(memory.record);
+    return {};
   }
-  tiers.proposal->offer.now_seconds = current_seconds;
-  const RepartitionProposal proposal = *tiers.proposal;
-  const auto weighed = gate::weigh(proposal.offer, moment_of(pass),
-                                   tier_rules(pass.spec().adaptation.regroup, asked),
-                                   tiers.regroup_clock, tiers.repartition);
-  const bool observes = pass.spec().adaptation.mode != "Auto";
-  tiers.repartition = weighed.record;
-  if (!weighed.act) return weighed.enough;
-  const std::string note = proposal.what + ", moves " + megabytes(proposal.moved_bytes) +
-                           " in about " + number(proposal.move_seconds, 1) + " s, predicted +" +
-                           percent(weighed.gain) + " %: " + weighed.reason;
-  if (observes) {
-    propose(pass, proposal.offer.name, note);
-    return true;
-  }
-  tiers.regroup_clock.last_change = pass.now();
-  remember_previous_cut(pass, proposal);
-  TierMemory::Pending pending;
-  pending.tier = schedule::Trigger::kRegroup;
-  pending.previous = *pass.plan;
-  pending.offer = proposal.offer.name;
-  pending.what = proposal.what;
-  pending.predicted_gain = weighed.gain;
-  pending.move_seconds = proposal.move_seconds;
-  schedule::Plan plan = proposal.plan;
-  plan.state = schedule::StateMove::kMove;
-  adopt_plan(pass, std::move(plan), schedule::Trigger::kRegroup, weighed.gain);
-  pending.revision = static_cast<std::uint32_t>(pass.status.plan.revision);
-  after_action(pass, std::move(pending));
-  return true;
+  Candidate& candidate = *memory.candidate;
+  candidate.offer.now_seconds = costing.current_seconds;
+  const auto weighed =
+      gate::weigh(candidate.offer, moment,
+                  gate::costly_rules(facts.spec.adaptation.regroup.min_gain_percent,
+                                     facts.spec.adaptation.regroup.cooldown_seconds, asked),
+                  memory.clock, memory.record);
+  memory.record = weighed.record;
+  if (!weighed.act) return {std::nullopt, weighed.enough};
+  gate::Proposal proposal{.kind = gate::Kind::kRepartition,
+                          .trigger = schedule::Trigger::kRegroup,
+                          .offer = candidate.offer,
+                          .what = candidate.what,
+                          .text = candidate.what + ", moves " + megabytes(candidate.moved_bytes) +
+                                  " in about " + number(candidate.move_seconds, 1) +
+                                  " s, predicted +" + percent(weighed.gain) +
+                                  " %: " + weighed.reason,
+                          .gain = weighed.gain,
+                          .move_seconds = candidate.move_seconds,
+                          .change = candidate.plan};
+  std::get<schedule::Plan>(proposal.change).state = schedule::StateMove::kMove;
+  return {std::move(proposal), true};
 }
 
-}  // namespace weir::reconcile
+void nothing_wrong(Memory& memory) {
+  gate::nothing_offered(memory.record);
+  memory.candidate.reset();
+}
+
+}  // namespace weir::repartition

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tier replace: a worker is made again on another node if its node stays slow and no other rank map
 // helps. Training goes on from the checkpoint.
+#include "operator/controller/reconcile/replace.h"
+
 #include <set>
 
 #include "operator/adaptation/costing/exposed_sync.h"
-#include "operator/controller/reconcile/tiers.h"
 #include "operator/facts/node_bandwidth.h"
+#include "operator/facts/planning.h"
+#include "worker/base/text.h"
 
-namespace weir::reconcile {
+namespace weir::replace {
 namespace {
 
 constexpr double kAssumedRestart = 60;  // s for pod, image, checkpoint and first plan; assumed
 
 // The node of the plan that has the smallest share of its usual bandwidth.
-std::optional<std::string> slowest_node(const Pass& pass) {
+std::optional<std::string> slowest_node(const facts::Facts& facts) {
   std::optional<std::string> slowest;
   double least = 1;
-  const auto slow = facts::slow_nodes(pass.adaptation.history.links);
-  for (const auto& rank : pass.plan->ranks) {
+  const auto slow = facts::slow_nodes(facts.history->links);
+  for (const auto& rank : facts.plan->ranks) {
     const auto node = slow.find(rank.node);
     if (node == slow.end()) continue;
     const double share = std::min(node->second.out, node->second.in);
@@ -29,13 +32,11 @@ std::optional<std::string> slowest_node(const Pass& pass) {
 
 // Whether another node can take a pod, as far as nodes show; whether a pod fits is the scheduler's
 // decision.
-bool free_node_exists(const Pass& pass) {
+bool free_node_exists(const facts::Facts& facts) {
   std::set<std::string> taken;
-  for (const auto& slot : pass.slots) {
-    if (slot.pod) taken.insert(slot.pod->node);
-  }
-  for (const auto& avoided : pass.status.avoided_nodes) taken.insert(avoided.node);
-  return std::ranges::any_of(*pass.snapshot.nodes, [&](const auto& each) {
+  for (const auto& worker : facts.workers) taken.insert(worker.node);
+  for (const auto& avoided : facts.status.avoided_nodes) taken.insert(avoided.node);
+  return std::ranges::any_of(facts.nodes, [&](const auto& each) {
     const auto& [name, node] = each;
     const bool closed = std::ranges::any_of(node->taints, [](const api::Taint& taint) {
       return taint.effect == "NoSchedule" || taint.effect == "NoExecute";
@@ -45,13 +46,12 @@ bool free_node_exists(const Pass& pass) {
 }
 
 // The tuner's input with the usual rates on all links of the node.
-costing::Input with_usual_links(const Pass& pass, const planner::Model& model,
+costing::Input with_usual_links(const facts::Facts& facts, const planner::Model& model,
                                 const costing::Input& input, const std::string& node) {
   costing::Input free = input;
-  const facts::Facts facts = facts_of(pass);
   const costing::SumLinks now = costing::sum_links(facts, cluster_of(facts));
   costing::SumLinks then = now;
-  for (const auto* links : {&pass.estimates.sync_links, &pass.estimates.links}) {
+  for (const auto* links : {&facts.estimates.sync_links, &facts.estimates.links}) {
     for (const auto& link : *links) {
       if (link.from_node != node && link.to_node != node) continue;
       const double usual = usual_rate(facts, link);
@@ -63,73 +63,59 @@ costing::Input with_usual_links(const Pass& pass, const planner::Model& model,
     }
   }
   free.sync_seconds = costing::changed_exposed_sync(
-      input.sync_seconds, costing::modelled_exposed_sync(*pass.plan, model, now, input.stages),
-      costing::modelled_exposed_sync(*pass.plan, model, then, input.stages));
+      input.sync_seconds, costing::modelled_exposed_sync(*facts.plan, model, now, input.stages),
+      costing::modelled_exposed_sync(*facts.plan, model, then, input.stages));
   return free;
 }
 
 // Seconds of the steps after the last checkpoint, which a restart repeats.
-double lost_seconds(const Pass& pass, double current_seconds) {
-  const auto& report = pass.snapshot.report->body;
+double lost_seconds(const facts::Facts& facts, double current_seconds) {
+  const auto& report = *facts.report;
   const auto from = std::max<std::int64_t>(0, report.last_checkpoint_step);
   return static_cast<double>(std::max<std::int64_t>(0, report.step - from)) * current_seconds;
 }
 
-const Slot* slot_on(const Pass& pass, const std::string& node) {
-  for (const auto& slot : pass.slots) {
-    if (slot.pod && slot.pod->node == node && !worker_ended(*slot.pod)) return &slot;
-  }
-  return nullptr;
+const facts::Worker* worker_on(const facts::Facts& facts, const std::string& node) {
+  const auto found = std::ranges::find_if(
+      facts.workers, [&](const auto& worker) { return worker.node == node && !worker.ended; });
+  return found == facts.workers.end() ? nullptr : &*found;
 }
 
 }  // namespace
 
-bool leaves_its_node(const Pass& pass, const api::Pod& pod) {
-  if (pod.node.empty() || generation_of(pod) >= pass.status.pod_generation) return false;
-  return std::ranges::any_of(pass.status.avoided_nodes, [&](const auto& avoided) {
-    return avoided.node == pod.node && avoided.reason == name(Cause::kReplaced);
-  });
-}
-
-bool consider_replacement(Pass& pass, const planner::Model& model, const costing::Input& input,
-                          double current_seconds, bool asked) {
-  auto& tiers = pass.adaptation.tiers;
-  const auto node = slowest_node(pass);
-  const Slot* slot = node ? slot_on(pass, *node) : nullptr;
-  const auto seconds = slot == nullptr
-                           ? std::nullopt
-                           : costing::predicted_step(with_usual_links(pass, model, input, *node),
-                                                     pass.adaptation.tuner.cost);
-  if (!seconds || !free_node_exists(pass)) {
-    gate::nothing_offered(tiers.replace);
-    return false;
+std::optional<gate::Proposal> propose(const facts::Facts& facts, const costing::Costing& costing,
+                                      const gate::Moment& moment, bool asked, Memory& memory) {
+  const auto node = slowest_node(facts);
+  const facts::Worker* worker = node ? worker_on(facts, *node) : nullptr;
+  const auto seconds =
+      worker == nullptr
+          ? std::nullopt
+          : costing::predicted_step(with_usual_links(facts, costing.model, costing.input, *node),
+                                    costing.state);
+  if (!seconds || !free_node_exists(facts)) {
+    gate::nothing_offered(memory.record);
+    return std::nullopt;
   }
-  const gate::Offer offer{.name = "leave node " + *node,
-                          .now_seconds = current_seconds,
-                          .then_seconds = *seconds,
-                          .cost_seconds = kAssumedRestart + lost_seconds(pass, current_seconds)};
+  const gate::Offer offer{
+      .name = "leave node " + *node,
+      .now_seconds = costing.current_seconds,
+      .then_seconds = *seconds,
+      .cost_seconds = kAssumedRestart + lost_seconds(facts, costing.current_seconds)};
   const auto weighed =
-      gate::weigh(offer, moment_of(pass), tier_rules(pass.spec().adaptation.replace, asked),
-                  tiers.replace_clock, tiers.replace);
-  const bool observes = pass.spec().adaptation.mode != "Auto";
-  tiers.replace = weighed.record;
-  if (!weighed.act) return false;
-  const std::string note = "pod " + slot->pod->meta.name + " moves away from node " + *node +
-                           ", predicted +" + percent(weighed.gain) + " %: " + weighed.reason;
-  if (observes) {
-    propose(pass, offer.name, note);
-    return false;
-  }
-  tiers.replace_clock.last_change = pass.now();
-  TierMemory::Pending pending;
-  pending.tier = schedule::Trigger::kReplace;
-  pending.after = static_cast<std::uint32_t>(pass.status.plan.revision);
-  pending.offer = offer.name;
-  pending.what = offer.name;
-  pending.predicted_gain = weighed.gain;
-  record_replacement(pass, *slot, note);
-  after_action(pass, std::move(pending));
-  return true;
+      gate::weigh(offer, moment,
+                  gate::costly_rules(facts.spec.adaptation.replace.min_gain_percent,
+                                     facts.spec.adaptation.replace.cooldown_seconds, asked),
+                  memory.clock, memory.record);
+  memory.record = weighed.record;
+  if (!weighed.act) return std::nullopt;
+  return gate::Proposal{.kind = gate::Kind::kReplace,
+                        .trigger = schedule::Trigger::kReplace,
+                        .offer = offer,
+                        .what = offer.name,
+                        .text = "pod " + worker->pod + " moves away from node " + *node +
+                                ", predicted +" + percent(weighed.gain) + " %: " + weighed.reason,
+                        .gain = weighed.gain,
+                        .change = gate::WorkerToReplace{worker->pod}};
 }
 
-}  // namespace weir::reconcile
+}  // namespace weir::replace

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/propose_shares.h"
 #include "worker/base/random.h"
 
 namespace weir::reconcile {
@@ -24,6 +25,11 @@ const estimator::LinkEstimate* slowest_contended(const Pass& pass) {
   return slow;
 }
 
+std::optional<std::string> straggler_of(const Pass& pass) {
+  if (pass.plan == nullptr || pass.plan->replica_count() < 2) return std::nullopt;
+  return shares::straggler(facts_of(pass));
+}
+
 // The worst problem that is measured of a job that trains.
 std::optional<Degradation> degradation(Pass& pass) {
   if (pass.snapshot.report && pass.snapshot.report->body.skipped_in_row > 0) {
@@ -39,7 +45,7 @@ std::optional<Degradation> degradation(Pass& pass) {
                                        bits_per_second(slow->now) + " of " +
                                        bits_per_second(slow->baseline)};
   }
-  if (const auto who = straggler(pass)) return Degradation{"Straggler", *who};
+  if (const auto who = straggler_of(pass)) return Degradation{"Straggler", *who};
   return std::nullopt;
 }
 
@@ -81,7 +87,7 @@ void view_network(Pass& pass) {
     if (old != worst->reason) pass.event("Warning", worst->reason, worst->text, "Observe");
     return pass.set("Degraded", "True", worst->reason, worst->text);
   }
-  if (old != "PredictedGainMissed" || pass.adaptation.pending) {
+  if (old != "PredictedGainMissed" || pass.adaptation.memory.plan_change) {
     pass.set("Degraded", pass.status.plan.applied_revision == 0 ? "Unknown" : "False", "AsPlanned",
              "");
   }

@@ -11,11 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "operator/adaptation/gate/gate.h"
-#include "operator/adaptation/retune/tune.h"
-#include "operator/adaptation/shares/policy.h"
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
+#include "operator/controller/reconcile/memory.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/facts.h"
 #include "worker/protocol/messages.h"
@@ -25,79 +23,10 @@ namespace weir::reconcile {
 
 using Time = api::Time;
 
-// A new rank map or cut that tier regroup could make (tiers.h).
-struct RepartitionProposal {
-  schedule::Plan plan;
-  gate::Offer offer;
-  std::int64_t moved_bytes = 0;
-  double move_seconds = 0;  // predicted time of the transfer
-  std::string what;         // e.g. "4->3 stages, node n2 idle"
-};
-
-// Memory of tiers regroup and replace between passes.
-struct TierMemory {
-  gate::Clock regroup_clock, replace_clock;
-  gate::Record repartition, replace;
-  // A change that is not judged yet.
-  struct Pending {
-    schedule::Trigger tier = schedule::Trigger::kRegroup;
-    std::uint32_t revision = 0;  // 0 = the plan after a replacement does not exist yet
-    std::uint32_t after = 0;     // that plan's revision will be higher than this one
-    std::optional<schedule::Plan> previous;
-    std::string offer, what;
-    double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
-    std::int64_t applied_step = -1;  // -1 = lastSwitch has not said Applied yet
-    std::vector<facts::RememberedLink> links_before;
-    bool is_retry = false;  // retries the previous cut
-  };
-  // The plan from which a repartition has led to the one in force (previous_cut.cpp).
-  struct PreviousCut {
-    schedule::Plan plan;
-    std::vector<facts::RememberedLink>
-        links;                        // links between its nodes; only their usual rates count
-    double slower_seconds = 0;        // per step, against the new plan when it began; < 0 = unknown
-    double lost_seconds = 0;          // after that or the last retry, if its links are free
-    double retry_budget_seconds = 0;  // a retry begins when lost_seconds reaches it
-    std::int64_t step = 0;            // lost_seconds is summed up to this step
-    bool in_force = true;             // false: it was planned for free links and never in force
-  };
-  std::optional<PreviousCut> previous_cut;
-  std::optional<Time> sought_previous_cut;  // when one was last looked for, with these members
-  std::optional<Pending> pending;
-  std::optional<RepartitionProposal> proposal;  // costed last
-  std::uint32_t proposal_revision = 0;          // of the plan in force then
-  std::int64_t searches = 0;                    // number of searches for a proposal
-  double pause_seconds = -1;  // of the last move, without its transfer; < 0 = none was measured
-  std::string
-      last_proposal;  // of the last event PlanProposed of these tiers, which is not repeated
-};
-
-// Memory of adaptation between passes. It may be lost with the leader (operator/README.md "Where
-// state lives").
+// Memory of the controller between passes. It may be lost with the leader (operator/README.md
+// "Where state lives").
 struct AdaptationState {
-  retune::State tuner;
-  std::optional<Time> last_evaluation;
-  // A change of tier retune that is not judged yet.
-  struct Pending {
-    std::uint32_t revision = 0;
-    schedule::Schedule schedule, previous;
-    std::vector<int> previous_micro_batches;
-    std::optional<schedule::SyncPolicy> previous_sync;  // set = the policy was changed
-    std::string text;                                   // costing::describe of the new schedule
-    double before_seconds = 0, predicted_gain = 0;
-    std::int64_t applied_step = -1;    // -1 = lastSwitch has not said Applied yet
-    std::vector<double> rates_before;  // rates in the order of Estimates::links
-  };
-  std::optional<Pending> pending;
-  // A rollback, until its plan is in force or was refused too often (rollback.cpp).
-  struct Rollback {
-    schedule::Plan plan;
-    schedule::Trigger trigger = schedule::Trigger::kRetune;
-    std::uint32_t revision = 0;  // of the newest request
-    int tries = 0;
-    std::int64_t refused_step = -1;  // step at which that request was refused; < 0 = it was not
-  };
-  std::optional<Rollback> rollback;
+  adaptation::Memory memory;
   bool queued = false;         // the job waited for its queue in the last pass
   std::optional<Time> let_in;  // when a pass first found that it waits no longer
   // Step of the newest report, and when that step was first reported. They show a hang.
@@ -106,11 +35,6 @@ struct AdaptationState {
   // The plan for which lastSwitch said Aborted, and the completed steps then.
   std::uint32_t aborted_revision = 0;
   std::int64_t aborted_step = 0;
-  std::string last_proposal;  // of the last event PlanProposed of retune, which is not repeated
-  std::string last_share_proposal;
-  shares::State sync;
-  TierMemory tiers;
-  facts::History history;
   std::string announced_network;  // state of the network in the last event
 };
 

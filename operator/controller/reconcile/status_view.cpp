@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Status for users: the conditions of crds/README.md "Conditions", counts and plan.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
+#include "operator/controller/reconcile/adapt.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
 
@@ -152,15 +152,8 @@ void view_switch(Pass& pass) {
   if (replan != nullptr && replan->status == "False") return;
   pass.event("Warning", "PlanRefused",
              "revision " + std::to_string(plan.revision) + ": " + last.reason, "Plan");
-  auto& pending = pass.adaptation.pending;
-  if (pending && pending->revision == plan.revision) {
-    pass.adaptation.tuner.record.quarantine[pending->text] =
-        std::numeric_limits<std::int64_t>::max();  // until the members change
-    if (pass.newest != nullptr && pending->schedule == pending->previous)
-      pass.adaptation.sync.shares.quarantine[joined(pass.newest->micro_batches)] =
-          std::numeric_limits<std::int64_t>::max();
-    pending.reset();
-  }
+  adaptation::refused(pass.adaptation.memory, pass.newest,
+                      static_cast<std::uint32_t>(plan.revision));
 }
 
 int mean_share(const schedule::Plan& plan) {

@@ -264,8 +264,8 @@ TEST(PlannedKind, TellsTheTunersWorkFromThePlanners) {
     return planned_kind({}, actions);
   };
   reconcile::AdaptationState looked, searched;
-  looked.last_evaluation = searched.last_evaluation = SystemTime{};
-  searched.tiers.searches = 1;
+  looked.memory.last_evaluation = searched.memory.last_evaluation = SystemTime{};
+  searched.memory.repartition.searches = 1;
 
   EXPECT_EQ(kind({}, std::nullopt), "");
   EXPECT_EQ(kind(looked, std::nullopt), "evaluate");

@@ -80,7 +80,7 @@ TEST(Executor, EndsASlowStartWithTheFirstRefusalAndGoesOn) {
                      .count = 100,
                      .response = refusal(403, "exceeded quota: q, used: pods=3")});
   reconcile::AdaptationState state;
-  state.last_proposal = "k=4";
+  state.memory.announced.retune = "k=4";
 
   const Executed executed = world.run(
       {World::pods(20), reconcile::PatchStatus{}, reconcile::PatchReport{},
@@ -90,7 +90,7 @@ TEST(Executor, EndsASlowStartWithTheFirstRefusalAndGoesOn) {
   EXPECT_TRUE(executed.refused && executed.again) << "the next pass shows it, at once";
   EXPECT_EQ(world.server.count("POST /api/v1/namespaces/a/pods"), 1);
   EXPECT_EQ(world.server.count("PATCH"), 2) << "status and report are written all the same";
-  EXPECT_EQ(world.memory.adaptation.last_proposal, "k=4");
+  EXPECT_EQ(world.memory.adaptation.memory.announced.retune, "k=4");
   EXPECT_EQ(executed.requeue, std::chrono::seconds(30));
   ASSERT_EQ(world.memory.refused.size(), 1U);
   EXPECT_EQ(world.memory.refused[0].reason, "QuotaExceeded");
@@ -465,12 +465,12 @@ TEST(Executor, StopsQuietlyInATerminatingNamespace) {
 TEST(Executor, KeepsAdaptationStateAndTheRequeue) {
   World world;
   reconcile::AdaptationState state;
-  state.last_proposal = "k=4";
+  state.memory.announced.retune = "k=4";
 
   const Executed executed = world.run({reconcile::KeepAdaptationState{state},
                                        reconcile::RequeueAfter{std::chrono::milliseconds(7)}});
 
-  EXPECT_EQ(world.memory.adaptation.last_proposal, "k=4");
+  EXPECT_EQ(world.memory.adaptation.memory.announced.retune, "k=4");
   EXPECT_EQ(executed.requeue, std::chrono::milliseconds(7));
 }
 

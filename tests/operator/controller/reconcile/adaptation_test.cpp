@@ -146,12 +146,12 @@ TEST(Adaptation, NoIdleJobIsLookedAtForAnEvaluationThatCannotBe) {
   world.links(kFast, kFast);
   world.steps(20, 1.15);
   world.settle();
-  world.adaptation.last_evaluation = world.now - std::chrono::milliseconds(4900);
+  world.adaptation.memory.last_evaluation = world.now - std::chrono::milliseconds(4900);
   EXPECT_EQ(sleep_of(world), std::chrono::milliseconds(100));
 
   world.estimates = {};
   world.estimates.freshness = estimator::Freshness::kNotConfigured;
-  world.adaptation.last_evaluation = world.now - std::chrono::seconds(6);
+  world.adaptation.memory.last_evaluation = world.now - std::chrono::seconds(6);
   World off = world;
   off.job.spec.adaptation.mode = "Off";
   EXPECT_EQ(sleep_of(world), sleep_of(off));

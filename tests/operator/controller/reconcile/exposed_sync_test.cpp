@@ -196,7 +196,7 @@ TEST(Roles, APreviousCutThatReturnsIntoGroupsHasEvenShares) {
   const auto revision = job.world.plan()->revision;
   job.world.job.spec.sync_mode = "Partial";
   for (auto& plan : job.world.plans) plan.sync.mode = schedule::SyncMode::kPartial;
-  auto& cut = job.world.adaptation.tiers.previous_cut;
+  auto& cut = job.world.adaptation.memory.repartition.previous_cut;
   ASSERT_TRUE(cut.has_value());
   cut->plan.micro_batches = {10, 6};
   cut->lost_seconds = 1e6;
@@ -247,7 +247,8 @@ TEST(Roles, StayWhereLinksAreAsUsual) {
     job.world.steps(1, job.own_seconds() + 1.0);
   }
   EXPECT_EQ(job.world.job.status.plan.revision, 1);
-  EXPECT_LE(job.world.adaptation.tiers.searches, 1) << "what is not understood does not add up";
+  EXPECT_LE(job.world.adaptation.memory.repartition.searches, 1)
+      << "what is not understood does not add up";
 }
 
 }  // namespace exposed_sync_test

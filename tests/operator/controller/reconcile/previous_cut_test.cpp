@@ -195,7 +195,7 @@ TEST(PreviousCut, LeadsFromARestartPlanToTheOneForFreeLinks) {
 TEST(PreviousCut, EndsWithTheMembersThatItIsFor) {
   Job job;
   job.train_until_it_regroups();
-  ASSERT_TRUE(job.world.adaptation.tiers.previous_cut.has_value());
+  ASSERT_TRUE(job.world.adaptation.memory.repartition.previous_cut.has_value());
   job.world.fail(job.world.plan()->ranks[0].pod, 1);
   for (int i = 0; i < 4; ++i) {
     job.world.settle();
@@ -205,7 +205,7 @@ TEST(PreviousCut, EndsWithTheMembersThatItIsFor) {
   }
   job.world.settle();
   ASSERT_EQ(job.world.plan()->trigger, schedule::Trigger::kRestart);
-  EXPECT_FALSE(job.world.adaptation.tiers.previous_cut.has_value());
+  EXPECT_FALSE(job.world.adaptation.memory.repartition.previous_cut.has_value());
 }
 
 }  // namespace previous_cut_test

@@ -22,7 +22,7 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   ASSERT_EQ(job.world.plan()->stage_count(), 4);
   job.train(20);
   EXPECT_EQ(job.world.job.status.plan.revision, 1);
-  EXPECT_EQ(job.world.adaptation.tiers.searches, 0) << "nothing is wrong";
+  EXPECT_EQ(job.world.adaptation.memory.repartition.searches, 0) << "nothing is wrong";
   const double before_shaping = job.step_seconds();
   const std::string victim = job.node_of_stage(1);
   job.shape(victim);
@@ -34,7 +34,7 @@ TEST(Regroup, LeavesANodeWithASlowPortIdleAndTellsWhatItCost) {
   const schedule::Plan& plan = *job.world.plan();
   EXPECT_EQ(plan.trigger, schedule::Trigger::kRegroup);
   EXPECT_EQ(plan.state, schedule::StateMove::kMove);
-  EXPECT_GT(job.world.adaptation.tiers.searches, 0);
+  EXPECT_GT(job.world.adaptation.memory.repartition.searches, 0);
   EXPECT_FALSE(job.uses(victim));
   EXPECT_LE(job.step_seconds(), 0.7 * before);
   EXPECT_EQ(job.world.event_count("PlanRegrouped"), 1);
@@ -74,11 +74,11 @@ TEST(Regroup, LooksForNothingDuringItsCooldown) {
   const auto begin = job.world.now;
   job.train(20);
   job.shape(job.node_of_stage(1));
-  const auto searches = job.world.adaptation.tiers.searches;
+  const auto searches = job.world.adaptation.memory.repartition.searches;
   while (job.world.now - begin < 580s) job.train(1);
-  EXPECT_EQ(job.world.adaptation.tiers.searches, searches);
+  EXPECT_EQ(job.world.adaptation.memory.repartition.searches, searches);
   while (job.world.now - begin < 640s) job.train(1);
-  EXPECT_GT(job.world.adaptation.tiers.searches, searches);
+  EXPECT_GT(job.world.adaptation.memory.repartition.searches, searches);
 }
 
 TEST(Regroup, ObserveProposesOnce) {
@@ -246,9 +246,9 @@ TEST(Regroup, ThatBreaksOffBeforeCommitIsGivenUp) {
   report.last_switch =
       protocol::LastSwitch{aborted, protocol::Outcome::kAborted, report.step, 0, "before COMMIT"};
   job.world.settle();
-  EXPECT_TRUE(job.world.adaptation.tiers.pending.has_value());
+  EXPECT_TRUE(job.world.adaptation.memory.ranks_change.has_value());
   for (int i = 0; i < 12; ++i) job.world.steps(1, job.step_seconds());
-  EXPECT_FALSE(job.world.adaptation.tiers.pending.has_value());
+  EXPECT_FALSE(job.world.adaptation.memory.ranks_change.has_value());
 }
 
 // Back from three stages to four: the worker that was idle dies when all have committed, and is
@@ -260,7 +260,7 @@ TEST(Regroup, ThatBreaksOffForAWorkerThatWasIdleIsFollowedByARestart) {
   job.train(12);
   job.slow_nodes.clear();
   job.measure();
-  job.world.adaptation.tiers.previous_cut->lost_seconds = 1e6;
+  job.world.adaptation.memory.repartition.previous_cut->lost_seconds = 1e6;
   for (int i = 0; i < 40 && job.world.plan()->stage_count() == 3; ++i) {
     job.world.steps(1, job.step_seconds());
   }

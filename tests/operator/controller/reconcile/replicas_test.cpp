@@ -151,7 +151,7 @@ TEST(Rebalance, WaitsForTheCooldown) {
   slow.train(world, 40);
   EXPECT_EQ(world.job.status.plan.revision, 1);
   world.job.status.retune_last_change = world.now - 700s;
-  world.adaptation.tuner.clock.last_change.reset();
+  world.adaptation.memory.retune.clock.last_change.reset();
   slow.train(world, 10);
 
   EXPECT_EQ(world.job.status.plan.revision, 2);
@@ -212,7 +212,7 @@ TEST(Tuning, InGroupsTheSlowestReplicaIsNotTheStep) {
     world.replica_links(std::move(links));
     world.steps(10, 0.54);  // their own time: nothing is left for the averages
     EXPECT_EQ(world.job.status.plan.revision, 1) << mode;
-    return world.adaptation.tuner.costed_step;
+    return world.adaptation.memory.retune.costed_step;
   };
   const double fast = costed("Exact", {kFast, kFast}), slow = costed("Exact", {kFast, kSlow});
 

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operator/controller/reconcile/adapt.h"
+
+#include <array>
+#include <utility>
+
+#include "operator/adaptation/costing/costing_input.h"
+#include "operator/adaptation/retune/memory_alarm.h"
+#include "operator/controller/reconcile/propose_retune.h"
+#include "operator/controller/reconcile/propose_shares.h"
+#include "operator/controller/reconcile/tick_parts.h"
+#include "operator/facts/measured_times.h"
+#include "operator/facts/planning.h"
+
+namespace weir::adaptation {
+namespace {
+
+bool changes_plans(const facts::Facts& facts) {
+  return facts.spec.adaptation.mode == "Auto";
+}
+
+costing::Costing costing_of(const Evaluation& evaluation) {
+  return {*evaluation.model, evaluation.input, evaluation.tick.memory.retune.cost,
+          evaluation.decision.current_seconds};
+}
+
+// A new leader reads from status when a tier changed something last, but not how often its changes
+// have failed: the tier that judges them does.
+gate::Clock with_last_change(gate::Clock clock, std::optional<Time> last_change) {
+  gate::resume(clock, last_change, 0);
+  return clock;
+}
+
+Answer ask_shares(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  Memory& memory = evaluation.tick.memory;
+  if (!network_known(facts) || !facts.spec.adaptation.retune.enabled) return {};
+  const shares::Moments moments{
+      .retune = with_last_change(memory.retune.clock, facts.status.retune_last_change),
+      .regroup = with_last_change(memory.repartition.clock, facts.status.regroup_last_change),
+      .moment = {.now = facts.now,
+                 .step = facts.report->step,
+                 .last_change_step = memory.retune.last_change_step,
+                 .unjudged = memory.plan_change.has_value()}};
+  Answer answer{shares::propose(facts, moments, evaluation.asked, memory.shares)};
+  if (!answer.proposal) memory.announced.shares.clear();
+  return answer;  // in mode Observe retune proposes, too
+}
+
+Answer ask_retune(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  const bool fresh = network_known(facts);
+  // The memory guard needs no network metrics.
+  if (!fresh && !evaluation.memory_short) return {.last = true};
+  std::string why_not;
+  evaluation.model = model_of(facts, why_not);
+  if (!evaluation.model) return {.last = true};
+  evaluation.input = costing::costing_input(facts, *evaluation.model);
+  if (!fresh) evaluation.input.rates = {};
+  retune::Input input{evaluation.input};
+  input.now = facts.now;
+  input.settings = retune::settings_of(facts.spec);
+  input.free_memory = free_memory(facts);
+  if (evaluation.asked) input.settings.rules.cooldown = std::chrono::seconds(0);
+  constexpr double kNever = 1e9;
+  if (!facts.spec.adaptation.retune.enabled) {
+    input.settings.rules.least_gain = input.settings.min_gain_size = kNever;
+  }
+  auto& state = evaluation.tick.memory.retune;
+  gate::resume(state.clock, facts.status.retune_last_change, 0);
+  auto tuned = retune::tune(input, state);
+  state = std::move(tuned.state);
+  evaluation.decision = std::move(tuned.decision);
+  if (!evaluation.decision.change) return {.proposal = std::nullopt, .last = !fresh};
+  return {retune::proposal_of(facts, evaluation.decision), true};
+}
+
+Answer ask_retry_previous(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  Memory& memory = evaluation.tick.memory;
+  if (!tiers_above_enabled(facts.spec) || memory.ranks_change ||
+      evaluation.decision.current_seconds <= 0) {
+    return {.last = true};
+  }
+  gate::resume(memory.repartition.clock, facts.status.regroup_last_change,
+               facts.status.regroup_cooldown_seconds);
+  gate::resume(memory.replace.clock, facts.status.replace_last_change,
+               facts.status.replace_cooldown_seconds);
+  return {repartition::retry_previous(facts, costing_of(evaluation), moment_of(facts, memory),
+                                      memory.repartition)};
+}
+
+// Whether the cooldowns of both tiers last so long that a search can wait. The planner's search is
+// the most expensive part of an evaluation.
+bool rests(const facts::Facts& facts, const Memory& memory) {
+  constexpr int kSearchesAhead = 2;  // evaluations that must favour an offer
+  const auto& adaptation = facts.spec.adaptation;
+  const std::chrono::seconds ahead(kSearchesAhead * adaptation.evaluation_interval_seconds);
+  const auto resting = [&](const api::TierSpec& tier, const gate::Clock& clock) {
+    const auto rules = gate::costly_rules(tier.min_gain_percent, tier.cooldown_seconds, false);
+    return !tier.enabled || gate::cooldown_left(facts.now, rules, clock) > ahead;
+  };
+  return resting(adaptation.regroup, memory.repartition.clock) &&
+         resting(adaptation.replace, memory.replace.clock);
+}
+
+// Whether something is wrong that retune cannot solve and is not about to.
+bool wrong(const Evaluation& evaluation) {
+  const retune::Escalation& escalation = evaluation.decision.escalation;
+  const Memory& memory = evaluation.tick.memory;
+  const bool bound = !escalation.link_bound.empty();
+  const bool retunes =
+      memory.retune.record.wins_in_row > 0 && evaluation.facts.spec.adaptation.retune.enabled;
+  return (bound || escalation.loss_seconds > 0) && (bound || !retunes) &&
+         !rests(evaluation.facts, memory);
+}
+
+Answer ask_repartition(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  Memory& memory = evaluation.tick.memory;
+  if (!evaluation.asked && !wrong(evaluation)) {
+    repartition::nothing_wrong(memory.repartition);
+    gate::nothing_offered(memory.replace.record);
+    return {.last = true};
+  }
+  if (!facts.spec.adaptation.regroup.enabled) return {};
+  const auto costing = costing_of(evaluation);
+  const bool news = !evaluation.decision.candidates.empty() || evaluation.asked;
+  repartition::search(facts, costing, news, memory.repartition);
+  auto answer = repartition::propose(facts, costing, moment_of(facts, memory), evaluation.asked,
+                                     memory.repartition);
+  return {std::move(answer.proposal), answer.enough};
+}
+
+Answer ask_replace(Evaluation& evaluation) {
+  const facts::Facts& facts = evaluation.facts;
+  if (!facts.spec.adaptation.replace.enabled) return {};
+  Memory& memory = evaluation.tick.memory;
+  return {replace::propose(facts, costing_of(evaluation), moment_of(facts, memory),
+                           evaluation.asked, memory.replace)};
+}
+
+constexpr std::array kTiers{TierEntry{"shares", ask_shares}, TierEntry{"retune", ask_retune},
+                            TierEntry{"retry_previous", ask_retry_previous},
+                            TierEntry{"repartition", ask_repartition},
+                            TierEntry{"replace", ask_replace}};
+
+// Asks the tiers until one makes a change. In mode Observe they only propose.
+void ask_tiers(Evaluation& evaluation) {
+  for (const TierEntry& tier : tiers()) {
+    Answer answer = tier.ask(evaluation);
+    if (answer.proposal && changes_plans(evaluation.facts)) {
+      return take(evaluation.facts, evaluation.tick, *std::move(answer.proposal));
+    }
+    if (answer.proposal) announce(evaluation.tick, *answer.proposal);
+    if (answer.last) return;
+  }
+}
+
+// The first change that the last one leads to: a rollback, or one that the spec demands.
+std::optional<gate::Proposal> demanded(const facts::Facts& facts, Tick& tick) {
+  if (auto back = judge_plan_change(facts, tick)) return back;
+  facts::remember_links(tick.memory.history.links, carrying_links(facts), facts.now);
+  if (auto back = judge_ranks_change(facts, tick)) return back;
+  return shares::follow_spec(facts, tick.memory.shares);
+}
+
+}  // namespace
+
+std::span<const TierEntry> tiers() {
+  return kTiers;
+}
+
+bool tiers_above_enabled(const api::JobSpec& spec) {
+  return spec.adaptation.regroup.enabled || spec.adaptation.replace.enabled;
+}
+
+gate::Moment moment_of(const facts::Facts& facts, const Memory& memory) {
+  gate::Moment moment{.now = facts.now,
+                      .step = facts.report->step,
+                      .loss_seconds = memory.retune.cost.loss_seconds};
+  // A proposal changes nothing.
+  if (changes_plans(facts)) moment.last_change_step = memory.retune.last_change_step;
+  return moment;
+}
+
+Tick tick(facts::Facts facts, Memory before, bool replan) {
+  const auto& adaptation = facts.spec.adaptation;
+  const auto& status = facts.status;
+  Tick tick{
+      .memory = std::move(before),
+      .clocks = {status.retune_last_change, status.regroup_last_change, status.replace_last_change,
+                 status.regroup_cooldown_seconds, status.replace_cooldown_seconds}};
+  Memory& memory = tick.memory;
+  facts.history = &memory.history;  // which grows now
+  note_step(facts, memory.history);
+  const bool memory_short = retune::memory_is_short(free_memory(facts));
+  if (!memory_short) {
+    Continued rollback = continue_rollback(facts, tick);
+    tick.proposal = std::move(rollback.proposal);
+    if (rollback.waits) return tick;
+  }
+  if (auto change = demanded(facts, tick)) {
+    take(facts, tick, *std::move(change));
+    return tick;
+  }
+  if (adaptation.mode == "Off" || !(adaptation.retune.enabled || tiers_above_enabled(facts.spec))) {
+    return tick;
+  }
+  tick.replan_taken = replan;
+  const auto interval = std::chrono::seconds(adaptation.evaluation_interval_seconds);
+  // Each metrics tick wakes the job. So the pass wakes itself only for the rest of an interval if a
+  // tick came too early. Without metrics only the memory guard is left, and the next pass for the
+  // job's progress is soon enough for it. So thousands of idle jobs cost nothing.
+  if (memory.last_evaluation && facts.now < *memory.last_evaluation + interval && !replan) {
+    if (network_known(facts)) tick.wake = *memory.last_evaluation + interval;
+    return tick;
+  }
+  memory.last_evaluation = facts.now;
+  // A new rank map is judged before another change affects the step time.
+  if (memory.ranks_change && !memory_short) return tick;
+  Evaluation evaluation{
+      .facts = facts, .tick = tick, .asked = replan, .memory_short = memory_short};
+  ask_tiers(evaluation);
+  return tick;
+}
+
+void forget_ranks(Memory& memory) {
+  Memory before = std::exchange(memory, {});
+  auto& kept = memory.repartition;
+  kept.clock = before.repartition.clock;
+  // The cooldown was doubled because of rank maps of other members.
+  kept.clock.cooldown = std::chrono::seconds(0);
+  kept.searches = before.repartition.searches;
+  kept.pause_seconds = before.repartition.pause_seconds;
+  kept.candidate_revision = before.repartition.candidate_revision;
+  memory.replace.clock = before.replace.clock;
+  if (before.ranks_change && before.ranks_change->revision == 0) {  // the plan of a replacement
+    memory.ranks_change = std::move(before.ranks_change);
+  }
+  memory.history.links = std::move(before.history.links);
+}
+
+}  // namespace weir::adaptation

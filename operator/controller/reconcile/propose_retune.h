@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// A decision of tier retune as a proposal.
+#pragma once
+
+#include "operator/adaptation/gate/proposal.h"
+#include "operator/adaptation/retune/tune.h"
+#include "operator/facts/facts.h"
+
+namespace weir::retune {
+
+Settings settings_of(const api::JobSpec& spec);
+// The decision must have a change.
+gate::Proposal proposal_of(const facts::Facts& facts, const Decision& decision);
+
+}  // namespace weir::retune

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// A proposal becomes a change: what its outcome is compared with, and which clocks it starts.
+#include <utility>
+
+#include "operator/controller/reconcile/tick_parts.h"
+#include "operator/facts/measured_times.h"
+#include "worker/base/text.h"
+
+namespace weir::adaptation {
+namespace {
+
+using gate::Kind;
+
+PlanChange plan_change(const facts::Facts& facts, const gate::Proposal& proposal) {
+  const schedule::Plan& before = *facts.plan;
+  const auto& plan = std::get<schedule::Plan>(proposal.change);
+  PlanChange change;
+  change.revision = facts.next_revision;
+  change.schedule = plan.schedule;
+  change.previous = before.schedule;
+  change.previous_micro_batches = before.micro_batches;
+  if (plan.sync != before.sync) change.previous_sync = before.sync;
+  change.text = proposal.kind == Kind::kRetune ? proposal.offer.name : joined(plan.micro_batches);
+  change.before_seconds =
+      proposal.kind == Kind::kRetune ? sampled_step_seconds(facts) : recent_step_seconds(facts);
+  change.predicted_gain = proposal.gain;
+  change.rates_before = link_rates(facts);
+  return change;
+}
+
+void take_retuned(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
+  if (proposal.judged) tick.memory.plan_change = plan_change(facts, proposal);
+  tick.clocks.retune_last_change = facts.now;  // tune() has started its own clock
+  tick.events_of_change.push_back({"Normal", "PlanRetuned", proposal.text, "Adapt"});
+}
+
+void take_shares(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
+  Memory& memory = tick.memory;
+  const auto& plan = std::get<schedule::Plan>(proposal.change);
+  const bool policy = plan.sync != facts.plan->sync;
+  memory.plan_change.reset();
+  if (plan.micro_batches != facts.plan->micro_batches) {
+    tick.events_of_change.push_back({"Normal", "PlanRetuned", proposal.text, "Adapt"});
+  }
+  if (policy) {
+    tick.events_of_change.push_back({"Normal", "SyncPolicyChanged", proposal.text, "Adapt"});
+  }
+  if (proposal.kind == Kind::kSpec) return;
+  if (proposal.judged) memory.plan_change = plan_change(facts, proposal);
+  memory.retune.clock.last_change = facts.now;
+  memory.retune.last_change_step = facts.report->step;
+  gate::nothing_offered(memory.retune.record);
+  tick.clocks.retune_last_change = facts.now;
+  if (!policy) return;
+  memory.repartition.clock.last_change = facts.now;
+  tick.clocks.regroup_last_change = facts.now;
+}
+
+void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
+  Memory& memory = tick.memory;
+  if (proposal.kind == Kind::kRepartition) {
+    remember_previous_cut(facts, proposal.offer, memory.repartition);
+    memory.repartition.clock.last_change = tick.clocks.regroup_last_change = facts.now;
+  }
+  if (proposal.kind == Kind::kReplace) {
+    memory.replace.clock.last_change = tick.clocks.replace_last_change = facts.now;
+  }
+  RanksChange change;
+  change.tier = proposal.trigger;
+  if (proposal.kind == Kind::kReplace) {
+    change.after = static_cast<std::uint32_t>(facts.status.plan.revision);
+  } else {
+    change.revision = facts.next_revision;
+    change.previous = *facts.plan;
+  }
+  change.offer = proposal.offer.name;
+  change.what = proposal.what;
+  change.before_seconds = sampled_step_seconds(facts);
+  change.predicted_gain = proposal.gain;
+  change.move_seconds = proposal.move_seconds;
+  change.links_before = measured_links(facts);
+  change.is_retry = proposal.kind == Kind::kRetry;
+  memory.ranks_change = std::move(change);
+  memory.repartition.candidate.reset();
+  memory.plan_change.reset();  // a change of retune cannot be judged any more
+  memory.retune.last_change_step = facts.report->step;
+  gate::nothing_offered(memory.retune.record);
+  memory.retune.cost.loss_seconds = 0;
+  show_cooldowns(tick);
+}
+
+std::string& announced(Memory& memory, Kind kind) {
+  if (kind == Kind::kShares) return memory.announced.shares;
+  const bool retunes = kind == Kind::kRetune || kind == Kind::kMemoryGuard;
+  return retunes ? memory.announced.retune : memory.announced.ranks;
+}
+
+}  // namespace
+
+void take(const facts::Facts& facts, Tick& tick, gate::Proposal proposal) {
+  switch (proposal.kind) {
+    case Kind::kRetune:
+    case Kind::kMemoryGuard:
+      take_retuned(facts, tick, proposal);
+      break;
+    case Kind::kShares:
+    case Kind::kSpec:
+      take_shares(facts, tick, proposal);
+      break;
+    case Kind::kRepartition:
+    case Kind::kRetry:
+    case Kind::kReplace:
+      take_ranks(facts, tick, proposal);
+      break;
+    case Kind::kRollback:
+      break;
+  }
+  tick.proposal = std::move(proposal);
+}
+
+void announce(Tick& tick, const gate::Proposal& proposal) {
+  std::string& last = announced(tick.memory, proposal.kind);
+  if (last != proposal.offer.name) say(tick, "Normal", "PlanProposed", proposal.text);
+  last = proposal.offer.name;
+}
+
+}  // namespace weir::adaptation
