@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Problems that retuning cannot solve: links that are the bottleneck, and time lost against free
-// links (operator/adaptation/retune/README.md "Escalation").
+// links (operator/adaptation/costing/README.md "Loss").
 #pragma once
 
 #include <vector>

@@ -76,8 +76,7 @@ struct Costed {
   double reserve = 0;     // seconds of a step if links become slower; decides between equal plans
 };
 
-// Losses that no order of micro-batches repairs (operator/adaptation/retune/README.md
-// "Escalation").
+// Losses that no order of micro-batches repairs (operator/adaptation/costing/README.md "Loss").
 struct Escalation {
   std::vector<costing::BoundLink> link_bound;
   // Sum of measured minus predicted step at the baselines, over the steps after the last action. 0

@@ -4,8 +4,8 @@
 #include <utility>
 #include <variant>
 
+#include "operator/adaptation/adapt.h"
 #include "operator/api/fit.h"
-#include "operator/controller/reconcile/adapt.h"
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {

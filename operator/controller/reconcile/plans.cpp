@@ -3,10 +3,10 @@
 #include <cmath>
 #include <set>
 
-#include "operator/controller/reconcile/adapt.h"
+#include "operator/adaptation/adapt.h"
+#include "operator/adaptation/shares/propose.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
-#include "operator/controller/reconcile/propose_shares.h"
 #include "operator/controller/reconcile/restarts.h"
 #include "operator/facts/node_bandwidth.h"
 #include "operator/planner/model/profile_json.h"

@@ -2,8 +2,8 @@
 // Measurements in status: the network, progress, worst links.
 #include <cmath>
 
+#include "operator/adaptation/shares/propose.h"
 #include "operator/controller/reconcile/pass.h"
-#include "operator/controller/reconcile/propose_shares.h"
 #include "worker/base/random.h"
 
 namespace weir::reconcile {

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/memory.h"
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
-#include "operator/controller/reconcile/memory.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/facts.h"
 #include "worker/protocol/messages.h"

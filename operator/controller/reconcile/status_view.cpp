@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "operator/controller/reconcile/adapt.h"
+#include "operator/adaptation/adapt.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
 

@@ -2,7 +2,7 @@
 // A proposal becomes a change: what its outcome is compared with, and which clocks it starts.
 #include <utility>
 
-#include "operator/controller/reconcile/tick_parts.h"
+#include "operator/adaptation/tick_parts.h"
 #include "operator/facts/measured_times.h"
 #include "worker/base/text.h"
 

@@ -2,7 +2,7 @@
 // Tier regroup. The planner makes plans for the links as they are known now. The tuner's simulator
 // costs their steps over the sampled rates, and the cost of the change is the pause and the
 // transfer of the bytes to move.
-#include "operator/controller/reconcile/repartition.h"
+#include "operator/adaptation/repartition/repartition.h"
 
 #include <algorithm>
 #include <map>

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "operator/adaptation/adapt.h"
 #include "operator/adaptation/costing/cost.h"
-#include "operator/controller/reconcile/adapt.h"
 #include "operator/planner/model/model.h"
 
 namespace weir::adaptation {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/controller/reconcile/adapt.h"
+#include "operator/adaptation/adapt.h"
 
 #include <array>
 #include <utility>
 
 #include "operator/adaptation/costing/costing_input.h"
 #include "operator/adaptation/retune/memory_alarm.h"
-#include "operator/controller/reconcile/propose_retune.h"
-#include "operator/controller/reconcile/propose_shares.h"
-#include "operator/controller/reconcile/tick_parts.h"
+#include "operator/adaptation/retune/propose.h"
+#include "operator/adaptation/shares/propose.h"
+#include "operator/adaptation/tick_parts.h"
 #include "operator/facts/measured_times.h"
 #include "operator/facts/planning.h"
 

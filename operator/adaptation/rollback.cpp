@@ -4,7 +4,7 @@
 // a refusal (a pod that is not connected, no memory for two plans) is usually temporary.
 #include <utility>
 
-#include "operator/controller/reconcile/tick_parts.h"
+#include "operator/adaptation/tick_parts.h"
 
 namespace weir::adaptation {
 namespace {

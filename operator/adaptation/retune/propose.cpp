@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator/controller/reconcile/propose_retune.h"
+#include "operator/adaptation/retune/propose.h"
 
 #include <algorithm>
 

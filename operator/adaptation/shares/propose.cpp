@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "operator/adaptation/shares/propose.h"
+
 #include <algorithm>
 
 #include "operator/adaptation/shares/step_times.h"
-#include "operator/controller/reconcile/propose_shares.h"
 #include "operator/facts/measured_times.h"
 #include "worker/base/text.h"
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/repartition/repartition.h"
+#include "operator/adaptation/replace/replace.h"
 #include "operator/adaptation/retune/tune.h"
 #include "operator/adaptation/shares/policy.h"
-#include "operator/controller/reconcile/repartition.h"
-#include "operator/controller/reconcile/replace.h"
 #include "operator/facts/facts.h"
 
 namespace weir::adaptation {

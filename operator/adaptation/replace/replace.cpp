@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tier replace: a worker is made again on another node if its node stays slow and no other rank map
 // helps. Training goes on from the checkpoint.
-#include "operator/controller/reconcile/replace.h"
+#include "operator/adaptation/replace/replace.h"
 
+#include <algorithm>
 #include <set>
 
 #include "operator/adaptation/costing/exposed_sync.h"

@@ -3,17 +3,17 @@
 // now, those of an idle node or of another order of nodes. If these links are free again, steps
 // take longer than necessary, and no measurement shows it. So the operator sums up the time that
 // may have been lost, and retries the previous cut once that exceeds the cost of a failed retry
-// (operator/adaptation/retune/README.md "Retry of the previous cut"). The cooldown does not matter,
-// since co-tenants come and go more often. A retry that is slower is rolled back and doubles the
-// budget for the next one, up to a limit, so that a node that has recovered does not stay idle for
-// good. A plan that was made from scratch on slow links is treated equally: the plan for free links
-// is its previous cut.
+// (operator/adaptation/repartition/README.md "Retry of the previous cut"). The cooldown does not
+// matter, since co-tenants come and go more often. A retry that is slower is rolled back and
+// doubles the budget for the next one, up to a limit, so that a node that has recovered does not
+// stay idle for good. A plan that was made from scratch on slow links is treated equally: the plan
+// for free links is its previous cut.
 #include <algorithm>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "operator/controller/reconcile/repartition.h"
+#include "operator/adaptation/repartition/repartition.h"
 #include "operator/facts/measured_times.h"
 #include "operator/facts/node_bandwidth.h"
 #include "operator/facts/planning.h"

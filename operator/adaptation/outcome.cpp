@@ -5,8 +5,8 @@
 #include <limits>
 #include <utility>
 
-#include "operator/controller/reconcile/propose_retune.h"
-#include "operator/controller/reconcile/tick_parts.h"
+#include "operator/adaptation/retune/propose.h"
+#include "operator/adaptation/tick_parts.h"
 #include "operator/facts/measured_times.h"
 #include "worker/base/text.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "operator/adaptation/gate/proposal.h"
+#include "operator/adaptation/memory.h"
 #include "operator/api/encode.h"
-#include "operator/controller/reconcile/memory.h"
 #include "operator/facts/facts.h"
 
 namespace weir::adaptation {
