@@ -27,6 +27,7 @@
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 #include "worker/transport/tcp/frame.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/transport/tcp/replica_group_peer.h"
 #include "worker/transport/tcp/state_wire.h"
 #include "worker/wire/handshake.h"
@@ -100,10 +101,11 @@ bool accepted_handshake(std::string_view text) {
 
 // The same on port 7071.
 bool accepted_hello(std::string_view text) {
-  accepted(tcp::decode_record_prefix(text.substr(0, tcp::kRecordPrefixBytes)));
-  accepted(tcp::decode_challenge(text));
-  tcp::decode_refusal(text);
-  return accepted(tcp::decode_hello(text));
+  accepted(wire::decode_record_prefix(text.substr(0, wire::kRecordPrefixBytes)));
+  accepted(wire::decode_challenge(text));
+  wire::decode_refusal(text);
+  const auto hello = wire::decode_hello(text);
+  return accepted(hello) && accepted(tcp::decode_place(hello->body));
 }
 
 bool accepted_frame(std::string_view text) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/wire/acceptor.h"
 
+#include <boost/asio/write.hpp>
+
 #include "worker/base/digest.h"
 #include "worker/base/log.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 namespace {
 
 using ErrorCode = boost::system::error_code;
@@ -25,23 +27,33 @@ Acceptor::Acceptor(Socket socket)
       timer_(stream_.socket().get_executor()),
       from_(address_of(stream_.socket())) {}
 
-void Acceptor::limit(std::chrono::seconds time) {
+void Acceptor::limit(std::chrono::milliseconds time) {
   timer_.expires_after(time);
   timer_.async_wait([this, keep = shared_from_this()](ErrorCode error) {
     if (!error) stream_.close();  // pending operations then end
   });
 }
 
-void Acceptor::start(std::function<void(bool)> done) {
-  limit(kAnswerLimit);
-  stream_.read(shared_from_this(), [this, done = std::move(done)](Result<Record> record) {
-    timer_.cancel();
-    if (!record || record->type != RecordType::kHello) return done(false);
-    hello_body_ = std::move(record->body);
-    auto hello = decode_hello(hello_body_);
-    if (!hello) return done(false);
+void Acceptor::start(std::chrono::milliseconds limit, std::function<void(const Status&)> done) {
+  const auto keep = shared_from_this();
+  const auto silent = std::make_shared<bool>(false);
+  timer_.expires_after(limit);
+  timer_.async_wait([this, keep, silent](ErrorCode error) {
+    if (error) return;
+    if (!hello_text_.empty()) return stream_.close();
+    *silent = true;
+    ErrorCode ignored;
+    stream_.socket().cancel(ignored);
+  });
+  stream_.read(keep, [this, silent, done = std::move(done)](Result<Record> record) {
+    if (*silent) return done(Error{Code::kTimeout, "no hello in time"});
+    if (!record) return done(record.error());
+    if (record->type != RecordType::kHello) return done(Error{Code::kInvalid, "no hello"});
+    hello_text_ = std::move(record->body);
+    auto hello = decode_hello(hello_text_);
+    if (!hello) return done(hello.error());
     hello_ = *std::move(hello);
-    done(true);
+    done(Unit{});
   });
 }
 
@@ -55,12 +67,11 @@ void Acceptor::keep_waiting(std::function<void()> gone) {
 }
 
 void Acceptor::prove(const std::string& key, std::function<void(const Status&)> done) {
-  limit(kAnswerLimit);
   const std::string nonce = random_bytes(kNonceBytes);
-  const Challenge challenge{nonce, acceptor_proof(key, hello_body_, nonce)};
+  const Challenge challenge{nonce, acceptor_proof(key, hello_text_, nonce)};
   const auto keep = shared_from_this();
   stream_.write(keep, {RecordType::kChallenge, encode_challenge(challenge)},
-                [this, keep, expected = connector_proof(key, hello_body_, nonce),
+                [this, keep, expected = connector_proof(key, hello_text_, nonce),
                  done = std::move(done)](const Status& written) {
                   if (!written) return done(written);
                   stream_.read(keep, [this, expected, done](const Result<Record>& record) {
@@ -81,6 +92,7 @@ void Acceptor::challenge(const std::string& key, std::function<void(Result<Socke
   ErrorCode ignored;
   stream_.socket().cancel(ignored);  // ends the wait of keep_waiting()
   if (proven_) return accept(std::move(done));
+  limit(kAnswerLimit);
   prove(key, [this, keep = shared_from_this(), done = std::move(done)](const Status& proven) {
     if (!proven) return done(proven.error());
     accept(done);
@@ -99,11 +111,19 @@ void Acceptor::accept(std::function<void(Result<Socket>)> done) {
 
 void Acceptor::refuse(const Error& error) {
   answered_ = true;
-  log_warn("transport", "refused a data connection",
-           {{"from", from_}, {"stage", hello_.from_stage}, {"reason", error.message}});
+  log_warn("wire", "refused a connection", {{"from", from_}, {"reason", error.message}});
   limit(kAnswerLimit);
   stream_.write(shared_from_this(), {RecordType::kRefused, encode_refusal(error)},
                 [this](const Status&) { close(); });
+}
+
+void Acceptor::tell(const std::string& line) {
+  limit(kAnswerLimit);
+  const std::string length = {0, 0, 0, static_cast<char>(line.size())};
+  const auto kept = std::make_shared<const std::string>(length + line);
+  boost::asio::async_write(
+      stream_.socket(), boost::asio::buffer(*kept),
+      [this, keep = shared_from_this(), kept](ErrorCode, std::size_t) { close(); });
 }
 
 void Acceptor::close() {
@@ -112,4 +132,4 @@ void Acceptor::close() {
   stream_.close();
 }
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The accepting side of one handshake: reads the HELLO and sends a challenge. It may then keep the
-// peer waiting until this rank has opened that generation, and accepts. Io thread only.
+// peer waiting until its connection is expected, and accepts. Io thread only.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 #include "worker/wire/handshake.h"
 #include "worker/wire/record.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 
 class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
@@ -23,9 +23,9 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
 
   explicit Acceptor(Socket socket);
 
-  // Reads the HELLO. Calls done(true) if hello() is valid, done(false) if the connection is
-  // useless.
-  void start(std::function<void(bool)> done);
+  // Reads the HELLO. kTimeout: the peer has said nothing for that long; otherwise the limit ends
+  // with prove(). Without a HELLO the connection is useless.
+  void start(std::chrono::milliseconds limit, std::function<void(const Status&)> done);
   const Hello& hello() const { return hello_; }
   const std::string& from() const { return from_; }  // address of the peer
 
@@ -37,19 +37,21 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   // Asks for the proof unless it has been given, and accepts. done: the socket or the error.
   void challenge(const std::string& key, std::function<void(Result<Socket>)> done);
   void refuse(const Error& error);
+  // Sends a line as the first frame of a coordinator that speaks first, and closes.
+  void tell(const std::string& line);
   void close();
 
  private:
   void accept(std::function<void(Result<Socket>)> done);
-  void limit(std::chrono::seconds time);
+  void limit(std::chrono::milliseconds time);
 
   RecordStream stream_;
   boost::asio::steady_timer timer_;
-  std::string hello_body_;
+  std::string hello_text_;
   Hello hello_;
   std::string from_;
   bool proven_ = false;    // by prove()
   bool answered_ = false;  // the callback of keep_waiting() must not be called any longer
 };
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

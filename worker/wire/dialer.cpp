@@ -6,7 +6,7 @@
 #include "worker/base/digest.h"
 #include "worker/wire/socket_options.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 namespace {
 
 namespace asio = boost::asio;
@@ -31,22 +31,18 @@ Dialer::Dialer(asio::io_context& context, Target target, Done done)
       delay_(kFirstDelay) {}
 
 void Dialer::start() {
-  attempt();
-}
-
-void Dialer::attempt() {
   const std::uint64_t attempt = ++attempt_;
   timer_.expires_after(kAttemptLimit);
   timer_.async_wait([this, attempt, keep = shared_from_this()](ErrorCode error) {
     if (!error && !stale(attempt)) retry("no answer in time");
   });
   ErrorCode error;
-  const auto address = asio::ip::make_address(target_.peer.ip, error);
+  const auto address = asio::ip::make_address(target_.host, error);
   if (error) {
-    lookup_.emplace(target_.peer.ip);
+    lookup_.emplace(target_.host);
     return look_up(kFirstLook);
   }
-  connect({{address, static_cast<std::uint16_t>(target_.peer.data_port)}}, 0);
+  connect({{address, static_cast<std::uint16_t>(target_.port)}}, 0);
 }
 
 void Dialer::look_up(std::chrono::milliseconds pause) {
@@ -57,14 +53,13 @@ void Dialer::look_up(std::chrono::milliseconds pause) {
         const auto ips = lookup_->poll();
         if (!ips) return look_up(std::min(2 * pause, kLongestLook));
         lookup_.reset();
-        const std::string problem = "cannot resolve " + target_.peer.ip;
+        const std::string problem = "cannot resolve " + target_.host;
         if (!*ips) return retry(problem + ": " + ips->error().message);
         Endpoints endpoints;
         for (const std::string& ip : **ips) {
           ErrorCode error;
           const auto address = asio::ip::make_address(ip, error);
-          if (!error)
-            endpoints.emplace_back(address, static_cast<std::uint16_t>(target_.peer.data_port));
+          if (!error) endpoints.emplace_back(address, static_cast<std::uint16_t>(target_.port));
         }
         if (endpoints.empty()) return retry(problem);
         connect(std::move(endpoints), 0);
@@ -90,9 +85,9 @@ void Dialer::connect(Endpoints endpoints, std::size_t index) {
 void Dialer::send_hello(Socket socket) {
   stream_ = std::make_shared<RecordStream>(std::move(socket));
   target_.hello.nonce = random_bytes(kNonceBytes);
-  hello_body_ = encode_hello(target_.hello);
+  hello_text_ = encode_hello(target_.hello);
   const auto keep = shared_from_this();
-  stream_->write(stream_, {RecordType::kHello, hello_body_},
+  stream_->write(stream_, {RecordType::kHello, hello_text_},
                  [this, attempt = attempt_, keep](const Status& written) {
                    if (stale(attempt)) return;
                    if (!written) return retry(written.error().message);
@@ -114,12 +109,12 @@ void Dialer::challenged(const Record& record) {
   const auto challenge = decode_challenge(record.body);
   if (!challenge) return retry(challenge.error().message);
   if (!equal_in_constant_time(challenge->proof,
-                              acceptor_proof(target_.key, hello_body_, challenge->nonce))) {
+                              acceptor_proof(target_.key, hello_text_, challenge->nonce))) {
     return finish(Error{Code::kForbidden, "it does not hold the key of this job"});
   }
   const auto keep = shared_from_this();
   stream_->write(stream_,
-                 {RecordType::kProof, connector_proof(target_.key, hello_body_, challenge->nonce)},
+                 {RecordType::kProof, connector_proof(target_.key, hello_text_, challenge->nonce)},
                  [this, attempt = attempt_, keep](const Status& written) {
                    if (stale(attempt)) return;
                    if (!written) return retry(written.error().message);
@@ -144,6 +139,7 @@ void Dialer::refused(const Record& record) {
 
 void Dialer::retry(const std::string& problem) {
   last_problem_ = problem;
+  if (!target_.again) return finish(Error{Code::kUnavailable, problem});
   lookup_.reset();
   connecting_.reset();
   if (stream_) stream_->close();
@@ -151,7 +147,7 @@ void Dialer::retry(const std::string& problem) {
   timer_.expires_after(delay_);
   delay_ = std::min(delay_ * 2, kLongestDelay);
   timer_.async_wait([this, attempt, keep = shared_from_this()](ErrorCode error) {
-    if (!error && !stale(attempt)) this->attempt();
+    if (!error && !stale(attempt)) start();
   });
 }
 
@@ -169,4 +165,4 @@ void Dialer::cancel() {
   if (stream_) stream_->close();
 }
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

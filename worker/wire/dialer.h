@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connecting side of one (link, direction): finds the peer, connects and proves the key. It
-// tries again until it is cancelled, because ranks start at different times. Io thread only.
+// The connecting side: finds the peer, connects and proves the key. Io thread only.
 #pragma once
 
 #include <chrono>
@@ -15,23 +14,25 @@
 
 #include "worker/base/name_lookup.h"
 #include "worker/base/result.h"
-#include "worker/transport/communicator.h"
 #include "worker/wire/handshake.h"
 #include "worker/wire/record.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 
 class Dialer : public std::enable_shared_from_this<Dialer> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
   struct Target {
-    PeerAddress peer;
+    std::string host;  // name or IP address
+    int port = 0;
     Hello hello;  // the dialer sets its nonce
     std::string key;
     int send_buffer_bytes = 0;
-    std::chrono::seconds dead_after{0};
+    std::chrono::milliseconds dead_after{0};
+    bool again = true;  // until it is cancelled, because ranks start at different times
   };
-  // Called once with the socket, kForbidden (wrong key, other job) or kConflict (older generation).
+  // Called once with the socket, kForbidden (wrong key, other job) or kConflict (older generation);
+  // kUnavailable if it does not try again.
   using Done = std::function<void(Result<Socket>)>;
 
   Dialer(boost::asio::io_context& context, Target target, Done done);
@@ -43,7 +44,6 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
  private:
   using Endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
 
-  void attempt();
   void look_up(std::chrono::milliseconds pause);
   void connect(Endpoints endpoints, std::size_t index);
   void send_hello(Socket socket);
@@ -58,7 +58,7 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   boost::asio::io_context& context_;
   Target target_;
   Done done_;
-  std::string hello_body_;
+  std::string hello_text_;
   std::optional<NameLookup> lookup_;
   boost::asio::steady_timer timer_, lookup_timer_;
   std::unique_ptr<Socket> connecting_;
@@ -69,4 +69,4 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   bool finished_ = false;
 };
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

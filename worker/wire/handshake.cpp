@@ -2,24 +2,25 @@
 #include "worker/wire/handshake.h"
 
 #include <algorithm>
+#include <span>
 
 #include "worker/base/check.h"
 #include "worker/base/digest.h"
 #include "worker/wire/little_endian.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 namespace {
 
 constexpr std::uint32_t kHandshakeMagic = 0x48524557;  // "WERH"
 constexpr std::uint8_t kHandshakeVersion = 1;
 constexpr std::size_t kMaxJobUid = 128;
 constexpr std::size_t kMaxReason = 300;
-constexpr std::uint32_t kMaxStage = 1U << 20;
-// A purpose other than a link is sent in the channel field, as a value above the two channels.
-constexpr std::uint8_t kPurposes = 1;
-// HELLO: u32 revision, u16 incarnation, u8 channel, u8 length of uid, u32 replica, from, to, nonce,
-// uid
-constexpr std::size_t kHelloFixed = 20 + kNonceBytes;
+// HELLO: 6 bytes of the body, u8 purpose, u8 length of uid, 12 bytes of the body, nonce, uid, rest
+// of the body
+constexpr std::size_t kBefore = 6, kAfter = kBodyBytes - kBefore;
+constexpr std::size_t kNonceAt = kBodyBytes + 2, kUidAt = kNonceAt + kNonceBytes;
+// The version of port 7070 before it had records, whose first frame a peer may send or wait for.
+constexpr std::string_view kOldVersion = "weir-control/1", kVersion = "weir-control/2";
 
 Error invalid(std::string reason) {
   return {Code::kInvalid, "handshake: " + std::move(reason)};
@@ -54,7 +55,11 @@ std::string encode_record(const Record& record) {
 Result<RecordPrefix> decode_record_prefix(std::string_view bytes) {
   if (bytes.size() < kRecordPrefixBytes) return invalid("too short");
   const auto in = bytes_of(bytes);
-  if (load<std::uint32_t>(in, 0) != kHandshakeMagic) return invalid("not a weir data connection");
+  if (bytes.substr(4, 4) == kOldVersion.substr(0, 4)) {  // after the length of its frame
+    return Error{Code::kConflict, "the peer speaks " + std::string(kOldVersion) + ", this worker " +
+                                      std::string(kVersion)};
+  }
+  if (load<std::uint32_t>(in, 0) != kHandshakeMagic) return invalid("not a weir connection");
   if (load<std::uint8_t>(in, 4) != kHandshakeVersion) {
     return invalid("unknown version " + std::to_string(load<std::uint8_t>(in, 4)));
   }
@@ -66,47 +71,33 @@ Result<RecordPrefix> decode_record_prefix(std::string_view bytes) {
 }
 
 std::string encode_hello(const Hello& hello) {
-  WEIR_CHECK(hello.job_uid.size() <= kMaxJobUid && hello.nonce.size() == kNonceBytes,
+  WEIR_CHECK(hello.job_uid.size() <= kMaxJobUid && hello.nonce.size() == kNonceBytes &&
+                 hello.body.size() >= kBodyBytes && hello.body.size() <= kBodyBytes + kBodyTail,
              "fields of a hello have their sizes");
-  std::string out(20, '\0');
-  const auto to = bytes_of(out);
-  store<std::uint32_t>(to, 0, hello.generation.revision);
-  store<std::uint16_t>(to, 4, hello.generation.incarnation);
-  store<std::uint8_t>(to, 6,
-                      hello.purpose == Purpose::kLink
-                          ? static_cast<std::uint8_t>(hello.channel)
-                          : static_cast<std::uint8_t>(kPurposes + static_cast<int>(hello.purpose)));
-  store<std::uint8_t>(to, 7, static_cast<std::uint8_t>(hello.job_uid.size()));
-  store<std::uint32_t>(to, 8, hello.replica);
-  store<std::uint32_t>(to, 12, hello.from_stage);
-  store<std::uint32_t>(to, 16, hello.to_stage);
-  return out + hello.nonce + hello.job_uid;
+  std::string out = hello.body.substr(0, kBefore);
+  out += static_cast<char>(hello.purpose);
+  out += static_cast<char>(hello.job_uid.size());
+  return out + hello.body.substr(kBefore, kAfter) + hello.nonce + hello.job_uid +
+         hello.body.substr(kBodyBytes);
 }
 
-Result<Hello> decode_hello(std::string_view body) {
-  if (body.size() < kHelloFixed) return invalid("hello too short");
-  const auto in = bytes_of(body);
-  const auto channel = load<std::uint8_t>(in, 6);
-  const auto uid_bytes = load<std::uint8_t>(in, 7);
-  const bool link = channel <= kPurposes;
-  if (channel > kPurposes + static_cast<int>(Purpose::kProbe)) {
-    return invalid("unknown channel");
-  }
-  if (uid_bytes > kMaxJobUid || body.size() != kHelloFixed + uid_bytes) {
+Result<Hello> decode_hello(std::string_view text) {
+  if (text.size() < kUidAt) return invalid("hello too short");
+  const auto purpose = static_cast<std::uint8_t>(text[kBefore]);
+  const auto uid_bytes = static_cast<std::uint8_t>(text[kBefore + 1]);
+  if (purpose > static_cast<std::uint8_t>(Purpose::kControl)) return invalid("unknown purpose");
+  const std::size_t end = kUidAt + uid_bytes;
+  const bool control = purpose == static_cast<std::uint8_t>(Purpose::kControl);
+  if (uid_bytes > kMaxJobUid || text.size() < end ||
+      text.size() > end + (control ? kBodyTail : 0)) {
     return invalid("hello has a wrong length");
   }
-  Hello hello{.job_uid = std::string(body.substr(kHelloFixed)),
-              .generation = {load<std::uint32_t>(in, 0), load<std::uint16_t>(in, 4)},
-              .replica = load<std::uint32_t>(in, 8),
-              .from_stage = load<std::uint32_t>(in, 12),
-              .to_stage = load<std::uint32_t>(in, 16),
-              .channel = link ? static_cast<Channel>(channel) : Channel::kForward,
-              .nonce = std::string(body.substr(20, kNonceBytes)),
-              .purpose = link ? Purpose::kLink : static_cast<Purpose>(channel - kPurposes)};
-  if (std::max({hello.replica, hello.from_stage, hello.to_stage}) > kMaxStage) {
-    return invalid("impossible stage or replica");
-  }
-  return hello;
+  return Hello{.job_uid = std::string(text.substr(kUidAt, uid_bytes)),
+               .purpose = static_cast<Purpose>(purpose),
+               .body = std::string(text.substr(0, kBefore)) +
+                       std::string(text.substr(kBefore + 2, kAfter)) +
+                       std::string(text.substr(end)),
+               .nonce = std::string(text.substr(kNonceAt, kNonceBytes))};
 }
 
 std::string encode_challenge(const Challenge& challenge) {
@@ -142,4 +133,4 @@ std::string connector_proof(std::string_view key, std::string_view hello_body,
   return proof("weir data 1 connector\n", key, hello_body, acceptor_nonce);
 }
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

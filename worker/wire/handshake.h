@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Records that open a data connection. Pure. Both ends prove that they hold the job key, by an HMAC
-// over both nonces and the purpose of the connection. Nothing secret is sent.
+// Records that open a connection of port 7070 or 7071. Pure. Both ends prove that they hold the job
+// key, by an HMAC over both nonces and the purpose of the connection. Nothing secret is sent.
 //   connector: HELLO     acceptor: CHALLENGE (its proof) or REFUSED
 //   connector: PROOF     acceptor: ACCEPTED or REFUSED
 // A record is: u32 magic, u8 version, u8 type, u16 length, then the body.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "worker/base/result.h"
-#include "worker/transport/communicator.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 
 constexpr std::size_t kRecordPrefixBytes = 8;
 constexpr std::size_t kMaxRecordBody = 512;
 constexpr std::size_t kNonceBytes = 16;
 constexpr std::size_t kProofBytes = 32;  // HMAC-SHA-256
-
-struct GenerationId {
-  std::uint32_t revision = 0;
-  std::uint16_t incarnation = 0;
-  auto operator<=>(const GenerationId&) const = default;
-  std::string text() const { return std::to_string(revision) + "." + std::to_string(incarnation); }
-};
 
 enum class RecordType : std::uint8_t { kHello, kChallenge, kProof, kAccepted, kRefused };
 
@@ -40,22 +31,24 @@ struct RecordPrefix {
 };
 
 enum class Purpose : std::uint8_t {
-  kLink,   // to send `channel` of this generation from its stage to the acceptor's
-  kState,  // to fetch layers (state_wire.h); the stages only distinguish requests of one rank
-  kReplicaGroup,  // among the replicas of one stage: `replica` is the stage, the stages are
-                  // replicas
-  kProbe,         // to time the network (probe.h); generation and stages are unused
+  kForwardLink,   // to send activations from one stage to the next one
+  kBackwardLink,  // to send gradients
+  kState,         // to fetch layers
+  kReplicaGroup,  // among the replicas of one stage
+  kProbe,         // to time the network
+  kControl,       // of a rank, to its coordinator
 };
 
 // The connection that the connector asks for.
 struct Hello {
   std::string job_uid;  // at most 128 bytes
-  GenerationId generation;
-  std::uint32_t replica = 0, from_stage = 0, to_stage = 0;
-  Channel channel = Channel::kForward;
+  Purpose purpose = Purpose::kForwardLink;
+  // What the receiver of such connections must know. kBodyBytes; kControl: up to kBodyTail more.
+  std::string body;
   std::string nonce;  // kNonceBytes
-  Purpose purpose = Purpose::kLink;
 };
+constexpr std::size_t kBodyBytes = 18, kBodyTail = 128;
+
 struct Challenge {
   std::string nonce, proof;
 };
@@ -64,7 +57,7 @@ std::string encode_record(const Record& record);
 Result<RecordPrefix> decode_record_prefix(std::string_view bytes);  // of kRecordPrefixBytes
 
 std::string encode_hello(const Hello& hello);
-Result<Hello> decode_hello(std::string_view body);
+Result<Hello> decode_hello(std::string_view text);
 std::string encode_challenge(const Challenge& challenge);
 Result<Challenge> decode_challenge(std::string_view body);
 // The reason is sent as text. Only the codes to which the connector reacts are distinguished.
@@ -77,4 +70,4 @@ std::string acceptor_proof(std::string_view key, std::string_view hello_body,
 std::string connector_proof(std::string_view key, std::string_view hello_body,
                             std::string_view acceptor_nonce);
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

@@ -6,7 +6,7 @@
 #include <span>
 #include <type_traits>
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 
 template <class T>
 void store(std::span<std::byte> out, std::size_t at, T value) {
@@ -26,4 +26,4 @@ T load(std::span<const std::byte> in, std::size_t at) {
   return value;
 }
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <utility>
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 namespace {
 
 bool same_wish(const Hello& a, const Hello& b) {
-  return a.generation == b.generation && a.from_stage == b.from_stage && a.channel == b.channel &&
-         a.purpose == b.purpose && a.job_uid == b.job_uid && a.replica == b.replica &&
-         a.to_stage == b.to_stage;
+  return a.purpose == b.purpose && a.body == b.body && a.job_uid == b.job_uid;
 }
 
 }  // namespace
@@ -47,4 +45,4 @@ void Pending::close() {
   for (const auto& acceptor : take()) acceptor->close();
 }
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

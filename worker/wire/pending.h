@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections that wait without an answer until this rank has reached their generation. Above
+// Connections that wait without an answer until this rank expects them. Above
 // `most` connections the oldest is closed. A newer attempt for the same purpose closes the older
 // one. A connection whose peer gives up is closed. Io thread only.
 #pragma once
@@ -10,7 +10,7 @@
 
 #include "worker/wire/acceptor.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 
 class Pending {
  public:
@@ -28,4 +28,4 @@ class Pending {
   const std::shared_ptr<Acceptors> acceptors_;
 };
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

@@ -4,7 +4,7 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 namespace asio = boost::asio;
 
 void RecordStream::read(Keep keep, std::function<void(Result<Record>)> done) {
@@ -38,4 +38,4 @@ void RecordStream::close() {
   socket_.close(ignored);
 }
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

@@ -13,7 +13,7 @@
 #include "worker/base/result.h"
 #include "worker/wire/handshake.h"
 
-namespace weir::transport::tcp {
+namespace weir::wire {
 
 class RecordStream {
  public:
@@ -37,4 +37,4 @@ class RecordStream {
   std::string out_;
 };
 
-}  // namespace weir::transport::tcp
+}  // namespace weir::wire

@@ -18,8 +18,8 @@
 #include "worker/transport/communicator.h"
 #include "worker/transport/tcp/frame_reader.h"
 #include "worker/transport/tcp/frame_writer.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/transport/tcp/socket_watch.h"
-#include "worker/wire/handshake.h"
 
 namespace weir::transport::tcp {
 

@@ -38,37 +38,37 @@ bool length_fits(FrameType type, std::uint64_t length) {
 
 std::array<std::byte, kFrameHeaderBytes> encode_frame(const FrameHeader& header) {
   std::array<std::byte, kFrameHeaderBytes> out{};
-  store<std::uint32_t>(out, 0, kFrameMagic);
-  store<std::uint8_t>(out, 4, kFrameVersion);
-  store<std::uint8_t>(out, 5,
-                      static_cast<std::uint8_t>((static_cast<unsigned>(header.type) << 4U) |
-                                                static_cast<unsigned>(header.channel)));
-  store<std::uint16_t>(out, 6, header.incarnation);
-  store<std::uint32_t>(out, 8, header.revision);
-  store<std::uint64_t>(out, 12, header.sequence);
-  store<std::uint64_t>(out, 20, header.length);
-  store<std::uint32_t>(out, kChecked, crc32c(std::span(out).first(kChecked)));
+  wire::store<std::uint32_t>(out, 0, kFrameMagic);
+  wire::store<std::uint8_t>(out, 4, kFrameVersion);
+  wire::store<std::uint8_t>(out, 5,
+                            static_cast<std::uint8_t>((static_cast<unsigned>(header.type) << 4U) |
+                                                      static_cast<unsigned>(header.channel)));
+  wire::store<std::uint16_t>(out, 6, header.incarnation);
+  wire::store<std::uint32_t>(out, 8, header.revision);
+  wire::store<std::uint64_t>(out, 12, header.sequence);
+  wire::store<std::uint64_t>(out, 20, header.length);
+  wire::store<std::uint32_t>(out, kChecked, crc32c(std::span(out).first(kChecked)));
   return out;
 }
 
 Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
   if (bytes.size() < kFrameHeaderBytes) return invalid("too short");
-  if (load<std::uint32_t>(bytes, 0) != kFrameMagic) return invalid("wrong magic");
-  if (load<std::uint8_t>(bytes, 4) != kFrameVersion) {
-    return invalid("unknown version " + std::to_string(load<std::uint8_t>(bytes, 4)));
+  if (wire::load<std::uint32_t>(bytes, 0) != kFrameMagic) return invalid("wrong magic");
+  if (wire::load<std::uint8_t>(bytes, 4) != kFrameVersion) {
+    return invalid("unknown version " + std::to_string(wire::load<std::uint8_t>(bytes, 4)));
   }
-  if (load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
+  if (wire::load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
     return invalid("wrong checksum");
   }
-  const unsigned kind = load<std::uint8_t>(bytes, 5);
+  const unsigned kind = wire::load<std::uint8_t>(bytes, 5);
   if ((kind >> 4U) > static_cast<unsigned>(FrameType::kGoodbye)) return invalid("unknown type");
   if ((kind & 0xFU) > static_cast<unsigned>(Channel::kBackward)) return invalid("unknown channel");
   const FrameHeader header{.type = static_cast<FrameType>(kind >> 4U),
                            .channel = static_cast<Channel>(kind & 0xFU),
-                           .incarnation = load<std::uint16_t>(bytes, 6),
-                           .revision = load<std::uint32_t>(bytes, 8),
-                           .sequence = load<std::uint64_t>(bytes, 12),
-                           .length = load<std::uint64_t>(bytes, 20)};
+                           .incarnation = wire::load<std::uint16_t>(bytes, 6),
+                           .revision = wire::load<std::uint32_t>(bytes, 8),
+                           .sequence = wire::load<std::uint64_t>(bytes, 12),
+                           .length = wire::load<std::uint64_t>(bytes, 20)};
   if (!length_fits(header.type, header.length)) {
     return invalid("length " + std::to_string(header.length) + " is impossible here");
   }
@@ -77,8 +77,8 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> bytes) {
 
 std::array<std::byte, kAcknowledgementBytes> encode_acknowledgement(const Arrival& arrival) {
   std::array<std::byte, kAcknowledgementBytes> out{};
-  store<std::uint64_t>(out, 0, static_cast<std::uint64_t>(arrival.counted_bytes));
-  store<std::uint64_t>(out, 8, static_cast<std::uint64_t>(arrival.busy.count()));
+  wire::store<std::uint64_t>(out, 0, static_cast<std::uint64_t>(arrival.counted_bytes));
+  wire::store<std::uint64_t>(out, 8, static_cast<std::uint64_t>(arrival.busy.count()));
   return out;
 }
 
@@ -86,8 +86,8 @@ Result<Arrival> decode_acknowledgement(std::span<const std::byte> bytes) {
   if (bytes.size() != kAcknowledgementBytes) {
     return Error{Code::kInvalid, "acknowledgement: wrong length"};
   }
-  const auto counted = load<std::uint64_t>(bytes, 0);
-  const auto busy = load<std::uint64_t>(bytes, 8);
+  const auto counted = wire::load<std::uint64_t>(bytes, 0);
+  const auto busy = wire::load<std::uint64_t>(bytes, 8);
   if (counted > kMaxMessageBytes || busy > kMaxBusyNanoseconds) {
     return Error{Code::kInvalid, "acknowledgement: impossible figures"};
   }

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data port. It accepts connections, reads their HELLO and lets them prove the job key. Then it
-// passes a connection to the rendezvous that expects it, refuses it (older generation, other job),
-// or keeps it waiting, because ranks call connect() at different times. The number of connections
-// is limited, and unproven ones cannot keep others out (base/strangers.h). Io thread only, except
-// port().
+// The data port: passes each connection that has proven the job key (wire/door.h) to the rendezvous
+// that expects it, refuses it (older generation, other job), or keeps it waiting, because ranks
+// call connect() at different times. Io thread only, except port().
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,7 +15,7 @@
 #include "worker/transport/tcp/probe.h"
 #include "worker/transport/tcp/rendezvous.h"
 #include "worker/transport/tcp/state_server.h"
-#include "worker/wire/acceptor.h"
+#include "worker/wire/door.h"
 #include "worker/wire/pending.h"
 
 namespace weir::transport::tcp {
@@ -32,7 +29,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   // kUnavailable: e.g. the port is in use.
   Status open(const std::string& ip, int port);
-  int port() const { return port_; }
+  int port() const { return door_->port(); }
   void close();
 
   // Sets the generation that this rank opens now. kConflict: it has opened a newer one. Connections
@@ -41,25 +38,17 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void end();  // ends the rendezvous; its generation remains the newest
 
  private:
-  void accept();
-  void accepted(boost::asio::ip::tcp::socket socket);
-  void meet(const std::shared_ptr<Acceptor>& acceptor, Strangers::Id id);
-  void drop(std::optional<Strangers::Id> stranger);
-  void route(const std::shared_ptr<Acceptor>& acceptor);
+  void route(const std::shared_ptr<wire::Acceptor>& acceptor);
 
-  boost::asio::ip::tcp::acceptor tcp_acceptor_;
-  boost::asio::steady_timer retry_;
-  int port_ = 0;
+  boost::asio::io_context& context_;
+  std::shared_ptr<wire::Door> door_;
   const std::shared_ptr<StateServer> state_;
   const std::shared_ptr<ProbeServer> probes_;
   const std::string own_job_uid_, job_key_;
   std::string job_uid_;  // of the newest generation
   std::optional<GenerationId> newest_;
   std::shared_ptr<Rendezvous> rendezvous_;
-  Pending pending_{1024};  // two from neighbours, and those of the other replicas
-  Strangers strangers_;
-  std::map<Strangers::Id, std::weak_ptr<Acceptor>> acceptors_;  // connections that are strangers
-  Strangers::Id last_id_ = 0;
+  wire::Pending pending_{1024};  // two from neighbours, and those of the other replicas
 };
 
 }  // namespace weir::transport::tcp

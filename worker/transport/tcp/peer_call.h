@@ -27,15 +27,15 @@ class PeerCall : public std::enable_shared_from_this<PeerCall<Answer>> {
   PeerCall(const PeerCall&) = delete;
   PeerCall& operator=(const PeerCall&) = delete;
 
-  void start(Dialer::Target target) {
-    const auto dialled = [weak = this->weak_from_this()](Result<Dialer::Socket> socket) {
+  void start(wire::Dialer::Target target) {
+    const auto dialled = [weak = this->weak_from_this()](Result<wire::Dialer::Socket> socket) {
       const auto self = weak.lock();
       if (!self || self->finished_) return;
       if (!socket) return self->finish(socket.error());
       self->socket_.emplace(*std::move(socket));
       self->connected();
     };
-    dialer_ = std::make_shared<Dialer>(context_, std::move(target), dialled);
+    dialer_ = std::make_shared<wire::Dialer>(context_, std::move(target), dialled);
     dialer_->start();
   }
   void cancel() {
@@ -60,13 +60,13 @@ class PeerCall : public std::enable_shared_from_this<PeerCall<Answer>> {
   }
 
   boost::asio::steady_timer timer_;
-  std::optional<Dialer::Socket> socket_;
+  std::optional<wire::Dialer::Socket> socket_;
   bool finished_ = false;
 
  private:
   boost::asio::io_context& context_;
   const Done done_;
-  std::shared_ptr<Dialer> dialer_;
+  std::shared_ptr<wire::Dialer> dialer_;
 };
 
 }  // namespace weir::transport::tcp

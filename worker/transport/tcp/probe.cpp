@@ -53,7 +53,7 @@ void ProbeCall::ping() {
 }
 
 void ProbeCall::send() {
-  store<std::uint64_t>(header_, 0, left_);
+  wire::store<std::uint64_t>(header_, 0, left_);
   if (pacer_) pacer_->begin(Clock::now(), left_);
   asio::async_write(*socket_, asio::buffer(header_),
                     [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
@@ -89,9 +89,9 @@ void ProbeCall::read_answer() {
                    [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
                      if (finished_) return;
                      if (error) return finish(Error{Code::kUnavailable, error.message()});
-                     const auto bytes = static_cast<double>(load<std::uint64_t>(answer_, 0));
+                     const auto bytes = static_cast<double>(wire::load<std::uint64_t>(answer_, 0));
                      const auto seconds =
-                         static_cast<double>(load<std::uint64_t>(answer_, 8)) * 1e-9;
+                         static_cast<double>(wire::load<std::uint64_t>(answer_, 8)) * 1e-9;
                      if (bytes <= 0 || seconds <= 0) {
                        return finish(Error{Code::kUnavailable, "too little came to be timed"});
                      }
@@ -103,7 +103,7 @@ void ProbeCall::read_answer() {
 // A connection of one asking peer.
 class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
  public:
-  explicit ProbeAnswer(Acceptor::Socket socket)
+  explicit ProbeAnswer(wire::Acceptor::Socket socket)
       : socket_(std::move(socket)),
         limit_(socket_.get_executor()),
         longest_(socket_.get_executor()),
@@ -141,7 +141,7 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
     asio::async_read(socket_, asio::buffer(header_),
                      [this, keep = shared_from_this()](ErrorCode error, std::size_t) {
                        if (error) return close();
-                       wanted_ = load<std::uint64_t>(header_, 0);
+                       wanted_ = wire::load<std::uint64_t>(header_, 0);
                        if (wanted_ == 0 || wanted_ > kMostBytes) return close();
                        read();
                      });
@@ -180,13 +180,14 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
     if (std::exchange(answered_, true)) return;
     longest_.cancel();
     const auto time = std::chrono::duration_cast<std::chrono::nanoseconds>(last_ - first_);
-    store<std::uint64_t>(result_, 0, timed_);
-    store<std::uint64_t>(result_, 8, timed_ == 0 ? 0 : static_cast<std::uint64_t>(time.count()));
+    wire::store<std::uint64_t>(result_, 0, timed_);
+    wire::store<std::uint64_t>(result_, 8,
+                               timed_ == 0 ? 0 : static_cast<std::uint64_t>(time.count()));
     asio::async_write(socket_, asio::buffer(result_),
                       [keep = shared_from_this()](ErrorCode, std::size_t) {});
   }
 
-  Acceptor::Socket socket_;
+  wire::Acceptor::Socket socket_;
   asio::steady_timer limit_, longest_;
   std::vector<std::byte> buffer_;
   std::array<std::byte, 8> header_{};
@@ -196,14 +197,14 @@ class ProbeAnswer : public std::enable_shared_from_this<ProbeAnswer> {
   bool answered_ = false;
 };
 
-void ProbeServer::admit(const std::shared_ptr<Acceptor>& acceptor) {
+void ProbeServer::admit(const std::shared_ptr<wire::Acceptor>& acceptor) {
   if (job_key_.empty() || acceptor->hello().job_uid != job_uid_) {
     return acceptor->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
   std::erase_if(answers_, [](const auto& weak) { return weak.expired(); });
   if (answers_.size() >= kMostAnswers) return acceptor->close();
   acceptor->challenge(job_key_,
-                      [weak = weak_from_this(), acceptor](Result<Acceptor::Socket> socket) {
+                      [weak = weak_from_this(), acceptor](Result<wire::Acceptor::Socket> socket) {
                         const auto self = weak.lock();
                         if (!self || !socket) return;
                         const auto answer = std::make_shared<ProbeAnswer>(*std::move(socket));

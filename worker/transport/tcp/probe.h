@@ -55,7 +55,7 @@ class ProbeServer : public std::enable_shared_from_this<ProbeServer> {
   ProbeServer(std::string job_uid, std::string job_key)
       : job_uid_(std::move(job_uid)), job_key_(std::move(job_key)) {}
 
-  void admit(const std::shared_ptr<Acceptor>& acceptor);
+  void admit(const std::shared_ptr<wire::Acceptor>& acceptor);
   void close();
 
  private:

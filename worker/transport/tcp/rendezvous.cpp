@@ -37,21 +37,23 @@ void Rendezvous::start() {
 
 void Rendezvous::dial(std::size_t index) {
   Slot& slot = slots_[index];
-  Dialer::Target target{.peer = slot.peer,
-                        .hello = {.job_uid = generation_.job_uid,
-                                  .generation = id(),
-                                  .replica = static_cast<std::uint32_t>(generation_.replica),
-                                  .from_stage = static_cast<std::uint32_t>(generation_.stage),
-                                  .to_stage = static_cast<std::uint32_t>(slot.peer.stage),
-                                  .channel = slot.end.channel,
-                                  .nonce = {},
-                                  .purpose = is_group() ? Purpose::kReplicaGroup : Purpose::kLink},
-                        .key = generation_.job_key,
-                        .send_buffer_bytes = options_.send_buffer_bytes,
-                        .dead_after = options_.dead_after};
-  slot.dialer = std::make_shared<Dialer>(
+  const Place place{.generation = id(),
+                    .replica = static_cast<std::uint32_t>(generation_.replica),
+                    .from_stage = static_cast<std::uint32_t>(generation_.stage),
+                    .to_stage = static_cast<std::uint32_t>(slot.peer.stage)};
+  wire::Dialer::Target target{.host = slot.peer.ip,
+                              .port = slot.peer.data_port,
+                              .hello = {.job_uid = generation_.job_uid,
+                                        .purpose = is_group() ? wire::Purpose::kReplicaGroup
+                                                              : purpose_of_link(slot.end.channel),
+                                        .body = encode_place(place),
+                                        .nonce = {}},
+                              .key = generation_.job_key,
+                              .send_buffer_bytes = options_.send_buffer_bytes,
+                              .dead_after = options_.dead_after};
+  slot.dialer = std::make_shared<wire::Dialer>(
       context_, std::move(target),
-      [this, index, keep = weak_from_this()](Result<Dialer::Socket> socket) {
+      [this, index, keep = weak_from_this()](Result<wire::Dialer::Socket> socket) {
         const auto alive = keep.lock();
         if (!alive || finished_) return;
         if (socket) return joined(index, *std::move(socket));
@@ -65,31 +67,27 @@ std::string Rendezvous::text_of(const PeerAddress& peer) const {
   return is_group() ? "replica" + name.substr(name.find(' ')) : name;
 }
 
-bool Rendezvous::expects(const Hello& hello) const {
-  return std::ranges::any_of(slots_, [&](const Slot& slot) {
-    return !slot.end.sending && slot.end.channel == hello.channel &&
-           slot.end.peer_stage == static_cast<int>(hello.from_stage);
-  });
-}
-
-void Rendezvous::admit(std::shared_ptr<Acceptor> acceptor) {
+bool Rendezvous::admit(const std::shared_ptr<wire::Acceptor>& acceptor, const Place& place) {
+  const bool backward = acceptor->hello().purpose == wire::Purpose::kBackwardLink;
   const auto slot = std::ranges::find_if(slots_, [&](const Slot& s) {
-    return !s.end.sending && s.end.channel == acceptor->hello().channel &&
-           s.end.peer_stage == static_cast<int>(acceptor->hello().from_stage);
+    return !s.end.sending && (s.end.channel == Channel::kBackward) == backward &&
+           s.end.peer_stage == static_cast<int>(place.from_stage);
   });
+  if (slot == slots_.end()) return false;
   const auto index = static_cast<std::size_t>(slot - slots_.begin());
   acceptor->challenge(generation_.job_key, [this, index, keep = shared_from_this(),
-                                            acceptor](Result<Acceptor::Socket> socket) {
+                                            acceptor](Result<wire::Acceptor::Socket> socket) {
     if (finished_) return;
     if (socket) return joined(index, *std::move(socket));
     slots_[index].problem = socket.error().message;
   });
+  return true;
 }
 
 // A later connection for the same link end replaces the first one, whose connector has started
 // again.
 void Rendezvous::joined(std::size_t index, boost::asio::ip::tcp::socket socket) {
-  set_socket_options(socket, options_.send_buffer_bytes, options_.dead_after);
+  wire::set_socket_options(socket, options_.send_buffer_bytes, options_.dead_after);
   slots_[index].socket.emplace(std::move(socket));
   if (complete()) outcome_.try_push(Unit{});
 }

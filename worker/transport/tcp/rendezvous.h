@@ -13,6 +13,7 @@
 
 #include "worker/base/bounded_queue.h"
 #include "worker/transport/tcp/connection.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/transport/tcp/tcp_transport.h"
 #include "worker/wire/acceptor.h"
 #include "worker/wire/dialer.h"
@@ -31,8 +32,8 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
   bool is_group() const { return !group_.empty(); }
 
   void start();
-  bool expects(const Hello& hello) const;
-  void admit(std::shared_ptr<Acceptor> acceptor);  // for a connection that is expected
+  // False: no such connection is expected.
+  bool admit(const std::shared_ptr<wire::Acceptor>& acceptor, const Place& place);
 
   // Gets one item: all connections are established, or the error that ends the attempt. Any thread.
   BoundedQueue<Status>& outcome() { return outcome_; }
@@ -45,7 +46,7 @@ class Rendezvous : public std::enable_shared_from_this<Rendezvous> {
   struct Slot {
     LinkEnd end;
     PeerAddress peer;
-    std::shared_ptr<Dialer> dialer;  // for link ends that send
+    std::shared_ptr<wire::Dialer> dialer;  // for link ends that send
     std::optional<boost::asio::ip::tcp::socket> socket;
     std::string problem;  // of a refused peer
   };

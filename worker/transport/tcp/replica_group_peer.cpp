@@ -24,14 +24,14 @@ constexpr std::size_t kSink = std::size_t{64} << 10U;  // bytes of one read of a
 std::array<std::byte, kReplicaGroupHeaderBytes> encode_replica_group_frame(
     const ReplicaGroupFrame& frame) {
   std::array<std::byte, kReplicaGroupHeaderBytes> out{};
-  store<std::uint32_t>(out, 0, kReplicaGroupMagic);
-  store<std::uint8_t>(out, 4, kReplicaGroupVersion);
-  store<std::uint8_t>(out, 5, static_cast<std::uint8_t>(frame.phase));
-  store<std::uint32_t>(out, 8, frame.session);
-  store<std::uint32_t>(out, 12, frame.tag.part);
-  store<std::uint64_t>(out, 16, frame.tag.step);
-  store<std::uint64_t>(out, 24, frame.length);
-  store<std::uint32_t>(out, kChecked, crc32c(std::span(out).first(kChecked)));
+  wire::store<std::uint32_t>(out, 0, kReplicaGroupMagic);
+  wire::store<std::uint8_t>(out, 4, kReplicaGroupVersion);
+  wire::store<std::uint8_t>(out, 5, static_cast<std::uint8_t>(frame.phase));
+  wire::store<std::uint32_t>(out, 8, frame.session);
+  wire::store<std::uint32_t>(out, 12, frame.tag.part);
+  wire::store<std::uint64_t>(out, 16, frame.tag.step);
+  wire::store<std::uint64_t>(out, 24, frame.length);
+  wire::store<std::uint32_t>(out, kChecked, crc32c(std::span(out).first(kChecked)));
   return out;
 }
 
@@ -40,18 +40,19 @@ Result<ReplicaGroupFrame> decode_replica_group_frame(std::span<const std::byte> 
     return Error{Code::kInvalid, std::string("collective frame: ") + reason};
   };
   if (bytes.size() < kReplicaGroupHeaderBytes) return invalid("too short");
-  if (load<std::uint32_t>(bytes, 0) != kReplicaGroupMagic) return invalid("wrong magic");
-  if (load<std::uint8_t>(bytes, 4) != kReplicaGroupVersion) return invalid("unknown version");
-  if (load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
+  if (wire::load<std::uint32_t>(bytes, 0) != kReplicaGroupMagic) return invalid("wrong magic");
+  if (wire::load<std::uint8_t>(bytes, 4) != kReplicaGroupVersion) return invalid("unknown version");
+  if (wire::load<std::uint32_t>(bytes, kChecked) != crc32c(bytes.first(kChecked))) {
     return invalid("wrong checksum");
   }
-  const auto phase = load<std::uint8_t>(bytes, 5);
+  const auto phase = wire::load<std::uint8_t>(bytes, 5);
   if (phase > static_cast<std::uint8_t>(ReplicaGroupPhase::kGivenUp))
     return invalid("unknown phase");
-  ReplicaGroupFrame frame{.phase = static_cast<ReplicaGroupPhase>(phase),
-                          .session = load<std::uint32_t>(bytes, 8),
-                          .tag = {load<std::uint64_t>(bytes, 16), load<std::uint32_t>(bytes, 12)},
-                          .length = load<std::uint64_t>(bytes, 24)};
+  ReplicaGroupFrame frame{
+      .phase = static_cast<ReplicaGroupPhase>(phase),
+      .session = wire::load<std::uint32_t>(bytes, 8),
+      .tag = {wire::load<std::uint64_t>(bytes, 16), wire::load<std::uint32_t>(bytes, 12)},
+      .length = wire::load<std::uint64_t>(bytes, 24)};
   if (frame.length > kMaxMessageBytes) return invalid("impossible length");
   return frame;
 }

@@ -23,7 +23,7 @@ using ErrorCode = boost::system::error_code;
 // One connection: reads the request, then sends one chunk after the other.
 class StateSender : public std::enable_shared_from_this<StateSender> {
  public:
-  StateSender(Acceptor::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
+  StateSender(wire::Acceptor::Socket socket, std::int64_t step, std::vector<LayerMemory> layers)
       : socket_(std::move(socket)), step_(step), layers_(std::move(layers)) {}
 
   void start() {
@@ -98,7 +98,7 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
                       });
   }
 
-  Acceptor::Socket socket_;
+  wire::Acceptor::Socket socket_;
   const std::int64_t step_;
   const std::vector<LayerMemory> layers_;
   std::array<char, kStateRequestBytes> request_{};
@@ -111,7 +111,9 @@ class StateSender : public std::enable_shared_from_this<StateSender> {
 void StateServer::offer(StateKey key, std::vector<LayerMemory> layers) {
   withdraw();
   offer_ = std::make_shared<const Offer>(Offer{std::move(key), std::move(layers)});
-  for (const auto& acceptor : pending_.take()) admit(acceptor);
+  for (const auto& acceptor : pending_.take()) {
+    admit(acceptor, *decode_place(acceptor->hello().body));
+  }
 }
 
 void StateServer::withdraw() {
@@ -126,29 +128,28 @@ void StateServer::close() {
   pending_.close();
 }
 
-void StateServer::admit(const std::shared_ptr<Acceptor>& acceptor) {
-  const Hello& hello = acceptor->hello();
+void StateServer::admit(const std::shared_ptr<wire::Acceptor>& acceptor, const Place& place) {
   if (!offer_) return pending_.add(acceptor);
-  if (hello.job_uid != offer_->key.job_uid) {
+  if (acceptor->hello().job_uid != offer_->key.job_uid) {
     return acceptor->refuse({Code::kForbidden, "this worker belongs to another job"});
   }
   const GenerationId mine{offer_->key.revision, offer_->key.incarnation};
-  if (hello.generation > mine) return pending_.add(acceptor);
-  if (hello.generation < mine) {
-    return acceptor->refuse({Code::kConflict, "the move of generation " + hello.generation.text() +
+  if (place.generation > mine) return pending_.add(acceptor);
+  if (place.generation < mine) {
+    return acceptor->refuse({Code::kConflict, "the move of generation " + place.generation.text() +
                                                   " is older than that of " + mine.text()});
   }
   let_in(acceptor);
 }
 
-void StateServer::let_in(const std::shared_ptr<Acceptor>& acceptor) {
+void StateServer::let_in(const std::shared_ptr<wire::Acceptor>& acceptor) {
   const auto offer = offer_;
   acceptor->challenge(offer->key.job_key, [this, keep = weak_from_this(), acceptor,
-                                           offer](Result<Acceptor::Socket> socket) {
+                                           offer](Result<wire::Acceptor::Socket> socket) {
     const auto alive = keep.lock();
     // The offer was withdrawn meanwhile; the socket closes.
     if (!alive || !socket || offer_ != offer) return;
-    set_socket_options(*socket, send_buffer_bytes_, dead_after_);
+    wire::set_socket_options(*socket, send_buffer_bytes_, dead_after_);
     const auto sender =
         std::make_shared<StateSender>(*std::move(socket), offer->key.step, offer->layers);
     std::erase_if(senders_, [](const auto& weak) { return weak.expired(); });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/transport/state_exchange.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/wire/acceptor.h"
 #include "worker/wire/pending.h"
 
@@ -24,7 +25,7 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
   void withdraw();  // also ends running fetches
   void close();
   // Takes a connection whose HELLO asks for state.
-  void admit(const std::shared_ptr<Acceptor>& acceptor);
+  void admit(const std::shared_ptr<wire::Acceptor>& acceptor, const Place& place);
 
  private:
   struct Offer {
@@ -32,12 +33,12 @@ class StateServer : public std::enable_shared_from_this<StateServer> {
     std::vector<LayerMemory> layers;
   };
 
-  void let_in(const std::shared_ptr<Acceptor>& acceptor);
+  void let_in(const std::shared_ptr<wire::Acceptor>& acceptor);
 
   const int send_buffer_bytes_;
   const std::chrono::seconds dead_after_;
   std::shared_ptr<const Offer> offer_;
-  Pending pending_{1024};  // ranks of a large job that are ahead of this one
+  wire::Pending pending_{1024};  // ranks of a large job that are ahead of this one
   std::list<std::weak_ptr<StateSender>> senders_;
 };
 

@@ -19,20 +19,20 @@ std::span<std::byte> bytes_of(std::string& text) {
 
 std::string encode_state_wish(const StateWish& wish) {
   std::string out(kStateRequestBytes, '\0');
-  store<std::uint32_t>(bytes_of(out), 0, kWishMagic);
-  store<std::uint32_t>(bytes_of(out), 4, wish.first_layer);
-  store<std::uint32_t>(bytes_of(out), 8, wish.last_layer);
-  store<std::uint64_t>(bytes_of(out), 16, static_cast<std::uint64_t>(wish.step));
+  wire::store<std::uint32_t>(bytes_of(out), 0, kWishMagic);
+  wire::store<std::uint32_t>(bytes_of(out), 4, wish.first_layer);
+  wire::store<std::uint32_t>(bytes_of(out), 8, wish.last_layer);
+  wire::store<std::uint64_t>(bytes_of(out), 16, static_cast<std::uint64_t>(wish.step));
   return out;
 }
 
 Result<StateWish> decode_state_wish(std::span<const std::byte> bytes) {
-  if (bytes.size() != kStateRequestBytes || load<std::uint32_t>(bytes, 0) != kWishMagic) {
+  if (bytes.size() != kStateRequestBytes || wire::load<std::uint32_t>(bytes, 0) != kWishMagic) {
     return Error{Code::kInvalid, "not a request for state"};
   }
-  const StateWish wish{.step = static_cast<std::int64_t>(load<std::uint64_t>(bytes, 16)),
-                       .first_layer = load<std::uint32_t>(bytes, 4),
-                       .last_layer = load<std::uint32_t>(bytes, 8)};
+  const StateWish wish{.step = static_cast<std::int64_t>(wire::load<std::uint64_t>(bytes, 16)),
+                       .first_layer = wire::load<std::uint32_t>(bytes, 4),
+                       .last_layer = wire::load<std::uint32_t>(bytes, 8)};
   if (wish.first_layer > wish.last_layer || wish.last_layer == kRefusedLayer) {
     return Error{Code::kInvalid, "a request for no layers"};
   }
@@ -42,21 +42,21 @@ Result<StateWish> decode_state_wish(std::span<const std::byte> bytes) {
 std::string encode_chunk_header(const ChunkHeader& header) {
   WEIR_CHECK(header.sha256.size() == kDigestBytes, "a digest in hex");
   std::string out(kDigestAt, '\0');
-  store<std::uint32_t>(bytes_of(out), 0, kChunkMagic);
-  store<std::uint32_t>(bytes_of(out), 4, header.layer);
-  store<std::uint32_t>(bytes_of(out), 8, header.bytes);
-  store<std::uint64_t>(bytes_of(out), 16, header.offset);
+  wire::store<std::uint32_t>(bytes_of(out), 0, kChunkMagic);
+  wire::store<std::uint32_t>(bytes_of(out), 4, header.layer);
+  wire::store<std::uint32_t>(bytes_of(out), 8, header.bytes);
+  wire::store<std::uint64_t>(bytes_of(out), 16, header.offset);
   return out + header.sha256;
 }
 
 Result<ChunkHeader> decode_chunk_header(std::span<const std::byte> bytes) {
-  if (bytes.size() != kChunkHeaderBytes || load<std::uint32_t>(bytes, 0) != kChunkMagic) {
+  if (bytes.size() != kChunkHeaderBytes || wire::load<std::uint32_t>(bytes, 0) != kChunkMagic) {
     return Error{Code::kInvalid, "not a chunk of state"};
   }
   const auto* const digest = reinterpret_cast<const char*>(bytes.data()) + kDigestAt;
-  ChunkHeader header{.layer = load<std::uint32_t>(bytes, 4),
-                     .bytes = load<std::uint32_t>(bytes, 8),
-                     .offset = load<std::uint64_t>(bytes, 16),
+  ChunkHeader header{.layer = wire::load<std::uint32_t>(bytes, 4),
+                     .bytes = wire::load<std::uint32_t>(bytes, 8),
+                     .offset = wire::load<std::uint64_t>(bytes, 16),
                      .sha256 = std::string(digest, kDigestBytes)};
   const std::size_t most = header.layer == kRefusedLayer ? kMaxRefusal : kMaxChunk;
   if (header.bytes == 0 || header.bytes > most) {

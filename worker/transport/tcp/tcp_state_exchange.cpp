@@ -5,6 +5,7 @@
 
 #include "worker/base/bounded_queue.h"
 #include "worker/base/digest.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/transport/tcp/state_fetch.h"
 #include "worker/wire/little_endian.h"
 
@@ -14,7 +15,7 @@ namespace {
 // Distinguishes requests of two ranks that wait at the same peer. A HELLO has 20 bits for it.
 std::uint32_t number_of_asker() {
   const std::string bytes = random_bytes(sizeof(std::uint32_t));
-  return load<std::uint32_t>(std::as_bytes(std::span(bytes)), 0) & 0xFFFFF;
+  return wire::load<std::uint32_t>(std::as_bytes(std::span(bytes)), 0) & 0xFFFFF;
 }
 
 }  // namespace
@@ -51,14 +52,17 @@ Result<std::int64_t> TcpStateExchange::fetch(const StateKey& key,
   const std::uint32_t asker = number_of_asker();
   io_->call([&] {
     for (std::size_t i = 0; i < count; ++i) {
-      Dialer::Target target{
-          .peer = requests[i].from,
+      wire::Dialer::Target target{
+          .host = requests[i].from.ip,
+          .port = requests[i].from.data_port,
           .hello = {.job_uid = key.job_uid,
-                    .generation = {key.revision, key.incarnation},
-                    .replica = asker,
-                    .from_stage = static_cast<std::uint32_t>(i),
-                    .to_stage = static_cast<std::uint32_t>(requests[i].layers.front().layer),
-                    .purpose = Purpose::kState},
+                    .purpose = wire::Purpose::kState,
+                    .body = encode_place(
+                        {.generation = {key.revision, key.incarnation},
+                         .replica = asker,
+                         .from_stage = static_cast<std::uint32_t>(i),
+                         .to_stage = static_cast<std::uint32_t>(requests[i].layers.front().layer)}),
+                    .nonce = {}},
           .key = key.job_key,
           .send_buffer_bytes = options_.send_buffer_bytes,
           .dead_after = options_.dead_after};

@@ -67,8 +67,12 @@ class Transport final : public TcpTransport {
         io_->context(), bytes, pacing_of_probes(),
         [answers](Result<ProbedRate> answer) { answers->try_push(std::move(answer)); });
     io_->call([&] {
-      call->start({.peer = peer,
-                   .hello = {.job_uid = options_.job_uid, .nonce = {}, .purpose = Purpose::kProbe},
+      call->start({.host = peer.ip,
+                   .port = peer.data_port,
+                   .hello = {.job_uid = options_.job_uid,
+                             .purpose = wire::Purpose::kProbe,
+                             .body = encode_place({}),
+                             .nonce = {}},
                    .key = options_.job_key,
                    .send_buffer_bytes = options_.send_buffer_bytes,
                    .dead_after = options_.dead_after});

@@ -7,6 +7,7 @@
 
 #include "tests/worker/transport/tcp/relay.h"
 #include "tests/worker/transport/tcp/rig.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/wire/handshake.h"
 
 namespace weir::transport::test {
@@ -230,12 +231,13 @@ TEST(TcpConnect, StrangersThatHoldConnectionsKeepNobodyOut) {
     for (int i = 0; i < 200; ++i) {
       strangers.push_back(dial(port));
       if (i % 2 == 0) continue;
-      const std::string hello =
-          tcp::encode_record({tcp::RecordType::kHello,
-                              tcp::encode_hello({.job_uid = "job-1",
-                                                 .generation = {9, 0},
-                                                 .from_stage = static_cast<std::uint32_t>(i),
-                                                 .nonce = std::string(tcp::kNonceBytes, 'n')})});
+      const std::string hello = wire::encode_record(
+          {wire::RecordType::kHello,
+           wire::encode_hello(
+               {.job_uid = "job-1",
+                .body = tcp::encode_place(
+                    {.generation = {9, 0}, .from_stage = static_cast<std::uint32_t>(i)}),
+                .nonce = std::string(wire::kNonceBytes, 'n')})});
       ::send(strangers.back(), hello.data(), hello.size(), MSG_NOSIGNAL);
     }
   }

@@ -8,7 +8,7 @@
 
 #include "worker/base/digest.h"
 #include "worker/base/random.h"
-#include "worker/wire/handshake.h"
+#include "worker/transport/tcp/place.h"
 #include "worker/wire/little_endian.h"
 
 namespace weir::transport::tcp {
@@ -29,7 +29,7 @@ FrameHeader data_header() {
 Bytes with_byte(std::size_t index, unsigned value) {
   Bytes bytes = encode_frame(data_header());
   bytes[index] = static_cast<std::byte>(value);
-  store<std::uint32_t>(bytes, 28, crc32c(std::span(bytes).first(28)));
+  wire::store<std::uint32_t>(bytes, 28, crc32c(std::span(bytes).first(28)));
   return bytes;
 }
 
@@ -51,7 +51,7 @@ TEST(Frame, IsLittleEndianWithTheChecksumAtItsEnd) {
             "87d61200"
             "efcdab8967452301"
             "4066030100000000");
-  EXPECT_EQ(load<std::uint32_t>(bytes, 28), crc32c(std::span(bytes).first(28)));
+  EXPECT_EQ(wire::load<std::uint32_t>(bytes, 28), crc32c(std::span(bytes).first(28)));
 }
 
 TEST(Frame, RefusesWhatIsCut) {
@@ -105,8 +105,8 @@ TEST(Frame, RandomBytesAreRefusedAndNeverCrash) {
     Bytes bytes{};
     for (auto& b : bytes) b = static_cast<std::byte>(random.below(256));
     if (i % 2 == 0) {  // half of them pass magic and version
-      store<std::uint32_t>(bytes, 0, 0x31524557);
-      store<std::uint8_t>(bytes, 4, 1);
+      wire::store<std::uint32_t>(bytes, 0, 0x31524557);
+      wire::store<std::uint8_t>(bytes, 4, 1);
     }
     EXPECT_FALSE(decode_frame(bytes));
   }
@@ -125,85 +125,24 @@ TEST(Acknowledgement, SurvivesTheWireAndRefusesNonsense) {
   EXPECT_FALSE(decode_acknowledgement(bytes));
 }
 
-Hello hello() {
-  return {.job_uid = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0",
-          .generation = {12, 3},
-          .replica = 1,
-          .from_stage = 2,
-          .to_stage = 1,
-          .channel = Channel::kBackward,
-          .nonce = std::string(kNonceBytes, 'n')};
-}
+TEST(Place, SurvivesTheWire) {
+  const Place place{.generation = {12, 3}, .replica = 1, .from_stage = 2, .to_stage = 1};
 
-TEST(Handshake, HelloSurvivesTheWire) {
-  const auto decoded = decode_hello(encode_hello(hello()));
+  const auto decoded = decode_place(encode_place(place));
 
   ASSERT_TRUE(decoded);
-  EXPECT_EQ(decoded->job_uid, hello().job_uid);
-  EXPECT_EQ(decoded->generation, hello().generation);
+  EXPECT_EQ(decoded->generation, place.generation);
   EXPECT_EQ(decoded->replica, 1U);
   EXPECT_EQ(decoded->from_stage, 2U);
   EXPECT_EQ(decoded->to_stage, 1U);
-  EXPECT_EQ(decoded->channel, Channel::kBackward);
-  EXPECT_EQ(decoded->nonce, hello().nonce);
 }
 
-TEST(Handshake, EveryPurposeSurvivesTheWire) {
-  for (const Purpose purpose :
-       {Purpose::kLink, Purpose::kState, Purpose::kReplicaGroup, Purpose::kProbe}) {
-    Hello other = hello();
-    other.purpose = purpose;
-    const auto decoded = decode_hello(encode_hello(other));
-    ASSERT_TRUE(decoded);
-    EXPECT_EQ(decoded->purpose, purpose);
-  }
-}
-
-TEST(Handshake, RefusesCutLongAndImpossibleHellos) {
-  const std::string body = encode_hello(hello());
-  for (std::size_t size = 0; size < body.size(); ++size) {
-    EXPECT_FALSE(decode_hello(body.substr(0, size))) << size;
-  }
-  EXPECT_FALSE(decode_hello(body + "x"));
-  std::string channel = body;
-  channel[6] = 5;  // 2 to 4: purposes other than a link
-  EXPECT_FALSE(decode_hello(channel));
-  std::string stage = body;
-  stage[19] = 0x7F;
-  EXPECT_FALSE(decode_hello(stage));
-}
-
-TEST(Handshake, RefusesForeignProtocolsAndLongRecords) {
-  std::string prefix = encode_record({RecordType::kProof, "abc"}).substr(0, kRecordPrefixBytes);
-  ASSERT_TRUE(decode_record_prefix(prefix));
-  EXPECT_EQ(decode_record_prefix(prefix)->body_bytes, 3U);
-
-  EXPECT_FALSE(decode_record_prefix("GET / HT"));
-  EXPECT_FALSE(decode_record_prefix(prefix.substr(0, 7)));
-  prefix[7] = 0x7F;
-  EXPECT_FALSE(decode_record_prefix(prefix));
-}
-
-TEST(Handshake, ProofsDependOnKeyHelloNonceAndSide) {
-  const std::string body = encode_hello(hello());
-  const std::string proof = acceptor_proof("key", body, "nonce");
-
-  EXPECT_EQ(proof.size(), kProofBytes);
-  EXPECT_NE(proof, connector_proof("key", body, "nonce"));
-  EXPECT_NE(proof, acceptor_proof("another", body, "nonce"));
-  EXPECT_NE(proof, acceptor_proof("key", body, "another"));
-  Hello other = hello();
-  other.generation.incarnation = 4;
-  EXPECT_NE(proof, acceptor_proof("key", encode_hello(other), "nonce"));
-}
-
-TEST(Handshake, RefusalKeepsItsCodeAndLosesControlCharacters) {
-  const Error error = decode_refusal(encode_refusal({Code::kConflict, "older\n\x1b[31m"}));
-
-  EXPECT_EQ(error.code, Code::kConflict);
-  EXPECT_EQ(error.message, "older??[31m");
-  EXPECT_EQ(decode_refusal("").code, Code::kUnavailable);
-  EXPECT_EQ(decode_refusal("\x7Fjunk").code, Code::kUnavailable);
+TEST(Place, IsRefusedWhenItIsImpossible) {
+  std::string body = encode_place({});
+  EXPECT_FALSE(decode_place(body + "x"));
+  EXPECT_FALSE(decode_place(body.substr(1)));
+  body[17] = 0x7F;
+  EXPECT_FALSE(decode_place(body));
 }
 
 }  // namespace frame_test
