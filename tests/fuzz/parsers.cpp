@@ -22,7 +22,7 @@
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/tensor_file.h"
-#include "worker/control/handshake.h"
+#include "worker/control/peer_id.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
@@ -90,17 +90,14 @@ bool accepted_plan(std::string_view text) {
   return true;
 }
 
-// Frames of strangers on port 7070, at each of the steps that reads one.
-bool accepted_handshake(std::string_view text) {
-  const control::Claim claim{"job", {1, "pod"}, "nonce"};
-  const auto admitted = control::check_claim(text, "job", "key", "nonce");
-  WEIR_CHECK(!admitted.ok(), "nobody holds the key");
-  WEIR_CHECK(!control::check_acceptance(text, claim, "key", "nonce").ok(), "nobody holds the key");
-  return accepted(control::read_challenge(text));
+// Records of strangers on port 7070.
+bool accepted_control_hello(std::string_view text) {
+  const auto hello = wire::decode_hello(text);
+  return accepted(hello) && accepted(control::decode_peer(hello->body));
 }
 
 // The same on port 7071.
-bool accepted_hello(std::string_view text) {
+bool accepted_data_hello(std::string_view text) {
   accepted(wire::decode_record_prefix(text.substr(0, wire::kRecordPrefixBytes)));
   accepted(wire::decode_challenge(text));
   wire::decode_refusal(text);
@@ -181,10 +178,10 @@ bool feed(Parser parser, std::string_view text) {
       return accepted(parse_host_port(text));
     case Parser::kTime:
       return parse_rfc3339(text).has_value();
-    case Parser::kControlHandshake:
-      return accepted_handshake(text);
+    case Parser::kControlHello:
+      return accepted_control_hello(text);
     case Parser::kDataHello:
-      return accepted_hello(text);
+      return accepted_data_hello(text);
     case Parser::kDataFrame:
       return accepted_frame(text);
     case Parser::kTensorFile:

@@ -29,7 +29,7 @@ enum class Parser : unsigned char {
   kUrl,
   kHostPort,
   kTime,
-  kControlHandshake,
+  kControlHello,
   kDataHello,
   kDataFrame,
   kTensorFile,
@@ -37,12 +37,12 @@ enum class Parser : unsigned char {
   kRate
 };
 constexpr std::array kParsers{
-    Parser::kGraph,       Parser::kProfile,     Parser::kCluster,          Parser::kShortCluster,
-    Parser::kSailorTimes, Parser::kSailorSizes, Parser::kWatchLine,        Parser::kList,
-    Parser::kPlan,        Parser::kMessage,     Parser::kReport,           Parser::kRegister,
-    Parser::kManifest,    Parser::kFolderLock,  Parser::kMatrix,           Parser::kUrl,
-    Parser::kHostPort,    Parser::kTime,        Parser::kControlHandshake, Parser::kDataHello,
-    Parser::kDataFrame,   Parser::kTensorFile,  Parser::kQuantity,         Parser::kRate};
+    Parser::kGraph,       Parser::kProfile,     Parser::kCluster,      Parser::kShortCluster,
+    Parser::kSailorTimes, Parser::kSailorSizes, Parser::kWatchLine,    Parser::kList,
+    Parser::kPlan,        Parser::kMessage,     Parser::kReport,       Parser::kRegister,
+    Parser::kManifest,    Parser::kFolderLock,  Parser::kMatrix,       Parser::kUrl,
+    Parser::kHostPort,    Parser::kTime,        Parser::kControlHello, Parser::kDataHello,
+    Parser::kDataFrame,   Parser::kTensorFile,  Parser::kQuantity,     Parser::kRate};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

@@ -47,7 +47,7 @@ constexpr Seed kSeeds[] = {
     {Parser::kUrl, "fuzz/corpus/url.txt"},
     {Parser::kHostPort, "fuzz/corpus/host_port.txt"},
     {Parser::kTime, "fuzz/corpus/time.txt"},
-    {Parser::kControlHandshake, "fuzz/corpus/challenge.txt"},
+    {Parser::kControlHello, "fuzz/corpus/control_hello.bin"},
     {Parser::kDataHello, "fuzz/corpus/hello.bin"},
     {Parser::kDataFrame, "fuzz/corpus/frame.bin"},
     {Parser::kTensorFile, "fuzz/corpus/layer.safetensors"},

@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -17,12 +16,12 @@
 #include "worker/base/digest.h"
 #include "worker/base/host_port.h"
 #include "worker/base/log.h"
-#include "worker/base/name_lookup.h"
 #include "worker/base/random.h"
 #include "worker/control/frame_socket.h"
 #include "worker/control/link.h"
 #include "worker/control/rank_session.h"
 #include "worker/protocol/codec.h"
+#include "worker/wire/dialer.h"
 
 namespace weir::control {
 namespace {
@@ -33,14 +32,11 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kConnectTime{10000};  // resolve, connect and handshake of one attempt
 // Short, because the coordinator's pod starts at the same time.
 constexpr milliseconds kFirstPause{100};
 constexpr milliseconds kLongestPause{5000};
 constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the callback thread
 constexpr milliseconds kTick{100};
-// First check whether the name is resolved; the pause then doubles.
-constexpr milliseconds kFirstLook{1};
 
 // State that belongs to the io thread. Shared, because the engine may answer after the agent has
 // ended.
@@ -68,6 +64,7 @@ class Core : public std::enable_shared_from_this<Core> {
     worker_.request_stop();
     if (thread_.joinable()) thread_.join();
     if (worker_.joinable()) worker_.join();
+    if (dialer_) dialer_->cancel();
     if (socket_) socket_->close();
     session_.reset();
   }
@@ -106,83 +103,46 @@ class Core : public std::enable_shared_from_this<Core> {
   // ---- connecting ----
   void connect() {
     ++attempt_;
-    connect_deadline_ = steady_clock::time_point::max();
     // The key may need a request to the operator, which must not block this thread.
     run_task([this, attempt = attempt_] {
       std::string key = callbacks_.job_key();
       asio::post(io_, [this, attempt, key = std::move(key)]() mutable {
-        if (attempt == attempt_) resolve(std::move(key));
+        if (attempt == attempt_) dial(std::move(key));
       });
     });
   }
 
-  void resolve(std::string key) {
-    key_ = std::move(key);
-    connect_deadline_ = steady_clock::now() + kConnectTime;
+  void dial(std::string key) {
     const auto to = parse_host_port(options_.coordinator);
     if (!to) return retry(to.error().message);
-    lookup_.emplace(to->host);
-    look_up(to->port, kFirstLook);
+    const PeerId self{options_.member.worker_index, options_.member.pod_uid};
+    if (const auto fits = decode_peer(encode_peer(self)); !fits) return retry(fits.error().message);
+    dialer_ = std::make_shared<wire::Dialer>(
+        io_,
+        wire::Dialer::Target{.host = to->host,
+                             .port = to->port,
+                             .hello = {.job_uid = options_.job_uid,
+                                       .purpose = wire::Purpose::kControl,
+                                       .body = encode_peer(self),
+                                       .nonce = {}},
+                             .key = std::move(key),
+                             .dead_after = options_.dead_after,
+                             .again = false},
+        [this, attempt = attempt_](Result<tcp::socket> socket) {
+          if (attempt != attempt_) return;
+          if (!socket) return retry(socket.error().message);
+          use(*std::move(socket));
+        });
+    dialer_->start();
   }
 
-  void look_up(int port, milliseconds pause) {
-    lookup_timer_.expires_after(pause);
-    lookup_timer_.async_wait([this, port, pause, attempt = attempt_](const error_code& stopped) {
-      if (stopped || attempt != attempt_) return;
-      const auto ips = lookup_->poll();
-      if (!ips) return look_up(port, std::min(2 * pause, kTick));
-      lookup_.reset();
-      if (!*ips) return retry("the name cannot be resolved: " + ips->error().message);
-      std::vector<tcp::endpoint> addresses;
-      for (const std::string& ip : **ips) {
-        error_code error;
-        const auto address = asio::ip::make_address(ip, error);
-        if (!error) addresses.emplace_back(address, static_cast<unsigned short>(port));
-      }
-      reach(addresses);
-    });
-  }
-
-  void reach(const std::vector<tcp::endpoint>& addresses) {
-    auto socket = std::make_shared<tcp::socket>(io_);
-    reaching_ = socket;
-    asio::async_connect(*socket, addresses,
-                        [this, socket, attempt = attempt_](const error_code& error, const auto&) {
-                          if (attempt != attempt_) return;
-                          reaching_.reset();
-                          if (error) return retry(error.message());
-                          shake_hands(std::move(*socket));
-                        });
-  }
-
-  void shake_hands(tcp::socket socket) {
-    claim_ = {.job_uid = options_.job_uid,
-              .peer = {options_.member.worker_index, options_.member.pod_uid},
-              .nonce = make_nonce()};
-    server_nonce_.clear();
+  void use(tcp::socket socket) {
     socket_ = std::make_shared<FrameSocket>(std::move(socket));
-    socket_->start(kMaxHandshakeFrame, options_.dead_after,
-                   {.on_frame = [this](const std::string& body) { on_frame(body); },
-                    .on_closed = [this](const std::string& why) { retry(why); }});
-  }
-
-  void on_frame(const std::string& body) {
-    if (connected_) return on_message(body);
-    if (server_nonce_.empty()) {
-      auto nonce = read_challenge(body);
-      if (!nonce) return retry(nonce.error().message);
-      server_nonce_ = *std::move(nonce);
-      auto text = claim_text(claim_, key_, server_nonce_);
-      if (!text) return retry(text.error().message);
-      return socket_->send(*text);
-    }
-    const auto accepted = check_acceptance(body, claim_, key_, server_nonce_);
-    if (!accepted) return retry(accepted.error().message);
-    connect_deadline_ = steady_clock::time_point::max();
+    socket_->start(kMaxFrame, {.on_frame = [this](const std::string& body) { on_message(body); },
+                               .on_closed = [this](const std::string& why) { retry(why); }});
     connected_ = true;
     pause_ = kFirstPause;
     failures_ = 0;
-    socket_->set_max_frame(kMaxFrame);
     transmit(session_->hello(options_.member, options_.settings));
     log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
     if (callbacks_.on_connection) callbacks_.on_connection(true, "");
@@ -193,13 +153,8 @@ class Core : public std::enable_shared_from_this<Core> {
   void retry(const std::string& why) {
     ++attempt_;
     const bool was_connected = connected_.exchange(false);
-    connect_deadline_ = steady_clock::time_point::max();
-    lookup_.reset();
+    if (dialer_) std::exchange(dialer_, nullptr)->cancel();
     if (socket_) std::exchange(socket_, nullptr)->close();
-    if (reaching_) {
-      error_code ignored;
-      std::exchange(reaching_, nullptr)->close(ignored);
-    }
     if (was_connected) session_->on_disconnect();
     ++failures_;
     {
@@ -275,7 +230,6 @@ class Core : public std::enable_shared_from_this<Core> {
 
   void tick() {
     const auto now = steady_clock::now();
-    if (now >= connect_deadline_) return retry("no answer");
     if (!connected_) return;
     if (now - socket_->last_heard() > options_.dead_after) {
       return retry("the coordinator is silent");
@@ -290,16 +244,12 @@ class Core : public std::enable_shared_from_this<Core> {
   PlanTarget& target_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
-  asio::steady_timer tick_timer_{io_}, retry_timer_{io_}, lookup_timer_{io_};
-  std::optional<NameLookup> lookup_;
-  std::shared_ptr<tcp::socket> reaching_;  // set while connecting
+  asio::steady_timer tick_timer_{io_}, retry_timer_{io_};
+  std::shared_ptr<wire::Dialer> dialer_;
   std::shared_ptr<FrameSocket> socket_;
   std::shared_ptr<RankSession> session_;
   // Number of the connection attempt; results of earlier attempts are ignored.
   std::uint64_t attempt_ = 0;
-  Claim claim_;
-  std::string key_, server_nonce_;
-  steady_clock::time_point connect_deadline_ = steady_clock::time_point::max();
   steady_clock::time_point next_heartbeat_{};
   milliseconds pause_ = kFirstPause;
   std::int64_t failures_ = 0;

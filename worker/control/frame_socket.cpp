@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/control/frame_socket.h"
 
-#include <netinet/tcp.h>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -13,7 +12,6 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-using UserTimeout = asio::detail::socket_option::integer<IPPROTO_TCP, TCP_USER_TIMEOUT>;
 
 // Four plans of the largest size. If more is queued, the peer does not read.
 constexpr std::size_t kMaxQueuedBytes = 16 * 1024 * 1024;
@@ -26,13 +24,9 @@ std::array<unsigned char, 4> big_endian(std::size_t value) {
 
 }  // namespace
 
-void FrameSocket::start(std::size_t max_frame, std::chrono::milliseconds user_timeout,
-                        Handlers handlers) {
+void FrameSocket::start(std::size_t max_frame, Handlers handlers) {
   max_frame_ = max_frame;
   handlers_ = std::move(handlers);
-  error_code ignored;  // an option that the kernel refuses only costs speed
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(UserTimeout(static_cast<int>(user_timeout.count())), ignored);
   last_heard_ = std::chrono::steady_clock::now();
   read_length();
 }

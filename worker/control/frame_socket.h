@@ -26,10 +26,8 @@ class FrameSocket : public std::enable_shared_from_this<FrameSocket> {
 
   explicit FrameSocket(boost::asio::ip::tcp::socket socket) : socket_(std::move(socket)) {}
 
-  // Sets TCP_NODELAY and TCP_USER_TIMEOUT and starts to read. A frame above max_frame closes the
-  // socket.
-  void start(std::size_t max_frame, std::chrono::milliseconds user_timeout, Handlers handlers);
-  void set_max_frame(std::size_t bytes) { max_frame_ = bytes; }
+  // Starts to read. A frame above max_frame closes the socket.
+  void start(std::size_t max_frame, Handlers handlers);
   // Queues the frame; closes if the peer has not read for too long.
   void send(std::string_view body);
   void close();  // closes at once: queued frames are lost, and no handler runs afterwards

@@ -6,14 +6,14 @@
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "worker/base/log.h"
-#include "worker/base/strangers.h"
 #include "worker/control/frame_socket.h"
 #include "worker/protocol/codec.h"
+#include "worker/wire/door.h"
+#include "worker/wire/socket_options.h"
 
 namespace weir::control {
 namespace {
@@ -28,14 +28,14 @@ using std::chrono::steady_clock;
 // hand.
 constexpr std::size_t kMaxStrangers = 4096;
 constexpr std::size_t kMaxStrangersOfOneAddress = 256;
-constexpr std::chrono::milliseconds kAcceptPause{100};  // after "too many open files"
+// A rank of the version before this one waits for a challenge.
+constexpr char kToSilentPeers[] =
+    "weir-control/2: no hello came; a rank that speaks weir-control/1 cannot join";
 
 struct Session {
   std::shared_ptr<FrameSocket> socket;
-  std::string address, nonce;
+  std::string address;
   PeerId peer;
-  bool proven = false;
-  steady_clock::time_point accepted_at;
 };
 
 class LinkServer final : public RankServer {
@@ -46,36 +46,19 @@ class LinkServer final : public RankServer {
   ~LinkServer() override {
     io_.stop();
     if (thread_.joinable()) thread_.join();
+    door_->close();
     for (auto& [id, session] : sessions_) session.socket->close();
   }
 
-  Status listen() {
-    error_code error;
-    auto address = asio::ip::address(asio::ip::address_v6::any());
-    if (!options_.listen_ip.empty()) {
-      address = asio::ip::make_address(options_.listen_ip, error);
-      if (error) return Error{Code::kInvalid, "listen address " + options_.listen_ip + ": no IP"};
-    }
-    if (!bind_to(address, error) && options_.listen_ip.empty()) {  // for a host without IPv6
-      bind_to(asio::ip::address_v4::any(), error);
-    }
-    if (error) {
-      return Error{
-          Code::kUnavailable,
-          "control port " + std::to_string(options_.port) + ": " +
-              (error == asio::error::address_in_use ? "address already in use" : error.message())};
-    }
-    port_ = acceptor_.local_endpoint(error).port();
-    return Unit{};
-  }
+  Status listen() { return door_->open(options_.listen_ip, options_.port); }
 
   void start() override {
-    accept();
+    door_->start();
     arm_tick();
     thread_ = std::jthread([this] { io_.run(); });
   }
 
-  int port() const override { return port_; }
+  int port() const override { return door_->port(); }
   void post(std::function<void()> work) override { asio::post(io_, std::move(work)); }
 
   void send(SessionId id, const protocol::Message& message) override {
@@ -99,80 +82,42 @@ class LinkServer final : public RankServer {
   }
 
  private:
-  bool bind_to(const asio::ip::address& address, error_code& error) {
-    const tcp::endpoint endpoint(address, static_cast<unsigned short>(options_.port));
-    error_code ignored;
-    acceptor_.close(ignored);
-    acceptor_.open(endpoint.protocol(), error);
-    if (error) return false;
-    acceptor_.set_option(tcp::acceptor::reuse_address(true), ignored);
-    if (address.is_v6()) acceptor_.set_option(asio::ip::v6_only(false), ignored);
-    acceptor_.bind(endpoint, error);
-    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
-    return !error;
+  wire::DoorOptions door_options() const {
+    return {.name = "control port",
+            .job_uid = options_.job_uid,
+            .job_key = options_.job_key,
+            .most_strangers = kMaxStrangers,
+            .most_of_one_address = kMaxStrangersOfOneAddress,
+            .answer_time = options_.handshake_time / 2,
+            .to_silent_peers = kToSilentPeers};
   }
 
-  void accept() {
-    acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-      if (error) {  // mostly because no file descriptor is left
-        if (const auto oldest = strangers_.take_oldest()) drop(*oldest, "no room");
-        pause_timer_.expires_after(kAcceptPause);
-        pause_timer_.async_wait([this](const error_code& stopped) {
-          if (!stopped) accept();
+  // A connection that has proven the key.
+  void admit(const std::shared_ptr<wire::Acceptor>& acceptor) {
+    auto peer = decode_peer(acceptor->hello().body);
+    if (!peer) return acceptor->refuse(peer.error());
+    acceptor->challenge(
+        options_.job_key, [this, acceptor, peer = *std::move(peer)](Result<tcp::socket> socket) {
+          if (!socket) return;
+          wire::set_socket_options(*socket, 0, options_.dead_after);
+          const SessionId id = ++last_id_;
+          Session session{.socket = std::make_shared<FrameSocket>(*std::move(socket)),
+                          .address = acceptor->from(),
+                          .peer = peer};
+          const auto kept = sessions_.emplace(id, std::move(session)).first->second.socket;
+          kept->start(kMaxFrame,
+                      {.on_frame = [this, id](const std::string& body) { on_frame(id, body); },
+                       .on_closed = [this, id](const std::string& why) { on_gone(id, why); }});
         });
-        return;
-      }
-      admit(std::move(socket));
-      accept();
-    });
-  }
-
-  void admit(tcp::socket socket) {
-    error_code error;
-    const auto remote = socket.remote_endpoint(error);
-    if (error) return;
-    const SessionId id = ++last_id_;
-    Session session{.socket = std::make_shared<FrameSocket>(std::move(socket)),
-                    .address = remote.address().to_string(),
-                    .nonce = make_nonce(),
-                    .peer = {},
-                    .accepted_at = steady_clock::now()};
-    const auto leaves = strangers_.add(id, session.address);
-    auto& kept = sessions_.emplace(id, std::move(session)).first->second;
-    kept.socket->start(kMaxHandshakeFrame, options_.dead_after,
-                       {.on_frame = [this, id](std::string body) { on_frame(id, body); },
-                        .on_closed = [this, id](const std::string& why) { on_gone(id, why); }});
-    kept.socket->send(challenge_text(kept.nonce));
-    if (leaves) drop(*leaves, "too many that have not proven the key");
   }
 
   void on_frame(SessionId id, const std::string& body) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
-    Session& session = found->second;
-    if (!session.proven) return check(id, session, body);
     auto message = protocol::decode_message(body);
     if (!message) return drop(id, "bad message: " + message.error().message);
     if (std::holds_alternative<protocol::Heartbeat>(*message)) return;
-    events_.on_message(id, session.peer, *std::move(message));
-  }
-
-  void check(SessionId id, Session& session, const std::string& body) {
-    auto claim = check_claim(body, options_.job_uid, options_.job_key, session.nonce);
-    if (!claim) {
-      log_warn(kComponent, "handshake refused",
-               {{"peer", session.address}, {"reason", claim.error().message}});
-      session.socket->send(refusal_text(claim.error().message));
-      session.socket->close_after_flush();
-      strangers_.remove(id);
-      sessions_.erase(id);
-      return;
-    }
-    session.proven = true;
-    strangers_.remove(id);
-    session.peer = claim->peer;
-    session.socket->set_max_frame(kMaxFrame);
-    session.socket->send(acceptance_text(*claim, options_.job_key, session.nonce));
+    events_.on_message(id, found->second.peer, *std::move(message));
   }
 
   // Closes a session that failed or is silent, and tells the owner.
@@ -186,14 +131,9 @@ class LinkServer final : public RankServer {
   void on_gone(SessionId id, const std::string& reason) {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
-    const bool proven = found->second.proven;
     log_debug(kComponent, "session gone", {{"peer", found->second.address}, {"reason", reason}});
     sessions_.erase(found);
-    if (proven) {
-      events_.on_closed(id, reason);
-    } else {
-      strangers_.remove(id);
-    }
+    events_.on_closed(id, reason);
   }
 
   void arm_tick() {
@@ -211,11 +151,7 @@ class LinkServer final : public RankServer {
     if (beat) next_heartbeat_ = now + options_.heartbeat;
     std::vector<std::pair<SessionId, std::string>> dead;
     for (auto& [id, session] : sessions_) {
-      if (!session.proven) {
-        if (now - session.accepted_at > options_.handshake_time) {
-          dead.emplace_back(id, "no handshake in time");
-        }
-      } else if (now - session.socket->last_heard() > options_.dead_after) {
+      if (now - session.socket->last_heard() > options_.dead_after) {
         dead.emplace_back(id, "silent for " + std::to_string(options_.dead_after.count()) + " ms");
       } else if (beat) {
         session.socket->send(heartbeat_);
@@ -229,13 +165,13 @@ class LinkServer final : public RankServer {
   const RankServerEvents events_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
-  tcp::acceptor acceptor_{io_};
-  asio::steady_timer tick_timer_{io_}, pause_timer_{io_}, wake_timer_{io_};
+  const std::shared_ptr<wire::Door> door_ = std::make_shared<wire::Door>(
+      io_, door_options(),
+      [this](const std::shared_ptr<wire::Acceptor>& acceptor) { admit(acceptor); });
+  asio::steady_timer tick_timer_{io_}, wake_timer_{io_};
   std::map<SessionId, Session> sessions_;
-  Strangers strangers_{kMaxStrangers, kMaxStrangersOfOneAddress};
   SessionId last_id_ = 0;
   steady_clock::time_point next_heartbeat_{};
-  int port_ = 0;
   std::jthread thread_;
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator's end of port 7070. It accepts ranks, checks their handshake, carries messages as
-// frames (u32 length, big endian, then JSON), sends heartbeats and drops silent peers. The server
-// owns one thread. All events come from it, so the coordinator's state needs no lock.
+// The coordinator's end of port 7070. It accepts ranks that prove the job key (wire/door.h),
+// carries messages as frames (u32 length, big endian, then JSON), sends heartbeats and drops silent
+// peers. The server owns one thread. All events come from it, so the coordinator's state needs no
+// lock.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,7 @@
 #include <string>
 
 #include "worker/base/result.h"
-#include "worker/control/handshake.h"
+#include "worker/control/peer_id.h"
 #include "worker/protocol/messages.h"
 
 namespace weir::control {
@@ -29,7 +30,8 @@ struct RankServerOptions {
   std::chrono::milliseconds heartbeat{1000};    // interval of this end's heartbeats
   std::chrono::milliseconds dead_after{30000};  // a session without a byte for this long is closed
   std::chrono::milliseconds tick{100};
-  std::chrono::milliseconds handshake_time{10000};  // from accept to the proof of the key
+  // From accept to the proof of the key; half of it for each step.
+  std::chrono::milliseconds handshake_time{10000};
 };
 
 // All are called on the server's thread and must not block.

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "worker/base/log.h"
-#include "worker/control/handshake.h"
+#include "worker/control/peer_id.h"
 
 namespace weir::control {
 bool RankSession::on_message(const protocol::Message& message) {

@@ -11,7 +11,6 @@ namespace {
 
 using ErrorCode = boost::system::error_code;
 
-constexpr std::chrono::seconds kAnswerLimit{10};   // for each step of the handshake
 constexpr std::chrono::seconds kPendingLimit{60};  // connectors try again after 10 s
 
 std::string address_of(const Acceptor::Socket& socket) {
@@ -22,8 +21,9 @@ std::string address_of(const Acceptor::Socket& socket) {
 
 }  // namespace
 
-Acceptor::Acceptor(Socket socket)
-    : stream_(std::move(socket)),
+Acceptor::Acceptor(Socket socket, std::chrono::milliseconds answer_limit)
+    : answer_limit_(answer_limit),
+      stream_(std::move(socket)),
       timer_(stream_.socket().get_executor()),
       from_(address_of(stream_.socket())) {}
 
@@ -34,19 +34,18 @@ void Acceptor::limit(std::chrono::milliseconds time) {
   });
 }
 
-void Acceptor::start(std::chrono::milliseconds limit, std::function<void(const Status&)> done) {
+void Acceptor::start(std::function<void(const Status&)> done) {
   const auto keep = shared_from_this();
-  const auto silent = std::make_shared<bool>(false);
-  timer_.expires_after(limit);
-  timer_.async_wait([this, keep, silent](ErrorCode error) {
+  timer_.expires_after(answer_limit_);
+  timer_.async_wait([this, keep](ErrorCode error) {
     if (error) return;
-    if (!hello_text_.empty()) return stream_.close();
-    *silent = true;
+    silent_ = true;
     ErrorCode ignored;
     stream_.socket().cancel(ignored);
   });
-  stream_.read(keep, [this, silent, done = std::move(done)](Result<Record> record) {
-    if (*silent) return done(Error{Code::kTimeout, "no hello in time"});
+  stream_.read(keep, [this, done = std::move(done)](Result<Record> record) {
+    timer_.cancel();
+    if (silent_) return done(Error{Code::kTimeout, "no hello in time"});
     if (!record) return done(record.error());
     if (record->type != RecordType::kHello) return done(Error{Code::kInvalid, "no hello"});
     hello_text_ = std::move(record->body);
@@ -67,6 +66,7 @@ void Acceptor::keep_waiting(std::function<void()> gone) {
 }
 
 void Acceptor::prove(const std::string& key, std::function<void(const Status&)> done) {
+  limit(answer_limit_);
   const std::string nonce = random_bytes(kNonceBytes);
   const Challenge challenge{nonce, acceptor_proof(key, hello_text_, nonce)};
   const auto keep = shared_from_this();
@@ -92,7 +92,6 @@ void Acceptor::challenge(const std::string& key, std::function<void(Result<Socke
   ErrorCode ignored;
   stream_.socket().cancel(ignored);  // ends the wait of keep_waiting()
   if (proven_) return accept(std::move(done));
-  limit(kAnswerLimit);
   prove(key, [this, keep = shared_from_this(), done = std::move(done)](const Status& proven) {
     if (!proven) return done(proven.error());
     accept(done);
@@ -100,7 +99,7 @@ void Acceptor::challenge(const std::string& key, std::function<void(Result<Socke
 }
 
 void Acceptor::accept(std::function<void(Result<Socket>)> done) {
-  limit(kAnswerLimit);
+  limit(answer_limit_);
   stream_.write(shared_from_this(), {RecordType::kAccepted, {}},
                 [this, done = std::move(done)](const Status& written) {
                   timer_.cancel();
@@ -112,13 +111,13 @@ void Acceptor::accept(std::function<void(Result<Socket>)> done) {
 void Acceptor::refuse(const Error& error) {
   answered_ = true;
   log_warn("wire", "refused a connection", {{"from", from_}, {"reason", error.message}});
-  limit(kAnswerLimit);
+  limit(answer_limit_);
   stream_.write(shared_from_this(), {RecordType::kRefused, encode_refusal(error)},
                 [this](const Status&) { close(); });
 }
 
 void Acceptor::tell(const std::string& line) {
-  limit(kAnswerLimit);
+  limit(answer_limit_);
   const std::string length = {0, 0, 0, static_cast<char>(line.size())};
   const auto kept = std::make_shared<const std::string>(length + line);
   boost::asio::async_write(

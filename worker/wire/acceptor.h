@@ -21,11 +21,11 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
  public:
   using Socket = boost::asio::ip::tcp::socket;
 
-  explicit Acceptor(Socket socket);
+  // answer_limit: for each step of the handshake.
+  Acceptor(Socket socket, std::chrono::milliseconds answer_limit);
 
-  // Reads the HELLO. kTimeout: the peer has said nothing for that long; otherwise the limit ends
-  // with prove(). Without a HELLO the connection is useless.
-  void start(std::chrono::milliseconds limit, std::function<void(const Status&)> done);
+  // Reads the HELLO. kTimeout: the peer says nothing. Without a HELLO the connection is useless.
+  void start(std::function<void(const Status&)> done);
   const Hello& hello() const { return hello_; }
   const std::string& from() const { return from_; }  // address of the peer
 
@@ -45,11 +45,13 @@ class Acceptor : public std::enable_shared_from_this<Acceptor> {
   void accept(std::function<void(Result<Socket>)> done);
   void limit(std::chrono::milliseconds time);
 
+  const std::chrono::milliseconds answer_limit_;
   RecordStream stream_;
   boost::asio::steady_timer timer_;
   std::string hello_text_;
   Hello hello_;
   std::string from_;
+  bool silent_ = false;    // the HELLO did not come in time
   bool proven_ = false;    // by prove()
   bool answered_ = false;  // the callback of keep_waiting() must not be called any longer
 };

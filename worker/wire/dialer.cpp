@@ -152,6 +152,7 @@ void Dialer::retry(const std::string& problem) {
 }
 
 void Dialer::finish(Result<Socket> result) {
+  const auto keep = shared_from_this();  // the owner may let go of it in `done_`
   cancel();
   done_(std::move(result));
 }

@@ -76,12 +76,11 @@ void Door::accept() {
 }
 
 void Door::accepted(tcp::socket socket) {
-  const auto acceptor = std::make_shared<Acceptor>(std::move(socket));
+  const auto acceptor = std::make_shared<Acceptor>(std::move(socket), options_.answer_time);
   const Strangers::Id id = ++last_id_;
   acceptors_[id] = acceptor;
   drop(strangers_.add(id, acceptor->from()));
-  acceptor->start(options_.hello_time, [this, keep = shared_from_this(), acceptor,
-                                        id](const Status& said_hello) {
+  acceptor->start([this, keep = shared_from_this(), acceptor, id](const Status& said_hello) {
     if (tcp_acceptor_.is_open() && said_hello) return meet(acceptor, id);
     forget(id);
     if (!tcp_acceptor_.is_open()) return acceptor->close();

@@ -23,7 +23,7 @@ struct DoorOptions {
   std::string name;              // "data port", in errors
   std::string job_uid, job_key;  // without a key, connections are passed on before they prove one
   std::size_t most_strangers = 0, most_of_one_address = 0;
-  std::chrono::milliseconds hello_time{10000};  // from accept to the proof of the key
+  std::chrono::milliseconds answer_time{10000};  // for each step of the handshake
   // One line for the log and for peers that wait for the first word, which are then closed.
   std::string to_silent_peers = {};
 };

@@ -43,7 +43,7 @@ enum class Purpose : std::uint8_t {
 struct Hello {
   std::string job_uid;  // at most 128 bytes
   Purpose purpose = Purpose::kForwardLink;
-  // What the receiver of such connections must know. kBodyBytes; kControl: up to kBodyTail more.
+  // Bytes for the receiver of such connections: kBodyBytes; for kControl up to kBodyTail more.
   std::string body;
   std::string nonce;  // kNonceBytes
 };

@@ -14,6 +14,7 @@
 #include "tests/worker/control/recording_target.h"
 #include "worker/control/agent.h"
 #include "worker/protocol/codec.h"
+#include "worker/wire/handshake.h"
 
 namespace weir::control {
 namespace link_test {
@@ -149,13 +150,34 @@ class Stranger {
       if (got < 0) return errno == ECONNRESET;
     }
   }
+  void send_record(wire::RecordType type, const std::string& body) const {
+    send(wire::encode_record({type, body}));
+  }
+  wire::Record receive_record() const {
+    std::string prefix(wire::kRecordPrefixBytes, '\0');
+    ::recv(socket_, prefix.data(), prefix.size(), MSG_WAITALL);
+    const auto decoded = wire::decode_record_prefix(prefix);
+    EXPECT_TRUE(decoded);
+    wire::Record record{decoded->type, std::string(decoded->body_bytes, '\0')};
+    ::recv(socket_, record.body.data(), record.body.size(), MSG_WAITALL);
+    return record;
+  }
+  // Says who it is; returns the text of that.
+  std::string say_hello(const std::string& pod_uid) const {
+    const std::string hello =
+        wire::encode_hello({.job_uid = "job",
+                            .purpose = wire::Purpose::kControl,
+                            .body = encode_peer({.worker_index = 9, .pod_uid = pod_uid}),
+                            .nonce = std::string(wire::kNonceBytes, 'n')});
+    send_record(wire::RecordType::kHello, hello);
+    return hello;
+  }
   void join(const std::string& pod_uid) const {
-    const auto nonce = read_challenge(receive_frame());
-    ASSERT_TRUE(nonce.ok());
-    send_frame(*claim_text(
-        {.job_uid = "job", .peer = {.worker_index = 9, .pod_uid = pod_uid}, .nonce = make_nonce()},
-        kKey, *nonce));
-    EXPECT_TRUE(receive_frame().starts_with("ok "));
+    const std::string hello = say_hello(pod_uid);
+    const auto challenge = wire::decode_challenge(receive_record().body);
+    ASSERT_TRUE(challenge);
+    send_record(wire::RecordType::kProof, wire::connector_proof(kKey, hello, challenge->nonce));
+    EXPECT_EQ(receive_record().type, wire::RecordType::kAccepted);
   }
 
  private:
@@ -258,7 +280,7 @@ TEST(Link, AWrongKeyIsRefusedAndTheRightOneAskedForAgain) {
   ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
   EXPECT_EQ(asked, 3);
   const std::lock_guard lock(reason_mutex);
-  EXPECT_EQ(reason, "refused by the coordinator: wrong job key");
+  EXPECT_EQ(reason, "it does not hold the key of this job");
 }
 
 TEST(Link, HeartbeatsKeepAQuietSessionAndSilenceEndsIt) {
@@ -292,6 +314,39 @@ TEST(Link, HostilePeersEndOnlyTheirOwnSession) {
 
   EXPECT_TRUE(agent->connected());
   EXPECT_TRUE(coordinator.closed().empty()) << "strangers are not told to the coordinator";
+}
+
+TEST(Link, ARankThatWaitsForAChallengeIsToldTheVersion) {
+  const Coordinator coordinator({.handshake_time = 100ms});
+  const Stranger old(coordinator.port());
+
+  EXPECT_EQ(old.receive_frame(),
+            "weir-control/2: no hello came; a rank that speaks weir-control/1 cannot join");
+  EXPECT_TRUE(old.closed_by_peer());
+}
+
+TEST(Link, AnAgentNamesBothVersionsWhenTheCoordinatorIsOld) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_addr = {.s_addr = htonl(INADDR_LOOPBACK)}};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(::listen(listener, 1), 0);
+  ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string to = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  test::RecordingTarget target;
+  const auto agent = agent_for(to, target);
+
+  const int rank = ::accept(listener, nullptr, nullptr);
+  const std::string challenge =
+      std::string("\0\0\0\x4f", 4) + "weir-control/1 " + std::string(64, 'a');
+  ::send(rank, challenge.data(), challenge.size(), MSG_NOSIGNAL);
+
+  EXPECT_TRUE(eventually([&] {
+    return agent->trouble() ==
+           "coordinator " + to + ": the peer speaks weir-control/1, this worker weir-control/2";
+  })) << agent->trouble();
+  ::close(rank);
+  ::close(listener);
 }
 
 TEST(Link, StrangersThatHoldConnectionsKeepNobodyOut) {
@@ -332,7 +387,9 @@ TEST(Link, TheAgentSaysWhyItIsNotConnectedAndToWhom) {
   };
 
   EXPECT_EQ(trouble("127.0.0.1:1"), "coordinator 127.0.0.1:1: Connection refused");
-  EXPECT_EQ(trouble("nowhere.invalid:7070").find("coordinator nowhere.invalid:7070: the name"), 0U);
+  EXPECT_EQ(trouble("nowhere.invalid:7070")
+                .find("coordinator nowhere.invalid:7070: cannot resolve nowhere.invalid: "),
+            0U);
   Coordinator coordinator;
   const auto agent = agent_for(coordinator.address(), target);
   EXPECT_TRUE(eventually([&] { return agent->connected(); }));
@@ -373,7 +430,8 @@ TEST(Link, ListensOnBothFamiliesWithoutAnAddress) {
 
   const Stranger caller((*server)->port());
 
-  EXPECT_TRUE(read_challenge(caller.receive_frame()).ok());
+  caller.say_hello("caller");
+  EXPECT_EQ(caller.receive_record().type, wire::RecordType::kChallenge);
 }
 
 }  // namespace link_test

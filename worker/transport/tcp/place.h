@@ -20,7 +20,7 @@ struct GenerationId {
   std::string text() const { return std::to_string(revision) + "." + std::to_string(incarnation); }
 };
 
-// Of a link: from that stage to the acceptor's. In a replica group `replica` is the stage, and the
+// A link goes from that stage to the acceptor's. In a replica group `replica` is the stage, and the
 // stages are replicas. To fetch state the numbers only distinguish requests of one rank
 // (state_wire.h). For a probe all are unused.
 struct Place {
