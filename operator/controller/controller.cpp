@@ -99,22 +99,19 @@ std::vector<std::string> plan_kinds() {
 }
 
 std::string planned_kind(const reconcile::AdaptationState& before,
-                         const std::vector<reconcile::Action>& actions) {
-  std::string kind;
-  for (const reconcile::Action& action : actions) {
-    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
+                         const reconcile::Outcome& outcome) {
+  for (const reconcile::Request& request : outcome.requests) {
+    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&request)) {
       return lower_case(schedule::name(plan->plan.trigger));
     }
-    const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
-    if (kept == nullptr) continue;
-    if (kept->state.memory.repartition.searches > before.memory.repartition.searches) {
-      kind = lower_case(schedule::name(schedule::Trigger::kRegroup));
-    } else if (kept->state.memory.last_evaluation >
-               before.memory.last_evaluation) {  // an empty optional is less
-      kind = kEvaluate;
-    }
   }
-  return kind;
+  if (!outcome.memory) return "";
+  const adaptation::Memory& memory = outcome.memory->memory;
+  if (memory.repartition.searches > before.memory.repartition.searches) {
+    return lower_case(schedule::name(schedule::Trigger::kRegroup));
+  }
+  // An empty optional is less.
+  return memory.last_evaluation > before.memory.last_evaluation ? kEvaluate : "";
 }
 
 Controller::Controller(Executor::Parts parts, ControllerOptions options)
@@ -259,23 +256,22 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
 }
 
 void Controller::report_applied(const cache::JobView& view, JobMemory& memory,
-                                const std::vector<reconcile::Action>& actions) const {
-  for (const reconcile::Action& action : actions) {
-    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) {
+                                const reconcile::Outcome& outcome) const {
+  for (const reconcile::Request& request : outcome.requests) {
+    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&request)) {
       memory.plan_made = {plan->plan.revision, parts_.clock.now()};
     }
-    const auto* patch = std::get_if<reconcile::PatchStatus>(&action);
-    if (patch == nullptr || !memory.plan_made) continue;
-    const api::PlanStatus& plan = patch->status.plan;
-    if (plan.applied_revision != memory.plan_made->first ||
-        view.job->status.plan.applied_revision == plan.applied_revision) {
-      continue;
-    }
-    if (options_.applied) {
-      options_.applied(lower_case(plan.trigger), parts_.clock.now() - memory.plan_made->second);
-    }
-    memory.plan_made.reset();
   }
+  if (!outcome.status || !memory.plan_made) return;
+  const api::PlanStatus& plan = outcome.status->status.plan;
+  if (plan.applied_revision != memory.plan_made->first ||
+      view.job->status.plan.applied_revision == plan.applied_revision) {
+    return;
+  }
+  if (options_.applied) {
+    options_.applied(lower_case(plan.trigger), parts_.clock.now() - memory.plan_made->second);
+  }
+  memory.plan_made.reset();
 }
 
 // Reads, decides, acts. After a conflict the cache was behind, so it reads again, a few times.
@@ -299,19 +295,19 @@ Executed Controller::pass(const std::string& key) {
     forget_old_answers(*view.job, *memory);
     const auto snapshot = snapshot_of(key, view, *memory);
     const SteadyTime begin = parts_.clock.now();
-    const auto actions = reconcile::reconcile(snapshot, options_.estimates(key, view.job->meta.uid),
+    const auto outcome = reconcile::reconcile(snapshot, options_.estimates(key, view.job->meta.uid),
                                               options_.tunables);
-    const std::string kind = planned_kind(snapshot.adaptation, actions);
+    const std::string kind = planned_kind(snapshot.adaptation, outcome);
     if (options_.planned && !kind.empty()) {
       options_.planned(kind.c_str(), parts_.clock.now() - begin);
     }
-    if (!actions.empty() && !parts_.may_write()) {
+    if (!outcome.empty() && !parts_.may_write()) {
       Executed later;
       later.requeue = kNotLeading;
       return later;
     }
-    Executed executed = executor_.run(view, *memory, actions);
-    if (!executed.error && !executed.refused) report_applied(view, *memory, actions);
+    Executed executed = executor_.run(view, *memory, outcome);
+    if (!executed.error && !executed.refused) report_applied(view, *memory, outcome);
     if (memory->template_check && !memory->template_check->accepted) {
       executed.requeue = std::min<milliseconds>(executed.requeue.value_or(kRejectedAgain),
                                                 kRejectedAgain + seconds(1));

@@ -54,7 +54,7 @@ std::vector<std::string> plan_kinds();
 // searched another cut, but the plan stayed; "evaluate" if only the tuner evaluated, and the plan
 // stayed; "" = no planning.
 std::string planned_kind(const reconcile::AdaptationState& before,
-                         const std::vector<reconcile::Action>& actions);
+                         const reconcile::Outcome& outcome);
 
 class Controller {
  public:
@@ -81,7 +81,7 @@ class Controller {
   void forget_old_answers(const api::PipelineJob& job, JobMemory& memory) const;
   void settle(const std::string& key, const Executed& executed);
   void report_applied(const cache::JobView& view, JobMemory& memory,
-                      const std::vector<reconcile::Action>& actions) const;
+                      const reconcile::Outcome& outcome) const;
 
   Executor::Parts parts_;
   const ControllerOptions options_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executor::Execution: state that the actions of one Executor::run share. Private to this room.
+// Executor::Execution: state that the requests of one Executor::run share. Private to this room.
 #pragma once
 
 #include <mutex>

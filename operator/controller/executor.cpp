@@ -45,16 +45,16 @@ bool is_another_of_that_name(const ApiError& error) {
 
 // True if the server has understood and refused the request, so that an immediate repetition would
 // fail, too. Conflicts, missing objects, and a server that is slow, busy or absent do not count.
-bool is_refusal(const reconcile::Action& action, const ApiError& error) {
+bool is_refusal(const reconcile::Request& request, const ApiError& error) {
   switch (error.code) {
     case Code::kForbidden:
     case Code::kInvalid:
       return true;
     case Code::kNotFound:  // an object to be changed may be deleted, which the cache will show
-      return std::holds_alternative<reconcile::CreatePods>(action) ||
-             std::holds_alternative<reconcile::CreateService>(action) ||
-             std::holds_alternative<reconcile::CreatePlan>(action) ||
-             std::holds_alternative<reconcile::ApplyControlConfigMap>(action);
+      return std::holds_alternative<reconcile::CreatePods>(request) ||
+             std::holds_alternative<reconcile::CreateService>(request) ||
+             std::holds_alternative<reconcile::CreatePlan>(request) ||
+             std::holds_alternative<reconcile::ApplyControlConfigMap>(request);
     case Code::kInternal:
       return error.http_status != 0 && error.message.find("webhook") != std::string::npos;
     default:
@@ -65,13 +65,13 @@ bool is_refusal(const reconcile::Action& action, const ApiError& error) {
 }  // namespace
 
 Executed Executor::run(const cache::JobView& view, JobMemory& memory,
-                       const std::vector<reconcile::Action>& actions) {
+                       const reconcile::Outcome& outcome) {
   const api::PipelineJob& job = *view.job;
   Execution execution{view, job, cache::job_key(job.meta.namespace_name, job.meta.name), memory, {},
                       {},   {}};
   using reconcile::Answer;
-  const auto ask = [&](const reconcile::Action& action) -> Answer {
-    auto error = std::visit([&](const auto& each) { return carry_out(execution, each); }, action);
+  const auto ask = [&](const reconcile::Request& request) -> Answer {
+    auto error = std::visit([&](const auto& each) { return carry_out(execution, each); }, request);
     if (!error) return {};
     if (kube::is_namespace_terminating(*error)) {
       execution.result.hopeless = true;
@@ -81,8 +81,8 @@ Executed Executor::run(const cache::JobView& view, JobMemory& memory,
       error->http_status = 409;
       error->code = Code::kConflict;
     }
-    const std::string subject = reconcile::subject_of(action);
-    if (is_refusal(action, *error)) {
+    const std::string subject = reconcile::subject_of(request);
+    if (is_refusal(request, *error)) {
       log_warn("controller", "request refused",
                {{"job", execution.key},
                 {"subject", subject},
@@ -94,11 +94,19 @@ Executed Executor::run(const cache::JobView& view, JobMemory& memory,
     execution.result.error = std::move(error);
     return {Answer::Kind::kEnds, ""};
   };
+  const reconcile::Hands hands = {
+      .ask = ask,
+      .emit = [&](const api::Event& event) { parts_.events.emit(view.job, event); },
+      .keep = [&](const reconcile::AdaptationState& state) { memory.adaptation = state; }};
   const auto carried =
-      reconcile::carry_out(actions, job, parts_.clock.system_now(), memory.refused, ask);
+      reconcile::carry_out(outcome, job, parts_.clock.system_now(), memory.refused, hands);
   Executed& result = execution.result;
   result.refused = carried.refused;
-  if (!carried.ended) result.again = result.again || carried.news;
+  if (!carried.ended) {
+    result.again = result.again || carried.news;
+    if (outcome.requeue)
+      result.requeue = std::min(result.requeue.value_or(*outcome.requeue), *outcome.requeue);
+  }
   if (carried.refused) {
     result.requeue = std::min<std::chrono::milliseconds>(
         result.requeue.value_or(reconcile::kAskedAgain), reconcile::kAskedAgain);
@@ -112,21 +120,21 @@ void Executor::remember(Execution& execution, const char* kind, const std::strin
   }
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchStatus& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchStatus& request) {
   const auto answer = parts_.client.apply(
       kube::pipeline_jobs(), execution.job.meta.namespace_name, execution.job.meta.name, "status",
-      kOwner, api::encode_status(execution.job, action.status, action.guarded));
+      kOwner, api::encode_status(execution.job, request.status, request.guarded));
   if (!answer) return answer.error();
   remember(execution, "PipelineJob", *answer);
   execution.memory.status_written = parts_.clock.system_now();
-  log_conditions(execution.job, action.status);
+  log_conditions(execution.job, request.status);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchReport& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchReport& request) {
   const auto answer = parts_.client.apply(kube::pipeline_jobs(), execution.job.meta.namespace_name,
                                           execution.job.meta.name, "status", kReportOwner,
-                                          api::encode_report_status(execution.job, action.status));
+                                          api::encode_report_status(execution.job, request.status));
   if (!answer) return answer.error();
   remember(execution, "PipelineJob", *answer);
   return std::nullopt;
@@ -221,20 +229,20 @@ Executor::Error Executor::create_pod(Execution& execution, const api::PodInput& 
 }
 
 // Pods are made in batches of 1, 2, 4, ... so that a refusal costs one request, not thousands.
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePods& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePods& request) {
   std::size_t batch = 1;
-  for (std::size_t done = 0; done < action.pods.size();
+  for (std::size_t done = 0; done < request.pods.size();
        batch = std::min(2 * batch, kLargestBatch)) {
-    const std::size_t count = std::min(batch, action.pods.size() - done);
+    const std::size_t count = std::min(batch, request.pods.size() - done);
     std::vector<Error> errors(count);
     in_parallel(count,
-                [&](std::size_t i) { errors[i] = create_pod(execution, action.pods[done + i]); });
+                [&](std::size_t i) { errors[i] = create_pod(execution, request.pods[done + i]); });
     for (Error& error : errors) {
       if (error) return std::move(error);
     }
     done += count;
   }
-  log_new_pods(execution.job, action.pods.size());
+  log_new_pods(execution.job, request.pods.size());
   std::string names;
   for (const std::string& name : execution.conflicts) names += (names.empty() ? "" : ", ") + name;
   if (!names.empty() && names != execution.memory.env_conflicts_reported) {
@@ -249,36 +257,36 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePod& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePod& request) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
-  log_deletion(execution.job, action.name, action.why);
+  log_deletion(execution.job, request.name, request.why);
   const auto answer = parts_.client.remove(kube::pods(), execution.job.meta.namespace_name,
-                                           action.name, action.uid);
+                                           request.name, request.uid);
   // 409: the name belongs to another uid now, so our pod does not exist any more.
   if (answer || answer.error().http_status == 409) return std::nullopt;
   return answer.error();
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePlan& action) {
-  const std::string text = protocol::encode_plan(action.plan);
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::CreatePlan& request) {
+  const std::string text = protocol::encode_plan(request.plan);
   if (text.size() > kMostPlan) {
     return kube::transport_error(
         {Code::kInvalid, "it has " + std::to_string(text.size()) + " bytes for " +
-                             std::to_string(action.plan.ranks.size()) +
+                             std::to_string(request.plan.ranks.size()) +
                              " ranks, and a ConfigMap takes " + std::to_string(kMostPlan) +
                              "; use fewer workers or shorter names"});
   }
   const auto answer =
       parts_.client.create(kube::config_maps(), execution.job.meta.namespace_name,
-                           api::encode_plan_config_map(execution.job, action.plan.revision, text));
+                           api::encode_plan_config_map(execution.job, request.plan.revision, text));
   if (!answer) return answer.error();  // 409: the cache is behind; the existing plan is not adopted
   remember(execution, "ConfigMap", *answer);
-  log_new_plan(execution.job, action.plan);
+  log_new_plan(execution.job, request.plan);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePlan& action) {
-  const std::string name = execution.job.meta.name + "-plan-" + std::to_string(action.revision);
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePlan& request) {
+  const std::string name = execution.job.meta.name + "-plan-" + std::to_string(request.revision);
   const auto& maps = execution.view.config_maps;
   const auto map =
       std::ranges::find_if(maps, [&](const auto& each) { return each->meta.name == name; });
@@ -289,28 +297,11 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Delet
   return answer.error();
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::EmitEvent& action) {
-  parts_.events.emit(execution.view.job, action.event);
-  return std::nullopt;
-}
-
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeleteJob&) {
   const auto answer = parts_.client.remove(kube::pipeline_jobs(), execution.job.meta.namespace_name,
                                            execution.job.meta.name, execution.job.meta.uid);
   if (answer || answer.error().http_status == 409) return std::nullopt;
   return answer.error();
-}
-
-Executor::Error Executor::carry_out(Execution& execution,
-                                    const reconcile::KeepAdaptationState& action) {
-  execution.memory.adaptation = action.state;
-  return std::nullopt;
-}
-
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::RequeueAfter& action) {
-  execution.result.requeue =
-      std::min(execution.result.requeue.value_or(action.delay), action.delay);
-  return std::nullopt;
 }
 
 }  // namespace weir::controller

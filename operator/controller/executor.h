@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries out the Actions of one pass in order. If the API server refuses a request, that is
+// Carries out the outcome of one pass in order. If the API server refuses a request, that is
 // remembered for the next pass, and the rest is carried out (reconcile/refusals.h). Any other error
-// ends the pass. Each action may be repeated, because names are fixed and requests have uid or
+// ends the pass. Each request may be repeated, because names are fixed and requests have uid or
 // version as precondition. Thread-safe; blocks.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "operator/cache/snapshot.h"
 #include "operator/controller/job_memory.h"
-#include "operator/controller/reconcile/actions.h"
+#include "operator/controller/reconcile/outcome.h"
 #include "operator/kube/client.h"
 #include "operator/kube/events.h"
 #include "worker/base/clock.h"
@@ -43,36 +43,32 @@ class Executor {
   };
   explicit Executor(Parts parts) : parts_(std::move(parts)) {}
 
-  Executed run(const cache::JobView& view, JobMemory& memory,
-               const std::vector<reconcile::Action>& actions);
+  Executed run(const cache::JobView& view, JobMemory& memory, const reconcile::Outcome& outcome);
   // Closes the pod group of a job that does not exist any more; otherwise Kueue keeps its pods for
   // ever.
   Executed let_go(const cache::JobView& view);
 
  private:
   using Error = std::optional<kube::ApiError>;
-  struct Execution;  // state that the actions of one run() share
+  struct Execution;  // state that the requests of one run() share
 
-  Error carry_out(Execution& execution, const reconcile::PatchStatus& action);
-  Error carry_out(Execution& execution, const reconcile::PatchReport& action);
-  Error carry_out(Execution& execution, const reconcile::DryRunPods& action);
-  Error carry_out(Execution& execution, const reconcile::ReadProfile& action);
-  Error carry_out(Execution& execution, const reconcile::ReadPodWarning& action);
-  Error carry_out(Execution& execution, const reconcile::ConfirmPods& action);
-  Error carry_out(Execution& execution, const reconcile::CreateService& action);
-  Error carry_out(Execution& execution, const reconcile::ApplyControlConfigMap& action);
-  Error carry_out(Execution& execution, const reconcile::ApplyGangObject& action);
-  Error carry_out(Execution& execution, const reconcile::DeleteGangObject& action);
-  Error carry_out(Execution& execution, const reconcile::CreatePods& action);
-  Error carry_out(Execution& execution, const reconcile::ClosePodGroup& action);
-  Error carry_out(Execution& execution, const reconcile::OpenGate& action);
-  Error carry_out(Execution& execution, const reconcile::DeletePod& action);
-  Error carry_out(Execution& execution, const reconcile::CreatePlan& action);
-  Error carry_out(Execution& execution, const reconcile::DeletePlan& action);
-  Error carry_out(Execution& execution, const reconcile::EmitEvent& action);
-  Error carry_out(Execution& execution, const reconcile::DeleteJob& action);
-  Error carry_out(Execution& execution, const reconcile::KeepAdaptationState& action);
-  Error carry_out(Execution& execution, const reconcile::RequeueAfter& action);
+  Error carry_out(Execution& execution, const reconcile::PatchStatus& request);
+  Error carry_out(Execution& execution, const reconcile::PatchReport& request);
+  Error carry_out(Execution& execution, const reconcile::DryRunPods& request);
+  Error carry_out(Execution& execution, const reconcile::ReadProfile& request);
+  Error carry_out(Execution& execution, const reconcile::ReadPodWarning& request);
+  Error carry_out(Execution& execution, const reconcile::ConfirmPods& request);
+  Error carry_out(Execution& execution, const reconcile::CreateService& request);
+  Error carry_out(Execution& execution, const reconcile::ApplyControlConfigMap& request);
+  Error carry_out(Execution& execution, const reconcile::ApplyGangObject& request);
+  Error carry_out(Execution& execution, const reconcile::DeleteGangObject& request);
+  Error carry_out(Execution& execution, const reconcile::CreatePods& request);
+  Error carry_out(Execution& execution, const reconcile::ClosePodGroup& request);
+  Error carry_out(Execution& execution, const reconcile::OpenGate& request);
+  Error carry_out(Execution& execution, const reconcile::DeletePod& request);
+  Error carry_out(Execution& execution, const reconcile::CreatePlan& request);
+  Error carry_out(Execution& execution, const reconcile::DeletePlan& request);
+  Error carry_out(Execution& execution, const reconcile::DeleteJob& request);
 
   Error find_gang(Execution& execution, std::string& uid, bool& foreign);
   Error create_pod(Execution& execution, const api::PodInput& input);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Actions of the executor for the gang provider's object and for the gate of pinned pods.
+// Requests of the executor for the gang provider's object and for the gate of pinned pods.
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
 #include "operator/controller/execution.h"
@@ -23,7 +23,7 @@ Executor::Error Executor::find_gang(Execution& execution, std::string& uid, bool
 }
 
 Executor::Error Executor::carry_out(Execution& execution,
-                                    const reconcile::ApplyGangObject& action) {
+                                    const reconcile::ApplyGangObject& request) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto refuse = [&](const char* reason, const std::string& message) {
     execution.memory.template_check =
@@ -43,7 +43,7 @@ Executor::Error Executor::carry_out(Execution& execution,
   if (!error) {
     const auto answer =
         parts_.client.apply(kube::volcano_pod_groups(), execution.job.meta.namespace_name,
-                            execution.job.meta.name, "", kOwner, action.object);
+                            execution.job.meta.name, "", kOwner, request.object);
     if (answer) {
       remember(execution, "PodGroup", *answer);
     } else {
@@ -54,7 +54,7 @@ Executor::Error Executor::carry_out(Execution& execution,
       !kube::is_namespace_terminating(*error))
     return refuse("GangProviderUnavailable", error->message);
   if (error) return error;
-  execution.memory.gang = {true, action.object};
+  execution.memory.gang = {true, request.object};
   return std::nullopt;
 }
 
@@ -92,21 +92,21 @@ Executed Executor::let_go(const cache::JobView& view) {
   return executed;
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::ClosePodGroup& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::ClosePodGroup& request) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto answer = parts_.client.merge_patch(kube::pods(), execution.job.meta.namespace_name,
-                                                action.pod, action.patch);
+                                                request.pod, request.patch);
   if (!answer && answer.error().http_status == 404) return std::nullopt;  // next time another pod
   if (!answer) return answer.error();
   remember(execution, "Pod", *answer);
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::OpenGate& action) {
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::OpenGate& request) {
   if (!parts_.may_write()) return kube::transport_error({Code::kCancelled, "lease too old"});
   const auto answer = parts_.client.merge_patch(
-      kube::pods(), execution.job.meta.namespace_name, action.pod,
-      api::encode_open_gate(action.resource_version, action.hostname, action.gates_left));
+      kube::pods(), execution.job.meta.namespace_name, request.pod,
+      api::encode_open_gate(request.resource_version, request.hostname, request.gates_left));
   if (!answer) return answer.error();
   remember(execution, "Pod", *answer);
   return std::nullopt;

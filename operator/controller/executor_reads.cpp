@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Actions of the executor that fetch an answer for the next pass, which follows at once.
+// Requests of the executor that fetch an answer for the next pass, which follows at once.
 #include <algorithm>
 #include <chrono>
 #include <set>
@@ -54,8 +54,8 @@ Executor::Error Executor::dry_run_group(Execution& execution, const api::PodInpu
   return std::nullopt;
 }
 
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::DryRunPods& action) {
-  reconcile::TemplateCheck check{action.hash, true, "", ""};
+Executor::Error Executor::carry_out(Execution& execution, const reconcile::DryRunPods& request) {
+  reconcile::TemplateCheck check{request.hash, true, "", ""};
   int worker_index = 0;
   for (const api::WorkerGroup& group : execution.job.spec.worker_groups) {
     api::PodInput input;
@@ -96,18 +96,19 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadP
 }
 
 // The answer is only shown in status, so a failed request does not matter.
-Executor::Error Executor::carry_out(Execution& execution, const reconcile::ReadPodWarning& action) {
+Executor::Error Executor::carry_out(Execution& execution,
+                                    const reconcile::ReadPodWarning& request) {
   const auto answer =
       parts_.client.list(kube::events(), execution.job.meta.namespace_name,
-                         "?fieldSelector=regarding.kind%3DPod,regarding.uid%3D" + action.uid);
-  auto& warning = execution.memory.pod_warnings[action.uid];
+                         "?fieldSelector=regarding.kind%3DPod,regarding.uid%3D" + request.uid);
+  auto& warning = execution.memory.pod_warnings[request.uid];
   warning.asked = parts_.clock.system_now();
   warning.text.clear();
   if (answer) {
     if (auto text = api::newest_warning(*answer)) warning.text = *std::move(text);
   } else {
     log_debug("controller", "events of a pod cannot be read",
-              {{"pod", action.pod}, {"error", answer.error().message}});
+              {{"pod", request.pod}, {"error", answer.error().message}});
   }
   execution.result.again = true;
   return std::nullopt;

@@ -56,32 +56,32 @@ struct Line {
   std::string operator()(const reconcile::DeletePlan& a) const {
     return "delete plan " + std::to_string(a.revision);
   }
-  std::string operator()(const reconcile::EmitEvent& a) const {
-    return "event " + a.event.type + " " + a.event.reason + " " + a.event.action + ": " +
-           a.event.note;
-  }
   std::string operator()(const reconcile::DeleteJob&) const { return "delete job"; }
-  std::string operator()(const reconcile::KeepAdaptationState&) const { return ""; }
-  std::string operator()(const reconcile::RequeueAfter& a) const {
-    return "requeue after " + std::to_string(a.delay.count()) + " ms";
-  }
 };
 
 }  // namespace
 
-std::string text_of(const api::PipelineJob& job, const std::vector<reconcile::Action>& actions) {
+std::string text_of(const api::PipelineJob& job, const reconcile::Outcome& outcome) {
   std::string text;
-  for (const reconcile::Action& action : actions) {
-    const std::string line = std::visit(Line{job}, action);
-    if (!line.empty()) text += line + "\n";
+  const auto add = [&](const reconcile::Request& request) {
+    text += std::visit(Line{job}, request) + "\n";
+  };
+  for (const reconcile::Request& request : outcome.requests) add(request);
+  if (outcome.status) add(*outcome.status);
+  for (const api::Event& event : outcome.events) {
+    text +=
+        "event " + event.type + " " + event.reason + " " + event.action + ": " + event.note + "\n";
+  }
+  if (outcome.report) add(*outcome.report);
+  if (outcome.requeue) {
+    text += "requeue after " + std::to_string(outcome.requeue->count()) + " ms\n";
   }
   return text;
 }
 
 void Decisions::listen(reconcile::test::World& world) {
-  world.decided = [this](const reconcile::test::World& at,
-                         const std::vector<reconcile::Action>& actions) {
-    const std::string pass = text_of(at.job, actions);
+  world.decided = [this](const reconcile::test::World& at, const reconcile::Outcome& outcome) {
+    const std::string pass = text_of(at.job, outcome);
     if (!pass.empty()) text_ += to_rfc3339_micro(at.now) + "\n" + pass;
   };
 }

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "operator/controller/reconcile/actions.h"
+#include "operator/controller/reconcile/outcome.h"
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::recorded {
 
 // One pass: a line for each decision, in order; "" without any. What adaptation remembers is none.
-std::string text_of(const api::PipelineJob& job, const std::vector<reconcile::Action>& actions);
+std::string text_of(const api::PipelineJob& job, const reconcile::Outcome& outcome);
 
 // Listens to a world; all passes that decided something, each after a line with its time.
 class Decisions {

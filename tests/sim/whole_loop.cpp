@@ -11,7 +11,6 @@
 namespace weir::sim {
 namespace {
 
-using reconcile::Action;
 using schedule::Trigger;
 
 constexpr double kScrape = 2, kTick = 5, kReport = 5;  // s
@@ -156,17 +155,12 @@ void WholeLoop::settle() {
   world_.now = metrics_.wall(agenda_.now());
   for (int pass = 0; pass < kMostPasses; ++pass) {
     metrics_.follow(world_.job, agenda_.now());
-    const auto actions = world_.pass();
-    before_pass(actions);
-    bool changed = false;
-    for (const auto& action : actions) {
-      world_.apply(action);
-      if (const auto* requeue = std::get_if<reconcile::RequeueAfter>(&action)) {
-        wake_after(requeue->delay);
-        continue;
-      }
-      changed = changed || !std::holds_alternative<reconcile::KeepAdaptationState>(action);
-    }
+    const reconcile::Outcome outcome = world_.pass();
+    before_pass(outcome);
+    world_.apply(outcome);
+    if (outcome.requeue) wake_after(*outcome.requeue);
+    const bool changed = !outcome.requests.empty() || outcome.status || !outcome.events.empty() ||
+                         outcome.report.has_value();
     run_pods();
     if (!changed) {
       if (const auto* plan = world_.plan()) workers_.offer(*plan);
@@ -178,38 +172,31 @@ void WholeLoop::settle() {
 
 // ---- what must hold: tests/README.md "Invariants of a job", worker/schedule/README.md "Legality"
 
-void WholeLoop::before_pass(const std::vector<Action>& actions) {
-  int requeues = 0;
-  rolls_back_ = std::ranges::any_of(actions, [](const Action& action) {
-    const auto* event = std::get_if<reconcile::EmitEvent>(&action);
-    if (event != nullptr && event->event.reason == "PlanRolledBack") return true;
-    const auto* kept = std::get_if<reconcile::KeepAdaptationState>(&action);
-    return kept != nullptr && kept->state.memory.ranks_change &&
-           kept->state.memory.ranks_change->is_retry;
-  });
-  for (const auto& action : actions) {
-    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&action)) check_plan(plan->plan);
-    if (const auto* pod = std::get_if<reconcile::DeletePod>(&action)) check_deletion(*pod);
-    if (const auto* event = std::get_if<reconcile::EmitEvent>(&action)) {
-      log_.push_back(at() + event->event.reason + ": " + event->event.note);
-    }
-    if (const auto* requeue = std::get_if<reconcile::RequeueAfter>(&action)) {
-      ++requeues;
-      if (requeue->delay.count() <= 0) fail("a requeue that does not wait");
-    }
-    if (const auto* status = std::get_if<reconcile::PatchStatus>(&action)) {
-      const auto& counts = status->status.restart_reasons;
-      int counted = 0;
-      for (const auto& one : counts) counted += one.reason == "Replaced" ? 0 : one.count;
-      if (counted > deaths_) fail("more restarts than deaths");
-      for (const auto& condition : status->status.conditions) {
-        if (condition.type == "Failed" && condition.status == "True") {
-          fail("the job failed: " + condition.message);
-        }
-      }
+void WholeLoop::before_pass(const reconcile::Outcome& outcome) {
+  rolls_back_ =
+      std::ranges::any_of(outcome.events,
+                          [](const auto& event) { return event.reason == "PlanRolledBack"; }) ||
+      (outcome.memory && outcome.memory->memory.ranks_change &&
+       outcome.memory->memory.ranks_change->is_retry);
+  for (const reconcile::Request& request : outcome.requests) {
+    if (const auto* plan = std::get_if<reconcile::CreatePlan>(&request)) check_plan(plan->plan);
+    if (const auto* pod = std::get_if<reconcile::DeletePod>(&request)) check_deletion(*pod);
+  }
+  for (const api::Event& event : outcome.events) {
+    log_.push_back(at() + event.reason + ": " + event.note);
+  }
+  if (outcome.requeue && outcome.requeue->count() <= 0) fail("a requeue that does not wait");
+  if (!outcome.status) return;
+  const api::JobStatus& status = outcome.status->status;
+  int counted = 0;
+  for (const auto& one : status.restart_reasons)
+    counted += one.reason == "Replaced" ? 0 : one.count;
+  if (counted > deaths_) fail("more restarts than deaths");
+  for (const auto& condition : status.conditions) {
+    if (condition.type == "Failed" && condition.status == "True") {
+      fail("the job failed: " + condition.message);
     }
   }
-  if (requeues > 1) fail("more than one requeue");
 }
 
 void WholeLoop::check_plan(const schedule::Plan& plan) {

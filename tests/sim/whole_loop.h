@@ -50,7 +50,7 @@ class WholeLoop {
 
  private:
   void settle();
-  void before_pass(const std::vector<reconcile::Action>& actions);
+  void before_pass(const reconcile::Outcome& outcome);
   void check_plan(const schedule::Plan& plan);
   void check_sync(const std::string& which, const schedule::Plan& plan);
   void check_deletion(const reconcile::DeletePod& action);

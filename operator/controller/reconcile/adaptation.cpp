@@ -82,9 +82,9 @@ void adapt(Pass& pass) {
     pass.status.plan.measured_gain_percent = tick.measured_gain_percent;
   }
   if (!tick.missed.empty()) pass.set("Degraded", "True", "PredictedGainMissed", tick.missed);
-  for (auto& event : tick.events) pass.act(EmitEvent{std::move(event)});
+  for (auto& event : tick.events) pass.out.events.push_back(std::move(event));
   if (tick.proposal) carry_out(pass, *tick.proposal);
-  for (auto& event : tick.events_of_change) pass.act(EmitEvent{std::move(event)});
+  for (auto& event : tick.events_of_change) pass.out.events.push_back(std::move(event));
   if (tick.wake) pass.wake_at(*tick.wake);
 }
 

@@ -279,10 +279,10 @@ std::vector<std::string> restart_reasons() {
 bool heard_out(Pass& pass, const Failure& failure) {
   const auto& confirmed = pass.snapshot.pods_confirmed;
   if (!failure.unheard_until || (confirmed && *confirmed >= *failure.unheard_until)) return true;
-  const bool asked =
-      std::any_of(pass.actions.begin(), pass.actions.end(),
-                  [](const Action& action) { return std::holds_alternative<ConfirmPods>(action); });
-  if (!asked) pass.act(ConfirmPods{});
+  const bool asked = std::ranges::any_of(pass.out.requests, [](const Request& request) {
+    return std::holds_alternative<ConfirmPods>(request);
+  });
+  if (!asked) pass.ask(ConfirmPods{});
   return false;
 }
 

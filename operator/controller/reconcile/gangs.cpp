@@ -28,20 +28,20 @@ void apply_gang(Pass& pass) {
   const auto object = gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas);
   const GangView& gang = pass.snapshot.gang;
   const bool lost = gang.watched && gang.seen == nullptr;  // somebody has deleted it
-  if (object && (!gang.known || gang.object != *object || lost)) pass.act(ApplyGangObject{*object});
+  if (object && (!gang.known || gang.object != *object || lost)) pass.ask(ApplyGangObject{*object});
 }
 
 void delete_gang(Pass& pass) {
   const GangView& gang = pass.snapshot.gang;
   const bool has_object =
       gang::encode_object(pass.provider, pass.job(), pass.wanted_replicas).has_value();
-  if (has_object && (!gang.known || !gang.object.empty())) pass.act(DeleteGangObject{});
+  if (has_object && (!gang.known || !gang.object.empty())) pass.ask(DeleteGangObject{});
 }
 
 void close_group(Pass& pass) {
   if (pass.provider != gang::Provider::kKueue) return;
   if (const api::Pod* pod = gang::pod_to_close(pass.snapshot.pods))
-    pass.act(ClosePodGroup{pod->meta.name, gang::encode_close()});
+    pass.ask(ClosePodGroup{pod->meta.name, gang::encode_close()});
 }
 
 std::optional<std::string> queued(const Pass& pass) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that the parts of one reconcile share: the input, the new status, the actions so far.
+// State that the parts of one reconcile share: the input, the new status, the outcome so far.
 // Private to this room.
 #pragma once
 
@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "operator/api/validate.h"
-#include "operator/controller/reconcile/actions.h"
 #include "operator/controller/reconcile/failure.h"
+#include "operator/controller/reconcile/outcome.h"
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
 #include "operator/facts/facts.h"
@@ -30,7 +30,7 @@ struct Pass {
   const estimator::Estimates& estimates;
   const Tunables& tunables;
   api::JobStatus status;
-  std::vector<Action> actions;
+  Outcome out;
   std::optional<Time> wake;  // earliest deadline
   bool guarded = false;      // the status patch has resourceVersion
   AdaptationState adaptation;
@@ -55,10 +55,10 @@ struct Pass {
   const api::JobSpec& spec() const { return snapshot.job->spec; }
   Time now() const { return snapshot.now; }
 
-  void act(Action action) { actions.push_back(std::move(action)); }
+  void ask(Request request) { out.requests.push_back(std::move(request)); }
   void event(const std::string& type, const std::string& reason, const std::string& note,
              const std::string& action) {
-    act(EmitEvent{{type, reason, note, action}});
+    out.events.push_back({type, reason, note, action});
   }
   void wake_at(Time time) { wake = wake ? std::min(*wake, time) : time; }
   void set(const std::string& type, const std::string& value, const std::string& reason,
@@ -147,7 +147,7 @@ const RefusedRequest* refused(const Pass& pass, const std::string& subject);
 const RefusedRequest* refused_start(const Pass& pass);  // for pods, or for objects that they need
 // The refusal, if the request must not be repeated yet. The pass then wakes when it may be.
 const RefusedRequest* held_back(Pass& pass, const std::string& subject);
-void hold_back(Pass& pass);     // removes actions that must not be repeated yet
+void hold_back(Pass& pass);     // removes requests that must not be repeated yet
 void view_refused(Pass& pass);  // condition Degraded
 
 // Pods.

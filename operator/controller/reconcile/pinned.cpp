@@ -155,7 +155,7 @@ void open_gates(Pass& pass) {
     OpenGate open{slot.pod->meta.name, slot.pod->meta.resource_version,
                   label(*node->second, kHostname), slot.pod->gates};
     std::erase(open.gates_left, kGate);
-    pass.act(std::move(open));
+    pass.ask(std::move(open));
   }
 }
 

@@ -207,13 +207,13 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   }
   if (trigger == Trigger::kInitial && !plan.idle.empty())
     pass.event("Warning", "IdleWorkers", idle_text(pass, plan), "Plan");
-  pass.act(CreatePlan{plan});
+  pass.ask(CreatePlan{plan});
   // The last 5 plans are kept for users, and the applied one, which is older after refusals.
   constexpr std::size_t kKept = 5;
   const auto& plans = pass.snapshot.plans;
   for (std::size_t i = 0; i + kKept - 1 < plans.size(); ++i) {
     if (plans[i].revision != pass.status.plan.applied_revision)
-      pass.act(DeletePlan{plans[i].revision});
+      pass.ask(DeletePlan{plans[i].revision});
   }
 }
 

@@ -158,7 +158,7 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
     if (const auto& deleting = pod->meta.deleting) {
       pass.wake_at(*deleting + kGoneAfterGrace);
     } else {
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid, why});
+      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, why});
     }
   }
   return none;
@@ -213,7 +213,7 @@ void create_pods(Pass& pass) {
       if (const auto& deleting = slot.pod->meta.deleting) {
         pass.wake_at(*deleting + kGoneAfterGrace);
       } else {
-        pass.act(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod replaces it"});
+        pass.ask(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod replaces it"});
       }
       continue;
     }
@@ -227,7 +227,7 @@ void create_pods(Pass& pass) {
     }
     create.pods.push_back(input_of(pass, slot, pod_group));
   }
-  if (!create.pods.empty()) pass.act(std::move(create));
+  if (!create.pods.empty()) pass.ask(std::move(create));
 }
 
 void delete_pods(Pass& pass, bool accepted) {
@@ -243,15 +243,15 @@ void delete_pods(Pass& pass, bool accepted) {
     const bool old_attempt = !newest.contains(pod->meta.uid);
     if (old_attempt && !stems.contains(stem_of(*pod))) {
       if (!size_known) continue;
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid,
+      pass.ask(DeletePod{pod->meta.name, pod->meta.uid,
                          "dataParallel is " + std::to_string(pass.wanted_replicas)});
     } else if (old_attempt) {
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "another pod has replaced it"});
+      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "another pod has replaced it"});
     } else if (replaced_by_restart(pass, *pod)) {
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
+      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
     } else if (worker_failed(*pod) && failure_recorded(pass, *pod)) {
       // Other containers of the pod still run and hold its devices.
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "its worker has ended"});
+      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "its worker has ended"});
     }
   }
 }

@@ -19,7 +19,7 @@ bool ended(const Pass& pass) {
 
 // Whether the new status only shows more of the job's start, and nothing else happens.
 bool shows_start(const Pass& pass) {
-  if (!pass.actions.empty()) return false;
+  if (!pass.out.empty()) return false;
   api::JobStatus shown = pass.job().status;
   shown.worker_groups = pass.status.worker_groups;
   shown.workers_summary = pass.status.workers_summary;
@@ -46,50 +46,35 @@ std::optional<Time> status_due(const Pass& pass) {
 // Users read the last step and loss when they see the end. So the last report is written before the
 // end. It changes the resourceVersion that the status patch needs, so the pass writes nothing else,
 // and the next pass writes the end.
-bool report_comes_first(Pass& pass) {
-  if (!ended(pass)) return false;  // a job that had ended before this pass gets only clean_up
-  const auto report = std::ranges::find_if(pass.actions, [](const Action& action) {
-    return std::holds_alternative<PatchReport>(action);
-  });
-  if (report == pass.actions.end()) return false;
-  Action only = std::move(*report);
-  pass.actions.clear();
-  pass.act(std::move(only));
-  pass.act(RequeueAfter{std::chrono::milliseconds(1)});
-  return true;
+bool report_comes_first(const Pass& pass) {
+  return ended(pass) && pass.out.report;  // a job that had ended before gets only clean_up
 }
 
-// The actions of the pass; RequeueAfter comes last.
-std::vector<Action> done(Pass& pass) {
+Outcome done(Pass& pass) {
   hold_back(pass);
   if (pass.wake) {
     const auto delay = std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now());
-    pass.act(RequeueAfter{std::max(delay, std::chrono::milliseconds(1))});
+    pass.out.requeue = std::max(delay, std::chrono::milliseconds(1));
   }
-  return std::move(pass.actions);
+  return std::move(pass.out);
 }
 
-// Adds the status patch if the status has changed, then KeepAdaptationState.
-std::vector<Action> finish(Pass& pass) {
+// Adds the status patch if the status has changed, and the memory.
+Outcome finish(Pass& pass) {
   pass.status.observed_generation = pass.job().meta.generation;
   count_waiting(pass);
   view_refused(pass);
   api::fit(pass.status);  // otherwise a text that is cut would be a change in every pass
   hold_back(pass);        // a report that was refused must not come first
-  if (report_comes_first(pass)) return std::move(pass.actions);
+  if (report_comes_first(pass)) {
+    return {.report = std::move(pass.out.report), .requeue = std::chrono::milliseconds(1)};
+  }
   if (const auto due = status_due(pass)) {
     pass.wake_at(*due);
   } else if (pass.status != pass.job().status) {
-    // A plan's ConfigMap comes before the status that names it, and events come after the status.
-    // So does the report, because it changes the resourceVersion that a guarded patch needs.
-    const auto later =
-        std::stable_partition(pass.actions.begin(), pass.actions.end(), [](const Action& action) {
-          return !std::holds_alternative<EmitEvent>(action) &&
-                 !std::holds_alternative<PatchReport>(action);
-        });
-    pass.actions.insert(later, PatchStatus{pass.status, pass.guarded});
+    pass.out.status = PatchStatus{pass.status, pass.guarded};
   }
-  pass.act(KeepAdaptationState{std::move(pass.adaptation)});
+  pass.out.memory = std::move(pass.adaptation);
   return done(pass);
 }
 
@@ -105,7 +90,7 @@ bool may_still_log(Pass& pass) {
 }
 
 // Clean-up after the end: pods by cleanupPolicy, the gang's object, then the job itself by its TTL.
-std::vector<Action> clean_up(Pass& pass) {
+Outcome clean_up(Pass& pass) {
   const auto provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
   pass.provider = pass.status.gang_provider.empty() ? gang::Provider::kNone : provider;
   delete_gang(pass);
@@ -114,13 +99,13 @@ std::vector<Action> clean_up(Pass& pass) {
   for (const auto& pod : pass.snapshot.pods) {
     const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
     if (wanted && !pod->meta.deleting && !may_still_log(pass))
-      pass.act(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
+      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
   }
   if (pass.spec().ttl_seconds_after_finished && pass.status.completion_time) {
     const Time end = *pass.status.completion_time +
                      std::chrono::seconds(*pass.spec().ttl_seconds_after_finished);
     if (pass.now() >= end) {
-      pass.act(DeleteJob{});
+      pass.ask(DeleteJob{});
     } else {
       pass.wake_at(end);
     }
@@ -129,10 +114,10 @@ std::vector<Action> clean_up(Pass& pass) {
 }
 
 // Fetches an answer that the decision needs. If the request was refused, the job is not accepted.
-bool fetches(Pass& pass, Action action) {
-  const RefusedRequest* no = held_back(pass, subject_of(action));
+bool fetches(Pass& pass, Request request) {
+  const RefusedRequest* no = held_back(pass, subject_of(request));
   if (no == nullptr) {
-    pass.act(std::move(action));  // the next pass has the answer
+    pass.ask(std::move(request));  // the next pass has the answer
   } else {
     pass.refusal = {no->reason, text_of(*no)};
   }
@@ -252,8 +237,8 @@ void refuse_job(Pass& pass, const std::string& reason, const std::string& messag
   pass.refusal = {reason, message};
 }
 
-std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
-                              const Tunables& tunables) {
+Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
+                  const Tunables& tunables) {
   if (!snapshot.job) return {};
   const std::string& manager = snapshot.job->spec.managed_by;
   if (!manager.empty() && manager != kManagedByUs) return {};
@@ -300,9 +285,9 @@ std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimat
     view_conditions(pass);
     return finish(pass);
   }
-  if (!snapshot.service_exists) pass.act(CreateService{});
+  if (!snapshot.service_exists) pass.ask(CreateService{});
   if (snapshot.control_ca != snapshot.ca_bundle || snapshot.written_url != snapshot.control_url)
-    pass.act(ApplyControlConfigMap{});
+    pass.ask(ApplyControlConfigMap{});
   if (accepted) apply_gang(pass);
   run(pass, accepted);
   return finish(pass);

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "operator/controller/reconcile/actions.h"
+#include "operator/controller/reconcile/outcome.h"
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
 
 namespace weir::reconcile {
 
-std::vector<Action> reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
-                              const Tunables& tunables);
+Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
+                  const Tunables& tunables);
 // All values of `reason` in JobStatus::restart_reasons.
 std::vector<std::string> restart_reasons();
 

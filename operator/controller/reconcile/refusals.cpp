@@ -24,26 +24,29 @@ bool needed_by_pods(const std::string& subject) {
   return std::ranges::find(kNeededByPods, subject) != kNeededByPods.end();
 }
 
-// Whether the later action depends on the refused request.
-bool depends_on(const Action& later, const std::string& subject) {
+// Whether the later request depends on the refused one.
+bool depends_on(const Request& later, const std::string& subject) {
   if (std::holds_alternative<CreatePods>(later)) return needed_by_pods(subject);
-  // The status names the plan, events and the memory of adaptation are about it, and older plans
-  // are deleted because of it.
+  // The status names the plan, and older plans are deleted because of it. Events and the memory of
+  // adaptation are about it, too.
   if (subject != kPlanSubject) return false;
-  return std::holds_alternative<PatchStatus>(later) || std::holds_alternative<EmitEvent>(later) ||
-         std::holds_alternative<KeepAdaptationState>(later) ||
-         std::holds_alternative<DeletePlan>(later);
+  return std::holds_alternative<PatchStatus>(later) || std::holds_alternative<DeletePlan>(later);
 }
 
-const char* reason_of(const Action& action, const std::string& message) {
+bool has(const std::vector<std::string>& subjects, std::string_view subject) {
+  return std::ranges::find(subjects, subject) != subjects.end();
+}
+
+const char* reason_of(const Request& request, const std::string& message) {
   if (message.find("exceeded quota") != std::string::npos) return "QuotaExceeded";
-  if (std::holds_alternative<PatchStatus>(action) || std::holds_alternative<PatchReport>(action) ||
-      std::holds_alternative<OpenGate>(action) || std::holds_alternative<ClosePodGroup>(action)) {
+  if (std::holds_alternative<PatchStatus>(request) ||
+      std::holds_alternative<PatchReport>(request) || std::holds_alternative<OpenGate>(request) ||
+      std::holds_alternative<ClosePodGroup>(request)) {
     return "PatchRefused";
   }
-  if (std::holds_alternative<DeletePod>(action) || std::holds_alternative<DeletePlan>(action) ||
-      std::holds_alternative<DeleteJob>(action) ||
-      std::holds_alternative<DeleteGangObject>(action)) {
+  if (std::holds_alternative<DeletePod>(request) || std::holds_alternative<DeletePlan>(request) ||
+      std::holds_alternative<DeleteJob>(request) ||
+      std::holds_alternative<DeleteGangObject>(request)) {
     return "DeleteRefused";
   }
   return "CreateRefused";
@@ -78,7 +81,7 @@ std::string text_of(const RefusedRequest& no) {
   return no.subject + " refused: " + no.message;
 }
 
-std::string subject_of(const Action& action) {
+std::string subject_of(const Request& request) {
   struct Visitor {
     std::string operator()(const PatchStatus&) const { return kStatusSubject; }
     std::string operator()(const PatchReport&) const { return kReportSubject; }
@@ -98,39 +101,56 @@ std::string subject_of(const Action& action) {
     std::string operator()(const DeletePlan& a) const {
       return "deletion of plan " + std::to_string(a.revision);
     }
-    std::string operator()(const EmitEvent&) const { return ""; }
     std::string operator()(const DeleteJob&) const { return "deletion of the job"; }
-    std::string operator()(const KeepAdaptationState&) const { return ""; }
-    std::string operator()(const RequeueAfter&) const { return ""; }
   };
-  return std::visit(Visitor{}, action);
+  return std::visit(Visitor{}, request);
 }
 
-Carried carry_out(const std::vector<Action>& actions, const api::PipelineJob& job, Time now,
-                  RefusedRequests& refused, const std::function<Answer(const Action&)>& ask) {
-  Carried carried;
-  std::vector<std::string> missing;  // refused in this pass
-  for (const Action& action : actions) {
-    if (std::ranges::any_of(missing, [&](const auto& each) { return depends_on(action, each); }))
-      continue;
-    const std::string subject = subject_of(action);
-    Answer answer = ask(action);
+namespace {
+
+// One pass on its way.
+struct Carrying {
+  const api::PipelineJob& job;
+  Time now;
+  RefusedRequests& refused;
+  const Hands& hands;
+  Carried carried = {};
+  std::vector<std::string> missing = {};  // subjects refused in this pass
+
+  void ask(const Request& request) {
+    const auto depends = [&](const auto& each) { return depends_on(request, each); };
+    if (carried.ended || std::ranges::any_of(missing, depends)) return;
+    const std::string subject = subject_of(request);
+    Answer answer = hands.ask(request);
     if (answer.kind == Answer::Kind::kEnds) {
       carried.ended = true;
-      return carried;
+      return;
     }
     if (answer.kind == Answer::Kind::kDone) {
-      const auto accepted = std::erase_if(
-          refused, [&](const auto& no) { return !subject.empty() && no.subject == subject; });
+      const auto accepted =
+          std::erase_if(refused, [&](const auto& no) { return no.subject == subject; });
       carried.news = carried.news || accepted > 0;
-      continue;
+      return;
     }
     missing.push_back(subject);
-    const std::string reason = reason_of(action, answer.message);
+    const std::string reason = reason_of(request, answer.message);
     const RefusedRequest no{subject, reason, std::move(answer.message), now, job.meta.generation};
-    if (note(refused, no, carried)) ask(EmitEvent{{"Warning", reason, text_of(no), "Request"}});
+    if (note(refused, no, carried)) hands.emit({"Warning", reason, text_of(no), "Request"});
   }
-  return carried;
+};
+
+}  // namespace
+
+Carried carry_out(const Outcome& outcome, const api::PipelineJob& job, Time now,
+                  RefusedRequests& refused, const Hands& hands) {
+  Carrying pass{job, now, refused, hands};
+  for (const Request& request : outcome.requests) pass.ask(request);
+  if (outcome.status) pass.ask(*outcome.status);
+  const auto about_plan = [&] { return pass.carried.ended || has(pass.missing, kPlanSubject); };
+  if (!about_plan()) std::ranges::for_each(outcome.events, hands.emit);
+  if (outcome.report) pass.ask(*outcome.report);
+  if (outcome.memory && !about_plan()) hands.keep(*outcome.memory);
+  return pass.carried;
 }
 
 void forget_old(RefusedRequests& refused, Time now) {
@@ -160,19 +180,21 @@ const RefusedRequest* held_back(Pass& pass, const std::string& subject) {
 void hold_back(Pass& pass) {
   if (pass.snapshot.refused.empty()) return;
   std::vector<std::string> held;
-  std::erase_if(pass.actions, [&](const Action& action) {
-    const std::string subject = subject_of(action);
-    const bool waits =
+  const auto waits = [&](const Request& request) {
+    const std::string subject = subject_of(request);
+    const bool wait =
         held_back(pass, subject) != nullptr ||
-        std::ranges::any_of(held, [&](const auto& each) { return depends_on(action, each); });
-    if (waits) held.push_back(subject);
-    return waits;
-  });
-  // Events about a status that is not written wait for it.
-  if (std::ranges::find(held, kStatusSubject) != held.end()) {
-    std::erase_if(pass.actions,
-                  [](const Action& action) { return std::holds_alternative<EmitEvent>(action); });
-  }
+        std::ranges::any_of(held, [&](const auto& each) { return depends_on(request, each); });
+    if (wait) held.push_back(subject);
+    return wait;
+  };
+  Outcome& out = pass.out;
+  std::erase_if(out.requests, waits);
+  if (out.status && waits(*out.status)) out.status.reset();
+  // Events about a plan or a status that is not written wait for it.
+  if (has(held, kPlanSubject) || has(held, kStatusSubject)) out.events.clear();
+  if (has(held, kPlanSubject)) out.memory.reset();
+  if (out.report && waits(*out.report)) out.report.reset();
 }
 
 void view_refused(Pass& pass) {

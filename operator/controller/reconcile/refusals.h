@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/controller/reconcile/actions.h"
+#include "operator/controller/reconcile/outcome.h"
 #include "operator/controller/reconcile/snapshot.h"
 
 namespace weir::reconcile {
@@ -23,10 +23,9 @@ constexpr auto kPlanSubject = "plan";
 constexpr auto kStatusSubject = "status";
 constexpr auto kTemplateSubject = "check of the pod templates";
 constexpr auto kProfileSubject = "model.profile.configMap";
-// Subject of an action's request, as text for messages and as key; "" = it makes no request.
-std::string subject_of(const Action& action);
+std::string subject_of(const Request& request);  // text for messages, and key
 
-// The result of one action.
+// The result of one request.
 struct Answer {
   enum class Kind : unsigned char {
     kDone,
@@ -43,11 +42,16 @@ struct Carried {
   bool news = false;     // the refusals have changed, so the next pass follows at once
 };
 
-// Carries out one pass; `ask` carries out one action. Actions that depend on a request refused in
-// this pass are left out. `refused` is the memory of the job's refusals. A new refusal is also an
-// event, which `ask` gets as EmitEvent.
-Carried carry_out(const std::vector<Action>& actions, const api::PipelineJob& job, Time now,
-                  RefusedRequests& refused, const std::function<Answer(const Action&)>& ask);
+// How one pass reaches the outside.
+struct Hands {
+  std::function<Answer(const Request&)> ask;
+  std::function<void(const api::Event&)> emit;
+  std::function<void(const AdaptationState&)> keep;
+};
+// Carries out one pass. What depends on a request that is refused in this pass is left out.
+// `refused` is the memory of the job's refusals. A new refusal is also an event.
+Carried carry_out(const Outcome& outcome, const api::PipelineJob& job, Time now,
+                  RefusedRequests& refused, const Hands& hands);
 
 // Forgets refusals of requests that were not repeated, because they are not wanted any more.
 void forget_old(RefusedRequests& refused, Time now);

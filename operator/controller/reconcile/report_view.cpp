@@ -226,7 +226,7 @@ void view_report(Pass& pass) {
     worst.since = link.since;
     view.worst_links.push_back(std::move(worst));
   }
-  pass.act(PatchReport{std::move(view)});
+  pass.out.report = PatchReport{std::move(view)};
   if (!ended) pass.wake_at(next);
 }
 

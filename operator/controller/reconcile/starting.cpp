@@ -51,7 +51,7 @@ void ask_why_pods_wait(Pass& pass) {
       due = known->second.asked + std::max<Time::duration>(kAskAgain, patience);
     }
     if (pass.now() < due) return pass.wake_at(due);
-    return pass.act(ReadPodWarning{slot.pod->meta.name, slot.pod->meta.uid});
+    return pass.ask(ReadPodWarning{slot.pod->meta.name, slot.pod->meta.uid});
   }
 }
 

@@ -255,13 +255,13 @@ TEST(Controller, StopsItsThreads) {
 TEST(PlannedKind, TellsTheTunersWorkFromThePlanners) {
   const auto kind = [](const reconcile::AdaptationState& after,
                        std::optional<schedule::Trigger> trigger) {
-    std::vector<reconcile::Action> actions;
+    reconcile::Outcome outcome{.memory = after};
     if (trigger) {
-      actions.emplace_back(reconcile::CreatePlan{});
-      std::get<reconcile::CreatePlan>(actions.front()).plan.trigger = *trigger;
+      reconcile::CreatePlan create;
+      create.plan.trigger = *trigger;
+      outcome.requests.emplace_back(create);
     }
-    actions.emplace_back(reconcile::KeepAdaptationState{after});
-    return planned_kind({}, actions);
+    return planned_kind({}, outcome);
   };
   reconcile::AdaptationState looked, searched;
   looked.memory.last_evaluation = searched.memory.last_evaluation = SystemTime{};

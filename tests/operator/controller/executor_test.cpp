@@ -31,15 +31,16 @@ std::shared_ptr<api::PipelineJob> make_job() {
 
 struct World {
   World() { view.job = job; }
-  Executed run(const std::vector<reconcile::Action>& actions) {
-    return executor.run(view, memory, actions);
+  Executed run(const reconcile::Outcome& outcome) { return executor.run(view, memory, outcome); }
+  Executed run(std::vector<reconcile::Request> requests) {
+    return run(reconcile::Outcome{.requests = std::move(requests)});
   }
   static reconcile::CreatePods pods(int count) {
-    reconcile::CreatePods action;
+    reconcile::CreatePods create;
     for (int i = 0; i < count; ++i) {
-      action.pods.push_back({.group = "g", .index_in_group = i, .worker_index = i});
+      create.pods.push_back({.group = "g", .index_in_group = i, .worker_index = i});
     }
-    return action;
+    return create;
   }
 
   test::JumpClock clock;
@@ -82,9 +83,11 @@ TEST(Executor, EndsASlowStartWithTheFirstRefusalAndGoesOn) {
   reconcile::AdaptationState state;
   state.memory.announced.retune = "k=4";
 
-  const Executed executed = world.run(
-      {World::pods(20), reconcile::PatchStatus{}, reconcile::PatchReport{},
-       reconcile::KeepAdaptationState{state}, reconcile::RequeueAfter{std::chrono::minutes(5)}});
+  const Executed executed = world.run(reconcile::Outcome{.requests = {World::pods(20)},
+                                                         .status = reconcile::PatchStatus{},
+                                                         .report = reconcile::PatchReport{},
+                                                         .memory = state,
+                                                         .requeue = std::chrono::minutes(5)});
 
   EXPECT_FALSE(executed.error.has_value());
   EXPECT_TRUE(executed.refused && executed.again) << "the next pass shows it, at once";
@@ -127,8 +130,9 @@ TEST(Executor, WritesNoStatusWithAPlanThatIsNotThere) {
   world.server.fail(
       {.match = "configmaps", .count = 1, .response = refusal(403, "exceeded quota")});
 
-  const Executed executed =
-      world.run({reconcile::CreatePlan{}, reconcile::PatchStatus{}, reconcile::PatchReport{}});
+  const Executed executed = world.run(reconcile::Outcome{.requests = {reconcile::CreatePlan{}},
+                                                         .status = reconcile::PatchStatus{},
+                                                         .report = reconcile::PatchReport{}});
 
   EXPECT_TRUE(executed.refused && executed.again);
   EXPECT_EQ(world.server.count("PATCH"), 1) << "the report alone";
@@ -153,7 +157,7 @@ TEST(Executor, AStatusForAnotherJobOfTheNameIsAConflict) {
                          422, {}, R"({"kind": "Status", "reason": "Invalid", "message": "x",
            "details": {"causes": [{"field": "metadata.uid", "message": "field is immutable"}]}})"}});
 
-  const Executed executed = world.run({reconcile::PatchStatus{}});
+  const Executed executed = world.run(reconcile::Outcome{.status = reconcile::PatchStatus{}});
 
   ASSERT_TRUE(executed.error.has_value());
   EXPECT_EQ(executed.error->http_status, 409) << "the cache is behind: read again";
@@ -231,8 +235,8 @@ TEST(Executor, APodThatOnlyTheCacheKnowsConfirmsNothing) {
   World world;
   world.view.pods.push_back(std::make_shared<const api::Pod>(*api::decode_pod(kPodOfJ)));
 
-  const Executed executed =
-      world.run({reconcile::ConfirmPods{}, reconcile::RequeueAfter{std::chrono::minutes(5)}});
+  const Executed executed = world.run(reconcile::Outcome{.requests = {reconcile::ConfirmPods{}},
+                                                         .requeue = std::chrono::minutes(5)});
 
   EXPECT_FALSE(executed.again);
   EXPECT_FALSE(world.memory.pods_confirmed.has_value());
@@ -246,7 +250,8 @@ TEST(Executor, GoesOnWithoutEventsThatItMayNotRead) {
                        "reason": "Forbidden", "message": "not allowed"})"}});
 
   const Executed executed =
-      world.run({reconcile::ReadPodWarning{"j-g-0", "pod-uid"}, reconcile::RequeueAfter{}});
+      world.run(reconcile::Outcome{.requests = {reconcile::ReadPodWarning{"j-g-0", "pod-uid"}},
+                                   .requeue = std::chrono::milliseconds(0)});
 
   EXPECT_FALSE(executed.error.has_value());
   EXPECT_TRUE(executed.requeue.has_value());
@@ -394,11 +399,13 @@ TEST(Executor, PatchesStatusGuardedByTheVersionItDecidedOn) {
   World world;
   world.server.put(kJob, "{}");  // has moved on to another version
 
-  const Executed executed = world.run({reconcile::PatchStatus{{}, true}});
+  const Executed executed =
+      world.run(reconcile::Outcome{.status = reconcile::PatchStatus{{}, true}});
 
   ASSERT_TRUE(executed.error.has_value());
   EXPECT_EQ(executed.error->http_status, 409);
-  EXPECT_FALSE(world.run({reconcile::PatchStatus{{}, false}}).error.has_value());
+  EXPECT_FALSE(
+      world.run(reconcile::Outcome{.status = reconcile::PatchStatus{{}, false}}).error.has_value());
 }
 
 TEST(Executor, NeverAdoptsAPlanOfTheSameNumber) {
@@ -467,8 +474,8 @@ TEST(Executor, KeepsAdaptationStateAndTheRequeue) {
   reconcile::AdaptationState state;
   state.memory.announced.retune = "k=4";
 
-  const Executed executed = world.run({reconcile::KeepAdaptationState{state},
-                                       reconcile::RequeueAfter{std::chrono::milliseconds(7)}});
+  const Executed executed =
+      world.run(reconcile::Outcome{.memory = state, .requeue = std::chrono::milliseconds(7)});
 
   EXPECT_EQ(world.memory.adaptation.memory.announced.retune, "k=4");
   EXPECT_EQ(executed.requeue, std::chrono::milliseconds(7));

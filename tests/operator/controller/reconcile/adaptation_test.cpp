@@ -133,10 +133,7 @@ TEST(Adaptation, ARollbackThatIsRefusedIsAskedForAgain) {
 
 // How long the next pass sleeps.
 std::chrono::milliseconds sleep_of(World& world) {
-  for (const Action& action : world.pass()) {
-    if (const auto* requeue = std::get_if<RequeueAfter>(&action)) return requeue->delay;
-  }
-  return std::chrono::milliseconds::max();
+  return world.pass().requeue.value_or(std::chrono::milliseconds::max());
 }
 
 // The metrics wake the job at each of their ticks: a tick that came early asks for the rest of the

@@ -324,8 +324,8 @@ TEST(Failures, AWorkerThatWasSilentOnlyInTheCacheGoesOn) {
 TEST(Failures, WithoutAListOfThePodsNothingIsDecidedBySilence) {
   World world = training();
   world.fail("job-gpu-1", 0);
-  world.refuses = [](const Action& action) {
-    return std::holds_alternative<ConfirmPods>(action) ? "pods is forbidden" : "";
+  world.refuses = [](const Request& request) {
+    return std::holds_alternative<ConfirmPods>(request) ? "pods is forbidden" : "";
   };
   world.now += 62s;
   world.settle();

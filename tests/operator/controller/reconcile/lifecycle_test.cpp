@@ -35,26 +35,21 @@ TEST(Lifecycle, WritesWhereTheOperatorIsWheneverItMoves) {
   EXPECT_EQ(world.written_url, "https://op:9443");
 }
 
-int patches(const std::vector<Action>& actions) {
-  return static_cast<int>(std::count_if(actions.begin(), actions.end(), [](const auto& action) {
-    return std::holds_alternative<PatchStatus>(action);
-  }));
-}
-
 // Applies one pass; how many status patches it had.
 int step(World& world) {
-  const auto actions = world.pass();
-  for (const auto& action : actions) world.apply(action);
-  return patches(actions);
+  const Outcome outcome = world.pass();
+  world.apply(outcome);
+  return outcome.status ? 1 : 0;
 }
 
 TEST(Writes, TheFirstPassOnlyAsksForTheDryRun) {
   World world;
 
-  const auto actions = world.pass();
+  const Outcome outcome = world.pass();
 
-  ASSERT_EQ(actions.size(), 1U);
-  EXPECT_TRUE(std::holds_alternative<DryRunPods>(actions.front()));
+  ASSERT_EQ(outcome.requests.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<DryRunPods>(outcome.requests.front()));
+  EXPECT_FALSE(outcome.status || outcome.report || outcome.memory || !outcome.events.empty());
 }
 
 // Pods of a job start one by one: what shows it is written every two seconds, not for each.
@@ -74,12 +69,7 @@ TEST(Writes, AStartIsShownNowAndThen) {
   }
   EXPECT_EQ(written, 0);
   world.now += 1s;
-  const auto wait = world.pass();
-  const auto requeue = std::find_if(wait.begin(), wait.end(), [](const auto& action) {
-    return std::holds_alternative<RequeueAfter>(action);
-  });
-  ASSERT_NE(requeue, wait.end());
-  EXPECT_EQ(std::get<RequeueAfter>(*requeue).delay, 200ms);
+  EXPECT_EQ(world.pass().requeue, 200ms);
   world.now += 200ms;
 
   EXPECT_EQ(step(world), 1);
@@ -125,16 +115,22 @@ TEST(Writes, TheStatusComesBeforeTheReport) {
   world.settle();
   world.coordinator_applies();
 
-  const auto actions = world.pass();
+  const Outcome outcome = world.pass();
+  ASSERT_TRUE(outcome.report && outcome.status);
+  EXPECT_TRUE(outcome.status->guarded);
 
-  const auto report = std::find_if(actions.begin(), actions.end(), [](const auto& action) {
-    return std::holds_alternative<PatchReport>(action);
-  });
-  ASSERT_NE(report, actions.end());
-  EXPECT_TRUE(std::any_of(actions.begin(), report, [](const auto& action) {
-    const auto* patch = std::get_if<PatchStatus>(&action);
-    return patch != nullptr && patch->guarded;
-  }));
+  std::vector<std::string> order;
+  const Hands hands = {.ask =
+                           [&](const Request& request) {
+                             order.push_back(subject_of(request));
+                             return Answer{};
+                           },
+                       .emit = [](const api::Event&) {},
+                       .keep = [](const AdaptationState&) {}};
+  carry_out(outcome, world.job, world.now, world.refused, hands);
+  ASSERT_GE(order.size(), 2U);
+  EXPECT_EQ(order[order.size() - 2], "status");
+  EXPECT_EQ(order.back(), "status report");
 }
 
 // A tool that waits for Complete then reads the last step.
@@ -146,19 +142,15 @@ TEST(Writes, TheLastReportComesBeforeTheEnd) {
   world.now += 1s;
   world.report->received = world.now;
   world.fail("job-gpu-0", 0);
-  const auto writes_status = [](const Action& action) {
-    return std::holds_alternative<PatchStatus>(action);
-  };
 
-  const auto first = world.pass();
-  EXPECT_TRUE(std::ranges::none_of(first, writes_status));
-  for (const auto& action : first) world.apply(action);
+  const Outcome first = world.pass();
+  EXPECT_FALSE(first.status);
+  world.apply(first);
   EXPECT_EQ(world.job.report.step, world.report->body.total_steps);
-  const auto second = world.pass();
-  EXPECT_TRUE(std::ranges::any_of(second, writes_status));
-  EXPECT_TRUE(std::ranges::none_of(
-      second, [](const Action& action) { return std::holds_alternative<PatchReport>(action); }));
-  for (const auto& action : second) world.apply(action);
+  const Outcome second = world.pass();
+  EXPECT_TRUE(second.status);
+  EXPECT_FALSE(second.report);
+  world.apply(second);
   EXPECT_EQ(world.condition("Complete").status, "True");
 }
 
@@ -195,10 +187,7 @@ TEST(Writes, AStartCostsFourStatusPatches) {
 }
 
 int reports(const World& world) {
-  const auto actions = world.pass();
-  return static_cast<int>(std::count_if(actions.begin(), actions.end(), [](const auto& action) {
-    return std::holds_alternative<PatchReport>(action);
-  }));
+  return world.pass().report ? 1 : 0;
 }
 
 TEST(Writes, AReportIsWrittenOnce) {
@@ -269,10 +258,11 @@ TEST(Lifecycle, CompletesWhenTheCoordinatorEndsWithZeroAndThenOnlyCleansUp) {
 
   EXPECT_EQ(world.condition("Complete").status, "True");
   EXPECT_EQ(world.condition("Ready").reason, "Complete");
-  for (const auto& action : world.pass()) {
-    EXPECT_TRUE(std::holds_alternative<DeletePod>(action) ||
-                std::holds_alternative<RequeueAfter>(action));
+  const Outcome outcome = world.pass();
+  for (const Request& request : outcome.requests) {
+    EXPECT_TRUE(std::holds_alternative<DeletePod>(request));
   }
+  EXPECT_FALSE(outcome.status || outcome.report || outcome.memory || !outcome.events.empty());
 }
 
 TEST(Lifecycle, WorkersOfACompleteJobHaveTimeForTheirLastLogLines) {
@@ -285,7 +275,7 @@ TEST(Lifecycle, WorkersOfACompleteJobHaveTimeForTheirLastLogLines) {
   world.now += 9s;
   world.settle();
   EXPECT_EQ(world.pods_deleted, 0);
-  EXPECT_EQ(world.requeues_in_pass, 1);
+  EXPECT_EQ(world.pass().requeue, 1s);
   world.now += 1s;
   world.settle();
 

@@ -11,8 +11,9 @@ namespace memo_test {
 std::optional<schedule::Plan> planned(const World& world, facts::Memo* memo) {
   Snapshot snapshot = world.snapshot();
   snapshot.memo = memo;
-  for (const Action& action : reconcile(snapshot, world.estimates, world.tunables)) {
-    if (const auto* create = std::get_if<CreatePlan>(&action)) return create->plan;
+  const Outcome outcome = reconcile(snapshot, world.estimates, world.tunables);
+  for (const Request& request : outcome.requests) {
+    if (const auto* create = std::get_if<CreatePlan>(&request)) return create->plan;
   }
   return std::nullopt;
 }

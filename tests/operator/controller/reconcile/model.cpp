@@ -325,53 +325,78 @@ void Model::check_plan(const schedule::Plan& plan) const {
   }
 }
 
-void Model::check(const std::vector<Action>& actions) const {
+void Model::check(const Outcome& outcome) const {
   const bool ended =
       world.condition("Complete").status == "True" || world.condition("Failed").status == "True";
-  int requeues = 0;
-  for (const auto& action : actions) {
-    if (const auto* requeue = std::get_if<RequeueAfter>(&action)) {
-      ++requeues;
-      EXPECT_GT(requeue->delay.count(), 0);
-    }
-    if (const auto* plan = std::get_if<CreatePlan>(&action)) check_plan(plan->plan);
-    if (ended) {
-      EXPECT_TRUE(std::holds_alternative<DeletePod>(action) ||
-                  std::holds_alternative<DeleteGangObject>(action) ||
-                  std::holds_alternative<DeleteJob>(action) ||
-                  std::holds_alternative<RequeueAfter>(action))
-          << "a job that has ended is only cleaned up, not action " << action.index();
-    }
+  if (outcome.requeue) {
+    EXPECT_GT(outcome.requeue->count(), 0);
   }
-  EXPECT_LE(requeues, 1);
-  if (requeues == 1) {
-    EXPECT_TRUE(std::holds_alternative<RequeueAfter>(actions.back()));
+  for (const Request& request : outcome.requests) {
+    if (const auto* plan = std::get_if<CreatePlan>(&request)) check_plan(plan->plan);
+    if (!ended) continue;
+    EXPECT_TRUE(std::holds_alternative<DeletePod>(request) ||
+                std::holds_alternative<DeleteGangObject>(request) ||
+                std::holds_alternative<DeleteJob>(request))
+        << "a job that has ended is only cleaned up, not request " << request.index();
   }
+  if (!ended) return;
+  EXPECT_FALSE(outcome.status || outcome.report || outcome.memory || !outcome.events.empty())
+      << "nothing more is said of a job that has ended";
 }
+
+namespace {
+
+std::size_t parts_of(const Outcome& outcome) {
+  return outcome.requests.size() + outcome.events.size() + (outcome.status ? 1 : 0) +
+         (outcome.report ? 1 : 0) + (outcome.memory ? 1 : 0) + (outcome.requeue ? 1 : 0);
+}
+
+// What an operator has carried out that dies after so many parts.
+Outcome first_of(const Outcome& outcome, std::size_t parts) {
+  Outcome first;
+  const auto take = [&](const auto& from, auto& to) {
+    const auto count = static_cast<std::ptrdiff_t>(std::min(parts, from.size()));
+    to.assign(from.begin(), from.begin() + count);
+    parts -= to.size();
+  };
+  const auto take_one = [&](const auto& from, auto& to) {
+    if (!from || parts == 0) return;
+    to = from;
+    --parts;
+  };
+  take(outcome.requests, first.requests);
+  take_one(outcome.status, first.status);
+  take(outcome.events, first.events);
+  take_one(outcome.report, first.report);
+  take_one(outcome.memory, first.memory);
+  take_one(outcome.requeue, first.requeue);
+  return first;
+}
+
+}  // namespace
 
 // True when something was done.
 bool Model::one_pass() {
   Snapshot snapshot = world.snapshot();
   if (shuffles) shuffle(snapshot.pods, random_);
-  const auto actions = world.decide(snapshot);
-  check(actions);
+  Outcome outcome = world.decide(snapshot);
+  check(outcome);
   const bool dies = crashes && random_.below(3) == 0;
-  const std::size_t last = dies ? random_.below(actions.size() + 1) : actions.size();
-  for (std::size_t i = 0; i < last; ++i) {
-    if (const auto* removal = std::get_if<DeletePod>(&actions[i])) check_deletion(*removal);
+  if (dies) outcome = first_of(outcome, random_.below(parts_of(outcome) + 1));
+  for (const Request& request : outcome.requests) {
+    if (const auto* removal = std::get_if<DeletePod>(&request)) check_deletion(*removal);
   }
-  const auto until = actions.begin() + static_cast<std::ptrdiff_t>(last);
-  const bool changed = world.carry_out({actions.begin(), until});
+  const bool changed = world.carry_out(outcome);
   if (dies) new_leader();
   return changed || dies;
 }
 
 void Model::refuse(Refuses what, std::chrono::seconds span) {
-  world.refuses = [this, what, until = world.now + span](const Action& action) -> std::string {
+  world.refuses = [this, what, until = world.now + span](const Request& request) -> std::string {
     if (world.now >= until) return "";
-    const bool patch =
-        std::holds_alternative<PatchStatus>(action) || std::holds_alternative<PatchReport>(action);
-    const bool removal = std::holds_alternative<DeletePod>(action);
+    const bool patch = std::holds_alternative<PatchStatus>(request) ||
+                       std::holds_alternative<PatchReport>(request);
+    const bool removal = std::holds_alternative<DeletePod>(request);
     const bool wanted = what == Refuses::kAll || (what == Refuses::kPatches ? patch : !patch);
     return wanted && !(what == Refuses::kCreates && removal) ? kRefusal : "";
   };

@@ -81,7 +81,7 @@ class Model {
   void end(const std::string& pod, int exit_code);
   void end_without_time(Happening what, api::Pod& pod);
   bool one_pass();
-  void check(const std::vector<Action>& actions) const;
+  void check(const Outcome& outcome) const;
   void check_plan(const schedule::Plan& plan) const;
   void check_deletion(const DeletePod& action) const;
   bool trains_on(const std::string& uid) const;

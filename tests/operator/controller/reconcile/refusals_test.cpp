@@ -19,8 +19,8 @@ constexpr auto kNo = "admission webhook \"no.example.com\" denied the request: n
 
 template <class T>
 void refuse(World& world) {
-  world.refuses = [](const Action& action) {
-    return std::holds_alternative<T>(action) ? std::string(kNo) : std::string();
+  world.refuses = [](const Request& request) {
+    return std::holds_alternative<T>(request) ? std::string(kNo) : std::string();
   };
 }
 
@@ -89,8 +89,8 @@ TEST(Refusals, AFullQuotaIsToldInTheServersWords) {
 TEST(Refusals, IsAskedForAgainEveryHalfMinuteAndAtOnceAfterAnEdit) {
   World world;
   int asked = 0;
-  world.refuses = [&](const Action& action) {
-    if (!std::holds_alternative<CreatePods>(action)) return "";
+  world.refuses = [&](const Request& request) {
+    if (!std::holds_alternative<CreatePods>(request)) return "";
     ++asked;
     return kNo;
   };
@@ -101,10 +101,9 @@ TEST(Refusals, IsAskedForAgainEveryHalfMinuteAndAtOnceAfterAnEdit) {
     world.settle();
   }
   EXPECT_EQ(asked, 10);
-  const auto actions = world.pass();
-  const auto* requeue = std::get_if<RequeueAfter>(&actions.back());
-  ASSERT_NE(requeue, nullptr);
-  EXPECT_LE(requeue->delay, 30s);
+  const auto requeue = world.pass().requeue;
+  ASSERT_TRUE(requeue);
+  EXPECT_LE(*requeue, 30s);
 
   world.job.meta.generation += 1;
   world.settle();
@@ -289,8 +288,8 @@ TEST(Refusals, ARefusedStatusIsToldByAnEventAndPlansWaitForIt) {
 
 TEST(Refusals, ARefusedDeletionHoldsNoOtherBack) {
   World world = training();
-  world.refuses = [](const Action& action) -> std::string {
-    const auto* removal = std::get_if<DeletePod>(&action);
+  world.refuses = [](const Request& request) -> std::string {
+    const auto* removal = std::get_if<DeletePod>(&request);
     return removal != nullptr && removal->name == "job-gpu-0" ? kNo : "";
   };
   world.job.spec.suspend = true;

@@ -157,10 +157,10 @@ TEST(Gang, AVolcanoGroupThatSomebodyDeletesIsMadeAgain) {
   world.run();
   world.gang.watched = true;  // and nothing is seen
 
-  const auto actions = world.pass();
+  const auto requests = world.pass().requests;
 
-  ASSERT_FALSE(actions.empty());
-  EXPECT_TRUE(std::holds_alternative<ApplyGangObject>(actions.front()));
+  ASSERT_FALSE(requests.empty());
+  EXPECT_TRUE(std::holds_alternative<ApplyGangObject>(requests.front()));
 }
 
 World with_kueue() {
@@ -244,9 +244,9 @@ TEST(Gang, AJobThatHasEndedOrIsDeletedGivesUpItsKueueGroup) {
 
   World gone = with_kueue();
   gone.job.meta.deleting = gone.now;
-  const auto actions = gone.pass();
-  ASSERT_EQ(actions.size(), 1U);
-  EXPECT_TRUE(std::holds_alternative<ClosePodGroup>(actions.front()));
+  const auto requests = gone.pass().requests;
+  ASSERT_EQ(requests.size(), 1U);
+  EXPECT_TRUE(std::holds_alternative<ClosePodGroup>(requests.front()));
 }
 
 TEST(Gang, TheProviderStaysForTheJobsLife) {

@@ -95,13 +95,13 @@ Snapshot World::snapshot() const {
   return s;
 }
 
-std::vector<Action> World::decide(const Snapshot& snapshot) const {
-  std::vector<Action> actions = reconcile(snapshot, estimates, tunables);
-  if (decided) decided(*this, actions);
-  return actions;
+Outcome World::decide(const Snapshot& snapshot) const {
+  Outcome outcome = reconcile(snapshot, estimates, tunables);
+  if (decided) decided(*this, outcome);
+  return outcome;
 }
 
-void World::apply(const Action& action) {
+void World::apply(const Request& request) {
   struct Visitor {
     World& world;
     void operator()(const PatchStatus& a) const {
@@ -183,46 +183,54 @@ void World::apply(const Action& action) {
     void operator()(const DeletePlan& a) const {
       std::erase_if(world.plans, [&](const auto& p) { return p.revision == a.revision; });
     }
-    void operator()(const EmitEvent& a) const { world.events.push_back(a.event); }
     void operator()(const DeleteJob&) const { world.job_deleted = true; }
-    void operator()(const KeepAdaptationState& a) const { world.adaptation = a.state; }
-    void operator()(const RequeueAfter&) const { ++world.requeues_in_pass; }
   };
-  std::visit(Visitor{*this}, action);
+  std::visit(Visitor{*this}, request);
 }
 
-Answer World::ask(const Action& action) {
-  const bool request = !subject_of(action).empty();
-  if (const std::string why = refuses && request ? refuses(action) : ""; !why.empty())
+void World::apply(const Outcome& outcome) {
+  for (const Request& request : outcome.requests) apply(request);
+  if (outcome.status) apply(*outcome.status);
+  events.insert(events.end(), outcome.events.begin(), outcome.events.end());
+  if (outcome.report) apply(*outcome.report);
+  if (outcome.memory) adaptation = *outcome.memory;
+}
+
+Answer World::ask(const Request& request) {
+  if (const std::string why = refuses ? refuses(request) : ""; !why.empty())
     return {Answer::Kind::kRefused, why};
-  if (const auto* create = std::get_if<CreatePods>(&action); create != nullptr && quota) {
+  if (const auto* create = std::get_if<CreatePods>(&request); create != nullptr && quota) {
     CreatePods some;
     const auto room = static_cast<std::size_t>(std::max(0, quota()));
     for (const auto& input : create->pods) {
       if (some.pods.size() < room) some.pods.push_back(input);
     }
-    apply(some);
+    apply(Request(some));
     if (some.pods.size() == create->pods.size()) return {};
     return {
         Answer::Kind::kRefused,
         "pods is forbidden: exceeded quota: q, requested: pods=1, used: pods=3, limited: pods=3"};
   }
-  apply(action);
+  apply(request);
   return {};
 }
 
-bool World::carry_out(const std::vector<Action>& actions) {
+bool World::carry_out(const Outcome& outcome) {
   bool changed = false;
-  requeues_in_pass = 0;
   forget_old(refused, now);
-  const auto carried = reconcile::carry_out(actions, job, now, refused, [&](const Action& action) {
-    const Answer answer = ask(action);
-    changed = changed || (answer.kind == Answer::Kind::kDone &&
-                          !std::holds_alternative<KeepAdaptationState>(action) &&
-                          !std::holds_alternative<RequeueAfter>(action));
-    return answer;
-  });
-  EXPECT_LE(requeues_in_pass, 1);
+  const Hands hands = {.ask =
+                           [&](const Request& request) {
+                             Answer answer = ask(request);
+                             changed = changed || answer.kind == Answer::Kind::kDone;
+                             return answer;
+                           },
+                       .emit =
+                           [&](const api::Event& event) {
+                             events.push_back(event);
+                             changed = true;
+                           },
+                       .keep = [&](const AdaptationState& state) { adaptation = state; }};
+  const auto carried = reconcile::carry_out(outcome, job, now, refused, hands);
   return changed || carried.news;
 }
 

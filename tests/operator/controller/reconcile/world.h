@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model of the cluster for one job: applies Actions one by one, as the executor and the API
-// server would.
+// A model of the cluster for one job: carries out what reconcile answers, request by request, as
+// the executor and the API server would.
 #pragma once
 
 #include <functional>
@@ -58,24 +58,24 @@ class World {
   bool template_ok = true;
   bool graceful = false;  // deleted pods stay until kubelets_end()
   std::int64_t last_checkpoint = -1;
-  int requeues_in_pass = 0;
   bool throttles = false;  // this leader remembers when it wrote the status last
   std::optional<Time> status_written;
   int jobs = 1;
-  // Why the API server refuses an action now; "" = it does not. Nothing: it refuses none.
-  std::function<std::string(const Action&)> refuses;
+  // Why the API server refuses a request now; "" = it does not. Nothing: it refuses none.
+  std::function<std::string(const Request&)> refuses;
   std::function<int()> quota;  // how many pods may be made now; nothing: any number
   RefusedRequests refused;
   // Hears of each pass, before it is carried out; nothing: nobody listens.
-  std::function<void(const World&, const std::vector<Action>&)> decided;
+  std::function<void(const World&, const Outcome&)> decided;
 
   Snapshot snapshot() const;
-  std::vector<Action> pass() const { return decide(snapshot()); }
-  std::vector<Action> decide(const Snapshot& snapshot) const;
-  void apply(const Action& action);
-  Answer ask(const Action& action);  // apply, or what the API server has against it
-  // Carries out the actions like the executor; true if something changed.
-  bool carry_out(const std::vector<Action>& actions);
+  Outcome pass() const { return decide(snapshot()); }
+  Outcome decide(const Snapshot& snapshot) const;
+  void apply(const Request& request);
+  void apply(const Outcome& outcome);  // all of it; nothing is refused
+  Answer ask(const Request& request);  // apply, or what the API server has against it
+  // Carries out the outcome like the executor; true if something changed.
+  bool carry_out(const Outcome& outcome);
   // Passes until nothing changes; returns how many it took, 0 = no fixed point in `most`.
   int settle(int most = 12);
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Output of reconcile. The executor carries out the actions in this order. Each is one request that
-// may be repeated. refusals.h says which actions are left out after a refusal.
+// Output of reconcile. The executor carries out its parts in the order of the fields of Outcome.
+// Each request may be repeated. refusals.h says what is left out after a refusal.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -16,14 +17,7 @@
 
 namespace weir::reconcile {
 
-struct PatchStatus {
-  api::JobStatus status;
-  bool guarded = false;  // with resourceVersion, because plan or restarts change
-};
-struct PatchReport {
-  api::ReportStatus status;
-};
-// The next four fetch an answer for the next pass.
+// The first four fetch an answer for the next pass.
 struct DryRunPods {  // creates the first pod of each group as a dry run -> Snapshot.template_check
   std::string hash;
 };
@@ -59,21 +53,31 @@ struct CreatePlan {  // writes the plan's ConfigMap; the status of the same pass
 struct DeletePlan {
   std::int64_t revision = 0;
 };
-struct EmitEvent {
-  api::Event event;
-};
 struct DeleteJob {};
-struct KeepAdaptationState {
-  AdaptationState state;
+struct PatchStatus {
+  api::JobStatus status;
+  bool guarded = false;  // with resourceVersion, because plan or restarts change
 };
-struct RequeueAfter {
-  std::chrono::milliseconds delay{0};
+struct PatchReport {
+  api::ReportStatus status;
 };
 
-using Action =
-    std::variant<PatchStatus, PatchReport, DryRunPods, ReadProfile, ReadPodWarning, ConfirmPods,
-                 CreateService, ApplyControlConfigMap, ApplyGangObject, DeleteGangObject,
-                 CreatePods, ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan, EmitEvent,
-                 DeleteJob, KeepAdaptationState, RequeueAfter>;
+using Request = std::variant<DryRunPods, ReadProfile, ReadPodWarning, ConfirmPods, CreateService,
+                             ApplyControlConfigMap, ApplyGangObject, DeleteGangObject, CreatePods,
+                             ClosePodGroup, OpenGate, DeletePod, CreatePlan, DeletePlan, DeleteJob,
+                             PatchStatus, PatchReport>;
+
+struct Outcome {
+  std::vector<Request> requests;      // no patch; in the order in which the parts asked
+  std::optional<PatchStatus> status;  // names plans that the requests have created
+  std::vector<api::Event> events;
+  std::optional<PatchReport> report;  // changes the resourceVersion that a guarded patch needs
+  std::optional<AdaptationState> memory;
+  std::optional<std::chrono::milliseconds> requeue;  // time until the next pass
+
+  bool empty() const {
+    return requests.empty() && !status && events.empty() && !report && !memory && !requeue;
+  }
+};
 
 }  // namespace weir::reconcile
