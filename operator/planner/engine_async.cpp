@@ -157,7 +157,10 @@ Result<EngineAnswer> bottleneck_layouts(const Setting& setting, const Limits& li
   problem.limits.most = static_cast<std::size_t>(limits.ideals);
   problem.limits.most_bytes = static_cast<std::size_t>(limits.memory_bytes);
   problem.stop = limits.stop;
-  const BottleneckPlan plan = plan_bottleneck(setting.dag, problem);
+  // Times of a divided micro-batch may be known, but this formula divides those of a whole one.
+  Dag dag = setting.dag;
+  dag.classes = {setting.dag.classes[static_cast<std::size_t>(setting.classes[0].columns.front())]};
+  const BottleneckPlan plan = plan_bottleneck(dag, problem);
   std::vector<ChainStage> stages;
   for (const BottleneckStage& stage : plan.stages) stages.push_back({stage.nodes, 0, stage.ranks});
   EngineAnswer answer;

@@ -243,6 +243,21 @@ TEST(Planner, ChoosesStagesAndMicroBatchSizeWhenFree) {
 }
 
 // With one micro-batch the period does not matter: the search over it must still end.
+// Times of a part of a micro-batch are known too, when a stage may divide it over its ranks.
+TEST(Planner, FindsTheLeastBottleneckOfMicroBatchesThatCanBeDivided) {
+  Model model = layers(std::vector<double>(4, 5));
+  model.scaling = Scaling::kInterpolate;
+  for (Layer& layer : model.layers) {
+    layer.times["cpu"] = {{1, 5ms, 10ms}, {2, 10ms, 20ms}, {4, 20ms, 40ms}};
+  }
+  Request request = batch_of(16, 0, 1);
+  request.micro_batch_size = 4;
+  request.objective = Objective::kAsync;
+  const Result<PlanReport> report = plan(model, nodes(4), request);
+  ASSERT_TRUE(report.ok()) << report.error().message;
+  EXPECT_NEAR(report->objective_seconds, 0.060, 1e-6);
+}
+
 TEST(Planner, EndsWithOneMicroBatch) {
   std::vector<double> times;
   for (int i = 0; i < 26; ++i) times.push_back(1 + 0.137 * i);
