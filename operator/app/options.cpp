@@ -9,13 +9,13 @@
 #include <iostream>
 #include <map>
 #include <regex>
-#include <set>
 #include <string_view>
 
 #include <CLI/CLI.hpp>
 
 #include "worker/base/utf8.h"
 #include "worker/command_line/numbers.h"
+#include "worker/command_line/rows.h"
 #include "worker/http/text.h"
 
 namespace weir::operator_app {
@@ -64,20 +64,6 @@ CLI::Validator a_namespace() {
                   "namespace: at most 63 of a-z, 0-9 and -, a letter or digit at both ends");
 }
 
-// An option with a fixed set of words. CLI11's CheckedTransformer is not used, because its error
-// message lists the numbers of the enum.
-template <typename Value>
-CLI::Option* add_choice(CLI::App& app, const std::string& name,
-                        const std::map<std::string, Value>& choices, Value& target,
-                        const std::string& help) {
-  std::set<std::string> words;
-  for (const auto& [word, value] : choices) words.insert(word);
-  return app
-      .add_option_function<std::string>(
-          name, [&target, choices](const std::string& word) { target = choices.at(word); }, help)
-      ->check(CLI::IsMember(words));
-}
-
 // Returns what is wrong with a URL, or "". The text is not quoted, as it may hold a password.
 std::string url_error(const std::string& text) {
   if (text.empty()) return "";
@@ -105,79 +91,76 @@ Result<std::pair<std::string, std::string>> header_of(const std::string& text) {
   return std::pair(name, text.substr(value));
 }
 
-void add_cluster(CLI::App& app, Options& options) {
-  app.add_option("--kubeconfig", options.kubeconfig,
-                 "kubeconfig file; default: KUBECONFIG, then the pod's own account, then "
-                 "~/.kube/config");
-  app.add_option("--namespace", options.namespace_name,
-                 "namespace of the operator itself; default: the namespace of its credentials, "
-                 "then default")
-      ->check(a_namespace())
-      ->envname("POD_NAMESPACE");
-  app.add_option("--name", options.name,
-                 "name of the operator's Lease and, with -keys behind it, of its Secret; two "
-                 "operators in one namespace need two names")
-      ->envname("WEIR_NAME")
-      ->check(matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", kLongestName,
-                       "name: expected 1 to 58 characters of a-z, 0-9, - and ., a letter or digit "
-                       "at both ends"))
-      ->capture_default_str();
-  app.add_option("--watch-namespaces", options.watch_namespaces,
-                 "namespaces whose jobs the operator runs, separated by commas; default: all")
-      ->delimiter(',')
-      ->check(a_namespace())
-      ->envname("WEIR_WATCH_NAMESPACES");
-  add_choice<LogLevel>(app, "--log-level",
-                       {{"debug", LogLevel::kDebug},
-                        {"info", LogLevel::kInfo},
-                        {"warn", LogLevel::kWarn},
-                        {"error", LogLevel::kError}},
-                       options.log_level, "least level that is logged: debug, info, warn or error")
+void add_cluster(Rows& rows, Options& options) {
+  rows.add("--kubeconfig", options.kubeconfig,
+           "kubeconfig file; default: KUBECONFIG, then the pod's own account, then "
+           "~/.kube/config");
+  rows.add("--namespace", options.namespace_name,
+           "namespace of the operator itself; default: the namespace of its credentials, "
+           "then default",
+           a_namespace(), "POD_NAMESPACE");
+  rows.add("--name", options.name,
+           "name of the operator's Lease and, with -keys behind it, of its Secret; two "
+           "operators in one namespace need two names",
+           "WEIR_NAME",
+           matching("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", kLongestName,
+                    "name: expected 1 to 58 characters of a-z, 0-9, - and ., a letter or digit "
+                    "at both ends"));
+  rows.add("--watch-namespaces", options.watch_namespaces,
+           "namespaces whose jobs the operator runs, separated by commas; default: all",
+           a_namespace(), "WEIR_WATCH_NAMESPACES")
+      ->delimiter(',');
+  rows.add("--log-level", options.log_level,
+           Words<LogLevel>{{"debug", LogLevel::kDebug},
+                           {"error", LogLevel::kError},
+                           {"info", LogLevel::kInfo},
+                           {"warn", LogLevel::kWarn}},
+           "least level that is logged: debug, info, warn or error")
       ->option_text("LEVEL [info]");
-  add_choice<LogFormat>(app, "--log-format",
-                        {{"json", LogFormat::kJson}, {"text", LogFormat::kText}},
-                        options.log_format, "format of a log line: json or text")
+  rows.add("--log-format", options.log_format,
+           Words<LogFormat>{{"json", LogFormat::kJson}, {"text", LogFormat::kText}},
+           "format of a log line: json or text")
       ->option_text("FORMAT [json]");
 }
 
 // The environment variables are set in the operator's container, so that `check` in its pod uses
 // the values of `run`.
-void add_prometheus(CLI::App& app, Options& options) {
-  app.add_option("--prometheus-url", options.prometheus_url,
-                 "base URL of the Prometheus server with the workers' metrics; if unset, jobs are "
-                 "not adapted")
-      ->check(CLI::Validator([](std::string& text) { return url_error(text); }, "URL"))
-      ->envname("WEIR_PROMETHEUS_URL");
-  add_duration(app, "--prometheus-scrape-interval", options.prometheus_scrape_interval,
+void add_prometheus(Rows& rows, Options& options) {
+  rows.add("--prometheus-url", options.prometheus_url,
+           "base URL of the Prometheus server with the workers' metrics; if unset, jobs are "
+           "not adapted",
+           CLI::Validator([](std::string& text) { return url_error(text); }, "URL"),
+           "WEIR_PROMETHEUS_URL");
+  add_duration(rows.app(), "--prometheus-scrape-interval", options.prometheus_scrape_interval,
                "interval at which Prometheus scrapes the workers");
-  app.add_option("--prometheus-namespace-label", options.prometheus_namespace_label,
-                 "label in which Prometheus keeps the namespace of a scraped pod; if empty, series "
-                 "are not checked for it")
-      ->check(matching("([a-zA-Z_][a-zA-Z0-9_]*)?", 1024,
-                       "label: letters, digits and _, no digit first"))
-      ->capture_default_str();
-  app.add_option("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
-                 "file with a bearer token for Prometheus, read again each minute")
-      ->envname("WEIR_PROMETHEUS_BEARER_TOKEN_FILE");
-  app.add_option("--prometheus-basic-auth-dir", options.prometheus_basic_auth_dir,
-                 "folder with files username and password for Prometheus, read again each minute")
-      ->envname("WEIR_PROMETHEUS_BASIC_AUTH_DIR");
-  app.add_option("--prometheus-ca-file", options.prometheus_ca_file,
-                 "file with the only CA that is trusted for Prometheus over https; default: the "
-                 "system's CAs")
-      ->envname("WEIR_PROMETHEUS_CA_FILE");
-  app.add_option("--prometheus-extra-matchers", options.prometheus_extra_matchers,
-                 "label matchers added to every query, such as cluster=\"a\"");
-  app.add_option_function<std::vector<std::string>>(
-         "--prometheus-header",
-         [&options](const std::vector<std::string>& lines) {
-           options.prometheus_headers.clear();
-           for (const std::string& line : lines) {
-             if (auto header = header_of(line)) options.prometheus_headers.push_back(*header);
-           }
-         },
-         "header sent with every query, such as 'X-Scope-OrgID: team-a'; may be given more than "
-         "once")
+  rows.add(
+      "--prometheus-namespace-label", options.prometheus_namespace_label,
+      "label in which Prometheus keeps the namespace of a scraped pod; if empty, series "
+      "are not checked for it",
+      matching("([a-zA-Z_][a-zA-Z0-9_]*)?", 1024, "label: letters, digits and _, no digit first"));
+  rows.add("--prometheus-bearer-token-file", options.prometheus_bearer_token_file,
+           "file with a bearer token for Prometheus, read again each minute",
+           "WEIR_PROMETHEUS_BEARER_TOKEN_FILE");
+  rows.add("--prometheus-basic-auth-dir", options.prometheus_basic_auth_dir,
+           "folder with files username and password for Prometheus, read again each minute",
+           "WEIR_PROMETHEUS_BASIC_AUTH_DIR");
+  rows.add("--prometheus-ca-file", options.prometheus_ca_file,
+           "file with the only CA that is trusted for Prometheus over https; default: the "
+           "system's CAs",
+           "WEIR_PROMETHEUS_CA_FILE");
+  rows.add("--prometheus-extra-matchers", options.prometheus_extra_matchers,
+           "label matchers added to every query, such as cluster=\"a\"");
+  rows.app()
+      .add_option_function<std::vector<std::string>>(
+          "--prometheus-header",
+          [&options](const std::vector<std::string>& lines) {
+            options.prometheus_headers.clear();
+            for (const std::string& line : lines) {
+              if (auto header = header_of(line)) options.prometheus_headers.push_back(*header);
+            }
+          },
+          "header sent with every query, such as 'X-Scope-OrgID: team-a'; may be given more than "
+          "once")
       ->delimiter('\n')  // in the environment variable
       ->check(CLI::Validator(
           [](std::string& text) {
@@ -188,59 +171,44 @@ void add_prometheus(CLI::App& app, Options& options) {
       ->envname("WEIR_PROMETHEUS_HEADERS");
 }
 
-void add_certificates(CLI::App& app, Options& options) {
-  app.add_option("--control-tls-dir", options.control_tls_dir,
-                 "folder with files tls.crt, tls.key and ca.crt for the control API, read again "
-                 "each minute; if unset, the operator makes its own certificate")
-      ->envname("WEIR_CONTROL_TLS_DIR");
+void add_certificates(Rows& rows, Options& options) {
+  rows.add("--control-tls-dir", options.control_tls_dir,
+           "folder with files tls.crt, tls.key and ca.crt for the control API, read again "
+           "each minute; if unset, the operator makes its own certificate",
+           "WEIR_CONTROL_TLS_DIR");
 }
 
-void add_run(CLI::App& app, Options& options) {
-  app.add_flag("--dry-run", options.dry_run, "print the steps of a start and exit");
-  app.add_option("--concurrent-reconciles", options.concurrent_reconciles,
-                 "number of jobs that are reconciled at the same time")
-      ->transform(whole_in(1, 64))
-      ->capture_default_str();
-  app.add_option("--kube-api-qps", options.kube_api_qps,
-                 "most requests per second to the API server, on average")
-      ->transform(number_in(1, 10000))
-      ->capture_default_str();
-  app.add_option("--kube-api-burst", options.kube_api_burst,
-                 "most requests to the API server at once after a pause")
-      ->transform(number_in(1, 10000))
-      ->capture_default_str();
-  add_duration(app, "--lease-duration", options.lease_duration,
+void add_run(Rows& rows, Options& options) {
+  rows.add("--dry-run", options.dry_run, "print the steps of a start and exit");
+  rows.add("--concurrent-reconciles", options.concurrent_reconciles,
+           "number of jobs that are reconciled at the same time", whole_in(1, 64));
+  rows.add("--kube-api-qps", options.kube_api_qps,
+           "most requests per second to the API server, on average", number_in(1, 10000));
+  rows.add("--kube-api-burst", options.kube_api_burst,
+           "most requests to the API server at once after a pause", number_in(1, 10000));
+  add_duration(rows.app(), "--lease-duration", options.lease_duration,
                "time without a renewal of the lease after which a follower takes over");
-  add_duration(app, "--renew-deadline", options.renew_deadline,
+  add_duration(rows.app(), "--renew-deadline", options.renew_deadline,
                "time without a renewal of the lease after which the leader exits");
-  add_duration(app, "--retry-period", options.retry_period,
+  add_duration(rows.app(), "--retry-period", options.retry_period,
                "time between two tries to get or renew the lease");
-  add_duration(app, "--verify-interval", options.verify_interval,
+  add_duration(rows.app(), "--verify-interval", options.verify_interval,
                "time, +-20 %, after which a cache is compared with the API server when its watch "
                "ends");
-  app.add_flag("--volcano", options.volcano,
-               "watch the PodGroups of Volcano, so that jobs report why a gang waits");
+  rows.add("--volcano", options.volcano,
+           "watch the PodGroups of Volcano, so that jobs report why a gang waits");
   const auto port = whole_in(0, 65535);
-  app.add_option("--control-port", options.control_port,
-                 "port of the control API, to which workers connect; 0: any free port")
-      ->transform(port)
-      ->capture_default_str();
-  app.add_option("--control-service", options.control_service,
-                 "name of the Service in front of the control API")
-      ->check(matching("[a-z]([-a-z0-9]*[a-z0-9])?", 63,
-                       "name of a Service: at most 63 of a-z, 0-9 and -, a letter first"))
-      ->capture_default_str();
-  app.add_option("--metrics-port", options.metrics_port, "port of /metrics; 0: any free port")
-      ->transform(port)
-      ->capture_default_str();
-  app.add_option("--health-port", options.health_port,
-                 "port of /healthz and /readyz; 0: any free port")
-      ->transform(port)
-      ->capture_default_str();
-  app.add_option("--pod-name", options.pod_name, "name of this pod")
-      ->envname("POD_NAME")
-      ->group("");
-  app.add_option("--pod-ip", options.pod_ip, "address of this pod")->envname("POD_IP")->group("");
+  rows.add("--control-port", options.control_port,
+           "port of the control API, to which workers connect; 0: any free port", port);
+  rows.add("--control-service", options.control_service,
+           "name of the Service in front of the control API",
+           matching("[a-z]([-a-z0-9]*[a-z0-9])?", 63,
+                    "name of a Service: at most 63 of a-z, 0-9 and -, a letter first"));
+  rows.add("--metrics-port", options.metrics_port, "port of /metrics; 0: any free port", port);
+  rows.add("--health-port", options.health_port, "port of /healthz and /readyz; 0: any free port",
+           port);
+  rows.add("--pod-name", options.pod_name, "name of this pod", "POD_NAME")->group("");
+  rows.add("--pod-ip", options.pod_ip, "address of this pod", "POD_IP")->group("");
 }
 
 // CLI11 takes "--x=" for a missing value and uses the next argument instead. So "--x=" becomes
@@ -301,17 +269,19 @@ Parsed parse_options(int argc, const char* const* argv) {
   // If an option is given twice, the last one counts, so that arguments can be appended.
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   CLI::App* run = app.add_subcommand("run", "run the operator");
-  add_cluster(*run, options);
-  add_run(*run, options);
-  add_certificates(*run, options);
-  add_prometheus(*run, options);
+  Rows run_rows(*run);
+  add_cluster(run_rows, options);
+  add_run(run_rows, options);
+  add_certificates(run_rows, options);
+  add_prometheus(run_rows, options);
   CLI::App* check = app.add_subcommand("check", "print what the operator lacks in this cluster");
   // CLI11 reads the environment for both commands, whichever is given, so each has its own struct.
   Options of_check;
-  add_cluster(*check, of_check);
-  add_certificates(*check, of_check);
-  add_prometheus(*check, of_check);
-  check->add_option(
+  Rows check_rows(*check);
+  add_cluster(check_rows, of_check);
+  add_certificates(check_rows, of_check);
+  add_prometheus(check_rows, of_check);
+  check_rows.add(
       "--control-address", of_check.control_address,
       "host:port of the control API, such as weir-operator.weir-system.svc:8443; if unset, the "
       "control API is not checked");

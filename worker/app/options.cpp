@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -12,6 +13,7 @@
 #include "worker/base/units.h"
 #include "worker/base/utf8.h"
 #include "worker/command_line/numbers.h"
+#include "worker/command_line/rows.h"
 #include "worker/http/text.h"
 #include "worker/schedule/validate.h"
 
@@ -32,315 +34,215 @@ constexpr const char* kDefaultDevice = "cuda";
 constexpr const char* kDefaultDevice = "cpu";
 #endif
 
-// Options as CLI11 fills them; texts and numbers are checked again later.
+// Values that are checked with others once all are known.
 struct Raw {
   Options options;
   std::string pace_rate, pace_other_rate, pace_link;
-  std::string log_level = "info", log_format = "json", precision = "fp32", graphs = "auto";
-  double checkpoint_minutes = 10;
-  double grace = 25, startup = 900, rejoin = 900, progress = 1800;
-  std::optional<double> connect;
-  int dead_after = 30, control_port = -1, data_port = -1, metrics_port = -1;
+  std::optional<double> connect;  // seconds
 };
 
-void add_training(CLI::App& app, Options& o, Raw& raw) {
-  const std::string group = "Training";
-  app.add_option("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...")
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--data", o.data, "text file, read as bytes; unset: synthetic data")->group(group);
-  app.add_option(
-         "--validation-interval", o.validation_interval,
-         "steps between two validations (the loss on data that is not trained on); the last step "
-         "is always validated; 0 = never; must be equal on all workers")
-      ->transform(whole_in(0, kMostSteps))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--validation-data", o.validation_data,
-                 "text file for the validation; required if --data is set")
-      ->group(group);
-  app.add_option("--validation-samples", o.validation_samples,
-                 "number of samples of a validation, rounded up to whole micro-batches")
-      ->transform(whole_in(1, 1 << 24))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--steps", o.steps, "number of optimizer steps")
-      ->transform(whole_in(1, kMostSteps))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--seq", o.model.sequence, "tokens per sample")
-      ->transform(whole_in(1, 65536))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--vocab", o.model.vocabulary, "size of the vocabulary; 256 for bytes")
-      ->transform(whole_in(2, 1 << 20))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--seed", o.model.seed, "seed of initial values and data")
-      ->transform(whole_in(0, std::numeric_limits<std::int64_t>::max()))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--precision", raw.precision,
-                 "precision of activations and weights, also between workers: fp32 or bf16; "
-                 "parameters, their gradients and Adam's moments are fp32")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--lr", o.model.learning_rate, "learning rate of AdamW")
-      ->transform(number_in(0, kMost))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--warmup", o.model.warmup_steps, "number of steps until the full learning rate")
-      ->transform(whole_in(0, kMostInt))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--lr-schedule", o.model.schedule, "learning rate schedule: constant or cosine")
-      ->check(CLI::IsMember({"constant", "cosine"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--weight-decay", o.model.weight_decay, "weight decay of AdamW")
-      ->transform(number_in(0, kMost))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option(
-         "--grad-clip", o.grad_clip,
-         "largest norm of all gradients together; 0 = no limit; must be equal on all workers")
-      ->transform(number_in(0, kMost))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option(
-         "--diverged-after", o.diverged_after,
-         "number of steps in a row with a loss or gradient that is not finite, after which the "
-         "worker ends with exit code 85; such steps change no parameter; 0 = never; must be equal "
-         "on all workers")
-      ->transform(whole_in(0, 1 << 30))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--micro-batches", o.own_micro_batches,
-                 "micro-batches per step if there is no plan")
-      ->transform(whole_in(1, 65535))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--micro-batch-size", o.own_micro_batch_size,
-                 "samples per micro-batch if there is no plan")
-      ->transform(whole_in(1, 65535))
-      ->capture_default_str()
-      ->group(group);
+const Words<LogLevel> kLevels = {{"debug", LogLevel::kDebug},
+                                 {"info", LogLevel::kInfo},
+                                 {"warn", LogLevel::kWarn},
+                                 {"error", LogLevel::kError}};
+const Words<LogFormat> kFormats = {{"json", LogFormat::kJson}, {"text", LogFormat::kText}};
+const Words<stage::Precision> kPrecisions = {{"fp32", stage::Precision::kFp32},
+                                             {"bf16", stage::Precision::kBf16}};
+const Words<stage::GraphUse> kGraphUses = {{"auto", stage::GraphUse::kWhereFaster},
+                                           {"on", stage::GraphUse::kAlways},
+                                           {"off", stage::GraphUse::kOff}};
+
+// Longer than any run, but small enough to be added to a time.
+constexpr std::chrono::hours kNoLimit{24 * 365 * 50};
+
+std::chrono::nanoseconds limit_of(double seconds) {
+  return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
 }
 
-void add_place(CLI::App& app, Options& o, Raw& raw) {
-  const std::string group = "Plan and peers";
-  app.add_option("--plan", o.plan_file,
-                 "file with the plan document, for training without an operator")
-      ->group(group);
-  app.add_option("--control-url", o.control_url,
-                 "URL of the operator's control API; unset: the worker trains without an operator")
-      ->envname("WEIR_CONTROL_URL")
-      ->group(group);
-  app.add_option("--control-dir", o.control_dir, "folder with token and ca.crt for the control API")
-      ->envname("WEIR_CONTROL_DIR")
-      ->group(group);
-  app.add_option(
-         "--device", o.device,
-         "device that computes: cpu, cuda or cuda:N (default " + std::string(kDefaultDevice) + ")")
-      ->envname("WEIR_DEVICE")
-      ->group(group);
-  app.add_option(
-         "--graphs", raw.graphs,
-         "whether the ops of a micro-batch are launched as one CUDA graph: auto (if it is measured "
-         "to be faster), on or off; results do not depend on it")
-      ->envname("WEIR_GRAPHS")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--worker-index", o.worker_index,
-                 "index of this worker; worker 0 also runs the coordinator")
-      ->envname("WEIR_WORKER_INDEX")
-      ->transform(whole_in(0, 65535))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--workers", o.workers, "number of workers of the job")
-      ->envname("WEIR_WORKERS")
-      ->transform(whole_in(1, 65536))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--coordinator", o.coordinator,
-                 "host:port of worker 0; required on all other workers")
-      ->envname("WEIR_COORDINATOR")
-      ->group(group);
-  app.add_option("--listen", o.listen,
-                 "IP address of the ports; unset: loopback without an operator, else all addresses")
-      ->group(group);
-  app.add_option("--profile-source", o.profile_source,
-                 "source of the first plan's profile: Measure (this worker times each layer) or "
-                 "ConfigMap (the operator has a profile)")
-      ->envname("WEIR_PROFILE_SOURCE")
-      ->check(CLI::IsMember({"Measure", "ConfigMap"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--profile-rounds", o.profile_rounds, "number of times that each layer is timed")
-      ->envname("WEIR_PROFILE_ROUNDS")
-      ->transform(whole_in(1, 1000))
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag(
-         "--probe-links", o.probe_links,
-         "time the link from each worker to the next one before the first plan; used by worker 0")
-      ->envname("WEIR_PROBE_LINKS")
-      ->group(group);
-  const auto port = [&](const std::string& name, int& value, const std::string& help) {
-    app.add_option(name, value, help + "; 0 = any free port")
-        ->transform(whole_in(0, kMostPorts))
-        ->group(group);
-  };
-  port("--control-port", raw.control_port, "port of the coordinator (7070)");
-  port("--data-port", raw.data_port, "port for tensors (7071)");
-  port("--metrics-port", raw.metrics_port, "port of /metrics (9400; any with an own plan)");
+void add_training(Rows& rows, Options& o) {
+  rows.group("Training");
+  rows.add("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...");
+  rows.add("--data", o.data, "text file, read as bytes; unset: synthetic data");
+  rows.add("--validation-interval", o.validation_interval,
+           "steps between two validations (the loss on data that is not trained on); the last step "
+           "is always validated; 0 = never; must be equal on all workers",
+           whole_in(0, kMostSteps));
+  rows.add("--validation-data", o.validation_data,
+           "text file for the validation; required if --data is set");
+  rows.add("--validation-samples", o.validation_samples,
+           "number of samples of a validation, rounded up to whole micro-batches",
+           whole_in(1, 1 << 24));
+  rows.add("--steps", o.steps, "number of optimizer steps", whole_in(1, kMostSteps));
+  rows.add("--seq", o.model.sequence, "tokens per sample", whole_in(1, 65536));
+  rows.add("--vocab", o.model.vocabulary, "size of the vocabulary; 256 for bytes",
+           whole_in(2, 1 << 20));
+  rows.add("--seed", o.model.seed, "seed of initial values and data",
+           whole_in(0, std::numeric_limits<std::int64_t>::max()));
+  rows.add("--precision", o.model.precision, kPrecisions,
+           "precision of activations and weights, also between workers: fp32 or bf16; "
+           "parameters, their gradients and Adam's moments are fp32");
+  rows.add("--lr", o.model.learning_rate, "learning rate of AdamW", number_in(0, kMost));
+  rows.add("--warmup", o.model.warmup_steps, "number of steps until the full learning rate",
+           whole_in(0, kMostInt));
+  rows.add("--lr-schedule", o.model.schedule, "learning rate schedule: constant or cosine",
+           CLI::IsMember({"constant", "cosine"}));
+  rows.add("--weight-decay", o.model.weight_decay, "weight decay of AdamW", number_in(0, kMost));
+  rows.add("--grad-clip", o.grad_clip,
+           "largest norm of all gradients together; 0 = no limit; must be equal on all workers",
+           number_in(0, kMost));
+  rows.add("--diverged-after", o.diverged_after,
+           "number of steps in a row with a loss or gradient that is not finite, after which the "
+           "worker ends with exit code 85; such steps change no parameter; 0 = never; must be "
+           "equal on all workers",
+           whole_in(0, 1 << 30));
+  rows.add("--micro-batches", o.own_micro_batches, "micro-batches per step if there is no plan",
+           whole_in(1, 65535));
+  rows.add("--micro-batch-size", o.own_micro_batch_size,
+           "samples per micro-batch if there is no plan", whole_in(1, 65535));
 }
 
-void add_identity(CLI::App& app, Options& o) {
-  const std::string group = "Identity, set by the operator";
-  const auto text = [&](const std::string& name, std::string& value, const char* variable) {
-    app.add_option(name, value)->envname(variable)->group(group);
-  };
-  text("--job-name", o.job_name, "WEIR_JOB_NAME");
-  text("--job-namespace", o.job_namespace, "WEIR_JOB_NAMESPACE");
-  text("--job-uid", o.job_uid, "WEIR_JOB_UID");
-  text("--worker-group", o.worker_group, "WEIR_WORKER_GROUP");
-  text("--node", o.node, "WEIR_NODE_NAME");
-  text("--pod", o.pod, "WEIR_POD_NAME");
-  text("--pod-uid", o.pod_uid, "WEIR_POD_UID");
-  text("--pod-ips", o.pod_ips, "WEIR_POD_IPS");
-  text("--job-key", o.job_key, "WEIR_JOB_KEY");
-  text("--transport", o.transport, "WEIR_TRANSPORT");
-  text("--interface", o.interface, "WEIR_INTERFACE");
-  app.add_option("--attempt", o.attempt)
-      ->envname("WEIR_ATTEMPT")
-      ->transform(whole_in(0, kMostInt))
-      ->group(group);
-  app.add_option("--ranks", o.ranks)
-      ->envname("WEIR_RANKS")
-      ->transform(whole_in(0, kMostInt))
-      ->group(group);
+void add_place(Rows& rows, Options& o) {
+  rows.group("Plan and peers");
+  rows.add("--plan", o.plan_file, "file with the plan document, for training without an operator");
+  rows.add("--control-url", o.control_url,
+           "URL of the operator's control API; unset: the worker trains without an operator",
+           "WEIR_CONTROL_URL");
+  rows.add("--control-dir", o.control_dir, "folder with token and ca.crt for the control API",
+           "WEIR_CONTROL_DIR");
+  rows.add(
+      "--device", o.device,
+      std::string("device that computes: cpu, cuda or cuda:N (default ") + kDefaultDevice + ")",
+      "WEIR_DEVICE");
+  rows.add("--graphs", o.graphs, kGraphUses,
+           "whether the ops of a micro-batch are launched as one CUDA graph: auto (if it is "
+           "measured to be faster), on or off; results do not depend on it",
+           "WEIR_GRAPHS");
+  rows.add("--worker-index", o.worker_index,
+           "index of this worker; worker 0 also runs the coordinator", "WEIR_WORKER_INDEX",
+           whole_in(0, 65535));
+  rows.add("--workers", o.workers, "number of workers of the job", "WEIR_WORKERS",
+           whole_in(1, 65536));
+  rows.add("--coordinator", o.coordinator, "host:port of worker 0; required on all other workers",
+           "WEIR_COORDINATOR");
+  rows.add("--listen", o.listen,
+           "IP address of the ports; unset: loopback without an operator, else all addresses");
+  rows.add("--profile-source", o.profile_source,
+           "source of the first plan's profile: Measure (this worker times each layer) or "
+           "ConfigMap (the operator has a profile)",
+           "WEIR_PROFILE_SOURCE", CLI::IsMember({"Measure", "ConfigMap"}));
+  rows.add("--profile-rounds", o.profile_rounds, "number of times that each layer is timed",
+           "WEIR_PROFILE_ROUNDS", whole_in(1, 1000));
+  rows.add("--probe-links", o.probe_links,
+           "time the link from each worker to the next one before the first plan; used by worker 0",
+           "WEIR_PROBE_LINKS");
+  const CLI::Validator port = whole_in(0, kMostPorts);
+  rows.add("--control-port", o.control_port, "port of the coordinator (7070); 0 = any free port",
+           port);
+  rows.add("--data-port", o.data_port, "port for tensors (7071); 0 = any free port", port);
+  rows.add("--metrics-port", o.metrics_port,
+           "port of /metrics (9400; any with an own plan); 0 = any free port", port);
 }
 
-void add_emulation(CLI::App& app, Options& o, Raw& raw) {
-  const std::string group = "Emulation, for timing on few cores";
-  app.add_option(
-         "--emulate-profile", o.emulate_profile,
-         "profile.json with the time that each op takes at least; the arithmetic is still done")
-      ->envname("WEIR_EMULATE_PROFILE")
-      ->group(group);
-  app.add_option("--emulate-device", o.emulate_device, "device class in that profile")
-      ->envname("WEIR_EMULATE_DEVICE")
-      ->group(group);
-  app.add_option(
-         "--emulate-slowness", o.emulate_slowness,
-         "file of 'step factor' or '1.5s factor' lines: from then on ops take factor times as "
-         "long")
-      ->group(group);
-  app.add_flag("--emulate-idle", o.emulate_idle,
-               "skip the arithmetic but not the random numbers, for a stage beside one that "
-               "really computes")
-      ->group(group);
-  app.add_option(
-         "--emulate-send-window", o.emulate_send_window,
-         "number of sends under way above which a send blocks compute; unset: sends do not block")
-      ->transform(whole_in(0, 65535))
-      ->group(group);
-  app.add_option("--pace-rate", raw.pace_rate,
-                 "rate limit of links on which this worker sends, e.g. 40Mbit")
-      ->group(group);
-  app.add_option("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate")
-      ->group(group);
-  app.add_option(
-         "--pace-link", raw.pace_link,
-         "link to which --pace-rate applies: 1-2, or one direction: 1-2:fwd, 1-2:bwd; unset: all")
-      ->group(group);
-  app.add_option("--pace-other-rate", raw.pace_other_rate,
-                 "rate limit of links other than --pace-link; the trace does not apply")
-      ->group(group);
+void add_identity(Rows& rows, Options& o) {
+  rows.group("Identity, set by the operator");
+  rows.add("--job-name", o.job_name, "", "WEIR_JOB_NAME");
+  rows.add("--job-namespace", o.job_namespace, "", "WEIR_JOB_NAMESPACE");
+  rows.add("--job-uid", o.job_uid, "", "WEIR_JOB_UID");
+  rows.add("--worker-group", o.worker_group, "", "WEIR_WORKER_GROUP");
+  rows.add("--node", o.node, "", "WEIR_NODE_NAME");
+  rows.add("--pod", o.pod, "", "WEIR_POD_NAME");
+  rows.add("--pod-uid", o.pod_uid, "", "WEIR_POD_UID");
+  rows.add("--pod-ips", o.pod_ips, "", "WEIR_POD_IPS");
+  rows.add("--job-key", o.job_key, "", "WEIR_JOB_KEY");
+  rows.add("--transport", o.transport, "", "WEIR_TRANSPORT");
+  rows.add("--interface", o.interface, "", "WEIR_INTERFACE");
+  rows.add("--attempt", o.attempt, "", "WEIR_ATTEMPT", whole_in(0, kMostInt));
+  rows.add("--ranks", o.ranks, "", "WEIR_RANKS", whole_in(0, kMostInt));
 }
 
-void add_checkpoints(CLI::App& app, Options& o, Raw& raw) {
-  const std::string group = "Checkpoints";
+void add_emulation(Rows& rows, Raw& raw) {
+  Options& o = raw.options;
+  rows.group("Emulation, for timing on few cores");
+  rows.add("--emulate-profile", o.emulate_profile,
+           "profile.json with the time that each op takes at least; the arithmetic is still done",
+           "WEIR_EMULATE_PROFILE");
+  rows.add("--emulate-device", o.emulate_device, "device class in that profile",
+           "WEIR_EMULATE_DEVICE");
+  rows.add("--emulate-slowness", o.emulate_slowness,
+           "file of 'step factor' or '1.5s factor' lines: from then on ops take factor times as "
+           "long");
+  rows.add("--emulate-idle", o.emulate_idle,
+           "skip the arithmetic but not the random numbers, for a stage beside one that really "
+           "computes");
+  rows.add("--emulate-send-window", o.emulate_send_window,
+           "number of sends under way above which a send blocks compute; unset: sends do not block",
+           whole_in(0, 65535));
+  rows.add("--pace-rate", raw.pace_rate,
+           "rate limit of links on which this worker sends, e.g. 40Mbit");
+  rows.add("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate");
+  rows.add(
+      "--pace-link", raw.pace_link,
+      "link to which --pace-rate applies: 1-2, or one direction: 1-2:fwd, 1-2:bwd; unset: all");
+  rows.add("--pace-other-rate", raw.pace_other_rate,
+           "rate limit of links other than --pace-link; the trace does not apply");
+}
+
+void add_checkpoints(Rows& rows, Options& o) {
+  rows.group("Checkpoints");
   constexpr double kLongestMinutes = 1e5;
-  app.add_option("--checkpoint-dir", o.checkpoint_dir,
-                 "folder that all workers share; training continues from its newest checkpoint; "
-                 "unset: nothing is saved")
-      ->envname("WEIR_CHECKPOINT_PATH")
-      ->group(group);
-  app.add_option("--checkpoint-interval", o.checkpoint_interval,
-                 "steps between checkpoints; 0 = every --checkpoint-minutes")
-      ->envname("WEIR_CHECKPOINT_INTERVAL")
-      ->transform(whole_in(0, kMostSteps))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--checkpoint-minutes", raw.checkpoint_minutes,
-                 "minutes between checkpoints, if --checkpoint-interval is 0")
-      ->envname("WEIR_CHECKPOINT_MINUTES")
-      ->transform(number_in(0, kLongestMinutes))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--checkpoint-keep", o.checkpoint_keep, "number of checkpoints that are kept")
-      ->envname("WEIR_CHECKPOINT_KEEP")
-      ->transform(whole_in(1, 10000))
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag("--change-options", o.change_options,
-               "continue from a checkpoint although its run had another learning rate, schedule or "
-               "length of it, decay, clipping, seed or data; the log names the differences")
-      ->group(group);
-  app.add_option("--init-from", o.init_from, "checkpoint with the parameters of step 0")
-      ->group(group);
+  rows.add("--checkpoint-dir", o.checkpoint_dir,
+           "folder that all workers share; training continues from its newest checkpoint; "
+           "unset: nothing is saved",
+           "WEIR_CHECKPOINT_PATH");
+  rows.add("--checkpoint-interval", o.checkpoint_interval,
+           "steps between checkpoints; 0 = every --checkpoint-minutes", "WEIR_CHECKPOINT_INTERVAL",
+           whole_in(0, kMostSteps));
+  rows.add_read(
+      "--checkpoint-minutes", o.checkpoint_period, to_seconds(o.checkpoint_period) / 60,
+      [](double minutes) { return from_seconds(minutes * 60); },
+      "minutes between checkpoints, if --checkpoint-interval is 0", "WEIR_CHECKPOINT_MINUTES",
+      number_in(0, kLongestMinutes));
+  rows.add("--checkpoint-keep", o.checkpoint_keep, "number of checkpoints that are kept",
+           "WEIR_CHECKPOINT_KEEP", whole_in(1, 10000));
+  rows.add("--change-options", o.change_options,
+           "continue from a checkpoint although its run had another learning rate, schedule or "
+           "length of it, decay, clipping, seed or data; the log names the differences");
+  rows.add("--init-from", o.init_from, "checkpoint with the parameters of step 0");
 }
 
-void add_running(CLI::App& app, Options& o, Raw& raw) {
-  const std::string group = "Running";
-  const auto seconds = [&](const std::string& name, double& value, const std::string& help) {
-    return app.add_option(name, value, help + ", seconds")
-        ->transform(number_in(0, kLongestWait))
-        ->capture_default_str()
-        ->group(group);
-  };
-  seconds("--grace", raw.grace, "time for the running step and a checkpoint after SIGTERM")
-      ->envname("WEIR_GRACE_SECONDS");
+void add_running(Rows& rows, Raw& raw) {
+  Options& o = raw.options;
+  rows.group("Running");
+  const CLI::Validator wait = number_in(0, kLongestWait);
+  rows.add_time("--grace", o.grace, from_seconds,
+                "time for the running step and a checkpoint after SIGTERM, seconds",
+                "WEIR_GRACE_SECONDS", wait);
   // The limits of the job's spec; 0 = no limit.
-  seconds("--startup-timeout", raw.startup,
-          "wait for the first plan while the operator does not answer; 0 = no limit")
-      ->envname("WEIR_STARTUP_TIMEOUT");
-  seconds("--rejoin-timeout", raw.rejoin,
-          "wait for a new plan after a lost peer while the operator does not answer; 0 = no limit")
-      ->envname("WEIR_REJOIN_TIMEOUT");
-  seconds("--progress-deadline", raw.progress,
-          "longest wait without a message from a peer; 0 = no limit")
-      ->envname("WEIR_PROGRESS_DEADLINE");
-  app.add_option("--connect-timeout", raw.connect,
-                 "wait until all neighbours are connected, seconds; 0 = no limit; unset: "
-                 "--progress-deadline")
-      ->transform(number_in(0, kLongestWait))
-      ->group(group);
-  app.add_option("--dead-after", raw.dead_after,
-                 "silence after which a peer counts as dead, seconds")
-      ->transform(whole_in(1, 86400))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--loss-log", o.loss_log, "file to which one JSON line per step is appended")
-      ->group(group);
-  app.add_option("--step-report", o.step_report, "steps between two log lines; 0 = none")
-      ->transform(whole_in(0, kMostInt))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--log-level", raw.log_level,
-                 "lowest level of log lines: debug, info, warn or error")
-      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_option("--log-format", raw.log_format, "format of log lines: json or text")
-      ->check(CLI::IsMember({"json", "text"}))
-      ->capture_default_str()
-      ->group(group);
-  app.add_flag("--dry-run", o.dry_run, "print the steps of the program and exit")->group(group);
+  rows.add_time("--startup-timeout", o.startup_timeout, limit_of,
+                "wait for the first plan while the operator does not answer; 0 = no limit, seconds",
+                "WEIR_STARTUP_TIMEOUT", wait);
+  rows.add_time("--rejoin-timeout", o.rejoin_timeout, limit_of,
+                "wait for a new plan after a lost peer while the operator does not answer; 0 = no "
+                "limit, seconds",
+                "WEIR_REJOIN_TIMEOUT", wait);
+  rows.add_time("--progress-deadline", o.progress_deadline, limit_of,
+                "longest wait without a message from a peer; 0 = no limit, seconds",
+                "WEIR_PROGRESS_DEADLINE", wait);
+  rows.add("--connect-timeout", raw.connect,
+           "wait until all neighbours are connected, seconds; 0 = no limit; unset: "
+           "--progress-deadline",
+           wait);
+  rows.add_read(
+      "--dead-after", o.dead_after, static_cast<int>(o.dead_after.count()),
+      [](int given) { return std::chrono::seconds(given); },
+      "silence after which a peer counts as dead, seconds", whole_in(1, 86400));
+  rows.add("--loss-log", o.loss_log, "file to which one JSON line per step is appended");
+  rows.add("--step-report", o.step_report, "steps between two log lines; 0 = none",
+           whole_in(0, kMostInt));
+  rows.add("--log-level", o.log_level, kLevels,
+           "lowest level of log lines: debug, info, warn or error");
+  rows.add("--log-format", o.log_format, kFormats, "format of log lines: json or text");
+  rows.add("--dry-run", o.dry_run, "print the steps of the program and exit");
 }
 
 Error invalid(const std::string& message) {
@@ -370,119 +272,87 @@ Status read_link(const std::string& text, Options& options) {
   return Unit{};
 }
 
-// Longer than any run, but small enough to be added to a time.
-constexpr std::chrono::hours kNoLimit{24 * 365 * 50};
-
-std::chrono::nanoseconds limit_of(double seconds) {
-  return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
+// "" or what is wrong with an address.
+template <class Parsed>
+std::string wrong(const char* option, const Result<Parsed>& parsed) {
+  return parsed ? "" : parsed.error().with(option).message;
 }
 
-std::optional<int> port_of(int value) {
-  return value < 0 ? std::nullopt : std::optional(value);
+// Checks that depend on several options or that CLI11 cannot make: the first message that is not
+// empty is the answer.
+std::string contradiction(const Options& o) {
+  const auto if_so = [](bool broken, const std::string& message) { return broken ? message : ""; };
+  const auto useless = [](bool set, const std::string& option, const char* without) {
+    return set ? option + ": has no effect without " + without + "; set both" : "";
+  };
+  const bool operated = !o.standalone();
+  const bool validates = o.validation_interval > 0;
+  const auto samples = std::int64_t{o.own_micro_batches} * o.own_micro_batch_size;
+  for (const std::string& message : {
+           if_so(validates && !o.data.empty() && o.validation_data.empty(),
+                 "--validation-data: required by --validation-interval with --data, not set"),
+           useless(!validates && !o.validation_data.empty(), "--validation-data",
+                   "--validation-interval"),
+           if_so(o.ranks != 1, "WEIR_RANKS: must be 1, found " + std::to_string(o.ranks) +
+                                   "; a worker runs one rank"),
+           if_so(o.transport != "Auto" && o.transport != "TCP" && o.transport != "NCCL",
+                 "WEIR_TRANSPORT: must be Auto, TCP or NCCL, found " + in_quotes(o.transport)),
+           if_so(operated && !o.plan_file.empty(),
+                 "--plan: not allowed with WEIR_CONTROL_URL, plans then come from the operator; "
+                 "remove one of them"),
+           if_so(operated && o.control_dir.empty(),
+                 "WEIR_CONTROL_DIR: required by WEIR_CONTROL_URL, not set"),
+           if_so(o.worker_index >= o.workers, "--worker-index: must be below --workers " +
+                                                  std::to_string(o.workers) + ", found " +
+                                                  std::to_string(o.worker_index)),
+           if_so(o.worker_index > 0 && o.coordinator.empty(),
+                 "--coordinator: required on workers other than 0, not set; name host:port of "
+                 "worker 0"),
+           if_so(!o.listen.empty() && !is_ip_address(o.listen),
+                 "--listen: must be an IP address, found " + in_quotes(o.listen)),
+           if_so(!o.coordinator.empty(), wrong("--coordinator", parse_host_port(o.coordinator))),
+           if_so(operated, wrong("WEIR_CONTROL_URL", http::parse_base_url(o.control_url))),
+           if_so(samples > schedule::kMostStepSamples,
+                 "--micro-batch-size: " + std::to_string(o.own_micro_batch_size) + " times " +
+                     std::to_string(o.own_micro_batches) + " --micro-batches is above " +
+                     std::to_string(schedule::kMostStepSamples) + " samples a step"),
+           if_so(o.plans_itself() && o.workers > 1,
+                 "--workers: must be 1 without --plan and without an operator, found " +
+                     std::to_string(o.workers)),
+           if_so(o.emulated() && o.device != "cpu",
+                 "--device: must be cpu with --emulate-profile, found " + in_quotes(o.device)),
+           useless(!o.emulate_device.empty() && !o.emulated(), "--emulate-device",
+                   "--emulate-profile"),
+           useless(!o.emulate_slowness.empty() && !o.emulated(), "--emulate-slowness",
+                   "--emulate-profile"),
+           useless(o.emulate_idle && !o.emulated(), "--emulate-idle", "--emulate-profile"),
+       }) {
+    if (!message.empty()) return message;
+  }
+  return "";
 }
 
-// Checks that depend on several options or that CLI11 cannot make.
+Status read_rate(const char* option, const std::string& text, double& bytes_per_second) {
+  if (text.empty()) return Unit{};
+  const Result<double> rate = parse_rate(text);
+  if (!rate) return rate.error().with(option);
+  bytes_per_second = *rate;
+  return Unit{};
+}
+
 Result<Options> complete(Raw raw) {
   Options& o = raw.options;
-  if (!raw.pace_rate.empty()) {
-    const Result<double> rate = parse_rate(raw.pace_rate);
-    if (!rate) return rate.error().with("--pace-rate");
-    o.pace_bytes_per_second = *rate;
-  } else if (!o.pace_trace.empty() || !raw.pace_link.empty()) {
+  WEIR_OK(read_rate("--pace-rate", raw.pace_rate, o.pace_bytes_per_second));
+  if (raw.pace_rate.empty() && !(o.pace_trace.empty() && raw.pace_link.empty()))
     return invalid("--pace-rate: required by --pace-trace and --pace-link, not set");
-  }
-  if (!raw.pace_other_rate.empty()) {
-    if (raw.pace_link.empty())
-      return invalid("--pace-link: required by --pace-other-rate, not set");
-    const Result<double> rate = parse_rate(raw.pace_other_rate);
-    if (!rate) return rate.error().with("--pace-other-rate");
-    o.pace_other_bytes_per_second = *rate;
-  }
-  if (!raw.pace_link.empty()) {
-    WEIR_TRY([[maybe_unused]] const Unit read, read_link(raw.pace_link, o));
-  }
-  if (o.validation_interval > 0 && !o.data.empty() && o.validation_data.empty()) {
-    return invalid("--validation-data: required by --validation-interval with --data, not set");
-  }
-  if (o.validation_interval == 0 && !o.validation_data.empty()) {
-    return invalid("--validation-data: has no effect without --validation-interval; set both");
-  }
-  if (o.ranks != 1)
-    return invalid("WEIR_RANKS: must be 1, found " + std::to_string(o.ranks) +
-                   "; a worker runs one rank");
-  if (o.transport != "Auto" && o.transport != "TCP" && o.transport != "NCCL") {
-    return invalid("WEIR_TRANSPORT: must be Auto, TCP or NCCL, found " + in_quotes(o.transport));
-  }
-  if (!o.control_url.empty() && !o.plan_file.empty()) {
-    return invalid(
-        "--plan: not allowed with WEIR_CONTROL_URL, plans then come from the operator; remove one "
-        "of them");
-  }
-  if (!o.control_url.empty() && o.control_dir.empty()) {
-    return invalid("WEIR_CONTROL_DIR: required by WEIR_CONTROL_URL, not set");
-  }
-  if (o.worker_index >= o.workers) {
-    return invalid("--worker-index: must be below --workers " + std::to_string(o.workers) +
-                   ", found " + std::to_string(o.worker_index));
-  }
-  if (o.worker_index > 0 && o.coordinator.empty()) {
-    return invalid(
-        "--coordinator: required on workers other than 0, not set; name host:port of worker 0");
-  }
-  if (!o.listen.empty() && !is_ip_address(o.listen)) {
-    return invalid("--listen: must be an IP address, found " + in_quotes(o.listen));
-  }
-  if (!o.coordinator.empty()) {
-    const auto address = parse_host_port(o.coordinator);
-    if (!address) return address.error().with("--coordinator");
-  }
-  if (!o.control_url.empty()) {
-    const auto url = http::parse_base_url(o.control_url);
-    if (!url) return url.error().with("WEIR_CONTROL_URL");
-  }
-  if (std::int64_t{o.own_micro_batches} * o.own_micro_batch_size > schedule::kMostStepSamples) {
-    return invalid("--micro-batch-size: " + std::to_string(o.own_micro_batch_size) + " times " +
-                   std::to_string(o.own_micro_batches) + " --micro-batches is above " +
-                   std::to_string(schedule::kMostStepSamples) + " samples a step");
-  }
-  if (o.plans_itself() && o.workers > 1) {
-    return invalid("--workers: must be 1 without --plan and without an operator, found " +
-                   std::to_string(o.workers));
-  }
+  if (!raw.pace_other_rate.empty() && raw.pace_link.empty())
+    return invalid("--pace-link: required by --pace-other-rate, not set");
+  WEIR_OK(read_rate("--pace-other-rate", raw.pace_other_rate, o.pace_other_bytes_per_second));
+  if (!raw.pace_link.empty()) WEIR_OK(read_link(raw.pace_link, o));
   if (o.device.empty()) o.device = o.emulated() ? "cpu" : kDefaultDevice;
-  if (o.emulated() && o.device != "cpu") {
-    return invalid("--device: must be cpu with --emulate-profile, found " + in_quotes(o.device));
-  }
-  if (!o.emulate_device.empty() && o.emulate_profile.empty()) {
-    return invalid("--emulate-device: has no effect without --emulate-profile; set both");
-  }
-  if (!o.emulate_slowness.empty() && o.emulate_profile.empty()) {
-    return invalid("--emulate-slowness: has no effect without --emulate-profile; set both");
-  }
-  if (o.emulate_idle && o.emulate_profile.empty()) {
-    return invalid("--emulate-idle: has no effect without --emulate-profile; set both");
-  }
-  const std::map<std::string, LogLevel> levels = {{"debug", LogLevel::kDebug},
-                                                  {"info", LogLevel::kInfo},
-                                                  {"warn", LogLevel::kWarn},
-                                                  {"error", LogLevel::kError}};
-  o.log_level = levels.at(raw.log_level);
-  o.log_format = raw.log_format == "text" ? LogFormat::kText : LogFormat::kJson;
-  o.checkpoint_period = from_seconds(raw.checkpoint_minutes * 60);
-  o.grace = from_seconds(raw.grace);
-  o.startup_timeout = limit_of(raw.startup);
-  o.rejoin_timeout = limit_of(raw.rejoin);
-  o.progress_deadline = limit_of(raw.progress);
+  if (const std::string message = contradiction(o); !message.empty()) return invalid(message);
   // A neighbour that takes longer to load is no failure, so the deadline is that of progress.
-  o.connect_timeout = limit_of(raw.connect.value_or(raw.progress));
-  o.dead_after = std::chrono::seconds(raw.dead_after);
-  o.control_port = port_of(raw.control_port);
-  o.data_port = port_of(raw.data_port);
-  o.metrics_port = port_of(raw.metrics_port);
-  o.model.precision = raw.precision == "bf16" ? stage::Precision::kBf16 : stage::Precision::kFp32;
-  o.graphs = raw.graphs == "auto" ? stage::GraphUse::kWhereFaster
-             : raw.graphs == "on" ? stage::GraphUse::kAlways
-                                  : stage::GraphUse::kOff;
+  o.connect_timeout = raw.connect ? limit_of(*raw.connect) : o.progress_deadline;
   o.model.total_steps = o.steps;
   return std::move(o);
 }
@@ -509,12 +379,13 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   Raw raw;
   CLI::App app("Trains one pipeline stage of a PipelineJob, or a whole model alone.",
                "weir-worker");
-  add_training(app, raw.options, raw);
-  add_place(app, raw.options, raw);
-  add_identity(app, raw.options);
-  add_emulation(app, raw.options, raw);
-  add_checkpoints(app, raw.options, raw);
-  add_running(app, raw.options, raw);
+  Rows rows(app);
+  add_training(rows, raw.options);
+  add_place(rows, raw.options);
+  add_identity(rows, raw.options);
+  add_emulation(rows, raw);
+  add_checkpoints(rows, raw.options);
+  add_running(rows, raw);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

@@ -79,3 +79,8 @@ using Status = Result<Unit>;
   auto name = (expression);                      \
   if (!name) return name.error();                \
   declaration = *std::move(name)
+// WEIR_OK(step()) returns the error of a Status from the calling function.
+#define WEIR_OK(expression)                                            \
+  do {                                                                 \
+    if (auto weir_ok = (expression); !weir_ok) return weir_ok.error(); \
+  } while (false)
