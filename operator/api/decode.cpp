@@ -176,11 +176,10 @@ Result<std::string> without_managed_fields(std::string_view object) {
 
 Status read_page(std::string_view text, ListPage& page) {
   std::string_view meta, items;
-  WEIR_TRY([[maybe_unused]] const Unit whole,
-           each_member(text, [&](std::string_view key, std::string_view value) {
-             if (key == "metadata") meta = value;
-             if (key == "items" && value != "null") items = value;
-           }));
+  WEIR_OK(each_member(text, [&](std::string_view key, std::string_view value) {
+    if (key == "metadata") meta = value;
+    if (key == "items" && value != "null") items = value;
+  }));
   if (!meta.empty()) {
     WEIR_TRY(page, decode<ListPage>("metadata", meta, [](const Field& root) {
                return ListPage{root["resourceVersion"].text(), root["continue"].text(), {}};
@@ -196,11 +195,10 @@ Status read_page(std::string_view text, ListPage& page) {
 
 Status read_event(std::string_view line, WatchEvent& event) {
   std::string_view object;
-  WEIR_TRY([[maybe_unused]] const Unit whole,
-           each_member(line, [&](std::string_view key, std::string_view value) {
-             if (key == "object") object = value;
-             if (key == "type" && value.size() > 2) event.type = value.substr(1, value.size() - 2);
-           }));
+  WEIR_OK(each_member(line, [&](std::string_view key, std::string_view value) {
+    if (key == "object") object = value;
+    if (key == "type" && value.size() > 2) event.type = value.substr(1, value.size() - 2);
+  }));
   if (event.type == "ERROR") {
     WEIR_TRY(event, decode<WatchEvent>("object", object, [](const Field& status) {
                return WatchEvent{"ERROR",

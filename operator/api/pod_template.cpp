@@ -99,10 +99,9 @@ Result<json> checked_template(const WorkerGroup& group) {
     if (!value.is_object()) return invalid(group, "." + key + ": not an object");
   }
   const json spec = whole.value("spec", json::object());
-  WEIR_TRY([[maybe_unused]] const Unit metadata,
-           check_metadata(group, whole.value("metadata", json::object())));
-  WEIR_TRY([[maybe_unused]] const Unit containers, check_containers(group, spec));
-  WEIR_TRY([[maybe_unused]] const Unit affinity, check_affinity(group, spec));
+  WEIR_OK(check_metadata(group, whole.value("metadata", json::object())));
+  WEIR_OK(check_containers(group, spec));
+  WEIR_OK(check_affinity(group, spec));
   return whole;
 }
 

@@ -85,7 +85,7 @@ Status set_batch(const PlanOptions& options, const PlanInputs& inputs, planner::
 
 Result<planner::Request> request_of(const PlanOptions& options, const PlanInputs& inputs) {
   planner::Request request;
-  WEIR_TRY([[maybe_unused]] const Unit batch, set_batch(options, inputs, request));
+  WEIR_OK(set_batch(options, inputs, request));
   request.stages = options.stages;
   request.k_max = options.k_max;
   request.objective =

@@ -58,7 +58,7 @@ std::string pointer_of(const std::string& field) {
 
 Result<Model> profile_of(const std::string& text, const std::string& name) {
   nlohmann::json document;
-  WEIR_TRY([[maybe_unused]] const Unit parsed, planner::parse_json(text, name, document));
+  WEIR_OK(planner::parse_json(text, name, document));
   auto model = planner::decode_profile(text);
   if (model) return model;
   const std::string& message = model.error().message;
@@ -270,7 +270,7 @@ Result<PlanToSimulate> read_plan(const SimulateOptions& options, const PlanInput
   WEIR_TRY(std::string text, read_text(options.plan, standard_input));
   const std::string name = short_name(options.plan);
   nlohmann::json document;
-  WEIR_TRY([[maybe_unused]] const Unit parsed, planner::parse_json(text, name, document));
+  WEIR_OK(planner::parse_json(text, name, document));
   if (document.is_object() && document.contains("plan")) {
     const auto report = document.find("report");
     if (report != document.end() && report->is_object() && report->contains("order")) {

@@ -190,7 +190,7 @@ Result<Prepared> prepare(const SimulateOptions& options, std::istream& in, std::
   Prepared ready;
   WEIR_TRY(ready.inputs, read_inputs(options.inputs, in));
   WEIR_TRY(ready.plan, read_plan(options, ready.inputs, in));
-  WEIR_TRY([[maybe_unused]] const Unit applied, apply(options, ready.plan.plan, err));
+  WEIR_OK(apply(options, ready.plan.plan, err));
   for (const std::string& text : options.share) {
     WEIR_TRY(const ShareChange change, share_of(text, ready.inputs.cluster));
     planner::LinkRate link = link_between(ready.inputs.cluster, change.from_node, change.to_node);

@@ -295,7 +295,7 @@ Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Reques
 
 Result<PlanReport> plan(const Model& model, const Cluster& cluster, const Request& request,
                         const Limits& limits, PlanCache* cache) {
-  WEIR_TRY([[maybe_unused]] const Unit checked, check_input(model, cluster, request));
+  WEIR_OK(check_input(model, cluster, request));
   if (request.compat == Compat::kDapple) return plan_by_dapple(model, cluster, request);
   return Planner(model, cluster, request, limits, cache).run();
 }

@@ -79,7 +79,7 @@ Status Disk::write_beside(const std::string& path, std::string_view bytes) {
   if (!allowed("open", path)) return killed(path);
   File file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, kFileMode));
   if (!file.open()) return failure(path, "open", errno);
-  WEIR_TRY([[maybe_unused]] const Unit written, write_all(file.number(), path, bytes));
+  WEIR_OK(write_all(file.number(), path, bytes));
   if (!allowed("fsync", path)) return killed(path);
   if (fsync(file.number()) != 0) return failure(path, "fsync", errno);
   if (!allowed("close", path)) return killed(path);

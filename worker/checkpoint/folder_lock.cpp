@@ -144,11 +144,11 @@ Result<std::unique_ptr<FolderLock>> FolderLock::take(const std::string& folder, 
                  {{"folder", folder}, {"owner", name_of(found->owner)}});
       }
       Disk disk;
-      WEIR_TRY([[maybe_unused]] const Unit written, disk.write_file(path, encode(own)));
+      WEIR_OK(disk.write_file(path, encode(own)));
       if (dead) break;
       // Another process may have waited as long. The later writer has the lock.
       if (!pause(times.beat / 2, stop)) return Error{Code::kCancelled, "asked to end"};
-      WEIR_TRY([[maybe_unused]] const Unit kept, lock->check());
+      WEIR_OK(lock->check());
       break;
     }
     if (!pause(times.beat / 2, stop)) return Error{Code::kCancelled, "asked to end"};

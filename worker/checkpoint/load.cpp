@@ -105,8 +105,7 @@ Status load_folder(const std::string& folder, stage::Stage& stage, Part part,
       return Error{Code::kConflict, folder + ": has no layer " + std::to_string(layer)};
     }
     const FileEntry& file = manifest.files[index];
-    WEIR_TRY([[maybe_unused]] const Unit loaded,
-             load_layer(join(folder, file.name), file, parameters, part, stage.device()));
+    WEIR_OK(load_layer(join(folder, file.name), file, parameters, part, stage.device()));
   }
   return Unit{};
 }

@@ -43,9 +43,7 @@ Status remove_folders(Disk& disk, const std::string& root,
     if (name && useless(*name)) found.push_back(entry->path().string());
   }
   if (error) return Error{Code::kUnavailable, root + ": " + error.message()};
-  for (const std::string& path : found) {
-    WEIR_TRY([[maybe_unused]] const Unit removed, disk.remove_tree(path));
-  }
+  for (const std::string& path : found) WEIR_OK(disk.remove_tree(path));
   return Unit{};
 }
 
@@ -57,8 +55,8 @@ Status replace(Disk& disk, const std::string& unfinished, const std::string& fin
   if (exchanged) return disk.remove_tree(unfinished);
   if (exchanged.error().code != Code::kInvalid) return exchanged;
   const std::string old = final_name + std::string(kReplaced);
-  WEIR_TRY([[maybe_unused]] const Unit away, disk.rename(final_name, old));
-  WEIR_TRY([[maybe_unused]] const Unit renamed, disk.rename(unfinished, final_name));
+  WEIR_OK(disk.rename(final_name, old));
+  WEIR_OK(disk.rename(unfinished, final_name));
   return disk.remove_tree(old);
 }
 
@@ -100,7 +98,7 @@ Result<std::vector<LayerImage>> copy_layers(stage::Stage& stage,
 Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root, std::int64_t step,
                                             std::span<const LayerImage> images) {
   const std::string folder = join(root, unfinished_name(step));
-  WEIR_TRY([[maybe_unused]] const Unit made, disk.make_folder(folder));
+  WEIR_OK(disk.make_folder(folder));
   std::vector<FileEntry> files;
   for (const LayerImage& image : images) {
     const std::string_view bytes = image.file.view();
@@ -108,26 +106,25 @@ Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root,
     if (!all_finite(image.file)) {
       return Error{Code::kInvalid, name + ": holds values that are not finite"};
     }
-    WEIR_TRY([[maybe_unused]] const Unit written, disk.write_file(join(folder, name), bytes));
+    WEIR_OK(disk.write_file(join(folder, name), bytes));
     files.push_back({.name = name,
                      .bytes = static_cast<std::int64_t>(bytes.size()),
                      .sha256 = sha256_hex(bytes)});
   }
-  WEIR_TRY([[maybe_unused]] const Unit synced, disk.sync_folder(folder));
+  WEIR_OK(disk.sync_folder(folder));
   return files;
 }
 
 Status commit(Disk& disk, const std::string& root, const Manifest& manifest) {
   const std::string unfinished = join(root, unfinished_name(manifest.step));
   const std::string final_name = join(root, folder_name(manifest.step));
-  WEIR_TRY([[maybe_unused]] const Unit sized, check_sizes(unfinished, manifest));
-  WEIR_TRY([[maybe_unused]] const Unit written,
-           disk.write_file(join(unfinished, kManifestName), encode(manifest)));
-  WEIR_TRY([[maybe_unused]] const Unit synced, disk.sync_folder(unfinished));
+  WEIR_OK(check_sizes(unfinished, manifest));
+  WEIR_OK(disk.write_file(join(unfinished, kManifestName), encode(manifest)));
+  WEIR_OK(disk.sync_folder(unfinished));
   if (std::error_code ignored; std::filesystem::exists(final_name, ignored)) {
-    WEIR_TRY([[maybe_unused]] const Unit replaced, replace(disk, unfinished, final_name));
+    WEIR_OK(replace(disk, unfinished, final_name));
   } else {
-    WEIR_TRY([[maybe_unused]] const Unit renamed, disk.rename(unfinished, final_name));
+    WEIR_OK(disk.rename(unfinished, final_name));
   }
   return disk.sync_folder(root);
 }
@@ -149,8 +146,7 @@ Status remove_steps(Disk& disk, const std::string& root, std::span<const std::in
 }
 
 Status repair(Disk& disk, const std::string& root) {
-  WEIR_TRY([[maybe_unused]] const Unit removed,
-           remove_folders(disk, root, [](const FolderName& name) { return name.unfinished; }));
+  WEIR_OK(remove_folders(disk, root, [](const FolderName& name) { return name.unfinished; }));
   std::error_code error;
   std::vector<std::string> replaced;
   for (std::filesystem::directory_iterator entry(root, error), end; !error && entry != end;
@@ -164,8 +160,7 @@ Status repair(Disk& disk, const std::string& root) {
     if (!parse_folder(std::filesystem::path(name).filename().string())) continue;
     std::error_code ignored;
     const bool done = std::filesystem::exists(name, ignored);
-    WEIR_TRY([[maybe_unused]] const Unit repaired,
-             done ? disk.remove_tree(old) : disk.rename(old, name));
+    WEIR_OK(done ? disk.remove_tree(old) : disk.rename(old, name));
   }
   return Unit{};
 }

@@ -92,7 +92,7 @@ Result<FileImage> encode_tensors(std::span<const Tensor> tensors, const CopyByte
   for (const Tensor& tensor : tensors) {
     const std::size_t bytes = tensor.values.size_bytes();
     if (bytes == 0) continue;
-    WEIR_TRY([[maybe_unused]] const Unit copied, copy(to, tensor.values.data(), bytes));
+    WEIR_OK(copy(to, tensor.values.data(), bytes));
     to += bytes;
   }
   return file;

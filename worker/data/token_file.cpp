@@ -105,7 +105,7 @@ class TokenFile final : public Dataset {
     const int error = file_.read_at(order(id % windows_) * sequence_, sequence_ + 1, window);
     if (error > 0) return gone(std::strerror(error));
     if (error < 0) return gone("it has become shorter while it is read");
-    WEIR_TRY([[maybe_unused]] const Unit same, check_unchanged());
+    WEIR_OK(check_unchanged());
     for (std::size_t t = 0; t < sequence_; ++t) {
       inputs[t] = static_cast<unsigned char>(window[t]);
       targets[t] = static_cast<unsigned char>(window[t + 1]);

@@ -19,9 +19,9 @@ Result<Buffer> Device::upload(Buffer staged) {
   if (is_host() || staged.size() == 0) return staged;
   Buffer tensor = allocate(staged.size());
   if (!tensor) return Error{Code::kInternal, "device " + name() + " has no memory left"};
-  WEIR_TRY([[maybe_unused]] const Unit begun, copy(tensor.data(), staged.data(), staged.size()));
+  WEIR_OK(copy(tensor.data(), staged.data(), staged.size()));
   // The staging block must not be filled again before the copy has read it, so wait for the copy.
-  WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
+  WEIR_OK(synchronize());
   return tensor;
 }
 
@@ -29,8 +29,8 @@ Result<Buffer> Device::download(Buffer tensor) {
   if (is_host() || tensor.size() == 0) return tensor;
   Buffer staged = allocate_staging(tensor.size());
   if (!staged) return Error{Code::kInternal, "no staging memory left"};
-  WEIR_TRY([[maybe_unused]] const Unit begun, copy(staged.data(), tensor.data(), tensor.size()));
-  WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
+  WEIR_OK(copy(staged.data(), tensor.data(), tensor.size()));
+  WEIR_OK(synchronize());
   return staged;
 }
 

@@ -28,10 +28,9 @@ class HostView {
   static Result<HostView> of(Device& device, std::span<T> range) {
     WEIR_TRY(HostView view, to_fill(device, range));
     if (view.copy_) {
-      WEIR_TRY([[maybe_unused]] const Unit read,
-               device.read(view.copy_.get(), range.data(), range.size_bytes()));
+      WEIR_OK(device.read(view.copy_.get(), range.data(), range.size_bytes()));
     } else {
-      WEIR_TRY([[maybe_unused]] const Unit done, device.synchronize());
+      WEIR_OK(device.synchronize());
     }
     return view;
   }

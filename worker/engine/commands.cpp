@@ -197,18 +197,16 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
       adopt(Prepared(*next));
     }
   } else {
-    WEIR_TRY([[maybe_unused]] const Unit expected, links.expect_header());
+    WEIR_OK(links.expect_header());
     const StepParts waiting = step_parts(parts_.dataset, [this] {
       take_commands();
       return (!leaving() || one_more_step()) && !leave_is_over() && !lost_ && !switch_due();
     });
     const SteadyTime since = parts_.clock.now();
     std::optional<StepHeaderBytes> bytes = links.take_header();
-    for (; !bytes; bytes = links.take_header()) {
-      WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(waiting, since, stop));
-    }
+    for (; !bytes; bytes = links.take_header()) WEIR_OK(wait_for_peer(waiting, since, stop));
     recorder_.idle(IdleCause::kWaitForward, parts_.clock.now() - since);
-    WEIR_TRY([[maybe_unused]] const Unit accepted, accept_header(*bytes));
+    WEIR_OK(accept_header(*bytes));
   }
   if (!links.last()) {
     links.send_header(
@@ -233,7 +231,7 @@ Status Engine::accept_header(std::span<const std::byte> bytes) {
   }
   const StepHeader expected = make_step_header(options_.job_uid, step_, next->plan,
                                                generation_->place.replica, next->incarnation);
-  WEIR_TRY([[maybe_unused]] const Unit checked, check_step_header(header, expected));
+  WEIR_OK(check_step_header(header, expected));
   if (new_epoch) adopt(Prepared(*next));
   return Unit{};
 }

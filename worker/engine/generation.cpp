@@ -82,9 +82,7 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
 
   generation->current = next;
   const bool moves = next.plan.state == schedule::StateMove::kMove;
-  if (moves) {
-    WEIR_TRY([[maybe_unused]] const Unit offered, offer_state(next, at_step));
-  }
+  if (moves) WEIR_OK(offer_state(next, at_step));
   const std::optional<schedule::RankPlace> own = place_of(next.plan, options_.identity);
   if (!own) {
     generation_ = std::move(generation);
@@ -95,9 +93,9 @@ Status Engine::build(std::unique_ptr<Generation>& generation, const Prepared& ne
   generation->placed = true;
   generation->place = *own;
   generation->layers = next.plan.stages[static_cast<std::size_t>(own->stage)];
-  WEIR_TRY([[maybe_unused]] const Unit taken, moves ? move_stage(*generation, next, at_step, stop)
-                                                    : take_stage(*generation, next, at_step));
-  WEIR_TRY([[maybe_unused]] const Unit connected, connect(*generation, stop));
+  WEIR_OK(moves ? move_stage(*generation, next, at_step, stop)
+                : take_stage(*generation, next, at_step));
+  WEIR_OK(connect(*generation, stop));
 
   const schedule::RankPlace& place = generation->place;
   recorder_.stage_built(place.replica, place.stage, next.plan.stage_count(), ever_ran_);
@@ -133,7 +131,7 @@ Status Engine::take_stage(Generation& generation, const Prepared& next, std::int
   step_ = 0;
   saving_ = Saving{};
   WEIR_TRY(generation.stage, parts_.make_stage(range.first, range.last));
-  WEIR_TRY([[maybe_unused]] const Unit filled, fill_stage(*generation.stage, next.plan));
+  WEIR_OK(fill_stage(*generation.stage, next.plan));
   const int stage = generation.place.stage;
   schedule::StageMemory memory = stage_memory(next.plan, stage, parts_.model, copies_for_saves());
   const std::int64_t planned = schedule::memory_bytes(memory, next.plan.schedule, stage);

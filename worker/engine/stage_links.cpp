@@ -85,13 +85,11 @@ Status StageLinks::grant(Inbox& box) {
   if (!box.exists) return Unit{};
   if (box.granted < traffic_.micro_batches) {
     ++box.granted;
-    WEIR_TRY([[maybe_unused]] const Unit posted,
-             post(box, Inbox::Content::kTensor, static_cast<std::size_t>(box.bytes)));
+    WEIR_OK(post(box, Inbox::Content::kTensor, static_cast<std::size_t>(box.bytes)));
   }
   if (box.granted < traffic_.micro_batches) return Unit{};
   if (box.note_bytes > 0) {
-    WEIR_TRY([[maybe_unused]] const Unit posted,
-             post(box, Inbox::Content::kNote, std::exchange(box.note_bytes, 0)));
+    WEIR_OK(post(box, Inbox::Content::kNote, std::exchange(box.note_bytes, 0)));
   }
   if (traffic_.header_follows && header_slot_due(box)) {
     return post(box, Inbox::Content::kHeader, kStepHeaderBytes);
@@ -113,12 +111,8 @@ Status StageLinks::begin_step(const StepTraffic& traffic) {
   const int forward_slots = std::min(traffic.credits.receive_forward, traffic.micro_batches);
   const int backward_slots =
       traffic.forward_only ? 0 : std::min(traffic.credits.receive_backward, traffic.micro_batches);
-  for (int i = 0; i < forward_slots; ++i) {
-    WEIR_TRY([[maybe_unused]] const Unit granted, grant(activations_));
-  }
-  for (int i = 0; i < backward_slots; ++i) {
-    WEIR_TRY([[maybe_unused]] const Unit granted, grant(gradients_));
-  }
+  for (int i = 0; i < forward_slots; ++i) WEIR_OK(grant(activations_));
+  for (int i = 0; i < backward_slots; ++i) WEIR_OK(grant(gradients_));
   return Unit{};
 }
 

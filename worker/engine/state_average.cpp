@@ -103,8 +103,7 @@ Status StateAverage::take() {
   WEIR_CHECK(part_ < parts_, "a part is under way");
   for (const Run& run : runs_) {
     const std::span<float> to = run.parts[part_];
-    WEIR_TRY([[maybe_unused]] const Unit begun,
-             device_.copy(to.data(), run.scratch.data(), to.size_bytes()));
+    WEIR_OK(device_.copy(to.data(), run.scratch.data(), to.size_bytes()));
   }
   ++part_;
   return device_.synchronize();

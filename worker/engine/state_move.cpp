@@ -126,9 +126,7 @@ std::vector<transport::LayerMemory> HostState::memory() const {
 }
 
 Status HostState::write_back() {
-  for (Part& part : parts_) {
-    WEIR_TRY([[maybe_unused]] const Unit written, part.view.write_back());
-  }
+  for (Part& part : parts_) WEIR_OK(part.view.write_back());
   return Unit{};
 }
 
@@ -146,8 +144,7 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
   for (std::size_t i = 0; i < source.size(); ++i) {
     const auto in = source[i].state(), out = target[i].state();
     for (std::size_t p = 0; p < in.size(); ++p) {
-      WEIR_TRY([[maybe_unused]] const Unit copied,
-               from.device().copy(out[p].data(), in[p].data(), in[p].size_bytes()));
+      WEIR_OK(from.device().copy(out[p].data(), in[p].data(), in[p].size_bytes()));
     }
   }
   return Unit{};
@@ -201,8 +198,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
   } else {
     WEIR_TRY(generation.stage, parts_.make_stage(generation.layers.first, generation.layers.last));
     for (const schedule::LayerRange kept : parts.kept) {
-      WEIR_TRY([[maybe_unused]] const Unit copied,
-               copy_layers(*offer_->stage(), *generation.stage, kept));
+      WEIR_OK(copy_layers(*offer_->stage(), *generation.stage, kept));
     }
   }
   if (!parts.fetched.empty()) {
@@ -213,9 +209,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     WEIR_TRY(bytes,
              parts_.state->fetch(key_of_move(next, at_step), requests_for(next.plan, parts, room),
                                  start + options_.progress_deadline, source.get_token()));
-    for (HostState& state : room) {
-      WEIR_TRY([[maybe_unused]] const Unit written, state.write_back());
-    }
+    for (HostState& state : room) WEIR_OK(state.write_back());
   }
   step_ = at_step;
   log_info(kRoom, "state moved",

@@ -55,35 +55,31 @@ class Runner {
                               .header_follows = order_.header_follows,
                               .forward_note_bytes = kVerdictBytes,
                               .backward_note_bytes = layers_after() * sizeof(double)};
-    WEIR_TRY([[maybe_unused]] const Unit begun, parts_.links.begin_step(traffic));
+    WEIR_OK(parts_.links.begin_step(traffic));
 
     while (!dispatcher_.done(progress_)) {
       if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
-      WEIR_TRY([[maybe_unused]] const Unit polled, parts_.links.poll(stop_));
+      WEIR_OK(parts_.links.poll(stop_));
       const schedule::Ready ready = what_is_ready();
       if (const std::optional<Op> op = dispatcher_.next_op(progress_, ready)) {
-        WEIR_TRY([[maybe_unused]] const Unit done, execute(*op));
+        WEIR_OK(execute(*op));
       } else {
-        WEIR_TRY([[maybe_unused]] const Unit waited, wait(ready));
+        WEIR_OK(wait(ready));
       }
     }
     if (averages()) {
       const nanoseconds took = parts_.clock.now() - start;
-      WEIR_TRY([[maybe_unused]] const Unit finished, finish_beside());
+      WEIR_OK(finish_beside());
       if (parts_.links.last()) parts_.ready_to_average(to_seconds(took));
     }
-    if (sync_) {
-      WEIR_TRY([[maybe_unused]] const Unit synchronized, wait_for_replicas());
-    }
+    if (sync_) WEIR_OK(wait_for_replicas());
     WEIR_TRY(const bool usable, judge_gradients());
     if (usable) {
       update();
     } else {
       skipped_ = true;
     }
-    if (averages()) {
-      WEIR_TRY([[maybe_unused]] const Unit averaged, average());
-    }
+    if (averages()) WEIR_OK(average());
     return record(start);
   }
 
@@ -113,9 +109,9 @@ class Runner {
     const SteadyTime start = parts_.clock.now();
     if (!first_start_) first_start_ = start;
     if (op.kind == OpKind::kForward) {
-      WEIR_TRY([[maybe_unused]] const Unit done, forward(op.micro_batch));
+      WEIR_OK(forward(op.micro_batch));
     } else {
-      WEIR_TRY([[maybe_unused]] const Unit done, backward(op.micro_batch));
+      WEIR_OK(backward(op.micro_batch));
     }
     last_end_ = parts_.clock.now();
     const nanoseconds took = last_end_ - start;
@@ -146,7 +142,7 @@ class Runner {
                      parts_.links.first(), parts_.links.last()));
     WEIR_TRY(device::Buffer output, parts_.stage.forward(micro_batch, input, tokens));
     ++progress_.forwards_done;
-    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.links.free_slot(Channel::kForward));
+    WEIR_OK(parts_.links.free_slot(Channel::kForward));
     return parts_.links.send(Channel::kForward, std::move(output));
   }
 
@@ -163,7 +159,7 @@ class Runner {
     }
     WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
-    WEIR_TRY([[maybe_unused]] const Unit freed, parts_.links.free_slot(Channel::kBackward));
+    WEIR_OK(parts_.links.free_slot(Channel::kBackward));
     return parts_.links.send(Channel::kBackward, std::move(result));
   }
 
@@ -190,7 +186,7 @@ class Runner {
   Status wait_for_replicas() {
     sync_->finish_own(parts_.next_epoch ? parts_.next_epoch() : 0);
     const SteadyTime since = parts_.clock.now();
-    WEIR_TRY([[maybe_unused]] const Unit summed, wait_for_collective(since));
+    WEIR_OK(wait_for_collective(since));
     const nanoseconds took = parts_.clock.now() - since;
     idle_ += took;
     sync_wait_ += took;
@@ -202,7 +198,7 @@ class Runner {
   // Called between two checks of the collective or of the coordinator's answer.
   Status look_around(SteadyTime since, const char* missing) {
     if (!parts_.go_on()) return Error{Code::kCancelled, "step was stopped"};
-    WEIR_TRY([[maybe_unused]] const Unit polled, parts_.links.poll(stop_));
+    WEIR_OK(parts_.links.poll(stop_));
     if (parts_.clock.now() - since < parts_.progress_deadline) return Unit{};
     return Error{Code::kTimeout, std::string(missing) + " before the deadline"};
   }
@@ -211,8 +207,7 @@ class Runner {
     for (;;) {
       WEIR_TRY(const bool done, parts_.replicas->wait(parts_.clock.now() + kSlice, stop_));
       if (done) return Unit{};
-      WEIR_TRY([[maybe_unused]] const Unit looked,
-               look_around(since, "nothing from the other replicas"));
+      WEIR_OK(look_around(since, "nothing from the other replicas"));
     }
   }
 
@@ -227,14 +222,12 @@ class Runner {
         grant_ = *grant;
         break;
       }
-      WEIR_TRY([[maybe_unused]] const Unit looked, look_around(since, "no GRANT"));
+      WEIR_OK(look_around(since, "no GRANT"));
     }
     const std::string wrong = objection(grant_, order_.replica, order_.plan.replica_count());
     if (!wrong.empty()) return Error{Code::kInvalid, "GRANT: " + wrong};
-    WEIR_TRY([[maybe_unused]] const Unit updated, parts_.links.synchronize());
-    if (parts_.links.on_device()) {
-      WEIR_TRY([[maybe_unused]] const Unit alone, drain());
-    }
+    WEIR_OK(parts_.links.synchronize());
+    if (parts_.links.on_device()) WEIR_OK(drain());
     bool met = true;
     if (!begin_beside()) {
       StateAverage average(*parts_.replicas, parts_.stage, parts_.links.device(), grant_);
@@ -290,7 +283,7 @@ class Runner {
   Status drain() {
     const SteadyTime since = parts_.clock.now();
     while (!parts_.links.drained()) {
-      WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts_, since, stop_));
+      WEIR_OK(wait_for_peer(parts_, since, stop_));
     }
     return Unit{};
   }
@@ -312,12 +305,9 @@ class Runner {
           return give_up(average, error);
         }
         done = *waited;
-        if (!done) {
-          WEIR_TRY([[maybe_unused]] const Unit looked,
-                   look_around(since, "nothing from the other replicas"));
-        }
+        if (!done) WEIR_OK(look_around(since, "nothing from the other replicas"));
       }
-      WEIR_TRY([[maybe_unused]] const Unit taken, average.take());
+      WEIR_OK(average.take());
     } while (average.post_next());
     return true;
   }
@@ -355,14 +345,12 @@ class Runner {
     if (links.first()) {
       sum = sum_in_order(squares);
     } else {
-      WEIR_TRY([[maybe_unused]] const Unit sent,
-               links.send_note(Channel::kBackward, encode_squares(squares)));
+      WEIR_OK(links.send_note(Channel::kBackward, encode_squares(squares)));
       WEIR_TRY(const auto note, wait_for_note(Channel::kForward));
       WEIR_TRY(sum, decode_verdict(note, order_.grad_clip));
     }
     if (!links.last()) {
-      WEIR_TRY([[maybe_unused]] const Unit sent,
-               links.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
+      WEIR_OK(links.send_note(Channel::kForward, encode_verdict(sum, order_.grad_clip)));
     }
     parts_.stage.scale_gradients(clip_factor(sum, order_.grad_clip));
     return is_usable(sum, order_.grad_clip);
@@ -372,7 +360,7 @@ class Runner {
     const SteadyTime since = parts_.clock.now();
     auto note = parts_.links.take_note(channel);
     for (; !note; note = parts_.links.take_note(channel)) {
-      WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts_, since, stop_, channel));
+      WEIR_OK(wait_for_peer(parts_, since, stop_, channel));
     }
     const nanoseconds took = parts_.clock.now() - since;
     idle_ += took;

@@ -25,9 +25,8 @@ class TokenBatch {
     targets_.resize(inputs_.size());
     for (int i = 0; i < samples; ++i) {
       const std::size_t at = static_cast<std::size_t>(i) * length;
-      WEIR_TRY([[maybe_unused]] const Unit read,
-               dataset.sample(step, first + i, step_samples, std::span(inputs_).subspan(at, length),
-                              std::span(targets_).subspan(at, length)));
+      WEIR_OK(dataset.sample(step, first + i, step_samples, std::span(inputs_).subspan(at, length),
+                             std::span(targets_).subspan(at, length)));
     }
     if (first_stage) tokens.inputs = inputs_;
     if (last_stage) tokens.targets = targets_;

@@ -18,11 +18,11 @@ Status wait_until_ready(const StepParts& parts, const std::stop_token& stop) {
   const SteadyTime since = parts.clock.now();
   for (;;) {
     if (!parts.go_on()) return Error{Code::kCancelled, "validation was stopped"};
-    WEIR_TRY([[maybe_unused]] const Unit polled, parts.links.poll(stop));
+    WEIR_OK(parts.links.poll(stop));
     const bool has_input = parts.links.first() || parts.links.has_input(Channel::kForward);
     if (has_input && parts.links.may_send(Channel::kForward)) return Unit{};
     const auto awaited = has_input ? std::nullopt : std::optional(Channel::kForward);
-    WEIR_TRY([[maybe_unused]] const Unit came, wait_for_peer(parts, since, stop, awaited));
+    WEIR_OK(wait_for_peer(parts, since, stop, awaited));
   }
 }
 
@@ -45,12 +45,12 @@ Result<double> run_validation(const StepParts& parts, const ValidationOrder& ord
                             .output_bytes = parts.stage.output_bytes(samples),
                             .header_follows = order.header_follows,
                             .forward_only = true};
-  WEIR_TRY([[maybe_unused]] const Unit begun, links.begin_step(traffic));
+  WEIR_OK(links.begin_step(traffic));
   parts.stage.begin_evaluation();
   TokenBatch batch;
   double sum = 0;
   for (int m = 0; m < micro_batches; ++m) {
-    WEIR_TRY([[maybe_unused]] const Unit ready, wait_until_ready(parts, stop));
+    WEIR_OK(wait_until_ready(parts, stop));
     device::Buffer input;
     if (!links.first()) {
       WEIR_TRY(input, links.take_input(Channel::kForward));
@@ -61,9 +61,8 @@ Result<double> run_validation(const StepParts& parts, const ValidationOrder& ord
     WEIR_TRY(stage::Evaluated evaluated, parts.stage.evaluate(input, tokens));
     sum += evaluated.loss_sum;
     input = device::Buffer();
-    WEIR_TRY([[maybe_unused]] const Unit freed, links.free_slot(Channel::kForward));
-    WEIR_TRY([[maybe_unused]] const Unit sent,
-             links.send(Channel::kForward, std::move(evaluated.output)));
+    WEIR_OK(links.free_slot(Channel::kForward));
+    WEIR_OK(links.send(Channel::kForward, std::move(evaluated.output)));
   }
   if (!links.last()) return std::numeric_limits<double>::quiet_NaN();
   return sum / (static_cast<double>(micro_batches) * samples * parts.sequence);

@@ -131,10 +131,9 @@ Result<bool> StagedCollective::wait(Time deadline, std::stop_token stop) {
 
 Status StagedCollective::take_results() {
   for (const Staged& one : staged_) {
-    WEIR_TRY([[maybe_unused]] const Unit begun,
-             device_.copy(one.result.data(), one.out.data(), one.result.size()));
+    WEIR_OK(device_.copy(one.result.data(), one.out.data(), one.result.size()));
   }
-  WEIR_TRY([[maybe_unused]] const Unit copied, device_.synchronize());
+  WEIR_OK(device_.synchronize());
   staged_.clear();
   return Unit{};
 }

@@ -34,7 +34,7 @@ class Reader {
 
   Result<Cluster> read() {
     json document;
-    WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text_, name_, document));
+    WEIR_OK(parse_json(text_, name_, document));
     if (!document.is_object()) return bad("", "expected an object");
     const auto version = document.find("apiVersion");
     if (version == document.end() || !version->is_string()) {
@@ -44,10 +44,10 @@ class Reader {
       return bad("/apiVersion", "unknown version " + version->dump() + ", expected \"" +
                                     std::string(kClusterVersion) + "\"");
     }
-    WEIR_TRY([[maybe_unused]] const Unit classes, read_classes(document));
-    WEIR_TRY([[maybe_unused]] const Unit servers, read_servers(document));
-    WEIR_TRY([[maybe_unused]] const Unit links, read_links(document));
-    WEIR_TRY([[maybe_unused]] const Unit fields, check_fields(document));
+    WEIR_OK(read_classes(document));
+    WEIR_OK(read_servers(document));
+    WEIR_OK(read_links(document));
+    WEIR_OK(check_fields(document));
     return std::move(cluster_);
   }
 
@@ -140,8 +140,7 @@ class Reader {
       return bad("/servers", "expected a list of servers");
     }
     for (std::size_t i = 0; i < servers->size(); ++i) {
-      WEIR_TRY([[maybe_unused]] const Unit done,
-               read_server((*servers)[i], "/servers/" + std::to_string(i)));
+      WEIR_OK(read_server((*servers)[i], "/servers/" + std::to_string(i)));
     }
     if (cluster_.devices.empty()) return bad("/servers", "no server has a device");
     return Unit{};
@@ -164,11 +163,11 @@ class Reader {
     }
     device.memory_bytes = known->memory_bytes;
     WEIR_TRY(device.worker_group, text(entry, path, "workerGroup", false));
-    WEIR_TRY([[maybe_unused]] const Unit devices, read_devices(entry, path, device));
+    WEIR_OK(read_devices(entry, path, device));
     if (!entry.contains("local")) return Unit{};
     LinkRate local = link_between(cluster_, "", "");
     local.from_node = local.to_node = device.node;
-    WEIR_TRY([[maybe_unused]] const Unit link, read_link(entry["local"], path + "/local", local));
+    WEIR_OK(read_link(entry["local"], path + "/local", local));
     cluster_.links.push_back(std::move(local));
     return Unit{};
   }
@@ -253,8 +252,7 @@ class Reader {
     if (!links->is_object()) return bad("/links", "expected an object");
     LinkRate usual = link_between(cluster_, "", "-");
     if (links->contains("default")) {
-      WEIR_TRY([[maybe_unused]] const Unit done,
-               read_link((*links)["default"], "/links/default", usual));
+      WEIR_OK(read_link((*links)["default"], "/links/default", usual));
       cluster_.default_bytes_per_second = usual.bytes_per_second;
       cluster_.default_latency = usual.latency;
       cluster_.default_share = usual.available_share;
@@ -264,8 +262,7 @@ class Reader {
     if (pairs == links->end()) return Unit{};
     if (!pairs->is_array()) return bad("/links/pairs", "expected a list");
     for (std::size_t i = 0; i < pairs->size(); ++i) {
-      WEIR_TRY([[maybe_unused]] const Unit done,
-               read_pair((*pairs)[i], "/links/pairs/" + std::to_string(i), usual));
+      WEIR_OK(read_pair((*pairs)[i], "/links/pairs/" + std::to_string(i), usual));
     }
     return Unit{};
   }
@@ -280,7 +277,7 @@ class Reader {
     if (link.from_node == link.to_node) {
       return bad(path + "/to", "the link inside a server is its \"local\"");
     }
-    WEIR_TRY([[maybe_unused]] const Unit done, read_link(entry, path, link));
+    WEIR_OK(read_link(entry, path, link));
     const auto one_way = entry.find("oneWay");
     if (one_way != entry.end() && !one_way->is_boolean()) {
       return bad(path + "/oneWay", "expected true or false, got " + shown(entry, "oneWay"));
@@ -296,38 +293,29 @@ class Reader {
   // A misspelt field would silently count as absent. The shape is known to be right here.
   Status check_fields(const json& document) const {
     const Fields kLink = {"bandwidth", "latency", "availableShare"};
-    WEIR_TRY([[maybe_unused]] const Unit top,
-             only(document, "/", {"apiVersion", "deviceClasses", "servers", "links"}));
+    WEIR_OK(only(document, "/", {"apiVersion", "deviceClasses", "servers", "links"}));
     for (std::size_t i = 0; i < document["deviceClasses"].size(); ++i) {
-      WEIR_TRY([[maybe_unused]] const Unit done,
-               only(document["deviceClasses"][i], "/deviceClasses/" + std::to_string(i),
-                    {"name", "memoryBytes", "memoryReserve", "speedFactor"}));
+      WEIR_OK(only(document["deviceClasses"][i], "/deviceClasses/" + std::to_string(i),
+                   {"name", "memoryBytes", "memoryReserve", "speedFactor"}));
     }
     for (std::size_t i = 0; i < document["servers"].size(); ++i) {
       const json& server = document["servers"][i];
       const std::string path = "/servers/" + std::to_string(i);
-      WEIR_TRY([[maybe_unused]] const Unit done,
-               only(server, path, {"name", "class", "devices", "workerGroup", "local"}));
-      if (server.contains("local")) {
-        WEIR_TRY([[maybe_unused]] const Unit link, only(server["local"], path + "/local", kLink));
-      }
+      WEIR_OK(only(server, path, {"name", "class", "devices", "workerGroup", "local"}));
+      if (server.contains("local")) WEIR_OK(only(server["local"], path + "/local", kLink));
       if (!server.contains("devices") || !server["devices"].is_array()) continue;
       for (std::size_t d = 0; d < server["devices"].size(); ++d) {
-        WEIR_TRY(
-            [[maybe_unused]] const Unit device,
+        WEIR_OK(
             only(server["devices"][d], path + "/devices/" + std::to_string(d), {"pod", "local"}));
       }
     }
     if (!document.contains("links")) return Unit{};
     const json& links = document["links"];
-    WEIR_TRY([[maybe_unused]] const Unit kinds, only(links, "/links", {"default", "pairs"}));
-    if (links.contains("default")) {
-      WEIR_TRY([[maybe_unused]] const Unit link, only(links["default"], "/links/default", kLink));
-    }
+    WEIR_OK(only(links, "/links", {"default", "pairs"}));
+    if (links.contains("default")) WEIR_OK(only(links["default"], "/links/default", kLink));
     for (std::size_t i = 0; links.contains("pairs") && i < links["pairs"].size(); ++i) {
-      WEIR_TRY([[maybe_unused]] const Unit pair,
-               only(links["pairs"][i], "/links/pairs/" + std::to_string(i),
-                    {"from", "to", "oneWay", "bandwidth", "latency", "availableShare"}));
+      WEIR_OK(only(links["pairs"][i], "/links/pairs/" + std::to_string(i),
+                   {"from", "to", "oneWay", "bandwidth", "latency", "availableShare"}));
     }
     return Unit{};
   }

@@ -95,10 +95,10 @@ class GraphReader {
 
   Result<Model> read() {
     if (text_.size() > kMostTextBytes) return Error{Code::kInvalid, name_ + ": longer than 64 MiB"};
-    WEIR_TRY([[maybe_unused]] const Unit lines, read_lines());
+    WEIR_OK(read_lines());
     if (nodes_.empty()) return Error{Code::kInvalid, name_ + ": no node"};
-    WEIR_TRY([[maybe_unused]] const Unit edges, connect());
-    WEIR_TRY([[maybe_unused]] const Unit order, sort());
+    WEIR_OK(connect());
+    WEIR_OK(sort());
     clean_up();
     return model();
   }
@@ -117,8 +117,8 @@ class GraphReader {
       ++number;
       if (without_blanks(line).empty()) continue;
       const bool edge = line.front() == ' ' || line.front() == '\t';
-      WEIR_TRY([[maybe_unused]] const Unit done, edge ? read_edge(without_blanks(line), number)
-                                                      : read_node(without_blanks(line), number));
+      WEIR_OK(edge ? read_edge(without_blanks(line), number)
+                   : read_node(without_blanks(line), number));
     }
     return Unit{};
   }
@@ -143,7 +143,7 @@ class GraphReader {
     if (fields[0].empty()) return bad(number, "the node's id is empty");
     if (nodes_.size() == kMostLayers) return bad(number, "more than 65536 nodes");
     Node node{.id = std::string(fields[0]), .description = std::string(fields[1]), .line = number};
-    WEIR_TRY([[maybe_unused]] const Unit entries, check_entries(fields[2], number));
+    WEIR_OK(check_entries(fields[2], number));
     WEIR_TRY(node.forward, value(fields[2], "forward_compute_time", kMostMilliseconds, number));
     WEIR_TRY(node.backward, value(fields[2], "backward_compute_time", kMostMilliseconds, number));
     WEIR_TRY(node.activation, value(fields[2], "activation_size", double{kMostBytes}, number));

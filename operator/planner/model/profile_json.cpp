@@ -127,7 +127,7 @@ Result<Layer> decode_layer(const json& node, const std::string& path) {
            bytes_of(node, prefix, "stashBytesPerSample", layer.output_bytes_per_sample));
   WEIR_TRY(layer.transient_bytes_per_sample, bytes_of(node, prefix, "transientBytesPerSample", 0));
   WEIR_TRY(layer.transient_bytes, bytes_of(node, prefix, "transientBytes", 0));
-  WEIR_TRY([[maybe_unused]] const Unit done, decode_times(node, prefix, layer));
+  WEIR_OK(decode_times(node, prefix, layer));
   return layer;
 }
 
@@ -210,7 +210,7 @@ Status decode_head(const json& document, Model& model) {
 Result<Model> decode(const json& document) {
   if (!document.is_object()) return invalid("profile", "not a JSON object");
   Model model;
-  WEIR_TRY([[maybe_unused]] const Unit head, decode_head(document, model));
+  WEIR_OK(decode_head(document, model));
   const auto nodes = document.find("nodes");
   if (nodes == document.end()) return invalid("nodes", "missing");
   if (!nodes->is_array() || nodes->empty() || nodes->size() > kMostLayers) {
@@ -225,7 +225,7 @@ Result<Model> decode(const json& document) {
     }
     model.layers.push_back(std::move(layer));
   }
-  WEIR_TRY([[maybe_unused]] const Unit edges, decode_edges(document, index, model));
+  WEIR_OK(decode_edges(document, index, model));
   return model;
 }
 

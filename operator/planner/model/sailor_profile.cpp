@@ -29,7 +29,7 @@ struct ProfileReader : SailorReader {
   template <class Layer, class Read>
   Result<std::vector<Layer>> layers(const json& value, const std::string& pointer,
                                     const Read& read) const {
-    WEIR_TRY([[maybe_unused]] const Unit is_object, object(value, pointer));
+    WEIR_OK(object(value, pointer));
     if (value.size() > kMostLayers) return bad(pointer, "more than 65536 layers");
     std::vector<Layer> result(value.size());
     for (std::size_t i = 0; i < result.size(); ++i) {
@@ -51,8 +51,8 @@ std::int64_t bytes_of(double floats) {
 Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string& name) {
   const ProfileReader reader{{text, name}};
   json document;
-  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
-  WEIR_TRY([[maybe_unused]] const Unit sizes, reader.object(document, ""));
+  WEIR_OK(parse_json(text, name, document));
+  WEIR_OK(reader.object(document, ""));
   SailorTimes times;
   const auto layer = [&](const json& value,
                          const std::string& pointer) -> Result<std::array<double, 3>> {
@@ -69,7 +69,7 @@ Result<SailorTimes> decode_sailor_times(std::string_view text, const std::string
   for (const auto& [size, degrees] : document.items()) {
     const std::string at = "/" + size;
     WEIR_TRY(const int samples, reader.count(size, at, 1));
-    WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(degrees, at));
+    WEIR_OK(reader.object(degrees, at));
     for (const auto& [degree, layers] : degrees.items()) {
       const std::string here = at + "/" + degree;
       WEIR_TRY(const int ranks, reader.count(degree, here, 1));
@@ -89,15 +89,15 @@ Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string
                                         const std::string& name) {
   const ProfileReader reader{{text, name}};
   json document;
-  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
-  WEIR_TRY([[maybe_unused]] const Unit models, reader.object(document, ""));
+  WEIR_OK(parse_json(text, name, document));
+  WEIR_OK(reader.object(document, ""));
   const auto found = document.find(model);
   if (found == document.end()) {
     std::string known;
     for (const auto& [key, value] : document.items()) known += (known.empty() ? "" : ", ") + key;
     return reader.bad("/" + model, "no such model (known: " + known + ")");
   }
-  WEIR_TRY([[maybe_unused]] const Unit degrees, reader.object(*found, "/" + model));
+  WEIR_OK(reader.object(*found, "/" + model));
   const auto layer = [&](const json& value, const std::string& pointer) -> Result<SailorLayer> {
     if (!value.is_object()) return reader.bad(pointer, "expected an object");
     SailorLayer result;

@@ -158,8 +158,7 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
     SimulatedReplica replica;
     replica.pipeline = pipeline_of(setting, layout, r, rings);
     schedule::PipelineModel simulated = simulated_model(replica.pipeline);
-    WEIR_TRY([[maybe_unused]] const Unit countable,
-             countable(replica.pipeline, plan.micro_batches[r], changes, start_seconds));
+    WEIR_OK(countable(replica.pipeline, plan.micro_batches[r], changes, start_seconds));
     simulated.record = true;
     simulated.start = from_seconds(start_seconds);
     for (std::size_t b = 0; b + 1 < layout.stages() && !changes.empty(); ++b) {

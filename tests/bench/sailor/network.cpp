@@ -33,17 +33,17 @@ struct CurveReader : SailorReader {
 Result<SailorNetwork> decode_sailor_network(std::string_view text, const std::string& name) {
   const CurveReader reader{{text, name}};
   json document;
-  WEIR_TRY([[maybe_unused]] const Unit parsed, parse_json(text, name, document));
-  WEIR_TRY([[maybe_unused]] const Unit is_object, reader.object(document, "/"));
+  WEIR_OK(parse_json(text, name, document));
+  WEIR_OK(reader.object(document, "/"));
   SailorNetwork network;
   for (const auto& [kind, curves] :
        {std::pair{"inter", &network.between}, std::pair{"intra", &network.inside}}) {
     const std::string at = std::string("/") + kind;
     const auto found = document.find(kind);
     if (found == document.end()) return reader.bad(at, "missing");
-    WEIR_TRY([[maybe_unused]] const Unit kinds, reader.object(*found, at));
+    WEIR_OK(reader.object(*found, at));
     for (const auto& [device, counts] : found->items()) {
-      WEIR_TRY([[maybe_unused]] const Unit some, reader.object(counts, at + "/" + device));
+      WEIR_OK(reader.object(counts, at + "/" + device));
       for (const auto& [count, value] : counts.items()) {
         std::string here = at;
         here.append("/").append(device).append("/").append(count);

@@ -79,7 +79,7 @@ inline Status save_all(Disk& disk, const std::string& root, std::int64_t step,
     WEIR_TRY(const auto files, write_layers(disk, root, step, images));
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   }
-  WEIR_TRY([[maybe_unused]] const Unit done, commit(disk, root, manifest));
+  WEIR_OK(commit(disk, root, manifest));
   return keep.empty() ? Status(Unit{}) : remove_others(disk, root, keep, -1);
 }
 

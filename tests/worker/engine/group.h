@@ -82,8 +82,7 @@ class Saves {
     for (const stage::Parameter& p : stage.parameters()) {
       const float* from = states_.at(step).at({p.layer, p.name}).data();
       for (const auto part : p.state()) {
-        WEIR_TRY([[maybe_unused]] const Unit written,
-                 stage.device().write(part.data(), from, part.size_bytes()));
+        WEIR_OK(stage.device().write(part.data(), from, part.size_bytes()));
         from += part.size();
       }
     }

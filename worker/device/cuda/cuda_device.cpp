@@ -147,8 +147,8 @@ class RealCudaDevice final : public CudaDevice {
   }
   Status read(void* to, const void* from, std::size_t bytes) override {
     return in_pieces(bytes, [&](std::size_t at, Buffer& pinned, std::size_t count) -> Status {
-      WEIR_TRY([[maybe_unused]] const Unit begun, copy(pinned.data(), offset(from, at), count));
-      WEIR_TRY([[maybe_unused]] const Unit done, synchronize());
+      WEIR_OK(copy(pinned.data(), offset(from, at), count));
+      WEIR_OK(synchronize());
       std::memcpy(static_cast<std::byte*>(to) + at, pinned.data(), count);
       return Unit{};
     });
@@ -156,8 +156,7 @@ class RealCudaDevice final : public CudaDevice {
   Status write(void* to, const void* from, std::size_t bytes) override {
     return in_pieces(bytes, [&](std::size_t at, Buffer& pinned, std::size_t count) -> Status {
       std::memcpy(pinned.data(), offset(from, at), count);
-      WEIR_TRY([[maybe_unused]] const Unit begun,
-               copy(static_cast<std::byte*>(to) + at, pinned.data(), count));
+      WEIR_OK(copy(static_cast<std::byte*>(to) + at, pinned.data(), count));
       return synchronize();  // before the pinned memory is filled again
     });
   }
@@ -208,7 +207,7 @@ class RealCudaDevice final : public CudaDevice {
     Buffer pinned = allocate_staging(std::min(bytes, kPiece));
     if (!pinned) return Error{Code::kInternal, "no pinned host memory left"};
     for (std::size_t at = 0; at < bytes; at += kPiece) {
-      WEIR_TRY([[maybe_unused]] const Unit moved, move(at, pinned, std::min(kPiece, bytes - at)));
+      WEIR_OK(move(at, pinned, std::min(kPiece, bytes - at)));
     }
     return Unit{};
   }
@@ -252,7 +251,7 @@ Result<std::unique_ptr<Device>> make_cuda_device(int index) {
   // Streams that share a queue wait for each other, and transfers of two ranks could then wait in a
   // circle.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  WEIR_TRY([[maybe_unused]] const Unit driver, check_driver(index));
+  WEIR_OK(check_driver(index));
   cudaDeviceProp properties;
   cudaError_t error = cudaGetDeviceProperties(&properties, index);
   if (error != cudaSuccess) return failure("device properties", error);

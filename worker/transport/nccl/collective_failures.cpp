@@ -60,7 +60,7 @@ Status NcclCollective::drop_abandoned() {
     if (call.step() != step) {
       waiting_.push_back(std::move(call));
     } else if (call.way == Way::kTcp) {
-      WEIR_TRY([[maybe_unused]] const Unit begun, begin(std::move(call)));
+      WEIR_OK(begin(std::move(call)));
     } else {
       if (tcp_step_ != step) means_->say_and_forget(*call.reduce);
       tcp_step_ = step;

@@ -122,7 +122,7 @@ class CudaNcclComm final : public NcclComm {
   }
   Status exchange(std::span<const Transfer> transfers) override {
     const std::lock_guard lock(calls_mutex_);
-    WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    WEIR_OK(begin());
     ncclResult_t result = ncclGroupStart();
     for (const Transfer& one : transfers) {
       if (result != ncclSuccess && result != ncclInProgress) break;
@@ -136,7 +136,7 @@ class CudaNcclComm final : public NcclComm {
   }
   Status sum(const SegmentSum& segment) override {
     const std::lock_guard lock(calls_mutex_);
-    WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    WEIR_OK(begin());
     operations_.back().transfers = false;
     sum_in_order(stream_, segment.inputs.data(), segment.inputs.size(), segment.count, segment.out);
     const cudaError_t error = cudaPeekAtLastError();
@@ -145,7 +145,7 @@ class CudaNcclComm final : public NcclComm {
   }
   Status mean(const SegmentMean& segment) override {
     const std::lock_guard lock(calls_mutex_);
-    WEIR_TRY([[maybe_unused]] const Unit begun, begin());
+    WEIR_OK(begin());
     operations_.back().transfers = false;
     mean_in_order(stream_, segment.inputs.data(), segment.weights.data(), segment.inputs.size(),
                   segment.count, segment.out);
@@ -156,7 +156,7 @@ class CudaNcclComm final : public NcclComm {
   Result<std::optional<Timing>> take_finished() override {
     const std::lock_guard lock(calls_mutex_);
     cudaSetDevice(device_);
-    WEIR_TRY([[maybe_unused]] const Unit settled, settle());
+    WEIR_OK(settle());
     if (operations_.empty() || !operations_.front().enqueued) return std::optional<Timing>();
     Operation& oldest = operations_.front();
     WEIR_TRY(const bool done, oldest.end.done());
@@ -207,7 +207,7 @@ class CudaNcclComm final : public NcclComm {
   }
   Status begin() {
     cudaSetDevice(device_);
-    WEIR_TRY([[maybe_unused]] const Unit settled, settle());
+    WEIR_OK(settle());
     return operations_.emplace_back().start.record(stream_);
   }
   Status enqueued(const char* what, ncclResult_t result) {

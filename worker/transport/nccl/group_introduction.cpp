@@ -41,8 +41,8 @@ Result<GroupUp> GroupIntroduction::run(Time deadline, const std::stop_token& sto
   stop_ = stop;
   const auto all = [this]() -> Status {
     WEIR_TRY(const UniqueId id, agree());
-    WEIR_TRY([[maybe_unused]] const Unit opened, open(id));
-    WEIR_TRY([[maybe_unused]] const Unit warmed, warm());
+    WEIR_OK(open(id));
+    WEIR_OK(warm());
     WEIR_TRY([[maybe_unused]] const auto ready, gather({}, "its communicator"));
     return Unit{};
   };

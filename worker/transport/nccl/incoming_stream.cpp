@@ -63,7 +63,7 @@ Status IncomingStream::take_part(Slot& filled, const Record& record) {
 Result<bool> IncomingStream::progress(Time now, std::vector<Completion>& done) {
   WEIR_TRY(const bool used, grant());
   WEIR_TRY(const bool launching, launch());
-  WEIR_TRY([[maybe_unused]] const Unit asked, take_finished());
+  WEIR_OK(take_finished());
   while (completed_ < announced_ && slots_.front().finished) {
     const Arrival& arrival = slots_.front().arrival;
     side_.send(answer_end(), {.type = RecordType::kTaken,

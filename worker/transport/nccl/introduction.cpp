@@ -42,12 +42,11 @@ Result<LinksUp> Introduction::run(Time deadline, const std::stop_token& stop) {
   deadline_ = deadline;
   stop_ = stop;
   const auto all = [this]() -> Status {
-    WEIR_TRY([[maybe_unused]] const Unit said, say_hello());
-    WEIR_TRY([[maybe_unused]] const Unit heard, until(&Introduction::all_heard, "a hello"));
-    WEIR_TRY([[maybe_unused]] const Unit opened, open());
-    WEIR_TRY([[maybe_unused]] const Unit ready,
-             until(&Introduction::all_ready, "the communicator"));
-    WEIR_TRY([[maybe_unused]] const Unit begun, warm());
+    WEIR_OK(say_hello());
+    WEIR_OK(until(&Introduction::all_heard, "a hello"));
+    WEIR_OK(open());
+    WEIR_OK(until(&Introduction::all_ready, "the communicator"));
+    WEIR_OK(warm());
     return until(&Introduction::all_warm, "the first message");
   };
   const Status done = all();
@@ -165,7 +164,7 @@ Status Introduction::until(Result<bool> (Introduction::*done)(), const char* awa
     WEIR_TRY(const std::optional<SideChannel::Arrived> arrived,
              up_.side->wait(std::min(deadline_, now + kPoll), stop_));
     if (!arrived) continue;
-    WEIR_TRY([[maybe_unused]] const Unit heard, hear(*arrived));
+    WEIR_OK(hear(*arrived));
   }
 }
 

@@ -102,7 +102,7 @@ Result<bool> MeanRounds::progress(Time now) {
   } else {
     busy = round_->phase >= Round::Phase::kOpening;
   }
-  WEIR_TRY([[maybe_unused]] const Unit present, look_for_absent());
+  WEIR_OK(look_for_absent());
   return busy;
 }
 
@@ -175,9 +175,7 @@ Result<bool> MeanRounds::make_usable(Time now) {
     case Phase::kAgreeing:
       return agree();
     case Phase::kId:
-      if (*round_->id.done) {
-        WEIR_TRY([[maybe_unused]] const Unit opened, open(now));
-      }
+      if (*round_->id.done) WEIR_OK(open(now));
       return false;
     case Phase::kOpening:
     case Phase::kConnecting:
@@ -222,7 +220,7 @@ Result<bool> MeanRounds::agree() {
     round_->phase = Round::Phase::kUsable;
     return true;
   }
-  WEIR_TRY([[maybe_unused]] const Unit asked, make_id(first));
+  WEIR_OK(make_id(first));
   return false;
 }
 

@@ -208,7 +208,7 @@ void NcclCollective::drive(const std::stop_token& stop) {
 
 // Does everything that is possible now. Returns true if the GPU must be polled again soon.
 Result<bool> NcclCollective::work() {
-  WEIR_TRY([[maybe_unused]] const Unit taken, take_announced());
+  WEIR_OK(take_announced());
   bool busy = false, busy_with_means = false;
   {
     const Watchdog::Use use(*watchdog_);
@@ -258,7 +258,7 @@ Result<bool> NcclCollective::begin_calls() {
       WEIR_TRY(const bool computed, next.computed->done());
       if (!computed) return true;
     }
-    WEIR_TRY([[maybe_unused]] const Unit begun, begin(std::move(next)));
+    WEIR_OK(begin(std::move(next)));
     waiting_.pop_front();
   }
   return false;

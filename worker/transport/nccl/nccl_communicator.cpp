@@ -189,14 +189,14 @@ Result<bool> NcclCommunicator::work() {
     WEIR_TRY(more, take_record({}, {}));
   }
   WEIR_TRY(const bool busy, progress());
-  WEIR_TRY([[maybe_unused]] const Unit noted, note_left(left));
+  WEIR_OK(note_left(left));
   return busy;
 }
 
 Result<bool> NcclCommunicator::take_record(Time until, std::stop_token stop) {
   WEIR_TRY(const std::optional<SideChannel::Arrived> arrived, side_->wait(until, std::move(stop)));
   if (!arrived) return false;
-  WEIR_TRY([[maybe_unused]] const Unit handled, handle(*arrived));
+  WEIR_OK(handle(*arrived));
   return true;
 }
 

@@ -16,7 +16,7 @@ namespace weir::transport {
 Result<std::unique_ptr<NcclTransport>> NcclTransport::make(std::shared_ptr<nccl::NcclApi> api,
                                                            device::Device& device,
                                                            const nccl::Limits& limits) {
-  WEIR_TRY([[maybe_unused]] const Unit usable, nccl::check_start(api->facts()));
+  WEIR_OK(nccl::check_start(api->facts()));
   return std::unique_ptr<NcclTransport>(new NcclTransport(std::move(api), device, limits));
 }
 

@@ -41,7 +41,7 @@ Status OutgoingStream::handle(const Record& record) {
 Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
   WEIR_TRY(const bool computing, start_messages(now));
   WEIR_TRY(const bool launching, launch());
-  WEIR_TRY([[maybe_unused]] const Unit asked, take_finished());
+  WEIR_OK(take_finished());
   while (!in_flight_.empty() && in_flight_.front().taken && in_flight_.front().finished) {
     in_flight_.pop_front();
     done.push_back({.kind = Completion::Kind::kSent,

@@ -19,7 +19,7 @@ Result<bool> SumStream::progress(Time now) {
   if (!sums_.empty() && group_.due == 0) {
     group_.begin_message(now, sums_.front().order.in.size(), limits_);
   }
-  WEIR_TRY([[maybe_unused]] const Unit taken, take_finished(now));
+  WEIR_OK(take_finished(now));
   return launching || !sums_.empty();
 }
 
@@ -89,9 +89,7 @@ Status SumStream::combine(const Sum& sum) {
     }
   }
   counters_.change([&](auto& all) { all.bytes_sent += static_cast<std::int64_t>(sent); });
-  if (own > 0) {
-    WEIR_TRY([[maybe_unused]] const Unit added, reduce(sum, result));
-  }
+  if (own > 0) WEIR_OK(reduce(sum, result));
   return group_.comm->exchange(transfers);
 }
 

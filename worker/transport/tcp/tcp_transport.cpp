@@ -90,7 +90,7 @@ class Transport final : public TcpTransport {
 
   Result<std::unique_ptr<Communicator>> connect(const Generation& generation, Time deadline,
                                                 std::stop_token stop) override {
-    WEIR_TRY([[maybe_unused]] const Unit valid, check(generation));
+    WEIR_OK(check(generation));
     WEIR_TRY(std::vector<Joined> joined, meet(generation, {}, deadline, stop));
     return io_->call([&] { return make_communicator(generation, std::move(joined)); });
   }
@@ -104,7 +104,7 @@ class Transport final : public TcpTransport {
                                 .incarnation = group.incarnation,
                                 .replica = group.stage,
                                 .stage = group.replica};
-    WEIR_TRY([[maybe_unused]] const Unit valid, check(transposed));
+    WEIR_OK(check(transposed));
     std::vector<PeerAddress> others;
     for (const auto& other : group.others) {
       others.push_back({.stage = other.replica, .ip = other.ip, .data_port = other.data_port});
@@ -138,7 +138,7 @@ class Transport final : public TcpTransport {
                                    Time deadline, std::stop_token stop) {
     const auto rendezvous =
         std::make_shared<Rendezvous>(io_->context(), generation, options_, std::move(group));
-    WEIR_TRY([[maybe_unused]] const Unit begun, io_->call([&] {
+    WEIR_OK(io_->call([&] {
       Status status = listener_->begin(rendezvous);
       if (status) rendezvous->start();
       return status;
