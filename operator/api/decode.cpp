@@ -36,8 +36,7 @@ Result<T> decode(const char* kind, std::string_view text, Read&& read) {
   JsonDocument document;
   if (const auto parsed = document.parse(text); !parsed) return parsed.error().with(kind);
   T value = read(document.root());
-  if (!document.problem().empty())
-    return Error{Code::kInvalid, std::string(kind) + ": " + document.problem()};
+  if (!document.problem().empty()) return invalid(std::string(kind) + ": " + document.problem());
   return value;
 }
 

@@ -304,7 +304,7 @@ std::string pod_name(const std::string& job, const std::string& group, int index
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
   const auto group = std::ranges::find(job.spec.worker_groups, input.group, &WorkerGroup::name);
   if (group == job.spec.worker_groups.end()) {
-    return Error{Code::kInvalid, "workerGroups: no group " + input.group};
+    return invalid("workerGroups: no group " + input.group);
   }
   WEIR_TRY(const json whole, checked_template(*group));
 
@@ -324,8 +324,8 @@ Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input) {
                                       "].template.spec.containers: none is named trainer"};
   }
   if (containers.size() == 1 && !containers[0].contains("image")) {
-    return Error{Code::kInvalid,
-                 "worker.image: missing, and the template of group " + group->name + " sets none"};
+    return invalid("worker.image: missing, and the template of group " + group->name +
+                   " sets none");
   }
   if (const std::string& path = job.spec.checkpoint_path; !path.empty()) {
     for (const json& each : containers) {

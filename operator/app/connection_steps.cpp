@@ -82,8 +82,7 @@ Status make_transports(RunState& state) {
     prometheus.ca_file = state.options.prometheus_ca_file;
     state.prometheus = kube::make_cpprest_transport(prometheus);
   } catch (const std::exception& e) {
-    return Error{Code::kInvalid,
-                 "malformed URL of the API server or of Prometheus: " + std::string(e.what())};
+    return invalid("malformed URL of the API server or of Prometheus: " + std::string(e.what()));
   }
   return Unit{};
 }

@@ -80,14 +80,12 @@ Result<std::pair<std::string, std::string>> header_of(const std::string& text) {
            std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
   };
   if (colon == text.npos || name.empty() || !std::ranges::all_of(name, is_token)) {
-    return Error{Code::kInvalid, "expected NAME: VALUE, such as X-Scope-OrgID: team-a"};
+    return invalid("expected NAME: VALUE, such as X-Scope-OrgID: team-a");
   }
   const std::size_t value = text.find_first_not_of(' ', colon + 1);
   const bool control = std::ranges::any_of(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; });
-  if (value == text.npos || control) {
-    return Error{Code::kInvalid, "header " + name + " has no value of one line"};
-  }
+  if (value == text.npos || control) return invalid("header " + name + " has no value of one line");
   return std::pair(name, text.substr(value));
 }
 

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <fstream>
 #include <istream>
 #include <ostream>
@@ -18,6 +17,7 @@
 #include "operator/planner/tool/compare.h"
 #include "operator/planner/tool/report_json.h"
 #include "worker/base/file_error.h"
+#include "worker/base/text.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
 
@@ -61,9 +61,8 @@ Status set_batch(const PlanOptions& options, const PlanInputs& inputs, planner::
     if (options.micro_batches) {
       const std::int64_t parts = replicas * *options.micro_batches;
       if (batch % parts != 0) {
-        return Error{Code::kInvalid, "plan: --global-batch " + std::to_string(batch) +
-                                         " is no multiple of " + std::to_string(parts) +
-                                         " micro-batches"};
+        return invalid("plan: --global-batch " + std::to_string(batch) + " is no multiple of " +
+                       std::to_string(parts) + " micro-batches");
       }
       request.micro_batch_size = static_cast<int>(batch / parts);
     }
@@ -72,12 +71,11 @@ Status set_batch(const PlanOptions& options, const PlanInputs& inputs, planner::
     batch = replicas * *request.micro_batch_size *
             std::int64_t{options.micro_batches.value_or(kUsualMicroBatches)};
   }
-  if (batch > 1'000'000'000) return Error{Code::kInvalid, "plan: the batch is above 1e9 samples"};
+  if (batch > 1'000'000'000) return invalid("plan: the batch is above 1e9 samples");
   const std::int64_t parts = batch / request.micro_batch_size.value_or(static_cast<int>(batch));
   if (parts > schedule::kMostMicroBatches) {
-    return Error{Code::kInvalid, "plan: " + std::to_string(parts) +
-                                     " micro-batches a step are above " +
-                                     std::to_string(schedule::kMostMicroBatches)};
+    return invalid("plan: " + std::to_string(parts) + " micro-batches a step are above " +
+                   std::to_string(schedule::kMostMicroBatches));
   }
   request.global_batch = static_cast<int>(batch);
   return Unit{};
@@ -122,10 +120,8 @@ void add_warnings(const PlanInputs& inputs, planner::PlanReport& report) {
   for (const planner::DeviceClass& known : inputs.cluster.classes) {
     const auto& times = inputs.model.layers.front().times;
     if (times.contains(known.name) || (times.size() == 1 && times.begin()->first.empty())) continue;
-    char factor[32];
-    std::snprintf(factor, sizeof factor, "%g", known.speed_factor);
-    report.warnings.push_back("class " + known.name + " has no times in the profile: " + factor +
-                              " x those of its first class");
+    report.warnings.push_back("class " + known.name + " has no times in the profile: " +
+                              format("%g", known.speed_factor) + " x those of its first class");
   }
 }
 

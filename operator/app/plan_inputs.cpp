@@ -92,7 +92,7 @@ Result<Cluster> cluster_of(const std::string& from, std::istream& standard_input
 // Reads a profile sailor:CLASS=FILE[,CLASS=FILE] with --sailor-info and --sailor-model.
 Result<Model> sailor_model(const InputOptions& options, std::istream& standard_input) {
   if (options.sailor_info.empty() || options.sailor_model.empty()) {
-    return Error{Code::kInvalid, "a sailor: profile needs --sailor-info and --sailor-model"};
+    return invalid("a sailor: profile needs --sailor-info and --sailor-model");
   }
   WEIR_TRY(const std::string info, read_text(options.sailor_info, standard_input));
   WEIR_TRY(
@@ -106,14 +106,14 @@ Result<Model> sailor_model(const InputOptions& options, std::istream& standard_i
     rest.erase(0, end + 1);
     const std::size_t equals = part.find('=');
     if (equals == std::string::npos || equals == 0) {
-      return Error{Code::kInvalid, "--profile sailor: expected CLASS=FILE, got \"" + part + "\""};
+      return invalid("--profile sailor: expected CLASS=FILE, got \"" + part + "\"");
     }
     const std::string file = part.substr(equals + 1);
     WEIR_TRY(const std::string text, read_text(file, standard_input));
     WEIR_TRY(planner::SailorTimes times, planner::decode_sailor_times(text, short_name(file)));
     classes.emplace_back(part.substr(0, equals), std::move(times));
   }
-  if (classes.empty()) return Error{Code::kInvalid, "--profile sailor: names no file"};
+  if (classes.empty()) return invalid("--profile sailor: names no file");
   return planner::model_of_sailor(classes, sizes);
 }
 
@@ -143,12 +143,12 @@ Result<PlanInputs> read_model(const InputOptions& options, std::istream& standar
 // "NAME: reason".
 Result<std::string> plain_text(std::string text, const std::string& name) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF")) {
-    return Error{Code::kInvalid, name + ": UTF-16, expected UTF-8"};
+    return invalid(name + ": UTF-16, expected UTF-8");
   }
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
   if (const std::size_t at = text.find('\0'); at != std::string::npos) {
-    return Error{Code::kInvalid, name + ": a zero byte at offset " + std::to_string(at) +
-                                     ", expected UTF-8 text (UTF-16 has such)"};
+    return invalid(name + ": a zero byte at offset " + std::to_string(at) +
+                   ", expected UTF-8 text (UTF-16 has such)");
   }
   std::string lines;
   lines.reserve(text.size());
@@ -176,9 +176,7 @@ Result<std::string> read_text(const std::string& file, std::istream& standard_in
   char block[65536];
   while (in.read(block, sizeof block) || in.gcount() > 0) {
     text.append(block, static_cast<std::size_t>(in.gcount()));
-    if (text.size() > kMostBytes) {
-      return Error{Code::kInvalid, short_name(file) + ": longer than 64 MiB"};
-    }
+    if (text.size() > kMostBytes) return invalid(short_name(file) + ": longer than 64 MiB");
   }
   if (in.bad()) return unreadable(file);
   return plain_text(std::move(text), file == "-" ? "standard input" : short_name(file));
@@ -186,7 +184,7 @@ Result<std::string> read_text(const std::string& file, std::istream& standard_in
 
 Result<PlanInputs> read_inputs(const InputOptions& options, std::istream& standard_input) {
   if (options.profile == "-" && options.cluster == "-") {
-    return Error{Code::kInvalid, "--profile and --cluster cannot both be standard input"};
+    return invalid("--profile and --cluster cannot both be standard input");
   }
   WEIR_TRY(PlanInputs inputs, read_model(options, standard_input));
   WEIR_TRY(inputs.cluster, cluster_of(options.cluster, standard_input));
@@ -207,9 +205,8 @@ Result<int> number_in(std::string_view text, std::string_view part) {
   int value = 0;
   const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
   if (error != std::errc{} || end != part.data() + part.size() || value < 0) {
-    return Error{Code::kInvalid, "plan \"" + std::string(text) +
-                                     "\": expected FIRST-LAST[xRANKS],..., got \"" +
-                                     std::string(part) + "\""};
+    return invalid("plan \"" + std::string(text) + "\": expected FIRST-LAST[xRANKS],..., got \"" +
+                   std::string(part) + "\"");
   }
   return value;
 }
@@ -232,7 +229,7 @@ Result<schedule::Plan> chain_plan(const std::string& text, const PlanInputs& inp
     at = end + 1;
     const std::size_t dash = part.find('-'), x = std::min(part.size(), part.find('x'));
     if (dash == std::string_view::npos || dash > x) {
-      return Error{Code::kInvalid, "plan \"" + text + "\": expected FIRST-LAST[xRANKS],..."};
+      return invalid("plan \"" + text + "\": expected FIRST-LAST[xRANKS],...");
     }
     schedule::LayerRange range;
     WEIR_TRY(range.first, number_in(text, part.substr(0, dash)));
@@ -243,9 +240,8 @@ Result<schedule::Plan> chain_plan(const std::string& text, const PlanInputs& inp
     }
     for (int r = 0; r < ranks; ++r, ++device) {
       if (device >= inputs.cluster.devices.size()) {
-        return Error{Code::kInvalid, "plan \"" + text + "\": needs more than the " +
-                                         std::to_string(inputs.cluster.devices.size()) +
-                                         " devices of the cluster"};
+        return invalid("plan \"" + text + "\": needs more than the " +
+                       std::to_string(inputs.cluster.devices.size()) + " devices of the cluster");
       }
       const planner::Device& it = inputs.cluster.devices[device];
       plan.ranks.push_back({it.pod, it.pod_uid, it.ip, it.node, it.local, 0,

@@ -2,9 +2,8 @@
 #include "operator/app/plan_table.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <type_traits>
 
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/schedule/plan.h"
 
@@ -12,20 +11,6 @@ namespace weir::operator_app {
 namespace {
 
 constexpr double kMilli = 1e3, kMega = 1e-6;
-
-template <class T>
-std::string joined(const std::vector<T>& items, const char* separator) {
-  std::string text;
-  for (const T& item : items) {
-    if (!text.empty()) text += separator;
-    if constexpr (std::is_arithmetic_v<T>) {
-      text += std::to_string(item);
-    } else {
-      text += item;
-    }
-  }
-  return text;
-}
 
 std::string servers_text(const std::vector<std::string>& servers) {
   constexpr std::size_t kShown = 4;
@@ -106,9 +91,7 @@ std::string comparison_line(const planner::PlanReport& report, const planner::Co
 }  // namespace
 
 std::string fixed(double value, int places) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", places, value);
-  return text;
+  return format("%.*f", places, value);
 }
 
 std::string giga(std::int64_t bytes) {

@@ -28,10 +28,6 @@ using planner::ShareChange;
 constexpr int kTimelineWidth = 120;
 constexpr double kLatestChange = 1e9;  // seconds, 30 years
 
-Error invalid(const std::string& text) {
-  return {Code::kInvalid, text};
-}
-
 // Reads a finite number. kNotFound: the text does not begin with a number.
 Result<double> number_from(const std::string& text) {
   double value = 0;

@@ -2,8 +2,8 @@
 #include "operator/app/svg_timeline.h"
 
 #include <cmath>
-#include <cstdio>
 
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 
 namespace weir::operator_app {
@@ -13,12 +13,6 @@ constexpr double kWidth = 1600, kLeft = 90, kRight = 20;  // pixels
 constexpr int kTop = 56, kStageHeight = 22, kLinkHeight = 8, kGap = 4, kReplicaGap = 24;
 constexpr double kLetters = 16;  // pixels; a bar of this width has room for its number
 constexpr int kTicks = 10;       // approximate number of ticks of the time scale
-
-std::string text(const char* format, auto... values) {
-  char buffer[240];
-  const int size = std::snprintf(buffer, sizeof buffer, format, values...);
-  return {buffer, static_cast<std::size_t>(size)};
-}
 
 // The next number up that is 1, 2 or 5 times a power of ten.
 double round_step(double seconds) {
@@ -37,45 +31,46 @@ class Picture {
            std::chrono::nanoseconds end, int micro_batch) {
     const double x = place(to_seconds(start));
     const double width = std::max(0.3, place(to_seconds(end)) - x);
-    body_ += text(R"(<rect class="%s" x="%.2f" y="%d" width="%.2f" height="%d">)", kind, x, top,
-                  width, height);
-    body_ += text("<title>%s %d, %.6f s to %.6f s</title></rect>\n", kind, micro_batch,
-                  to_seconds(start), to_seconds(end));
+    body_ += format(R"(<rect class="%s" x="%.2f" y="%d" width="%.2f" height="%d">)", kind, x, top,
+                    width, height);
+    body_ += format("<title>%s %d, %.6f s to %.6f s</title></rect>\n", kind, micro_batch,
+                    to_seconds(start), to_seconds(end));
     if (width < kLetters || height < kStageHeight) return;
-    body_ += text("<text class=\"in\" x=\"%.2f\" y=\"%d\">%d</text>\n", x + width / 2,
-                  top + height - 7, micro_batch);
+    body_ += format("<text class=\"in\" x=\"%.2f\" y=\"%d\">%d</text>\n", x + width / 2,
+                    top + height - 7, micro_batch);
   }
   void idle(int top, double seconds) {  // behind the bars of a stage
-    body_ += text(R"(<rect class="idle" x="%.2f" y="%d" width="%.2f" height="%d"></rect>)", kLeft,
-                  top, seconds * pixels_, kStageHeight);
+    body_ += format(R"(<rect class="idle" x="%.2f" y="%d" width="%.2f" height="%d"></rect>)", kLeft,
+                    top, seconds * pixels_, kStageHeight);
   }
   void headline(const std::string& title) {
     constexpr double kSquare = 10, kWord = 90;
-    body_ += text("<text x=\"%.0f\" y=\"16\">%s</text>\n", kLeft, title.c_str());
+    body_ += format("<text x=\"%.0f\" y=\"16\">%s</text>\n", kLeft, title.c_str());
     double x = kWidth - kRight - 5 * kWord;
     for (const char* kind : {"forward", "backward", "activation", "gradient", "idle"}) {
-      body_ += text(R"(<rect class="%s key" x="%.0f" y="7" width="%.0f" height="%.0f"></rect>)",
-                    kind, x, kSquare, kSquare);
-      body_ += text("<text x=\"%.0f\" y=\"16\">%s</text>\n", x + 1.5 * kSquare, kind);
+      body_ += format(R"(<rect class="%s key" x="%.0f" y="7" width="%.0f" height="%.0f"></rect>)",
+                      kind, x, kSquare, kSquare);
+      body_ += format("<text x=\"%.0f\" y=\"16\">%s</text>\n", x + 1.5 * kSquare, kind);
       x += kWord;
     }
   }
   void label(int top, int height, const std::string& name) {
-    body_ += text("<text class=\"name\" x=\"%.0f\" y=\"%d\">%s</text>\n", kLeft - 6,
-                  top + height - 2, name.c_str());
+    body_ += format("<text class=\"name\" x=\"%.0f\" y=\"%d\">%s</text>\n", kLeft - 6,
+                    top + height - 2, name.c_str());
   }
   void scale(double seconds, int bottom) {
     const double step = round_step(seconds / kTicks);
     for (int i = 0; i * step <= seconds * (1 + 1e-9); ++i) {
       const double x = place(i * step);
-      body_ += text("<line x1=\"%.2f\" y1=\"%d\" x2=\"%.2f\" y2=\"%d\"/>", x, kTop - 4, x, bottom);
       body_ +=
-          text("<text class=\"tick\" x=\"%.2f\" y=\"%d\">%g s</text>\n", x, kTop - 10, i * step);
+          format("<line x1=\"%.2f\" y1=\"%d\" x2=\"%.2f\" y2=\"%d\"/>", x, kTop - 4, x, bottom);
+      body_ +=
+          format("<text class=\"tick\" x=\"%.2f\" y=\"%d\">%g s</text>\n", x, kTop - 10, i * step);
     }
   }
   std::string whole(int height) const {
-    return text("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\">\n", kWidth,
-                height) +
+    return format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\">\n",
+                  kWidth, height) +
            R"(<style>text{font:11px sans-serif}.in,.tick{text-anchor:middle}.name{text-anchor:end}
 .in{fill:#fff}line{stroke:#ddd}.forward{fill:#3b6fb5}.backward{fill:#2f8f5b}
 .activation{fill:#9dbbe3}.gradient{fill:#a3d3b8}.idle{fill:#eee}</style>
@@ -99,8 +94,8 @@ std::string title_of(const planner::SimulatedPlan& simulated) {
       whole += simulated.step_seconds;
     }
   }
-  return text("step %.6g s, idle %.1f %%", simulated.step_seconds,
-              whole > 0 ? 100 * (1 - busy / whole) : 0.0);
+  return format("step %.6g s, idle %.1f %%", simulated.step_seconds,
+                whole > 0 ? 100 * (1 - busy / whole) : 0.0);
 }
 
 }  // namespace

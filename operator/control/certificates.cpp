@@ -11,6 +11,7 @@
 #include "operator/control/x509.h"
 #include "worker/base/check.h"
 #include "worker/base/digest.h"
+#include "worker/base/text.h"
 
 namespace weir::control_server {
 namespace {
@@ -89,17 +90,14 @@ Result<http::TlsIdentity> issue_leaf(const Authority& authority,
   ERR_clear_error();
   if (!issuer || !issuer_key || X509_check_private_key(issuer.get(), issuer_key.get()) != 1) {
     ERR_clear_error();
-    return Error{Code::kInvalid, "authority of the control API: not a certificate with its key"};
+    return invalid("authority of the control API: not a certificate with its key");
   }
 
   const Key key(EVP_EC_gen("P-256"), EVP_PKEY_free);
   const X509Ptr leaf = new_certificate(key.get(), "weir-operator control", now, kLeafLife);
   X509_set_issuer_name(leaf.get(), X509_get_subject_name(issuer.get()));
-  std::string alternatives;
-  for (const auto& name : names) {
-    alternatives +=
-        (alternatives.empty() ? "" : ",") + std::string(is_ip(name) ? "IP:" : "DNS:") + name;
-  }
+  const std::string alternatives =
+      joined(names, ",", [](const auto& name) { return (is_ip(name) ? "IP:" : "DNS:") + name; });
   extend(leaf.get(), issuer.get(), NID_basic_constraints, "critical,CA:FALSE");
   extend(leaf.get(), issuer.get(), NID_key_usage, "critical,digitalSignature");
   extend(leaf.get(), issuer.get(), NID_ext_key_usage, "serverAuth");

@@ -192,10 +192,10 @@ Result<OwnCertificate> verify(const Files& files, const std::string& dns_name, S
 
 Result<OwnCertificate> read_own_certificate(const std::string& folder, const std::string& dns_name,
                                             SystemTime now) {
-  Result<OwnCertificate> own = Error{Code::kInvalid, folder};
+  Result<OwnCertificate> own = invalid(folder);
   for (int attempt = 0; attempt < kCertificateAttempts && !own; ++attempt) {
     const auto files = read_all(folder);
-    own = files ? verify(*files, dns_name, now) : Error{Code::kInvalid, files.error().message};
+    own = files ? verify(*files, dns_name, now) : invalid(files.error().message);
   }
   return own;
 }

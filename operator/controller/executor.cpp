@@ -14,6 +14,7 @@
 #include "operator/controller/reconcile/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
+#include "worker/base/text.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::controller {

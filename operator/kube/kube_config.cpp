@@ -26,7 +26,7 @@ Result<std::string> read_text(const std::string& path) {
   if (!file) return Error{Code::kNotFound, unreadable(path).message};
   std::ostringstream text;
   text << file.rdbuf();
-  if (text.str().size() > kMaxConfigBytes) return Error{Code::kInvalid, path + ": above 1 MiB"};
+  if (text.str().size() > kMaxConfigBytes) return invalid(path + ": above 1 MiB");
   return text.str();
 }
 
@@ -72,7 +72,7 @@ Status file_or_data(const YAML::Node& node, const std::string& folder, const std
     return Unit{};
   }
   const auto raw = from_base64(data);
-  if (!raw) return Error{Code::kInvalid, key + "-data: not base64"};
+  if (!raw) return invalid(key + "-data: not base64");
   pem = *raw;
   return Unit{};
 }
@@ -80,12 +80,10 @@ Status file_or_data(const YAML::Node& node, const std::string& folder, const std
 Status read_cluster(const YAML::Node& cluster, const std::string& folder, Credentials& out) {
   out.server = text_at(cluster, "server");
   if (!out.server.starts_with("https://") && !out.server.starts_with("http://")) {
-    return Error{Code::kInvalid, "server: '" + out.server + "' is no http URL"};
+    return invalid("server: '" + out.server + "' is no http URL");
   }
   for (const char* field : {"tls-server-name", "proxy-url"}) {
-    if (!text_at(cluster, field).empty()) {
-      return Error{Code::kInvalid, std::string(field) + ": not supported"};
-    }
+    if (!text_at(cluster, field).empty()) return invalid(std::string(field) + ": not supported");
   }
   out.tls.insecure = text_at(cluster, "insecure-skip-tls-verify") == "true";
   if (out.tls.insecure) {
@@ -97,9 +95,9 @@ Status read_cluster(const YAML::Node& cluster, const std::string& folder, Creden
 Status read_user(const YAML::Node& user, const std::string& folder, Credentials& out) {
   for (const char* key : {"exec", "auth-provider", "username"}) {
     if (user[key].IsDefined()) {
-      return Error{Code::kInvalid, std::string(key) +
-                                       ": not supported, use a token or a "
-                                       "client certificate"};
+      return invalid(std::string(key) +
+                     ": not supported, use a token or a "
+                     "client certificate");
     }
   }
   out.token = text_at(user, "token");
@@ -116,21 +114,21 @@ Result<Credentials> from_documents(const std::vector<Document>& documents) {
     if (current.empty()) current = text_at(document.root, "current-context");
   }
   const std::string where = documents.front().path;
-  if (current.empty()) return Error{Code::kInvalid, where + ": current-context: missing"};
+  if (current.empty()) return invalid(where + ": current-context: missing");
   std::string folder;
   const auto context = entry(documents, "contexts", "context", current, folder);
-  if (!context) return Error{Code::kInvalid, where + ": contexts: no '" + current + "'"};
+  if (!context) return invalid(where + ": contexts: no '" + current + "'");
   Credentials out;
   out.namespace_name = text_at(*context, "namespace");
   const std::string cluster_name = text_at(*context, "cluster");
   const auto cluster = entry(documents, "clusters", "cluster", cluster_name, folder);
-  if (!cluster) return Error{Code::kInvalid, where + ": clusters: no '" + cluster_name + "'"};
+  if (!cluster) return invalid(where + ": clusters: no '" + cluster_name + "'");
   if (const auto ok = read_cluster(*cluster, folder, out); !ok) {
     return ok.error().with(where + ": clusters[" + cluster_name + "]");
   }
   const std::string user_name = text_at(*context, "user");
   const auto user = entry(documents, "users", "user", user_name, folder);
-  if (!user) return Error{Code::kInvalid, where + ": users: no '" + user_name + "'"};
+  if (!user) return invalid(where + ": users: no '" + user_name + "'");
   if (const auto ok = read_user(*user, folder, out); !ok) {
     return ok.error().with(where + ": users[" + user_name + "]");
   }
@@ -150,15 +148,15 @@ Result<Credentials> from_files(const std::vector<std::string>& paths) {
     try {
       documents.push_back({path, YAML::Load(*text)});
     } catch (const YAML::Exception& e) {
-      return Error{Code::kInvalid, path + ": " + e.what()};
+      return invalid(path + ": " + e.what());
     }
-    if (!documents.back().root.IsMap()) return Error{Code::kInvalid, path + ": no kubeconfig"};
+    if (!documents.back().root.IsMap()) return invalid(path + ": no kubeconfig");
   }
-  if (documents.empty()) return Error{Code::kInvalid, missing};
+  if (documents.empty()) return invalid(missing);
   try {
     return from_documents(documents);
   } catch (const YAML::Exception& e) {
-    return Error{Code::kInvalid, documents.front().path + ": " + e.what()};
+    return invalid(documents.front().path + ": " + e.what());
   }
 }
 
@@ -194,8 +192,7 @@ Result<Credentials> load_credentials(const std::string& path, const Environment&
   if (const std::string home = env("HOME"); !home.empty()) {
     return from_files({home + "/.kube/config"});
   }
-  return Error{Code::kInvalid,
-               "no API server: not in a cluster, and neither --kubeconfig nor KUBECONFIG is set"};
+  return invalid("no API server: not in a cluster, and neither --kubeconfig nor KUBECONFIG is set");
 }
 
 http::Options transport_options(const Credentials& credentials) {

@@ -103,8 +103,8 @@ Result<EngineAnswer> unequal_layouts(const Setting& setting, const Levels& level
   const auto states = device_states(setting, levels, false);
   const auto best_states = device_states(setting, levels, true);
   if (!states || !best_states) {
-    return Error{Code::kInvalid, "objective async: more than " + std::to_string(kMostDeviceStates) +
-                                     " combinations of device counts"};
+    return invalid("objective async: more than " + std::to_string(kMostDeviceStates) +
+                   " combinations of device counts");
   }
   const auto ideals = ideals_for(setting, limits, nullptr);
   const UnequalPlan plan = plan_unequal(setting.dag, *ideals, *states, transfers, limits.stop);

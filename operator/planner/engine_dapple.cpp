@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The best plan by DAPPLE's score as a plan of ours: placed, simulated and reported like any other.
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 
 #include "operator/planner/dapple/dapple.h"
 #include "operator/planner/describe.h"
 #include "operator/planner/engines.h"
 #include "operator/planner/setting.h"
+#include "worker/base/text.h"
 
 namespace weir::planner {
 namespace {
@@ -69,9 +69,7 @@ Result<PlanReport> plan_by_dapple(const Model& model, const Cluster& cluster,
   asked.data_parallel = 1;
   WEIR_TRY(const std::vector<int> sizes, micro_batch_sizes(asked));
   WEIR_TRY(Setting setting, setting_of(model, cluster, asked, topology, sizes.front()));
-  if (setting.kinds.size() != 1) {
-    return Error{Code::kInvalid, "DAPPLE's planner knows one class of devices"};
-  }
+  if (setting.kinds.size() != 1) return invalid("DAPPLE's planner knows one class of devices");
   std::vector<int> order(static_cast<std::size_t>(setting.dag.nodes));
   std::iota(order.begin(), order.end(), 0);
   const std::shared_ptr<const Line> line = line_of(setting.dag, std::move(order));
@@ -86,9 +84,8 @@ Result<PlanReport> plan_by_dapple(const Model& model, const Cluster& cluster,
   answer.value = plan.seconds;
   answer.complete = true;
   answer.search.complete = plan.finished;
-  char speed_up[64];
-  std::snprintf(speed_up, sizeof speed_up, "dapple, speed-up %.6g over one device", plan.score);
-  answer.formula = std::string(speed_up) + ", over ranges of the model's order";
+  answer.formula =
+      format("dapple, speed-up %.6g over one device, over ranges of the model's order", plan.score);
   // Unless all was looked at: every device at work all the time.
   const int devices = static_cast<int>(cluster.devices.size());
   const double bound = plan.finished ? plan.seconds : plan.seconds * plan.score / devices;

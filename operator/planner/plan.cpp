@@ -24,10 +24,6 @@ constexpr std::size_t kPlaced = 16;               // layouts put on servers
 constexpr int kPlacementRounds = 3;               // of cut and placement in turns
 constexpr std::int64_t kRoundPairs = 20'000'000;  // a search above it is not repeated
 
-Error invalid(const std::string& text) {
-  return {Code::kInvalid, text};
-}
-
 Status check_input(const Model& model, const Cluster& cluster, const Request& request) {
   if (model.layers.empty()) return invalid("model.profile: no layers");
   if (const std::string edge = edge_that_runs_back(model); request.keep_order && !edge.empty()) {

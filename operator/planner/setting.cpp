@@ -66,14 +66,13 @@ Result<std::vector<int>> micro_batch_sizes(const Request& request) {
   if (request.micro_batch_size) {
     const int size = *request.micro_batch_size;
     if (size < 1 || batch % size != 0) {
-      return Error{Code::kInvalid, "batch.microBatchSize: " + std::to_string(size) +
-                                       " does not divide the global batch of " +
-                                       std::to_string(batch)};
+      return invalid("batch.microBatchSize: " + std::to_string(size) +
+                     " does not divide the global batch of " + std::to_string(batch));
     }
     if (!possible(size)) {
-      return Error{Code::kInvalid, "batch.microBatchSize: " + std::to_string(size) +
-                                       " leaves no micro-batch for one of " +
-                                       std::to_string(request.data_parallel) + " replicas"};
+      return invalid("batch.microBatchSize: " + std::to_string(size) +
+                     " leaves no micro-batch for one of " + std::to_string(request.data_parallel) +
+                     " replicas");
     }
     return std::vector<int>{size};
   }
@@ -84,9 +83,8 @@ Result<std::vector<int>> micro_batch_sizes(const Request& request) {
     }
   }
   if (sizes.empty()) {
-    return Error{Code::kInvalid, "batch.globalBatchSize: " + std::to_string(batch) +
-                                     " is too small for " + std::to_string(request.data_parallel) +
-                                     " replicas"};
+    return invalid("batch.globalBatchSize: " + std::to_string(batch) + " is too small for " +
+                   std::to_string(request.data_parallel) + " replicas");
   }
   return sizes;
 }

@@ -51,9 +51,7 @@ Result<std::vector<std::string>> own_addresses(const std::string& interface,
                                                const std::string& listen) {
   if (!interface.empty()) {
     std::vector<std::string> found = addresses_of(interface);
-    if (found.empty()) {
-      return Error{Code::kInvalid, "WEIR_INTERFACE: " + interface + " has no address here"};
-    }
+    if (found.empty()) return invalid("WEIR_INTERFACE: " + interface + " has no address here");
     return found;
   }
   std::vector<std::string> list;

@@ -245,10 +245,6 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add("--dry-run", o.dry_run, "print the steps of the program and exit");
 }
 
-Error invalid(const std::string& message) {
-  return {Code::kInvalid, message};
-}
-
 // Reads "1-2", "1-2:fwd" or "1-2:bwd".
 Status read_link(const std::string& text, Options& options) {
   const auto wrong = [&] {

@@ -75,7 +75,7 @@ Result<std::string> ask_for_key(const State& state, std::stop_token stop) {
 Result<std::string> standalone_key(const Options& o) {
   if (o.job_key.empty()) return hmac_sha256("weir standalone", o.job_uid);
   const auto key = from_hex(o.job_key);
-  if (!key || key->empty()) return Error{Code::kInvalid, "WEIR_JOB_KEY: must be hexadecimal"};
+  if (!key || key->empty()) return invalid("WEIR_JOB_KEY: must be hexadecimal");
   return *key;
 }
 
@@ -96,7 +96,7 @@ Status check_plan_file(const std::string& path, int layers) {
     }
   }
   const std::vector<std::string> broken = schedule::broken_rules(*plan, layers);
-  if (!broken.empty()) return Error{Code::kInvalid, "--plan: " + path + ": " + broken.front()};
+  if (!broken.empty()) return invalid("--plan: " + path + ": " + broken.front());
   return Unit{};
 }
 

@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/report.h"
 
-#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
 
 #include "worker/app/exposition.h"
 #include "worker/base/log.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 
 namespace weir::app {
-namespace {
-
-std::string number(const char* format, double value) {
-  std::array<char, 64> text{};
-  static_cast<void>(std::snprintf(text.data(), text.size(), format, value));
-  return text.data();
-}
-
-}  // namespace
-
 protocol::StageStatus status_of(const engine::StepRecord& record,
                                 const std::vector<transport::LinkReport>& links,
                                 std::int64_t memory_peak, std::int64_t memory_limit,
@@ -58,12 +48,12 @@ std::string loss_line(const engine::StepRecord& record, bool emulated) {
   std::string line = "{\"step\": " + std::to_string(record.step) +
                      ", \"epoch\": " + std::to_string(record.epoch) +
                      ", \"stage\": " + std::to_string(record.stage) + ", \"loss\": ";
-  line += known ? number("%.9g", record.loss) : "null";
-  line += ", \"loss_hex\": " + (known ? "\"" + number("%a", record.loss) + "\"" : "null");
-  line += ", \"step_seconds\": " + number("%.9g", record.step_seconds);
-  line += ", \"iteration_seconds\": " + number("%.9g", record.iteration_seconds);
-  line += ", \"forward_seconds\": " + number("%.9g", record.forward_seconds);
-  line += ", \"backward_seconds\": " + number("%.9g", record.backward_seconds);
+  line += known ? format("%.9g", record.loss) : "null";
+  line += ", \"loss_hex\": " + (known ? "\"" + format("%a", record.loss) + "\"" : "null");
+  line += ", \"step_seconds\": " + format("%.9g", record.step_seconds);
+  line += ", \"iteration_seconds\": " + format("%.9g", record.iteration_seconds);
+  line += ", \"forward_seconds\": " + format("%.9g", record.forward_seconds);
+  line += ", \"backward_seconds\": " + format("%.9g", record.backward_seconds);
   line += ", \"in_flight_peak\": " + std::to_string(record.in_flight_peak);
   line += ", \"graph_launches\": " + std::to_string(record.graph_launches);
   if (record.skipped) line += ", \"skipped\": true";
@@ -79,9 +69,7 @@ std::string loss_line(const engine::StepRecord& record, bool emulated) {
 
 Result<std::unique_ptr<LossLog>> LossLog::open(const std::string& path) {
   std::FILE* const file = std::fopen(path.c_str(), "a");
-  if (file == nullptr) {
-    return Error{Code::kInvalid, "--loss-log: " + path + ": " + std::strerror(errno)};
-  }
+  if (file == nullptr) return invalid("--loss-log: " + path + ": " + std::strerror(errno));
   return std::unique_ptr<LossLog>(new LossLog(file));
 }
 

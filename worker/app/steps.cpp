@@ -73,9 +73,7 @@ Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
                                                  data::Part part) {
   constexpr int kByteValues = 256;
   if (path.empty()) return data::make_synthetic(m.vocabulary, m.sequence, m.seed, part);
-  if (m.vocabulary < kByteValues) {
-    return Error{Code::kInvalid, "--vocab: bytes of " + option + " need 256"};
-  }
+  if (m.vocabulary < kByteValues) return invalid("--vocab: bytes of " + option + " need 256");
   if (m.vocabulary > kByteValues) {  // allowed, to time a model in its usual size on any text
     log_warn(kComponent,
              "the vocabulary is larger than the 256 values of bytes; the rest is never met",

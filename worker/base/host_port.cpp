@@ -39,14 +39,14 @@ Result<int> parse_port(std::string_view text) {
   int port = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (error != std::errc() || end != text.data() + text.size() || port < 1 || port > kHighestPort) {
-    return Error{Code::kInvalid, "must be a port from 1 to 65535, found " + in_quotes(text)};
+    return invalid("must be a port from 1 to 65535, found " + in_quotes(text));
   }
   return port;
 }
 
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto bad = [text](const std::string& why) {
-    return Error{Code::kInvalid, "must be host:port, found " + in_quotes(text) + ": " + why};
+    return invalid("must be host:port, found " + in_quotes(text) + ": " + why);
   };
   if (text.find("://") != text.npos) return bad("it is a URL");
   std::string_view host = text, port;

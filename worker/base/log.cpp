@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 
+#include "worker/base/text.h"
 #include "worker/base/time_text.h"
 #include "worker/base/utf8.h"
 
@@ -65,9 +66,7 @@ std::string json_quoted(std::string_view text) {
 LogValue::LogValue(std::string_view text) : json_(json_quoted(text)) {}
 
 LogValue::LogValue(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  json_ = text.data();
+  json_ = format("%.6g", value);
   if (json_.find_first_of("in") != std::string::npos) json_ = json_quoted(json_);  // inf, nan
 }
 

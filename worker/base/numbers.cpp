@@ -20,7 +20,7 @@ Result<Number> parse(std::string_view text, Number least, Number most, const cha
   std::ostringstream why;
   why << "must be a " << kind << " from " << least << " to " << most << ", found "
       << in_quotes(text);
-  return Error{Code::kInvalid, why.str()};
+  return invalid(why.str());
 }
 
 }  // namespace

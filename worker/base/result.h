@@ -31,6 +31,13 @@ struct Error {
   Error with(const std::string& context) const { return {code, context + ": " + message}; }
 };
 
+inline Error invalid(std::string message) {
+  return {Code::kInvalid, std::move(message)};
+}
+inline Error invalid(const std::string& where, const std::string& what) {
+  return {Code::kInvalid, where + ": " + what};
+}
+
 template <class T, class E = Error>
 class [[nodiscard]] Result {
  public:

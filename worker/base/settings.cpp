@@ -5,6 +5,8 @@
 #include <array>
 #include <charconv>
 
+#include "worker/base/text.h"
+
 namespace weir {
 
 std::vector<Difference> differences(const Settings& here, const Settings& there) {
@@ -18,12 +20,9 @@ std::vector<Difference> differences(const Settings& here, const Settings& there)
 }
 
 std::string describe(const std::vector<Difference>& found, const std::string& other_side) {
-  std::string text;
-  for (const Difference& one : found) {
-    text += (text.empty() ? "" : "; ") + one.name + " is " + one.here + ", " + other_side +
-            " has " + one.there;
-  }
-  return text;
+  return joined(found, "; ", [&](const Difference& one) {
+    return one.name + " is " + one.here + ", " + other_side + " has " + one.there;
+  });
 }
 
 std::string exact_text(double value) {

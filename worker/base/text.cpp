@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/base/text.h"
 
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 namespace weir {
 
 std::string number(double value, int digits) {
   constexpr double kLong = 1e15;  // from here on scientific notation, which fits into status
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), std::abs(value) < kLong ? "%.*f" : "%.*e", digits, value);
-  return text.data();
+  return format(std::abs(value) < kLong ? "%.*f" : "%.*e", digits, value);
 }
 
 std::string percent(double fraction) {
@@ -27,12 +23,6 @@ std::string bits_per_second(double bytes_per_second) {
 
 std::string megabytes(std::int64_t bytes) {
   return number(static_cast<double>(bytes) / 1e6, bytes < 10'000'000 ? 2 : 0) + " MB";
-}
-
-std::string joined(const std::vector<int>& values) {
-  std::string text;
-  for (const int value : values) text += (text.empty() ? "" : ",") + std::to_string(value);
-  return text;
 }
 
 }  // namespace weir

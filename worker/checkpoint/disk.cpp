@@ -122,7 +122,7 @@ Status Disk::exchange(const std::string& one, const std::string& other) {
       exchanges_ ? renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) : -1;
   if (done == 0) return Unit{};
   if (!exchanges_ || errno == EINVAL || errno == ENOSYS || errno == ENOTSUP) {
-    return Error{Code::kInvalid, other + ": the file system cannot exchange names"};
+    return invalid(other + ": the file system cannot exchange names");
   }
   return failure(other, "exchange", errno);
 }
@@ -148,7 +148,7 @@ Result<std::string> read_file(const std::string& path) {
   if (!file.open()) return failure(path, "open", errno);
   struct stat facts{};
   if (fstat(file.number(), &facts) != 0) return failure(path, "fstat", errno);
-  if (!S_ISREG(facts.st_mode)) return Error{Code::kInvalid, path + ": is no file"};
+  if (!S_ISREG(facts.st_mode)) return invalid(path + ": is no file");
   std::string bytes(static_cast<std::size_t>(facts.st_size), '\0');
   std::size_t at = 0;
   while (at < bytes.size()) {

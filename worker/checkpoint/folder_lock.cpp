@@ -87,10 +87,10 @@ std::string encode(const LockText& text) {
 
 Result<LockText> decode_lock(std::string_view text) {
   const json from = json::parse(text, nullptr, false);
-  if (!from.is_object()) return Error{Code::kInvalid, "is no JSON object"};
+  if (!from.is_object()) return invalid("is no JSON object");
   try {
     if (from.at("apiVersion").get<std::string>() != kLockVersion) {
-      return Error{Code::kInvalid, "apiVersion is not " + std::string(kLockVersion)};
+      return invalid("apiVersion is not " + std::string(kLockVersion));
     }
     return LockText{.owner = {.job = from.at("job").get<std::string>(),
                               .uid = from.at("uid").get<std::string>(),
@@ -100,7 +100,7 @@ Result<LockText> decode_lock(std::string_view text) {
                     .mark = from.at("mark").get<std::string>(),
                     .beat = from.at("beat").get<std::int64_t>()};
   } catch (const json::exception& error) {
-    return Error{Code::kInvalid, error.what()};
+    return invalid(error.what());
   }
 }
 

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 // A checkpoint with a folder but a missing file is damaged.
 Error damage(const Error& error) {
-  return error.code == Code::kNotFound ? Error{Code::kInvalid, error.message} : error;
+  return error.code == Code::kNotFound ? invalid(error.message) : error;
 }
 
 Result<Manifest> read_manifest(const std::string& folder) {
@@ -37,10 +37,10 @@ Status check_files(const std::string& folder, const Manifest& manifest) {
   for (const FileEntry& file : manifest.files) {
     std::error_code error;
     const auto size = fs::file_size(join(folder, file.name), error);
-    if (error) return Error{Code::kInvalid, file.name + ": " + error.message()};
+    if (error) return invalid(file.name + ": " + error.message());
     if (size != static_cast<std::uintmax_t>(file.bytes)) {
-      return Error{Code::kInvalid, file.name + ": has " + std::to_string(size) + " bytes, not " +
-                                       std::to_string(file.bytes)};
+      return invalid(file.name + ": has " + std::to_string(size) + " bytes, not " +
+                     std::to_string(file.bytes));
     }
   }
   return Unit{};
@@ -71,9 +71,7 @@ Status load_layer(const std::string& path, const FileEntry& file,
     good = matches();
   }
   if (!bytes) return damage(bytes.error());
-  if (!good) {
-    return Error{Code::kInvalid, path + ": has another SHA-256 than its manifest says"};
-  }
+  if (!good) return invalid(path + ": has another SHA-256 than its manifest says");
   const auto tensors = decode_tensors(*bytes);
   if (!tensors) return tensors.error().with(path);
   constexpr std::size_t kTensorsEach = 3;
@@ -124,7 +122,7 @@ Result<Scan> scan(const std::string& root) {
     Result<Manifest> manifest = read_manifest(folder);
     Status good = manifest ? check_files(folder, *manifest) : Status(manifest.error());
     if (good && manifest->step != parsed->step) {
-      good = Error{Code::kInvalid, "is of step " + std::to_string(manifest->step)};
+      good = invalid("is of step " + std::to_string(manifest->step));
     }
     if (good) {
       found.whole.push_back(*std::move(manifest));

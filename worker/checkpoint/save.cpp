@@ -22,12 +22,12 @@ Status check_sizes(const std::string& folder, const Manifest& manifest) {
     std::error_code error;
     const auto size = std::filesystem::file_size(join(folder, file.name), error);
     if (error) {
-      return Error{Code::kInvalid, join(folder, file.name) + ": " + error.message() +
-                                       "; is the folder shared by all workers?"};
+      return invalid(join(folder, file.name) + ": " + error.message() +
+                     "; is the folder shared by all workers?");
     }
     if (size != static_cast<std::uintmax_t>(file.bytes)) {
-      return Error{Code::kInvalid, join(folder, file.name) + ": has " + std::to_string(size) +
-                                       " bytes, not " + std::to_string(file.bytes)};
+      return invalid(join(folder, file.name) + ": has " + std::to_string(size) + " bytes, not " +
+                     std::to_string(file.bytes));
     }
   }
   return Unit{};
@@ -103,9 +103,7 @@ Result<std::vector<FileEntry>> write_layers(Disk& disk, const std::string& root,
   for (const LayerImage& image : images) {
     const std::string_view bytes = image.file.view();
     const std::string name = layer_file(image.layer);
-    if (!all_finite(image.file)) {
-      return Error{Code::kInvalid, name + ": holds values that are not finite"};
-    }
+    if (!all_finite(image.file)) return invalid(name + ": holds values that are not finite");
     WEIR_OK(disk.write_file(join(folder, name), bytes));
     files.push_back({.name = name,
                      .bytes = static_cast<std::int64_t>(bytes.size()),

@@ -101,7 +101,7 @@ Outcome ControlApi::send(http::Method method, const std::string& call, const std
       request.path = target->second;
       answer = once(target->first, url, request, time, stop);
     } else {
-      answer = Error{Code::kInvalid, "redirected to '" + location + "'"};
+      answer = invalid("redirected to '" + location + "'");
     }
   }
   if (!answer) {

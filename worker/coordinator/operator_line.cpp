@@ -273,7 +273,7 @@ Result<protocol::JoinAnswer> join(const LineOptions& options, const TransportFac
         break;
       }
       case Verdict::kDrop:
-        return Error{Code::kInvalid, "join refused: " + outcome.reason};
+        return invalid("join refused: " + outcome.reason);
       case Verdict::kStop:
         return Error{Code::kGone, "another job has this name: " + outcome.reason};
       case Verdict::kGone:

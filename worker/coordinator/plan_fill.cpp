@@ -28,9 +28,7 @@ Result<schedule::Plan> fill_plan(schedule::Plan plan, const std::string& job_uid
                                  const Members& members) {
   const std::string revision = "plan " + std::to_string(plan.revision);
   if (plan.job_uid.empty()) plan.job_uid = job_uid;
-  if (plan.job_uid != job_uid) {
-    return Error{Code::kInvalid, revision + " is of another job: " + plan.job_uid};
-  }
+  if (plan.job_uid != job_uid) return invalid(revision + " is of another job: " + plan.job_uid);
   if (plan.ranks.empty()) {
     WEIR_TRY([[maybe_unused]] auto named, name_ranks(plan, members));
   }
@@ -47,8 +45,7 @@ Result<schedule::Plan> fill_plan(schedule::Plan plan, const std::string& job_uid
     rank.data_port = member->member.data_port;
     if (rank.node.empty()) rank.node = member->member.node;
     if (rank.ip.empty() && !member->member.ips.empty()) rank.ip = member->member.ips.front();
-    if (rank.ip.empty())
-      return Error{Code::kInvalid, "pod " + rank.pod + ": its HELLO has no address"};
+    if (rank.ip.empty()) return invalid("pod " + rank.pod + ": its HELLO has no address");
   }
   return plan;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/base/text.h"
 #include "worker/coordinator/plan_switch.h"
 
 namespace weir::coordinator {
@@ -120,17 +121,19 @@ void PlanSwitch::on_status(int index, const protocol::StageStatus& status, const
   if (attempt_->waiting.empty()) applied(members, now, effects);
 }
 
+std::string PlanSwitch::silent_pods(const Members& members) const {
+  return joined(attempt_->waiting, ", ", [&](int index) {
+    const auto* state = members.find(index);
+    return state ? state->member.pod : "?";
+  });
+}
+
 // After COMMIT the old plan cannot return: the ranks connect again, with the new plan.
 void PlanSwitch::not_applied(const Members& members, SteadyTime now, Effects& effects) {
-  std::string silent;
-  for (const int index : attempt_->waiting) {
-    const auto* state = members.find(index);
-    silent += (silent.empty() ? "" : ", ") + (state ? state->member.pod : "?");
-  }
   generation_lost(-1,
                   {.revision = attempt_->plan.revision,
                    .reason = "plan " + std::to_string(attempt_->plan.revision) +
-                             " was not taken up after COMMIT by " + silent},
+                             " was not taken up after COMMIT by " + silent_pods(members)},
                   members, now, effects);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/control/plan_target.h"
 #include "worker/schedule/validate.h"
@@ -17,12 +18,6 @@ constexpr int kStepsToAnswer = 2;  // the running step, and one more for a rank 
 // In band, up to three steps pass.
 constexpr int kStepsToApply = 4;
 constexpr double kLongestStepSeconds = 1e7;  // limit for a duration that a rank reports
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const auto& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
-}
 
 // True if both plans compute the same in a step, so that the switch can happen at any step.
 bool same_step(const schedule::Plan& a, const schedule::Plan& b) {
@@ -131,7 +126,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
     return;
   }
   const auto broken =
-      filled ? joined(schedule::broken_rules(*filled, layers_)) : filled.error().message;
+      filled ? joined(schedule::broken_rules(*filled, layers_), "; ") : filled.error().message;
   if (!broken.empty()) {
     give_up(protocol::Outcome::kRefused, broken, members, now, effects);
     return;
@@ -307,11 +302,7 @@ Effects PlanSwitch::tick(const Members& members, SteadyTime now) {
   if (phase_ == Phase::kGathering) {
     try_prepare(members, now, effects);
   } else if (phase_ == Phase::kPreparing && now >= *attempt_->deadline) {
-    std::string silent;
-    for (const int index : attempt_->waiting) {
-      const auto* state = members.find(index);
-      silent += (silent.empty() ? "" : ", ") + (state ? state->member.pod : "?");
-    }
+    const std::string silent = silent_pods(members);
     give_up(protocol::Outcome::kRefused,
             "no answer to PREPARE within " +
                 std::to_string(

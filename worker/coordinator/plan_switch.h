@@ -142,6 +142,7 @@ class PlanSwitch {
                        SteadyTime now, Effects& effects);
   void rejoin(const Members& members, SteadyTime now, Effects& effects);
   void not_applied(const Members& members, SteadyTime now, Effects& effects);
+  std::string silent_pods(const Members& members) const;  // that have not answered
   void applied(const Members& members, SteadyTime now, Effects& effects);
   void to_ranks(const schedule::Plan& plan, const protocol::Message& message,
                 const Members& members, Effects& effects, int except = -1) const;

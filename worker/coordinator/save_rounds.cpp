@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "worker/base/text.h"
 #include "worker/protocol/codec.h"
 
 namespace weir::coordinator {
@@ -103,12 +104,10 @@ void SaveRounds::look_at_the_clock(const Members& members, SteadyTime now, Effec
       std::to_string(std::chrono::duration_cast<std::chrono::seconds>(policy_.deadline).count()) +
       " s";
   if (!round_->committing) {
-    std::string who;
-    for (const int index : round_->waiting)
-      who += (who.empty() ? "" : ", ") + std::to_string(index);
-    return close({.error = "no answer within " + limit + " from workers " + who,
-                  .trouble = protocol::SaveTrouble::kBusy},
-                 members, now, effects);
+    return close(
+        {.error = "no answer within " + limit + " from workers " + joined(round_->waiting, ", "),
+         .trouble = protocol::SaveTrouble::kBusy},
+        members, now, effects);
   }
   if (std::exchange(round_->overdue, true)) return;
   effects.warnings.push_back("checkpoint of step " + std::to_string(round_->step) +

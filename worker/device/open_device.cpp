@@ -20,15 +20,12 @@ Result<std::unique_ptr<Device>> open_device(std::string_view name) {
     known =
         name[kCuda.size()] == ':' && parsed.ec == std::errc() && parsed.ptr == end && index >= 0;
   }
-  if (!known) {
-    return Error{Code::kInvalid,
-                 "device " + std::string(name) + ": known are cpu, cuda and cuda:N"};
-  }
+  if (!known) return invalid("device " + std::string(name) + ": known are cpu, cuda and cuda:N");
 #ifdef WEIR_CUDA
   return make_cuda_device(index);
 #else
-  return Error{Code::kInvalid, "device " + std::string(name) +
-                                   ": this weir-worker was built without CUDA (WEIR_CUDA=OFF)"};
+  return invalid("device " + std::string(name) +
+                 ": this weir-worker was built without CUDA (WEIR_CUDA=OFF)");
 #endif
 }
 

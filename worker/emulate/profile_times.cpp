@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "worker/base/file_error.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 
 namespace weir::emulate {
@@ -21,10 +22,6 @@ using std::chrono::nanoseconds;
 constexpr const char* kVersion = "weir.dev/profile/v1";
 constexpr double kLongestOp = 3600;  // seconds; a larger value is probably in another unit
 constexpr std::int64_t kLargestFile = 64 << 20;  // a profile of 65536 layers has about 20 MB
-
-Error invalid(const std::string& where, const std::string& why) {
-  return {Code::kInvalid, where + ": " + why};
-}
 
 Result<nanoseconds> read_time(const json& entry, const char* field, const std::string& where) {
   const auto found = entry.find(field);

@@ -48,7 +48,7 @@ Result<Slowness> Slowness::read(const std::string& path) {
   std::string text;
   for (std::size_t number = 1; std::getline(file, text); ++number) {
     const auto wrong = [&](const std::string& why) {
-      return Error{Code::kInvalid, path + ":" + std::to_string(number) + ": " + why};
+      return invalid(path + ":" + std::to_string(number) + ": " + why);
     };
     if (number > kMostLines) return wrong("too many lines");
     text.resize(std::min(text.find('#'), text.size()));

@@ -6,6 +6,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/log.h"
+#include "worker/base/text.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/generation.h"
 #include "worker/engine/state_move.h"
@@ -15,12 +16,6 @@ namespace weir::engine {
 namespace {
 
 constexpr std::size_t kMostPrepared = 2;  // worker/coordinator/README.md "Plan switch"
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
-  return text;
-}
 
 }  // namespace
 
@@ -64,7 +59,7 @@ void Engine::on_prepare(PrepareCommand command) {
     reasons.push_back("the generation has lost a peer: only a rejoin can repair it");
   }
   if (!reasons.empty()) {
-    command.answer(joined(reasons));
+    command.answer(joined(reasons, "; "));
     return;
   }
   std::erase_if(prepared_, [&](const Prepared& other) {

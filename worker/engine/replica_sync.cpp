@@ -44,12 +44,10 @@ std::vector<std::byte> encode_summary(const StepSummary& summary) {
 
 Result<StepSummary> decode_summary(std::span<const std::byte> bytes, int losses) {
   SummaryHead head{};
-  if (bytes.size() != summary_bytes(losses)) {
-    return Error{Code::kInvalid, "step summary has a wrong size"};
-  }
+  if (bytes.size() != summary_bytes(losses)) return invalid("step summary has a wrong size");
   std::memcpy(&head, bytes.data(), sizeof head);
   if (head.losses != static_cast<std::uint32_t>(losses)) {
-    return Error{Code::kInvalid, "step summary with a wrong number of losses"};
+    return invalid("step summary with a wrong number of losses");
   }
   StepSummary summary{.step = head.step,
                       .epoch = head.epoch,

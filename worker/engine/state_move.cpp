@@ -81,8 +81,7 @@ Result<MoveParts> parts_of_move(const schedule::Plan& plan, const Identity& iden
       if (holds(plan.holders[i], layer)) holders.push_back(i);
     }
     if (holders.empty()) {
-      return Error{Code::kInvalid,
-                   "state: Move, but layer " + std::to_string(layer) + " is held by no rank"};
+      return invalid("state: Move, but layer " + std::to_string(layer) + " is held by no rank");
     }
     const std::size_t from = holders[static_cast<std::size_t>(place->replica) % holders.size()];
     const bool goes_on = !parts.fetched.empty() && parts.fetched.back().holder == from &&
@@ -138,8 +137,7 @@ Status copy_layers(stage::Stage& from, stage::Stage& to, schedule::LayerRange la
   const auto [other, same] = std::ranges::mismatch(source, target, alike);
   if (other != source.end() || same != target.end()) {
     const int layer = other != source.end() ? other->layer : same->layer;
-    return Error{Code::kInvalid,
-                 "layer " + std::to_string(layer) + " has other parameters in the new stage"};
+    return invalid("layer " + std::to_string(layer) + " has other parameters in the new stage");
   }
   for (std::size_t i = 0; i < source.size(); ++i) {
     const auto in = source[i].state(), out = target[i].state();
@@ -169,7 +167,7 @@ transport::StateKey Engine::key_of_move(const Prepared& next, std::int64_t at_st
 Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
   const schedule::LayerHolder* const own = holder_of(next.plan, options_.identity);
   if (own == nullptr) return Unit{};
-  if (parts_.state == nullptr) return Error{Code::kInvalid, "this worker cannot move state"};
+  if (parts_.state == nullptr) return invalid("this worker cannot move state");
   const bool have = generation_ && generation_->stage && generation_->layers == own->layers;
   if (!have || step_ != at_step) {
     return Error{Code::kConflict, "state Move: wanted is step " + std::to_string(at_step) +
@@ -189,7 +187,7 @@ Status Engine::offer_state(const Prepared& next, std::int64_t at_step) {
 Status Engine::move_stage(Generation& generation, const Prepared& next, std::int64_t at_step,
                           const std::stop_token& stop) {
   WEIR_TRY(const MoveParts parts, parts_of_move(next.plan, options_.identity));
-  if (parts_.state == nullptr) return Error{Code::kInvalid, "this worker cannot move state"};
+  if (parts_.state == nullptr) return invalid("this worker cannot move state");
   const SteadyTime start = parts_.clock.now();
   std::int64_t bytes = 0;
   if (!offer_) saving_ = Saving{};  // saves ordered before belong to a stage that is gone

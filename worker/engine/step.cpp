@@ -225,7 +225,7 @@ class Runner {
       WEIR_OK(look_around(since, "no GRANT"));
     }
     const std::string wrong = objection(grant_, order_.replica, order_.plan.replica_count());
-    if (!wrong.empty()) return Error{Code::kInvalid, "GRANT: " + wrong};
+    if (!wrong.empty()) return invalid("GRANT: " + wrong);
     WEIR_OK(parts_.links.synchronize());
     if (parts_.links.on_device()) WEIR_OK(drain());
     bool met = true;

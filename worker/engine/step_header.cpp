@@ -85,12 +85,10 @@ StepHeaderBytes encode(const StepHeader& header) {
 
 Result<StepHeader> decode_step_header(std::span<const std::byte> bytes) {
   if (bytes.size() != kStepHeaderBytes) {
-    return Error{Code::kInvalid, "step header has " + std::to_string(bytes.size()) + " bytes"};
+    return invalid("step header has " + std::to_string(bytes.size()) + " bytes");
   }
   Reader in(bytes);
-  if (in.get<std::uint32_t>() != kMagic) {
-    return Error{Code::kInvalid, "step header has a wrong magic number"};
-  }
+  if (in.get<std::uint32_t>() != kMagic) return invalid("step header has a wrong magic number");
   StepHeader header;
   header.job = in.get<std::uint32_t>();
   header.step = in.get<std::uint64_t>();
@@ -100,7 +98,7 @@ Result<StepHeader> decode_step_header(std::span<const std::byte> bytes) {
   header.micro_batch_size = in.get<std::uint16_t>();
   header.k = in.get<std::uint16_t>();
   if (in.get<std::uint32_t>() != crc32c(bytes.first(kCheckedBytes))) {
-    return Error{Code::kInvalid, "step header has a wrong checksum"};
+    return invalid("step header has a wrong checksum");
   }
   return header;
 }

@@ -235,8 +235,7 @@ Result<std::unique_ptr<Transport>> make_beast_transport(const Options& options) 
   WEIR_TRY(BaseUrl base, parse_base_url(options.base_url));
   if (base.tls) {
     if (options.ca_file.empty()) {
-      return Error{Code::kInvalid,
-                   "URL \"" + shown_url(options.base_url) + "\": https needs a CA file"};
+      return invalid("URL \"" + shown_url(options.base_url) + "\": https needs a CA file");
     }
     auto readable = make_client_context(options.ca_file, options.cert_file, options.key_file);
     if (!readable) return readable.error();

@@ -156,7 +156,7 @@ Result<BaseUrl> parse_base_url(const std::string& url) {
   BaseUrl out;
   std::string_view rest = url;
   const auto bad = [&url](const std::string& why) {
-    return Error{Code::kInvalid, "URL \"" + one_line(shown_url(url), kLongestShown) + "\": " + why};
+    return invalid("URL \"" + one_line(shown_url(url), kLongestShown) + "\": " + why);
   };
   if (rest.starts_with("https://")) {
     out.tls = true;
@@ -222,7 +222,7 @@ Result<std::string> request_text(const BaseUrl& base, const Request& request) {
   const auto& path = request.path;
   if (path.empty() || path[0] != '/' || path.find(' ') != path.npos ||
       std::any_of(path.begin(), path.end(), breaks_line)) {
-    return Error{Code::kInvalid, "path \"" + path + "\" is no path of a request"};
+    return invalid("path \"" + path + "\" is no path of a request");
   }
   std::string out =
       std::string(method_name(request.method)) + " " + base.prefix + path +
@@ -232,7 +232,7 @@ Result<std::string> request_text(const BaseUrl& base, const Request& request) {
     if (name.empty() || name.find_first_of(" :\t") != name.npos ||
         std::any_of(name.begin(), name.end(), breaks_line) ||
         std::any_of(value.begin(), value.end(), breaks_line)) {
-      return Error{Code::kInvalid, "header \"" + name + "\" holds a line break or bad name"};
+      return invalid("header \"" + name + "\" holds a line break or bad name");
     }
     out += name + ": " + value + "\r\n";
   }

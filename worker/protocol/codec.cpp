@@ -370,7 +370,7 @@ std::string encode(const JoinAnswer& answer) {
 Result<JoinAnswer> decode_join_answer(std::string_view json) {
   WEIR_TRY(const KeyText text, decode_struct<KeyText>(json));
   const auto key = from_hex(text.job_key);
-  if (!key) return Error{Code::kInvalid, "jobKey: not hexadecimal"};
+  if (!key) return invalid("jobKey: not hexadecimal");
   return JoinAnswer{*key};
 }
 

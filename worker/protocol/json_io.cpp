@@ -49,11 +49,11 @@ std::string shown(const json& value) {
 
 Result<Document> Document::parse(std::string_view text) {
   if (nested_too_deep(text)) {
-    return Error{Code::kInvalid, "nested deeper than " + std::to_string(kMaxNesting) + " levels"};
+    return invalid("nested deeper than " + std::to_string(kMaxNesting) + " levels");
   }
   auto root = std::make_shared<json>(json::parse(text, nullptr, false));
-  if (root->is_discarded()) return Error{Code::kInvalid, "not valid JSON"};
-  if (!root->is_object()) return Error{Code::kInvalid, "not a JSON object"};
+  if (root->is_discarded()) return invalid("not valid JSON");
+  if (!root->is_object()) return invalid("not a JSON object");
   return Document(std::move(root));
 }
 
@@ -65,7 +65,7 @@ Reader::Reader(const json& value, std::string path, std::shared_ptr<std::optiona
 void Reader::fail(const char* name, const std::string& why) {
   if (*error_) return;
   const std::string dot = path_.empty() || *name == '\0' ? "" : ".";
-  *error_ = Error{Code::kInvalid, path_ + dot + name + ": " + why};
+  *error_ = invalid(path_ + dot + name + ": " + why);
 }
 
 const json* Reader::find(const char* name) const {

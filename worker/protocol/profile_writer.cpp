@@ -62,10 +62,6 @@ void fields(Io& io, T& time) {
 
 namespace {
 
-Error invalid(const std::string& field, const std::string& why) {
-  return {Code::kInvalid, field + ": " + why};
-}
-
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds >= 0;
 }

@@ -269,7 +269,6 @@ class DappleSearch {
 };
 
 std::optional<Error> objection(const DappleProblem& problem) {
-  const auto invalid = [](const char* text) { return Error{Code::kInvalid, text}; };
   if (problem.seconds.empty()) return invalid("dapple: no layers");
   if (problem.output_bytes.size() != problem.seconds.size() ||
       problem.parameter_bytes.size() != problem.seconds.size()) {
@@ -287,7 +286,6 @@ std::optional<Error> objection(const DappleProblem& problem) {
 
 Result<double> dapple_seconds(const DappleProblem& problem, const DapplePlan& plan) {
   if (const auto error = objection(problem)) return *error;
-  const auto invalid = [](const char* text) { return Error{Code::kInvalid, text}; };
   if (plan.replicas < 1) return invalid("dapple: no pipeline");
   const Costs costs(problem, plan.replicas);
   if (costs.micro_batches() < 1) return invalid("dapple: no micro-batch for every pipeline");
@@ -336,7 +334,7 @@ Result<DapplePlan> plan_dapple(const DappleProblem& problem) {
     left = std::max<std::int64_t>(search.left(), 1);
     finished = finished && search.exact();
   }
-  if (!best) return Error{Code::kInvalid, "dapple: no micro-batch for any pipeline"};
+  if (!best) return invalid("dapple: no micro-batch for any pipeline");
   best->finished = finished;
   return *best;
 }

@@ -148,7 +148,7 @@ Result<Dag> dag_of(const Model& model, const std::vector<DagClass>& classes, int
   Edges edges = edges_of(model);
   for (const auto& [from, to] : edges) {
     if (std::min(from, to) < 0 || std::max(from, to) >= layers) {
-      return Error{Code::kInvalid, "edges: an end is no layer"};
+      return invalid("edges: an end is no layer");
     }
   }
   Dag dag;
@@ -156,9 +156,7 @@ Result<Dag> dag_of(const Model& model, const std::vector<DagClass>& classes, int
   dag.micro_batch_size = micro_batch_size;
   dag.state_factor = model.state_factor;
   dag.layer = kahn(layers, edges);
-  if (static_cast<int>(dag.layer.size()) != layers) {
-    return Error{Code::kInvalid, "edges: form a cycle"};
-  }
+  if (static_cast<int>(dag.layer.size()) != layers) return invalid("edges: form a cycle");
   std::vector<int> node_of(model.layers.size());
   for (int node = 0; node < layers; ++node) {
     node_of[static_cast<std::size_t>(dag.layer[static_cast<std::size_t>(node)])] = node;
@@ -179,7 +177,7 @@ Result<Dag> dag_of(const Model& model, const std::vector<DagClass>& classes, int
                             layer.transient_bytes);
   }
   dag = dag_from(std::move(dag), edges);
-  if (overflows(dag)) return Error{Code::kInvalid, "the model's times or sizes sum to over 2^62"};
+  if (overflows(dag)) return invalid("the model's times or sizes sum to over 2^62");
   return dag;
 }
 

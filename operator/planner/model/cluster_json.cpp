@@ -14,6 +14,7 @@
 
 #include "operator/planner/model/json_lines.h"
 #include "operator/planner/model/limits.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/base/utf8.h"
 
@@ -156,10 +157,8 @@ class Reader {
     WEIR_TRY(device.device_class, text(entry, path, "class", true));
     const DeviceClass* known = class_named(device.device_class);
     if (known == nullptr) {
-      std::string names;
-      for (const DeviceClass& it : cluster_.classes) names += (names.empty() ? "" : ", ") + it.name;
-      return bad(path + "/class",
-                 "no device class \"" + device.device_class + "\" (known: " + names + ")");
+      return bad(path + "/class", "no device class \"" + device.device_class + "\" (known: " +
+                                      joined(cluster_.classes, ", ", &DeviceClass::name) + ")");
     }
     device.memory_bytes = known->memory_bytes;
     WEIR_TRY(device.worker_group, text(entry, path, "workerGroup", false));
@@ -323,9 +322,8 @@ class Reader {
   Status only(const json& object, const std::string& path, const Fields& fields) const {
     for (const auto& [field, value] : object.items()) {
       if (std::ranges::find(fields, field) != fields.end()) continue;
-      std::string known;
-      for (const std::string& one : fields) known += (known.empty() ? "" : ", ") + one;
-      return bad(path, "no field is named " + in_quotes(field) + " (known: " + known + ")");
+      return bad(
+          path, "no field is named " + in_quotes(field) + " (known: " + joined(fields, ", ") + ")");
     }
     return Unit{};
   }

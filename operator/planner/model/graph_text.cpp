@@ -94,9 +94,9 @@ class GraphReader {
   GraphReader(std::string_view text, std::string_view name) : text_(text), name_(name) {}
 
   Result<Model> read() {
-    if (text_.size() > kMostTextBytes) return Error{Code::kInvalid, name_ + ": longer than 64 MiB"};
+    if (text_.size() > kMostTextBytes) return invalid(name_ + ": longer than 64 MiB");
     WEIR_OK(read_lines());
-    if (nodes_.empty()) return Error{Code::kInvalid, name_ + ": no node"};
+    if (nodes_.empty()) return invalid(name_ + ": no node");
     WEIR_OK(connect());
     WEIR_OK(sort());
     clean_up();
@@ -326,7 +326,7 @@ class GraphReader {
       layer.times[""] = {{1, nanoseconds(node.forward), nanoseconds(node.backward)}};
       model.layers.push_back(std::move(layer));
     }
-    if (model.layers.empty()) return Error{Code::kInvalid, name_ + ": no node but inputs"};
+    if (model.layers.empty()) return invalid(name_ + ": no node but inputs");
     for (Index from = 0; from < nodes_.size(); ++from) {
       for (const auto& consumer : consumers_[from]) {
         const std::pair edge{layer_of[from], layer_of[static_cast<Index>(consumer.first)]};

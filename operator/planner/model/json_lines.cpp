@@ -161,7 +161,7 @@ class Tracker : public nlohmann::json_sax<json> {
 }  // namespace
 
 Status parse_json(std::string_view text, const std::string& name, json& document) {
-  if (text.size() > kMostTextBytes) return Error{Code::kInvalid, name + ": longer than 64 MiB"};
+  if (text.size() > kMostTextBytes) return invalid(name + ": longer than 64 MiB");
   Position position;
   Tracker tracker(position, "");
   const bool good =
@@ -170,7 +170,7 @@ Status parse_json(std::string_view text, const std::string& name, json& document
   if (!good) {
     const int line = std::min<int>(
         position.line, 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n')));
-    return Error{Code::kInvalid, name + ":" + std::to_string(line) + ": " + tracker.problem};
+    return invalid(name + ":" + std::to_string(line) + ": " + tracker.problem);
   }
   document = json::parse(text, nullptr, false);
   return Unit{};

@@ -117,7 +117,7 @@ Result<SailorSizes> decode_sailor_sizes(std::string_view text, const std::string
 
 Result<Model> model_of_sailor(const std::vector<std::pair<std::string, SailorTimes>>& classes,
                               const SailorSizes& sizes) {
-  if (sizes.empty()) return Error{Code::kInvalid, "sailor: no sizes of the model"};
+  if (sizes.empty()) return invalid("sailor: no sizes of the model");
   const auto& [lowest, layers] = *sizes.begin();  // whole layers where degree 1 is there
   Model model;
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -130,9 +130,8 @@ Result<Model> model_of_sailor(const std::vector<std::pair<std::string, SailorTim
   }
   for (const auto& [name, times] : classes) {
     if (times.layers != layers.size()) {
-      return Error{Code::kInvalid, "sailor: class " + name + " has times of " +
-                                       std::to_string(times.layers) + " layers, the model has " +
-                                       std::to_string(layers.size())};
+      return invalid("sailor: class " + name + " has times of " + std::to_string(times.layers) +
+                     " layers, the model has " + std::to_string(layers.size()));
     }
     int degree = SailorReader::kMostCount;
     for (const auto& [key, entry] : times.entries) degree = std::min(degree, key.second);

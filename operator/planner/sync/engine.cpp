@@ -31,7 +31,7 @@ class SumEngine {
   Result<SyncPlans> run() {
     const SyncModel coarse(dag_, ideals_, request_, Prices::kLeast);
     const auto space = space_of_counts(coarse, kMostKeys);
-    if (!space) return Error{Code::kInvalid, "too many different devices for an exact plan"};
+    if (!space) return invalid("too many different devices for an exact plan");
     std::vector<std::size_t> chosen;
     if (ideals_.count() > kFewIdeals) {
       search(*space, few_ideals(coarse, kFewIdeals), 0);

@@ -19,7 +19,7 @@ Result<std::vector<Layout>> layouts_of(const Setting& setting, const Limits& lim
   switch (rival) {
     case Rival::kPipedream: {
       if (setting.kinds.size() != 1) {
-        return Error{Code::kInvalid, "PipeDream's planner knows one class of devices"};
+        return invalid("PipeDream's planner knows one class of devices");
       }
       theirs.compat = Compat::kPipedream;
       WEIR_TRY(EngineAnswer answer, bottleneck_layouts(there, limits));
@@ -35,7 +35,7 @@ Result<std::vector<Layout>> layouts_of(const Setting& setting, const Limits& lim
       break;
   }
   std::optional<Layout> layout = even_layout(there, stages);
-  if (!layout) return Error{Code::kInvalid, "no rank for some stage"};
+  if (!layout) return invalid("no rank for some stage");
   return std::vector<Layout>{*std::move(layout)};
 }
 

@@ -7,6 +7,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/log.h"
+#include "worker/base/text.h"
 #include "worker/base/units.h"
 #include "worker/transport/nccl/first_exchange.h"
 
@@ -31,14 +32,6 @@ Word decoded(const std::vector<std::byte>& bytes) {
   Word word;
   std::memcpy(&word, bytes.data(), sizeof word);  // the gather has checked the size
   return word;
-}
-
-std::string text_of(const std::vector<int>& members) {
-  std::string text;
-  for (const int replica : members) {
-    text += (text.empty() ? "" : ",") + std::to_string(replica);
-  }
-  return text;
 }
 
 }  // namespace
@@ -241,7 +234,7 @@ Status MeanRounds::make_id(const Announced& first) {
 Status MeanRounds::open(Time now) {
   Subgroup group{.members = round_->members, .rank = rank_in(round_->members)};
   std::ranges::copy(round_->id.blocks->front(), group.id.begin());
-  const std::string text = text_of(group.members);
+  const std::string text = joined(group.members, ",");
   auto opened =
       api_.open({.id = group.id,
                  .rank = static_cast<int>(group.rank),

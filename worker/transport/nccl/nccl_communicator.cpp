@@ -207,7 +207,7 @@ Status NcclCommunicator::handle(const SideChannel::Arrived& arrived) {
     return link->end.channel == record.channel && link->end.peer_stage == arrived.end.peer_stage;
   };
   const auto link = std::ranges::find_if(links_, from_here);
-  if (link == links_.end()) return Error{Code::kInvalid, "a record of a link that does not exist"};
+  if (link == links_.end()) return invalid("a record of a link that does not exist");
   const bool sending = (*link)->end.sending;
   switch (record.type) {
     case RecordType::kAnnounce:

@@ -10,14 +10,11 @@ namespace weir::transport {
 Result<std::unique_ptr<NcclTransport>> open_nccl(device::Device& device) {
 #ifdef WEIR_CUDA
   const auto* cuda = dynamic_cast<const device::CudaDevice*>(&device);
-  if (cuda == nullptr) {
-    return Error{Code::kInvalid, "NCCL needs --device=cuda, not " + device.name()};
-  }
+  if (cuda == nullptr) return invalid("NCCL needs --device=cuda, not " + device.name());
   return NcclTransport::make(nccl::make_cuda_nccl_api(*cuda), device);
 #else
   static_cast<void>(device);
-  return Error{Code::kInvalid,
-               "NCCL needs a CUDA build; this weir-worker was built without (WEIR_CUDA=OFF)"};
+  return invalid("NCCL needs a CUDA build; this weir-worker was built without (WEIR_CUDA=OFF)");
 #endif
 }
 

@@ -42,9 +42,8 @@ Result<Record> decode_record(std::span<const std::byte, kRecordBytes> text) {
   const bool known = head.type >= static_cast<std::uint8_t>(RecordType::kHello) &&
                      head.type <= static_cast<std::uint8_t>(RecordType::kTaken);
   if (!known || head.channel > 1 || head.part > kRecordData) {
-    return Error{Code::kInvalid, "a record of type " + std::to_string(head.type) + ", channel " +
-                                     std::to_string(head.channel) + ", part " +
-                                     std::to_string(head.part)};
+    return invalid("a record of type " + std::to_string(head.type) + ", channel " +
+                   std::to_string(head.channel) + ", part " + std::to_string(head.part));
   }
   Record record{.type = static_cast<RecordType>(head.type),
                 .channel = static_cast<Channel>(head.channel),
@@ -69,7 +68,7 @@ Record encode_hello(const Hello& hello, Channel channel) {
 
 Result<Hello> decode_hello(const Record& record) {
   if (record.type != RecordType::kHello || record.part != kRecordData) {
-    return Error{Code::kInvalid, "no hello where one is due"};
+    return invalid("no hello where one is due");
   }
   std::uint32_t version = 0;
   const std::byte* from = record.data.data();

@@ -21,20 +21,19 @@ std::string cuda_text(int version) {
 
 Status check_start(const Facts& facts) {
   if (facts.nccl < kLeastNccl) {
-    return Error{Code::kInvalid, "NCCL " + nccl_text(facts.nccl) +
-                                     " is loaded, this worker needs " + nccl_text(kLeastNccl) +
-                                     " or newer"};
+    return invalid("NCCL " + nccl_text(facts.nccl) + " is loaded, this worker needs " +
+                   nccl_text(kLeastNccl) + " or newer");
   }
-  if (facts.driver == 0) return Error{Code::kInvalid, "NCCL: this machine has no CUDA driver"};
+  if (facts.driver == 0) return invalid("NCCL: this machine has no CUDA driver");
   if (facts.driver < facts.runtime) {
-    return Error{Code::kInvalid, "NCCL: the driver supports CUDA " + cuda_text(facts.driver) +
-                                     ", this worker needs " + cuda_text(facts.runtime)};
+    return invalid("NCCL: the driver supports CUDA " + cuda_text(facts.driver) +
+                   ", this worker needs " + cuda_text(facts.runtime));
   }
   if (facts.capability < kLeastCapability) {
-    return Error{Code::kInvalid, "NCCL: " + facts.gpu_name + " has compute capability " +
-                                     std::to_string(facts.capability / 10) + "." +
-                                     std::to_string(facts.capability % 10) +
-                                     ", the GPU worker needs 8.0 or more (A100, L4, H100)"};
+    return invalid("NCCL: " + facts.gpu_name + " has compute capability " +
+                   std::to_string(facts.capability / 10) + "." +
+                   std::to_string(facts.capability % 10) +
+                   ", the GPU worker needs 8.0 or more (A100, L4, H100)");
   }
   return Unit{};
 }

@@ -99,11 +99,11 @@ FrameHeader Connection::header(FrameType type, std::uint64_t sequence, std::uint
 Result<std::span<std::byte>> Connection::begin(const FrameHeader& frame) {
   const GenerationId theirs{frame.revision, frame.incarnation};
   if (theirs != link_context_.generation) {
-    return Error{Code::kInvalid, "frame of generation " + theirs.text() + " in a connection of " +
-                                     link_context_.generation.text()};
+    return invalid("frame of generation " + theirs.text() + " in a connection of " +
+                   link_context_.generation.text());
   }
-  if (frame.channel != link_end_.channel) return Error{Code::kInvalid, "frame of another channel"};
-  if (peer_left_) return Error{Code::kInvalid, "frame after goodbye"};
+  if (frame.channel != link_end_.channel) return invalid("frame of another channel");
+  if (peer_left_) return invalid("frame after goodbye");
   if (frame.type == FrameType::kGoodbye) {
     peer_left_ = true;
     return std::span<std::byte>();

@@ -40,14 +40,14 @@ Result<std::vector<std::pair<std::chrono::nanoseconds, double>>> read_pace_trace
   std::string line;
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     const std::string place = path + ":" + std::to_string(number) + ": ";
-    if (number > kMaxLines) return Error{Code::kInvalid, place + "too many lines"};
+    if (number > kMaxLines) return invalid(place + "too many lines");
     line.resize(std::min(line.find('#'), line.size()));
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     Edge edge;
     const std::string wrong = parse_line(line, edge);
-    if (!wrong.empty()) return Error{Code::kInvalid, place + wrong};
+    if (!wrong.empty()) return invalid(place + wrong);
     if (!trace.empty() && edge.first <= trace.back().first) {
-      return Error{Code::kInvalid, place + "times do not rise"};
+      return invalid(place + "times do not rise");
     }
     trace.push_back(edge);
   }

@@ -299,7 +299,7 @@ Result<std::optional<ReplicaGroupPeer::Place>> ReplicaGroup::place_of(
   if (gives_up || fate == ReplicaGroupSessions::Fate::kDropped) return std::optional(nowhere);
   const int replica = peer.link->replica();
   const Pointer operation = active_with(replica, frame);
-  if (!operation) return Error{Code::kInvalid, "a frame of an operation that is over"};
+  if (!operation) return invalid("a frame of an operation that is over");
   if (frame.tag != operation->tag) {
     const auto text = [](const CollectiveTag& tag) {
       return "step " + std::to_string(tag.step) + " part " + std::to_string(tag.part);
@@ -309,7 +309,7 @@ Result<std::optional<ReplicaGroupPeer::Place>> ReplicaGroup::place_of(
   }
   const std::size_t member = operation->index_of(replica);
   if (frame.phase == ReplicaGroupPhase::kResult) {
-    if (!operation->reduce) return Error{Code::kInvalid, "a result where a block is due"};
+    if (!operation->reduce) return invalid("a result where a block is due");
     return std::optional(ReplicaGroupPeer::Place{.to = operation->out(member)});
   }
   if (++operation->members_begun + 1 == operation->members.size()) {

@@ -93,10 +93,10 @@ Result<std::span<std::byte>> StateFetch::room_for(const ChunkHeader& header) con
       before += part.size();
     }
   }
-  return Error{Code::kInvalid, "layer " + std::to_string(header.layer) + " at byte " +
-                                   std::to_string(header.offset) + " came, wanted is layer " +
-                                   std::to_string(wanted.layer) + " at byte " +
-                                   std::to_string(offset_) + "; is it the same model?"};
+  return invalid("layer " + std::to_string(header.layer) + " at byte " +
+                 std::to_string(header.offset) + " came, wanted is layer " +
+                 std::to_string(wanted.layer) + " at byte " + std::to_string(offset_) +
+                 "; is it the same model?");
 }
 
 void StateFetch::read_chunk(const ChunkHeader& header) {
@@ -112,7 +112,7 @@ void StateFetch::read_chunk(const ChunkHeader& header) {
               Error{Code::kUnavailable, "it broke off while state moved: " + error.message()});
         }
         if (sha256_hex({reinterpret_cast<const char*>(room.data()), room.size()}) != digest) {
-          return finish(Error{Code::kInvalid, "state was damaged on the way: wrong digest"});
+          return finish(invalid("state was damaged on the way: wrong digest"));
         }
         offset_ += room.size();
         bytes_ += static_cast<std::int64_t>(room.size());

@@ -34,7 +34,7 @@ Result<StateWish> decode_state_wish(std::span<const std::byte> bytes) {
                        .first_layer = wire::load<std::uint32_t>(bytes, 4),
                        .last_layer = wire::load<std::uint32_t>(bytes, 8)};
   if (wish.first_layer > wish.last_layer || wish.last_layer == kRefusedLayer) {
-    return Error{Code::kInvalid, "a request for no layers"};
+    return invalid("a request for no layers");
   }
   return wish;
 }
@@ -60,7 +60,7 @@ Result<ChunkHeader> decode_chunk_header(std::span<const std::byte> bytes) {
                      .sha256 = std::string(digest, kDigestBytes)};
   const std::size_t most = header.layer == kRefusedLayer ? kMaxRefusal : kMaxChunk;
   if (header.bytes == 0 || header.bytes > most) {
-    return Error{Code::kInvalid, "a chunk of state of " + std::to_string(header.bytes) + " bytes"};
+    return invalid("a chunk of state of " + std::to_string(header.bytes) + " bytes");
   }
   return header;
 }

@@ -20,13 +20,13 @@ namespace {
 using Time = std::chrono::steady_clock::time_point;
 
 Status check(const Generation& generation) {
-  if (generation.job_key.empty()) return Error{Code::kInvalid, "job key is empty"};
-  if (generation.job_uid.size() > 128) return Error{Code::kInvalid, "job uid is too long"};
+  if (generation.job_key.empty()) return invalid("job key is empty");
+  if (generation.job_uid.size() > 128) return invalid("job uid is too long");
   if (generation.previous && generation.previous->stage != generation.stage - 1) {
-    return Error{Code::kInvalid, "the previous peer is not the stage before"};
+    return invalid("the previous peer is not the stage before");
   }
   if (generation.next && generation.next->stage != generation.stage + 1) {
-    return Error{Code::kInvalid, "the next peer is not the stage after"};
+    return invalid("the next peer is not the stage after");
   }
   return Unit{};
 }
