@@ -10,7 +10,7 @@
 
 #include "tests/recorded/recording.h"
 #include "worker/protocol/codec.h"
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::protocol {
 namespace messages_test {

@@ -5,7 +5,7 @@
 
 #include "worker/base/log.h"
 #include "worker/base/units.h"
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::app {
 namespace {

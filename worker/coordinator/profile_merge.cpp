@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Merges the profiles that ranks of different device classes have measured.
 #include "worker/coordinator/startup.h"
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::coordinator {
 

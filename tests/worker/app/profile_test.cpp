@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::app {
 namespace profile_test {

@@ -11,7 +11,7 @@
 #include "tests/worker/coordinator/memory_source.h"
 #include "tests/worker/coordinator/switch_world.h"
 #include "worker/control/agent.h"
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::coordinator::test {
 namespace coordinator_test {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/coordinator/switch_world.h"
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::coordinator::test {
 namespace startup_test {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 #include <string>
 
 #include <gtest/gtest.h>
 
 namespace weir::protocol {
-namespace profile_writer_test {
+namespace profile_test {
 
 Profile profile_on(const std::string& device, double forward) {
   Profile profile{"gpt-tiny", "sha256:aa", 4, {}};
@@ -100,5 +100,5 @@ TEST(ProfileMerge, RefusesAnotherModelAndChangesNothing) {
   EXPECT_EQ(profile, profile_on("L4", 0.1));
 }
 
-}  // namespace profile_writer_test
+}  // namespace profile_test
 }  // namespace weir::protocol

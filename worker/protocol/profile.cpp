@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "worker/protocol/profile_writer.h"
+#include "worker/protocol/profile.h"
 
 #include <algorithm>
 #include <cmath>
