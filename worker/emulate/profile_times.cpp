@@ -1,59 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/emulate/profile_times.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
+#include <tuple>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "worker/base/file_error.h"
 #include "worker/base/text.h"
 #include "worker/base/units.h"
+#include "worker/base/utf8.h"
+#include "worker/protocol/profile.h"
 
 namespace weir::emulate {
 namespace {
 
-using nlohmann::json;
 using stage::LayerTiming;
 using std::chrono::nanoseconds;
 
-constexpr const char* kVersion = "weir.dev/profile/v1";
 constexpr double kLongestOp = 3600;  // seconds; a larger value is probably in another unit
 constexpr std::int64_t kLargestFile = 64 << 20;  // a profile of 65536 layers has about 20 MB
 
-Result<nanoseconds> read_time(const json& entry, const char* field, const std::string& where) {
-  const auto found = entry.find(field);
-  if (found == entry.end()) return nanoseconds(0);
-  const bool good = found->is_number() && std::isfinite(found->get<double>()) &&
-                    found->get<double>() >= 0 && found->get<double>() <= kLongestOp;
-  if (!good) return invalid(where + "." + field, "must be a time in seconds");
-  return from_seconds(found->get<double>());
-}
-
-Result<std::vector<LayerTiming>> read_times(const json& list, const std::string& where) {
-  if (!list.is_array() || list.empty()) return invalid(where, "must be a list of times");
-  std::vector<LayerTiming> times;
-  for (const json& entry : list) {
-    const auto samples = entry.is_object() ? entry.find("samples") : entry.end();
-    const int least = times.empty() ? 1 : times.back().samples + 1;
-    const bool rising = entry.is_object() && samples != entry.end() &&
-                        samples->is_number_integer() && *samples >= least && *samples <= 1 << 20;
-    if (!rising) return invalid(where + ".samples", "must be integers from 1 on, strictly rising");
-    LayerTiming timing{.samples = samples->get<int>()};
-    WEIR_TRY(timing.forward, read_time(entry, "forward", where));
-    WEIR_TRY(timing.backward, read_time(entry, "backward", where));
-    WEIR_TRY(timing.update, read_time(entry, "update", where));
-    times.push_back(timing);
+Result<std::vector<LayerTiming>> timings_of(const std::vector<protocol::ProfileTime>& times,
+                                            const std::string& where) {
+  std::vector<LayerTiming> timings;
+  for (const protocol::ProfileTime& time : times) {
+    if (std::max({time.forward, time.backward, time.update}) > kLongestOp) {
+      return invalid(where, "forward, backward or update takes more than an hour");
+    }
+    timings.push_back({.samples = time.samples,
+                       .forward = from_seconds(time.forward),
+                       .backward = from_seconds(time.backward),
+                       .update = from_seconds(time.update)});
   }
-  return times;
-}
-
-std::string classes_of(const json& times) {
-  std::string names;
-  for (const auto& [name, unused] : times.items()) names += (names.empty() ? "" : ", ") + name;
-  return names.empty() ? "none" : names;
+  return timings;
 }
 
 nanoseconds scaled(nanoseconds time, double factor) {
@@ -64,40 +46,31 @@ nanoseconds scaled(nanoseconds time, double factor) {
 
 Result<ProfileTimes> ProfileTimes::decode(std::string_view text, const stage::Model& model,
                                           const std::string& device_class) {
-  const json document = json::parse(text, nullptr, false);
-  if (!document.is_object()) return invalid("profile", "is no JSON object");
-  const json version = document.value("apiVersion", json());
-  if (version != kVersion) return invalid("apiVersion", version.dump() + " is not " + kVersion);
-  const json scaling = document.value("scaling", json("interpolate"));
-  if (scaling != "interpolate" && scaling != "proportional") {
-    return invalid("scaling", scaling.dump() + " is neither interpolate nor proportional");
-  }
-  const json nodes = document.value("nodes", json());
-  if (!nodes.is_array() || nodes.size() != model.layers.size()) {
-    return invalid("nodes", std::to_string(nodes.is_array() ? nodes.size() : 0) +
-                                " layers, the model " + model.options.name + " has " +
-                                std::to_string(model.layers.size()));
+  WEIR_TRY(const protocol::Profile read,
+           protocol::decode_profile(text, protocol::Fields::kTimesOnly));
+  if (read.layers.size() != model.layers.size()) {
+    return invalid("nodes", std::to_string(read.layers.size()) + " layers, the model " +
+                                model.options.name + " has " + std::to_string(model.layers.size()));
   }
   ProfileTimes profile;
-  profile.interpolate_ = scaling == "interpolate";
+  profile.interpolate_ = read.scaling == protocol::Scaling::kInterpolate;
   profile.device_class_ = device_class;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
+  for (std::size_t i = 0; i < read.layers.size(); ++i) {
+    const auto& [id, times] = std::tie(read.layers[i].id, read.layers[i].times);
     const std::string where = "nodes[" + std::to_string(i) + "]";
-    const json id = nodes[i].is_object() ? nodes[i].value("id", json()) : json();
     if (id != model.layers[i].id) {
-      return invalid(where + ".id", id.dump() + ", the model has \"" + model.layers[i].id + "\"");
+      return invalid(where + ".id", in_quotes(id) + ", the model has '" + model.layers[i].id + "'");
     }
-    const json times = nodes[i].value("times", json());
-    if (!times.is_object()) return invalid(where + ".times", "is missing");
     if (profile.device_class_.empty() && times.size() == 1) {
-      profile.device_class_ = times.begin().key();
+      profile.device_class_ = times.begin()->first;
     }
     const auto found = times.find(profile.device_class_);
     if (found == times.end()) {
-      return invalid(where + ".times", "no device class '" + profile.device_class_ +
-                                           "', there is: " + classes_of(times));
+      return invalid(where + ".times",
+                     "no device class '" + profile.device_class_ + "', there is: " +
+                         joined(times, ", ", [](const auto& entry) { return entry.first; }));
     }
-    WEIR_TRY(auto layer, read_times(*found, where + ".times." + profile.device_class_));
+    WEIR_TRY(auto layer, timings_of(found->second, where + ".times." + profile.device_class_));
     profile.layers_.push_back(std::move(layer));
   }
   return profile;

@@ -57,15 +57,15 @@ Result<Document> Document::parse(std::string_view text) {
   return Document(std::move(root));
 }
 
-Reader::Reader(const json& value, std::string path, std::shared_ptr<std::optional<Error>> error)
+Reader::Reader(const json& value, std::string path, std::shared_ptr<State> state)
     : value_(&value),
       path_(std::move(path)),
-      error_(error ? std::move(error) : std::make_shared<std::optional<Error>>()) {}
+      state_(state ? std::move(state) : std::make_shared<State>()) {}
 
 void Reader::fail(const char* name, const std::string& why) {
-  if (*error_) return;
+  if (!ok()) return;
   const std::string dot = path_.empty() || *name == '\0' ? "" : ".";
-  *error_ = invalid(path_ + dot + name + ": " + why);
+  state_->error = invalid(path_ + dot + name + ": " + why);
 }
 
 const json* Reader::find(const char* name) const {
@@ -80,11 +80,11 @@ bool Reader::has(const char* name) const {
 }
 
 Reader Reader::child(const char* name) const {
-  return {*find(name), path_.empty() ? name : path_ + "." + name, error_};
+  return {*find(name), path_.empty() ? name : path_ + "." + name, state_};
 }
 
 Reader Reader::at(std::size_t i) const {
-  return {(*value_)[i], path_ + "[" + std::to_string(i) + "]", error_};
+  return {(*value_)[i], path_ + "[" + std::to_string(i) + "]", state_};
 }
 
 bool Reader::is_object(const char* name) {
@@ -111,8 +111,10 @@ void Reader::integer(const char* name, std::int64_t least, std::int64_t most, st
   const bool too_large =
       found.is_number_unsigned() && found.get<std::uint64_t>() > static_cast<std::uint64_t>(most);
   if (!found.is_number_integer() || too_large || found.get<std::int64_t>() < least) {
-    return fail(name, shown(found) + " is no integer of " + std::to_string(least) + " to " +
-                          std::to_string(most));
+    const bool any = most == std::numeric_limits<std::int64_t>::max();
+    return fail(name,
+                shown(found) + " is no integer" +
+                    (any ? "" : " of " + std::to_string(least) + " to " + std::to_string(most)));
   }
   value = found.get<std::int64_t>();
 }
@@ -174,6 +176,16 @@ void Reader::self(double& value) {
 void Reader::self(std::string& value) {
   if (value_->is_null()) return fail("", "null is not a text");
   (*this)("", value);
+}
+void Reader::self(std::array<std::string, 2>& pair) {
+  if (!value_->is_array() || value_->size() != pair.size()) return fail("", "not a pair of texts");
+  for (std::size_t i = 0; i < pair.size(); ++i) at(i).self(pair[i]);
+}
+
+std::vector<std::string> Reader::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : value_->items()) keys.push_back(key);
+  return keys;
 }
 
 Writer::Writer() : value_(std::make_unique<json>(json::object())) {}

@@ -8,6 +8,7 @@
 #include <array>
 #include <concepts>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -71,10 +72,20 @@ class Reader {
     }
   }
   template <class T>
+  void operator()(const char* name, std::map<std::string, T>& value) {
+    if (!is_object(name)) return;
+    Reader inner = child(name);
+    for (const std::string& key : inner.keys()) inner(key.c_str(), value[key]);
+  }
+  template <class T>
   void required(const char* name, T& value) {
-    if (ok() && !has(name)) fail(name, "missing");
+    needs(name);
     (*this)(name, value);
   }
+  void needs(const char* name) {
+    if (!state_->accepts_missing && ok() && !has(name)) fail(name, "missing");
+  }
+  void accept_missing() { state_->accepts_missing = true; }
   template <class E, std::size_t N>
   void choice(const char* name, E& value, const Names<E, N>& names) {
     if (!has(name)) return;
@@ -93,18 +104,22 @@ class Reader {
   void document(const char* name, std::string& text);
 
   bool has(const char* name) const;
-  bool ok() const { return !*error_; }
+  bool ok() const { return !state_->error; }
   void fail(const char* name, const std::string& why);
-  std::optional<Error> error() const { return *error_; }
+  std::optional<Error> error() const { return state_->error; }
   static constexpr bool kReads = true;
 
  private:
-  Reader(const nlohmann::json& value, std::string path,
-         std::shared_ptr<std::optional<Error>> error);
+  struct State {
+    std::optional<Error> error;
+    bool accepts_missing = false;
+  };
+  Reader(const nlohmann::json& value, std::string path, std::shared_ptr<State> state);
   Reader child(const char* name) const;
   Reader list(const char* name) const { return child(name); }
   bool is_object(const char* name);
   std::size_t list_size(const char* name);  // 0 if the field is absent or not a list
+  std::vector<std::string> keys() const;
   const nlohmann::json* find(const char* name) const;
   void integer(const char* name, std::int64_t least, std::int64_t most, std::int64_t& value);
 
@@ -123,10 +138,11 @@ class Reader {
   void self(int& value);
   void self(double& value);
   void self(std::string& value);
+  void self(std::array<std::string, 2>& pair);
 
   const nlohmann::json* value_;
   std::string path_;
-  std::shared_ptr<std::optional<Error>> error_;
+  std::shared_ptr<State> state_;
 };
 
 // Writes the fields of one object.
@@ -155,6 +171,12 @@ class Writer {
     put(name, inner);
   }
   template <class T>
+  void operator()(const char* name, const std::map<std::string, T>& values) {
+    Writer inner;
+    for (const auto& [key, value] : values) inner(key.c_str(), value);
+    put(name, inner);
+  }
+  template <class T>
   void operator()(const char* name, const std::optional<T>& value) {
     if (value) (*this)(name, *value);
   }
@@ -171,6 +193,7 @@ class Writer {
   void required(const char* name, const T& value) {
     (*this)(name, value);
   }
+  void needs(const char*) {}
   template <class E, std::size_t N>
   void choice(const char* name, const E& value, const Names<E, N>& names) {
     for (const auto& [candidate, label] : names) {

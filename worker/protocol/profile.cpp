@@ -1,53 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
+// The only place that knows the text of a profile. Numbers that would overflow nanoseconds or bytes
+// are refused.
 #include "worker/protocol/profile.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
+#include <unordered_map>
 
-#include <nlohmann/json.hpp>
-
+#include "worker/base/utf8.h"
 #include "worker/protocol/json_io.h"
 
 namespace weir::protocol {
 namespace {
 
-using nlohmann::json;
-
 constexpr const char* kProfileVersion = "weir.dev/profile/v1";
-constexpr std::size_t kMaxLayers = 65536;  // limit of the planner's reader, too
+constexpr std::size_t kMostLayers = 65536;
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr double kMostSeconds = 86400;
+constexpr double kMostStateFactor = 64;  // 9 is the largest in use: 2-byte weights
+constexpr std::size_t kLongestError = 400;
+constexpr Names<Scaling, 2> kScalings = {
+    {{Scaling::kInterpolate, "interpolate"}, {Scaling::kProportional, "proportional"}}};
 
 struct Optimizer {
   double state_factor = schedule::kStateFactor;
 };
-struct Head {
-  std::string version, model, digest;
-  Optimizer optimizer;
-};
-struct Sizes {
-  std::string id, description;
-  std::int64_t parameter = 0, output = 0, activations = -1, transient_per_sample = 0, transient = 0;
-};
+
+template <class Io, class Number>
+void check(Io& io, const char* name, Number value, Number least, Number most, const char* rule) {
+  if constexpr (Io::kReads) {
+    if (!(value >= least && value <= most)) io.fail(name, rule);
+  }
+}
+template <class Io, class Bytes>
+void bytes(Io& io, const char* name, Bytes& value) {
+  io(name, value);
+  check<Io, std::int64_t>(io, name, value, 0, kMostBytes, "not in 0 .. 2^50 bytes");
+}
+template <class Io, class Seconds>
+void seconds(Io& io, const char* name, Seconds& value) {
+  io(name, value);
+  check<Io, double>(io, name, value, 0, kMostSeconds, "not in 0 .. 86400 seconds");
+}
 
 template <class Io, Is<Optimizer> T>
 void fields(Io& io, T& optimizer) {
   io("stateFactor", optimizer.state_factor);
+  check<Io, double>(io, "stateFactor", optimizer.state_factor, 1, kMostStateFactor,
+                    "not in 1 .. 64");
 }
-template <class Io, Is<Head> T>
-void fields(Io& io, T& head) {
-  io.required("apiVersion", head.version);
-  io("model", head.model);
-  io("digest", head.digest);
-  io("optimizer", head.optimizer);
+
+void check_times(Reader& io, const ProfileLayer& layer) {
+  if (layer.times.empty()) return io.fail("times", "not an object with a device class");
+  for (const auto& [device_class, times] : layer.times) {
+    const std::string name = "times." + device_class;
+    if (times.empty()) io.fail(name.c_str(), "not a list of times");
+    int least = 1;
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      if (times[i].samples < least) {
+        io.fail((name + "[" + std::to_string(i) + "].samples").c_str(),
+                std::to_string(times[i].samples) + " is below " + std::to_string(least) +
+                    ", or not rising");
+      }
+      least = times[i].samples + 1;
+    }
+  }
 }
-template <class Io, Is<Sizes> T>
-void fields(Io& io, T& sizes) {
-  io.required("id", sizes.id);
-  io("description", sizes.description);
-  io.required("parameterBytes", sizes.parameter);
-  io.required("outputBytesPerSample", sizes.output);
-  io("stashBytesPerSample", sizes.activations);
-  io("transientBytesPerSample", sizes.transient_per_sample);
-  io("transientBytes", sizes.transient);
+
+// Kahn: layers that never become free lie on a cycle.
+bool has_cycle(const Profile& profile) {
+  std::vector<std::vector<std::size_t>> consumers(profile.layers.size());
+  std::vector<int> open(profile.layers.size(), 0);
+  for (const auto& [from, to] : profile.edges) {
+    consumers[static_cast<std::size_t>(from)].push_back(static_cast<std::size_t>(to));
+    ++open[static_cast<std::size_t>(to)];
+  }
+  std::vector<std::size_t> free;
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    if (open[i] == 0) free.push_back(i);
+  }
+  for (std::size_t seen = 0; seen < free.size(); ++seen) {
+    for (const std::size_t next : consumers[free[seen]]) {
+      if (--open[next] == 0) free.push_back(next);
+    }
+  }
+  return free.size() != open.size();
+}
+
+void read_edges(Reader& io, Profile& profile) {
+  std::unordered_map<std::string, int> index;
+  for (const ProfileLayer& layer : profile.layers) {
+    const int i = static_cast<int>(index.size());
+    if (index.emplace(layer.id, i).second) continue;
+    return io.fail(("nodes[" + std::to_string(i) + "].id").c_str(),
+                   in_quotes(layer.id) + " is there twice");
+  }
+  std::vector<std::array<std::string, 2>> edges;
+  io("edges", edges);
+  for (std::size_t i = 0; i < edges.size() && io.ok(); ++i) {
+    int ends[2] = {};
+    for (std::size_t side = 0; side < 2; ++side) {
+      const auto found = index.find(edges[i][side]);
+      if (found == index.end()) {
+        return io.fail(("edges[" + std::to_string(i) + "]").c_str(),
+                       "no node with id " + edges[i][side]);
+      }
+      ends[side] = found->second;
+    }
+    profile.edges.emplace_back(ends[0], ends[1]);
+  }
+  if (io.ok() && has_cycle(profile)) io.fail("edges", "form a cycle");
 }
 
 }  // namespace
@@ -55,111 +117,68 @@ void fields(Io& io, T& sizes) {
 template <class Io, Is<ProfileTime> T>
 void fields(Io& io, T& time) {
   io.required("samples", time.samples);
-  io.required("forward", time.forward);
-  io.required("backward", time.backward);
-  io("update", time.update);
+  io.needs("forward");
+  seconds(io, "forward", time.forward);
+  io.needs("backward");
+  seconds(io, "backward", time.backward);
+  seconds(io, "update", time.update);
 }
 
-namespace {
-
-bool is_time(double seconds) {
-  return std::isfinite(seconds) && seconds >= 0;
+template <class Io, Is<ProfileLayer> T>
+void fields(Io& io, T& layer) {
+  io.required("id", layer.id);
+  io("description", layer.description);
+  io.needs("parameterBytes");
+  bytes(io, "parameterBytes", layer.parameter_bytes);
+  io.needs("outputBytesPerSample");
+  bytes(io, "outputBytesPerSample", layer.output_bytes_per_sample);
+  if constexpr (Io::kReads) layer.activation_bytes_per_sample = layer.output_bytes_per_sample;
+  bytes(io, "stashBytesPerSample", layer.activation_bytes_per_sample);
+  bytes(io, "transientBytesPerSample", layer.transient_bytes_per_sample);
+  bytes(io, "transientBytes", layer.transient_bytes);
+  io.required("times", layer.times);
+  if constexpr (Io::kReads) {
+    if (layer.id.empty()) io.fail("id", "empty");
+    check_times(io, layer);
+  }
 }
 
-Result<std::vector<ProfileTime>> decode_times(const json& list, const std::string& where) {
-  if (!list.is_array() || list.empty()) return invalid(where, "is not a list with entries");
-  std::vector<ProfileTime> out;
-  for (const auto& entry : list) {
-    const std::string name = where + "[" + std::to_string(out.size()) + "]";
-    if (!entry.is_object()) return invalid(name, "is not an object");
-    ProfileTime time;
-    Reader reader(entry);
-    fields(reader, time);
-    if (const auto error = reader.error()) return error->with(name);
-    if (time.samples < (out.empty() ? 1 : out.back().samples + 1)) {
-      return invalid(name + ".samples", "does not rise from 1");
+template <class Io, Is<Profile> T>
+void fields(Io& io, T& profile) {
+  std::string version = Io::kReads ? "" : kProfileVersion;
+  io.required("apiVersion", version);
+  if (version != kProfileVersion) {
+    if constexpr (Io::kReads) {
+      io.fail("apiVersion", in_quotes(version) + " is not known, expected " + kProfileVersion);
     }
-    if (!is_time(time.forward) || !is_time(time.backward) || !is_time(time.update)) {
-      return invalid(name, "holds a time that is negative or not finite");
+  }
+  io("model", profile.model);
+  io("digest", profile.digest);
+  Optimizer optimizer{profile.state_factor};
+  io("optimizer", optimizer);
+  io.choice("scaling", profile.scaling, kScalings);
+  io.required("nodes", profile.layers);
+  if constexpr (Io::kReads) {
+    profile.state_factor = optimizer.state_factor;
+    if (profile.layers.empty() || profile.layers.size() > kMostLayers) {
+      io.fail("nodes", "not a list of 1 .. 65536 layers");
     }
-    out.push_back(time);
+    read_edges(io, profile);
   }
-  return out;
 }
-
-Result<ProfileLayer> decode_layer(const json& node, const std::string& where) {
-  if (!node.is_object()) return invalid(where, "is not an object");
-  Sizes sizes;
-  Reader reader(node);
-  fields(reader, sizes);
-  if (const auto error = reader.error()) return error->with(where);
-  if (sizes.activations < 0 && !reader.has("stashBytesPerSample")) sizes.activations = sizes.output;
-  if (sizes.id.empty()) return invalid(where + ".id", "is empty");
-  if (sizes.parameter < 0 || sizes.output < 0 || sizes.activations < 0 ||
-      sizes.transient_per_sample < 0 || sizes.transient < 0) {
-    return invalid(where, "holds a negative size");
-  }
-  ProfileLayer layer{sizes.id,          sizes.description,          sizes.parameter, sizes.output,
-                     sizes.activations, sizes.transient_per_sample, sizes.transient, {}};
-  const auto times = node.find("times");
-  if (times == node.end() || !times->is_object() || times->empty()) {
-    return invalid(where + ".times", "has no device class");
-  }
-  for (const auto& [device, list] : times->items()) {
-    WEIR_TRY(layer.times[device], decode_times(list, where + ".times." + device));
-  }
-  return layer;
-}
-
-}  // namespace
 
 std::string encode_profile(const Profile& profile) {
-  json root{{"apiVersion", kProfileVersion}, {"model", profile.model},
-            {"digest", profile.digest},      {"optimizer", {{"stateFactor", profile.state_factor}}},
-            {"scaling", "interpolate"},      {"nodes", json::array()}};
-  for (const auto& layer : profile.layers) {
-    json node{{"id", layer.id},
-              {"description", layer.description},
-              {"parameterBytes", layer.parameter_bytes},
-              {"outputBytesPerSample", layer.output_bytes_per_sample},
-              {"stashBytesPerSample", layer.activation_bytes_per_sample},
-              {"transientBytesPerSample", layer.transient_bytes_per_sample},
-              {"transientBytes", layer.transient_bytes},
-              {"times", json::object()}};
-    for (const auto& [device, times] : layer.times) {
-      auto& list = node["times"][device] = json::array();
-      for (const auto& time : times) {
-        list.push_back({{"samples", time.samples},
-                        {"forward", time.forward},
-                        {"backward", time.backward},
-                        {"update", time.update}});
-      }
-    }
-    root["nodes"].push_back(std::move(node));
-  }
-  return root.dump(-1, ' ', false, json::error_handler_t::replace);
+  return encode_struct(profile);
 }
 
-Result<Profile> decode_profile(std::string_view text) {
-  WEIR_TRY(const Document document, Document::parse(text));
-  Head head;
-  Reader reader(document.root());
-  fields(reader, head);
-  if (const auto error = reader.error()) return *error;
-  if (head.version != kProfileVersion) {
-    return invalid("apiVersion", "\"" + head.version + "\" is not known, only " + kProfileVersion);
-  }
-  const auto nodes = document.root().find("nodes");
-  if (nodes == document.root().end() || !nodes->is_array() || nodes->empty() ||
-      nodes->size() > kMaxLayers) {
-    return invalid("nodes", "is not a list of 1 to 65536 layers");
-  }
-  Profile profile{head.model, head.digest, head.optimizer.state_factor, {}};
-  for (const auto& node : *nodes) {
-    const std::string where = "nodes[" + std::to_string(profile.layers.size()) + "]";
-    WEIR_TRY(ProfileLayer layer, decode_layer(node, where));
-    profile.layers.push_back(std::move(layer));
-  }
+Result<Profile> decode_profile(std::string_view text, Fields needed) {
+  const Result<Document> document = Document::parse(text);
+  if (!document) return document.error().with("profile");
+  Reader reader(document->root());
+  if (needed == Fields::kTimesOnly) reader.accept_missing();
+  Profile profile;
+  fields(reader, profile);
+  if (const auto error = reader.error()) return invalid(one_line(error->message, kLongestError));
   return profile;
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The measured profile of a model (operator/planner/model/README.md "profile.json"). A rank writes
-// it in the Measure phase; the coordinator merges profiles of different device classes. The planner
-// has a reader of its own.
+// it in the Measure phase; the coordinator merges profiles of different device classes; planner and
+// emulation read it.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "worker/base/result.h"
@@ -31,17 +32,22 @@ struct ProfileLayer {
   bool operator==(const ProfileLayer&) const = default;
 };
 
+enum class Scaling : unsigned char { kInterpolate, kProportional };
+
 struct Profile {
   std::string model, digest;
   double state_factor = schedule::kStateFactor;  // bytes held per byte of parameters
-  std::vector<ProfileLayer> layers;              // a chain
+  std::vector<ProfileLayer> layers = {};
+  Scaling scaling = Scaling::kInterpolate;
+  std::vector<std::pair<int, int>> edges = {};  // without cycles; empty: a chain. Only read.
   bool operator==(const Profile&) const = default;
 };
 
 std::string encode_profile(const Profile& profile);
-// Errors are kInvalid and name the field: unknown apiVersion, no layers, negative sizes, samples
-// not rising.
-Result<Profile> decode_profile(std::string_view json);
+// kTimesOnly: sizes and single times may be missing, they are 0.
+enum class Fields : unsigned char { kAll, kTimesOnly };
+// Errors are kInvalid and name the field, such as "nodes[1].times.cpu[0].forward: missing".
+Result<Profile> decode_profile(std::string_view json, Fields needed = Fields::kAll);
 
 // Adds the times of other device classes of the same model. If both have a class, the times of
 // `into` stay. kInvalid if model, digest or layers differ.

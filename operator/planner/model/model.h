@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "operator/planner/model/cluster.h"
+#include "worker/protocol/profile.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::planner {
@@ -20,7 +21,7 @@ struct LayerTime {
   std::chrono::nanoseconds forward{0}, backward{0}, update{0};
 };
 
-enum class Scaling : unsigned char { kInterpolate, kProportional };
+using protocol::Scaling;
 
 struct Layer {
   std::string id, description;

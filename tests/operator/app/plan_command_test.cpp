@@ -314,7 +314,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"profile", R"({"apiVersion": "weir.dev/profile/v1",
 "nodes": [{"id": "a", "parameterBytes": 1,
 "outputBytesPerSample": "8MB", "times": {"A": [{"samples": 1, "forward": 1, "backward": 1}]}}]})",
-                "2xA", "-:3: /nodes/0/outputBytesPerSample: not an integer"},
+                "2xA", "-:3: /nodes/0/outputBytesPerSample: \"8MB\" is no integer"},
         Refusal{"json", "{\"apiVersion\": ", "2xA",
                 "-:1: syntax error while parsing value - unexpected end of input; expected '[', "
                 "'{', or a "

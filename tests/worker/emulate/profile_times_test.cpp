@@ -75,12 +75,13 @@ TEST(ProfileTimes, NamesWhatIsWrong) {
     std::string text, device, names;
   };
   const std::vector<Case> cases = {
-      {"not json", "A100", "no JSON"},
+      {"not json", "A100", "not valid JSON"},
       {R"({"apiVersion": "weir.dev/profile/v2"})", "A100", "apiVersion"},
-      {R"({"apiVersion": "weir.dev/profile/v1", "nodes": []})", "A100", "the model toy has 2"},
+      {R"({"apiVersion": "weir.dev/profile/v1", "nodes": [{"id": "a", "times": {"A100": [{"samples": 1}]}}]})",
+       "A100", "the model toy has 2"},
       {profile(kTwoCounts), "H100", "there is: A100"},
       {profile(R"({"samples": 0, "forward": 1})"), "A100", "samples"},
-      {profile(R"({"samples": 2}, {"samples": 2})"), "A100", "strictly rising"},
+      {profile(R"({"samples": 2}, {"samples": 2})"), "A100", "not rising"},
       {profile(R"({"samples": 1, "forward": -1})"), "A100", "forward"},
       {profile(R"({"samples": 1, "backward": "fast"})"), "A100", "backward"},
       {profile(R"({"samples": 1, "forward": 1e9})"), "A100", "forward"},

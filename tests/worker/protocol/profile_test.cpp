@@ -47,24 +47,23 @@ TEST(Profile, NamesTheWrongField) {
   const std::string sizes = R"("id":"a","parameterBytes":1,"outputBytesPerSample":9)";
   EXPECT_EQ(error_of("{}"), "apiVersion: missing");
   EXPECT_EQ(error_of(R"({"apiVersion":"v2"})"),
-            "apiVersion: \"v2\" is not known, only weir.dev/profile/v1");
-  EXPECT_EQ(error_of(R"({"apiVersion":"weir.dev/profile/v1"})"),
-            "nodes: is not a list of 1 to 65536 layers");
-  EXPECT_EQ(error_of(with_node("3")), "nodes[0]: is not an object");
-  EXPECT_EQ(error_of(with_node(R"({"id":"a"})")), "nodes[0]: parameterBytes: missing");
-  EXPECT_EQ(error_of(with_node("{" + sizes + "}")), "nodes[0].times: has no device class");
+            "apiVersion: 'v2' is not known, expected weir.dev/profile/v1");
+  EXPECT_EQ(error_of(R"({"apiVersion":"weir.dev/profile/v1"})"), "nodes: missing");
+  EXPECT_EQ(error_of(with_node("3")), "nodes[0]: 3 is not an object");
+  EXPECT_EQ(error_of(with_node(R"({"id":"a"})")), "nodes[0].parameterBytes: missing");
+  EXPECT_EQ(error_of(with_node("{" + sizes + "}")), "nodes[0].times: missing");
   EXPECT_EQ(error_of(with_node("{" + sizes + R"(,"stashBytesPerSample":-1,"times":{"c":[]}})")),
-            "nodes[0]: holds a negative size");
+            "nodes[0].stashBytesPerSample: not in 0 .. 2^50 bytes");
   EXPECT_EQ(error_of(with_node("{" + sizes + R"(,"times":{"c":[]}})")),
-            "nodes[0].times.c: is not a list with entries");
+            "nodes[0].times.c: not a list of times");
   EXPECT_EQ(
       error_of(with_node(
           "{" + sizes +
           R"(,"times":{"c":[{"samples":2,"forward":1,"backward":1},{"samples":2,"forward":1,"backward":1}]}})")),
-      "nodes[0].times.c[1].samples: does not rise from 1");
+      "nodes[0].times.c[1].samples: 2 is below 3, or not rising");
   EXPECT_EQ(error_of(with_node("{" + sizes +
                                R"(,"times":{"c":[{"samples":1,"forward":-1,"backward":1}]}})")),
-            "nodes[0].times.c[0]: holds a time that is negative or not finite");
+            "nodes[0].times.c[0].forward: not in 0 .. 86400 seconds");
 }
 
 TEST(ProfileMerge, AddsTheTimesOfAnotherDeviceClass) {

@@ -83,37 +83,37 @@ TEST(ProfileJson, DefaultsAreThoseOfTheFormat) {
 }
 
 TEST(ProfileJson, RefusesWhatIsNoProfile) {
-  EXPECT_EQ(decode_profile("{\"apiVersion\": ").error().message, "profile: not JSON at byte 16");
+  EXPECT_EQ(decode_profile("{\"apiVersion\": ").error().message, "profile: not valid JSON");
   EXPECT_EQ(decode_profile("[1]").error().message, "profile: not a JSON object");
   EXPECT_EQ(decode_profile(std::string((16U << 20) + 1, ' ')).error().message,
             "profile: longer than 16 MiB");
-  EXPECT_THAT(decode_profile("{\"model\": 1e999}").error().message,
-              testing::AllOf(testing::StartsWith("profile: "), testing::HasSubstr("1e999")));
+  EXPECT_EQ(decode_profile("{\"model\": 1e999}").error().message, "profile: not valid JSON");
   EXPECT_EQ(refusal_without("", "apiVersion"), "apiVersion: missing");
   EXPECT_EQ(refusal_with("/apiVersion", "weir.dev/profile/v9"),
-            "apiVersion: \"weir.dev/profile/v9\" is not known, expected weir.dev/profile/v1");
-  EXPECT_EQ(refusal_with("/model", 7), "model: not a string");
+            "apiVersion: 'weir.dev/profile/v9' is not known, expected weir.dev/profile/v1");
+  EXPECT_EQ(refusal_with("/model", 7), "model: 7 is not a text");
   EXPECT_EQ(refusal_with("/scaling", "cubic"),
-            "scaling: \"cubic\" is neither interpolate nor proportional");
-  EXPECT_EQ(refusal_with("/optimizer", 4), "optimizer: not an object");
-  EXPECT_EQ(refusal_with("/optimizer/stateFactor", "4"), "optimizer.stateFactor: not a number");
+            "scaling: \"cubic\" is none of interpolate, proportional");
+  EXPECT_EQ(refusal_with("/optimizer", 4), "optimizer: 4 is not an object");
+  EXPECT_EQ(refusal_with("/optimizer/stateFactor", "4"),
+            "optimizer.stateFactor: \"4\" is not a number");
   EXPECT_EQ(refusal_with("/optimizer/stateFactor", 0.5), "optimizer.stateFactor: not in 1 .. 64");
 }
 
 TEST(ProfileJson, NamesTheFieldOfALayer) {
   EXPECT_EQ(refusal_without("", "nodes"), "nodes: missing");
   EXPECT_EQ(refusal_with("/nodes", json::array()), "nodes: not a list of 1 .. 65536 layers");
-  EXPECT_EQ(refusal_with("/nodes/1", 3), "nodes[1]: not an object");
+  EXPECT_EQ(refusal_with("/nodes/1", 3), "nodes[1]: 3 is not an object");
   EXPECT_EQ(refusal_without("/nodes/1", "id"), "nodes[1].id: missing");
   EXPECT_EQ(refusal_with("/nodes/1/id", ""), "nodes[1].id: empty");
-  EXPECT_EQ(refusal_with("/nodes/1/id", "embed"), "nodes[1].id: \"embed\" is there twice");
+  EXPECT_EQ(refusal_with("/nodes/1/id", "embed"), "nodes[1].id: 'embed' is there twice");
   EXPECT_EQ(refusal_without("/nodes/1", "parameterBytes"), "nodes[1].parameterBytes: missing");
   EXPECT_EQ(refusal_with("/nodes/1/parameterBytes", -1),
             "nodes[1].parameterBytes: not in 0 .. 2^50 bytes");
-  EXPECT_EQ(refusal_with("/nodes/1/parameterBytes", 18446744073709551615ULL),
-            "nodes[1].parameterBytes: not in 0 .. 2^50 bytes");
+  EXPECT_THAT(refusal_with("/nodes/1/parameterBytes", 18446744073709551615ULL),
+              testing::StartsWith("nodes[1].parameterBytes: 18446744073709551615 is no integer"));
   EXPECT_EQ(refusal_with("/nodes/1/outputBytesPerSample", 1.5),
-            "nodes[1].outputBytesPerSample: not an integer");
+            "nodes[1].outputBytesPerSample: 1.5 is no integer");
 }
 
 TEST(ProfileJson, NamesTheFieldOfATime) {
@@ -122,25 +122,25 @@ TEST(ProfileJson, NamesTheFieldOfATime) {
             "nodes[1].times: not an object with a device class");
   EXPECT_EQ(refusal_with("/nodes/1/times/cpu", json::array()),
             "nodes[1].times.cpu: not a list of times");
-  EXPECT_EQ(refusal_with("/nodes/1/times/cpu/0", 1), "nodes[1].times.cpu[0]: not an object");
+  EXPECT_EQ(refusal_with("/nodes/1/times/cpu/0", 1), "nodes[1].times.cpu[0]: 1 is not an object");
   EXPECT_EQ(refusal_without("/nodes/1/times/cpu/0", "samples"),
             "nodes[1].times.cpu[0].samples: missing");
   EXPECT_EQ(refusal_with("/nodes/1/times/cpu/0/samples", "1"),
-            "nodes[1].times.cpu[0].samples: not an integer");
+            "nodes[1].times.cpu[0].samples: \"1\" is no integer of -2147483648 to 2147483647");
   EXPECT_EQ(refusal_with("/nodes/1/times/cpu/1/samples", 1),
             "nodes[1].times.cpu[1].samples: 1 is below 2, or not rising");
   EXPECT_EQ(refusal_without("/nodes/1/times/cpu/0", "forward"),
             "nodes[1].times.cpu[0].forward: missing");
   EXPECT_EQ(refusal_with("/nodes/1/times/cpu/0/backward", "fast"),
-            "nodes[1].times.cpu[0].backward: not a number of seconds");
+            "nodes[1].times.cpu[0].backward: \"fast\" is not a number");
   EXPECT_EQ(refusal_with("/nodes/1/times/cpu/0/backward", -0.1),
             "nodes[1].times.cpu[0].backward: not in 0 .. 86400 seconds");
 }
 
 TEST(ProfileJson, RefusesWrongEdges) {
-  EXPECT_EQ(refusal_with("/edges", 1), "edges: not a list");
-  EXPECT_EQ(refusal_with("/edges/0", json::array({"embed"})), "edges[0]: not a pair of ids");
-  EXPECT_EQ(refusal_with("/edges/0/1", "head\n"), "edges[0]: no node with id head?");
+  EXPECT_EQ(refusal_with("/edges", 1), "edges: 1 is not a list");
+  EXPECT_EQ(refusal_with("/edges/0", json::array({"embed"})), "edges[0]: not a pair of texts");
+  EXPECT_EQ(refusal_with("/edges/0/1", "head\n"), "edges[0]: no node with id head");
   EXPECT_EQ(refusal_with("/edges/1", json::array({"block0", "embed"})), "edges: form a cycle");
 }
 
