@@ -25,13 +25,11 @@ struct KeyText {
   std::string job_key;
 };
 
-template <class Io, Is<Protocol> T>
-void fields(Io& io, T& protocol) {
+void fields(auto& io, Is<Protocol> auto& protocol) {
   io.required("min", protocol.min);
   io.required("max", protocol.max);
 }
-template <class Io, Is<KeyText> T>
-void fields(Io& io, T& answer) {
+void fields(auto& io, Is<KeyText> auto& answer) {
   io.required("jobKey", answer.job_key);
 }
 
@@ -54,60 +52,53 @@ void fields(Io& io, T& join) {
   }
 }
 
-template <class Io, Is<RankDevice> T>
-void fields(Io& io, T& rank) {
+void fields(auto& io, Is<RankDevice> auto& rank) {
   io("device", rank.device);
   io("memoryBytes", rank.memory_bytes);
 }
 
-template <class Io, Is<Member> T>
-void fields(Io& io, T& member) {
+void fields(auto& io, Is<Member> auto& member) {
   io.required("pod", member.pod);
   io.required("podUid", member.pod_uid);
   io("workerIndex", member.worker_index);
   io("ips", member.ips);
   io("node", member.node);
-  if (Io::kReads || member.data_port != kDataPort) io("dataPort", member.data_port);
+  if (io.kReads || member.data_port != kDataPort) io("dataPort", member.data_port);
   io("ranks", member.ranks);
 }
 
-template <class Io, Is<ModelInfo> T>
-void fields(Io& io, T& model) {
+void fields(auto& io, Is<ModelInfo> auto& model) {
   io.required("name", model.name);
   io.required("layers", model.layers);
   io("digest", model.digest);
 }
 
-template <class Io, Is<ProbedLink> T>
-void fields(Io& io, T& link) {
+void fields(auto& io, Is<ProbedLink> auto& link) {
   io.required("fromNode", link.from_node);
   io.required("toNode", link.to_node);
   io("bytesPerSecond", link.bytes_per_second);
   io("rttSeconds", link.rtt_seconds);
 }
 
-template <class Io, Is<Register> T>
-void fields(Io& io, T& body) {
+void fields(auto& io, Is<Register> auto& body) {
   io.required("jobUid", body.job_uid);
   io.required("members", body.members);
   io.required("model", body.model);
-  if (Io::kReads || !body.profile_json.empty()) io.document("profile", body.profile_json);
+  if (io.kReads || !body.profile_json.empty()) io.document("profile", body.profile_json);
   io("links", body.links);
   io("lastCheckpointStep", body.last_checkpoint_step);
 }
 
-template <class Io, Is<LastSwitch> T>
-void fields(Io& io, T& last) {
+void fields(auto& io, Is<LastSwitch> auto& last) {
   io.required("revision", last.revision);
   io.choice("outcome", last.outcome, kOutcomes);
   io("step", last.step);
   io("pauseSeconds", last.pause_seconds);
-  if (Io::kReads || last.moved_bytes != 0) io("movedBytes", last.moved_bytes);
+  if (io.kReads || last.moved_bytes != 0) io("movedBytes", last.moved_bytes);
   io("reason", last.reason);
 }
 
-template <class Io, Is<MemberReport> T>
-void fields(Io& io, T& member) {
+void fields(auto& io, Is<MemberReport> auto& member) {
   io("pod", member.pod);
   io.required("podUid", member.pod_uid);
   io("ready", member.ready);
@@ -119,8 +110,7 @@ void fields(Io& io, T& member) {
   io("memoryFreeBytes", member.memory_free_bytes);
 }
 
-template <class Io, Is<LinkTotals> T>
-void fields(Io& io, T& link) {
+void fields(auto& io, Is<LinkTotals> auto& link) {
   io("replica", link.replica);
   io.required("link", link.link);
   io.required("dir", link.dir);
@@ -132,15 +122,13 @@ void fields(Io& io, T& link) {
   io("rttSeconds", link.rtt_seconds);
 }
 
-template <class Io, Is<SyncGroups> T>
-void fields(Io& io, T& sync) {
+void fields(auto& io, Is<SyncGroups> auto& sync) {
   io("rounds", sync.rounds);
   io("meanGroupSize", sync.mean_group_size);
   io("maxStaleness", sync.max_staleness);
 }
 
-template <class Io, Is<Report> T>
-void fields(Io& io, T& report) {
+void fields(auto& io, Is<Report> auto& report) {
   io.required("jobUid", report.job_uid);
   io.required("sequence", report.sequence);
   io.required("planRevision", report.plan_revision);
@@ -151,8 +139,8 @@ void fields(Io& io, T& report) {
   io("samplesPerSecond", report.samples_per_second);
   io("loss", report.loss);
   io("bubbleRatio", report.bubble_ratio);
-  if (Io::kReads || report.skipped_steps != 0) io("skippedSteps", report.skipped_steps);
-  if (Io::kReads || report.skipped_in_row != 0) io("skippedInRow", report.skipped_in_row);
+  if (io.kReads || report.skipped_steps != 0) io("skippedSteps", report.skipped_steps);
+  if (io.kReads || report.skipped_in_row != 0) io("skippedInRow", report.skipped_in_row);
   io("lastCheckpointStep", report.last_checkpoint_step);
   io("members", report.members);
   io("links", report.links);
@@ -161,67 +149,55 @@ void fields(Io& io, T& report) {
 
 // ---- port 7070 ----
 
-template <class Io, Is<Setting> T>
-void fields(Io& io, T& setting) {
+void fields(auto& io, Is<Setting> auto& setting) {
   io.required("name", setting.name);
   io.required("value", setting.value);
 }
-template <class Io, Is<Hello> T>
-void fields(Io& io, T& hello) {
+void fields(auto& io, Is<Hello> auto& hello) {
   io.required("member", hello.member);
   io("incarnation", hello.incarnation);
   io("revision", hello.revision);
   io("step", hello.step);
   io("settings", hello.settings);
 }
-template <class Io, Is<Refused> T>
-void fields(Io& io, T& refused) {
+void fields(auto& io, Is<Refused> auto& refused) {
   io("reason", refused.reason);
 }
-template <class Io, Is<Measure> T>
-void fields(Io& io, T& measure) {
+void fields(auto& io, Is<Measure> auto& measure) {
   io.required("samples", measure.samples);
   io("rounds", measure.rounds);
 }
-template <class Io, Is<Measured> T>
-void fields(Io& io, T& measured) {
-  if (Io::kReads || !measured.profile_json.empty()) io.document("profile", measured.profile_json);
+void fields(auto& io, Is<Measured> auto& measured) {
+  if (io.kReads || !measured.profile_json.empty()) io.document("profile", measured.profile_json);
   io("error", measured.error);
 }
-template <class Io, Is<Probe> T>
-void fields(Io& io, T& probe) {
+void fields(auto& io, Is<Probe> auto& probe) {
   io.required("ip", probe.ip);
   io("dataPort", probe.data_port);
   io.required("bytes", probe.bytes);
 }
-template <class Io, Is<Probed> T>
-void fields(Io& io, T& probed) {
+void fields(auto& io, Is<Probed> auto& probed) {
   io("bytesPerSecond", probed.bytes_per_second);
   io("rttSeconds", probed.rtt_seconds);
 }
-template <class Io, Is<Prepare> T>
-void fields(Io& io, T& prepare) {
+void fields(auto& io, Is<Prepare> auto& prepare) {
   io.required("plan", prepare.plan);
   io("incarnation", prepare.incarnation);
 }
-template <class Io, Is<Ready> T>
-void fields(Io& io, T& ready) {
+void fields(auto& io, Is<Ready> auto& ready) {
   io.required("revision", ready.revision);
   io("incarnation", ready.incarnation);
 }
-template <class Io, Is<Reject> T>
-void fields(Io& io, T& reject) {
+void fields(auto& io, Is<Reject> auto& reject) {
   io.required("revision", reject.revision);
   io("reason", reject.reason);
   io("incarnation", reject.incarnation);
 }
-template <class Io, Is<Commit> T>
-void fields(Io& io, T& commit) {
+void fields(auto& io, Is<Commit> auto& commit) {
   io.required("revision", commit.revision);
   io.required("atStep", commit.at_step);
 }
-template <class Io, Is<ReadyState> T>
-void fields(Io& io, T& ready) {
+void fields(auto& io, Is<ReadyState> auto& ready) {
   io.required("revision", ready.revision);
   io("error", ready.error);
   io("step", ready.step);
@@ -231,13 +207,11 @@ template <class Io, class T>
 void fields(Io& io, T& order) {
   io.required("revision", order.revision);
 }
-template <class Io, Is<Applied> T>
-void fields(Io& io, T& applied) {
+void fields(auto& io, Is<Applied> auto& applied) {
   io.required("revision", applied.revision);
   io.required("step", applied.step);
 }
-template <class Io, Is<StageStatus> T>
-void fields(Io& io, T& status) {
+void fields(auto& io, Is<StageStatus> auto& status) {
   io.required("epoch", status.epoch);
   io.required("step", status.step);
   io.required("replica", status.replica);
@@ -246,40 +220,34 @@ void fields(Io& io, T& status) {
   io("stepSeconds", status.step_seconds);
   io("computeSeconds", status.compute_seconds);
   io("idleSeconds", status.idle_seconds);
-  if (Io::kReads || status.skipped_in_row != 0) io("skippedInRow", status.skipped_in_row);
-  if (Io::kReads || status.skipped_steps != 0) io("skippedSteps", status.skipped_steps);
+  if (io.kReads || status.skipped_in_row != 0) io("skippedInRow", status.skipped_in_row);
+  if (io.kReads || status.skipped_steps != 0) io("skippedSteps", status.skipped_steps);
   io("samples", status.samples);
   io("memoryPeakBytes", status.memory_peak_bytes);
   io("memoryLimitBytes", status.memory_limit_bytes);
   io("memoryFreeBytes", status.memory_free_bytes);
   io("links", status.links);
 }
-template <class Io, Is<PeerLost> T>
-void fields(Io& io, T& lost) {
+void fields(auto& io, Is<PeerLost> auto& lost) {
   io.required("replica", lost.replica);
   io.required("stage", lost.stage);
   io("revision", lost.revision);
   io("reason", lost.reason);
 }
-template <class Io, Is<Leave> T>
-void fields(Io& io, T& leave) {
+void fields(auto& io, Is<Leave> auto& leave) {
   io("reason", leave.reason);
 }
-template <class Io, Is<Heartbeat> T>
-void fields(Io&, T&) {}
-template <class Io, Is<SavedFile> T>
-void fields(Io& io, T& file) {
+void fields(auto&, Is<Heartbeat> auto&) {}
+void fields(auto& io, Is<SavedFile> auto& file) {
   io.required("name", file.name);
   io.required("bytes", file.bytes);
   io.required("sha256", file.sha256);
 }
-template <class Io, Is<Save> T>
-void fields(Io& io, T& save) {
+void fields(auto& io, Is<Save> auto& save) {
   io.required("step", save.step);
   io("replicas", save.replicas);
 }
-template <class Io, Is<Saved> T>
-void fields(Io& io, T& saved) {
+void fields(auto& io, Is<Saved> auto& saved) {
   io.required("step", saved.step);
   io("error", saved.error);
   io("late", saved.late);
@@ -288,31 +256,26 @@ void fields(Io& io, T& saved) {
   io("files", saved.files);
   io.choice("trouble", saved.trouble, kTroubles);
 }
-template <class Io, Is<BadCheckpoint> T>
-void fields(Io& io, T& bad) {
+void fields(auto& io, Is<BadCheckpoint> auto& bad) {
   io.required("step", bad.step);
   io("reason", bad.reason);
 }
-template <class Io, Is<Moved> T>
-void fields(Io& io, T& moved) {
+void fields(auto& io, Is<Moved> auto& moved) {
   io.required("revision", moved.revision);
   io.required("bytes", moved.bytes);
 }
-template <class Io, Is<SyncReady::Received> T>
-void fields(Io& io, T& received) {
+void fields(auto& io, Is<SyncReady::Received> auto& received) {
   io.required("from", received.from);
   io.required("bytesPerSecond", received.bytes_per_second);
 }
-template <class Io, Is<SyncReady> T>
-void fields(Io& io, T& ready) {
+void fields(auto& io, Is<SyncReady> auto& ready) {
   io.required("replica", ready.replica);
   io.required("step", ready.step);
   io("stepSeconds", ready.step_seconds);
   io("received", ready.received);
   io("averageSeconds", ready.average_seconds);
 }
-template <class Io, Is<Grant> T>
-void fields(Io& io, T& grant) {
+void fields(auto& io, Is<Grant> auto& grant) {
   io.required("round", grant.round);
   io.required("step", grant.step);
   io.required("nextStep", grant.next_step);
@@ -324,8 +287,7 @@ void fields(Io& io, T& grant) {
   io("portBytesPerSecond", grant.node_bytes_per_second);
   io("deadlineSeconds", grant.deadline_seconds);
 }
-template <class Io, Is<RoundFailed> T>
-void fields(Io& io, T& failed) {
+void fields(auto& io, Is<RoundFailed> auto& failed) {
   io.required("replica", failed.replica);
   io.required("round", failed.round);
   io("missing", failed.missing);

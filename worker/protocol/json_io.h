@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes the fields of structs as JSON. Each struct lists its fields once, in a template
-//   template <class Io, Is<Member> T> void fields(Io& io, T& member)
+//   void fields(auto& io, Is<Member> auto& member)
 // that works with a Reader and with a Writer. Internal to this room; only json_io.cpp includes
 // json.hpp.
 #pragma once

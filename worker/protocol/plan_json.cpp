@@ -48,26 +48,22 @@ struct Inputs {
   std::string links, profile;
 };
 
-template <class Io, Is<StageEntry> T>
-void fields(Io& io, T& stage) {
+void fields(auto& io, Is<StageEntry> auto& stage) {
   io.required("index", stage.index);
   io.required("layers", stage.layers);
 }
-template <class Io, Is<Prediction> T>
-void fields(Io& io, T& prediction) {
+void fields(auto& io, Is<Prediction> auto& prediction) {
   io("stepSeconds", prediction.step_seconds);
   io("gain", prediction.gain);
 }
-template <class Io, Is<Inputs> T>
-void fields(Io& io, T& inputs) {
+void fields(auto& io, Is<Inputs> auto& inputs) {
   io("links", inputs.links);
   io("profile", inputs.profile);
 }
 
 }  // namespace
 
-template <class Io, Is<schedule::SyncPolicy> T>
-void fields(Io& io, T& sync) {
+void fields(auto& io, Is<schedule::SyncPolicy> auto& sync) {
   io.choice("mode", sync.mode, names_of(kSyncModes));
   io("groupSizeMin", sync.group_size_min);
   io("groupSizeMax", sync.group_size_max);
@@ -76,8 +72,7 @@ void fields(Io& io, T& sync) {
   io("connectEvery", sync.connect_every);
 }
 
-template <class Io, Is<schedule::Schedule> T>
-void fields(Io& io, T& schedule) {
+void fields(auto& io, Is<schedule::Schedule> auto& schedule) {
   io.choice("type", schedule.family, family_names());
   io.choice("dispatch", schedule.dispatch, names_of(kDispatches));
   io.required("k", schedule.k);
@@ -85,8 +80,7 @@ void fields(Io& io, T& schedule) {
   io.required("caps", schedule.caps);
 }
 
-template <class Io, Is<schedule::RankPlace> T>
-void fields(Io& io, T& rank) {
+void fields(auto& io, Is<schedule::RankPlace> auto& rank) {
   io("pod", rank.pod);
   io("podUid", rank.pod_uid);
   io("ip", rank.ip);
@@ -94,13 +88,12 @@ void fields(Io& io, T& rank) {
   io("local", rank.local);
   io.required("replica", rank.replica);
   io.required("stage", rank.stage);
-  if (Io::kReads || rank.data_port != schedule::RankPlace{}.data_port) {
+  if (io.kReads || rank.data_port != schedule::RankPlace{}.data_port) {
     io("dataPort", rank.data_port);
   }
 }
 
-template <class Io, Is<schedule::LayerHolder> T>
-void fields(Io& io, T& holder) {
+void fields(auto& io, Is<schedule::LayerHolder> auto& holder) {
   io.required("pod", holder.pod);
   io("podUid", holder.pod_uid);
   io.required("ip", holder.ip);

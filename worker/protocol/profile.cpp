@@ -114,8 +114,7 @@ void read_edges(Reader& io, Profile& profile) {
 
 }  // namespace
 
-template <class Io, Is<ProfileTime> T>
-void fields(Io& io, T& time) {
+void fields(auto& io, Is<ProfileTime> auto& time) {
   io.required("samples", time.samples);
   io.needs("forward");
   seconds(io, "forward", time.forward);
