@@ -75,15 +75,6 @@ const Member kMember{.pod = "j-a-1",
                      .node = "n1",
                      .data_port = 9001,
                      .ranks = {{"A100", 42'000'000'000}, {"cpu", 9}}};
-const LinkTotals kLink{.replica = 1,
-                       .link = "1-2",
-                       .dir = "bwd",
-                       .from_node = "n1",
-                       .to_node = "n0",
-                       .bytes = 12'345'678'901,
-                       .busy_seconds = 3.5,
-                       .transfers = 99,
-                       .rtt_seconds = 1e-4};
 
 // Of port 7070, each kind once or more.
 std::vector<Message> frames() {
@@ -115,7 +106,6 @@ std::vector<Message> frames() {
                   .samples = 64,
                   .memory_peak_bytes = 10,
                   .memory_limit_bytes = 20,
-                  .links = {kLink},
                   .memory_free_bytes = 30,
                   .skipped_in_row = 2,
                   .skipped_steps = 3},
@@ -153,7 +143,6 @@ Report report() {
           .skipped_in_row = 2,
           .last_checkpoint_step = 10,
           .members = {{"j-a-0", "u0", true, 1.5, 0.5, 0.25, 7, 8, 9}},
-          .links = {kLink},
           .sync = SyncGroups{12, 2.5, 3.5}};
 }
 

@@ -11,36 +11,21 @@
 #include "worker/base/units.h"
 
 namespace weir::app {
-protocol::StageStatus status_of(const engine::StepRecord& record,
-                                const std::vector<transport::LinkReport>& links,
-                                std::int64_t memory_peak, std::int64_t memory_limit,
-                                std::int64_t memory_free) {
-  protocol::StageStatus status{.epoch = record.epoch,
-                               .step = record.next_step,
-                               .replica = record.replica,
-                               .stage = record.stage,
-                               .loss = record.loss,
-                               .step_seconds = record.iteration_seconds,
-                               .compute_seconds = record.compute_seconds,
-                               .idle_seconds = record.idle_seconds,
-                               .samples = record.first_stage ? record.samples : 0,
-                               .memory_peak_bytes = memory_peak,
-                               .memory_limit_bytes = memory_limit,
-                               .links = {},
-                               .memory_free_bytes = memory_free,
-                               .skipped_in_row = record.skipped_in_row};
-  for (const transport::LinkReport& link : links) {
-    status.links.push_back({.replica = link.replica,
-                            .link = link_name(link.boundary),
-                            .dir = direction_name(link.channel),
-                            .from_node = link.from_node,
-                            .to_node = link.to_node,
-                            .bytes = link.counters.bytes,
-                            .busy_seconds = to_seconds(link.counters.busy),
-                            .transfers = link.counters.transfers,
-                            .rtt_seconds = link.counters.rtt_seconds});
-  }
-  return status;
+protocol::StageStatus status_of(const engine::StepRecord& record, std::int64_t memory_peak,
+                                std::int64_t memory_limit, std::int64_t memory_free) {
+  return {.epoch = record.epoch,
+          .step = record.next_step,
+          .replica = record.replica,
+          .stage = record.stage,
+          .loss = record.loss,
+          .step_seconds = record.iteration_seconds,
+          .compute_seconds = record.compute_seconds,
+          .idle_seconds = record.idle_seconds,
+          .samples = record.first_stage ? record.samples : 0,
+          .memory_peak_bytes = memory_peak,
+          .memory_limit_bytes = memory_limit,
+          .memory_free_bytes = memory_free,
+          .skipped_in_row = record.skipped_in_row};
 }
 
 std::string loss_line(const engine::StepRecord& record, bool emulated) {

@@ -6,19 +6,15 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "worker/base/result.h"
 #include "worker/engine/statistics.h"
 #include "worker/protocol/messages.h"
-#include "worker/transport/communicator.h"
 
 namespace weir::app {
 
-protocol::StageStatus status_of(const engine::StepRecord& record,
-                                const std::vector<transport::LinkReport>& links,
-                                std::int64_t memory_peak, std::int64_t memory_limit,
-                                std::int64_t memory_free);
+protocol::StageStatus status_of(const engine::StepRecord& record, std::int64_t memory_peak,
+                                std::int64_t memory_limit, std::int64_t memory_free);
 
 // One JSON object per line: {"step", "epoch", "stage", "loss", "loss_hex", "step_seconds",
 // "iteration_seconds", "in_flight_peak", "graph_launches"} and with emulated compute "lateness_us",

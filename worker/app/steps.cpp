@@ -172,9 +172,8 @@ void on_step(State& state, const engine::StepRecord& record) {
     device::Device& device = *state.device;
     const std::int64_t free =
         device.memory_free_bytes() + device.bytes_in_use() - device.take_recent_peak();
-    protocol::StageStatus status =
-        status_of(record, state.engine->links(), device.bytes_peak(), device.memory_bytes(),
-                  std::max<std::int64_t>(0, free));
+    protocol::StageStatus status = status_of(record, device.bytes_peak(), device.memory_bytes(),
+                                             std::max<std::int64_t>(0, free));
     status.skipped_steps = state.engine->statistics().skipped_steps;
     state.agent->send(status);
   }

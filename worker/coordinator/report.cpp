@@ -11,18 +11,7 @@ namespace weir::coordinator {
 namespace {
 
 constexpr std::size_t kRecentSteps = 10;  // steps for the rate; PlanOutcome compares 10 steps, too
-// Above this, members are cut and only the worst links are sent.
-constexpr std::size_t kMaxMembers = 512;
-constexpr std::size_t kWorstLinks = 64;  // used above kMaxMembers; a report has at most 256 KiB
-
-// Slowest links first; links without a measurement last.
-bool slower(const protocol::LinkTotals& a, const protocol::LinkTotals& b) {
-  const auto rate = [](const protocol::LinkTotals& link) {
-    return link.busy_seconds > 0 ? static_cast<double>(link.bytes) / link.busy_seconds
-                                 : std::numeric_limits<double>::infinity();
-  };
-  return rate(a) < rate(b);
-}
+constexpr std::size_t kMaxMembers = 512;  // a report has at most 256 KiB
 
 protocol::MemberReport describe(const MemberState& state, const schedule::Plan* plan) {
   protocol::MemberReport result{.pod = state.member.pod, .pod_uid = state.member.pod_uid};
@@ -79,7 +68,6 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
     if (trains && state.revision == plan->revision) lowest = std::min(lowest, state.step);
     if (!state.status) continue;
     const auto& status = *state.status;
-    report.links.insert(report.links.end(), status.links.begin(), status.links.end());
     if (!trains) continue;
     if (state.revision != plan->revision) lowest = std::min(lowest, status.step);
     report.skipped_steps = std::max(report.skipped_steps, status.skipped_steps);
@@ -99,8 +87,6 @@ protocol::Report Reporter::make(const schedule::Plan* plan, int incarnation, con
   if (report.members.size() > kMaxMembers) {  // members that are not ready matter most
     std::ranges::stable_partition(report.members, [](const auto& m) { return !m.ready; });
     report.members.resize(kMaxMembers);
-    std::ranges::stable_sort(report.links, slower);
-    report.links.resize(std::min(report.links.size(), kWorstLinks));
   }
   return report;
 }

@@ -110,18 +110,6 @@ void fields(auto& io, Is<MemberReport> auto& member) {
   io("memoryFreeBytes", member.memory_free_bytes);
 }
 
-void fields(auto& io, Is<LinkTotals> auto& link) {
-  io("replica", link.replica);
-  io.required("link", link.link);
-  io.required("dir", link.dir);
-  io("fromNode", link.from_node);
-  io("toNode", link.to_node);
-  io("bytes", link.bytes);
-  io("busySeconds", link.busy_seconds);
-  io("transfers", link.transfers);
-  io("rttSeconds", link.rtt_seconds);
-}
-
 void fields(auto& io, Is<SyncGroups> auto& sync) {
   io("rounds", sync.rounds);
   io("meanGroupSize", sync.mean_group_size);
@@ -143,7 +131,6 @@ void fields(auto& io, Is<Report> auto& report) {
   if (io.kReads || report.skipped_in_row != 0) io("skippedInRow", report.skipped_in_row);
   io("lastCheckpointStep", report.last_checkpoint_step);
   io("members", report.members);
-  io("links", report.links);
   io("sync", report.sync);
 }
 
@@ -226,7 +213,6 @@ void fields(auto& io, Is<StageStatus> auto& status) {
   io("memoryPeakBytes", status.memory_peak_bytes);
   io("memoryLimitBytes", status.memory_limit_bytes);
   io("memoryFreeBytes", status.memory_free_bytes);
-  io("links", status.links);
 }
 void fields(auto& io, Is<PeerLost> auto& lost) {
   io.required("replica", lost.replica);

@@ -81,17 +81,6 @@ struct MemberReport {
   std::int64_t memory_free_bytes = -1;  // of the device, minimum of the last step; < 0 = unknown
 };
 
-struct LinkTotals {  // counters since the start of the worker
-  int replica = 0;
-  std::string link;  // "1-2"
-  std::string dir;   // "fwd" or "bwd"
-  std::string from_node, to_node;
-  std::int64_t bytes = 0;
-  double busy_seconds = 0;
-  std::int64_t transfers = 0;
-  double rtt_seconds = 0;
-};
-
 struct SyncGroups {  // of this generation; Partial only
   std::int64_t rounds = 0;
   double mean_group_size = 0;
@@ -115,7 +104,6 @@ struct Report {
   int skipped_in_row = 0;
   std::int64_t last_checkpoint_step = -1;
   std::vector<MemberReport> members;
-  std::vector<LinkTotals> links;
   std::optional<SyncGroups> sync;
 };
 
@@ -190,7 +178,6 @@ struct StageStatus {  // sent after each step
   double step_seconds = 0, compute_seconds = 0, idle_seconds = 0;
   std::int64_t samples = 0;  // of this step; stage 0 only
   std::int64_t memory_peak_bytes = 0, memory_limit_bytes = 0;
-  std::vector<LinkTotals> links;
   std::int64_t memory_free_bytes = -1;  // of the device; < 0 = unknown
   int skipped_in_row = 0;  // steps without an update up to this one (loss or gradient not finite)
   std::int64_t skipped_steps = 0;  // since the start of the process

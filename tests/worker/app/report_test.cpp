@@ -87,12 +87,8 @@ TEST(LossLog, KeepsTheHistoryOfTheProcessBefore) {
 }
 
 TEST(StatusOf, CountsCompletedStepsAndSamplesOfStageZero) {
-  transport::LinkReport link{.boundary = 0, .channel = transport::Channel::kBackward};
-  link.counters.bytes = 10;
-  link.counters.busy = 2s;
-
-  const auto first = status_of(record_of(0), {link}, 100, 200, 30);
-  const auto last = status_of(record_of(1), {}, 100, 200, 30);
+  const auto first = status_of(record_of(0), 100, 200, 30);
+  const auto last = status_of(record_of(1), 100, 200, 30);
 
   EXPECT_EQ(first.step, 5);
   EXPECT_EQ(first.samples, 64);
@@ -101,10 +97,6 @@ TEST(StatusOf, CountsCompletedStepsAndSamplesOfStageZero) {
   EXPECT_EQ(first.memory_peak_bytes, 100);
   EXPECT_EQ(first.memory_limit_bytes, 200);
   EXPECT_EQ(first.memory_free_bytes, 30);
-  ASSERT_EQ(first.links.size(), 1U);
-  EXPECT_EQ(first.links[0].link, "0-1");
-  EXPECT_EQ(first.links[0].dir, "bwd");
-  EXPECT_EQ(first.links[0].busy_seconds, 2);
 }
 
 TEST(OwnPlan, IsLegal) {
