@@ -16,7 +16,7 @@ namespace weir::adaptation {
 namespace {
 
 bool changes_plans(const facts::Facts& facts) {
-  return facts.spec.adaptation.mode == "Auto";
+  return facts.spec.adaptation.mode == api::AdaptationMode::kAuto;
 }
 
 costing::Costing costing_of(const Evaluation& evaluation) {
@@ -204,7 +204,8 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
     take(facts, tick, *std::move(change));
     return tick;
   }
-  if (adaptation.mode == "Off" || !(adaptation.retune.enabled || tiers_above_enabled(facts.spec))) {
+  if (adaptation.mode == api::AdaptationMode::kOff ||
+      !(adaptation.retune.enabled || tiers_above_enabled(facts.spec))) {
     return tick;
   }
   tick.replan_taken = replan;

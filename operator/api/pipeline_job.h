@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/enums.h"
 #include "operator/api/job_status.h"
 #include "operator/api/objects.h"
 
@@ -35,14 +36,14 @@ struct WorkerSpec {
 };
 
 struct ProfileSpec {
-  std::string source = "Measure";  // or ConfigMap
+  Choice<ProfileSource> source = ProfileSource::kMeasure;
   int warmup_steps = 5;
   std::string config_map, key = "profile.json";
 };
 
 struct ScheduleSpec {
   std::string type = "KFKB", dispatch = "Hint";
-  std::string k_mode = "Auto";
+  Choice<KMode> k_mode = KMode::kAuto;
   int k_min = 1;
   std::optional<int> k_max, k_initial;
   std::vector<int> in_flight_caps;
@@ -54,16 +55,16 @@ struct TierSpec {
 };
 
 struct AdaptationSpec {
-  std::string mode = "Auto";  // Off, Observe, Auto
+  Choice<AdaptationMode> mode = AdaptationMode::kAuto;
   int evaluation_interval_seconds = 5;
   TierSpec retune{true, 60, 3}, regroup{true, 600, 10}, replace{false, 1800, 30};
-  std::string metrics_source = "Prometheus";
   int window_seconds = 0;  // 0 = five scrape intervals
   int stale_after_seconds = 60;
 };
 
 struct FailureRule {
-  std::string name, action;
+  std::string name;
+  Choice<RuleAction> action = "";
   std::vector<int> exit_codes;
   std::vector<std::string> pod_conditions;
 };
@@ -79,12 +80,12 @@ struct JobSpec {
   std::optional<int> micro_batch_size;
   ProfileSpec profile;
   ScheduleSpec schedule;
-  std::string sync_mode = "Exact";
+  Choice<SyncMode> sync_mode = SyncMode::kExact;
   int sync_max_staleness = 6;
   std::optional<int> sync_group_size_max;
   bool sync_rebalance = true;
   AdaptationSpec adaptation;
-  std::string placement_mode = "LateBinding";
+  Choice<PlacementMode> placement_mode = PlacementMode::kLateBinding;
   std::vector<std::string> topology_keys{"kubernetes.io/hostname"};
   std::string scheduler_name;
   int scheduling_timeout_seconds = 600;
@@ -96,12 +97,12 @@ struct JobSpec {
   std::string checkpoint_claim;  // persistentVolumeClaim.claimName
   std::optional<int> checkpoint_grace_seconds, checkpoint_interval_steps;
   int max_restarts = 6;
-  std::string restart_scope = "Worker";
+  Choice<RestartScope> restart_scope = RestartScope::kWorker;
   std::vector<FailureRule> failure_rules;
   int startup_timeout_seconds = 900, progress_deadline_seconds = 1800;
   std::optional<std::int64_t> active_deadline_seconds;
   std::optional<int> ttl_seconds_after_finished;
-  std::string cleanup_policy = "Running";
+  Choice<CleanupPolicy> cleanup_policy = CleanupPolicy::kRunning;
 };
 
 struct PipelineJob {

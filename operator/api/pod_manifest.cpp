@@ -97,7 +97,7 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
     text("WEIR_CHECKPOINT_INTERVAL", std::to_string(*steps));
   }
   text("WEIR_TRANSPORT", job.spec.transport);
-  text("WEIR_PROFILE_SOURCE", job.spec.profile.source);
+  text("WEIR_PROFILE_SOURCE", job.spec.profile.source.text());
   text("WEIR_PROFILE_ROUNDS", std::to_string(job.spec.profile.warmup_steps));
   for (const auto& [name, path] : std::initializer_list<std::pair<const char*, const char*>>{
            {"WEIR_NODE_NAME", "spec.nodeName"},

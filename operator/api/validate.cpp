@@ -2,7 +2,6 @@
 #include "operator/api/validate.h"
 
 #include <algorithm>
-#include <array>
 
 namespace weir::api {
 namespace {
@@ -48,8 +47,8 @@ std::optional<Refusal> refuse_size(const JobSpec& spec) {
 }
 
 std::optional<Refusal> refuse_placement(const JobSpec& spec) {
-  if (spec.placement_mode != "LateBinding" && spec.placement_mode != "Pinned") {
-    return not_implemented("placement.mode", spec.placement_mode,
+  if (!spec.placement_mode.known()) {
+    return not_implemented("placement.mode", spec.placement_mode.text(),
                            "set it to LateBinding or Pinned");
   }
   if (!spec.network_interface.empty()) {
@@ -60,10 +59,6 @@ std::optional<Refusal> refuse_placement(const JobSpec& spec) {
 }
 
 std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int scrape_seconds) {
-  if (adaptation.metrics_source != "Prometheus") {
-    return not_implemented("adaptation.metrics.source", adaptation.metrics_source,
-                           "set it to Prometheus");
-  }
   if (adaptation.window_seconds > 0 &&
       adaptation.window_seconds < kScrapesPerWindow * scrape_seconds) {
     return Refusal{"InvalidSpec", "adaptation.metrics.windowSeconds: " +
@@ -77,20 +72,18 @@ std::optional<Refusal> refuse_adaptation(const AdaptationSpec& adaptation, int s
 
 // Admission refuses these too; a CRD of another version may not.
 std::optional<Refusal> refuse_failure_policy(const JobSpec& spec) {
-  static constexpr std::array kActions = {"FailJob", "Restart", "RestartIgnoreMax",
-                                          "ReplaceWorkerAvoidNode"};
   for (const FailureRule& rule : spec.failure_rules) {
     const std::string at = "failurePolicy.rules[" + rule.name + "]";
-    if (std::ranges::find(kActions, rule.action) == kActions.end()) {
-      return not_implemented(at + ".action", rule.action,
+    if (!rule.action.known()) {
+      return not_implemented(at + ".action", rule.action.text(),
                              "use FailJob, Restart, RestartIgnoreMax or ReplaceWorkerAvoidNode");
     }
     if (rule.exit_codes.empty() && rule.pod_conditions.empty()) {
       return Refusal{"InvalidSpec", at + ": has neither onExitCodes nor onPodConditions"};
     }
   }
-  if (spec.restart_scope != "Worker" && spec.restart_scope != "Job") {
-    return not_implemented("failurePolicy.restartScope", spec.restart_scope,
+  if (!spec.restart_scope.known()) {
+    return not_implemented("failurePolicy.restartScope", spec.restart_scope.text(),
                            "set it to Worker or Job");
   }
   return std::nullopt;
@@ -103,8 +96,8 @@ std::optional<Refusal> refuse(const JobSpec& spec, int scrape_interval_seconds) 
     return Refusal{"InvalidSpec", "workerGroups: empty, name at least one group"};
   }
   if (auto refusal = refuse_size(spec)) return refusal;
-  if (spec.sync_mode != "Exact" && spec.sync_mode != "Partial" && spec.sync_mode != "Auto") {
-    return not_implemented("sync.mode", spec.sync_mode, "set it to Exact, Partial or Auto");
+  if (!spec.sync_mode.known()) {
+    return not_implemented("sync.mode", spec.sync_mode.text(), "set it to Exact, Partial or Auto");
   }
   if (auto refusal = refuse_adaptation(spec.adaptation, scrape_interval_seconds)) return refusal;
   if (auto refusal = refuse_placement(spec)) return refusal;

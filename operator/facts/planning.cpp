@@ -106,7 +106,7 @@ std::vector<int> even_shares(int micro_batches, int replicas) {
 }
 
 std::optional<planner::Model> model_of(const Facts& facts, std::string& why_not) {
-  const bool from_config_map = facts.spec.profile.source == "ConfigMap";
+  const bool from_config_map = facts.spec.profile.source == api::ProfileSource::kConfigMap;
   const std::string where = from_config_map ? "ConfigMap " + facts.spec.profile.config_map +
                                                   ", key " + facts.spec.profile.key
                                             : "the profile that the workers measured";
@@ -221,7 +221,7 @@ void limit_caps(const Facts& facts, schedule::Plan& plan) {
   }
   for (std::size_t s = 1; s < schedule.caps.size(); ++s)
     schedule.caps[s] = std::min(schedule.caps[s], schedule.caps[s - 1]);
-  if (wanted.k_mode != "Fixed") {
+  if (wanted.k_mode != api::KMode::kFixed) {
     schedule.k = std::min(schedule.k, std::max(schedule::k_of_caps(schedule.caps), wanted.k_min));
   }
   schedule.dispatch = schedule::dispatch_in_force(schedule.caps, dispatch_of(facts.spec));

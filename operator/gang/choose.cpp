@@ -45,7 +45,7 @@ Choice choose(const api::PipelineJob& job, const std::string& fixed) {
           "scheduling.gang.queue: empty, name the LocalQueue or set the job's label " +
               std::string(kQueueLabel)};
     }
-    if (provider == Provider::kKueue && job.spec.placement_mode == "Pinned") {
+    if (provider == Provider::kKueue && job.spec.placement_mode == api::PlacementMode::kPinned) {
       choice.refusal = {"InvalidSpec", "placement.mode: Pinned cannot be used with Kueue" +
                                            by_auto +
                                            ", which chooses the nodes; set it to LateBinding"};

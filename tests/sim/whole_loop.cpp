@@ -213,7 +213,8 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
   }
   check_sync(which, plan);
   const auto& adaptation = world_.job.spec.adaptation;
-  if (adaptation.mode != "Auto" && is_tier(plan.trigger)) fail(which + "a tier is at work");
+  if (adaptation.mode != api::AdaptationMode::kAuto && is_tier(plan.trigger))
+    fail(which + "a tier is at work");
   // Only its steps show that a retry has failed.
   if (is_tier(plan.trigger) && !rolls_back_ &&
       world_.estimates.freshness != estimator::Freshness::kFresh) {
@@ -253,9 +254,10 @@ void WholeLoop::check_plan(const schedule::Plan& plan) {
 void WholeLoop::check_sync(const std::string& which, const schedule::Plan& plan) {
   const auto& spec = world_.job.spec;
   const bool partial = plan.sync.mode == schedule::SyncMode::kPartial;
-  const bool may =
-      spec.sync_mode == "Partial" || (spec.sync_mode == "Auto" && spec.adaptation.mode == "Auto");
-  const bool must = spec.sync_mode == "Partial" && plan.replica_count() > 1;
+  const bool may = spec.sync_mode == api::SyncMode::kPartial ||
+                   (spec.sync_mode == api::SyncMode::kAuto &&
+                    spec.adaptation.mode == api::AdaptationMode::kAuto);
+  const bool must = spec.sync_mode == api::SyncMode::kPartial && plan.replica_count() > 1;
   if ((partial && !may) || (!partial && must)) fail(which + "another sync mode");
   if (!partial) return;
   const auto [least, most] = std::ranges::minmax(plan.micro_batches);

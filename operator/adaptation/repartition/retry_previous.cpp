@@ -166,7 +166,8 @@ std::optional<gate::Proposal> retry_previous(const facts::Facts& facts,
                                              const costing::Costing& costing,
                                              const gate::Moment& moment, Memory& memory) {
   const auto& adaptation = facts.spec.adaptation;
-  if (adaptation.mode != "Auto" || !adaptation.regroup.enabled) return std::nullopt;
+  if (adaptation.mode != api::AdaptationMode::kAuto || !adaptation.regroup.enabled)
+    return std::nullopt;
   PreviousCut* cut = known_cut(facts, costing, memory);
   if (cut == nullptr) return std::nullopt;
   const double current_seconds = costing.current_seconds;

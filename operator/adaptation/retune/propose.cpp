@@ -41,7 +41,7 @@ Settings settings_of(const api::JobSpec& spec) {
   settings.rules.cooldown = std::chrono::seconds(spec.adaptation.retune.cooldown_seconds);
   settings.k_min = spec.schedule.k_min;
   settings.k_max = spec.schedule.k_max.value_or(8);
-  settings.k_fixed = spec.schedule.k_mode == "Fixed";
+  settings.k_fixed = spec.schedule.k_mode == api::KMode::kFixed;
   settings.fixed_caps = spec.schedule.in_flight_caps;
   settings.family = facts::family_of(spec.schedule.type);
   settings.dispatch = facts::dispatch_of(spec);

@@ -16,9 +16,9 @@ constexpr int kUsualStaleness = 6;  // the CRD's default counts as unset
 
 Spec sync_spec(const api::JobSpec& spec) {
   Spec out;
-  out.mode = spec.sync_mode == "Auto"      ? Allowed::kAuto
-             : spec.sync_mode == "Partial" ? Allowed::kPartial
-                                           : Allowed::kExact;
+  out.mode = spec.sync_mode == api::SyncMode::kAuto      ? Allowed::kAuto
+             : spec.sync_mode == api::SyncMode::kPartial ? Allowed::kPartial
+                                                         : Allowed::kExact;
   if (spec.sync_max_staleness != kUsualStaleness) out.max_staleness = spec.sync_max_staleness;
   out.group_size_max = spec.sync_group_size_max;
   out.rebalance = spec.sync_rebalance;
@@ -58,9 +58,9 @@ Input policy_input(const facts::Facts& facts, const Moments& moments, bool asked
   const auto& adaptation = facts.spec.adaptation;
   Input input;
   input.spec = sync_spec(facts.spec);
-  input.adaptation = adaptation.mode == "Off"       ? Adaptation::kOff
-                     : adaptation.mode == "Observe" ? Adaptation::kObserve
-                                                    : Adaptation::kAuto;
+  input.adaptation = adaptation.mode == api::AdaptationMode::kOff       ? Adaptation::kOff
+                     : adaptation.mode == api::AdaptationMode::kObserve ? Adaptation::kObserve
+                                                                        : Adaptation::kAuto;
   input.retune = tier_of(adaptation.retune, moments.retune, asked);
   input.regroup = tier_of(adaptation.regroup, moments.regroup, asked);
   input.moment = moments.moment;

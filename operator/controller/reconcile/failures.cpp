@@ -315,7 +315,7 @@ bool handle_failures(Pass& pass) {
     pass.wake_at(oldest + kEpisode);
     return false;
   }
-  record_failure(pass, *first, pass.spec().restart_scope, episode_end);
+  record_failure(pass, *first, pass.spec().restart_scope.text(), episode_end);
   return true;
 }
 

@@ -130,8 +130,8 @@ std::vector<Choice> choices(const Pass& pass) {
 }  // namespace
 
 std::vector<std::string> gates_of(const api::JobSpec& spec) {
-  return spec.placement_mode == "Pinned" ? std::vector<std::string>{kGate}
-                                         : std::vector<std::string>{};
+  return spec.placement_mode == api::PlacementMode::kPinned ? std::vector<std::string>{kGate}
+                                                            : std::vector<std::string>{};
 }
 
 void open_gates(Pass& pass) {

@@ -38,7 +38,8 @@ std::string contradiction(const api::JobSpec& spec, const Plan& plan) {
   if (schedule.dispatch != schedule::dispatch_in_force(schedule.caps, asked))
     return "schedule.dispatch " + wanted.dispatch;
   if (!schedule::rules_of(schedule.family).tuned || !wanted.in_flight_caps.empty()) return "";
-  if (wanted.k_mode == "Fixed" && schedule.k != std::min(*wanted.k_initial, micro_batches)) {
+  if (wanted.k_mode == api::KMode::kFixed &&
+      schedule.k != std::min(*wanted.k_initial, micro_batches)) {
     return "schedule.k.initial " + std::to_string(*wanted.k_initial);
   }
   if (schedule.k < std::min(wanted.k_min, micro_batches))
@@ -91,7 +92,8 @@ Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner:
   std::vector<facts::RememberedLink> seen = pass.adaptation.memory.history.links;
   std::erase_if(seen,
                 [&](const facts::RememberedLink& link) { return pass.now() - link.time > kHolds; });
-  if (adaptation.mode != "Auto" || !adaptation.regroup.enabled || seen.empty()) {
+  if (adaptation.mode != api::AdaptationMode::kAuto || !adaptation.regroup.enabled ||
+      seen.empty()) {
     return plan_for_members(facts, model);
   }
   const auto clusters = on_known_links(seen, cluster_of(facts));

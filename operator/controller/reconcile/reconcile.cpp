@@ -95,9 +95,10 @@ Outcome clean_up(Pass& pass) {
   pass.provider = pass.status.gang_provider.empty() ? gang::Provider::kNone : provider;
   delete_gang(pass);
   close_group(pass);
-  const std::string& policy = pass.spec().cleanup_policy;
+  const auto& policy = pass.spec().cleanup_policy;
   for (const auto& pod : pass.snapshot.pods) {
-    const bool wanted = policy == "All" || (policy == "Running" && !pod_ended(*pod));
+    const bool wanted = policy == api::CleanupPolicy::kAll ||
+                        (policy == api::CleanupPolicy::kRunning && !pod_ended(*pod));
     if (wanted && !pod->meta.deleting && !may_still_log(pass))
       pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
   }
@@ -164,7 +165,7 @@ bool check_acceptance(Pass& pass) {
     refuse_job(pass, check->reason, check->message);
     return false;
   }
-  if (pass.spec().profile.source == "ConfigMap") {
+  if (pass.spec().profile.source == api::ProfileSource::kConfigMap) {
     if (!pass.snapshot.profile) return fetches(pass, ReadProfile{});
     if (!pass.snapshot.profile->error.empty() && pass.plan == nullptr) {
       refuse_job(pass, "ProfileMissing", pass.snapshot.profile->error);

@@ -54,7 +54,7 @@ std::optional<Degradation> degradation(Pass& pass) {
 void view_network(Pass& pass) {
   using estimator::Freshness;
   const auto& estimates = pass.estimates;
-  const bool off = pass.spec().adaptation.mode == "Off";
+  const bool off = pass.spec().adaptation.mode == api::AdaptationMode::kOff;
   const bool alone = pass.plan != nullptr && pass.plan->ranks.size() < 2;
   // Unknown, not False, if nobody need act.
   if (off) {

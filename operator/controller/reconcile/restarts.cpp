@@ -28,18 +28,14 @@ bool avoids_node(Reaction reaction) {
   return reaction == Reaction::kAvoidNode || reaction == Reaction::kAvoidNodeIgnoreMax;
 }
 
+// In the order of api::RuleAction.
+constexpr Reaction kReactions[] = {Reaction::kFailJob, Reaction::kRestart,
+                                   Reaction::kRestartIgnoreMax, Reaction::kAvoidNode};
+
 struct Verdict {
   Reaction reaction = Reaction::kRestart;
   std::string rule;  // name of the user's rule; "" = the built-in table
 };
-
-std::optional<Reaction> reaction_named(const std::string& action) {
-  if (action == "FailJob") return Reaction::kFailJob;
-  if (action == "Restart") return Reaction::kRestart;
-  if (action == "RestartIgnoreMax") return Reaction::kRestartIgnoreMax;
-  if (action == "ReplaceWorkerAvoidNode") return Reaction::kAvoidNode;
-  return std::nullopt;
-}
 
 bool matches(const api::FailureRule& rule, const Failure& failure) {
   if (failure.exit_code && std::find(rule.exit_codes.begin(), rule.exit_codes.end(),
@@ -85,8 +81,8 @@ Reaction built_in(Cause cause) {
 
 Verdict judge(const Pass& pass, const Failure& failure) {
   for (const auto& rule : pass.spec().failure_rules) {
-    const auto reaction = reaction_named(rule.action);
-    if (reaction && matches(rule, failure)) return {*reaction, rule.name};
+    if (rule.action.known() && matches(rule, failure))
+      return {kReactions[static_cast<std::size_t>(rule.action.value())], rule.name};
   }
   return {built_in(failure.cause), ""};
 }

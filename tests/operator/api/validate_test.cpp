@@ -39,8 +39,6 @@ TEST(Refuse, NamesFieldAndValueOfWhatIsNotBuilt) {
       {[](JobSpec& s) { s.worker_groups[0].spares = 1; }, "NotImplemented",
        "workerGroups[w].spares: 1"},
       {[](JobSpec& s) { s.sync_mode = "Family"; }, "NotImplemented", "sync.mode: Family"},
-      {[](JobSpec& s) { s.adaptation.metrics_source = "Direct"; }, "NotImplemented",
-       "adaptation.metrics.source: Direct"},
       {[](JobSpec& s) { s.adaptation.window_seconds = 19; }, "InvalidSpec",
        "adaptation.metrics.windowSeconds: 19 is below 4 scrape intervals of 5 s"},
       {[](JobSpec& s) { s.placement_mode = "Solver"; }, "NotImplemented", "placement.mode: Solver"},
