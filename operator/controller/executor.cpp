@@ -2,9 +2,7 @@
 #include "operator/controller/executor.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "operator/api/decode.h"
@@ -14,6 +12,7 @@
 #include "operator/controller/reconcile/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
+#include "worker/base/parallel.h"
 #include "worker/base/text.h"
 #include "worker/protocol/codec.h"
 
@@ -22,21 +21,10 @@ namespace {
 
 using kube::ApiError;
 
-constexpr std::size_t kLargestBatch = 64, kParallel = 8;  // of CreatePods
-constexpr std::size_t kMostPlan = 1'048'576;              // bytes; limit of a ConfigMap's data
+constexpr std::size_t kLargestBatch = 64;  // of CreatePods
+constexpr int kParallel = 8;
+constexpr std::size_t kMostPlan = 1'048'576;  // bytes; limit of a ConfigMap's data
 constexpr auto kReportOwner = "weir-operator-report";
-
-// Runs each(i) for i in 0..count-1 on at most kParallel threads of its own.
-void in_parallel(std::size_t count, const std::function<void(std::size_t)>& each) {
-  if (count == 1) return each(0);
-  std::atomic<std::size_t> next{0};
-  std::vector<std::jthread> threads;
-  for (std::size_t t = 0; t < std::min(count, kParallel); ++t) {
-    threads.emplace_back([&] {
-      for (std::size_t i; (i = next.fetch_add(1)) < count;) each(i);
-    });
-  }
-}
 
 // True if the object of this name has another uid than the body, so ours does not exist any more.
 bool is_another_of_that_name(const ApiError& error) {
@@ -236,8 +224,9 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
        batch = std::min(2 * batch, kLargestBatch)) {
     const std::size_t count = std::min(batch, request.pods.size() - done);
     std::vector<Error> errors(count);
-    in_parallel(count,
-                [&](std::size_t i) { errors[i] = create_pod(execution, request.pods[done + i]); });
+    for_each_index(count, kParallel, [&](std::size_t i) {
+      errors[i] = create_pod(execution, request.pods[done + i]);
+    });
     for (Error& error : errors) {
       if (error) return std::move(error);
     }

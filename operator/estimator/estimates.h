@@ -77,14 +77,7 @@ struct ReplicaEstimates {
   std::vector<ReplicaInterval> intervals;  // oldest first
 };
 
-enum class Freshness : unsigned char {
-  kFresh,
-  kNotConfigured,
-  kNoSeries,
-  kStale,
-  kQueryFailed,
-  kDisabled
-};
+enum class Freshness : unsigned char { kFresh, kNotConfigured, kNoSeries, kStale, kQueryFailed };
 const char* name(Freshness freshness);  // reason of condition NetworkMetricsAvailable
 
 // Progress of training according to the workers' metrics, independent of the coordinator's reports.

@@ -112,8 +112,6 @@ const char* name(Freshness freshness) {
       return "Stale";
     case Freshness::kQueryFailed:
       return "QueryFailed";
-    case Freshness::kDisabled:
-      return "Disabled";
   }
   return "?";
 }

@@ -170,49 +170,4 @@ std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, in
          (credits.send_window + 1) * (stage.input_bytes + stage.output_bytes);
 }
 
-std::vector<std::string> over_budget(const Schedule& schedule,
-                                     const std::vector<StageMemory>& stages,
-                                     const std::vector<std::int64_t>& budgets) {
-  WEIR_CHECK(stages.size() == budgets.size() && stages.size() == schedule.caps.size(),
-             "one budget per stage");
-  std::vector<std::string> broken;
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    const std::int64_t needed = memory_bytes(stages[s], schedule, static_cast<int>(s));
-    if (budgets[s] <= 0 || needed <= budgets[s]) continue;
-    broken.push_back(indexed("schedule.caps", s) + ": " + std::to_string(schedule.caps[s]) +
-                     " need " + std::to_string(needed) + " of " + std::to_string(budgets[s]) +
-                     " bytes");
-  }
-  return broken;
-}
-
-std::vector<int> caps_within(const std::vector<StageMemory>& stages,
-                             const std::vector<std::int64_t>& budgets, int micro_batches) {
-  WEIR_CHECK(stages.size() == budgets.size(), "one budget per stage");
-  // Buffers grow with k, so each k is tried: the caps get the memory that the buffers of this k
-  // leave.
-  std::vector<int> best(stages.size(), 0);
-  for (int k = 1; k <= micro_batches; ++k) {
-    Schedule schedule;
-    schedule.caps = kfkb_caps(static_cast<int>(stages.size()), micro_batches, k);
-    std::vector<int> caps = schedule.caps;
-    for (std::size_t s = 0; s < stages.size(); ++s) {
-      if (s > 0) caps[s] = std::min(caps[s], caps[s - 1]);
-      const std::int64_t activations = std::max<std::int64_t>(1, stages[s].activation_bytes);
-      const std::int64_t needed = memory_bytes(stages[s], schedule, static_cast<int>(s));
-      const std::int64_t room =
-          schedule.caps[s] -
-          (std::max<std::int64_t>(0, needed - budgets[s]) + activations - 1) / activations;
-      if (budgets[s] > 0) {
-        caps[s] = static_cast<int>(std::clamp<std::int64_t>(room, 0, caps[s]));
-      }
-    }
-    const auto total = [](const std::vector<int>& values) {
-      return std::accumulate(values.begin(), values.end(), 0);
-    };
-    if (total(caps) > total(best)) best = std::move(caps);
-  }
-  return best;
-}
-
 }  // namespace weir::schedule

@@ -41,14 +41,5 @@ struct StageMemory {
   std::int64_t static_bytes = 0;      // parameters, gradients, optimizer, transient
 };
 std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index);
-// Returns a line for each stage whose memory is above its budget. A budget <= 0 means no limit.
-std::vector<std::string> over_budget(const Schedule& schedule,
-                                     const std::vector<StageMemory>& stages,
-                                     const std::vector<std::int64_t>& budgets);
-// cap_max: non-increasing caps with the largest sum with which every stage keeps its budget. A
-// stage limits the stages behind it. All legal caps up to cap_max keep the budgets, too. 0 for a
-// stage that cannot hold one micro-batch.
-std::vector<int> caps_within(const std::vector<StageMemory>& stages,
-                             const std::vector<std::int64_t>& budgets, int micro_batches);
 
 }  // namespace weir::schedule

@@ -229,47 +229,6 @@ double lower_bound(const Dag& dag, const BottleneckCosts& costs, const Ideals* a
 
 }  // namespace
 
-double bottleneck_stage_seconds(std::int64_t work, std::int64_t parameters, int ranks,
-                                double bytes_per_second) {
-  return BottleneckCosts{ranks, bytes_per_second, true}.stage(work, parameters, ranks);
-}
-
-double bottleneck_boundary_seconds(std::int64_t cut, int ranks, double bytes_per_second) {
-  return BottleneckCosts{ranks, bytes_per_second, true}.boundary(cut, ranks);
-}
-
-double bottleneck_value(const Dag& dag, const BottleneckProblem& problem,
-                        const std::vector<BottleneckStage>& stages) {
-  const BottleneckCosts costs{problem.devices, problem.bytes_per_second, problem.transfers};
-  const DagTimes& times = dag.classes.front();
-  std::vector<Index> stage_of(static_cast<Index>(dag.nodes), 0);
-  for (Index s = 0; s < stages.size(); ++s) {
-    for (const int node : stages[s].nodes) stage_of[static_cast<Index>(node)] = s;
-  }
-  double value = 0;
-  for (Index s = 0; s < stages.size(); ++s) {
-    std::int64_t work = 0;
-    std::int64_t parameters = 0;
-    std::int64_t cut = 0;  // behind stage s
-    for (const int node : stages[s].nodes) {
-      work += times.forward[static_cast<Index>(node)] + times.backward[static_cast<Index>(node)];
-      parameters += dag.parameters[static_cast<Index>(node)];
-    }
-    for (Index node = 0; node < stage_of.size(); ++node) {
-      const auto& consumers = dag.successors[node];
-      if (stage_of[node] <= s && std::any_of(consumers.begin(), consumers.end(), [&](int next) {
-            return stage_of[static_cast<Index>(next)] > s;
-          })) {
-        cut += dag.output[node];
-      }
-    }
-    value = std::max(value, costs.stage(work, parameters, stages[s].ranks));
-    if (s + 1 == stages.size()) break;
-    value = std::max(value, costs.boundary(cut, std::min(stages[s].ranks, stages[s + 1].ranks)));
-  }
-  return value;
-}
-
 BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem,
                                const Ideals* given) {
   WEIR_CHECK(dag.nodes > 0 && problem.devices > 0, "a model and a device");

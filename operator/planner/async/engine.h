@@ -45,12 +45,4 @@ struct BottleneckPlan {
 BottleneckPlan plan_bottleneck(const Dag& dag, const BottleneckProblem& problem,
                                const Ideals* ideals = nullptr);
 
-// Seconds of a stage and of a boundary in this cost model.
-double bottleneck_stage_seconds(std::int64_t work_nanoseconds, std::int64_t parameter_bytes,
-                                int ranks, double bytes_per_second);
-double bottleneck_boundary_seconds(std::int64_t cut_bytes, int ranks, double bytes_per_second);
-// The largest of all, recomputed from the stages alone.
-double bottleneck_value(const Dag& dag, const BottleneckProblem& problem,
-                        const std::vector<BottleneckStage>& stages);
-
 }  // namespace weir::planner

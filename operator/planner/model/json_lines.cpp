@@ -103,7 +103,6 @@ class Tracker : public nlohmann::json_sax<json> {
 
  private:
   struct Level {
-    std::size_t path_size = 0;  // of the parent
     bool array = false;
     std::size_t index = 0;
     std::string key;
@@ -121,7 +120,7 @@ class Tracker : public nlohmann::json_sax<json> {
       return false;
     }
     enter();
-    levels_.push_back({path_.size(), array, 0, {}});
+    levels_.push_back({array, 0, {}});
     return !found_;
   }
   bool close() {

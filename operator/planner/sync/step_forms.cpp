@@ -74,22 +74,6 @@ double period(const Pipeline& pipeline, int k, bool slack) {
   return result;
 }
 
-double path_period(const Pipeline& pipeline, int k) {
-  double result = slowest_part(pipeline);
-  double forward = 0, backward = 0;  // largest over s..q
-  for_each_loop(pipeline, [&](std::size_t s, std::size_t q, double loop) {
-    if (q == s + 1) {
-      forward = pipeline.stages[s].forward;
-      backward = pipeline.stages[s].backward;
-    }
-    forward = std::max({forward, pipeline.stages[q].forward, held_forward(pipeline, q - 1)});
-    backward = std::max({backward, pipeline.stages[q].backward, held_backward(pipeline, q - 1)});
-    result = std::max(
-        result, (loop + (k - 1) * (forward + backward)) / (k * static_cast<double>(q - s + 1)));
-  });
-  return result;
-}
-
 double update_tail(const Pipeline& pipeline) {
   double tail = 0, behind = 0;
   for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
@@ -145,18 +129,6 @@ StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool sl
   forms.sum = pre.back() + more * slowest + tail;
   forms.pivot = pivot + tail;
   return forms;
-}
-
-double bound_with_update(const Pipeline& pipeline, int micro_batches) {
-  double result = step_forms(pipeline, micro_batches, 1).bound + pipeline.stages.front().update;
-  double arrival = 0;  // of the first micro-batch at stage s
-  for (std::size_t s = 0; s < pipeline.stages.size(); ++s) {
-    const StageCost& stage = pipeline.stages[s];
-    result = std::max(result, arrival + micro_batches * busy(stage) + stage.update);
-    arrival += stage.forward;
-    if (s < pipeline.send_forward.size()) arrival += pipeline.send_forward[s];
-  }
-  return result;
 }
 
 }  // namespace weir::planner

@@ -20,10 +20,8 @@ struct Pipeline {
 
 // P(k) = max(max t, max c, max over s < q of lat(s,q) / (k (q-s+1))),
 // lat(s,q) = sum of F+B over s..q + both transfers between + (k-1) (mf + mb). O(S^2).
-//   local form: mf = max(F_q, c_{q-1}), mb = max(B_s, c_s); at most 2.8 % off the simulated period
-//   path form:  mf, mb = the largest of the whole path; never below it, at most 1.5 % above
+// mf = max(F_q, c_{q-1}), mb = max(B_s, c_s); at most 2.8 % off the simulated period.
 double period(const Pipeline& pipeline, int k, bool slack = false);
-double path_period(const Pipeline& pipeline, int k);
 
 // Update that no other stage's backward hides: max_s (update_s - sum_{j<s} (c_j + B_j)), >= 0.
 double update_tail(const Pipeline& pipeline);
@@ -36,7 +34,5 @@ struct StepForms {
 };
 // slack: caps 1 + k d instead of k (d+1): loops without bursts, k (q-s) + 1 micro-batches in each.
 StepForms step_forms(const Pipeline& pipeline, int micro_batches, int k, bool slack = false);
-// V with what each stage still has to do when its last backward has ended: at most the step.
-double bound_with_update(const Pipeline& pipeline, int micro_batches);
 
 }  // namespace weir::planner

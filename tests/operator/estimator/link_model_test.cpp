@@ -241,7 +241,7 @@ TEST(LinkModel, FreshnessFollowsTheNewestSample) {
 TEST(LinkModel, StageTimesPassThrough) {
   LinkModelState state;
   state.stage_seconds[2] = {0.02, 0.04};
-  const Estimates estimates = estimates_of(state, Freshness::kDisabled, at(0), 60s);
+  const Estimates estimates = estimates_of(state, Freshness::kNoSeries, at(0), 60s);
   EXPECT_EQ(estimates.stage_seconds.at(2).second, 0.04);
   EXPECT_THAT(estimates.links, IsEmpty());
 }
@@ -250,9 +250,9 @@ TEST(Freshness, NamesAreReasonsOfTheCondition) {
   std::string names;
   for (const Freshness freshness :
        {Freshness::kFresh, Freshness::kNotConfigured, Freshness::kNoSeries, Freshness::kStale,
-        Freshness::kQueryFailed, Freshness::kDisabled})
+        Freshness::kQueryFailed})
     names += std::string(name(freshness)) + " ";
-  EXPECT_EQ(names, "Fresh NotConfigured NoSeries Stale QueryFailed Disabled ");
+  EXPECT_EQ(names, "Fresh NotConfigured NoSeries Stale QueryFailed ");
 }
 
 }  // namespace link_model_test

@@ -5,7 +5,6 @@
 
 #include <gmock/gmock.h>
 
-#include "worker/base/random.h"
 #include "worker/schedule/caps.h"
 
 namespace weir::schedule {
@@ -129,55 +128,6 @@ TEST(Validate, MemoryIsActivationsAndSlots) {
   EXPECT_EQ(memory_bytes(stage, schedule, 1), 1000 + 12 * 100 + 11 * 10 + 9 * 20);
   schedule.caps = {4, 3, 2, 1};
   EXPECT_EQ(memory_bytes(stage, schedule, 3), 1000 + 1 * 100 + 7 * 10 + 7 * 20);
-}
-
-TEST(Validate, MemoryAboveTheBudgetIsToldByStage) {
-  const StageMemory stage{
-      .activation_bytes = 100, .input_bytes = 10, .output_bytes = 20, .static_bytes = 1000};
-  const Schedule schedule{.k = 4, .caps = {16, 12, 8, 4}};
-  const std::int64_t needed = memory_bytes(stage, schedule, 1);
-  EXPECT_THAT(over_budget(schedule, {stage, stage, stage, stage}, {1 << 20, needed, 0, 1 << 20}),
-              IsEmpty());
-  EXPECT_THAT(
-      over_budget(schedule, {stage, stage, stage, stage}, {1 << 20, needed - 1, 0, 1 << 20}),
-      ElementsAre("schedule.caps[1]: 12 need " + std::to_string(needed) + " of " +
-                  std::to_string(needed - 1) + " bytes"));
-}
-
-TEST(Validate, CapsWithinTheBudgetsKeepThemAndAreNotWasteful) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    Random random(seed);
-    const int M = 1 + static_cast<int>(random.below(32));
-    std::vector<StageMemory> stages(2 + random.below(6));
-    std::vector<std::int64_t> budgets;
-    for (StageMemory& stage : stages) {
-      stage = {.activation_bytes = 1 + static_cast<std::int64_t>(random.below(1000)),
-               .input_bytes = static_cast<std::int64_t>(random.below(50)),
-               .output_bytes = static_cast<std::int64_t>(random.below(50)),
-               .static_bytes = static_cast<std::int64_t>(random.below(5000))};
-      budgets.push_back(
-          random.below(4) == 0 ? 0 : 6000 + static_cast<std::int64_t>(random.below(20000)));
-    }
-    const std::vector<int> caps = caps_within(stages, budgets, M);
-
-    EXPECT_TRUE(std::is_sorted(caps.rbegin(), caps.rend())) << "seed " << seed;
-    if (caps.back() < 1) continue;  // a stage without room
-    const Schedule schedule{.k = k_of_caps(caps), .caps = caps};
-    EXPECT_THAT(over_budget(schedule, stages, budgets), IsEmpty()) << "seed " << seed;
-    Schedule more = schedule;  // one more on every stage that the stage before allows
-    for (std::size_t s = 0; s < caps.size(); ++s) {
-      more = schedule;
-      if (++more.caps[s] > (s == 0 ? M : caps[s - 1])) continue;
-      if (k_of_caps(more.caps) != std::max(2, k_of_caps(caps))) continue;  // other buffers
-      EXPECT_FALSE(over_budget(more, stages, budgets).empty()) << "seed " << seed << " stage " << s;
-    }
-  }
-}
-
-TEST(Validate, AStageWithoutRoomForOneHasNoCap) {
-  const StageMemory stage{.activation_bytes = 100, .static_bytes = 1000};
-  EXPECT_THAT(caps_within({stage, stage}, {1250, 1050}, 8), ElementsAre(2, 0));
-  EXPECT_THAT(caps_within({stage, stage}, {0, 0}, 8), ElementsAre(8, 8));
 }
 
 TEST(Plan, GenerationIsMembersRanksAndCut) {

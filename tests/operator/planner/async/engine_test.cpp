@@ -6,10 +6,45 @@
 
 #include <gtest/gtest.h>
 
+#include "operator/planner/async/feasible_cut.h"
 #include "tests/operator/planner/graph/graphs.h"
 
 namespace weir::planner {
 namespace engine_test {
+
+// The largest time of a stage or a boundary, from the stages alone.
+double bottleneck_value(const Dag& dag, const BottleneckProblem& problem,
+                        const std::vector<BottleneckStage>& stages) {
+  const BottleneckCosts costs{problem.devices, problem.bytes_per_second, problem.transfers};
+  const DagTimes& times = dag.classes.front();
+  std::vector<std::size_t> stage_of(static_cast<std::size_t>(dag.nodes), 0);
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    for (const int node : stages[s].nodes) stage_of[static_cast<std::size_t>(node)] = s;
+  }
+  double value = 0;
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    std::int64_t work = 0;
+    std::int64_t parameters = 0;
+    std::int64_t cut = 0;  // behind stage s
+    for (const int node : stages[s].nodes) {
+      work += times.forward[static_cast<std::size_t>(node)] +
+              times.backward[static_cast<std::size_t>(node)];
+      parameters += dag.parameters[static_cast<std::size_t>(node)];
+    }
+    for (std::size_t node = 0; node < stage_of.size(); ++node) {
+      const auto& consumers = dag.successors[node];
+      if (stage_of[node] <= s && std::ranges::any_of(consumers, [&](int next) {
+            return stage_of[static_cast<std::size_t>(next)] > s;
+          })) {
+        cut += dag.output[node];
+      }
+    }
+    value = std::max(value, costs.stage(work, parameters, stages[s].ranks));
+    if (s + 1 == stages.size()) break;
+    value = std::max(value, costs.boundary(cut, std::min(stages[s].ranks, stages[s + 1].ranks)));
+  }
+  return value;
+}
 
 // Every chain of ideals with every count of ranks, by definition.
 class BruteForce {
@@ -24,9 +59,7 @@ class BruteForce {
 
  private:
   double boundary(std::size_t ideal, int ranks) const {
-    return problem_.transfers
-               ? bottleneck_boundary_seconds(ideals_.cut[ideal], ranks, problem_.bytes_per_second)
-               : 0;
+    return problem_.transfers ? costs_.boundary(ideals_.cut[ideal], ranks) : 0;
   }
 
   void extend(std::size_t from, int ranks_before, int left, double value) {
@@ -34,10 +67,9 @@ class BruteForce {
     for (std::size_t to = from + 1; to < ideals_.count(); ++to) {
       if (!ideals_.subset(from, to)) continue;
       for (int ranks = 1; ranks <= left; ++ranks) {
-        double next = std::max(
-            value, bottleneck_stage_seconds(ideals_.work(0, to) - ideals_.work(0, from),
-                                            ideals_.parameters[to] - ideals_.parameters[from],
-                                            ranks, problem_.bytes_per_second));
+        double next =
+            std::max(value, costs_.stage(ideals_.work(0, to) - ideals_.work(0, from),
+                                         ideals_.parameters[to] - ideals_.parameters[from], ranks));
         if (ranks_before > 0) next = std::max(next, boundary(from, std::min(ranks, ranks_before)));
         extend(to, ranks, left - ranks, next);
       }
@@ -46,6 +78,7 @@ class BruteForce {
 
   const Ideals& ideals_;
   const BottleneckProblem& problem_;
+  const BottleneckCosts costs_{problem_.devices, problem_.bytes_per_second, true};
   double best_ = std::numeric_limits<double>::infinity();
 };
 
@@ -105,8 +138,8 @@ TEST(Bottleneck, OfThePublishedGraphsIsAsPublished) {
 
 // The worked example of tests/operator/planner/README.md "Smallest bottleneck".
 TEST(Bottleneck, OfVgg16IsTheBoundaryOfThreeRanksBeforeOne) {
-  EXPECT_NEAR(bottleneck_stage_seconds(514'238'000, 6'941'952, 3, 1e9), 0.177583, 5e-7);
-  EXPECT_NEAR(bottleneck_boundary_seconds(102'760'448, 3, 1e9), 0.068507, 5e-7);
+  EXPECT_NEAR((BottleneckCosts{3, 1e9, true}.stage(514'238'000, 6'941'952, 3)), 0.177583, 5e-7);
+  EXPECT_NEAR((BottleneckCosts{3, 1e9, true}.boundary(102'760'448, 3)), 0.068507, 5e-7);
   const Dag dag = pipedream_graph("vgg16");
   BottleneckProblem problem;
   problem.devices = 4;

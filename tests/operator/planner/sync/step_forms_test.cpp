@@ -56,6 +56,25 @@ Pipeline random_pipeline(Random& random) {
   return pipeline;
 }
 
+// Like period(), but with the longest bursts of the whole path s..q.
+double path_period(const Pipeline& pipeline, int k) {
+  const std::vector<StageCost>& stages = pipeline.stages;
+  double result = period(pipeline, k);
+  for (std::size_t s = 0; s + 1 < stages.size(); ++s) {
+    double forward = stages[s].forward, backward = stages[s].backward;
+    double loop = forward + backward;
+    for (std::size_t q = s + 1; q < stages.size(); ++q) {
+      const double there = pipeline.send_forward[q - 1], back = pipeline.send_backward[q - 1];
+      loop += there + back + stages[q].forward + stages[q].backward;
+      forward = std::max({forward, stages[q].forward, there});
+      backward = std::max({backward, stages[q].backward, back});
+      result = std::max(
+          result, (loop + (k - 1) * (forward + backward)) / (k * static_cast<double>(q - s + 1)));
+    }
+  }
+  return result;
+}
+
 TEST(Period, OfEqualStagesWithTransfersAsLongAsAStage) {
   const Pipeline pipeline = equal_stages(4, 1.0 / 3, 2.0 / 3, 1);
   EXPECT_NEAR(period(pipeline, 2), 1.5, 1e-9);
@@ -215,15 +234,6 @@ TEST(UpdateTail, IsWhatLaterBackwardsDoNotHide) {
   pipeline.stages[2].update = 7;
   EXPECT_DOUBLE_EQ(update_tail(pipeline), 2);
   EXPECT_DOUBLE_EQ(update_tail(equal_stages(2, 1, 1, 0)), 0);
-}
-
-TEST(UpdateTail, IsPartOfTheBoundOfAStep) {
-  Pipeline pipeline = equal_stages(2, 1, 2, 0);
-  EXPECT_DOUBLE_EQ(bound_with_update(pipeline, 4), 3 + 4 * 3);
-  pipeline.stages[0].update = 2;
-  EXPECT_DOUBLE_EQ(bound_with_update(pipeline, 4), 3 + 4 * 3 + 2);
-  pipeline.stages[1].update = 20;  // stage 1 starts at 1 and works for 12
-  EXPECT_DOUBLE_EQ(bound_with_update(pipeline, 4), 1 + 12 + 20);
 }
 
 }  // namespace step_forms_test
