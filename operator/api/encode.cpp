@@ -9,6 +9,7 @@
 #include "operator/api/encode_parts.h"
 #include "operator/api/fit.h"
 #include "operator/api/json_write.h"
+#include "operator/api/names.h"
 #include "worker/base/time_text.h"
 
 namespace weir::api {
@@ -26,9 +27,9 @@ std::map<std::string, std::string> job_labels(const PipelineJob& job) {
   return {{"app.kubernetes.io/name", "pipelinejob"},
           {"app.kubernetes.io/instance", job.meta.name},
           {"app.kubernetes.io/part-of", job.meta.name},
-          {"app.kubernetes.io/managed-by", "weir-operator"},
-          {"weir.dev/job-name", job.meta.name},
-          {"weir.dev/job-uid", job.meta.uid}};
+          {"app.kubernetes.io/managed-by", kOwner},
+          {kJobName, job.meta.name},
+          {kJobUid, job.meta.uid}};
 }
 
 json owned_metadata(const PipelineJob& job, const std::string& name) {
@@ -36,7 +37,7 @@ json owned_metadata(const PipelineJob& job, const std::string& name) {
           {"namespace", job.meta.namespace_name},
           {"labels", job_labels(job)},
           {"ownerReferences",
-           {{{"apiVersion", "weir.dev/v1alpha1"},
+           {{{"apiVersion", kApiVersion},
              {"kind", "PipelineJob"},
              {"name", job.meta.name},
              {"uid", job.meta.uid},
@@ -49,15 +50,14 @@ std::string encode_service(const PipelineJob& job) {
   for (const auto& [name, port] : kWorkerPorts) {
     ports.push_back({{"name", name}, {"port", port}, {"protocol", "TCP"}});
   }
-  return dump_json(
-      {{"apiVersion", "v1"},
-       {"kind", "Service"},
-       {"metadata", owned_metadata(job, job.meta.name)},
-       {"spec",
-        {{"clusterIP", "None"},
-         {"publishNotReadyAddresses", true},
-         {"selector", {{"weir.dev/job-name", job.meta.name}, {"weir.dev/job-uid", job.meta.uid}}},
-         {"ports", std::move(ports)}}}});
+  return dump_json({{"apiVersion", "v1"},
+                    {"kind", "Service"},
+                    {"metadata", owned_metadata(job, job.meta.name)},
+                    {"spec",
+                     {{"clusterIP", "None"},
+                      {"publishNotReadyAddresses", true},
+                      {"selector", {{kJobName, job.meta.name}, {kJobUid, job.meta.uid}}},
+                      {"ports", std::move(ports)}}}});
 }
 
 std::string encode_open_gate(const std::string& resource_version, const std::string& hostname,
@@ -74,18 +74,17 @@ std::string encode_control_config_map(const PipelineJob& job, const std::string&
                                       const std::string& ca_bundle_pem) {
   return dump_json({{"apiVersion", "v1"},
                     {"kind", "ConfigMap"},
-                    {"metadata", owned_metadata(job, job.meta.name + "-control")},
+                    {"metadata", owned_metadata(job, control_config_map(job.meta.name))},
                     {"data", {{"url", control_url}, {"ca.crt", ca_bundle_pem}}}});
 }
 
 std::string encode_plan_config_map(const PipelineJob& job, std::int64_t revision,
                                    const std::string& plan_json) {
-  return dump_json(
-      {{"apiVersion", "v1"},
-       {"kind", "ConfigMap"},
-       {"metadata", owned_metadata(job, job.meta.name + "-plan-" + std::to_string(revision))},
-       {"immutable", true},
-       {"data", {{"plan.json", plan_json}}}});
+  return dump_json({{"apiVersion", "v1"},
+                    {"kind", "ConfigMap"},
+                    {"metadata", owned_metadata(job, plan_config_map(job.meta.name, revision))},
+                    {"immutable", true},
+                    {"data", {{"plan.json", plan_json}}}});
 }
 
 std::string encode_event(const PipelineJob& job, const Event& event, const std::string& name,
@@ -94,14 +93,14 @@ std::string encode_event(const PipelineJob& job, const Event& event, const std::
                     {"kind", "Event"},
                     {"metadata", {{"name", name}, {"namespace", job.meta.namespace_name}}},
                     {"eventTime", to_rfc3339_micro(now)},
-                    {"reportingController", "weir.dev/operator"},
+                    {"reportingController", kManagedByUs},
                     {"reportingInstance", cut(instance, kMaxInstance)},
                     {"type", event.type},
                     {"reason", event.reason},
                     {"action", event.action.empty() ? event.reason : event.action},
                     {"note", cut(event.note, kMaxNote)},
                     {"regarding",
-                     {{"apiVersion", "weir.dev/v1alpha1"},
+                     {{"apiVersion", kApiVersion},
                       {"kind", "PipelineJob"},
                       {"name", job.meta.name},
                       {"namespace", job.meta.namespace_name},

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/names.h"
 #include "operator/api/objects.h"
 #include "operator/api/pipeline_job.h"
 #include "worker/base/result.h"
@@ -38,10 +39,6 @@ struct PodManifest {
   std::vector<std::string> env_conflicts;  // variables for which the user's value replaces ours
   bool checkpoint_on_volume = true;        // checkpoint.path, if set, is in a mounted volume
 };
-// Annotation of every pod: PodInput::generation.
-constexpr auto kPodGeneration = "weir.dev/pod-generation";
-// Annotation of every pod: template_hash of the job when the pod was made.
-constexpr auto kTemplateHash = "weir.dev/template-hash";
 // Merges template, group and worker as crds/README.md "Pods" says. kNotFound: the template lists
 // containers, but none is named trainer. kInvalid names the field that cannot be merged.
 Result<PodManifest> encode_pod(const PipelineJob& job, const PodInput& input);

@@ -10,6 +10,7 @@
 #include "operator/api/encode.h"
 #include "operator/api/encode_parts.h"
 #include "operator/api/json_write.h"
+#include "operator/api/names.h"
 #include "worker/base/digest.h"
 
 namespace weir::api {
@@ -170,20 +171,19 @@ bool on_volume(const std::string& path, const json& mounts) {
 }
 
 json our_volumes(const PipelineJob& job) {
-  json volumes = {{{"name", "weir-shm"},
-                   {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.spec.shared_memory}}}},
-                  {{"name", "weir-control"},
-                   {"projected",
-                    {{"sources",
-                      {{{"serviceAccountToken",
-                         {{"audience", "weir.dev/control"},
-                          {"expirationSeconds", kTokenSeconds},
-                          {"path", "token"}}}},
-                       {{"configMap",
-                         {{"name", job.meta.name + "-control"},
-                          {"items",
-                           {{{"key", "ca.crt"}, {"path", "ca.crt"}},
-                            {{"key", "url"}, {"path", "url"}}}}}}}}}}}}};
+  json volumes = {
+      {{"name", "weir-shm"},
+       {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", job.spec.shared_memory}}}},
+      {{"name", "weir-control"},
+       {"projected",
+        {{"sources",
+          {{{"serviceAccountToken",
+             {{"audience", kAudience}, {"expirationSeconds", kTokenSeconds}, {"path", "token"}}}},
+           {{"configMap",
+             {{"name", control_config_map(job.meta.name)},
+              {"items",
+               {{{"key", "ca.crt"}, {"path", "ca.crt"}},
+                {{"key", "url"}, {"path", "url"}}}}}}}}}}}}};
   if (!job.spec.checkpoint_claim.empty()) {
     volumes.push_back({{"name", kCheckpointVolume},
                        {"persistentVolumeClaim", {{"claimName", job.spec.checkpoint_claim}}}});
@@ -196,8 +196,7 @@ json our_volumes(const PipelineJob& job) {
 // nodes, because terms are alternatives.
 void add_affinity(const PipelineJob& job, const PodInput& input, json& spec) {
   json affinity = spec.value("affinity", json::object());
-  const json selector = {
-      {"matchLabels", {{"weir.dev/job-name", job.meta.name}, {"weir.dev/job-uid", job.meta.uid}}}};
+  const json selector = {{"matchLabels", {{kJobName, job.meta.name}, {kJobUid, job.meta.uid}}}};
   json& preferred = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
   if (!preferred.is_array()) preferred = json::array();
   const int keys = static_cast<int>(job.spec.topology_keys.size());
@@ -276,9 +275,9 @@ json pod_metadata(const PipelineJob& job, const PodInput& input, const std::stri
   json labels = from_template.value("labels", json::object());
   labels.update(metadata["labels"]);
   labels["app.kubernetes.io/component"] = input.worker_index == 0 ? "coordinator" : "worker";
-  labels["weir.dev/worker-group"] = input.group;
-  labels["weir.dev/worker-index"] = std::to_string(input.worker_index);
-  labels["weir.dev/attempt"] = std::to_string(input.attempt);
+  labels[kWorkerGroup] = input.group;
+  labels[kWorkerIndex] = std::to_string(input.worker_index);
+  labels[kAttempt] = std::to_string(input.attempt);
   for (const auto& [key, value] : input.labels) labels[key] = value;
   metadata["labels"] = std::move(labels);
   // An autoscaler that moves a worker to free a node would restart the whole pipeline.

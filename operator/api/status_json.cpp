@@ -5,6 +5,7 @@
 #include "operator/api/fit.h"
 #include "operator/api/job_fields.h"
 #include "operator/api/json_write.h"
+#include "operator/api/names.h"
 
 namespace weir::api {
 namespace {
@@ -17,7 +18,7 @@ json apply_body(const PipelineJob& job, S status) {
   fit(status);
   json metadata = {{"name", job.meta.name}, {"namespace", job.meta.namespace_name}};
   if (!job.meta.uid.empty()) metadata["uid"] = job.meta.uid;
-  json body = {{"apiVersion", "weir.dev/v1alpha1"},
+  json body = {{"apiVersion", kApiVersion},
                {"kind", "PipelineJob"},
                {"metadata", std::move(metadata)},
                {"status", json::object()}};

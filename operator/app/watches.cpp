@@ -4,12 +4,13 @@
 #include <pthread.h>
 #include <utility>
 
+#include "operator/api/names.h"
 #include "worker/base/random.h"
 
 namespace weir::operator_app {
 namespace {
 
-constexpr auto kOfAJob = "weir.dev/job-name";  // label selector: the label exists
+constexpr auto kOfAJob = api::kJobName;  // label selector: the label exists
 // If one of several namespaces is deleted together with the operator's role in it, work in the
 // others goes on; the watch tries again after this time.
 constexpr std::chrono::seconds kNamespaceRetry{30};

@@ -6,12 +6,11 @@
 #include <utility>
 
 #include "operator/api/decode.h"
+#include "operator/api/names.h"
 #include "worker/base/log.h"
 
 namespace weir::cache {
 namespace {
-
-constexpr auto kJobLabel = "weir.dev/job-name";
 
 // Key of the job that an object belongs to; "" = none.
 template <class T>
@@ -19,7 +18,7 @@ std::string job_of(const T& object) {
   if constexpr (std::is_same_v<T, api::PipelineJob>) {
     return job_key(object.meta.namespace_name, object.meta.name);
   } else {
-    const auto label = object.meta.labels.find(kJobLabel);
+    const auto label = object.meta.labels.find(api::kJobName);
     return label == object.meta.labels.end() ? ""
                                              : job_key(object.meta.namespace_name, label->second);
   }

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "operator/api/names.h"
 #include "worker/base/digest.h"
 
 namespace weir::control_server {
@@ -27,7 +28,7 @@ bool has_audience(const json& status) {
   const auto audiences = status.find("audiences");
   return audiences != status.end() && audiences->is_array() &&
          std::any_of(audiences->begin(), audiences->end(), [](const json& audience) {
-           return audience.is_string() && audience.get_ref<const std::string&>() == kAudience;
+           return audience.is_string() && audience.get_ref<const std::string&>() == api::kAudience;
          });
 }
 
@@ -38,7 +39,7 @@ class KubeReviewer final : public TokenReviewer {
   Result<Identity> review(const std::string& token) override {
     const json body{{"apiVersion", "authentication.k8s.io/v1"},
                     {"kind", "TokenReview"},
-                    {"spec", {{"token", token}, {"audiences", {kAudience}}}}};
+                    {"spec", {{"token", token}, {"audiences", {api::kAudience}}}}};
     const auto answer = client_.create(kube::token_reviews(), "",
                                        body.dump(-1, ' ', false, json::error_handler_t::replace));
     if (!answer) return answer.error().to_error().with("TokenReview");

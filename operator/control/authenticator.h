@@ -19,7 +19,6 @@
 
 namespace weir::control_server {
 
-constexpr const char* kAudience = "weir.dev/control";
 constexpr std::chrono::seconds kAcceptedFor{60}, kRejectedFor{5};
 constexpr double kReviewsPerSecond = 50;       // also the burst
 constexpr std::size_t kMaxRemembered = 20000;  // two tokens for each of 8000 pods, and spare

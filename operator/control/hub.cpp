@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "operator/api/names.h"
 #include "worker/http/text.h"
 
 namespace weir::control_server {
@@ -224,7 +225,7 @@ void Hub::release_polls() {
 void publish_newest_plan(Hub& hub, const std::string& key, const cache::JobView& view) {
   if (!view.job) return;
   const auto& job = view.job->meta;
-  const std::string prefix = job.name + "-plan-";
+  const std::string prefix = api::plan_config_maps(job.name);
   std::uint32_t newest = 0;
   const std::string* plan = nullptr;
   for (const auto& map : view.config_maps) {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 
+#include "operator/api/names.h"
 #include "operator/control/job_key.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
@@ -99,7 +100,7 @@ struct Routes::Caller {
   std::shared_ptr<const api::PipelineJob> job;
   std::shared_ptr<const api::Pod> pod;
   const std::string& uid() const { return job->meta.uid; }
-  std::string index() const { return label(*pod, "weir.dev/worker-index"); }
+  std::string index() const { return label(*pod, api::kWorkerIndex); }
 };
 
 std::optional<http::Response> Routes::refuse_early(const http::Request& request) const {
@@ -127,12 +128,11 @@ Result<Routes::Caller, http::Response> Routes::authorize(const Route& route,
 
   const auto pod = parts_.cache.pod_by_uid(identity->pod_uid);
   if (!pod || pod->meta.name != identity->pod_name ||
-      pod->meta.namespace_name != route.namespace_name ||
-      label(*pod, "weir.dev/job-name") != route.job) {
+      pod->meta.namespace_name != route.namespace_name || label(*pod, api::kJobName) != route.job) {
     return http::plain_text(403,
                             "pod " + identity->pod_name + " is not part of job " + route.key());
   }
-  const std::string pod_job = label(*pod, "weir.dev/job-uid");
+  const std::string pod_job = label(*pod, api::kJobUid);
   const auto job = parts_.cache.view(route.key()).job;
   if (!job) {
     return parts_.hub.gone(route.key(), pod_job) ? http::plain_text(410, "the job is deleted")

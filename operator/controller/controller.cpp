@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "operator/api/decode.h"
+#include "operator/api/names.h"
 #include "operator/controller/reconcile/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
@@ -40,7 +41,8 @@ std::string lower_case(std::string_view text) {
 
 bool is_plan_of(const api::ConfigMap& map, const api::PipelineJob& job) {
   return map.meta.owner_uid == job.meta.uid &&
-         map.meta.name.starts_with(job.meta.name + "-plan-") && map.data.contains("plan.json");
+         map.meta.name.starts_with(api::plan_config_maps(job.meta.name)) &&
+         map.data.contains("plan.json");
 }
 
 // Objects of an earlier job of the same name. Two jobs would harm each other if they shared a
@@ -49,15 +51,16 @@ std::vector<reconcile::Leftover> leftovers_of(const cache::JobView& view) {
   std::vector<reconcile::Leftover> out;
   const auto& job = view.job->meta;
   const auto look_at = [&](const char* kind, const api::ObjectMeta& meta) {
-    const auto of = meta.labels.find("weir.dev/job-name");
+    const auto of = meta.labels.find(api::kJobName);
     if (of == meta.labels.end() || of->second != job.name || meta.owner_uid == job.uid) return;
     out.push_back({std::string(kind) + " " + meta.name, !meta.owner_uid.empty()});
   };
   for (const auto& pod : view.pods) {  // pods of users may have our job label, but no attempt
-    if (pod->meta.labels.contains("weir.dev/attempt")) look_at("Pod", pod->meta);
+    if (pod->meta.labels.contains(api::kAttempt)) look_at("Pod", pod->meta);
   }
   for (const auto& map : view.config_maps) {
-    if (map->meta.name == job.name + "-control" || map->meta.name.starts_with(job.name + "-plan-"))
+    if (map->meta.name == api::control_config_map(job.name) ||
+        map->meta.name.starts_with(api::plan_config_maps(job.name)))
       look_at("ConfigMap", map->meta);
   }
   if (view.service) look_at("Service", view.service->meta);
@@ -179,7 +182,7 @@ void Controller::forget_old_answers(const api::PipelineJob& job, JobMemory& memo
   if (memory.foreign_service_owner && now - memory.foreign_seen > kForeignKept) {
     memory.foreign_service_owner.reset();
   }
-  const auto replan = job.meta.annotations.find("weir.dev/replan");
+  const auto replan = job.meta.annotations.find(api::kReplan);
   const std::string asked = replan == job.meta.annotations.end() ? "" : replan->second;
   if (memory.profile &&
       ((!memory.profile->error.empty() && now - memory.profile_read > kProfileErrorKept) ||
@@ -201,7 +204,8 @@ reconcile::Snapshot Controller::snapshot_of(const std::string& key, const cache:
   }
   std::map<std::string, schedule::Plan> plans;  // of ConfigMaps that still exist
   for (const auto& map : view.config_maps) {
-    if (map->meta.name == job.meta.name + "-control" && map->meta.owner_uid == job.meta.uid) {
+    if (map->meta.name == api::control_config_map(job.meta.name) &&
+        map->meta.owner_uid == job.meta.uid) {
       const auto text = [&](const char* entry) {
         const auto found = map->data.find(entry);
         return found == map->data.end() ? "" : found->second;

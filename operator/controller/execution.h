@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "operator/api/names.h"
 #include "operator/controller/executor.h"
 
 namespace weir::controller {
 
-constexpr auto kOwner = "weir-operator";  // field manager of status and objects
+using api::kOwner;
 
 struct Executor::Execution {
   const cache::JobView& view;

@@ -7,6 +7,7 @@
 
 #include "operator/api/decode.h"
 #include "operator/api/encode.h"
+#include "operator/api/names.h"
 #include "operator/controller/execution.h"
 #include "operator/controller/pass_log.h"
 #include "operator/controller/reconcile/refusals.h"
@@ -24,7 +25,6 @@ using kube::ApiError;
 constexpr std::size_t kLargestBatch = 64;  // of CreatePods
 constexpr int kParallel = 8;
 constexpr std::size_t kMostPlan = 1'048'576;  // bytes; limit of a ConfigMap's data
-constexpr auto kReportOwner = "weir-operator-report";
 
 // True if the object of this name has another uid than the body, so ours does not exist any more.
 bool is_another_of_that_name(const ApiError& error) {
@@ -122,7 +122,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Patch
 
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::PatchReport& request) {
   const auto answer = parts_.client.apply(kube::pipeline_jobs(), execution.job.meta.namespace_name,
-                                          execution.job.meta.name, "status", kReportOwner,
+                                          execution.job.meta.name, "status", api::kReportOwner,
                                           api::encode_report_status(execution.job, request.status));
   if (!answer) return answer.error();
   remember(execution, "PipelineJob", *answer);
@@ -136,7 +136,7 @@ Executor::Error Executor::accept_if_ours(Execution& execution, const kube::Resou
   const auto meta = api::decode_object_meta(*answer);
   if (!meta) return kube::transport_error(meta.error());
   if (meta->owner_uid == execution.job.meta.uid) return std::nullopt;
-  const auto of = meta->labels.find("weir.dev/job-name");
+  const auto of = meta->labels.find(api::kJobName);
   if (!meta->owner_uid.empty() && of != meta->labels.end() &&
       of->second == execution.job.meta.name) {
     return ApiError{
@@ -166,7 +166,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
 
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::ApplyControlConfigMap&) {
   const std::string& ns = execution.job.meta.namespace_name;
-  const std::string name = execution.job.meta.name + "-control";
+  const std::string name = api::control_config_map(execution.job.meta.name);
   const std::string body =
       api::encode_control_config_map(execution.job, parts_.control_url(), parts_.ca_bundle());
   const bool known = std::ranges::any_of(execution.view.config_maps, [&](const auto& map) {
@@ -276,7 +276,7 @@ Executor::Error Executor::carry_out(Execution& execution, const reconcile::Creat
 }
 
 Executor::Error Executor::carry_out(Execution& execution, const reconcile::DeletePlan& request) {
-  const std::string name = execution.job.meta.name + "-plan-" + std::to_string(request.revision);
+  const std::string name = api::plan_config_map(execution.job.meta.name, request.revision);
   const auto& maps = execution.view.config_maps;
   const auto map =
       std::ranges::find_if(maps, [&](const auto& each) { return each->meta.name == name; });

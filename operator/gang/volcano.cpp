@@ -8,6 +8,7 @@
 
 #include "operator/api/encode.h"
 #include "operator/api/json_write.h"
+#include "operator/api/names.h"
 #include "operator/api/resources.h"
 
 namespace weir::gang {
@@ -58,7 +59,7 @@ std::string volcano_pod_group(const api::PipelineJob& job, int data_parallel) {
                            {"namespace", job.meta.namespace_name},
                            {"labels", api::job_labels(job)},
                            {"ownerReferences",
-                            {{{"apiVersion", "weir.dev/v1alpha1"},
+                            {{{"apiVersion", api::kApiVersion},
                               {"kind", "PipelineJob"},
                               {"name", job.meta.name},
                               {"uid", job.meta.uid},

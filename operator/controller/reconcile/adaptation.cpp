@@ -6,6 +6,7 @@
 
 #include "operator/adaptation/adapt.h"
 #include "operator/api/fit.h"
+#include "operator/api/names.h"
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
@@ -32,7 +33,7 @@ bool may_adapt(Pass& pass) {
   return pass.plan != nullptr && pass.plan_lives && pass.snapshot.report && settled &&
          pass.snapshot.report->body.plan_revision == pass.plan->revision && pass.failures.empty() &&
          pass.now() - pass.snapshot.report->received <= pass.tunables.member_silent &&
-         !pass.job().meta.annotations.contains("weir.dev/freeze-plan") && !may_come_yet(pass);
+         !pass.job().meta.annotations.contains(api::kFreezePlan) && !may_come_yet(pass);
 }
 
 // The new value of annotation weir.dev/replan, which demands an evaluation without cooldown.

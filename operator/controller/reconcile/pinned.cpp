@@ -6,13 +6,13 @@
 #include <map>
 #include <set>
 
+#include "operator/api/names.h"
 #include "operator/api/resources.h"
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
 namespace {
 
-constexpr auto kGate = "weir.dev/plan";
 constexpr auto kHostname = "kubernetes.io/hostname";
 constexpr std::chrono::seconds kLookAgain{30};  // a change of a node wakes no job
 constexpr std::size_t kMostChoices = 16;        // one for each scheduling timeout in a row
@@ -27,7 +27,7 @@ using Choice = std::map<const Slot*, const api::Node*>;
 bool gated(const Slot& slot) {
   if (!slot.pod) return false;
   const auto& gates = slot.pod->gates;
-  return std::find(gates.begin(), gates.end(), kGate) != gates.end();
+  return std::find(gates.begin(), gates.end(), api::kPlanGate) != gates.end();
 }
 
 const api::WorkerGroup& group_of(const Pass& pass, const Slot& slot) {
@@ -130,8 +130,9 @@ std::vector<Choice> choices(const Pass& pass) {
 }  // namespace
 
 std::vector<std::string> gates_of(const api::JobSpec& spec) {
-  return spec.placement_mode == api::PlacementMode::kPinned ? std::vector<std::string>{kGate}
-                                                            : std::vector<std::string>{};
+  return spec.placement_mode == api::PlacementMode::kPinned
+             ? std::vector<std::string>{api::kPlanGate}
+             : std::vector<std::string>{};
 }
 
 void open_gates(Pass& pass) {
@@ -154,7 +155,7 @@ void open_gates(Pass& pass) {
     if (node == found[index].end()) continue;
     OpenGate open{slot.pod->meta.name, slot.pod->meta.resource_version,
                   label(*node->second, kHostname), slot.pod->gates};
-    std::erase(open.gates_left, kGate);
+    std::erase(open.gates_left, api::kPlanGate);
     pass.ask(std::move(open));
   }
 }

@@ -181,7 +181,7 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
   auto& status = pass.status.plan;
   status.revision = plan.revision;
   status.trigger = schedule::name(trigger);
-  status.config_map = pass.job().meta.name + "-plan-" + std::to_string(plan.revision);
+  status.config_map = api::plan_config_map(pass.job().meta.name, plan.revision);
   status.predicted_step_seconds =
       plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
   status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";

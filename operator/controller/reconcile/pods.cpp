@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "operator/api/names.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/restarts.h"
 
@@ -16,7 +17,7 @@ constexpr std::chrono::seconds kGoneAfterGrace{10};  // the kubelet kills at the
 // Name of attempt 0, such as "job-gpu-3" for "job-gpu-3-2", whose label says attempt 2; "" = the
 // operator has not made this pod.
 std::string stem_of(const api::Pod& pod) {
-  const std::string attempt = label_of(pod, "weir.dev/attempt");
+  const std::string attempt = label_of(pod, api::kAttempt);
   if (attempt.empty()) return "";
   if (attempt == "0") return pod.meta.name;
   const std::string& name = pod.meta.name;
@@ -32,7 +33,7 @@ std::map<std::string, Slot> newest_pods(const Pass& pass) {
     const std::string stem = stem_of(*pod);
     if (stem.empty()) continue;
     Slot& slot = found[stem];
-    const int number = std::atoi(label_of(*pod, "weir.dev/attempt").c_str());
+    const int number = std::atoi(label_of(*pod, api::kAttempt).c_str());
     if (number + 1 > slot.next_attempt) {
       slot.next_attempt = number + 1;
       slot.pod = pod;

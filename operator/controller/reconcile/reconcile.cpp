@@ -4,13 +4,13 @@
 #include <algorithm>
 
 #include "operator/api/fit.h"
+#include "operator/api/names.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/refusals.h"
 
 namespace weir::reconcile {
 namespace {
 
-const char* const kManagedByUs = "weir.dev/operator";
 constexpr int kStartsPerSecond = 10;  // status writes of starting jobs, of all jobs together
 
 bool ended(const Pass& pass) {
@@ -242,7 +242,7 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
                   const Tunables& tunables) {
   if (!snapshot.job) return {};
   const std::string& manager = snapshot.job->spec.managed_by;
-  if (!manager.empty() && manager != kManagedByUs) return {};
+  if (!manager.empty() && manager != api::kManagedByUs) return {};
 
   Pass pass{snapshot, estimates, tunables, snapshot.job->status};
   if (snapshot.job->meta.deleting) {
@@ -253,7 +253,7 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   pass.adaptation = snapshot.adaptation;
   if (ended(pass)) return clean_up(pass);
   find_plans(pass);
-  pass.status.selector = "weir.dev/job-name=" + pass.job().meta.name;
+  pass.status.selector = api::kJobName + ("=" + pass.job().meta.name);
   if (!pass.status.start_time) pass.status.start_time = pass.now();
 
   // A job that is not accepted gets no new pods. Running ones stay, in the size accepted last.

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "operator/api/names.h"
 #include "operator/controller/reconcile/pass.h"
 
 namespace weir::reconcile {
@@ -24,8 +25,8 @@ std::set<std::string> working_pods(const Pass& pass) {
   std::map<std::string, std::pair<int, const api::Pod*>> newest;
   for (const auto& pod : pass.snapshot.pods) {
     if (pod->meta.owner_uid != pass.job().meta.uid) continue;
-    const int attempt = std::atoi(label_of(*pod, "weir.dev/attempt").c_str());
-    auto& [highest, known] = newest[label_of(*pod, "weir.dev/worker-index")];
+    const int attempt = std::atoi(label_of(*pod, api::kAttempt).c_str());
+    auto& [highest, known] = newest[label_of(*pod, api::kWorkerIndex)];
     if (known != nullptr && attempt < highest) continue;
     highest = attempt;
     known = pod.get();
@@ -60,7 +61,7 @@ std::optional<Time> growing_since(const Pass& pass) {
   std::optional<Time> since;
   for (const auto& pod : pass.snapshot.pods) {
     if (pod->meta.owner_uid != pass.job().meta.uid) continue;
-    const int index = std::atoi(label_of(*pod, "weir.dev/worker-index").c_str());
+    const int index = std::atoi(label_of(*pod, api::kWorkerIndex).c_str());
     if (index < first || pod->meta.deleting) continue;
     since = since ? std::min(*since, pod->meta.created) : pod->meta.created;
   }
