@@ -8,20 +8,11 @@
 #include <vector>
 
 #include "worker/app/state.h"
+#include "worker/protocol/exit_codes.h"
 
 namespace weir::app {
 
-// Exit codes: worker/app/README.md; reactions: crds/README.md "Exit codes".
-enum class Exit : int {
-  kFinished = 0,
-  kCrash = 1,
-  kConfiguration = 2,
-  kPeerLost = 80,
-  kOutOfMemory = 81,
-  kCheckpoint = 83,
-  kDiverged = 85,
-  kTerminated = 143,
-};
+using protocol::Exit;
 
 struct Failure {
   Exit exit = Exit::kConfiguration;

@@ -8,32 +8,14 @@
 namespace weir::reconcile {
 namespace {
 
-// Exit codes of weir-worker (worker/app/README.md).
-constexpr int kConfigurationExit = 2, kPeerLostExit = 80, kOutOfMemoryExit = 81,
-              kDeviceFaultExit = 82, kIoErrorExit = 83, kDivergedExit = 85, kTerminatedExit = 143;
-
 Cause cause_of_exit(const api::Pod& pod) {
   if (pod.termination_reason == "OOMKilled") return Cause::kOutOfMemory;
   // The kubelet sets this reason if it does not find the container again, as after a reboot.
   if (pod.termination_reason == "ContainerStatusUnknown") return Cause::kNodeLost;
-  switch (*pod.exit_code) {
-    case kConfigurationExit:
-      return Cause::kConfiguration;
-    case kPeerLostExit:
-      return Cause::kPeerLost;
-    case kOutOfMemoryExit:
-      return Cause::kOutOfMemory;
-    case kDeviceFaultExit:
-      return Cause::kDeviceFault;
-    case kIoErrorExit:
-      return Cause::kIoError;
-    case kDivergedExit:
-      return Cause::kDiverged;
-    case kTerminatedExit:
-      return Cause::kTerminated;
-    default:
-      return Cause::kCrashed;
-  }
+  const auto exit = static_cast<protocol::Exit>(*pod.exit_code);
+  const auto found = std::ranges::find(kCauses, exit, &CauseRow::exit);
+  const bool known = exit != protocol::Exit::kFinished && found != std::end(kCauses);
+  return known ? found->cause : Cause::kCrashed;
 }
 
 std::string ended_text(int exit_code, const std::string& reason, const std::string& message) {

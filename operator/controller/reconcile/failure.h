@@ -7,6 +7,7 @@
 #include <string>
 
 #include "operator/api/objects.h"
+#include "operator/controller/reconcile/causes.h"
 #include "operator/controller/reconcile/snapshot.h"
 
 namespace weir::reconcile {
@@ -20,28 +21,6 @@ struct Slot {
   std::shared_ptr<const api::Pod> pod;  // pod of the newest attempt; null = none
   int next_attempt = 0;                 // highest existing attempt + 1
 };
-
-enum class Cause : unsigned char {
-  kCrashed,
-  kOutOfMemory,
-  kDeviceFault,
-  kIoError,
-  kConfiguration,
-  kDiverged,       // the loss of too many steps in a row is not finite
-  kLimitExceeded,  // the pod has exceeded its own limit of disk or time
-  kRejected,       // the kubelet has rejected the pod before any container ran
-  kPeerLost,
-  kTerminated,  // somebody else has sent SIGTERM
-  kDisrupted,   // the pod has condition DisruptionTarget
-  kPodDeleted,
-  kNodeLost,
-  kWorkerSilent,
-  kEndedEarly,
-  kNoProgress,       // of the whole job
-  kStartupTimedOut,  // of the whole job
-  kReplaced,         // tier replace moves the worker away from a slow node; keep this the last one
-};
-const char* name(Cause cause);  // label reason of weir_job_restarts_total
 
 // The reason why a worker or the whole job must start again.
 struct Failure {

@@ -194,85 +194,11 @@ bool recorded(const Pass& pass, const Failure& failure) {
          *failure.time <= *last + kEpisode;
 }
 
-// Order of failures at the same time, since times have whole seconds; the least weight comes first.
-int weight(Cause cause) {
-  switch (cause) {
-    case Cause::kConfiguration:
-    case Cause::kDiverged:
-      return 0;
-    case Cause::kOutOfMemory:
-    case Cause::kDeviceFault:
-    case Cause::kIoError:
-      return 1;
-    case Cause::kCrashed:
-    case Cause::kLimitExceeded:
-    case Cause::kEndedEarly:
-    case Cause::kWorkerSilent:
-    case Cause::kNoProgress:
-    case Cause::kStartupTimedOut:
-      return 2;
-    case Cause::kTerminated:
-    case Cause::kDisrupted:
-    case Cause::kPodDeleted:
-    case Cause::kNodeLost:
-    case Cause::kRejected:
-      return 3;
-    case Cause::kReplaced:
-    case Cause::kPeerLost:
-      return 4;
-  }
-  return 4;
-}
-
 }  // namespace
-
-const char* name(Cause cause) {
-  switch (cause) {
-    case Cause::kCrashed:
-      return "Crashed";
-    case Cause::kOutOfMemory:
-      return "OutOfMemory";
-    case Cause::kDeviceFault:
-      return "DeviceFault";
-    case Cause::kIoError:
-      return "IoError";
-    case Cause::kConfiguration:
-      return "ConfigurationError";
-    case Cause::kDiverged:
-      return "Diverged";
-    case Cause::kLimitExceeded:
-      return "LimitExceeded";
-    case Cause::kRejected:
-      return "Rejected";
-    case Cause::kPeerLost:
-      return "PeerLost";
-    case Cause::kTerminated:
-      return "Terminated";
-    case Cause::kDisrupted:
-      return "Disrupted";
-    case Cause::kPodDeleted:
-      return "PodDeleted";
-    case Cause::kNodeLost:
-      return "NodeLost";
-    case Cause::kWorkerSilent:
-      return "WorkerSilent";
-    case Cause::kEndedEarly:
-      return "EndedEarly";
-    case Cause::kNoProgress:
-      return "NoProgress";
-    case Cause::kStartupTimedOut:
-      return "StartupTimedOut";
-    case Cause::kReplaced:
-      return "Replaced";
-  }
-  return "";
-}
 
 std::vector<std::string> restart_reasons() {
   std::vector<std::string> names;
-  for (int cause = 0; cause <= static_cast<int>(Cause::kReplaced); ++cause) {
-    names.emplace_back(name(static_cast<Cause>(cause)));
-  }
+  for (const CauseRow& row : kCauses) names.emplace_back(row.name);
   return names;
 }
 
@@ -305,7 +231,8 @@ bool handle_failures(Pass& pass) {
     oldest = std::min(oldest, time);
     episode_end = std::max(episode_end, time);  // the kubelet's clock may be ahead
     const auto key = [&](const Failure& f) {
-      return std::tuple(f.cause == Cause::kPeerLost, f.time.value_or(pass.now()), weight(f.cause));
+      return std::tuple(f.cause == Cause::kPeerLost, f.time.value_or(pass.now()),
+                        row(f.cause).weight);
     };
     if (first == nullptr || key(failure) < key(*first)) first = &failure;
   }

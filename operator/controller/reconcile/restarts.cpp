@@ -12,14 +12,6 @@ constexpr std::size_t kMostAvoidedNodes = 16;  // each pod has all of them in it
 constexpr std::chrono::hours kAvoided{1};
 constexpr double kCapLowered = 0.75;  // factor on the cap of a stage that ran out of memory
 
-enum class Reaction : unsigned char {
-  kFailJob,
-  kRestart,
-  kRestartIgnoreMax,
-  kAvoidNode,
-  kAvoidNodeIgnoreMax,  // rules of users cannot choose it
-};
-
 bool uses_budget(Reaction reaction) {
   return reaction == Reaction::kRestart || reaction == Reaction::kAvoidNode;
 }
@@ -27,10 +19,6 @@ bool uses_budget(Reaction reaction) {
 bool avoids_node(Reaction reaction) {
   return reaction == Reaction::kAvoidNode || reaction == Reaction::kAvoidNodeIgnoreMax;
 }
-
-// In the order of api::RuleAction.
-constexpr Reaction kReactions[] = {Reaction::kFailJob, Reaction::kRestart,
-                                   Reaction::kRestartIgnoreMax, Reaction::kAvoidNode};
 
 struct Verdict {
   Reaction reaction = Reaction::kRestart;
@@ -50,41 +38,12 @@ bool matches(const api::FailureRule& rule, const Failure& failure) {
   });
 }
 
-Reaction built_in(Cause cause) {
-  switch (cause) {
-    case Cause::kConfiguration:
-    case Cause::kDiverged:
-      return Reaction::kFailJob;
-    case Cause::kDeviceFault:
-      return Reaction::kAvoidNode;
-    case Cause::kRejected:
-      return Reaction::kAvoidNodeIgnoreMax;
-    case Cause::kTerminated:
-    case Cause::kDisrupted:
-    case Cause::kPodDeleted:
-    case Cause::kNodeLost:
-    case Cause::kReplaced:
-      return Reaction::kRestartIgnoreMax;
-    case Cause::kCrashed:
-    case Cause::kOutOfMemory:
-    case Cause::kIoError:
-    case Cause::kLimitExceeded:
-    case Cause::kPeerLost:
-    case Cause::kWorkerSilent:
-    case Cause::kEndedEarly:
-    case Cause::kNoProgress:
-    case Cause::kStartupTimedOut:
-      return Reaction::kRestart;
-  }
-  return Reaction::kRestart;
-}
-
 Verdict judge(const Pass& pass, const Failure& failure) {
   for (const auto& rule : pass.spec().failure_rules) {
     if (rule.action.known() && matches(rule, failure))
-      return {kReactions[static_cast<std::size_t>(rule.action.value())], rule.name};
+      return {static_cast<Reaction>(rule.action.value()), rule.name};
   }
-  return {built_in(failure.cause), ""};
+  return {row(failure.cause).reaction, ""};
 }
 
 // Whether a step was completed after the last restart.
