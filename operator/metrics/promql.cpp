@@ -3,8 +3,13 @@
 
 #include <set>
 
+#include "worker/base/text.h"
+#include "worker/protocol/metric_names.h"
+
 namespace weir::metrics {
 namespace {
+
+namespace metric = protocol::metric;
 
 constexpr const char* kJob = "pipeline_namespace,pipeline_job,worker";
 constexpr const char* kLink = ",replica,link,dir,from_node,to_node";
@@ -22,11 +27,7 @@ std::string of_jobs(const std::vector<std::string>& keys) {
     namespaces.insert(key.substr(0, slash));
     names.insert(key.substr(slash + 1));
   }
-  const auto any = [](const std::set<std::string>& words) {
-    std::string out;
-    for (const std::string& word : words) out += (out.empty() ? "" : "|") + word;
-    return "=~\"" + out + "\"";
-  };
+  const auto any = [](const auto& words) { return "=~\"" + joined(words, "|") + "\""; };
   return "pipeline_namespace" + any(namespaces) + ",pipeline_job" + any(names);
 }
 
@@ -44,8 +45,8 @@ std::string increase(const std::string& name, const QueryLabels& labels, const s
 
 std::string goodput(const QueryLabels& labels, const std::string& window) {
   const std::string by = group(labels, kLink);
-  return "sum" + by + "(" + increase("weir_link_bytes_total", labels, window) + ") / sum" + by +
-         "(" + increase("weir_link_busy_seconds_total", labels, window) + ")";
+  return "sum" + by + "(" + increase(metric::kLinkBytes, labels, window) + ") / sum" + by + "(" +
+         increase(metric::kLinkBusySeconds, labels, window) + ")";
 }
 
 // Stage 0 does the last backward of a step. So its time without the wait for other replicas is the
@@ -53,7 +54,7 @@ std::string goodput(const QueryLabels& labels, const std::string& window) {
 std::string of_first_stage(const std::string& name, const QueryLabels& labels) {
   const std::string by = "max" + group(labels, ",replica");
   return "(" + by + "(" + selector(name, labels) + ") and " + by + "(" +
-         selector("weir_worker_info", labels, ",stage=\"0\"") + "))";
+         selector(metric::kWorkerInfo, labels, ",stage=\"0\"") + "))";
 }
 
 std::string marked(const std::string& query, const char* part) {
@@ -65,27 +66,28 @@ std::string marked(const std::string& query, const char* part) {
 std::string window_query(const QueryLabels& labels, std::chrono::seconds window) {
   return marked(goodput(labels, std::to_string(window.count()) + "s"), kGoodput) + " or " +
          marked(
-             "max" + group(labels, kLink) + "(" + selector("weir_link_rtt_seconds", labels) + ")",
+             "max" + group(labels, kLink) + "(" + selector(metric::kLinkRttSeconds, labels) + ")",
              kRtt) +
          " or " +
-         marked("max" + group(labels, "") + "(timestamp(" + selector("weir_step", labels) + "))",
+         marked("max" + group(labels, "") + "(timestamp(" + selector(metric::kStep, labels) + "))",
                 kStep) +
          " or " +
-         marked("max" + group(labels, "") + "(" + selector("weir_step", labels) + ")", kSteps) +
+         marked("max" + group(labels, "") + "(" + selector(metric::kStep, labels) + ")", kSteps) +
          " or " +
-         marked("max" + group(labels, "") + "(" + selector("weir_iteration_seconds_count", labels) +
-                    ")",
+         marked("max" + group(labels, "") + "(" +
+                    selector(std::string(metric::kIterationSeconds) + "_count", labels) + ")",
                 kOwnSteps) +
-         " or " +
-         marked(of_first_stage("weir_replica_step_seconds_total", labels), kReplicaSeconds) +
-         " or " + marked(of_first_stage("weir_sync_bus_bandwidth", labels), kSyncRate);
+         " or " + marked(of_first_stage(metric::kReplicaStepSeconds, labels), kReplicaSeconds) +
+         " or " + marked(of_first_stage(metric::kSyncBusBandwidth, labels), kSyncRate);
 }
 
 std::string op_time_query(const QueryLabels& labels) {
   const std::string by = group(labels, ",stage,op");
   const std::string ops = ",op=~\"F|B\"";
-  return "sum" + by + "(" + increase("weir_stage_op_seconds_sum", labels, "5m", ops) + ") / sum" +
-         by + "(" + increase("weir_stage_op_seconds_count", labels, "5m", ops) + ")";
+  return "sum" + by + "(" +
+         increase(std::string(metric::kStageOpSeconds) + "_sum", labels, "5m", ops) + ") / sum" +
+         by + "(" + increase(std::string(metric::kStageOpSeconds) + "_count", labels, "5m", ops) +
+         ")";
 }
 
 std::string baseline_query(const QueryLabels& labels) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "worker/base/units.h"
+#include "worker/protocol/metric_names.h"
 
 namespace weir::app {
 namespace {
@@ -16,6 +17,7 @@ using telemetry::Family;
 using telemetry::Labels;
 using telemetry::Sample;
 using telemetry::Type;
+namespace metric = protocol::metric;
 
 class Builder {
  public:
@@ -75,7 +77,7 @@ telemetry::Histogram transfer_histogram(const transport::LinkCounters& counters)
 
 void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) {
   const bool placed = s.stage >= 0;
-  out.gauge("weir_worker_info", "facts about this worker", 1,
+  out.gauge(metric::kWorkerInfo, "facts about this worker", 1,
             {{"replica", placed ? std::to_string(s.replica) : ""},
              {"stage", placed ? std::to_string(s.stage) : ""},
              {"worker_group", labels.worker_group},
@@ -84,7 +86,7 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
              {"transport", labels.transport},
              {"version", labels.version},
              {"emulated", labels.emulated ? "true" : "false"}});
-  out.gauge("weir_step", "completed steps", static_cast<double>(s.step));
+  out.gauge(metric::kStep, "completed steps", static_cast<double>(s.step));
   out.gauge("weir_plan_epoch", "revision of the plan in force", s.epoch);
   if (placed && std::isfinite(s.loss)) out.gauge("weir_loss", "of the last step", s.loss);
   if (s.validation_step >= 0) {
@@ -96,7 +98,7 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
     out.begin("weir_validation_seconds", "all forwards of a validation", Type::kHistogram);
     out.add(histogram_of(s.validation));
   }
-  out.begin("weir_iteration_seconds", "start of a step until its parameters are updated",
+  out.begin(metric::kIterationSeconds, "start of a step until its parameters are updated",
             Type::kHistogram);
   out.add(histogram_of(s.iteration));
   out.counter("weir_samples_total", "samples of completed steps, counted by stage 0",
@@ -123,7 +125,7 @@ void add_stage(Builder& out, const Statistics& s) {
   const std::string stage = std::to_string(s.stage);
   out.gauge("weir_plan_k", "groups of kFkB in force", s.k);
   out.gauge("weir_plan_cap", "most micro-batches in flight on this stage", s.cap);
-  out.begin("weir_stage_op_seconds", "forward, backward and optimizer", Type::kHistogram);
+  out.begin(metric::kStageOpSeconds, "forward, backward and optimizer", Type::kHistogram);
   out.add(histogram_of(s.forward), {{"stage", stage}, {"op", "F"}});
   out.add(histogram_of(s.backward), {{"stage", stage}, {"op", "B"}});
   out.add(histogram_of(s.optimizer), {{"stage", stage}, {"op", "O"}});
@@ -137,7 +139,7 @@ void add_stage(Builder& out, const Statistics& s) {
   out.gauge("weir_activation_bytes_peak", "most bytes kept from forward to backward",
             static_cast<double>(s.activation_bytes_peak), {{"stage", stage}});
   if (s.stage == 0) {
-    out.counter("weir_replica_step_seconds_total", "time of all steps, less waiting for replicas",
+    out.counter(metric::kReplicaStepSeconds, "time of all steps, less waiting for replicas",
                 s.iteration.sum - s.sync_seconds, {{"replica", std::to_string(s.replica)}});
   }
 }
@@ -161,7 +163,7 @@ void add_sync(Builder& out, const Statistics& s) {
   out.gauge("weir_sync_staleness", "progress ahead of the slowest replica at the last average",
             s.staleness, {{"replica", std::to_string(s.replica)}});
   if (s.sync_bytes_per_second > 0) {
-    out.gauge("weir_sync_bus_bandwidth",
+    out.gauge(metric::kSyncBusBandwidth,
               "to other replicas: what was sent while all were there; Partial: of its port",
               s.sync_bytes_per_second, {{"replica", std::to_string(s.replica)}});
   }
@@ -198,18 +200,18 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links, co
     for (const engine::SyncLink& link : s.sync_links) out.add(value_of(link), labels_of(link, s));
   };
   using Counters = transport::LinkCounters;
-  each("weir_link_bytes_total", "payload of the transfers that were timed", Type::kCounter,
+  each(metric::kLinkBytes, "payload of the transfers that were timed", Type::kCounter,
        [](const Counters& c) { return static_cast<double>(c.bytes); });
   between_replicas([](const engine::SyncLink& link) { return link.bytes; });
-  each("weir_link_busy_seconds_total", "time in which those bytes were on their way",
-       Type::kCounter, [](const Counters& c) { return to_seconds(c.busy); });
+  each(metric::kLinkBusySeconds, "time in which those bytes were on their way", Type::kCounter,
+       [](const Counters& c) { return to_seconds(c.busy); });
   between_replicas([](const engine::SyncLink& link) { return link.busy_seconds; });
   if (links.empty()) return;
   each("weir_link_credit_wait_seconds_total", "a message was ready, the peer had no slot",
        Type::kCounter, [](const Counters& c) { return to_seconds(c.credit_wait); });
   each("weir_link_transfer_seconds", "of one message, timed by its receiver", Type::kHistogram,
        [](const Counters& c) { return transfer_histogram(c); });
-  each("weir_link_rtt_seconds", "smallest recent round trip; 0 = unknown", Type::kGauge,
+  each(metric::kLinkRttSeconds, "smallest recent round trip; 0 = unknown", Type::kGauge,
        [](const Counters& c) { return c.rtt_seconds; });
 }
 
