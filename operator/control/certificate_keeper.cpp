@@ -44,8 +44,7 @@ std::optional<Keys> rotated(const Keys& keys, const std::string& own_pem, System
 
 Status CertificateKeeper::load() {
   const SystemTime now = parts_.clock.system_now();
-  WEIR_TRY(const Unit read, read_own(now));
-  static_cast<void>(read);
+  WEIR_OK(read_own(now));
   WEIR_TRY(Keys loaded, ensure_keys(parts_.client, parts_.secret, now,
                                     own_ ? own_->authority_pem : std::string()));
   take(std::move(loaded));

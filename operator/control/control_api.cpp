@@ -116,8 +116,7 @@ class Server final : public ControlApi {
 Result<std::unique_ptr<ControlApi>> start_control_api(const ControlOptions& options,
                                                       ControlParts parts) {
   auto server = std::make_unique<Server>(options, std::move(parts));
-  WEIR_TRY(const Unit started, server->start(options));
-  static_cast<void>(started);
+  WEIR_OK(server->start(options));
   return std::unique_ptr<ControlApi>(std::move(server));
 }
 

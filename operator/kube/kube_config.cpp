@@ -102,9 +102,7 @@ Status read_user(const YAML::Node& user, const std::string& folder, Credentials&
   }
   out.token = text_at(user, "token");
   out.token_file = beside(folder, text_at(user, "tokenFile"));
-  WEIR_TRY(const Unit cert,
-           file_or_data(user, folder, "client-certificate", out.cert_file, out.tls.cert_pem));
-  static_cast<void>(cert);
+  WEIR_OK(file_or_data(user, folder, "client-certificate", out.cert_file, out.tls.cert_pem));
   return file_or_data(user, folder, "client-key", out.key_file, out.tls.key_pem);
 }
 

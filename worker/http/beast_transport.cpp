@@ -126,8 +126,7 @@ class BeastTransport final : public Transport {
   Result<Response> perform(const Exchange& exchange, std::stop_token stop) const {
     WEIR_TRY(const std::string text, request_text(base_, exchange.request));
     Connection connection(std::move(stop));
-    WEIR_TRY(const Unit connected, connect(connection, exchange));
-    static_cast<void>(connected);
+    WEIR_OK(connect(connection, exchange));
     if (!base_.tls) return talk(connection, connection.socket(), text, exchange);
 
     WEIR_TRY(TlsContext made,

@@ -461,8 +461,7 @@ class BeastServer final : public Server {
 
 Result<std::unique_ptr<Server>> make_server(const ServerOptions& options, Handler handler) {
   auto server = std::make_unique<BeastServer>(options, std::move(handler));
-  WEIR_TRY(const Unit started, server->start());
-  static_cast<void>(started);
+  WEIR_OK(server->start());
   return std::unique_ptr<Server>(std::move(server));
 }
 

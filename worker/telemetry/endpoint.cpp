@@ -213,8 +213,7 @@ class LibraryEndpoint final : public Endpoint {
 
 Result<std::unique_ptr<Endpoint>> make_endpoint(int port, const std::string& address) {
   auto endpoint = std::make_unique<LibraryEndpoint>();
-  WEIR_TRY(const Unit started, endpoint->start(address, port));
-  static_cast<void>(started);
+  WEIR_OK(endpoint->start(address, port));
   return std::unique_ptr<Endpoint>(std::move(endpoint));
 }
 
