@@ -190,8 +190,8 @@ Result<PlanInputs> read_inputs(const InputOptions& options, std::istream& standa
   WEIR_TRY(inputs.cluster, cluster_of(options.cluster, standard_input));
   std::string text;
   for (const planner::DeviceClass& known : inputs.cluster.classes) {
-    const auto count = std::count_if(
-        inputs.cluster.devices.begin(), inputs.cluster.devices.end(),
+    const auto count = std::ranges::count_if(
+        inputs.cluster.devices,
         [&](const planner::Device& device) { return device.device_class == known.name; });
     text += (text.empty() ? "" : " + ") + std::to_string(count) + " x " + known.name;
   }

@@ -42,8 +42,8 @@ Result<double> number_from(const std::string& text) {
 
 Status check_change(const planner::Cluster& cluster, const ShareChange& change) {
   for (const std::string& node : {change.from_node, change.to_node}) {
-    if (std::none_of(cluster.devices.begin(), cluster.devices.end(),
-                     [&](const planner::Device& device) { return device.node == node; })) {
+    if (std::ranges::none_of(cluster.devices,
+                             [&](const planner::Device& device) { return device.node == node; })) {
       return invalid("no server \"" + node + "\"");
     }
   }
@@ -110,9 +110,7 @@ Status apply(const SimulateOptions& options, schedule::Plan& plan, std::ostream&
   if (options.micro_batches) {
     for (int& share : plan.micro_batches) share = *options.micro_batches;
   }
-  const int least = plan.micro_batches.empty()
-                        ? 1
-                        : *std::min_element(plan.micro_batches.begin(), plan.micro_batches.end());
+  const int least = plan.micro_batches.empty() ? 1 : *std::ranges::min_element(plan.micro_batches);
   if (options.k) {
     schedule.k = std::min(*options.k, least);
     schedule.caps = schedule::kfkb_caps(plan.stage_count(), least, schedule.k);
@@ -221,10 +219,9 @@ int simulate_command(const SimulateOptions& options, std::istream& in, std::ostr
     if (options.dispatch == "hint" && line.starts_with("schedule.dispatch")) continue;
     err << line << "\n";
   }
-  const bool broken =
-      std::any_of(checked.broken.begin(), checked.broken.end(), [&](const std::string& line) {
-        return options.dispatch != "hint" || !line.starts_with("schedule.dispatch");
-      });
+  const bool broken = std::ranges::any_of(checked.broken, [&](const std::string& line) {
+    return options.dispatch != "hint" || !line.starts_with("schedule.dispatch");
+  });
   if (broken) return kPlanBreaksARule;
 
   std::string text;

@@ -24,8 +24,7 @@ http::Response unchanged(std::uint32_t have) {
 // counters.
 bool matters(const protocol::Report& before, const protocol::Report& now) {
   const auto ready = [](const protocol::Report& report) {
-    return std::count_if(report.members.begin(), report.members.end(),
-                         [](const auto& member) { return member.ready; });
+    return std::ranges::count_if(report.members, [](const auto& member) { return member.ready; });
   };
   const auto done = [](const protocol::Report& report) {
     return report.total_steps > 0 && report.step >= report.total_steps;

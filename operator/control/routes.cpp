@@ -37,7 +37,7 @@ std::size_t limit_of(Call call) {
 }
 
 bool is_name(std::string_view text) {  // of a Kubernetes object
-  return !text.empty() && text.size() <= 253 && std::all_of(text.begin(), text.end(), [](char c) {
+  return !text.empty() && text.size() <= 253 && std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.';
   });
 }

@@ -58,16 +58,15 @@ std::vector<double> newest_rates(const LinkModelState& state, const LinkKey& lin
 // 95 % quantile, so the means before and after are compared (Greyhound, ATC'25). If the rates
 // before are unknown, even the best of the newest rates must be below the baseline.
 bool fell(const LinkModelState& state, const LinkKey& link, double baseline) {
-  const auto unseen =
-      std::count_if(state.scrapes.begin(), state.scrapes.end(),
-                    [&](const Scrape& scrape) { return scrape.time > state.evaluated; });
+  const auto unseen = std::ranges::count_if(
+      state.scrapes, [&](const Scrape& scrape) { return scrape.time > state.evaluated; });
   std::vector<double> before = newest_rates(state, link, state.scrapes.size());  // oldest first
   const std::vector<double> after = newest_rates(state, link, kUsedScrapes);
   before.resize(before.size() - after.size());
   if (before.size() >= kLeastBefore && unseen <= static_cast<std::ptrdiff_t>(kUsedScrapes)) {
     return mean(after) <= (1 - kLeastFall) * mean(before);
   }
-  return *std::max_element(after.begin(), after.end()) <= (1 - kLeastFall) * baseline;
+  return *std::ranges::max_element(after) <= (1 - kLeastFall) * baseline;
 }
 
 // The newest sample of every link seen in the kept scrapes.
@@ -121,13 +120,12 @@ void add_scrapes(LinkModelState& state, const std::vector<Scrape>& scrapes) {
   for (const Scrape& scrape : scrapes) {
     if (state.scrapes.empty() || scrape.time > state.scrapes.back().time) fresh.push_back(&scrape);
   }
-  std::stable_sort(fresh.begin(), fresh.end(),
-                   [](const Scrape* a, const Scrape* b) { return a->time < b->time; });
+  std::ranges::stable_sort(fresh,
+                           [](const Scrape* a, const Scrape* b) { return a->time < b->time; });
   for (const Scrape* scrape : fresh) {
     if (!state.scrapes.empty() && scrape->time == state.scrapes.back().time) continue;
     Scrape kept{.time = scrape->time, .links = {}};
-    std::copy_if(scrape->links.begin(), scrape->links.end(), std::back_inserter(kept.links),
-                 usable);
+    std::ranges::copy_if(scrape->links, std::back_inserter(kept.links), usable);
     // A scrape without traffic says nothing about any link, so it is dropped.
     if (!kept.links.empty()) state.scrapes.push_back(std::move(kept));
   }

@@ -101,9 +101,8 @@ void add_replica_scrapes(ReplicaModelState& state, const std::vector<ReplicaScra
   for (const ReplicaScrape& scrape : scrapes) {
     if (!scrape.replicas.empty() && usable(scrape)) fresh.push_back(&scrape);
   }
-  std::stable_sort(fresh.begin(), fresh.end(), [](const ReplicaScrape* a, const ReplicaScrape* b) {
-    return a->time < b->time;
-  });
+  std::ranges::stable_sort(
+      fresh, [](const ReplicaScrape* a, const ReplicaScrape* b) { return a->time < b->time; });
   for (const ReplicaScrape* scrape : fresh) {
     if (scrape->time > state.last_time) add_scrape(state, *scrape);
   }

@@ -48,8 +48,8 @@ Result<Series> decode_series(const json& entry) {
     if (!(std::abs(time) <= kLastTime)) return bad_answer("a time is out of range");
     if (std::isfinite(value)) series.points.emplace_back(time_of(time), value);
   }
-  std::stable_sort(series.points.begin(), series.points.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(series.points,
+                           [](const auto& a, const auto& b) { return a.first < b.first; });
   return series;
 }
 

@@ -219,9 +219,8 @@ std::map<std::string, JobSamples> PrometheusSource::fetch(const std::vector<JobQ
   for (const auto& [window, members] : windows) read_window(members, window, false, out, stop);
 
   // If Prometheus does not answer, this tick sends no further queries.
-  const bool answers = std::any_of(out.begin(), out.end(), [](const auto& entry) {
-    return entry.second.freshness != Freshness::kQueryFailed;
-  });
+  const bool answers = std::ranges::any_of(
+      out, [](const auto& entry) { return entry.second.freshness != Freshness::kQueryFailed; });
   if (answers) {
     read_op_times(jobs, out, stop);
     ask_baselines(stop);

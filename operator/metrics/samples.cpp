@@ -138,9 +138,8 @@ std::vector<Scrape> scrapes_of(const Believed& job, const LastSeen& last_seen, b
     return std::make_tuple(seen == last_seen.end() ? SystemTime{} : seen->second,
                            series->points.front().first);
   };
-  std::stable_sort(goodput.begin(), goodput.end(), [&rank](const auto& a, const auto& b) {
-    return rank(a.second) < rank(b.second);
-  });
+  std::ranges::stable_sort(
+      goodput, [&rank](const auto& a, const auto& b) { return rank(a.second) < rank(b.second); });
 
   std::map<SystemTime, std::map<LinkKey, LinkSample>> grid;
   for (const auto& [link, series] : goodput) {

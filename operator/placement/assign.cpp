@@ -96,7 +96,7 @@ class Enumeration {
       if (device < 0) continue;
       if (used_[static_cast<std::size_t>(server)] == 0) {
         const std::pair same(topology_.alike(server), kinds);
-        if (std::find(tried.begin(), tried.end(), same) != tried.end()) continue;
+        if (std::ranges::find(tried, same) != tried.end()) continue;
         tried.push_back(same);
       }
       ++steps_;
@@ -152,8 +152,7 @@ void exchange(const Task& task, const Score& score, Best& best, Assignment now) 
       for (int other = 0; other < static_cast<int>(task.kind_of.size()); ++other) {
         if (best.tried() >= task.most_tried) return;
         if (other == *place || task.kind_of[static_cast<std::size_t>(other)] != kind) continue;
-        const auto holder =
-            std::find_if(places.begin(), places.end(), [&](int* p) { return *p == other; });
+        const auto holder = std::ranges::find_if(places, [&](int* p) { return *p == other; });
         const int before = *place;
         *place = other;
         if (holder != places.end()) **holder = before;

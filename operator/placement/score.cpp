@@ -33,8 +33,8 @@ double ring_seconds(const Topology& topology, const Assignment& assignment, std:
   }
   const auto n = static_cast<std::int64_t>(ring.size());
   if (n < 2 || bytes <= 0) return 0;
-  std::stable_sort(ring.begin(), ring.end(),
-                   [&](int a, int b) { return topology.server_of(a) < topology.server_of(b); });
+  std::ranges::stable_sort(
+      ring, [&](int a, int b) { return topology.server_of(a) < topology.server_of(b); });
   const std::int64_t message = (bytes + n - 1) / n;
   double slowest = 0, latency = 0;
   for (std::size_t i = 0; i < ring.size(); ++i) {

@@ -39,10 +39,9 @@ std::int64_t moved_bytes(const Setting& setting, const Layout& layout,
     for (std::size_t s = 0; s < replica.size(); ++s) {
       for (const int d : replica[s]) {
         const Device& device = setting.cluster->devices[static_cast<std::size_t>(d)];
-        const auto held = std::find_if(
-            plan.ranks.begin(), plan.ranks.end(), [&](const schedule::RankPlace& rank) {
-              return rank.pod == device.pod && rank.local == device.local;
-            });
+        const auto held = std::ranges::find_if(plan.ranks, [&](const schedule::RankPlace& rank) {
+          return rank.pod == device.pod && rank.local == device.local;
+        });
         for (int i = layout.first[s]; i < layout.first[s + 1]; ++i) {
           const auto at = static_cast<std::size_t>(i);
           if (held != plan.ranks.end() && held->stage < static_cast<int>(plan.stages.size()) &&
@@ -191,7 +190,7 @@ bool place(const Setting& setting, Layout& layout, bool first, PlacementBudget& 
 void simulate_all(const Setting& setting, const std::vector<Layout>& layouts, EventBudget& budget,
                   Scored& scored) {
   const Request& request = *setting.request;
-  const int least = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
+  const int least = *std::ranges::min_element(setting.micro_batches);
   std::map<int, Layout> best;
   for (Layout& layout : scored.by_k) best.emplace(layout.k, std::move(layout));
   scored.by_k.clear();

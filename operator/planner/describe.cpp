@@ -63,7 +63,7 @@ void fill_stages(const Selection& from, const std::vector<Pipeline>& pipelines,
     const int first = layout.first[s], end = layout.first[s + 1];
     StageReport stage;
     stage.nodes.assign(report.order.begin() + first, report.order.begin() + end);
-    std::sort(stage.nodes.begin(), stage.nodes.end());
+    std::ranges::sort(stage.nodes);
     stage.device_class = setting.kinds[static_cast<std::size_t>(layout.kinds[s])].device_class;
     stage.ranks = layout.ranks[s];
     for (const int index : layout.devices.front()[s]) {
@@ -140,8 +140,8 @@ void fill_candidates(const Selection& from, PlanReport& report) {
     candidate.why_not = why_not;
     report.candidates.push_back(std::move(candidate));
   }
-  std::sort(report.candidates.begin(), report.candidates.end(),
-            [](const KCandidate& a, const KCandidate& b) { return a.k < b.k; });
+  std::ranges::sort(report.candidates,
+                    [](const KCandidate& a, const KCandidate& b) { return a.k < b.k; });
 }
 
 std::string tolerance_text(double tolerance) {

@@ -90,7 +90,7 @@ Layout layout_of(const Setting& setting, const std::vector<ChainStage>& stages) 
     layout.ranks.push_back(stage.ranks);
   }
   layout.line = line_of(setting.dag, std::move(nodes));
-  const int least = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
+  const int least = *std::ranges::min_element(setting.micro_batches);
   layout.k = ks_of(*setting.request, least).front();
   layout.caps = schedule::kfkb_caps(static_cast<int>(layout.stages()), least, layout.k);
   return layout;

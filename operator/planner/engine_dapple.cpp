@@ -52,7 +52,7 @@ Layout layout_of(const Setting& setting, std::shared_ptr<const Line> line, const
       layout.devices[r].emplace_back(from, from + stage.ranks);
     }
   }
-  const int least = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
+  const int least = *std::ranges::min_element(setting.micro_batches);
   layout.k = ks_of(*setting.request, least).front();
   layout.caps = caps_of(*setting.request, CapRules::kKfkb, static_cast<int>(layout.stages()), least,
                         layout.k);

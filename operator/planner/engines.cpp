@@ -57,7 +57,7 @@ LinkRate best_link(const Setting& setting, const DeviceKind& a, const DeviceKind
       const bool same_server = setting.topology->server_of(d) == setting.topology->server_of(e);
       // Two devices of one kind on one server?
       if (same_server && &a == &b) {
-        const auto here = std::count_if(a.devices.begin(), a.devices.end(), [&](int other) {
+        const auto here = std::ranges::count_if(a.devices, [&](int other) {
           return setting.topology->server_of(other) == setting.topology->server_of(d);
         });
         if (here < 2) continue;
@@ -92,7 +92,7 @@ SyncRequest sync_request(const Setting& setting, const LinkTable& table) {
   ask.classes = setting.classes;
   ask.links = table.links;
   ask.rings = table.rings;
-  ask.micro_batches = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
+  ask.micro_batches = *std::ranges::min_element(setting.micro_batches);
   ask.replicas = static_cast<int>(setting.micro_batches.size());
   const std::vector<int> ks = ks_of(request, ask.micro_batches);
   ask.k_min = ks.front();
@@ -248,7 +248,7 @@ std::optional<Layout> even_layout(const Setting& setting, int stages) {
     layout.kinds.push_back(static_cast<int>(kind));
     layout.ranks.push_back(1);
   }
-  const int least = *std::min_element(setting.micro_batches.begin(), setting.micro_batches.end());
+  const int least = *std::ranges::min_element(setting.micro_batches);
   layout.k = ks_of(*setting.request, least).front();
   layout.caps = caps_of(*setting.request, CapRules::kKfkb, stages, least, layout.k);
   return layout;

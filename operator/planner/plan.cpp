@@ -125,7 +125,7 @@ class Planner {
       }
     }
     if (attempts_.empty()) return *why_not;
-    std::stable_sort(attempts_.begin(), attempts_.end(), [](const Attempt& a, const Attempt& b) {
+    std::ranges::stable_sort(attempts_, [](const Attempt& a, const Attempt& b) {
       return a.answer.value < b.answer.value;
     });
     return decide();
@@ -175,8 +175,8 @@ class Planner {
       for (const Layout& from : layouts) {
         if (taken == kPlaced) break;
         if ((stopped() || placements_.empty()) && !result.empty()) break;
-        if (std::any_of(result.begin(), result.end(),
-                        [&](const Layout& other) { return same_cut(from, other); })) {
+        if (std::ranges::any_of(result,
+                                [&](const Layout& other) { return same_cut(from, other); })) {
           continue;
         }
         Layout layout = from;
@@ -191,9 +191,8 @@ class Planner {
     LinkTable table = attempt.table;
     for (int round = 1; round < kPlacementRounds && !result.empty(); ++round) {
       if (attempt.answer.search.pairs > kRoundPairs || stopped() || placements_.empty()) break;
-      const auto best =
-          std::min_element(result.begin(), result.end(),
-                           [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
+      const auto best = std::ranges::min_element(
+          result, [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
       LinkTable next = achieved_links(setting, *best, table);
       if (one_link(table) && one_link(next)) {
         if (next.links[0][0].bytes_per_second == table.links[0][0].bytes_per_second) break;
@@ -229,10 +228,9 @@ class Planner {
       best = seconds;
     }
     if (chosen_from == nullptr) return does_not_fit(attempts_.front().setting);
-    const auto chosen =
-        std::find_if(scored.by_k.begin(), scored.by_k.end(), [&](const Layout& layout) {
-          return layout.seconds <= best * (1 + request_.tie_of_k + 1e-9);
-        });
+    const auto chosen = std::ranges::find_if(scored.by_k, [&](const Layout& layout) {
+      return layout.seconds <= best * (1 + request_.tie_of_k + 1e-9);
+    });
     double bound = chosen_from->answer.lower_bound;
     for (const Attempt& attempt : attempts_) {
       bound = std::min(bound, attempt.answer.lower_bound);
@@ -249,9 +247,8 @@ class Planner {
   }
 
   static const Layout& fastest(const Scored& scored) {
-    return *std::min_element(
-        scored.by_k.begin(), scored.by_k.end(),
-        [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
+    return *std::ranges::min_element(
+        scored.by_k, [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
   }
 
   // Not where the cut itself is the answer to an earlier planner's question.

@@ -20,7 +20,7 @@ std::vector<DeviceKind> kinds_of(const Cluster& cluster, std::vector<int>& kind_
   for (std::size_t d = 0; d < cluster.devices.size(); ++d) {
     const Device& device = cluster.devices[d];
     const std::int64_t usable = usable_bytes(cluster, device);
-    const auto same = std::find_if(kinds.begin(), kinds.end(), [&](const DeviceKind& kind) {
+    const auto same = std::ranges::find_if(kinds, [&](const DeviceKind& kind) {
       return kind.device_class == device.device_class && kind.usable_bytes == usable &&
              kind.first_stage == device.first_stage && kind.last_stage == device.last_stage;
     });

@@ -291,8 +291,8 @@ void PlanSwitch::to_idle(const protocol::Message& message, const Members& member
   if (!attempt_->new_generation) return;
   for (const auto& [index, state] : members.all()) {
     const auto& ranks = attempt_->plan.ranks;
-    const bool has_rank = std::any_of(
-        ranks.begin(), ranks.end(), [&](const auto& rank) { return rank.pod == state.member.pod; });
+    const bool has_rank =
+        std::ranges::any_of(ranks, [&](const auto& rank) { return rank.pod == state.member.pod; });
     if (state.connected() && !has_rank) effects.send.emplace_back(index, message);
   }
 }

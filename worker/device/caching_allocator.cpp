@@ -67,7 +67,7 @@ bool CachingAllocator::may_trim(std::unique_lock<std::mutex>& lock) {
   std::erase_if(asked_, [](const auto& one) { return one.expired(); });
   const auto asked = asked_;
   lock.unlock();  // a callback may free blocks
-  const bool all = std::all_of(asked.begin(), asked.end(), [](const auto& one) {
+  const bool all = std::ranges::all_of(asked, [](const auto& one) {
     const auto may = one.lock();
     return may == nullptr || (*may)();
   });

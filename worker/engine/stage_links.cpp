@@ -59,7 +59,7 @@ bool StageLinks::header_slot_due(const Inbox& box) const {
     return slot.content == Inbox::Content::kHeader;
   };
   return box.end.channel == Channel::kForward && !box.header &&
-         std::none_of(box.posted.begin(), box.posted.end(), is_header);
+         std::ranges::none_of(box.posted, is_header);
 }
 
 Status StageLinks::expect_header() {

@@ -166,7 +166,7 @@ Result<BaseUrl> parse_base_url(const std::string& url) {
   } else {
     return bad("starts neither with http:// nor with https://");
   }
-  if (std::any_of(url.begin(), url.end(), [](char c) { return is_control(c) || c == ' '; })) {
+  if (std::ranges::any_of(url, [](char c) { return is_control(c) || c == ' '; })) {
     return bad("holds a space or control character");
   }
   out.prefix = std::string(rest.substr(std::min(rest.size(), rest.find('/'))));
@@ -221,7 +221,7 @@ Result<std::string> request_text(const BaseUrl& base, const Request& request) {
   const auto breaks_line = [](char c) { return is_control(c) && c != '\t'; };
   const auto& path = request.path;
   if (path.empty() || path[0] != '/' || path.find(' ') != path.npos ||
-      std::any_of(path.begin(), path.end(), breaks_line)) {
+      std::ranges::any_of(path, breaks_line)) {
     return invalid("path \"" + path + "\" is no path of a request");
   }
   std::string out =
@@ -230,8 +230,7 @@ Result<std::string> request_text(const BaseUrl& base, const Request& request) {
       "\r\nConnection: close\r\nContent-Length: " + std::to_string(request.body.size()) + "\r\n";
   for (const auto& [name, value] : request.headers) {
     if (name.empty() || name.find_first_of(" :\t") != name.npos ||
-        std::any_of(name.begin(), name.end(), breaks_line) ||
-        std::any_of(value.begin(), value.end(), breaks_line)) {
+        std::ranges::any_of(name, breaks_line) || std::ranges::any_of(value, breaks_line)) {
       return invalid("header \"" + name + "\" holds a line break or bad name");
     }
     out += name + ": " + value + "\r\n";

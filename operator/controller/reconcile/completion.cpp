@@ -59,11 +59,10 @@ std::optional<std::string> finished(const Pass& pass) {
   }
   if (coordinator || !left_alone(pass)) return std::nullopt;
   // A worker ends with code 0 only after the last step.
-  const auto pods = std::count_if(pass.slots.begin(), pass.slots.end(),
-                                  [](const Slot& slot) { return slot.pod != nullptr; });
-  const auto done = std::count_if(pass.slots.begin(), pass.slots.end(), [](const Slot& slot) {
-    return slot.pod && worker_done(*slot.pod);
-  });
+  const auto pods =
+      std::ranges::count_if(pass.slots, [](const Slot& slot) { return slot.pod != nullptr; });
+  const auto done = std::ranges::count_if(
+      pass.slots, [](const Slot& slot) { return slot.pod && worker_done(*slot.pod); });
   if (pods > 0 && done == pods)
     return "the coordinator's pod is missing; the other workers have done the last step";
   const LastReport last = last_report(pass);
@@ -78,8 +77,8 @@ std::optional<std::string> finished(const Pass& pass) {
 std::optional<std::string> end_unknown(const Pass& pass) {
   // With a checkpoint, new pods find out: if all steps are done, they end at once.
   if (!pass.spec().checkpoint_path.empty() || !left_alone(pass)) return std::nullopt;
-  const bool any = std::any_of(pass.slots.begin(), pass.slots.end(),
-                               [](const Slot& slot) { return slot.pod != nullptr; });
+  const bool any =
+      std::ranges::any_of(pass.slots, [](const Slot& slot) { return slot.pod != nullptr; });
   if (any) return std::nullopt;
   const LastReport last = last_report(pass);
   const Time since = last.time.value_or(*pass.status.plan.time);

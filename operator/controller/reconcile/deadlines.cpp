@@ -26,15 +26,14 @@ seconds release_delay(const std::string& uid, int timeouts) {
 }  // namespace
 
 bool all_in_plan(const Pass& pass) {
-  return pass.plan != nullptr &&
-         std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
+  return pass.plan != nullptr && std::ranges::all_of(pass.slots, [&](const Slot& slot) {
            if (!needed(pass, slot)) return true;
            if (!slot.pod) return false;
            const std::string& uid = slot.pod->meta.uid;
            const auto& idle = pass.plan->idle;
-           return std::any_of(pass.plan->ranks.begin(), pass.plan->ranks.end(),
-                              [&](const auto& rank) { return rank.pod_uid == uid; }) ||
-                  std::find(idle.begin(), idle.end(), slot.pod->meta.name) != idle.end();
+           return std::ranges::any_of(pass.plan->ranks,
+                                      [&](const auto& rank) { return rank.pod_uid == uid; }) ||
+                  std::ranges::find(idle, slot.pod->meta.name) != idle.end();
          });
 }
 

@@ -25,10 +25,9 @@ std::string ended_text(int exit_code, const std::string& reason, const std::stri
 }
 
 const api::PodCondition* disruption_of(const api::Pod& pod) {
-  const auto found =
-      std::find_if(pod.conditions.begin(), pod.conditions.end(), [](const auto& condition) {
-        return condition.type == "DisruptionTarget" && condition.status == "True";
-      });
+  const auto found = std::ranges::find_if(pod.conditions, [](const auto& condition) {
+    return condition.type == "DisruptionTarget" && condition.status == "True";
+  });
   return found == pod.conditions.end() ? nullptr : &*found;
 }
 

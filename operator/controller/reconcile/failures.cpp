@@ -30,8 +30,8 @@ const api::PodCondition* condition_of(const api::Pod& pod, const std::string& ty
 
 bool in_plan(const Pass& pass, const api::Pod& pod) {
   if (pass.plan == nullptr) return false;
-  return std::any_of(pass.plan->ranks.begin(), pass.plan->ranks.end(),
-                     [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
+  return std::ranges::any_of(pass.plan->ranks,
+                             [&](const auto& rank) { return rank.pod_uid == pod.meta.uid; });
 }
 
 // The coordinator's last report about this worker; null = none.
@@ -39,8 +39,8 @@ const protocol::MemberReport* reported_member(const Pass& pass, const api::Pod& 
   const auto& report = pass.snapshot.report;
   if (!report) return nullptr;
   const auto& members = report->body.members;
-  const auto member = std::find_if(members.begin(), members.end(),
-                                   [&](const auto& m) { return m.pod_uid == pod.meta.uid; });
+  const auto member =
+      std::ranges::find_if(members, [&](const auto& m) { return m.pod_uid == pod.meta.uid; });
   return member == members.end() ? nullptr : &*member;
 }
 
@@ -84,8 +84,8 @@ std::optional<Failure> silent_worker(Pass& pass, const api::Pod& pod) {
 // If most nodes are not ready, the network to the API server is broken, not the machines.
 bool most_nodes_not_ready(const Pass& pass) {
   const auto& nodes = *pass.snapshot.nodes;
-  const auto lost = std::count_if(nodes.begin(), nodes.end(),
-                                  [](const auto& entry) { return !entry.second->ready; });
+  const auto lost =
+      std::ranges::count_if(nodes, [](const auto& entry) { return !entry.second->ready; });
   return 2 * static_cast<std::size_t>(lost) > nodes.size();
 }
 
@@ -145,9 +145,8 @@ bool was_in_plan(const Pass& pass, const Slot& slot) {
     return pod.starts_with(stem + "-") &&
            pod.find_first_not_of("0123456789", stem.size() + 1) == std::string::npos;
   };
-  return std::any_of(pass.plan->ranks.begin(), pass.plan->ranks.end(),
-                     [&](const auto& rank) { return same(rank.pod); }) ||
-         std::any_of(pass.plan->idle.begin(), pass.plan->idle.end(), same);
+  return std::ranges::any_of(pass.plan->ranks, [&](const auto& rank) { return same(rank.pod); }) ||
+         std::ranges::any_of(pass.plan->idle, same);
 }
 
 std::optional<Failure> failure_of(Pass& pass, const Slot& slot) {

@@ -13,7 +13,7 @@ template <class Counts>
 std::optional<std::string> gated(const Pass& pass, Counts&& counts) {
   for (const auto& slot : pass.slots) {
     if (!slot.pod || !needed(pass, slot)) continue;  // training does not wait for it
-    if (!std::any_of(slot.pod->gates.begin(), slot.pod->gates.end(), counts)) continue;
+    if (!std::ranges::any_of(slot.pod->gates, counts)) continue;
     for (const auto& condition : slot.pod->conditions) {
       if (condition.type == "PodScheduled" && condition.reason == "SchedulingGated")
         return slot.group + ": " + condition.message;
@@ -56,9 +56,8 @@ std::optional<std::string> queued(const Pass& pass) {
 
 std::optional<std::string> held_by_others(const Pass& pass) {
   const auto ours = gates_of(pass.spec());
-  return gated(pass, [&](const std::string& gate) {
-    return std::find(ours.begin(), ours.end(), gate) == ours.end();
-  });
+  return gated(
+      pass, [&](const std::string& gate) { return std::ranges::find(ours, gate) == ours.end(); });
 }
 
 bool waits_to_be_let_in(const api::JobStatus& status) {

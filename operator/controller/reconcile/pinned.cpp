@@ -27,13 +27,12 @@ using Choice = std::map<const Slot*, const api::Node*>;
 bool gated(const Slot& slot) {
   if (!slot.pod) return false;
   const auto& gates = slot.pod->gates;
-  return std::find(gates.begin(), gates.end(), api::kPlanGate) != gates.end();
+  return std::ranges::find(gates, api::kPlanGate) != gates.end();
 }
 
 const api::WorkerGroup& group_of(const Pass& pass, const Slot& slot) {
   const auto& groups = pass.spec().worker_groups;
-  return *std::find_if(groups.begin(), groups.end(),
-                       [&](const auto& group) { return group.name == slot.group; });
+  return *std::ranges::find_if(groups, [&](const auto& group) { return group.name == slot.group; });
 }
 
 std::string label(const api::Node& node, const std::string& key) {
@@ -72,15 +71,13 @@ Nodes candidates(const Pass& pass) {
     where.push_back(candidate.node->meta.name);
     return where;
   };
-  std::sort(nodes.begin(), nodes.end(),
-            [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  std::ranges::sort(nodes, [&](const auto& a, const auto& b) { return place(a) < place(b); });
   return nodes;
 }
 
 bool suits(const Pass& pass, const api::WorkerGroup& group, const api::Node& node) {
   const auto& avoided = pass.status.avoided_nodes;
-  if (std::any_of(avoided.begin(), avoided.end(),
-                  [&](const auto& each) { return each.node == node.meta.name; }))
+  if (std::ranges::any_of(avoided, [&](const auto& each) { return each.node == node.meta.name; }))
     return false;
   for (const auto& [key, value] : api::node_selector_of(group)) {
     if (label(node, key) != value) return false;
@@ -95,7 +92,7 @@ std::optional<Choice> fit(const Pass& pass, Nodes nodes) {
     if (!gated(slot)) continue;
     const auto& group = group_of(pass, slot);
     const auto requests = api::requests_of(group).value_or(api::Resources{});
-    const auto found = std::find_if(nodes.begin(), nodes.end(), [&](Candidate& candidate) {
+    const auto found = std::ranges::find_if(nodes, [&](Candidate& candidate) {
       return suits(pass, group, *candidate.node) && take(candidate, requests);
     });
     if (found == nodes.end()) return std::nullopt;
@@ -120,7 +117,7 @@ std::vector<Choice> choices(const Pass& pass) {
     for (const auto& [domain, nodes] : domains) {
       if (found.size() == kMostChoices) return found;
       auto choice = fit(pass, nodes);
-      if (choice && std::find(found.begin(), found.end(), *choice) == found.end())
+      if (choice && std::ranges::find(found, *choice) == found.end())
         found.push_back(std::move(*choice));
     }
   }

@@ -102,7 +102,7 @@ std::optional<Time> not_before(const Pass& pass) {
 
 // Whether the failure of this pod's worker is recorded.
 bool failure_recorded(const Pass& pass, const api::Pod& pod) {
-  return std::any_of(pass.failures.begin(), pass.failures.end(), [&](const Failure& failure) {
+  return std::ranges::any_of(pass.failures, [&](const Failure& failure) {
     return failure.recorded && failure.slot != nullptr && failure.slot->pod &&
            failure.slot->pod->meta.uid == pod.meta.uid;
   });

@@ -182,8 +182,7 @@ bool check_acceptance(Pass& pass) {
     return false;
   }
   if (!pass.status.template_hash.empty() && pass.status.template_hash != hash &&
-      std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
-                  [](const auto& pod) { return !pod_ended(*pod); })) {
+      std::ranges::any_of(pass.snapshot.pods, [](const auto& pod) { return !pod_ended(*pod); })) {
     pass.event("Normal", "TemplateChangePending",
                "the template was edited: new pods use it, pods whose trainer has never started are "
                "made again, and running pods stay as they are",
@@ -278,8 +277,8 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
     view_report(pass);
     return finish(pass);
   }
-  const bool started = std::any_of(pass.slots.begin(), pass.slots.end(),
-                                   [](const Slot& slot) { return slot.pod != nullptr; });
+  const bool started =
+      std::ranges::any_of(pass.slots, [](const Slot& slot) { return slot.pod != nullptr; });
   if (!accepted && !started) {
     // An answer is being fetched, and the pass that follows at once writes the status.
     if (!pass.refusal) return done(pass);

@@ -40,8 +40,8 @@ std::set<std::string> working_pods(const Pass& pass) {
 }
 
 bool runs_on(const std::set<std::string>& pods, const Plan& plan) {
-  return std::all_of(plan.ranks.begin(), plan.ranks.end(),
-                     [&](const auto& rank) { return pods.contains(rank.pod_uid); });
+  return std::ranges::all_of(plan.ranks,
+                             [&](const auto& rank) { return pods.contains(rank.pod_uid); });
 }
 
 // The size that was accepted last. A spec that is not accepted does not change it.
@@ -99,8 +99,8 @@ void find_sizes(Pass& pass, bool accepted) {
 // A pod group of Kueue never changes its size.
 std::optional<api::Refusal> refuse_resize(const Pass& pass) {
   const int now = accepted_replicas(pass), wanted = pass.spec().data_parallel;
-  const bool running = std::any_of(pass.snapshot.pods.begin(), pass.snapshot.pods.end(),
-                                   [](const auto& pod) { return !pod_ended(*pod); });
+  const bool running =
+      std::ranges::any_of(pass.snapshot.pods, [](const auto& pod) { return !pod_ended(*pod); });
   if (pass.provider != gang::Provider::kKueue || !running || pass.spec().suspend || now == wanted)
     return std::nullopt;
   return api::Refusal{"InvalidSpec",
@@ -115,15 +115,15 @@ bool needed(const Pass& pass, const Slot& slot) {
 }
 
 int needed_workers(const Pass& pass) {
-  return static_cast<int>(std::count_if(pass.slots.begin(), pass.slots.end(),
-                                        [&](const Slot& slot) { return needed(pass, slot); }));
+  return static_cast<int>(
+      std::ranges::count_if(pass.slots, [&](const Slot& slot) { return needed(pass, slot); }));
 }
 
 bool members_complete(const Pass& pass, int replicas) {
   if (!pass.snapshot.members) return false;
   std::set<std::string> registered;
   for (const auto& member : pass.snapshot.members->body.members) registered.insert(member.pod_uid);
-  return std::all_of(pass.slots.begin(), pass.slots.end(), [&](const Slot& slot) {
+  return std::ranges::all_of(pass.slots, [&](const Slot& slot) {
     return slot.replica >= replicas ||
            (slot.pod && !worker_ended(*slot.pod) && !slot.pod->meta.deleting &&
             registered.contains(slot.pod->meta.uid));

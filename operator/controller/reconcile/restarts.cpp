@@ -26,15 +26,14 @@ struct Verdict {
 };
 
 bool matches(const api::FailureRule& rule, const Failure& failure) {
-  if (failure.exit_code && std::find(rule.exit_codes.begin(), rule.exit_codes.end(),
-                                     *failure.exit_code) != rule.exit_codes.end())
+  if (failure.exit_code &&
+      std::ranges::find(rule.exit_codes, *failure.exit_code) != rule.exit_codes.end())
     return true;
   if (failure.slot == nullptr || !failure.slot->pod) return false;
   const auto& conditions = failure.slot->pod->conditions;
-  return std::any_of(conditions.begin(), conditions.end(), [&](const auto& condition) {
+  return std::ranges::any_of(conditions, [&](const auto& condition) {
     return condition.status == "True" &&
-           std::find(rule.pod_conditions.begin(), rule.pod_conditions.end(), condition.type) !=
-               rule.pod_conditions.end();
+           std::ranges::find(rule.pod_conditions, condition.type) != rule.pod_conditions.end();
   });
 }
 
@@ -68,8 +67,8 @@ void avoid_node(Pass& pass, const Failure& failure) {
   auto& avoided = pass.status.avoided_nodes;
   std::erase_if(avoided, [&](const auto& each) { return each.node == node; });
   if (avoided.size() == kMostAvoidedNodes) {
-    avoided.erase(std::min_element(avoided.begin(), avoided.end(),
-                                   [](const auto& a, const auto& b) { return a.until < b.until; }));
+    avoided.erase(std::ranges::min_element(
+        avoided, [](const auto& a, const auto& b) { return a.until < b.until; }));
   }
   const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
                                                : std::string(name(failure.cause));
@@ -95,8 +94,8 @@ bool out_of_memory_again(Pass& pass, const Failure& failure) {
     limit.in_flight_cap = std::max(1, static_cast<int>(cap * kCapLowered));
   }
   auto& limits = pass.status.memory_limits;
-  const auto known = std::find_if(limits.begin(), limits.end(),
-                                  [&](const auto& each) { return each.group == limit.group; });
+  const auto known =
+      std::ranges::find_if(limits, [&](const auto& each) { return each.group == limit.group; });
   if (known == limits.end()) {
     limits.push_back(limit);
     return false;
@@ -108,8 +107,8 @@ bool out_of_memory_again(Pass& pass, const Failure& failure) {
 
 void count(Pass& pass, Cause cause) {
   auto& counts = pass.status.restart_reasons;
-  const auto known = std::find_if(counts.begin(), counts.end(),
-                                  [&](const auto& each) { return each.reason == name(cause); });
+  const auto known =
+      std::ranges::find_if(counts, [&](const auto& each) { return each.reason == name(cause); });
   if (known == counts.end()) {
     counts.push_back({name(cause), 1});
   } else {

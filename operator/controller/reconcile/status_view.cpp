@@ -205,8 +205,7 @@ void view_ready(Pass& pass) {
   if (pass.refusal && pass.plan == nullptr)
     return pass.set("Ready", "False", "Invalid", pass.refusal->message);
   const bool restarting =
-      std::any_of(pass.failures.begin(), pass.failures.end(),
-                  [](const auto& failure) { return failure.recorded; }) ||
+      std::ranges::any_of(pass.failures, [](const auto& failure) { return failure.recorded; }) ||
       (pass.status.plan.applied_revision > 0 && pass.is("WorkersReady", "False") &&
        registered_workers(pass, pass.needed_replicas) < needed_workers(pass));
   const auto& plan = pass.status.plan;
@@ -270,9 +269,9 @@ int registered_workers(const Pass& pass, int replicas) {
     if (slot.replica >= replicas || !slot.pod || worker_failed(*slot.pod)) continue;
     const bool done = worker_done(*slot.pod);
     count += done || (pass.snapshot.members &&
-                      std::any_of(pass.snapshot.members->body.members.begin(),
-                                  pass.snapshot.members->body.members.end(),
-                                  [&](const auto& m) { return m.pod_uid == slot.pod->meta.uid; }));
+                      std::ranges::any_of(pass.snapshot.members->body.members, [&](const auto& m) {
+                        return m.pod_uid == slot.pod->meta.uid;
+                      }));
   }
   return count;
 }

@@ -136,7 +136,7 @@ std::vector<Index> thin(const Ideals& ideals, Index most) {
                       });
     kept.insert(kept.end(), share.begin(), share.begin() + static_cast<std::ptrdiff_t>(count));
   }
-  std::sort(kept.begin(), kept.end());
+  std::ranges::sort(kept);
   return kept;
 }
 

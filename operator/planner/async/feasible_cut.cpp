@@ -122,11 +122,11 @@ FeasibleCut::FeasibleCut(const Ideals& ideals, const BottleneckCosts& costs,
       candidates_.push_back(i);
     }
   }
-  std::stable_sort(candidates_.begin(), candidates_.end(), [&](Index a, Index b) {
+  std::ranges::stable_sort(candidates_, [&](Index a, Index b) {
     return ideals.work(0, a) < ideals.work(0, b);  // by rising size before that
   });
   if (chains.empty()) return;
-  blocks_ = *std::max_element(chains.begin(), chains.end()) / 8 + 1;
+  blocks_ = *std::ranges::max_element(chains) / 8 + 1;
   lanes_.resize(candidates_.size() * static_cast<Index>(blocks_));
   for (Index i = 0; i < candidates_.size(); ++i) {
     fill_lanes(ideals, candidates_[i], chains, &lanes_[i * static_cast<Index>(blocks_)], blocks_);
@@ -197,8 +197,8 @@ FeasibleCut::Outcome FeasibleCut::ask(double seconds, std::int64_t most_pairs,
     plan->ends.push_back(candidates_[question.candidate[at]]);
     plan->ranks.push_back(question.ranks[at]);
   }
-  std::reverse(plan->ends.begin(), plan->ends.end());
-  std::reverse(plan->ranks.begin(), plan->ranks.end());
+  std::ranges::reverse(plan->ends);
+  std::ranges::reverse(plan->ranks);
   return outcome;
 }
 
@@ -240,10 +240,10 @@ FeasibleCut::Outcome FeasibleCut::run(Question& q, const Bucket& empty, const Se
       // From the nearest prefix down: the ranks needed only rise. Beyond `end` no count is left.
       const auto end_of = [&] {
         const double least = work - nanoseconds * (best - 1 - v);
-        return std::lower_bound(bucket.work.begin(), bucket.work.end(), least,
-                                [](std::int64_t of, double wanted) {
-                                  return static_cast<double>(of) < wanted;
-                                }) -
+        return std::ranges::lower_bound(bucket.work, least,
+                                        [](std::int64_t of, double wanted) {
+                                          return static_cast<double>(of) < wanted;
+                                        }) -
                bucket.work.begin();
       };
       auto entry = static_cast<std::ptrdiff_t>(bucket.at.size());

@@ -34,12 +34,11 @@ std::vector<Index> thinned(const Ideals& ideals, Index most) {
   }
   kept = {0, ideals.last()};
   for (std::vector<Index>& one : share) {
-    std::stable_sort(one.begin(), one.end(),
-                     [&](Index a, Index b) { return ideals.cut[a] < ideals.cut[b]; });
+    std::ranges::stable_sort(one, [&](Index a, Index b) { return ideals.cut[a] < ideals.cut[b]; });
     one.resize(std::min(one.size(), kOfEach));
     kept.insert(kept.end(), one.begin(), one.end());
   }
-  std::sort(kept.begin(), kept.end());
+  std::ranges::sort(kept);
   return kept;
 }
 
@@ -182,8 +181,8 @@ class Search {
       j = here.from;
       key = here.key;
     }
-    std::reverse(plan.ends.begin(), plan.ends.end());
-    std::reverse(plan.stages.begin(), plan.stages.end());
+    std::ranges::reverse(plan.ends);
+    std::ranges::reverse(plan.stages);
     return plan;
   }
 

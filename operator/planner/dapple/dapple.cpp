@@ -28,13 +28,13 @@ int sum(const Cards& cards) {
   return std::accumulate(cards.begin(), cards.end(), 0);
 }
 bool several_servers(const Cards& cards) {
-  return std::count_if(cards.begin(), cards.end(), [](int n) { return n > 0; }) > 1;
+  return std::ranges::count_if(cards, [](int n) { return n > 0; }) > 1;
 }
 
 // DAPPLE's rule: a stage on several servers, one with all its senders, or senders elsewhere.
 double transfer(const Cards& from, const Cards& to, double bytes) {
   if (several_servers(to)) return bytes / kAcrossServers;
-  const auto server = std::find_if(to.begin(), to.end(), [](int n) { return n > 0; });
+  const auto server = std::ranges::find_if(to, [](int n) { return n > 0; });
   const int all = sum(from), here = from[static_cast<std::size_t>(server - to.begin())];
   return all == here ? bytes / kInsideServer : bytes * (all - here) / all / kBetweenServers;
 }
@@ -238,9 +238,9 @@ class DappleSearch {
   bool as_good(const Label& a, const Label& b) const {
     if (a.depth != b.depth || a.block > b.block || a.sends > b.sends) return false;
     if (most_depth_ > costs_.micro_batches() && a.block < b.block) return false;
-    return std::all_of(a.updates.begin(), a.updates.end(), [&](const auto& mine) {
+    return std::ranges::all_of(a.updates, [&](const auto& mine) {
       const double seen = mine.first - mine.second * b.block;
-      return seen <= 0 || std::any_of(b.updates.begin(), b.updates.end(), [&](const auto& other) {
+      return seen <= 0 || std::ranges::any_of(b.updates, [&](const auto& other) {
                return other.second <= mine.second && other.first - other.second * b.block >= seen;
              });
     });

@@ -107,8 +107,7 @@ std::int64_t bytes_of(std::int64_t per_sample, int samples) {
 
 bool Dag::chain() const {
   for (std::size_t i = 1; i < static_cast<std::size_t>(nodes); ++i) {
-    if (!std::binary_search(predecessors[i].begin(), predecessors[i].end(),
-                            static_cast<int>(i) - 1)) {
+    if (!std::ranges::binary_search(predecessors[i], static_cast<int>(i) - 1)) {
       return false;
     }
   }
@@ -135,7 +134,7 @@ Dag dag_from(Dag parts, const std::vector<std::pair<int, int>>& edges) {
   }
   for (auto* lists : {&parts.predecessors, &parts.successors}) {
     for (std::vector<int>& list : *lists) {
-      std::sort(list.begin(), list.end());
+      std::ranges::sort(list);
       list.erase(std::unique(list.begin(), list.end()), list.end());
     }
   }

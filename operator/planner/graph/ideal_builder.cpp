@@ -71,7 +71,7 @@ std::int64_t IdealBuilder::cut_after(const std::uint64_t* bits, std::int64_t cut
   if (!dag_->successors[node].empty()) cut += dag_->output[node];
   for (const int before : dag_->predecessors[node]) {
     const auto& consumers = dag_->successors[static_cast<Index>(before)];
-    const bool done = std::all_of(consumers.begin(), consumers.end(), [&](int consumer) {
+    const bool done = std::ranges::all_of(consumers, [&](int consumer) {
       return ((bits[consumer / 64] >> (consumer % 64)) & 1U) != 0;
     });
     if (done) cut -= dag_->output[static_cast<Index>(before)];

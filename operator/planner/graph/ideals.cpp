@@ -72,8 +72,8 @@ struct Level {
 };
 
 bool inside(const std::uint64_t* bits, const std::vector<int>& nodes) {
-  return std::all_of(nodes.begin(), nodes.end(),
-                     [&](int node) { return ((bits[node / 64] >> (node % 64)) & 1U) != 0; });
+  return std::ranges::all_of(
+      nodes, [&](int node) { return ((bits[node / 64] >> (node % 64)) & 1U) != 0; });
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ std::vector<int> kahn(const Dag& dag, bool newest) {
   for (int node = 0; node < dag.nodes; ++node) {
     if (open[static_cast<Index>(node)] == 0) free.push_back(node);
   }
-  if (newest) std::reverse(free.begin(), free.end());  // so that the first source comes first
+  if (newest) std::ranges::reverse(free);  // so that the first source comes first
   std::vector<int> order;
   while (!free.empty()) {
     const int node = newest ? free.back() : free.front();
@@ -74,7 +74,7 @@ class Beam {
       for (int at = prefix.trail; at >= 0; at = trail_[static_cast<Index>(at)].second) {
         order.push_back(trail_[static_cast<Index>(at)].first);
       }
-      std::reverse(order.begin(), order.end());
+      std::ranges::reverse(order);
       result.push_back(std::move(order));
     }
     return result;
@@ -101,7 +101,7 @@ class Beam {
     std::vector<std::uint64_t> keys;
     for (const BeamStep& step : steps) {
       if (next.size() == width) break;
-      if (std::find(keys.begin(), keys.end(), step.key) != keys.end()) continue;
+      if (std::ranges::find(keys, step.key) != keys.end()) continue;
       keys.push_back(step.key);
       next.push_back(after(step));
     }
@@ -146,7 +146,7 @@ std::vector<std::vector<int>> linear_orders(const Dag& dag) {
   orders.push_back(kahn(dag, false));
   std::vector<std::vector<int>> different;
   for (std::vector<int>& order : orders) {
-    if (std::find(different.begin(), different.end(), order) == different.end()) {
+    if (std::ranges::find(different, order) == different.end()) {
       different.push_back(std::move(order));
     }
   }

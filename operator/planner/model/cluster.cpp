@@ -48,9 +48,8 @@ double transfer_seconds(const LinkRate& link, std::int64_t bytes) {
 }
 
 double reserve_of(const Cluster& cluster, const Device& device) {
-  const auto found =
-      std::find_if(cluster.classes.begin(), cluster.classes.end(),
-                   [&](const DeviceClass& known) { return known.name == device.device_class; });
+  const auto found = std::ranges::find_if(
+      cluster.classes, [&](const DeviceClass& known) { return known.name == device.device_class; });
   return found == cluster.classes.end() ? cluster.memory_reserve : found->memory_reserve;
 }
 

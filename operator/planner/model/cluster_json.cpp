@@ -130,8 +130,8 @@ class Reader {
   }
 
   const DeviceClass* class_named(const std::string& name) const {
-    const auto found = std::find_if(cluster_.classes.begin(), cluster_.classes.end(),
-                                    [&](const DeviceClass& it) { return it.name == name; });
+    const auto found = std::ranges::find_if(cluster_.classes,
+                                            [&](const DeviceClass& it) { return it.name == name; });
     return found == cluster_.classes.end() ? nullptr : &*found;
   }
 

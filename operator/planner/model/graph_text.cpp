@@ -217,7 +217,7 @@ class GraphReader {
       consumers_[static_cast<Index>(ends[0])].emplace_back(ends[1], edge.line);
     }
     for (auto& list : consumers_) {  // duplicate edges count once, at their first line
-      std::sort(list.begin(), list.end());
+      std::ranges::sort(list);
       list.erase(std::unique(list.begin(), list.end(),
                              [](const auto& a, const auto& b) { return a.first == b.first; }),
                  list.end());
@@ -273,13 +273,13 @@ class GraphReader {
       line = std::max(line, producer[static_cast<Index>(node)].second);
       node = producer[static_cast<Index>(node)].first;
     }
-    std::reverse(cycle.begin(), cycle.end());
+    std::ranges::reverse(cycle);
     std::rotate(cycle.begin(),
-                std::min_element(cycle.begin(), cycle.end(),
-                                 [&](int a, int b) {
-                                   return natural_less(nodes_[static_cast<Index>(a)].id,
-                                                       nodes_[static_cast<Index>(b)].id);
-                                 }),
+                std::ranges::min_element(cycle,
+                                         [&](int a, int b) {
+                                           return natural_less(nodes_[static_cast<Index>(a)].id,
+                                                               nodes_[static_cast<Index>(b)].id);
+                                         }),
                 cycle.end());
     constexpr Index kMostNamed = 8;
     std::string text = "cycle: ";
@@ -333,7 +333,7 @@ class GraphReader {
         if (edge.first >= 0 && edge.second >= 0) model.edges.push_back(edge);
       }
     }
-    std::sort(model.edges.begin(), model.edges.end());
+    std::ranges::sort(model.edges);
     return model;
   }
 

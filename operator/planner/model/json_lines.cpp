@@ -167,8 +167,8 @@ Status parse_json(std::string_view text, const std::string& name, json& document
       json::sax_parse(CountingIterator(text.data(), &position),
                       CountingIterator(text.data() + text.size(), &position), &tracker);
   if (!good) {
-    const int line = std::min<int>(
-        position.line, 1 + static_cast<int>(std::count(text.begin(), text.end(), '\n')));
+    const int line =
+        std::min<int>(position.line, 1 + static_cast<int>(std::ranges::count(text, '\n')));
     return invalid(name + ":" + std::to_string(line) + ": " + tracker.problem);
   }
   document = json::parse(text, nullptr, false);

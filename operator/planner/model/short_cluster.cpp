@@ -115,7 +115,7 @@ Result<Part> part_of(std::string_view all, std::string_view text) {
 }
 
 bool unlike(const std::vector<Part>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+  return std::ranges::any_of(parts, [&](const Part& part) {
     return part.bytes_per_second != parts.front().bytes_per_second;
   });
 }

@@ -9,14 +9,13 @@ namespace weir::planner {
 namespace {
 
 const Device* device_of(const Cluster& cluster, const schedule::Plan& plan, int stage) {
-  const auto rank = std::find_if(
-      plan.ranks.begin(), plan.ranks.end(),
-      [&](const schedule::RankPlace& place) { return place.replica == 0 && place.stage == stage; });
+  const auto rank = std::ranges::find_if(plan.ranks, [&](const schedule::RankPlace& place) {
+    return place.replica == 0 && place.stage == stage;
+  });
   if (rank == plan.ranks.end()) return nullptr;
-  const auto device =
-      std::find_if(cluster.devices.begin(), cluster.devices.end(), [&](const Device& candidate) {
-        return candidate.pod == rank->pod && candidate.local == rank->local;
-      });
+  const auto device = std::ranges::find_if(cluster.devices, [&](const Device& candidate) {
+    return candidate.pod == rank->pod && candidate.local == rank->local;
+  });
   return device == cluster.devices.end() ? nullptr : &*device;
 }
 

@@ -173,7 +173,7 @@ double least_period(const SyncModel& model) {
 double least_step(const SyncModel& model) {
   const SyncRequest& request = model.request();
   std::vector<double> rates = rates_of(model);
-  std::sort(rates.begin(), rates.end(), std::greater<>());
+  std::ranges::sort(rates, std::greater<>());
   const double micro_batches = request.micro_batches;
   double sum = 0, part = 1;
   for (std::size_t i = 0; i < rates.size() && static_cast<int>(i) < request.most_stages; ++i) {

@@ -74,7 +74,7 @@ auto rank_of(const Candidate& candidate) {
 // With the indices of a smaller family; nothing if an ideal is not in it.
 std::optional<Candidate> in_family(Candidate candidate, const std::vector<std::size_t>& chosen) {
   for (std::size_t& i : candidate.ideals) {
-    const auto found = std::lower_bound(chosen.begin(), chosen.end(), i);
+    const auto found = std::ranges::lower_bound(chosen, i);
     if (found == chosen.end() || *found != i) return std::nullopt;
     i = static_cast<std::size_t>(found - chosen.begin());
   }
@@ -92,19 +92,18 @@ std::vector<std::vector<int>> orders_of_classes(const SyncRequest& request, std:
     const std::int64_t bytes = request.classes[static_cast<std::size_t>(c)].usable_bytes;
     return bytes == 0 ? std::numeric_limits<std::int64_t>::max() : bytes;
   };
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return memory(a) < memory(b); });
+  std::ranges::stable_sort(order, [&](int a, int b) { return memory(a) < memory(b); });
   orders.push_back(order);
   orders.emplace_back(order.rbegin(), order.rend());
-  std::sort(order.begin(), order.end());
+  std::ranges::sort(order);
   do {
     orders.push_back(order);
   } while (orders.size() < most && std::next_permutation(order.begin(), order.end()));
   const auto first_stage = [&](int c) {
     return request.classes[static_cast<std::size_t>(c)].first_stage;
   };
-  std::sort(order.begin(), order.end());
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int a, int b) { return first_stage(a) > first_stage(b); });
+  std::ranges::sort(order);
+  std::ranges::stable_sort(order, [&](int a, int b) { return first_stage(a) > first_stage(b); });
   orders.push_back(order);
   return orders;
 }
@@ -135,7 +134,7 @@ std::vector<std::vector<int>> class_orders(const SyncRequest& request, int stage
     std::vector<int> left;
     for (const SyncClass& device : request.classes) left.push_back(device.count);
     for (int d = 0; d < wanted; ++d) {
-      const auto next = std::find_if(order.begin(), order.end(), [&](int c) {
+      const auto next = std::ranges::find_if(order, [&](int c) {
         const SyncClass& device = request.classes[static_cast<std::size_t>(c)];
         const int stage = wanted - 1 - d;
         const bool allowed =
@@ -147,7 +146,7 @@ std::vector<std::vector<int>> class_orders(const SyncRequest& request, int stage
       behind.push_back(*next);
     }
     const bool enough = stages == 0 ? !behind.empty() : static_cast<int>(behind.size()) == stages;
-    if (enough && std::find(result.begin(), result.end(), behind) == result.end()) {
+    if (enough && std::ranges::find(result, behind) == result.end()) {
       result.push_back(behind);
     }
   }
@@ -192,15 +191,14 @@ void Candidates::decide(const SyncModel& model, const std::vector<std::size_t>& 
                         Effort effort) {
   if (judged_.empty()) return;
   // The best of each k first, then by estimate.
-  std::stable_sort(waiting_.begin(), waiting_.end(),
-                   [](const Estimate& a, const Estimate& b) { return a.seconds < b.seconds; });
+  std::ranges::stable_sort(
+      waiting_, [](const Estimate& a, const Estimate& b) { return a.seconds < b.seconds; });
   std::map<int, int> of_k;
   for (Estimate& estimate : waiting_) {
     estimate.first_of_k = of_k[estimate.candidate.k]++ == 0;
   }
-  std::stable_sort(waiting_.begin(), waiting_.end(), [](const Estimate& a, const Estimate& b) {
-    return a.first_of_k && !b.first_of_k;
-  });
+  std::ranges::stable_sort(
+      waiting_, [](const Estimate& a, const Estimate& b) { return a.first_of_k && !b.first_of_k; });
   const bool much = effort == Effort::kMuch;
   const std::int64_t until = ops_ + (much ? kMuchOps : kLittleOps);
   std::vector<Estimate> left;
@@ -260,8 +258,8 @@ bool Candidates::shift(const SyncModel& model, const std::vector<std::size_t>& c
 
 std::vector<Candidate> Candidates::best(std::size_t most) const {
   std::vector<Candidate> result = judged_;
-  std::sort(result.begin(), result.end(),
-            [](const Candidate& a, const Candidate& b) { return rank_of(a) < rank_of(b); });
+  std::ranges::sort(result,
+                    [](const Candidate& a, const Candidate& b) { return rank_of(a) < rank_of(b); });
   result.erase(std::unique(result.begin(), result.end()), result.end());
   if (result.size() > most) result.resize(most);
   return result;

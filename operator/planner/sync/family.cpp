@@ -79,7 +79,7 @@ double longest_step(const SyncModel& model, int most_stages) {
     slowest = std::max(slowest, model.busy(option, 0, last));
     update = std::max(update, model.update(option, 0, last));
   }
-  const std::int64_t most = *std::max_element(ideals.cut.begin(), ideals.cut.end());
+  const std::int64_t most = *std::ranges::max_element(ideals.cut);
   for (const auto& row : request.links) {
     for (const LinkRate& link : row) widest = std::max(widest, transfer_seconds(link, most));
   }

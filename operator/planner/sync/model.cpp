@@ -41,8 +41,8 @@ SyncModel::SyncModel(const Dag& dag, const Ideals& ideals, const SyncRequest& re
   add_options();
   add_pairs();
   price_boundaries(prices == Prices::kAll);
-  transients_ = !plain() && std::any_of(dag.transient.begin(), dag.transient.end(),
-                                        [](std::int64_t bytes) { return bytes > 0; });
+  transients_ =
+      !plain() && std::ranges::any_of(dag.transient, [](std::int64_t bytes) { return bytes > 0; });
 }
 
 void SyncModel::add_options() {

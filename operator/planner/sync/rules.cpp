@@ -40,7 +40,7 @@ PeriodGrid::PeriodGrid(const SyncModel& model, const SyncSpace& space, const Buc
 }
 
 double PeriodGrid::rest(std::size_t ideal, int key, double slowest) const {
-  const auto above = std::upper_bound(low_.begin(), low_.end(), slowest);
+  const auto above = std::ranges::upper_bound(low_, slowest);
   const std::size_t at =
       static_cast<std::size_t>(buckets_->of[ideal]) * keys_ + static_cast<std::size_t>(key);
   if (above == low_.begin()) return later_.front()[at];

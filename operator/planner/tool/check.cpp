@@ -48,7 +48,7 @@ class Checker {
       for (std::size_t i = 0; i < model_.layers.size(); ++i) order_.push_back(static_cast<int>(i));
     }
     std::vector<int> sorted = order_;
-    std::sort(sorted.begin(), sorted.end());
+    std::ranges::sort(sorted);
     for (std::size_t i = 0; i < sorted.size(); ++i) {
       if (sorted[i] == static_cast<int>(i)) continue;
       broken("order: not every layer once");
@@ -78,7 +78,7 @@ class Checker {
         owner = static_cast<int>(s);
         stage.layers.push_back(layer);
       }
-      std::sort(stage.layers.begin(), stage.layers.end());
+      std::ranges::sort(stage.layers);
       result_.stages.push_back(std::move(stage));
     }
     for (std::size_t i = 0; i < stage_of_.size(); ++i) {
@@ -193,7 +193,7 @@ class Checker {
     std::int64_t bytes = 0;
     for (std::size_t i = 0; i < model_.layers.size(); ++i) {
       if (stage_of_[i] > s) continue;
-      const bool needed = std::any_of(edges_.begin(), edges_.end(), [&](const auto& edge) {
+      const bool needed = std::ranges::any_of(edges_, [&](const auto& edge) {
         return edge.first == static_cast<int>(i) && stage_of(edge.second) > s;
       });
       if (needed) bytes += model_.layers[i].output_bytes_per_sample * samples();

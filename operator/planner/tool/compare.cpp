@@ -85,7 +85,7 @@ Comparison compare(const Model& model, const Cluster& cluster, const Request& re
     result.why_not = scored.why_not.empty() ? "does not fit" : scored.why_not.begin()->second;
     return result;
   }
-  const auto best = std::min_element(scored.by_k.begin(), scored.by_k.end(), better);
+  const auto best = std::ranges::min_element(scored.by_k, better);
   result.step_seconds = best->seconds;
   result.k = best->k;
   for (std::size_t s = 0; s < best->stages(); ++s) {

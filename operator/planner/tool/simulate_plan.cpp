@@ -87,7 +87,7 @@ void add_trace(const Setting& setting, const std::vector<int>& from, const std::
   }
   const auto touches = [&](const ShareChange& change) {
     const auto on = [&](const std::vector<int>& devices, const std::string& node) {
-      return std::any_of(devices.begin(), devices.end(), [&](int d) {
+      return std::ranges::any_of(devices, [&](int d) {
         return setting.cluster->devices[static_cast<std::size_t>(d)].node == node;
       });
     };
