@@ -48,8 +48,7 @@ Result<Series> decode_series(const json& entry) {
     if (!(std::abs(time) <= kLastTime)) return bad_answer("a time is out of range");
     if (std::isfinite(value)) series.points.emplace_back(time_of(time), value);
   }
-  std::ranges::stable_sort(series.points,
-                           [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::ranges::stable_sort(series.points, {}, &decltype(series.points)::value_type::first);
   return series;
 }
 

@@ -140,8 +140,7 @@ void fill_candidates(const Selection& from, PlanReport& report) {
     candidate.why_not = why_not;
     report.candidates.push_back(std::move(candidate));
   }
-  std::ranges::sort(report.candidates,
-                    [](const KCandidate& a, const KCandidate& b) { return a.k < b.k; });
+  std::ranges::sort(report.candidates, {}, &KCandidate::k);
 }
 
 std::string tolerance_text(double tolerance) {

@@ -191,8 +191,7 @@ class Planner {
     LinkTable table = attempt.table;
     for (int round = 1; round < kPlacementRounds && !result.empty(); ++round) {
       if (attempt.answer.search.pairs > kRoundPairs || stopped() || placements_.empty()) break;
-      const auto best = std::ranges::min_element(
-          result, [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
+      const auto best = std::ranges::min_element(result, {}, &Layout::seconds);
       LinkTable next = achieved_links(setting, *best, table);
       if (one_link(table) && one_link(next)) {
         if (next.links[0][0].bytes_per_second == table.links[0][0].bytes_per_second) break;
@@ -247,8 +246,7 @@ class Planner {
   }
 
   static const Layout& fastest(const Scored& scored) {
-    return *std::ranges::min_element(
-        scored.by_k, [](const Layout& a, const Layout& b) { return a.seconds < b.seconds; });
+    return *std::ranges::min_element(scored.by_k, {}, &Layout::seconds);
   }
 
   // Not where the cut itself is the answer to an earlier planner's question.

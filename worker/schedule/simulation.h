@@ -119,10 +119,10 @@ class Simulation {
     if (trace.empty() || work <= 0) return start + work;
     std::size_t& next = link.segment;
     if (next == 0) {
-      next = static_cast<std::size_t>(std::ranges::upper_bound(trace, start,
-                                                               [](Ticks time, const auto& entry) {
-                                                                 return time < entry.first.count();
-                                                               }) -
+      next = static_cast<std::size_t>(std::upper_bound(trace.begin(), trace.end(), start,
+                                                       [](Ticks time, const auto& entry) {
+                                                         return time < entry.first.count();
+                                                       }) -
                                       trace.begin());
     }
     while (next < trace.size() && trace[next].first.count() <= start) ++next;

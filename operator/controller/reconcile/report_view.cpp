@@ -210,7 +210,7 @@ void view_report(Pass& pass) {
   view.last_sample_time = pass.estimates.last_sample;
   auto links = pass.estimates.links;
   links.insert(links.end(), pass.estimates.sync_links.begin(), pass.estimates.sync_links.end());
-  std::ranges::sort(links, [](const auto& a, const auto& b) { return a.now < b.now; });
+  std::ranges::sort(links, {}, &estimator::LinkEstimate::now);
   constexpr std::size_t kWorst = 16;
   for (const auto& link : links) {
     if (view.worst_links.size() == kWorst || link.now <= 0) continue;

@@ -67,8 +67,7 @@ void avoid_node(Pass& pass, const Failure& failure) {
   auto& avoided = pass.status.avoided_nodes;
   std::erase_if(avoided, [&](const auto& each) { return each.node == node; });
   if (avoided.size() == kMostAvoidedNodes) {
-    avoided.erase(std::ranges::min_element(
-        avoided, [](const auto& a, const auto& b) { return a.until < b.until; }));
+    avoided.erase(std::ranges::min_element(avoided, {}, &api::AvoidedNode::until));
   }
   const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
                                                : std::string(name(failure.cause));

@@ -240,10 +240,8 @@ FeasibleCut::Outcome FeasibleCut::run(Question& q, const Bucket& empty, const Se
       // From the nearest prefix down: the ranks needed only rise. Beyond `end` no count is left.
       const auto end_of = [&] {
         const double least = work - nanoseconds * (best - 1 - v);
-        return std::ranges::lower_bound(bucket.work, least,
-                                        [](std::int64_t of, double wanted) {
-                                          return static_cast<double>(of) < wanted;
-                                        }) -
+        return std::ranges::lower_bound(bucket.work, least, {},
+                                        [](std::int64_t of) { return static_cast<double>(of); }) -
                bucket.work.begin();
       };
       auto entry = static_cast<std::ptrdiff_t>(bucket.at.size());

@@ -38,8 +38,7 @@ LayerTime layer_time(const Model& model, const Layer& layer, const std::string& 
   const std::vector<LayerTime>& times = found->second;
   if (model.scaling == Scaling::kProportional) return proportional(times.front(), samples);
 
-  const auto at_least = std::ranges::lower_bound(
-      times, samples, [](const LayerTime& time, int wanted) { return time.samples < wanted; });
+  const auto at_least = std::ranges::lower_bound(times, samples, {}, &LayerTime::samples);
   if (at_least == times.end()) return proportional(times.back(), samples);
   // Below the smallest measured size splitting gains nothing.
   if (at_least == times.begin() || at_least->samples == samples) {

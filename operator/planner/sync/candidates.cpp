@@ -191,8 +191,7 @@ void Candidates::decide(const SyncModel& model, const std::vector<std::size_t>& 
                         Effort effort) {
   if (judged_.empty()) return;
   // The best of each k first, then by estimate.
-  std::ranges::stable_sort(
-      waiting_, [](const Estimate& a, const Estimate& b) { return a.seconds < b.seconds; });
+  std::ranges::stable_sort(waiting_, {}, &Estimate::seconds);
   std::map<int, int> of_k;
   for (Estimate& estimate : waiting_) {
     estimate.first_of_k = of_k[estimate.candidate.k]++ == 0;

@@ -245,8 +245,7 @@ class SyncSearch {
 
   void finish(double value, std::int32_t parent, int option) {
     if (value >= best_) return;
-    const auto place = std::ranges::lower_bound(
-        finals_, value, [](const Final& final, double wanted) { return final.value < wanted; });
+    const auto place = std::ranges::lower_bound(finals_, value, {}, &Final::value);
     finals_.insert(place, {value, parent, option});
     if (finals_.size() > shape_.most_plans) finals_.pop_back();
     if (finals_.size() == shape_.most_plans) best_ = finals_.back().value;

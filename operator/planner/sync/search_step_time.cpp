@@ -390,8 +390,7 @@ Result<SyncPlans> search_step_time(const Dag& dag, const Ideals& ideals,
   if (!more) return plans;
   std::vector<Candidate>& all = plans.candidates;
   all.insert(all.end(), more->candidates.begin(), more->candidates.end());
-  std::ranges::stable_sort(
-      all, [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+  std::ranges::stable_sort(all, {}, &Candidate::value);
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (all.size() > request.most_candidates) all.resize(request.most_candidates);
   certify(plans);
