@@ -2,17 +2,14 @@
 #include "worker/transport/nccl/incoming_stream.h"
 
 #include <cstring>
+#include <ranges>
 #include <utility>
 
 namespace weir::transport::nccl {
 
 void IncomingStream::post(device::Buffer buffer, std::size_t bytes, std::unique_ptr<Mark> free) {
   const bool by_nccl = free != nullptr;
-  slots_.push_back({.buffer = std::move(buffer),
-                    .bytes = bytes,
-                    .free = std::move(free),
-                    .by_nccl = by_nccl,
-                    .arrival = {}});
+  slots_.push_back({{std::move(buffer), bytes, std::move(free), by_nccl}, {}});
 }
 
 // Records to the sender go over the connection of the other channel.
@@ -62,8 +59,13 @@ Status IncomingStream::take_part(Slot& filled, const Record& record) {
 
 Result<bool> IncomingStream::progress(Time now, std::vector<Completion>& done) {
   WEIR_TRY(const bool used, grant());
-  WEIR_TRY(const bool launching, launch());
-  WEIR_OK(take_finished());
+  const auto announced =
+      std::views::take(slots_, static_cast<std::ptrdiff_t>(announced_ - completed_));
+  WEIR_TRY(const bool launching, link_.launch(announced, [&](Slot& next) {
+    return link_.comm->receive(next.buffer.data(), next.bytes);
+  }));
+  WEIR_OK(link_.take_finished(
+      announced, [&](Slot& slot, const Timing& timing) { note_arrival(slot, timing); }));
   while (completed_ < announced_ && slots_.front().finished) {
     const Arrival& arrival = slots_.front().arrival;
     side_.send(answer_end(), {.type = RecordType::kTaken,
@@ -92,13 +94,13 @@ Result<bool> IncomingStream::grant() {
   bool used = false;
   while (!used && granted_ < completed_ + slots_.size()) {
     Slot& next = slot(granted_);
-    if (next.free) {
-      const Result<bool> free = next.free->done();
+    if (next.ready) {
+      const Result<bool> free = next.ready->done();
       if (!free) return link_.broken(free.error());
       used = !*free;
     }
     if (used) break;
-    next.free.reset();
+    next.ready.reset();
     ++granted_;
   }
   if (granted_ > before && !side_.peer_left(link_.end)) {
@@ -108,39 +110,13 @@ Result<bool> IncomingStream::grant() {
   return used;
 }
 
-// Launches in order. Returns true if the communicator is still busy with the last launch.
-Result<bool> IncomingStream::launch() {
-  for (std::uint64_t i = completed_; i < announced_; ++i) {
-    Slot& next = slot(i);
-    if (next.launched) continue;
-    const Result<bool> ready = link_.comm->ready();
-    if (!ready) return link_.broken(ready.error());
-    if (!*ready) return true;
-    const Status posted = link_.comm->receive(next.buffer.data(), next.bytes);
-    if (!posted) return link_.broken(posted.error());
-    next.launched = true;
-  }
-  return false;
-}
-
-Status IncomingStream::take_finished() {
-  for (std::uint64_t i = completed_; i < announced_; ++i) {
-    Slot& next = slot(i);
-    if (!next.launched) break;
-    if (next.finished) continue;
-    const Result<std::optional<Timing>> finished = link_.comm->take_finished();
-    if (!finished) return link_.broken(finished.error());
-    if (!finished->has_value()) break;
-    next.finished = true;
-    const Timing& timing = **finished;
-    const Time first = link_time_ + timing.gap;
-    link_time_ = first + timing.duration;
-    next.arrival = meter_.add({.bytes = static_cast<std::int64_t>(next.bytes),
-                               .first_bytes = 0,
-                               .first = first,
-                               .last = link_time_});
-  }
-  return Unit{};
+void IncomingStream::note_arrival(Slot& slot, const Timing& timing) {
+  const Time first = link_time_ + timing.gap;
+  link_time_ = first + timing.duration;
+  slot.arrival = meter_.add({.bytes = static_cast<std::int64_t>(slot.bytes),
+                             .first_bytes = 0,
+                             .first = first,
+                             .last = link_time_});
 }
 
 }  // namespace weir::transport::nccl

@@ -33,13 +33,7 @@ class IncomingStream {
   bool awaits() const { return announced_ > completed_ || part_ > 0; }
 
  private:
-  struct Slot {
-    device::Buffer buffer;
-    std::size_t bytes = 0;
-    std::unique_ptr<Mark> free;
-    bool by_nccl = false;
-    bool launched = false;
-    bool finished = false;
+  struct Slot : Message {
     Arrival arrival;  // what it tells about the rate
   };
 
@@ -48,8 +42,7 @@ class IncomingStream {
   }
   Status take_part(Slot& slot, const Record& record);
   Result<bool> grant();
-  Result<bool> launch();
-  Status take_finished();
+  void note_arrival(Slot& slot, const Timing& timing);
   LinkEnd answer_end() const;
 
   WatchedLink& link_;

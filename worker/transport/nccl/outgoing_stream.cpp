@@ -10,10 +10,7 @@ namespace weir::transport::nccl {
 void OutgoingStream::post(device::Buffer buffer, std::size_t bytes,
                           std::unique_ptr<Mark> computed) {
   const bool by_nccl = computed != nullptr;
-  queue_.push_back({.buffer = std::move(buffer),
-                    .bytes = bytes,
-                    .computed = std::move(computed),
-                    .by_nccl = by_nccl});
+  queue_.push_back({{std::move(buffer), bytes, std::move(computed), by_nccl}});
 }
 
 Status OutgoingStream::handle(const Record& record) {
@@ -26,7 +23,7 @@ Status OutgoingStream::handle(const Record& record) {
     return link_.wrong("message " + std::to_string(record.sequence) + " is taken where " +
                        std::to_string(taken_) + " is due");
   }
-  Message& message = in_flight_[static_cast<std::size_t>(taken_ - completed_)];
+  Sent& message = in_flight_[static_cast<std::size_t>(taken_ - completed_)];
   if (record.bytes != 0 && record.bytes != message.bytes) {
     return link_.wrong("the receiver counts other bytes than were sent");
   }
@@ -40,8 +37,10 @@ Status OutgoingStream::handle(const Record& record) {
 
 Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
   WEIR_TRY(const bool computing, start_messages(now));
-  WEIR_TRY(const bool launching, launch());
-  WEIR_OK(take_finished());
+  WEIR_TRY(const bool launching, link_.launch(in_flight_, [&](const Sent& next) {
+    return link_.comm->send(next.buffer.data(), next.bytes);
+  }));
+  WEIR_OK(link_.take_finished(in_flight_, [](const Sent&, const Timing&) {}));
   while (!in_flight_.empty() && in_flight_.front().taken && in_flight_.front().finished) {
     in_flight_.pop_front();
     done.push_back({.kind = Completion::Kind::kSent,
@@ -54,23 +53,22 @@ Result<bool> OutgoingStream::progress(Time now, std::vector<Completion>& done) {
       link_.begin_message(now, in_flight_.front().bytes, limits_);
     }
   }
-  const bool running =
-      std::ranges::any_of(in_flight_, [](const Message& m) { return !m.finished; });
+  const bool running = std::ranges::any_of(in_flight_, [](const Sent& m) { return !m.finished; });
   return computing || launching || running;
 }
 
 // Returns true if a tensor is still being computed.
 Result<bool> OutgoingStream::start_messages(Time now) {
   while (!queue_.empty()) {
-    Message& next = queue_.front();
-    if (next.computed) {
-      const Result<bool> computed = next.computed->done();
+    Sent& next = queue_.front();
+    if (next.ready) {
+      const Result<bool> computed = next.ready->done();
       if (!computed) return link_.broken(computed.error());
       if (!*computed) {
         note_waiting(now, false);
         return true;
       }
-      next.computed.reset();
+      next.ready.reset();
     }
     if (started_ == granted_) break;
     start(std::move(next), now);
@@ -80,7 +78,7 @@ Result<bool> OutgoingStream::start_messages(Time now) {
   return false;
 }
 
-void OutgoingStream::start(Message message, Time now) {
+void OutgoingStream::start(Sent message, Time now) {
   if (in_flight_.empty()) link_.begin_message(now, message.bytes, limits_);
   if (message.by_nccl) {
     side_.send(link_.end, {.type = RecordType::kAnnounce,
@@ -95,7 +93,7 @@ void OutgoingStream::start(Message message, Time now) {
   in_flight_.push_back(std::move(message));
 }
 
-void OutgoingStream::send_parts(const Message& message) {
+void OutgoingStream::send_parts(const Sent& message) {
   std::size_t at = 0;
   do {  // an empty message has one empty part
     const std::size_t part = std::min(kRecordData, message.bytes - at);
@@ -108,32 +106,6 @@ void OutgoingStream::send_parts(const Message& message) {
     side_.send(link_.end, record);
     at += part;
   } while (at < message.bytes);
-}
-
-// Launches in order. Returns true if the communicator is still busy with the last launch.
-Result<bool> OutgoingStream::launch() {
-  for (Message& message : in_flight_) {
-    if (message.launched) continue;
-    const Result<bool> ready = link_.comm->ready();
-    if (!ready) return link_.broken(ready.error());
-    if (!*ready) return true;
-    const Status sent = link_.comm->send(message.buffer.data(), message.bytes);
-    if (!sent) return link_.broken(sent.error());
-    message.launched = true;
-  }
-  return false;
-}
-
-Status OutgoingStream::take_finished() {
-  for (Message& message : in_flight_) {
-    if (!message.launched) break;
-    if (message.finished) continue;
-    const Result<std::optional<Timing>> finished = link_.comm->take_finished();
-    if (!finished) return link_.broken(finished.error());
-    if (!finished->has_value()) break;
-    message.finished = true;
-  }
-  return Unit{};
 }
 
 // Notes whether a message waits for a credit: a tensor is computed, nothing is under way, and no

@@ -35,28 +35,20 @@ class OutgoingStream {
   LinkCounters counters() const;
 
  private:
-  struct Message {
-    device::Buffer buffer;
-    std::size_t bytes = 0;
-    std::unique_ptr<Mark> computed;  // null: host memory
-    bool by_nccl = false;
-    bool launched = false;
-    bool finished = false;  // at this end
-    bool taken = false;     // by the peer
+  struct Sent : Message {
+    bool taken = false;  // by the peer
   };
 
   Result<bool> start_messages(Time now);
-  void start(Message message, Time now);
-  void send_parts(const Message& message);
-  Result<bool> launch();
-  Status take_finished();
+  void start(Sent message, Time now);
+  void send_parts(const Sent& message);
   void note_waiting(Time now, bool waits);
 
   WatchedLink& link_;
   SideChannel& side_;
   const Limits& limits_;
-  std::deque<Message> queue_;      // not started
-  std::deque<Message> in_flight_;  // started; the front is message completed_
+  std::deque<Sent> queue_;      // not started
+  std::deque<Sent> in_flight_;  // started; the front is message completed_
   std::uint64_t started_ = 0, taken_ = 0, completed_ = 0, granted_ = 0;
 
   mutable std::mutex counters_mutex_;  // guards counters_ and waiting_since_
