@@ -38,7 +38,7 @@ bool may_adapt(Pass& pass) {
 
 // The new value of annotation weir.dev/replan, which demands an evaluation without cooldown.
 std::optional<std::string> replan_request(const Pass& pass) {
-  const auto found = pass.job().meta.annotations.find("weir.dev/replan");
+  const auto found = pass.job().meta.annotations.find(api::kReplan);
   if (found == pass.job().meta.annotations.end()) return std::nullopt;
   std::string asked = api::cut(found->second, api::kMostReplanRequest);
   if (asked == pass.status.last_replan_request) return std::nullopt;

@@ -5,6 +5,7 @@
 
 #include "operator/adaptation/adapt.h"
 #include "operator/adaptation/shares/propose.h"
+#include "operator/api/names.h"
 #include "operator/controller/reconcile/pass.h"
 #include "operator/controller/reconcile/plan_view.h"
 #include "operator/controller/reconcile/restarts.h"

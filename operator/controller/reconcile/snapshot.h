@@ -35,7 +35,6 @@ struct AdaptationState {
   // The plan for which lastSwitch said Aborted, and the completed steps then.
   std::uint32_t aborted_revision = 0;
   std::int64_t aborted_step = 0;
-  std::string announced_network;  // state of the network in the last event
 };
 
 struct MembersView {
