@@ -143,14 +143,14 @@ struct Carrying {
 
 Carried carry_out(const Outcome& outcome, const api::PipelineJob& job, Time now,
                   RefusedRequests& refused, const Hands& hands) {
-  Carrying pass{job, now, refused, hands};
-  for (const Request& request : outcome.requests) pass.ask(request);
-  if (outcome.status) pass.ask(*outcome.status);
-  const auto about_plan = [&] { return pass.carried.ended || has(pass.missing, kPlanSubject); };
+  Carrying carrying{job, now, refused, hands};
+  for (const Request& request : outcome.requests) carrying.ask(request);
+  if (outcome.status) carrying.ask(*outcome.status);
+  const auto about_plan = [&] { return carrying.carried.ended || has(carrying.missing, kPlanSubject); };
   if (!about_plan()) std::ranges::for_each(outcome.events, hands.emit);
-  if (outcome.report) pass.ask(*outcome.report);
+  if (outcome.report) carrying.ask(*outcome.report);
   if (outcome.memory && !about_plan()) hands.keep(*outcome.memory);
-  return pass.carried;
+  return carrying.carried;
 }
 
 void forget_old(RefusedRequests& refused, Time now) {
