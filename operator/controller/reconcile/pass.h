@@ -100,10 +100,10 @@ std::vector<std::string> gates_of(const api::JobSpec& spec);
 void delete_pods(Pass& pass, bool accepted);
 void make_plans(Pass& pass);  // initial, restart, edited spec
 void adapt(Pass& pass);       // tick: shares, tuner, outcome check
-void view_acceptance(Pass& pass);
-void view_conditions(Pass& pass);
-void view_network(Pass& pass);
-void view_report(Pass& pass);
+void show_acceptance(Pass& pass);
+void show_conditions(Pass& pass);
+void show_network(Pass& pass);
+void show_report(Pass& pass);
 
 // Verdicts.
 void refuse_job(Pass& pass, const std::string& reason, const std::string& message);
@@ -148,7 +148,7 @@ const RefusedRequest* refused_start(const Pass& pass);  // for pods, or for obje
 // The refusal, if the request must not be repeated yet. The pass then wakes when it may be.
 const RefusedRequest* held_back(Pass& pass, const std::string& subject);
 void hold_back(Pass& pass);     // removes requests that must not be repeated yet
-void view_refused(Pass& pass);  // condition Degraded
+void show_refused(Pass& pass);  // condition Degraded
 
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources

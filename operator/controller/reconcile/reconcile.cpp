@@ -63,7 +63,7 @@ Outcome done(Pass& pass) {
 Outcome finish(Pass& pass) {
   pass.status.observed_generation = pass.job().meta.generation;
   count_waiting(pass);
-  view_refused(pass);
+  show_refused(pass);
   api::fit(pass.status);  // otherwise a text that is cut would be a change in every pass
   hold_back(pass);        // a report that was refused must not come first
   if (report_comes_first(pass)) {
@@ -213,18 +213,18 @@ void find_plans(Pass& pass) {
 
 // Everything about the pods and plans of a job that is to run.
 void run(Pass& pass, bool accepted) {
-  if (handle_release(pass)) return view_conditions(pass);
-  if (handle_failures(pass) || handle_deadlines(pass)) return view_report(pass);
+  if (handle_release(pass)) return show_conditions(pass);
+  if (handle_failures(pass) || handle_deadlines(pass)) return show_report(pass);
   delete_pods(pass, accepted);
   // No plan is made if its ConfigMap or the status that names it cannot be written now.
   const bool plans = !held_back(pass, kPlanSubject) && !held_back(pass, kStatusSubject);
   if (accepted) create_pods(pass);
   if (accepted && plans) make_plans(pass);
-  view_conditions(pass);
+  show_conditions(pass);
   ask_why_pods_wait(pass);
   if (accepted) open_gates(pass);
   if (plans) adapt(pass);
-  view_report(pass);
+  show_report(pass);
 }
 
 }  // namespace
@@ -261,20 +261,20 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   find_sizes(pass, accepted);
   find_slots(pass);
   if (pass.slots.empty()) {
-    view_conditions(pass);
+    show_conditions(pass);
     return finish(pass);
   }
   if (!pass.predecessor.empty()) {  // its deletion wakes the job
-    view_conditions(pass);
+    show_conditions(pass);
     return finish(pass);
   }
   if (handle_end(pass)) {
-    view_report(pass);
+    show_report(pass);
     return finish(pass);
   }
   if (handle_suspend(pass)) {
-    view_acceptance(pass);
-    view_report(pass);
+    show_acceptance(pass);
+    show_report(pass);
     return finish(pass);
   }
   const bool started =
@@ -282,7 +282,7 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   if (!accepted && !started) {
     // An answer is being fetched, and the pass that follows at once writes the status.
     if (!pass.refusal) return done(pass);
-    view_conditions(pass);
+    show_conditions(pass);
     return finish(pass);
   }
   if (!snapshot.service_exists) pass.ask(CreateService{});

@@ -146,7 +146,9 @@ Carried carry_out(const Outcome& outcome, const api::PipelineJob& job, Time now,
   Carrying carrying{job, now, refused, hands};
   for (const Request& request : outcome.requests) carrying.ask(request);
   if (outcome.status) carrying.ask(*outcome.status);
-  const auto about_plan = [&] { return carrying.carried.ended || has(carrying.missing, kPlanSubject); };
+  const auto about_plan = [&] {
+    return carrying.carried.ended || has(carrying.missing, kPlanSubject);
+  };
   if (!about_plan()) std::ranges::for_each(outcome.events, hands.emit);
   if (outcome.report) carrying.ask(*outcome.report);
   if (outcome.memory && !about_plan()) hands.keep(*outcome.memory);
@@ -197,7 +199,7 @@ void hold_back(Pass& pass) {
   if (out.report && waits(*out.report)) out.report.reset();
 }
 
-void view_refused(Pass& pass) {
+void show_refused(Pass& pass) {
   const RefusedRequest* shown = nullptr;
   std::string text;
   const bool over =

@@ -51,7 +51,7 @@ std::optional<Degradation> degradation(Pass& pass) {
 
 }  // namespace
 
-void view_network(Pass& pass) {
+void show_network(Pass& pass) {
   using estimator::Freshness;
   const auto& estimates = pass.estimates;
   const bool off = pass.spec().adaptation.mode == api::AdaptationMode::kOff;
@@ -95,23 +95,23 @@ void view_network(Pass& pass) {
 
 namespace {
 
-void view_sync(const Pass& pass, api::ReportStatus& view) {
-  view.sync_mode = "Exact";
+void show_sync(const Pass& pass, api::ReportStatus& shown) {
+  shown.sync_mode = "Exact";
   if (pass.plan == nullptr) return;
-  view.sync_mode = schedule::name(pass.plan->sync.mode);
-  view.micro_batch_shares = pass.plan->micro_batches;
+  shown.sync_mode = schedule::name(pass.plan->sync.mode);
+  shown.micro_batch_shares = pass.plan->micro_batches;
   if (pass.plan->replica_count() < 2) return;
   const bool exact = pass.plan->sync.mode == schedule::SyncMode::kExact;
-  view.sync_group_size_max = exact ? pass.plan->replica_count() : pass.plan->sync.group_size_max;
+  shown.sync_group_size_max = exact ? pass.plan->replica_count() : pass.plan->sync.group_size_max;
   if (!exact) {
     const auto& groups = pass.snapshot.report->body.sync;
     if (!groups) return;
-    view.sync_mean_group_size = number(groups->mean_group_size, 1);
-    view.sync_max_staleness = number(groups->max_staleness, 1);
+    shown.sync_mean_group_size = number(groups->mean_group_size, 1);
+    shown.sync_max_staleness = number(groups->max_staleness, 1);
     return;
   }
-  view.sync_mean_group_size = number(pass.plan->replica_count(), 1);
-  view.sync_max_staleness = "0";
+  shown.sync_mean_group_size = number(pass.plan->replica_count(), 1);
+  shown.sync_max_staleness = "0";
 }
 
 // Interval of progress in status. Each job has its own, so that not all jobs write at once.
@@ -164,7 +164,7 @@ bool between_runs(const Pass& pass) {
 
 }  // namespace
 
-void view_report(Pass& pass) {
+void show_report(Pass& pass) {
   const auto& old = pass.job().report;
   const bool network_moved =
       pass.estimates.freshness == estimator::Freshness::kFresh &&
@@ -182,38 +182,38 @@ void view_report(Pass& pass) {
     if (pass.now() < due) return pass.wake_at(due);
   }
   const auto& report = pass.snapshot.report->body;
-  api::ReportStatus view;
-  view.has_progress = true;
+  api::ReportStatus shown;
+  shown.has_progress = true;
   // A coordinator ends with success only after the last step; its last report may be missing.
   std::int64_t step = report.step;
   if (pass.is("Complete", "True")) step = std::max(step, report.total_steps);
   if (ended && old.step == step && !has_news(pass)) return;  // the pass before has written it
   if (between_runs(pass)) step = std::max(step, old.step);   // event ProgressLost needs it
-  view.step = step;
-  view.total_steps = report.total_steps;
-  view.percentage = percent_done(step, report.total_steps);
-  view.samples_per_second = number(report.samples_per_second, 1);
-  view.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
-  view.bubble_percent = percent(report.bubble_ratio);
-  view.last_checkpoint_step = old.last_checkpoint_step;
-  if (report.last_checkpoint_step >= 0) view.last_checkpoint_step = report.last_checkpoint_step;
+  shown.step = step;
+  shown.total_steps = report.total_steps;
+  shown.percentage = percent_done(step, report.total_steps);
+  shown.samples_per_second = number(report.samples_per_second, 1);
+  shown.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
+  shown.bubble_percent = percent(report.bubble_ratio);
+  shown.last_checkpoint_step = old.last_checkpoint_step;
+  if (report.last_checkpoint_step >= 0) shown.last_checkpoint_step = report.last_checkpoint_step;
   if (report.samples_per_second > 0) {
-    view.estimated_remaining_seconds = seconds_left(
+    shown.estimated_remaining_seconds = seconds_left(
         report.total_steps - step, pass.spec().global_batch / report.samples_per_second);
   }
-  view.last_step_time = step != old.step || !old.last_step_time ? pass.snapshot.report->received
-                                                                : *old.last_step_time;
-  view.last_report_time = pass.snapshot.report->received;
-  view_sync(pass, view);
+  shown.last_step_time = step != old.step || !old.last_step_time ? pass.snapshot.report->received
+                                                                 : *old.last_step_time;
+  shown.last_report_time = pass.snapshot.report->received;
+  show_sync(pass, shown);
   const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
-  view.network_state = !fresh ? "Unknown" : slowest_contended(pass) ? "Contended" : "Healthy";
-  view.last_sample_time = pass.estimates.last_sample;
+  shown.network_state = !fresh ? "Unknown" : slowest_contended(pass) ? "Contended" : "Healthy";
+  shown.last_sample_time = pass.estimates.last_sample;
   auto links = pass.estimates.links;
   links.insert(links.end(), pass.estimates.sync_links.begin(), pass.estimates.sync_links.end());
   std::ranges::sort(links, {}, &estimator::LinkEstimate::now);
   constexpr std::size_t kWorst = 16;
   for (const auto& link : links) {
-    if (view.worst_links.size() == kWorst || link.now <= 0) continue;
+    if (shown.worst_links.size() == kWorst || link.now <= 0) continue;
     using estimator::Direction;
     const auto& [replica, boundary, direction, sender] = link.link;
     api::WorstLink worst;
@@ -224,9 +224,9 @@ void view_report(Pass& pass) {
     worst.bandwidth = bits_per_second(link.now);
     worst.baseline = link.baseline > 0 ? bits_per_second(link.baseline) : "";
     worst.since = link.since;
-    view.worst_links.push_back(std::move(worst));
+    shown.worst_links.push_back(std::move(worst));
   }
-  pass.out.report = PatchReport{std::move(view)};
+  pass.out.report = PatchReport{std::move(shown)};
   if (!ended) pass.wake_at(next);
 }
 

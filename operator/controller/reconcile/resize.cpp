@@ -47,9 +47,10 @@ bool runs_on(const std::set<std::string>& pods, const Plan& plan) {
 // The size that was accepted last. A spec that is not accepted does not change it.
 int accepted_replicas(const Pass& pass) {
   for (const auto& group : pass.spec().worker_groups) {
-    for (const auto& view : pass.status.worker_groups) {
-      if (view.name == group.name && view.desired > 0 && view.desired % group.count == 0)
-        return view.desired / group.count;
+    for (const auto& group_status : pass.status.worker_groups) {
+      if (group_status.name == group.name && group_status.desired > 0 &&
+          group_status.desired % group.count == 0)
+        return group_status.desired / group.count;
     }
   }
   return pass.status.data_parallel;

@@ -23,24 +23,24 @@ bool scheduled(const Slot& slot) {
   return slot.pod && !slot.pod->node.empty();
 }
 
-void view_groups(Pass& pass) {
+void show_groups(Pass& pass) {
   pass.status.worker_groups.clear();
   for (const auto& group : pass.spec().worker_groups) {
-    api::GroupStatus view;
-    view.name = group.name;
-    view.desired = group.count * pass.wanted_replicas;
+    api::GroupStatus shown;
+    shown.name = group.name;
+    shown.desired = group.count * pass.wanted_replicas;
     for (const auto& slot : pass.slots) {
       if (slot.group != group.name || !slot.pod) continue;
-      view.scheduled += scheduled(slot) && !worker_ended(*slot.pod) ? 1 : 0;
-      view.ready += slot.pod->ready && !worker_ended(*slot.pod) ? 1 : 0;
-      view.failed += worker_failed(*slot.pod) ? 1 : 0;
-      if (view.pending_reason.empty()) view.pending_reason = pending_reason(pass, *slot.pod);
+      shown.scheduled += scheduled(slot) && !worker_ended(*slot.pod) ? 1 : 0;
+      shown.ready += slot.pod->ready && !worker_ended(*slot.pod) ? 1 : 0;
+      shown.failed += worker_failed(*slot.pod) ? 1 : 0;
+      if (shown.pending_reason.empty()) shown.pending_reason = pending_reason(pass, *slot.pod);
     }
-    pass.status.worker_groups.push_back(std::move(view));
+    pass.status.worker_groups.push_back(std::move(shown));
   }
 }
 
-void view_scheduled(Pass& pass) {
+void show_scheduled(Pass& pass) {
   if (pass.status.scheduling_retry) return;  // SchedulingTimedOut stays until pods are made again
   if (!pass.predecessor.empty())
     return pass.set("PodsScheduled", "False", "WaitingForPredecessor", pass.predecessor);
@@ -75,7 +75,7 @@ void view_scheduled(Pass& pass) {
   pass.set("PodsScheduled", "False", gang ? "WaitingForGang" : "Unschedulable", count + ": " + why);
 }
 
-void view_workers(Pass& pass) {
+void show_workers(Pass& pass) {
   const int registered = registered_workers(pass);
   const auto wanted = static_cast<int>(pass.slots.size());
   pass.status.workers_summary = std::to_string(registered) + "/" + std::to_string(wanted);
@@ -134,7 +134,7 @@ void report_lost_progress(Pass& pass, std::int64_t begins_at) {
 }
 
 // Writes lastSwitch of the report to status: which plan is in force.
-void view_switch(Pass& pass) {
+void show_switch(Pass& pass) {
   if (!pass.snapshot.report || !pass.snapshot.report->body.last_switch) return;
   const auto& last = *pass.snapshot.report->body.last_switch;
   auto& plan = pass.status.plan;
@@ -179,7 +179,7 @@ api::StageStatus stage_view(const Pass& pass, const schedule::Plan& plan,
           rank.node};
 }
 
-void view_plan(Pass& pass) {
+void show_plan(Pass& pass) {
   auto& status = pass.status.plan;
   if (status.revision == 0) {
     pass.set("ReplanInProgress", "Unknown", "Initial", "no plan yet");
@@ -201,7 +201,7 @@ void view_plan(Pass& pass) {
   }
 }
 
-void view_ready(Pass& pass) {
+void show_ready(Pass& pass) {
   if (pass.refusal && pass.plan == nullptr)
     return pass.set("Ready", "False", "Invalid", pass.refusal->message);
   const bool restarting =
@@ -276,7 +276,7 @@ int registered_workers(const Pass& pass, int replicas) {
   return count;
 }
 
-void view_acceptance(Pass& pass) {
+void show_acceptance(Pass& pass) {
   for (const char* type :
        {"Accepted", "PodsScheduled", "WorkersReady", "Ready", "Degraded", "ReplanInProgress",
         "NetworkMetricsAvailable", "Suspended", "Complete", "Failed", "Finished"}) {
@@ -290,16 +290,16 @@ void view_acceptance(Pass& pass) {
   }
 }
 
-void view_conditions(Pass& pass) {
-  view_acceptance(pass);
+void show_conditions(Pass& pass) {
+  show_acceptance(pass);
   if (!pass.has_reason("Suspended", "Resumed")) pass.set("Suspended", "False", "Resumed", "");
-  view_groups(pass);
-  view_switch(pass);
-  view_scheduled(pass);
-  view_workers(pass);
-  view_plan(pass);
-  view_network(pass);
-  view_ready(pass);
+  show_groups(pass);
+  show_switch(pass);
+  show_scheduled(pass);
+  show_workers(pass);
+  show_plan(pass);
+  show_network(pass);
+  show_ready(pass);
 }
 
 }  // namespace weir::reconcile

@@ -43,7 +43,7 @@ void resume(Pass& pass) {
              "Resume");
 }
 
-void view(Pass& pass) {
+void show_suspended(Pass& pass) {
   const std::string text = "suspend is true";
   pass.set("Ready", "False", "Suspended", text);
   pass.set("PodsScheduled", "False", "Suspended", text);
@@ -72,14 +72,14 @@ bool handle_suspend(Pass& pass) {
   if (suspending) {
     close_group(pass);
     if (remove_all_pods(pass, "the job is suspended")) end(pass);
-    view(pass);
+    show_suspended(pass);
     return true;
   }
   if (pass.spec().suspend) {
     close_group(pass);
     remove_all_pods(pass, "the job is suspended");
     delete_gang(pass);
-    view(pass);
+    show_suspended(pass);
     return true;
   }
   resume(pass);
