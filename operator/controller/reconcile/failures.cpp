@@ -211,7 +211,7 @@ bool heard_out(Pass& pass, const Failure& failure) {
   return false;
 }
 
-bool handle_failures(Pass& pass) {
+void find_failures(Pass& pass) {
   for (const auto& slot : pass.slots) {
     if (!needed(pass, slot)) continue;  // resize.cpp
     auto failure = failure_of(pass, slot);
@@ -221,6 +221,9 @@ bool handle_failures(Pass& pass) {
     failure->recorded = recorded(pass, *failure);
     pass.failures.push_back(std::move(*failure));
   }
+}
+
+bool handle_failures(Pass& pass) {
   const Failure* first = nullptr;
   Time oldest = Time::max();
   Time episode_end = pass.now();

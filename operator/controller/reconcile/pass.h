@@ -87,10 +87,12 @@ inline std::chrono::seconds stretched(const Pass& pass, std::chrono::seconds lea
 // what it has recorded is acted on in the next pass.
 void find_sizes(Pass& pass, bool accepted);
 void find_slots(Pass& pass);
+// Asks for a list of the pods where silence alone says that a worker has failed.
+void find_failures(Pass& pass);
 bool handle_end(Pass& pass);        // the coordinator has finished, or the active deadline is over
 bool handle_suspend(Pass& pass);    // true = the job is suspended, so it has no pods
 bool handle_release(Pass& pass);    // true = all pods are released after a scheduling timeout
-bool handle_failures(Pass& pass);   // finds failures and records restarts
+bool handle_failures(Pass& pass);   // records restarts
 bool handle_deadlines(Pass& pass);  // startup, progress, scheduling; resets the restart budget
 void create_pods(Pass& pass);
 void open_gates(Pass& pass);  // placement mode Pinned

@@ -86,10 +86,10 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
 // Plans with measurements of the last minutes, also of links that carry nothing now. Slow nodes are
 // avoided only if the job may repartition later. Otherwise it would never use such a node again
 // after the node recovers.
-Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner::Model& model) {
+Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const facts::Facts& facts,
+                                                const planner::Model& model) {
   constexpr std::chrono::minutes kHolds{5};
   const auto& adaptation = pass.spec().adaptation;
-  const facts::Facts facts = facts_of(pass);
   std::vector<facts::RememberedLink> seen = pass.adaptation.memory.history.links;
   std::erase_if(seen,
                 [&](const facts::RememberedLink& link) { return pass.now() - link.time > kHolds; });
@@ -111,13 +111,17 @@ Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const planner:
 }
 
 void plan_from_scratch(Pass& pass, Trigger trigger) {
-  pass.planned_replicas = pass.wanted_replicas;
+  const auto facts = [&] {
+    facts::Facts known = facts_of(pass);
+    known.planned_replicas = pass.wanted_replicas;
+    return known;
+  };
   std::string why_not;
-  const auto model = model_of(facts_of(pass), why_not);
+  const auto model = model_of(facts(), why_not);
   if (!model) {
     return refuse_job(pass, "ProfileMissing", why_not);
   }
-  auto report = plan_on_known_links(pass, *model);
+  auto report = plan_on_known_links(pass, facts(), *model);
   if (!report) {
     return refuse_job(pass, "NoFeasiblePlan", report.error().message);
   }
@@ -129,7 +133,7 @@ void plan_from_scratch(Pass& pass, Trigger trigger) {
   plan.state = schedule::StateMove::kCheckpoint;  // without a checkpoint it begins at step 0
   if (trigger == Trigger::kResize && !move_refused(pass)) plan.state = schedule::StateMove::kMove;
   plan.sync = shares::first_sync(pass.spec(), plan.replica_count());
-  limit_caps(facts_of(pass), plan);
+  limit_caps(facts(), plan);
   adopt_plan(pass, std::move(plan), trigger, 0);
 }
 

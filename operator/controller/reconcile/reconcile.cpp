@@ -153,7 +153,6 @@ bool check_acceptance(Pass& pass) {
     refuse_job(pass, gang.refusal->reason, gang.refusal->message);
     return false;
   }
-  pass.provider = gang.provider;
   if (const auto refusal = refuse_resize(pass)) {
     refuse_job(pass, refusal->reason, refusal->message);
     return false;
@@ -214,6 +213,7 @@ void find_plans(Pass& pass) {
 // Everything about the pods and plans of a job that is to run.
 void run(Pass& pass, bool accepted) {
   if (handle_release(pass)) return show_conditions(pass);
+  find_failures(pass);
   if (handle_failures(pass) || handle_deadlines(pass)) return show_report(pass);
   delete_pods(pass, accepted);
   // No plan is made if its ConfigMap or the status that names it cannot be written now.
@@ -256,8 +256,8 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   if (!pass.status.start_time) pass.status.start_time = pass.now();
 
   // A job that is not accepted gets no new pods. Running ones stay, in the size accepted last.
-  const bool accepted = check_acceptance(pass);
   pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
+  const bool accepted = check_acceptance(pass);
   find_sizes(pass, accepted);
   find_slots(pass);
   if (pass.slots.empty()) {
