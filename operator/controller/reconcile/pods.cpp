@@ -74,7 +74,7 @@ api::PodInput input_of(const Pass& pass, const Slot& slot, const std::string& po
   return input;
 }
 
-const Failure* failure_of(const Pass& pass, const Slot& slot) {
+const Failure* found_failure(const Pass& pass, const Slot& slot) {
   for (const auto& failure : pass.failures) {
     if (failure.slot == &slot) return &failure;
   }
@@ -83,7 +83,7 @@ const Failure* failure_of(const Pass& pass, const Slot& slot) {
 
 // Whether the slot needs a new pod now.
 bool wants_pod(const Pass& pass, const Slot& slot) {
-  if (const Failure* failure = failure_of(pass, slot)) return failure->recorded;
+  if (const Failure* failure = found_failure(pass, slot)) return failure->recorded;
   if (!slot.pod || outdated(pass, *slot.pod)) return true;
   // A worker that is done while the coordinator still finishes is no reason for a new pod.
   return !worker_done(*slot.pod) && (worker_failed(*slot.pod) || slot.pod->meta.deleting);
