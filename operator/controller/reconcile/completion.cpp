@@ -25,64 +25,65 @@ double seconds_of(const std::string& text) {
   return std::strtod(text.c_str(), nullptr);
 }
 
-LastReport last_report(const Pass& pass) {
-  const double batch = pass.spec().global_batch;
-  const auto& kept = pass.job().report;
+LastReport last_report(const View& view, const Draft& draft) {
+  const double batch = view.spec().global_batch;
+  const auto& kept = view.job().report;
   LastReport last{kept.step, kept.total_steps, kept.last_checkpoint_step.value_or(-1), 0,
                   kept.last_report_time};
   double rate = seconds_of(kept.samples_per_second);
-  if (const auto& report = pass.snapshot.report) {
+  if (const auto& report = view.snapshot.report) {
     last = {report->body.step, report->body.total_steps, report->body.last_checkpoint_step, 0,
             report->received};
     rate = report->body.samples_per_second;
   }
-  last.step_seconds = rate > 0 ? batch / rate : seconds_of(pass.status.plan.predicted_step_seconds);
+  last.step_seconds =
+      rate > 0 ? batch / rate : seconds_of(draft.status.plan.predicted_step_seconds);
   return last;
 }
 
 // Whether the operator has neither stopped nor replaced the pods of the plan.
-bool left_alone(const Pass& pass) {
-  const auto& status = pass.status;
+bool left_alone(const Draft& draft) {
+  const auto& status = draft.status;
   if (status.plan.applied_revision == 0 || !status.plan.time) return false;
-  if (pass.has_reason("Suspended", "Suspending") || pass.is("Suspended", "True")) return false;
+  if (draft.has_reason("Suspended", "Suspending") || draft.is("Suspended", "True")) return false;
   return !status.last_restart_time || *status.last_restart_time < *status.plan.time;
 }
 
 }  // namespace
 
-std::optional<std::string> finished(const Pass& pass) {
-  const auto& coordinator = pass.slots.front().pod;
-  const auto& report = pass.snapshot.report;
+std::optional<std::string> finished(const View& view, const Draft& draft) {
+  const auto& coordinator = view.slots.front().pod;
+  const auto& report = view.snapshot.report;
   if (coordinator && worker_done(*coordinator)) {
     return report ? "all " + std::to_string(report->body.total_steps) + " steps are done"
                   : "the coordinator has finished";
   }
-  if (coordinator || !left_alone(pass)) return std::nullopt;
+  if (coordinator || !left_alone(draft)) return std::nullopt;
   // A worker ends with code 0 only after the last step.
   const auto pods =
-      std::ranges::count_if(pass.slots, [](const Slot& slot) { return slot.pod != nullptr; });
+      std::ranges::count_if(view.slots, [](const Slot& slot) { return slot.pod != nullptr; });
   const auto done = std::ranges::count_if(
-      pass.slots, [](const Slot& slot) { return slot.pod && worker_done(*slot.pod); });
+      view.slots, [](const Slot& slot) { return slot.pod && worker_done(*slot.pod); });
   if (pods > 0 && done == pods)
     return "the coordinator's pod is missing; the other workers have done the last step";
-  const LastReport last = last_report(pass);
+  const LastReport last = last_report(view, draft);
   const bool saved =
-      pass.spec().checkpoint_path.empty() || last.checkpoint_step >= last.total_steps;
+      view.spec().checkpoint_path.empty() || last.checkpoint_step >= last.total_steps;
   if (pods == 0 && last.total_steps > 0 && last.step >= last.total_steps && saved)
     return "all " + std::to_string(last.total_steps) +
            " steps were done before the pods were deleted";
   return std::nullopt;
 }
 
-std::optional<std::string> end_unknown(const Pass& pass) {
+std::optional<std::string> end_unknown(const View& view, const Draft& draft) {
   // With a checkpoint, new pods find out: if all steps are done, they end at once.
-  if (!pass.spec().checkpoint_path.empty() || !left_alone(pass)) return std::nullopt;
+  if (!view.spec().checkpoint_path.empty() || !left_alone(draft)) return std::nullopt;
   const bool any =
-      std::ranges::any_of(pass.slots, [](const Slot& slot) { return slot.pod != nullptr; });
+      std::ranges::any_of(view.slots, [](const Slot& slot) { return slot.pod != nullptr; });
   if (any) return std::nullopt;
-  const LastReport last = last_report(pass);
-  const Time since = last.time.value_or(*pass.status.plan.time);
-  const std::chrono::duration<double> unseen = pass.now() - since;
+  const LastReport last = last_report(view, draft);
+  const Time since = last.time.value_or(*draft.status.plan.time);
+  const std::chrono::duration<double> unseen = view.now() - since;
   const auto left = static_cast<double>(last.total_steps - last.step);
   if (left * last.step_seconds * kFastestStep > unseen.count()) return std::nullopt;
   return "all pods were deleted unobserved, " +

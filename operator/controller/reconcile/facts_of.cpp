@@ -4,13 +4,13 @@
 
 namespace weir::reconcile {
 
-facts::Facts facts_of(const Pass& pass) {
-  const Snapshot& snapshot = pass.snapshot;
-  facts::Facts facts{.now = pass.now(),
-                     .spec = pass.spec(),
-                     .status = pass.status,
-                     .estimates = pass.estimates,
-                     .history = &pass.adaptation.memory.history,
+facts::Facts facts_of(const View& view, const Draft& draft) {
+  const Snapshot& snapshot = view.snapshot;
+  facts::Facts facts{.now = view.now(),
+                     .spec = view.spec(),
+                     .status = draft.status,
+                     .estimates = view.estimates,
+                     .history = &draft.adaptation.memory.history,
                      .plans = snapshot.plans,
                      .nodes = *snapshot.nodes};
   if (snapshot.members) facts.members = &snapshot.members->body;
@@ -19,12 +19,12 @@ facts::Facts facts_of(const Pass& pass) {
     facts.reported = snapshot.report->received;
   }
   if (snapshot.profile) facts.profile = &snapshot.profile->text;
-  facts.plan = pass.plan;
-  facts.newest = pass.newest;
-  facts.refused = pass.refused;
-  facts.aborted_revision = pass.adaptation.aborted_revision;
-  facts.next_revision = next_revision(pass);
-  for (const Slot& slot : pass.slots) {
+  facts.plan = view.plan;
+  facts.newest = view.newest;
+  facts.refused = view.refused;
+  facts.aborted_revision = draft.adaptation.aborted_revision;
+  facts.next_revision = next_revision(view, draft);
+  for (const Slot& slot : view.slots) {
     if (!slot.pod) continue;
     facts.workers.push_back({.pod_uid = slot.pod->meta.uid,
                              .pod = slot.pod->meta.name,
@@ -33,8 +33,8 @@ facts::Facts facts_of(const Pass& pass) {
                              .replica = slot.replica,
                              .ended = worker_ended(*slot.pod)});
   }
-  facts.fastest_link = facts::fastest_link(pass.estimates);
-  facts.planned_replicas = pass.planned_replicas;
+  facts.fastest_link = facts::fastest_link(view.estimates);
+  facts.planned_replicas = view.planned_replicas;
   facts.memo = snapshot.memo;
   return facts;
 }

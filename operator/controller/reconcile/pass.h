@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that the parts of one reconcile share: the input, the new status, the outcome so far.
+// State that the parts of one reconcile share: what is known, and what has been decided so far.
 // Private to this room.
 #pragma once
 
@@ -25,27 +25,19 @@ namespace weir::reconcile {
 // members and report again.
 constexpr std::chrono::seconds kNewLeaderWaits{60};
 
-struct Pass {
+// All that is known when a pass decides. reconcile fills it in; the parts only read it.
+struct View {
   const Snapshot& snapshot;
   const estimator::Estimates& estimates;
   const Tunables& tunables;
-  api::JobStatus status;
-  Outcome out;
-  std::optional<Time> wake;  // earliest deadline
-  bool guarded = false;      // the status patch has resourceVersion
-  AdaptationState adaptation;
   gang::Provider provider = gang::Provider::kNone;
   std::vector<Slot> slots;
   std::vector<Failure> failures;           // of the newest pods
   const schedule::Plan* newest = nullptr;  // plan of status.plan.revision; null = none yet
   bool refused = false;                    // the workers refused `newest`; `applied` stays in force
-  std::optional<api::Refusal> refusal;     // set = Accepted=False
-  std::string accepted_note;
-  // An object of an earlier job of this name, which must be deleted before this job begins.
-  std::string predecessor;
-  const schedule::Plan* plan = nullptr;     // in force or being applied; null = none
+  const schedule::Plan* plan = nullptr;    // in force or being applied; null = none
   const schedule::Plan* applied = nullptr;  // of status.plan.appliedRevision; null = unknown
-  // Numbers of replicas, set by find_sizes.
+  // Numbers of replicas.
   int wanted_replicas = 1;   // that the accepted spec demands
   int needed_replicas = 1;   // training stops if a worker of one of these replicas is missing
   int planned_replicas = 1;  // whose members a plan that is made now may use
@@ -54,6 +46,25 @@ struct Pass {
   const api::PipelineJob& job() const { return *snapshot.job; }
   const api::JobSpec& spec() const { return snapshot.job->spec; }
   Time now() const { return snapshot.now; }
+};
+
+// Decisions of a pass so far. Each part adds its own.
+struct Draft {
+  explicit Draft(const Snapshot& snapshot)
+      : status(snapshot.job->status),
+        adaptation(snapshot.adaptation),
+        generation_(snapshot.job->meta.generation),
+        now_(snapshot.now) {}
+
+  api::JobStatus status;
+  Outcome out;
+  std::optional<Time> wake;  // earliest deadline
+  bool guarded = false;      // the status patch has resourceVersion
+  AdaptationState adaptation;
+  std::optional<api::Refusal> refusal;  // set = Accepted=False
+  std::string accepted_note;
+  // An object of an earlier job of this name, which must be deleted before this job begins.
+  std::string predecessor;
 
   void ask(Request request) { out.requests.push_back(std::move(request)); }
   void event(const std::string& type, const std::string& reason, const std::string& note,
@@ -63,8 +74,7 @@ struct Pass {
   void wake_at(Time time) { wake = wake ? std::min(*wake, time) : time; }
   void set(const std::string& type, const std::string& value, const std::string& reason,
            const std::string& message) {
-    api::set_condition(status.conditions,
-                       {type, value, reason, message, job().meta.generation, now()});
+    api::set_condition(status.conditions, {type, value, reason, message, generation_, now_});
   }
   bool is(const std::string& type, const std::string& value) const {
     const auto* condition = api::find_condition(status.conditions, type);
@@ -74,57 +84,68 @@ struct Pass {
     const auto* condition = api::find_condition(status.conditions, type);
     return condition != nullptr && condition->reason == reason;
   }
+
+ private:
+  std::int64_t generation_;  // of the spec that conditions are about
+  Time now_;
 };
 
 // Interval of writes that only inform. If there are many jobs, it grows, so that all jobs together
 // write at most `per_second` times a second.
-inline std::chrono::seconds stretched(const Pass& pass, std::chrono::seconds least,
+inline std::chrono::seconds stretched(const View& view, std::chrono::seconds least,
                                       int per_second) {
-  return std::max(least, std::chrono::seconds(pass.snapshot.jobs / per_second));
+  return std::max(least, std::chrono::seconds(view.snapshot.jobs / per_second));
 }
 
 // The parts, in the order in which reconcile calls them. If a part returns true, the pass ends:
 // what it has recorded is acted on in the next pass.
-void find_sizes(Pass& pass, bool accepted);
-void find_slots(Pass& pass);
+void find_sizes(View& view, Draft& draft, bool accepted);
+void find_slots(View& view);
 // Asks for a list of the pods where silence alone says that a worker has failed.
-void find_failures(Pass& pass);
-bool handle_end(Pass& pass);        // the coordinator has finished, or the active deadline is over
-bool handle_suspend(Pass& pass);    // true = the job is suspended, so it has no pods
-bool handle_release(Pass& pass);    // true = all pods are released after a scheduling timeout
-bool handle_failures(Pass& pass);   // records restarts
-bool handle_deadlines(Pass& pass);  // startup, progress, scheduling; resets the restart budget
-void create_pods(Pass& pass);
-void open_gates(Pass& pass);  // placement mode Pinned
+void find_failures(View& view, Draft& draft);
+// The coordinator has finished, or the active deadline is over.
+bool handle_end(const View& view, Draft& draft);
+// True = the job is suspended, so it has no pods.
+bool handle_suspend(const View& view, Draft& draft);
+// True = all pods are released after a scheduling timeout.
+bool handle_release(const View& view, Draft& draft);
+bool handle_failures(const View& view, Draft& draft);  // records restarts
+// Startup, progress, scheduling; resets the restart budget.
+bool handle_deadlines(const View& view, Draft& draft);
+void create_pods(const View& view, Draft& draft);
+void open_gates(const View& view, Draft& draft);  // placement mode Pinned
 std::vector<std::string> gates_of(const api::JobSpec& spec);
 // Deletes pods that another attempt or a restart of scope Job replaces, and pods of replicas that
 // are not wanted any more.
-void delete_pods(Pass& pass, bool accepted);
-void make_plans(Pass& pass);  // initial, restart, edited spec
-void adapt(Pass& pass);       // tick: shares, tuner, outcome check
-void show_acceptance(Pass& pass);
-void show_conditions(Pass& pass);
-void show_network(Pass& pass);
-void show_report(Pass& pass);
+void delete_pods(const View& view, Draft& draft, bool accepted);
+void make_plans(const View& view, Draft& draft);  // initial, restart, edited spec
+void adapt(const View& view, Draft& draft);       // tick: shares, tuner, outcome check
+void show_acceptance(Draft& draft);
+void show_conditions(const View& view, Draft& draft);
+void show_network(const View& view, Draft& draft);
+void show_report(const View& view, Draft& draft);
 
 // Verdicts.
-void refuse_job(Pass& pass, const std::string& reason, const std::string& message);
-void fail_job(Pass& pass, const std::string& reason, const std::string& message);
+void refuse_job(const View& view, Draft& draft, const std::string& reason,
+                const std::string& message);
+void fail_job(const View& view, Draft& draft, const std::string& reason,
+              const std::string& message);
 // False if the failure rests on silence that is not confirmed yet. Then the API server is asked,
 // and the next pass decides.
-bool heard_out(Pass& pass, const Failure& failure);
+bool heard_out(const View& view, Draft& draft, const Failure& failure);
 // Counts a restart for this failure, or fails the job if a rule or the budget demands it. scope:
 // Worker or Job.
-void record_failure(Pass& pass, const Failure& failure, const std::string& scope, Time episode_end);
+void record_failure(const View& view, Draft& draft, const Failure& failure,
+                    const std::string& scope, Time episode_end);
 // Records that a worker is made again on another node. This is no failure and uses no budget.
-void record_replacement(Pass& pass, const Slot& slot, const std::string& why);
+void record_replacement(const View& view, Draft& draft, const Slot& slot, const std::string& why);
 // Begins a new generation of pods, for a restart, a resume or a release.
-void begin_generation(Pass& pass, Time time);
+void begin_generation(Draft& draft, Time time);
 
 // Completion (completion.cpp). Why the job is done; nothing = it is not, as far as is known.
-std::optional<std::string> finished(const Pass& pass);
+std::optional<std::string> finished(const View& view, const Draft& draft);
 // Why it cannot be known whether the job is done; then it is not trained again.
-std::optional<std::string> end_unknown(const Pass& pass);
+std::optional<std::string> end_unknown(const View& view, const Draft& draft);
 
 // Ends of workers (ends.cpp). The trainer container decides, whatever the pod's phase is. A worker
 // is done only if its trainer has ended with 0.
@@ -140,17 +161,17 @@ Time failed_at(const api::Pod& pod);
 Failure failed_worker(const api::Pod& pod);  // pod: its worker has failed
 
 // Starts (starting.cpp). Why a pod that has a node does not start; "" = no reason is known.
-std::string cannot_start(const Pass& pass, const api::Pod& pod);
-void ask_why_pods_wait(Pass& pass);
+std::string cannot_start(const View& view, const api::Pod& pod);
+void ask_why_pods_wait(const View& view, Draft& draft);
 
 // Refusals of the API server (refusals.cpp).
 std::string text_of(const RefusedRequest& no);
-const RefusedRequest* refused(const Pass& pass, const std::string& subject);
-const RefusedRequest* refused_start(const Pass& pass);  // for pods, or for objects that they need
+const RefusedRequest* refused(const View& view, const std::string& subject);
+const RefusedRequest* refused_start(const View& view);  // for pods, or for objects that they need
 // The refusal, if the request must not be repeated yet. The pass then wakes when it may be.
-const RefusedRequest* held_back(Pass& pass, const std::string& subject);
-void hold_back(Pass& pass);     // removes requests that must not be repeated yet
-void show_refused(Pass& pass);  // condition Degraded
+const RefusedRequest* held_back(const View& view, Draft& draft, const std::string& subject);
+void hold_back(const View& view, Draft& draft);  // removes requests that must not be repeated yet
+void show_refused(const View& view, Draft& draft);  // condition Degraded
 
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources
@@ -158,55 +179,58 @@ bool lacks_pod(const Slot& slot);     // it has no pod, or the pod's worker has 
 std::string label_of(const api::Pod& pod, const char* label);  // "" = it has none
 int generation_of(const api::Pod& pod);
 // The pod is made again, because its trainer has never started and the template was edited later.
-bool outdated(const Pass& pass, const api::Pod& pod);
-const api::Node* node_of(const Pass& pass, const std::string& name);
-bool all_in_plan(const Pass& pass);  // the plan has the pods of all needed slots
+bool outdated(const Draft& draft, const api::Pod& pod);
+const api::Node* node_of(const View& view, const std::string& name);
+bool all_in_plan(const View& view);  // the plan has the pods of all needed slots
 // The pod may still work: it has not ended, and if it is being deleted, its grace is not over and
 // its node is ready.
-bool still_there(const Pass& pass, const api::Pod& pod);
+bool still_there(const View& view, const api::Pod& pod);
 // Deletes every pod that still runs, and wakes when the grace of the last one is over. True = no
 // pod runs.
-bool remove_all_pods(Pass& pass, const std::string& why);
+bool remove_all_pods(const View& view, Draft& draft, const std::string& why);
 // The object of the gang provider (operator/gang/README.md). It must be deleted with the pods, or
 // it would block the quota of its queue.
-void apply_gang(Pass& pass);
-void delete_gang(Pass& pass);
+void apply_gang(const View& view, Draft& draft);
+void delete_gang(const View& view, Draft& draft);
 // Closes the pod group of Kueue after its last pods.
-void close_group(Pass& pass);
+void close_group(const View& view, Draft& draft);
 // Why the job waits for its provider: pods behind a gate of Kueue, or a Pending PodGroup of
 // Volcano. The scheduling timeout does not run then. Nothing = it does not wait.
-std::optional<std::string> queued(const Pass& pass);
+std::optional<std::string> queued(const View& view);
 // Why pods wait behind a gate of somebody else; nothing = they do not.
-std::optional<std::string> held_by_others(const Pass& pass);
+std::optional<std::string> held_by_others(const View& view);
 constexpr auto kWaitsForQuota = "WaitingForQuota";  // reasons of PodsScheduled in the two cases
 constexpr auto kHeldByGate = "SchedulingGated";
 // Whether the status shows one of the two cases. activeDeadlineSeconds excludes that time, as it
 // excludes suspended time.
 bool waits_to_be_let_in(const api::JobStatus& status);
-void count_waiting(Pass& pass);  // adds that time to suspendedSeconds when it is over
-bool silent(const Pass& pass);   // the coordinator has not reported for some time
+// Adds that time to suspendedSeconds when it is over.
+void count_waiting(const View& view, Draft& draft);
+// The coordinator has not reported for some time.
+bool silent(const View& view, const Draft& draft);
 // Workers of the first `replicas` replicas that have registered.
-int registered_workers(const Pass& pass, int replicas = 1 << 30);
+int registered_workers(const View& view, int replicas = 1 << 30);
 
 // Size (resize.cpp).
-bool needed(const Pass& pass, const Slot& slot);  // it belongs to a needed replica
-int needed_workers(const Pass& pass);
-bool members_complete(const Pass& pass, int replicas);  // all of the first replicas are registered
-bool members_complete(const Pass& pass);                // all of the needed replicas are registered
-bool resize_due(Pass& pass);
+bool needed(const View& view, const Slot& slot);  // it belongs to a needed replica
+int needed_workers(const View& view);
+bool members_complete(const View& view, int replicas);  // all of the first replicas are registered
+bool members_complete(const View& view);                // all of the needed replicas are registered
+bool resize_due(const View& view);
 // New replicas could not copy the state of a live one, so they load the checkpoint.
-bool move_refused(const Pass& pass);
-std::optional<api::Refusal> refuse_resize(const Pass& pass);
+bool move_refused(const View& view);
+std::optional<api::Refusal> refuse_resize(const View& view, const Draft& draft);
 // Why fewer replicas train than are wanted; nothing = they do not, or not for long yet.
-std::optional<std::string> reduced(Pass& pass);
+std::optional<std::string> reduced(const View& view, Draft& draft);
 // When the ended pod of a replica that does not train yet is made again.
 std::optional<Time> grows_again_at(const Slot& slot);
-void report_resized(Pass& pass);
+void report_resized(const View& view, Draft& draft);
 
 // Plans.
-facts::Facts facts_of(const Pass& pass);
-std::uint32_t next_revision(const Pass& pass);  // of a plan that is made now
+facts::Facts facts_of(const View& view, const Draft& draft);
+std::uint32_t next_revision(const View& view, const Draft& draft);  // of a plan that is made now
 // Puts a plan into status and emits CreatePlan. Revision, parent and uid are filled in here.
-void adopt_plan(Pass& pass, schedule::Plan plan, schedule::Trigger trigger, double predicted_gain);
+void adopt_plan(const View& view, Draft& draft, schedule::Plan plan, schedule::Trigger trigger,
+                double predicted_gain);
 
 }  // namespace weir::reconcile

@@ -7,9 +7,9 @@
 namespace weir::reconcile {
 
 // Writes k, batches and stages of this plan into status.plan, but not its revision.
-void show_plan(Pass& pass, const schedule::Plan& plan);
+void show_plan(const View& view, Draft& draft, const schedule::Plan& plan);
 // Text about idle workers, e.g. "2 of 10 workers have no stage (x-w-8, x-w-9): the model has 8
 // layers"; "" = there are none.
-std::string idle_text(const Pass& pass, const schedule::Plan& plan);
+std::string idle_text(const View& view, const schedule::Plan& plan);
 
 }  // namespace weir::reconcile

@@ -86,13 +86,14 @@ Plan edited_plan(const api::JobSpec& spec, const Plan& current) {
 // Plans with measurements of the last minutes, also of links that carry nothing now. Slow nodes are
 // avoided only if the job may repartition later. Otherwise it would never use such a node again
 // after the node recovers.
-Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const facts::Facts& facts,
+Result<planner::PlanReport> plan_on_known_links(const View& view, const Draft& draft,
+                                                const facts::Facts& facts,
                                                 const planner::Model& model) {
   constexpr std::chrono::minutes kHolds{5};
-  const auto& adaptation = pass.spec().adaptation;
-  std::vector<facts::RememberedLink> seen = pass.adaptation.memory.history.links;
+  const auto& adaptation = view.spec().adaptation;
+  std::vector<facts::RememberedLink> seen = draft.adaptation.memory.history.links;
   std::erase_if(seen,
-                [&](const facts::RememberedLink& link) { return pass.now() - link.time > kHolds; });
+                [&](const facts::RememberedLink& link) { return view.now() - link.time > kHolds; });
   if (adaptation.mode != api::AdaptationMode::kAuto || !adaptation.regroup.enabled ||
       seen.empty()) {
     return plan_for_members(facts, model);
@@ -110,98 +111,99 @@ Result<planner::PlanReport> plan_on_known_links(const Pass& pass, const facts::F
   return best;
 }
 
-void plan_from_scratch(Pass& pass, Trigger trigger) {
+void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
   const auto facts = [&] {
-    facts::Facts known = facts_of(pass);
-    known.planned_replicas = pass.wanted_replicas;
+    facts::Facts known = facts_of(view, draft);
+    known.planned_replicas = view.wanted_replicas;
     return known;
   };
   std::string why_not;
   const auto model = model_of(facts(), why_not);
   if (!model) {
-    return refuse_job(pass, "ProfileMissing", why_not);
+    return refuse_job(view, draft, "ProfileMissing", why_not);
   }
-  auto report = plan_on_known_links(pass, facts(), *model);
+  auto report = plan_on_known_links(view, draft, facts(), *model);
   if (!report) {
-    return refuse_job(pass, "NoFeasiblePlan", report.error().message);
+    return refuse_job(view, draft, "NoFeasiblePlan", report.error().message);
   }
-  adaptation::Memory memory = std::move(pass.adaptation.memory);
+  adaptation::Memory memory = std::move(draft.adaptation.memory);
   adaptation::forget_ranks(memory);
-  pass.adaptation = AdaptationState{.memory = std::move(memory)};
-  pass.status.regroup_cooldown_seconds = 0;
+  draft.adaptation = AdaptationState{.memory = std::move(memory)};
+  draft.status.regroup_cooldown_seconds = 0;
   Plan plan = std::move(report->plan);
   plan.state = schedule::StateMove::kCheckpoint;  // without a checkpoint it begins at step 0
-  if (trigger == Trigger::kResize && !move_refused(pass)) plan.state = schedule::StateMove::kMove;
-  plan.sync = shares::first_sync(pass.spec(), plan.replica_count());
+  if (trigger == Trigger::kResize && !move_refused(view)) plan.state = schedule::StateMove::kMove;
+  plan.sync = shares::first_sync(view.spec(), plan.replica_count());
   limit_caps(facts(), plan);
-  adopt_plan(pass, std::move(plan), trigger, 0);
+  adopt_plan(view, draft, std::move(plan), trigger, 0);
 }
 
 // True if a switch broke off after COMMIT, and pods that it needs were made again later. Then
 // neither the new plan nor the one before can run. If the switch broke off earlier, steps continue.
-bool stands_still_for_lost_plan(Pass& pass) {
+bool stands_still_for_lost_plan(const View& view, Draft& draft) {
   constexpr std::chrono::seconds kLeast{30};
   constexpr double kSteps = 10;
-  const auto& report = pass.snapshot.report;
-  if (!pass.refused || pass.newest == nullptr || !report || !report->body.last_switch ||
+  const auto& report = view.snapshot.report;
+  if (!view.refused || view.newest == nullptr || !report || !report->body.last_switch ||
       report->body.last_switch->outcome != protocol::Outcome::kAborted ||
-      members_live(facts_of(pass), *pass.newest)) {
+      members_live(facts_of(view, draft), *view.newest)) {
     return false;
   }
   const auto steps = std::chrono::duration_cast<std::chrono::seconds>(
-      std::chrono::duration<double>(kSteps * recent_step_seconds(facts_of(pass))));
+      std::chrono::duration<double>(kSteps * recent_step_seconds(facts_of(view, draft))));
   const Time limit =
-      std::max(pass.adaptation.last_step_time, pass.status.plan.time.value_or(Time{})) +
+      std::max(draft.adaptation.last_step_time, draft.status.plan.time.value_or(Time{})) +
       std::max(kLeast, steps);
-  if (pass.now() >= limit) return true;
-  pass.wake_at(limit);
+  if (view.now() >= limit) return true;
+  draft.wake_at(limit);
   return false;
 }
 
 }  // namespace
 
 // Time limit of PREPARE. A worker answers between two ops, and no op takes longer than a step.
-int prepare_seconds(const Pass& pass, const Plan& plan) {
+int prepare_seconds(const View& view, const Draft& draft, const Plan& plan) {
   constexpr double kLeast = 10, kSteps = 2;
-  const double step = std::max(recent_step_seconds(facts_of(pass)), plan.predicted_step_seconds);
-  const double most = std::max<double>(kLeast, pass.spec().progress_deadline_seconds);
+  const double step =
+      std::max(recent_step_seconds(facts_of(view, draft)), plan.predicted_step_seconds);
+  const double most = std::max<double>(kLeast, view.spec().progress_deadline_seconds);
   return static_cast<int>(std::clamp(std::ceil(kLeast + kSteps * step), kLeast, most));
 }
 
-std::uint32_t next_revision(const Pass& pass) {
-  std::int64_t highest = pass.status.plan.revision;
-  for (const auto& old : pass.snapshot.plans) {
+std::uint32_t next_revision(const View& view, const Draft& draft) {
+  std::int64_t highest = draft.status.plan.revision;
+  for (const auto& old : view.snapshot.plans) {
     highest = std::max<std::int64_t>(highest, old.revision);
   }
   return static_cast<std::uint32_t>(highest + 1);
 }
 
-void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
-  plan.revision = next_revision(pass);
-  plan.parent = static_cast<std::uint32_t>(pass.status.plan.revision);
+void adopt_plan(const View& view, Draft& draft, Plan plan, Trigger trigger, double predicted_gain) {
+  plan.revision = next_revision(view, draft);
+  plan.parent = static_cast<std::uint32_t>(draft.status.plan.revision);
   plan.trigger = trigger;
-  plan.job_uid = pass.job().meta.uid;
+  plan.job_uid = view.job().meta.uid;
   plan.predicted_gain = predicted_gain;
-  plan.prepare_timeout_seconds = prepare_seconds(pass, plan);
-  auto& status = pass.status.plan;
+  plan.prepare_timeout_seconds = prepare_seconds(view, draft, plan);
+  auto& status = draft.status.plan;
   status.revision = plan.revision;
   status.trigger = schedule::name(trigger);
-  status.config_map = api::plan_config_map(pass.job().meta.name, plan.revision);
+  status.config_map = api::plan_config_map(view.job().meta.name, plan.revision);
   status.predicted_step_seconds =
       plan.predicted_step_seconds > 0 ? number(plan.predicted_step_seconds, 3) : "";
   status.predicted_gain_percent = predicted_gain > 0 ? percent(predicted_gain) : "";
   status.measured_gain_percent = "";
   // Times in status have whole seconds. A plan must be later than the restart before it, because
   // failures.cpp compares the two.
-  const auto& restart = pass.status.last_restart_time;
-  status.time = restart ? std::max(pass.now(), *restart + std::chrono::seconds(1)) : pass.now();
-  show_plan(pass, plan);
-  pass.guarded = true;
+  const auto& restart = draft.status.last_restart_time;
+  status.time = restart ? std::max(view.now(), *restart + std::chrono::seconds(1)) : view.now();
+  show_plan(view, draft, plan);
+  draft.guarded = true;
   if (trigger != Trigger::kInitial && trigger != Trigger::kRestart) {
-    for (auto& limit : pass.status.memory_limits) limit.plan_changed = true;
+    for (auto& limit : draft.status.memory_limits) limit.plan_changed = true;
   }
   if (trigger != Trigger::kRetune) {
-    pass.event(
+    draft.event(
         "Normal", "PlanCreated",
         "revision " + std::to_string(plan.revision) + " (" + schedule::name(trigger) +
             "): " + std::to_string(plan.stage_count()) + " stages" +
@@ -213,51 +215,53 @@ void adopt_plan(Pass& pass, Plan plan, Trigger trigger, double predicted_gain) {
         "Plan");
   }
   if (trigger == Trigger::kInitial && !plan.idle.empty())
-    pass.event("Warning", "IdleWorkers", idle_text(pass, plan), "Plan");
-  pass.ask(CreatePlan{plan});
+    draft.event("Warning", "IdleWorkers", idle_text(view, plan), "Plan");
+  draft.ask(CreatePlan{plan});
   // The last 5 plans are kept for users, and the applied one, which is older after refusals.
   constexpr std::size_t kKept = 5;
-  const auto& plans = pass.snapshot.plans;
+  const auto& plans = view.snapshot.plans;
   for (std::size_t i = 0; i + kKept - 1 < plans.size(); ++i) {
-    if (plans[i].revision != pass.status.plan.applied_revision)
-      pass.ask(DeletePlan{plans[i].revision});
+    if (plans[i].revision != draft.status.plan.applied_revision)
+      draft.ask(DeletePlan{plans[i].revision});
   }
 }
 
-void make_plans(Pass& pass) {
-  const bool goes = std::ranges::any_of(pass.slots, [&](const Slot& slot) {
-    return slot.pod && replaced_by_restart(pass, *slot.pod);
+void make_plans(const View& view, Draft& draft) {
+  const bool goes = std::ranges::any_of(view.slots, [&](const Slot& slot) {
+    return slot.pod && replaced_by_restart(draft, *slot.pod);
   });
-  if (goes || !members_complete(pass)) return;
+  if (goes || !members_complete(view)) return;
   // A plan for the same members would be refused again, so the next one waits.
-  const facts::Facts facts = facts_of(pass);
-  if (pass.refused && pass.newest != nullptr && members_live(facts, *pass.newest) &&
-      (pass.plan == nullptr || !members_live(facts, *pass.plan))) {
+  const facts::Facts facts = facts_of(view, draft);
+  if (view.refused && view.newest != nullptr && members_live(facts, *view.newest) &&
+      (view.plan == nullptr || !members_live(facts, *view.plan))) {
     constexpr std::chrono::seconds kRetry{30};
-    const Time next = pass.status.plan.time.value_or(pass.now()) + kRetry;
-    if (pass.now() < next) {
-      refuse_job(pass, "NoFeasiblePlan",
-                 "the workers refused it: " + pass.snapshot.report->body.last_switch->reason);
-      return pass.wake_at(next);
+    const Time next = draft.status.plan.time.value_or(view.now()) + kRetry;
+    if (view.now() < next) {
+      refuse_job(view, draft, "NoFeasiblePlan",
+                 "the workers refused it: " + view.snapshot.report->body.last_switch->reason);
+      return draft.wake_at(next);
     }
   }
-  if (pass.plan == nullptr) {
+  if (view.plan == nullptr) {
     return plan_from_scratch(
-        pass, pass.status.plan.applied_revision == 0 ? Trigger::kInitial : Trigger::kRestart);
+        view, draft,
+        draft.status.plan.applied_revision == 0 ? Trigger::kInitial : Trigger::kRestart);
   }
-  if (!members_live(facts, *pass.plan) || !pass.plan_lives || stands_still_for_lost_plan(pass))
-    return plan_from_scratch(pass, Trigger::kRestart);
-  if (!pass.refused && pass.status.plan.applied_revision != pass.status.plan.revision) return;
-  if (resize_due(pass)) return plan_from_scratch(pass, Trigger::kResize);
-  if (pass.refused && pass.newest != nullptr && contradiction(pass.spec(), *pass.newest).empty() &&
-      pass.newest->trigger == Trigger::kManual) {
+  if (!members_live(facts, *view.plan) || !view.plan_lives ||
+      stands_still_for_lost_plan(view, draft))
+    return plan_from_scratch(view, draft, Trigger::kRestart);
+  if (!view.refused && draft.status.plan.applied_revision != draft.status.plan.revision) return;
+  if (resize_due(view)) return plan_from_scratch(view, draft, Trigger::kResize);
+  if (view.refused && view.newest != nullptr && contradiction(view.spec(), *view.newest).empty() &&
+      view.newest->trigger == Trigger::kManual) {
     return;  // the workers refused this edit; another edit makes a new plan
   }
-  if (!contradiction(pass.spec(), *pass.plan).empty()) {
-    pass.adaptation.memory.plan_change.reset();
-    Plan edited = edited_plan(pass.spec(), *pass.plan);
+  if (!contradiction(view.spec(), *view.plan).empty()) {
+    draft.adaptation.memory.plan_change.reset();
+    Plan edited = edited_plan(view.spec(), *view.plan);
     limit_caps(facts, edited);
-    adopt_plan(pass, std::move(edited), Trigger::kManual, 0);
+    adopt_plan(view, draft, std::move(edited), Trigger::kManual, 0);
   }
 }
 

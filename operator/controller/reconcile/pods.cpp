@@ -26,10 +26,10 @@ std::string stem_of(const api::Pod& pod) {
 }
 
 // The pod of the newest attempt of each slot, by the name of attempt 0.
-std::map<std::string, Slot> newest_pods(const Pass& pass) {
+std::map<std::string, Slot> newest_pods(const View& view) {
   std::map<std::string, Slot> found;
-  for (const auto& pod : pass.snapshot.pods) {
-    if (pod->meta.owner_uid != pass.job().meta.uid) continue;
+  for (const auto& pod : view.snapshot.pods) {
+    if (pod->meta.owner_uid != view.job().meta.uid) continue;
     const std::string stem = stem_of(*pod);
     if (stem.empty()) continue;
     Slot& slot = found[stem];
@@ -45,64 +45,66 @@ std::map<std::string, Slot> newest_pods(const Pass& pass) {
 // Skips attempts whose pod name exists already. It may belong to another group (attempt 2 of "g" 1
 // and attempt 0 of "g-1" 2 are both "job-g-1-2"), or to another job (group "w-b" of job "a" and
 // group "b" of job "a-w" both have "a-w-b-0").
-void skip_taken_names(const Pass& pass, const std::set<std::string_view>& taken, Slot& slot) {
+void skip_taken_names(View& view, const std::set<std::string_view>& taken, Slot& slot) {
   while (taken.contains(
-      api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, slot.next_attempt))) {
+      api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, slot.next_attempt))) {
     ++slot.next_attempt;
   }
 }
 
-api::PodInput input_of(const Pass& pass, const Slot& slot, const std::string& pod_group) {
-  const Slot& first = pass.slots.front();
+api::PodInput input_of(const View& view, const Draft& draft, const Slot& slot,
+                       const std::string& pod_group) {
+  const Slot& first = view.slots.front();
   api::PodInput input;
   input.group = slot.group;
   input.index_in_group = slot.index_in_group;
   input.worker_index = slot.worker_index;
   input.attempt = slot.next_attempt;
-  input.workers = static_cast<int>(pass.slots.size());
-  input.coordinator = api::pod_name(pass.job().meta.name, first.group, first.index_in_group, 0) +
-                      "." + pass.job().meta.name + ":7070";
-  input.control_url = pass.snapshot.control_url;
-  input.generation = pass.status.pod_generation;
-  for (const auto& avoided : pass.status.avoided_nodes) input.avoided_nodes.push_back(avoided.node);
-  auto marks = gang::marks(pass.provider, pass.job(), slot.group, pod_group, input.workers);
+  input.workers = static_cast<int>(view.slots.size());
+  input.coordinator = api::pod_name(view.job().meta.name, first.group, first.index_in_group, 0) +
+                      "." + view.job().meta.name + ":7070";
+  input.control_url = view.snapshot.control_url;
+  input.generation = draft.status.pod_generation;
+  for (const auto& avoided : draft.status.avoided_nodes)
+    input.avoided_nodes.push_back(avoided.node);
+  auto marks = gang::marks(view.provider, view.job(), slot.group, pod_group, input.workers);
   input.labels = std::move(marks.labels);
   input.annotations = std::move(marks.annotations);
   input.scheduler_name = std::move(marks.scheduler_name);
-  input.gates = gates_of(pass.spec());
-  input.queued = pass.provider != gang::Provider::kNone;
+  input.gates = gates_of(view.spec());
+  input.queued = view.provider != gang::Provider::kNone;
   return input;
 }
 
-const Failure* found_failure(const Pass& pass, const Slot& slot) {
-  for (const auto& failure : pass.failures) {
+const Failure* found_failure(const View& view, const Slot& slot) {
+  for (const auto& failure : view.failures) {
     if (failure.slot == &slot) return &failure;
   }
   return nullptr;
 }
 
 // Whether the slot needs a new pod now.
-bool wants_pod(const Pass& pass, const Slot& slot) {
-  if (const Failure* failure = found_failure(pass, slot)) return failure->recorded;
-  if (!slot.pod || outdated(pass, *slot.pod)) return true;
+bool wants_pod(const View& view, const Draft& draft, const Slot& slot) {
+  if (const Failure* failure = found_failure(view, slot)) return failure->recorded;
+  if (!slot.pod || outdated(draft, *slot.pod)) return true;
   // A worker that is done while the coordinator still finishes is no reason for a new pod.
   return !worker_done(*slot.pod) && (worker_failed(*slot.pod) || slot.pod->meta.deleting);
 }
 
 // Earliest time of new pods after a restart. A job that fails before it completes a step waits
 // longer each time, because it may never complete one.
-std::optional<Time> not_before(const Pass& pass) {
-  const auto& last = pass.status.last_restart_time;
-  if (!last || pass.status.restart_streak == 0) return std::nullopt;
+std::optional<Time> not_before(const View& view, const Draft& draft) {
+  const auto& last = draft.status.last_restart_time;
+  if (!last || draft.status.restart_streak == 0) return std::nullopt;
   constexpr int kMostDoublings = 16;  // enough to reach the cap
-  const int doublings = std::min(pass.status.restart_streak - 1, kMostDoublings);
-  return *last + std::min<std::chrono::seconds>(pass.tunables.restart_backoff * (1 << doublings),
-                                                pass.tunables.restart_backoff_cap);
+  const int doublings = std::min(draft.status.restart_streak - 1, kMostDoublings);
+  return *last + std::min<std::chrono::seconds>(view.tunables.restart_backoff * (1 << doublings),
+                                                view.tunables.restart_backoff_cap);
 }
 
 // Whether the failure of this pod's worker is recorded.
-bool failure_recorded(const Pass& pass, const api::Pod& pod) {
-  return std::ranges::any_of(pass.failures, [&](const Failure& failure) {
+bool failure_recorded(const View& view, const api::Pod& pod) {
+  return std::ranges::any_of(view.failures, [&](const Failure& failure) {
     return failure.recorded && failure.slot != nullptr && failure.slot->pod &&
            failure.slot->pod->meta.uid == pod.meta.uid;
   });
@@ -115,18 +117,19 @@ std::string label_of(const api::Pod& pod, const char* key) {
   return found == pod.meta.labels.end() ? "" : found->second;
 }
 
-bool replaced_by_restart(const Pass& pass, const api::Pod& pod) {
-  return pass.status.last_restart_scope == "Job" && generation_of(pod) < pass.status.pod_generation;
+bool replaced_by_restart(const Draft& draft, const api::Pod& pod) {
+  return draft.status.last_restart_scope == "Job" &&
+         generation_of(pod) < draft.status.pod_generation;
 }
 
 bool pod_ended(const api::Pod& pod) {
   return pod.phase == "Failed" || pod.phase == "Succeeded";
 }
 
-bool outdated(const Pass& pass, const api::Pod& pod) {
+bool outdated(const Draft& draft, const api::Pod& pod) {
   const auto hash = pod.meta.annotations.find(api::kTemplateHash);
-  return !pod.started && !worker_ended(pod) && !pass.status.template_hash.empty() &&
-         hash != pod.meta.annotations.end() && hash->second != pass.status.template_hash;
+  return !pod.started && !worker_ended(pod) && !draft.status.template_hash.empty() &&
+         hash != pod.meta.annotations.end() && hash->second != draft.status.template_hash;
 }
 
 bool lacks_pod(const Slot& slot) {
@@ -138,28 +141,28 @@ int generation_of(const api::Pod& pod) {
   return found == pod.meta.annotations.end() ? 0 : std::atoi(found->second.c_str());
 }
 
-const api::Node* node_of(const Pass& pass, const std::string& name) {
-  const auto found = pass.snapshot.nodes->find(name);
-  return found == pass.snapshot.nodes->end() ? nullptr : found->second.get();
+const api::Node* node_of(const View& view, const std::string& name) {
+  const auto found = view.snapshot.nodes->find(name);
+  return found == view.snapshot.nodes->end() ? nullptr : found->second.get();
 }
 
-bool still_there(const Pass& pass, const api::Pod& pod) {
+bool still_there(const View& view, const api::Pod& pod) {
   if (pod_ended(pod)) return false;
   if (!pod.meta.deleting) return true;
-  const api::Node* node = node_of(pass, pod.node);
+  const api::Node* node = node_of(view, pod.node);
   if (node != nullptr && !node->ready) return false;
-  return pass.now() < *pod.meta.deleting + kGoneAfterGrace;
+  return view.now() < *pod.meta.deleting + kGoneAfterGrace;
 }
 
-bool remove_all_pods(Pass& pass, const std::string& why) {
+bool remove_all_pods(const View& view, Draft& draft, const std::string& why) {
   bool none = true;
-  for (const auto& pod : pass.snapshot.pods) {
-    if (!still_there(pass, *pod)) continue;
+  for (const auto& pod : view.snapshot.pods) {
+    if (!still_there(view, *pod)) continue;
     none = false;
     if (const auto& deleting = pod->meta.deleting) {
-      pass.wake_at(*deleting + kGoneAfterGrace);
+      draft.wake_at(*deleting + kGoneAfterGrace);
     } else {
-      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, why});
+      draft.ask(DeletePod{pod->meta.name, pod->meta.uid, why});
     }
   }
   return none;
@@ -167,92 +170,92 @@ bool remove_all_pods(Pass& pass, const std::string& why) {
 
 // Worker indices are counted replica by replica, so that they stay when replicas are added or
 // removed.
-void find_slots(Pass& pass) {
-  const int replicas = std::max(pass.wanted_replicas, pass.needed_replicas);
-  auto found = newest_pods(pass);
-  std::set<std::string_view> taken(pass.snapshot.taken_names.begin(),
-                                   pass.snapshot.taken_names.end());
-  for (const auto& pod : pass.snapshot.pods) taken.insert(pod->meta.name);
+void find_slots(View& view) {
+  const int replicas = std::max(view.wanted_replicas, view.needed_replicas);
+  auto found = newest_pods(view);
+  std::set<std::string_view> taken(view.snapshot.taken_names.begin(),
+                                   view.snapshot.taken_names.end());
+  for (const auto& pod : view.snapshot.pods) taken.insert(pod->meta.name);
   int worker = 0;
   for (int replica = 0; replica < replicas; ++replica) {
-    for (const auto& group : pass.spec().worker_groups) {
+    for (const auto& group : view.spec().worker_groups) {
       for (int i = 0; i < group.count; ++i) {
         const int index = replica * group.count + i;
-        Slot slot = std::move(found[api::pod_name(pass.job().meta.name, group.name, index, 0)]);
+        Slot slot = std::move(found[api::pod_name(view.job().meta.name, group.name, index, 0)]);
         slot.group = group.name;
         slot.index_in_group = index;
         slot.worker_index = worker++;
         slot.replica = replica;
-        skip_taken_names(pass, taken, slot);
-        pass.slots.push_back(std::move(slot));
+        skip_taken_names(view, taken, slot);
+        view.slots.push_back(std::move(slot));
       }
     }
   }
 }
 
-void create_pods(Pass& pass) {
+void create_pods(const View& view, Draft& draft) {
   // After a restart of scope Job, the old processes must have ended before new ones start, because
   // they use the same names and devices.
-  for (const auto& pod : pass.snapshot.pods) {
-    if (!replaced_by_restart(pass, *pod) || !still_there(pass, *pod)) continue;
-    if (const auto& deleting = pod->meta.deleting) pass.wake_at(*deleting + kGoneAfterGrace);
+  for (const auto& pod : view.snapshot.pods) {
+    if (!replaced_by_restart(draft, *pod) || !still_there(view, *pod)) continue;
+    if (const auto& deleting = pod->meta.deleting) draft.wake_at(*deleting + kGoneAfterGrace);
     return;
   }
-  const auto earliest = not_before(pass);
+  const auto earliest = not_before(view, draft);
   const std::string pod_group =
-      gang::pod_group_name(pass.job(), pass.snapshot.pods, pass.status.pod_generation);
+      gang::pod_group_name(view.job(), view.snapshot.pods, draft.status.pod_generation);
   CreatePods create;
-  for (const auto& slot : pass.slots) {
-    if (!wants_pod(pass, slot)) continue;
+  for (const auto& slot : view.slots) {
+    if (!wants_pod(view, draft, slot)) continue;
     if (const auto again = grows_again_at(slot);
-        again && !needed(pass, slot) && pass.now() < *again) {
-      pass.wake_at(*again);
+        again && !needed(view, slot) && view.now() < *again) {
+      draft.wake_at(*again);
       continue;
     }
     // Kueue counts a pod that is still ending, so it would delete the new pod as surplus.
-    if (pass.provider == gang::Provider::kKueue && slot.pod && still_there(pass, *slot.pod)) {
+    if (view.provider == gang::Provider::kKueue && slot.pod && still_there(view, *slot.pod)) {
       if (const auto& deleting = slot.pod->meta.deleting) {
-        pass.wake_at(*deleting + kGoneAfterGrace);
+        draft.wake_at(*deleting + kGoneAfterGrace);
       } else {
-        pass.ask(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod replaces it"});
+        draft.ask(DeletePod{slot.pod->meta.name, slot.pod->meta.uid, "another pod replaces it"});
       }
       continue;
     }
     // The first pods of a job, and pods after an edit of the template, do not wait.
     const bool first =
-        slot.pod ? outdated(pass, *slot.pod)
-                 : slot.next_attempt == 0 && pass.plan == nullptr && pass.status.restarts == 0;
-    if (!first && earliest && *earliest > pass.now()) {
-      pass.wake_at(*earliest);
+        slot.pod ? outdated(draft, *slot.pod)
+                 : slot.next_attempt == 0 && view.plan == nullptr && draft.status.restarts == 0;
+    if (!first && earliest && *earliest > view.now()) {
+      draft.wake_at(*earliest);
       continue;
     }
-    create.pods.push_back(input_of(pass, slot, pod_group));
+    create.pods.push_back(input_of(view, draft, slot, pod_group));
   }
-  if (!create.pods.empty()) pass.ask(std::move(create));
+  if (!create.pods.empty()) draft.ask(std::move(create));
 }
 
-void delete_pods(Pass& pass, bool accepted) {
+void delete_pods(const View& view, Draft& draft, bool accepted) {
   std::set<std::string> newest, stems;
-  for (const auto& slot : pass.slots) {
+  for (const auto& slot : view.slots) {
     if (slot.pod) newest.insert(slot.pod->meta.uid);
-    stems.insert(api::pod_name(pass.job().meta.name, slot.group, slot.index_in_group, 0));
+    stems.insert(api::pod_name(view.job().meta.name, slot.group, slot.index_in_group, 0));
   }
   // Without the plan of status the number of needed replicas is unknown.
-  const bool size_known = accepted && (pass.plan != nullptr || pass.status.plan.revision == 0);
-  for (const auto& pod : pass.snapshot.pods) {
+  const bool size_known = accepted && (view.plan != nullptr || draft.status.plan.revision == 0);
+  for (const auto& pod : view.snapshot.pods) {
     if (pod_ended(*pod) || pod->meta.deleting) continue;
     const bool old_attempt = !newest.contains(pod->meta.uid);
     if (old_attempt && !stems.contains(stem_of(*pod))) {
       if (!size_known) continue;
-      pass.ask(DeletePod{pod->meta.name, pod->meta.uid,
-                         "dataParallel is " + std::to_string(pass.wanted_replicas)});
+      draft.ask(DeletePod{pod->meta.name, pod->meta.uid,
+                          "dataParallel is " + std::to_string(view.wanted_replicas)});
     } else if (old_attempt) {
-      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "another pod has replaced it"});
-    } else if (replaced_by_restart(pass, *pod)) {
-      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
-    } else if (worker_failed(*pod) && failure_recorded(pass, *pod)) {
+      draft.ask(DeletePod{pod->meta.name, pod->meta.uid, "another pod has replaced it"});
+    } else if (replaced_by_restart(draft, *pod)) {
+      draft.ask(DeletePod{pod->meta.name, pod->meta.uid, "restart of the whole job"});
+    } else if (worker_failed(*pod) && failure_recorded(view, *pod)) {
       // Other containers of the pod still run and hold its devices.
-      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "its worker has ended"});
+      draft.ask(DeletePod{pod->meta.name, pod->meta.uid, "its worker has ended"});
     }
   }
 }

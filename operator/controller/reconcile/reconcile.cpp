@@ -13,128 +13,128 @@ namespace {
 
 constexpr int kStartsPerSecond = 10;  // status writes of starting jobs, of all jobs together
 
-bool ended(const Pass& pass) {
-  return pass.is("Complete", "True") || pass.is("Failed", "True");
+bool ended(const Draft& draft) {
+  return draft.is("Complete", "True") || draft.is("Failed", "True");
 }
 
 // Whether the new status only shows more of the job's start, and nothing else happens.
-bool shows_start(const Pass& pass) {
-  if (!pass.out.empty()) return false;
-  api::JobStatus shown = pass.job().status;
-  shown.worker_groups = pass.status.worker_groups;
-  shown.workers_summary = pass.status.workers_summary;
+bool shows_start(const View& view, const Draft& draft) {
+  if (!draft.out.empty()) return false;
+  api::JobStatus shown = view.job().status;
+  shown.worker_groups = draft.status.worker_groups;
+  shown.workers_summary = draft.status.workers_summary;
   for (api::Condition& before : shown.conditions) {
     const bool may_come = before.type == "PodsScheduled";
     if (!may_come && before.type != "WorkersReady" && before.type != "Ready") continue;
-    const auto* now = api::find_condition(pass.status.conditions, before.type);
+    const auto* now = api::find_condition(draft.status.conditions, before.type);
     if (now == nullptr || before.status == "True") continue;
     if (may_come || now->status != "True") before = *now;
   }
-  return shown == pass.status;
+  return shown == draft.status;
 }
 
 // When a status that only shows the start is to be written; nothing = at once. A job's pods start
 // one by one within seconds, and not every count needs a write.
-std::optional<Time> status_due(const Pass& pass) {
-  const auto& written = pass.snapshot.status_written;
-  if (!written || *written > pass.now() || !shows_start(pass)) return std::nullopt;
-  const Time due = *written + stretched(pass, pass.tunables.start_status, kStartsPerSecond);
-  if (due <= pass.now()) return std::nullopt;
+std::optional<Time> status_due(const View& view, const Draft& draft) {
+  const auto& written = view.snapshot.status_written;
+  if (!written || *written > view.now() || !shows_start(view, draft)) return std::nullopt;
+  const Time due = *written + stretched(view, view.tunables.start_status, kStartsPerSecond);
+  if (due <= view.now()) return std::nullopt;
   return due;
 }
 
 // Users read the last step and loss when they see the end. So the last report is written before the
 // end. It changes the resourceVersion that the status patch needs, so the pass writes nothing else,
 // and the next pass writes the end.
-bool report_comes_first(const Pass& pass) {
-  return ended(pass) && pass.out.report;  // a job that had ended before gets only clean_up
+bool report_comes_first(const Draft& draft) {
+  return ended(draft) && draft.out.report;  // a job that had ended before gets only clean_up
 }
 
-Outcome done(Pass& pass) {
-  hold_back(pass);
-  if (pass.wake) {
-    const auto delay = std::chrono::ceil<std::chrono::milliseconds>(*pass.wake - pass.now());
-    pass.out.requeue = std::max(delay, std::chrono::milliseconds(1));
+Outcome done(const View& view, Draft& draft) {
+  hold_back(view, draft);
+  if (draft.wake) {
+    const auto delay = std::chrono::ceil<std::chrono::milliseconds>(*draft.wake - view.now());
+    draft.out.requeue = std::max(delay, std::chrono::milliseconds(1));
   }
-  return std::move(pass.out);
+  return std::move(draft.out);
 }
 
 // Adds the status patch if the status has changed, and the memory.
-Outcome finish(Pass& pass) {
-  pass.status.observed_generation = pass.job().meta.generation;
-  count_waiting(pass);
-  show_refused(pass);
-  api::fit(pass.status);  // otherwise a text that is cut would be a change in every pass
-  hold_back(pass);        // a report that was refused must not come first
-  if (report_comes_first(pass)) {
-    return {.report = std::move(pass.out.report), .requeue = std::chrono::milliseconds(1)};
+Outcome finish(const View& view, Draft& draft) {
+  draft.status.observed_generation = view.job().meta.generation;
+  count_waiting(view, draft);
+  show_refused(view, draft);
+  api::fit(draft.status);  // otherwise a text that is cut would be a change in every pass
+  hold_back(view, draft);  // a report that was refused must not come first
+  if (report_comes_first(draft)) {
+    return {.report = std::move(draft.out.report), .requeue = std::chrono::milliseconds(1)};
   }
-  if (const auto due = status_due(pass)) {
-    pass.wake_at(*due);
-  } else if (pass.status != pass.job().status) {
-    pass.out.status = PatchStatus{pass.status, pass.guarded};
+  if (const auto due = status_due(view, draft)) {
+    draft.wake_at(*due);
+  } else if (draft.status != view.job().status) {
+    draft.out.status = PatchStatus{draft.status, draft.guarded};
   }
-  pass.out.memory = std::move(pass.adaptation);
-  return done(pass);
+  draft.out.memory = std::move(draft.adaptation);
+  return done(view, draft);
 }
 
 // Workers end by themselves after the last step. If a pod is deleted before that, its last log
 // lines are lost, so workers of a complete job get some time.
-bool may_still_log(Pass& pass) {
+bool may_still_log(const View& view, Draft& draft) {
   constexpr std::chrono::seconds kLastLines{10};
-  if (!pass.is("Complete", "True") || !pass.status.completion_time) return false;
-  const Time end = *pass.status.completion_time + kLastLines;
-  if (pass.now() >= end) return false;
-  pass.wake_at(end);
+  if (!draft.is("Complete", "True") || !draft.status.completion_time) return false;
+  const Time end = *draft.status.completion_time + kLastLines;
+  if (view.now() >= end) return false;
+  draft.wake_at(end);
   return true;
 }
 
 // Clean-up after the end: pods by cleanupPolicy, the gang's object, then the job itself by its TTL.
-Outcome clean_up(Pass& pass) {
-  const auto provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
-  pass.provider = pass.status.gang_provider.empty() ? gang::Provider::kNone : provider;
-  delete_gang(pass);
-  close_group(pass);
-  const auto& policy = pass.spec().cleanup_policy;
-  for (const auto& pod : pass.snapshot.pods) {
+Outcome clean_up(View& view, Draft& draft) {
+  const auto provider = gang::choose(view.job(), draft.status.gang_provider).provider;
+  view.provider = draft.status.gang_provider.empty() ? gang::Provider::kNone : provider;
+  delete_gang(view, draft);
+  close_group(view, draft);
+  const auto& policy = view.spec().cleanup_policy;
+  for (const auto& pod : view.snapshot.pods) {
     const bool wanted = policy == api::CleanupPolicy::kAll ||
                         (policy == api::CleanupPolicy::kRunning && !pod_ended(*pod));
-    if (wanted && !pod->meta.deleting && !may_still_log(pass))
-      pass.ask(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
+    if (wanted && !pod->meta.deleting && !may_still_log(view, draft))
+      draft.ask(DeletePod{pod->meta.name, pod->meta.uid, "the job has ended"});
   }
-  if (pass.spec().ttl_seconds_after_finished && pass.status.completion_time) {
-    const Time end = *pass.status.completion_time +
-                     std::chrono::seconds(*pass.spec().ttl_seconds_after_finished);
-    if (pass.now() >= end) {
-      pass.ask(DeleteJob{});
+  if (view.spec().ttl_seconds_after_finished && draft.status.completion_time) {
+    const Time end = *draft.status.completion_time +
+                     std::chrono::seconds(*view.spec().ttl_seconds_after_finished);
+    if (view.now() >= end) {
+      draft.ask(DeleteJob{});
     } else {
-      pass.wake_at(end);
+      draft.wake_at(end);
     }
   }
-  return done(pass);
+  return done(view, draft);
 }
 
 // Fetches an answer that the decision needs. If the request was refused, the job is not accepted.
-bool fetches(Pass& pass, Request request) {
-  const RefusedRequest* no = held_back(pass, subject_of(request));
+bool fetches(const View& view, Draft& draft, Request request) {
+  const RefusedRequest* no = held_back(view, draft, subject_of(request));
   if (no == nullptr) {
-    pass.ask(std::move(request));  // the next pass has the answer
+    draft.ask(std::move(request));  // the next pass has the answer
   } else {
-    pass.refusal = {no->reason, text_of(*no)};
+    draft.refusal = {no->reason, text_of(*no)};
   }
   return false;
 }
 
 // False if an object of an earlier job of this name exists that nobody will delete.
-bool check_leftovers(Pass& pass) {
-  if (!pass.snapshot.pods.empty()) return true;  // the job has begun
-  for (const Leftover& leftover : pass.snapshot.leftovers) {
+bool check_leftovers(const View& view, Draft& draft) {
+  if (!view.snapshot.pods.empty()) return true;  // the job has begun
+  for (const Leftover& leftover : view.snapshot.leftovers) {
     if (!leftover.owned) {
-      refuse_job(pass, "NameConflict",
+      refuse_job(view, draft, "NameConflict",
                  leftover.what + " exists and does not belong to this job; delete it");
       return false;
     }
-    pass.predecessor =
+    draft.predecessor =
         "waits until " + leftover.what + " of the deleted job of this name is deleted";
   }
   return true;
@@ -142,99 +142,103 @@ bool check_leftovers(Pass& pass) {
 
 // True if the job may run. Otherwise it is refused (Accepted=False), or an answer must be fetched
 // first.
-bool check_acceptance(Pass& pass) {
-  const auto scrape = static_cast<int>(pass.tunables.scrape_interval.count());
-  if (const auto refusal = api::refuse(pass.spec(), scrape)) {
-    refuse_job(pass, refusal->reason, refusal->message);
+bool check_acceptance(const View& view, Draft& draft) {
+  const auto scrape = static_cast<int>(view.tunables.scrape_interval.count());
+  if (const auto refusal = api::refuse(view.spec(), scrape)) {
+    refuse_job(view, draft, refusal->reason, refusal->message);
     return false;
   }
-  const auto gang = gang::choose(pass.job(), pass.status.gang_provider);
+  const auto gang = gang::choose(view.job(), draft.status.gang_provider);
   if (gang.refusal) {
-    refuse_job(pass, gang.refusal->reason, gang.refusal->message);
+    refuse_job(view, draft, gang.refusal->reason, gang.refusal->message);
     return false;
   }
-  if (const auto refusal = refuse_resize(pass)) {
-    refuse_job(pass, refusal->reason, refusal->message);
+  if (const auto refusal = refuse_resize(view, draft)) {
+    refuse_job(view, draft, refusal->reason, refusal->message);
     return false;
   }
-  const std::string hash = api::template_hash(pass.job());
-  const auto& check = pass.snapshot.template_check;
-  if (!check || check->hash != hash) return fetches(pass, DryRunPods{hash});
+  const std::string hash = api::template_hash(view.job());
+  const auto& check = view.snapshot.template_check;
+  if (!check || check->hash != hash) return fetches(view, draft, DryRunPods{hash});
   if (!check->accepted) {
-    refuse_job(pass, check->reason, check->message);
+    refuse_job(view, draft, check->reason, check->message);
     return false;
   }
-  if (pass.spec().profile.source == api::ProfileSource::kConfigMap) {
-    if (!pass.snapshot.profile) return fetches(pass, ReadProfile{});
-    if (!pass.snapshot.profile->error.empty() && pass.plan == nullptr) {
-      refuse_job(pass, "ProfileMissing", pass.snapshot.profile->error);
-      pass.wake_at(pass.now() + std::chrono::seconds(10));  // the ConfigMap may come later
+  if (view.spec().profile.source == api::ProfileSource::kConfigMap) {
+    if (!view.snapshot.profile) return fetches(view, draft, ReadProfile{});
+    if (!view.snapshot.profile->error.empty() && view.plan == nullptr) {
+      refuse_job(view, draft, "ProfileMissing", view.snapshot.profile->error);
+      draft.wake_at(view.now() + std::chrono::seconds(10));  // the ConfigMap may come later
       return false;
     }
   }
-  if (!check_leftovers(pass)) return false;
-  if (pass.snapshot.service_exists && pass.predecessor.empty() &&
-      pass.snapshot.service_owner_uid != pass.job().meta.uid) {
-    refuse_job(pass, "NameConflict",
-               "Service " + pass.job().meta.name +
+  if (!check_leftovers(view, draft)) return false;
+  if (view.snapshot.service_exists && draft.predecessor.empty() &&
+      view.snapshot.service_owner_uid != view.job().meta.uid) {
+    refuse_job(view, draft, "NameConflict",
+               "Service " + view.job().meta.name +
                    " exists and does not belong to this job; delete it or rename the job");
     return false;
   }
-  if (!pass.status.template_hash.empty() && pass.status.template_hash != hash &&
-      std::ranges::any_of(pass.snapshot.pods, [](const auto& pod) { return !pod_ended(*pod); })) {
-    pass.event("Normal", "TemplateChangePending",
-               "the template was edited: new pods use it, pods whose trainer has never started are "
-               "made again, and running pods stay as they are",
-               "Validate");
+  if (!draft.status.template_hash.empty() && draft.status.template_hash != hash &&
+      std::ranges::any_of(view.snapshot.pods, [](const auto& pod) { return !pod_ended(*pod); })) {
+    draft.event(
+        "Normal", "TemplateChangePending",
+        "the template was edited: new pods use it, pods whose trainer has never started are "
+        "made again, and running pods stay as they are",
+        "Validate");
   }
-  pass.status.template_hash = hash;
-  if (pass.status.gang_provider.empty() && gang.provider != gang::Provider::kNone) {
-    pass.event("Normal", "GangProviderChosen", gang::name(gang.provider), "Validate");
+  draft.status.template_hash = hash;
+  if (draft.status.gang_provider.empty() && gang.provider != gang::Provider::kNone) {
+    draft.event("Normal", "GangProviderChosen", gang::name(gang.provider), "Validate");
   }
-  pass.status.gang_provider = gang::name(gang.provider);
-  pass.accepted_note = "the job can run";
+  draft.status.gang_provider = gang::name(gang.provider);
+  draft.accepted_note = "the job can run";
   return true;
 }
 
 // Finds the plan in force: the newest, or after a refusal the applied one.
-void find_plans(Pass& pass) {
-  const auto& report = pass.snapshot.report;
-  const auto& status = pass.status.plan;
-  pass.refused = report && report->body.last_switch && status.applied_revision != status.revision &&
+void find_plans(View& view, Draft& draft) {
+  const auto& report = view.snapshot.report;
+  const auto& status = draft.status.plan;
+  view.refused = report && report->body.last_switch && status.applied_revision != status.revision &&
                  report->body.last_switch->revision == status.revision &&
                  report->body.last_switch->outcome != protocol::Outcome::kApplied;
-  for (const auto& plan : pass.snapshot.plans) {
-    if (plan.revision == status.revision) pass.newest = &plan;
-    if (plan.revision == status.applied_revision) pass.applied = &plan;
+  for (const auto& plan : view.snapshot.plans) {
+    if (plan.revision == status.revision) view.newest = &plan;
+    if (plan.revision == status.applied_revision) view.applied = &plan;
   }
-  pass.plan = pass.refused ? pass.applied : pass.newest;
+  view.plan = view.refused ? view.applied : view.newest;
 }
 
 // Everything about the pods and plans of a job that is to run.
-void run(Pass& pass, bool accepted) {
-  if (handle_release(pass)) return show_conditions(pass);
-  find_failures(pass);
-  if (handle_failures(pass) || handle_deadlines(pass)) return show_report(pass);
-  delete_pods(pass, accepted);
+void run(View& view, Draft& draft, bool accepted) {
+  if (handle_release(view, draft)) return show_conditions(view, draft);
+  find_failures(view, draft);
+  if (handle_failures(view, draft) || handle_deadlines(view, draft))
+    return show_report(view, draft);
+  delete_pods(view, draft, accepted);
   // No plan is made if its ConfigMap or the status that names it cannot be written now.
-  const bool plans = !held_back(pass, kPlanSubject) && !held_back(pass, kStatusSubject);
-  if (accepted) create_pods(pass);
-  if (accepted && plans) make_plans(pass);
-  show_conditions(pass);
-  ask_why_pods_wait(pass);
-  if (accepted) open_gates(pass);
-  if (plans) adapt(pass);
-  show_report(pass);
+  const bool plans =
+      !held_back(view, draft, kPlanSubject) && !held_back(view, draft, kStatusSubject);
+  if (accepted) create_pods(view, draft);
+  if (accepted && plans) make_plans(view, draft);
+  show_conditions(view, draft);
+  ask_why_pods_wait(view, draft);
+  if (accepted) open_gates(view, draft);
+  if (plans) adapt(view, draft);
+  show_report(view, draft);
 }
 
 }  // namespace
 
-void refuse_job(Pass& pass, const std::string& reason, const std::string& message) {
-  const auto* before = api::find_condition(pass.job().status.conditions, "Accepted");
+void refuse_job(const View& view, Draft& draft, const std::string& reason,
+                const std::string& message) {
+  const auto* before = api::find_condition(view.job().status.conditions, "Accepted");
   if (before == nullptr || before->message != message) {
-    pass.event("Warning", "InvalidSpec", reason + ": " + message, "Validate");
+    draft.event("Warning", "InvalidSpec", reason + ": " + message, "Validate");
   }
-  pass.refusal = {reason, message};
+  draft.refusal = {reason, message};
 }
 
 Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
@@ -243,54 +247,54 @@ Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimate
   const std::string& manager = snapshot.job->spec.managed_by;
   if (!manager.empty() && manager != api::kManagedByUs) return {};
 
-  Pass pass{snapshot, estimates, tunables, snapshot.job->status};
+  View view{snapshot, estimates, tunables};
+  Draft draft(snapshot);
   if (snapshot.job->meta.deleting) {
-    pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
-    close_group(pass);  // otherwise Kueue keeps the pods, and they keep the job
-    return done(pass);
+    view.provider = gang::choose(view.job(), draft.status.gang_provider).provider;
+    close_group(view, draft);  // otherwise Kueue keeps the pods, and they keep the job
+    return done(view, draft);
   }
-  pass.adaptation = snapshot.adaptation;
-  if (ended(pass)) return clean_up(pass);
-  find_plans(pass);
-  pass.status.selector = api::kJobName + ("=" + pass.job().meta.name);
-  if (!pass.status.start_time) pass.status.start_time = pass.now();
+  if (ended(draft)) return clean_up(view, draft);
+  find_plans(view, draft);
+  draft.status.selector = api::kJobName + ("=" + view.job().meta.name);
+  if (!draft.status.start_time) draft.status.start_time = view.now();
 
   // A job that is not accepted gets no new pods. Running ones stay, in the size accepted last.
-  pass.provider = gang::choose(pass.job(), pass.status.gang_provider).provider;
-  const bool accepted = check_acceptance(pass);
-  find_sizes(pass, accepted);
-  find_slots(pass);
-  if (pass.slots.empty()) {
-    show_conditions(pass);
-    return finish(pass);
+  view.provider = gang::choose(view.job(), draft.status.gang_provider).provider;
+  const bool accepted = check_acceptance(view, draft);
+  find_sizes(view, draft, accepted);
+  find_slots(view);
+  if (view.slots.empty()) {
+    show_conditions(view, draft);
+    return finish(view, draft);
   }
-  if (!pass.predecessor.empty()) {  // its deletion wakes the job
-    show_conditions(pass);
-    return finish(pass);
+  if (!draft.predecessor.empty()) {  // its deletion wakes the job
+    show_conditions(view, draft);
+    return finish(view, draft);
   }
-  if (handle_end(pass)) {
-    show_report(pass);
-    return finish(pass);
+  if (handle_end(view, draft)) {
+    show_report(view, draft);
+    return finish(view, draft);
   }
-  if (handle_suspend(pass)) {
-    show_acceptance(pass);
-    show_report(pass);
-    return finish(pass);
+  if (handle_suspend(view, draft)) {
+    show_acceptance(draft);
+    show_report(view, draft);
+    return finish(view, draft);
   }
   const bool started =
-      std::ranges::any_of(pass.slots, [](const Slot& slot) { return slot.pod != nullptr; });
+      std::ranges::any_of(view.slots, [](const Slot& slot) { return slot.pod != nullptr; });
   if (!accepted && !started) {
     // An answer is being fetched, and the pass that follows at once writes the status.
-    if (!pass.refusal) return done(pass);
-    show_conditions(pass);
-    return finish(pass);
+    if (!draft.refusal) return done(view, draft);
+    show_conditions(view, draft);
+    return finish(view, draft);
   }
-  if (!snapshot.service_exists) pass.ask(CreateService{});
+  if (!snapshot.service_exists) draft.ask(CreateService{});
   if (snapshot.control_ca != snapshot.ca_bundle || snapshot.written_url != snapshot.control_url)
-    pass.ask(ApplyControlConfigMap{});
-  if (accepted) apply_gang(pass);
-  run(pass, accepted);
-  return finish(pass);
+    draft.ask(ApplyControlConfigMap{});
+  if (accepted) apply_gang(view, draft);
+  run(view, draft, accepted);
+  return finish(view, draft);
 }
 
 }  // namespace weir::reconcile

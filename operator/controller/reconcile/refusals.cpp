@@ -70,9 +70,9 @@ bool note(RefusedRequests& refused, RefusedRequest no, Carried& carried) {
   return true;
 }
 
-bool due(const Pass& pass, const RefusedRequest& no) {
-  return pass.now() >= no.last + kAskedAgain || pass.now() < no.last ||
-         no.generation != pass.job().meta.generation;
+bool due(const View& view, const RefusedRequest& no) {
+  return view.now() >= no.last + kAskedAgain || view.now() < no.last ||
+         no.generation != view.job().meta.generation;
 }
 
 }  // namespace
@@ -159,38 +159,38 @@ void forget_old(RefusedRequests& refused, Time now) {
   std::erase_if(refused, [&](const auto& no) { return now >= no.last + kForgotten; });
 }
 
-const RefusedRequest* refused(const Pass& pass, const std::string& subject) {
-  const auto& all = pass.snapshot.refused;
+const RefusedRequest* refused(const View& view, const std::string& subject) {
+  const auto& all = view.snapshot.refused;
   const auto found = std::ranges::find(all, subject, &RefusedRequest::subject);
   return found == all.end() ? nullptr : &*found;
 }
 
-const RefusedRequest* refused_start(const Pass& pass) {
-  const auto& all = pass.snapshot.refused;
+const RefusedRequest* refused_start(const View& view) {
+  const auto& all = view.snapshot.refused;
   const auto found = std::ranges::find_if(
       all, [](const auto& no) { return no.subject == kPodsSubject || needed_by_pods(no.subject); });
   return found == all.end() ? nullptr : &*found;
 }
 
-const RefusedRequest* held_back(Pass& pass, const std::string& subject) {
-  const RefusedRequest* no = refused(pass, subject);
-  if (no == nullptr || due(pass, *no)) return nullptr;
-  pass.wake_at(no->last + kAskedAgain);
+const RefusedRequest* held_back(const View& view, Draft& draft, const std::string& subject) {
+  const RefusedRequest* no = refused(view, subject);
+  if (no == nullptr || due(view, *no)) return nullptr;
+  draft.wake_at(no->last + kAskedAgain);
   return no;
 }
 
-void hold_back(Pass& pass) {
-  if (pass.snapshot.refused.empty()) return;
+void hold_back(const View& view, Draft& draft) {
+  if (view.snapshot.refused.empty()) return;
   std::vector<std::string> held;
   const auto waits = [&](const Request& request) {
     const std::string subject = subject_of(request);
     const bool wait =
-        held_back(pass, subject) != nullptr ||
+        held_back(view, draft, subject) != nullptr ||
         std::ranges::any_of(held, [&](const auto& each) { return depends_on(request, each); });
     if (wait) held.push_back(subject);
     return wait;
   };
-  Outcome& out = pass.out;
+  Outcome& out = draft.out;
   std::erase_if(out.requests, waits);
   if (out.status && waits(*out.status)) out.status.reset();
   // Events about a plan or a status that is not written wait for it.
@@ -199,30 +199,30 @@ void hold_back(Pass& pass) {
   if (out.report && waits(*out.report)) out.report.reset();
 }
 
-void show_refused(Pass& pass) {
+void show_refused(const View& view, Draft& draft) {
   const RefusedRequest* shown = nullptr;
   std::string text;
-  const bool over =
-      pass.is("Complete", "True") || pass.is("Failed", "True");  // refusals do not matter any more
-  for (const auto& no : pass.snapshot.refused) {
+  const bool over = draft.is("Complete", "True") ||
+                    draft.is("Failed", "True");  // refusals do not matter any more
+  for (const auto& no : view.snapshot.refused) {
     if (over) break;
-    pass.wake_at(no.last + kForgotten);  // a request that is not repeated is forgotten then
+    draft.wake_at(no.last + kForgotten);  // a request that is not repeated is forgotten then
     if (no.subject == kStatusSubject) continue;
     if (shown == nullptr) shown = &no;
     text += (text.empty() ? "" : "; ") + text_of(no);
   }
-  const auto* before = api::find_condition(pass.job().status.conditions, "Degraded");
+  const auto* before = api::find_condition(view.job().status.conditions, "Degraded");
   if (shown != nullptr) {
-    pass.set("Degraded", "True", shown->reason, text);
+    draft.set("Degraded", "True", shown->reason, text);
     if (before == nullptr || before->status != "True") return;
-    for (api::Condition& condition : pass.status.conditions) {
+    for (api::Condition& condition : draft.status.conditions) {
       if (condition.type == "Degraded") condition.since = before->since;
     }
     return;
   }
-  const auto* now = api::find_condition(pass.status.conditions, "Degraded");
+  const auto* now = api::find_condition(draft.status.conditions, "Degraded");
   if (now != nullptr && std::ranges::find(kReasons, now->reason) != kReasons.end())
-    pass.set("Degraded", "False", "AsPlanned", "");
+    draft.set("Degraded", "False", "AsPlanned", "");
 }
 
 }  // namespace weir::reconcile

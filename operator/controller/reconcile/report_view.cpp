@@ -15,9 +15,9 @@ struct Degradation {
   std::string reason, text;
 };
 
-const estimator::LinkEstimate* slowest_contended(const Pass& pass) {
+const estimator::LinkEstimate* slowest_contended(const View& view) {
   const estimator::LinkEstimate* slow = nullptr;
-  for (const auto* links : {&pass.estimates.links, &pass.estimates.sync_links}) {
+  for (const auto* links : {&view.estimates.links, &view.estimates.sync_links}) {
     for (const auto& link : *links) {
       if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
     }
@@ -25,101 +25,102 @@ const estimator::LinkEstimate* slowest_contended(const Pass& pass) {
   return slow;
 }
 
-std::optional<std::string> straggler_of(const Pass& pass) {
-  if (pass.plan == nullptr || pass.plan->replica_count() < 2) return std::nullopt;
-  return shares::straggler(facts_of(pass));
+std::optional<std::string> straggler_of(const View& view, const Draft& draft) {
+  if (view.plan == nullptr || view.plan->replica_count() < 2) return std::nullopt;
+  return shares::straggler(facts_of(view, draft));
 }
 
 // The worst problem that is measured of a job that trains.
-std::optional<Degradation> degradation(Pass& pass) {
-  if (pass.snapshot.report && pass.snapshot.report->body.skipped_in_row > 0) {
-    const auto& report = pass.snapshot.report->body;
+std::optional<Degradation> degradation(const View& view, Draft& draft) {
+  if (view.snapshot.report && view.snapshot.report->body.skipped_in_row > 0) {
+    const auto& report = view.snapshot.report->body;
     return Degradation{"StepsSkipped", std::to_string(report.skipped_in_row) +
                                            " steps in a row up to step " +
                                            std::to_string(report.step) +
                                            " changed no parameter: loss or gradient is not finite"};
   }
-  if (const auto why = reduced(pass)) return Degradation{"ReducedReplicas", *why};
-  if (const auto* slow = slowest_contended(pass)) {
+  if (const auto why = reduced(view, draft)) return Degradation{"ReducedReplicas", *why};
+  if (const auto* slow = slowest_contended(view)) {
     return Degradation{kContended, "link " + slow->from_node + "->" + slow->to_node + " " +
                                        bits_per_second(slow->now) + " of " +
                                        bits_per_second(slow->baseline)};
   }
-  if (const auto who = straggler_of(pass)) return Degradation{"Straggler", *who};
+  if (const auto who = straggler_of(view, draft)) return Degradation{"Straggler", *who};
   return std::nullopt;
 }
 
 }  // namespace
 
-void show_network(Pass& pass) {
+void show_network(const View& view, Draft& draft) {
   using estimator::Freshness;
-  const auto& estimates = pass.estimates;
-  const bool off = pass.spec().adaptation.mode == api::AdaptationMode::kOff;
-  const bool alone = pass.plan != nullptr && pass.plan->ranks.size() < 2;
+  const auto& estimates = view.estimates;
+  const bool off = view.spec().adaptation.mode == api::AdaptationMode::kOff;
+  const bool alone = view.plan != nullptr && view.plan->ranks.size() < 2;
   // Unknown, not False, if nobody need act.
   if (off) {
-    pass.set("NetworkMetricsAvailable", "Unknown", "Disabled", "adaptation.mode is Off");
+    draft.set("NetworkMetricsAvailable", "Unknown", "Disabled", "adaptation.mode is Off");
   } else if (estimates.freshness == Freshness::kFresh) {
-    pass.set("NetworkMetricsAvailable", "True", "Fresh",
-             std::to_string(estimates.links.size()) + " link directions measured");
+    draft.set("NetworkMetricsAvailable", "True", "Fresh",
+              std::to_string(estimates.links.size()) + " link directions measured");
   } else if (alone && estimates.freshness == Freshness::kNoSeries) {
-    pass.set("NetworkMetricsAvailable", "Unknown", "NoLinks", "one worker trains, it has no links");
-  } else if (pass.status.plan.applied_revision == 0) {
-    pass.set("NetworkMetricsAvailable", "Unknown", estimator::name(estimates.freshness),
-             "training has not started");
+    draft.set("NetworkMetricsAvailable", "Unknown", "NoLinks",
+              "one worker trains, it has no links");
+  } else if (draft.status.plan.applied_revision == 0) {
+    draft.set("NetworkMetricsAvailable", "Unknown", estimator::name(estimates.freshness),
+              "training has not started");
   } else {
-    if (pass.is("NetworkMetricsAvailable", "True")) {
-      pass.event("Warning", "MetricsUnavailable",
-                 std::string(estimator::name(estimates.freshness)) + ": " + estimates.detail,
-                 "Adapt");
+    if (draft.is("NetworkMetricsAvailable", "True")) {
+      draft.event("Warning", "MetricsUnavailable",
+                  std::string(estimator::name(estimates.freshness)) + ": " + estimates.detail,
+                  "Adapt");
     }
-    pass.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
-             estimates.detail);
+    draft.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
+              estimates.detail);
   }
-  const auto* before = api::find_condition(pass.status.conditions, "Degraded");
+  const auto* before = api::find_condition(draft.status.conditions, "Degraded");
   const std::string old = before != nullptr && before->status == "True" ? before->reason : "";
-  const auto worst = degradation(pass);
-  if (old == kContended && !slowest_contended(pass)) {
-    pass.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
-               "Observe");
+  const auto worst = degradation(view, draft);
+  if (old == kContended && !slowest_contended(view)) {
+    draft.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
+                "Observe");
   }
   if (worst) {
-    if (old != worst->reason) pass.event("Warning", worst->reason, worst->text, "Observe");
-    return pass.set("Degraded", "True", worst->reason, worst->text);
+    if (old != worst->reason) draft.event("Warning", worst->reason, worst->text, "Observe");
+    return draft.set("Degraded", "True", worst->reason, worst->text);
   }
-  if (old != "PredictedGainMissed" || pass.adaptation.memory.plan_change) {
-    pass.set("Degraded", pass.status.plan.applied_revision == 0 ? "Unknown" : "False", "AsPlanned",
-             "");
+  if (old != "PredictedGainMissed" || draft.adaptation.memory.plan_change) {
+    draft.set("Degraded", draft.status.plan.applied_revision == 0 ? "Unknown" : "False",
+              "AsPlanned", "");
   }
 }
 
 namespace {
 
-void show_sync(const Pass& pass, api::ReportStatus& shown) {
+void show_sync(const View& view, api::ReportStatus& shown) {
   shown.sync_mode = "Exact";
-  if (pass.plan == nullptr) return;
-  shown.sync_mode = schedule::name(pass.plan->sync.mode);
-  shown.micro_batch_shares = pass.plan->micro_batches;
-  if (pass.plan->replica_count() < 2) return;
-  const bool exact = pass.plan->sync.mode == schedule::SyncMode::kExact;
-  shown.sync_group_size_max = exact ? pass.plan->replica_count() : pass.plan->sync.group_size_max;
+  if (view.plan == nullptr) return;
+  shown.sync_mode = schedule::name(view.plan->sync.mode);
+  shown.micro_batch_shares = view.plan->micro_batches;
+  if (view.plan->replica_count() < 2) return;
+  const bool exact = view.plan->sync.mode == schedule::SyncMode::kExact;
+  shown.sync_group_size_max = exact ? view.plan->replica_count() : view.plan->sync.group_size_max;
   if (!exact) {
-    const auto& groups = pass.snapshot.report->body.sync;
+    const auto& groups = view.snapshot.report->body.sync;
     if (!groups) return;
     shown.sync_mean_group_size = number(groups->mean_group_size, 1);
     shown.sync_max_staleness = number(groups->max_staleness, 1);
     return;
   }
-  shown.sync_mean_group_size = number(pass.plan->replica_count(), 1);
+  shown.sync_mean_group_size = number(view.plan->replica_count(), 1);
   shown.sync_max_staleness = "0";
 }
 
 // Interval of progress in status. Each job has its own, so that not all jobs write at once.
-std::chrono::milliseconds progress_interval(const Pass& pass) {
+std::chrono::milliseconds progress_interval(const View& view) {
   constexpr int kProgressPerSecond = 20;  // of all jobs together
   constexpr double kJitter = 0.2;
-  const auto least = stretched(pass, pass.tunables.progress_status, kProgressPerSecond);
-  const double drawn = Random(mix_seed(0, pass.job().meta.uid)).uniform();
+  const auto least = stretched(view, view.tunables.progress_status, kProgressPerSecond);
+  const double drawn = Random(mix_seed(0, view.job().meta.uid)).uniform();
   const std::chrono::duration<double> seconds = least * (1 - kJitter + 2 * kJitter * drawn);
   return std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
 }
@@ -138,23 +139,23 @@ std::int64_t seconds_left(std::int64_t steps, double seconds_each) {
 }
 
 // Whether a report or a sample is newer than the one in status. Times in status have whole seconds.
-bool has_news(const Pass& pass) {
+bool has_news(const View& view) {
   using std::chrono::floor;
   using std::chrono::seconds;
-  const auto& old = pass.job().report;
+  const auto& old = view.job().report;
   if (!old.last_report_time ||
-      floor<seconds>(pass.snapshot.report->received) > floor<seconds>(*old.last_report_time)) {
+      floor<seconds>(view.snapshot.report->received) > floor<seconds>(*old.last_report_time)) {
     return true;
   }
-  return pass.estimates.freshness == estimator::Freshness::kFresh && old.last_sample_time &&
-         pass.now() >= *old.last_sample_time + pass.tunables.network_status;
+  return view.estimates.freshness == estimator::Freshness::kFresh && old.last_sample_time &&
+         view.now() >= *old.last_sample_time + view.tunables.network_status;
 }
 
 // Whether a restart is recorded, but its plan is not in force. Then a new coordinator reports step
 // 0.
-bool between_runs(const Pass& pass) {
-  const auto& last = pass.status.last_restart_time;
-  const auto& plan = pass.status.plan;
+bool between_runs(const Draft& draft) {
+  const auto& last = draft.status.last_restart_time;
+  const auto& plan = draft.status.plan;
   if (plan.trigger == schedule::name(schedule::Trigger::kRestart) &&
       plan.applied_revision != plan.revision) {
     return true;
@@ -164,31 +165,31 @@ bool between_runs(const Pass& pass) {
 
 }  // namespace
 
-void show_report(Pass& pass) {
-  const auto& old = pass.job().report;
+void show_report(const View& view, Draft& draft) {
+  const auto& old = view.job().report;
   const bool network_moved =
-      pass.estimates.freshness == estimator::Freshness::kFresh &&
-      (slowest_contended(pass) != nullptr) != (old.network_state == "Contended");
-  const auto* suspended = api::find_condition(pass.job().status.conditions, "Suspended");
-  const bool pauses = pass.is("Suspended", "True") &&  // this is the last report before the pause
+      view.estimates.freshness == estimator::Freshness::kFresh &&
+      (slowest_contended(view) != nullptr) != (old.network_state == "Contended");
+  const auto* suspended = api::find_condition(view.job().status.conditions, "Suspended");
+  const bool pauses = draft.is("Suspended", "True") &&  // this is the last report before the pause
                       (suspended == nullptr || suspended->status != "True");
-  const bool ended = pass.is("Complete", "True") || pass.is("Failed", "True") || pauses;
-  const bool restarts = pass.status.restarts != pass.job().status.restarts;
-  if (!pass.snapshot.report) return;
-  const Time next = pass.now() + progress_interval(pass);  // the pass then also notices silence
+  const bool ended = draft.is("Complete", "True") || draft.is("Failed", "True") || pauses;
+  const bool restarts = draft.status.restarts != view.job().status.restarts;
+  if (!view.snapshot.report) return;
+  const Time next = view.now() + progress_interval(view);  // the pass then also notices silence
   if (!network_moved && !ended && !restarts) {
-    if (!has_news(pass)) return pass.wake_at(next);
-    const Time due = old.last_report_time.value_or(Time{}) + progress_interval(pass);
-    if (pass.now() < due) return pass.wake_at(due);
+    if (!has_news(view)) return draft.wake_at(next);
+    const Time due = old.last_report_time.value_or(Time{}) + progress_interval(view);
+    if (view.now() < due) return draft.wake_at(due);
   }
-  const auto& report = pass.snapshot.report->body;
+  const auto& report = view.snapshot.report->body;
   api::ReportStatus shown;
   shown.has_progress = true;
   // A coordinator ends with success only after the last step; its last report may be missing.
   std::int64_t step = report.step;
-  if (pass.is("Complete", "True")) step = std::max(step, report.total_steps);
-  if (ended && old.step == step && !has_news(pass)) return;  // the pass before has written it
-  if (between_runs(pass)) step = std::max(step, old.step);   // event ProgressLost needs it
+  if (draft.is("Complete", "True")) step = std::max(step, report.total_steps);
+  if (ended && old.step == step && !has_news(view)) return;  // the pass before has written it
+  if (between_runs(draft)) step = std::max(step, old.step);  // event ProgressLost needs it
   shown.step = step;
   shown.total_steps = report.total_steps;
   shown.percentage = percent_done(step, report.total_steps);
@@ -199,17 +200,17 @@ void show_report(Pass& pass) {
   if (report.last_checkpoint_step >= 0) shown.last_checkpoint_step = report.last_checkpoint_step;
   if (report.samples_per_second > 0) {
     shown.estimated_remaining_seconds = seconds_left(
-        report.total_steps - step, pass.spec().global_batch / report.samples_per_second);
+        report.total_steps - step, view.spec().global_batch / report.samples_per_second);
   }
-  shown.last_step_time = step != old.step || !old.last_step_time ? pass.snapshot.report->received
+  shown.last_step_time = step != old.step || !old.last_step_time ? view.snapshot.report->received
                                                                  : *old.last_step_time;
-  shown.last_report_time = pass.snapshot.report->received;
-  show_sync(pass, shown);
-  const bool fresh = pass.estimates.freshness == estimator::Freshness::kFresh;
-  shown.network_state = !fresh ? "Unknown" : slowest_contended(pass) ? "Contended" : "Healthy";
-  shown.last_sample_time = pass.estimates.last_sample;
-  auto links = pass.estimates.links;
-  links.insert(links.end(), pass.estimates.sync_links.begin(), pass.estimates.sync_links.end());
+  shown.last_report_time = view.snapshot.report->received;
+  show_sync(view, shown);
+  const bool fresh = view.estimates.freshness == estimator::Freshness::kFresh;
+  shown.network_state = !fresh ? "Unknown" : slowest_contended(view) ? "Contended" : "Healthy";
+  shown.last_sample_time = view.estimates.last_sample;
+  auto links = view.estimates.links;
+  links.insert(links.end(), view.estimates.sync_links.begin(), view.estimates.sync_links.end());
   std::ranges::sort(links, {}, &estimator::LinkEstimate::now);
   constexpr std::size_t kWorst = 16;
   for (const auto& link : links) {
@@ -226,8 +227,8 @@ void show_report(Pass& pass) {
     worst.since = link.since;
     shown.worst_links.push_back(std::move(worst));
   }
-  pass.out.report = PatchReport{std::move(shown)};
-  if (!ended) pass.wake_at(next);
+  draft.out.report = PatchReport{std::move(shown)};
+  if (!ended) draft.wake_at(next);
 }
 
 }  // namespace weir::reconcile

@@ -37,8 +37,8 @@ bool matches(const api::FailureRule& rule, const Failure& failure) {
   });
 }
 
-Verdict judge(const Pass& pass, const Failure& failure) {
-  for (const auto& rule : pass.spec().failure_rules) {
+Verdict judge(const View& view, const Failure& failure) {
+  for (const auto& rule : view.spec().failure_rules) {
     if (rule.action.known() && matches(rule, failure))
       return {static_cast<Reaction>(rule.action.value()), rule.name};
   }
@@ -46,53 +46,53 @@ Verdict judge(const Pass& pass, const Failure& failure) {
 }
 
 // Whether a step was completed after the last restart.
-bool has_stepped(const Pass& pass) {
-  const auto& plan = pass.status.plan;
+bool has_stepped(const View& view, const Draft& draft) {
+  const auto& plan = draft.status.plan;
   if (plan.revision == 0 || plan.applied_revision == 0) return false;
-  const auto& last = pass.status.last_restart_time;
+  const auto& last = draft.status.last_restart_time;
   if (last && (!plan.time || *plan.time <= *last)) return false;
   if (plan.trigger != "Initial" && plan.trigger != "Restart") return true;
   if (plan.applied_revision != plan.revision) return false;
-  const auto& report = pass.snapshot.report;
+  const auto& report = view.snapshot.report;
   if (report && report->body.plan_revision == plan.revision)
     return report->body.step > plan.applied_step;
-  const auto& seen = pass.job().report;  // a former leader may have written it
+  const auto& seen = view.job().report;  // a former leader may have written it
   return seen.last_report_time && plan.time && *seen.last_report_time > *plan.time &&
          seen.step > plan.applied_step;
 }
 
-void avoid_node(Pass& pass, const Failure& failure) {
+void avoid_node(const View& view, Draft& draft, const Failure& failure) {
   if (failure.slot == nullptr || !failure.slot->pod || failure.slot->pod->node.empty()) return;
   const std::string& node = failure.slot->pod->node;
-  auto& avoided = pass.status.avoided_nodes;
+  auto& avoided = draft.status.avoided_nodes;
   std::erase_if(avoided, [&](const auto& each) { return each.node == node; });
   if (avoided.size() == kMostAvoidedNodes) {
     avoided.erase(std::ranges::min_element(avoided, {}, &api::AvoidedNode::until));
   }
   const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
                                                : std::string(name(failure.cause));
-  avoided.push_back({node, reason, pass.now() + kAvoided});
-  pass.event("Warning", "NodeAvoided", "node " + node + " is avoided for 1 h: " + failure.text,
-             "Restart");
+  avoided.push_back({node, reason, view.now() + kAvoided});
+  draft.event("Warning", "NodeAvoided", "node " + node + " is avoided for 1 h: " + failure.text,
+              "Restart");
 }
 
 // Remembers that a group ran out of memory. True if it did so before, without a change of plan in
 // between.
-bool out_of_memory_again(Pass& pass, const Failure& failure) {
+bool out_of_memory_again(const View& view, Draft& draft, const Failure& failure) {
   if (failure.slot == nullptr) return false;
   api::MemoryLimit limit;
   limit.group = failure.slot->group;
-  if (pass.plan != nullptr) {
-    for (const auto& rank : pass.plan->ranks) {
+  if (view.plan != nullptr) {
+    for (const auto& rank : view.plan->ranks) {
       if (failure.slot->pod && rank.pod_uid == failure.slot->pod->meta.uid)
         limit.stage = rank.stage;
     }
   }
   if (limit.stage >= 0) {
-    const int cap = pass.plan->schedule.caps[static_cast<std::size_t>(limit.stage)];
+    const int cap = view.plan->schedule.caps[static_cast<std::size_t>(limit.stage)];
     limit.in_flight_cap = std::max(1, static_cast<int>(cap * kCapLowered));
   }
-  auto& limits = pass.status.memory_limits;
+  auto& limits = draft.status.memory_limits;
   const auto known =
       std::ranges::find_if(limits, [&](const auto& each) { return each.group == limit.group; });
   if (known == limits.end()) {
@@ -104,8 +104,8 @@ bool out_of_memory_again(Pass& pass, const Failure& failure) {
   return false;
 }
 
-void count(Pass& pass, Cause cause) {
-  auto& counts = pass.status.restart_reasons;
+void count(Draft& draft, Cause cause) {
+  auto& counts = draft.status.restart_reasons;
   const auto known =
       std::ranges::find_if(counts, [&](const auto& each) { return each.reason == name(cause); });
   if (known == counts.end()) {
@@ -116,88 +116,89 @@ void count(Pass& pass, Cause cause) {
 }
 
 // Fails the job if a rule, repeated lack of memory or a used-up budget demands it.
-bool ends_job(Pass& pass, const Failure& failure, const Verdict& verdict) {
+bool ends_job(const View& view, Draft& draft, const Failure& failure, const Verdict& verdict) {
   if (verdict.reaction == Reaction::kFailJob) {
     const bool by_rule = !verdict.rule.empty();
-    fail_job(pass, by_rule ? "FailJobRule" : name(failure.cause),
+    fail_job(view, draft, by_rule ? "FailJobRule" : name(failure.cause),
              (by_rule ? "rule " + verdict.rule + ": " : "") + failure.text);
     return true;
   }
   if (failure.cause == Cause::kOutOfMemory && verdict.rule.empty() &&
-      out_of_memory_again(pass, failure)) {
+      out_of_memory_again(view, draft, failure)) {
     fail_job(
-        pass, "OutOfMemory",
+        view, draft, "OutOfMemory",
         "group " + failure.slot->group +
             " ran out of memory twice without a change of plan in between; give it more memory, "
             "or lower batch.microBatchSize or schedule.k.max; last: " +
             failure.text);
     return true;
   }
-  if (!uses_budget(verdict.reaction) || pass.status.restart_budget_used < pass.spec().max_restarts)
+  if (!uses_budget(verdict.reaction) || draft.status.restart_budget_used < view.spec().max_restarts)
     return false;
-  fail_job(pass, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",
-           "failurePolicy.maxRestarts " + std::to_string(pass.spec().max_restarts) +
+  fail_job(view, draft, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",
+           "failurePolicy.maxRestarts " + std::to_string(view.spec().max_restarts) +
                " is used up; last cause: " + failure.text);
   return true;
 }
 
 }  // namespace
 
-void fail_job(Pass& pass, const std::string& reason, const std::string& message) {
-  pass.set("Failed", "True", reason, message);
-  pass.set("Finished", "True", reason, message);
-  pass.set("Stalled", "True", reason, message);  // tells tools that Ready will not become True
-  pass.set("Ready", "False", "Failed", message);
-  pass.status.completion_time = pass.now();
-  pass.guarded = true;
-  pass.event("Warning", "Failed", reason + ": " + message, "Fail");
+void fail_job(const View& view, Draft& draft, const std::string& reason,
+              const std::string& message) {
+  draft.set("Failed", "True", reason, message);
+  draft.set("Finished", "True", reason, message);
+  draft.set("Stalled", "True", reason, message);  // tells tools that Ready will not become True
+  draft.set("Ready", "False", "Failed", message);
+  draft.status.completion_time = view.now();
+  draft.guarded = true;
+  draft.event("Warning", "Failed", reason + ": " + message, "Fail");
 }
 
-void begin_generation(Pass& pass, Time time) {
-  pass.status.pod_generation += 1;
+void begin_generation(Draft& draft, Time time) {
+  draft.status.pod_generation += 1;
   // The time must not be before that of the plan in force, whose pods are replaced.
-  pass.status.last_restart_time = std::max(time, pass.status.plan.time.value_or(time));
-  pass.guarded = true;
+  draft.status.last_restart_time = std::max(time, draft.status.plan.time.value_or(time));
+  draft.guarded = true;
 }
 
-void record_replacement(Pass& pass, const Slot& slot, const std::string& why) {
+void record_replacement(const View& view, Draft& draft, const Slot& slot, const std::string& why) {
   Failure move;
   move.slot = &slot;
   move.cause = Cause::kReplaced;
   move.text = why;
-  auto& status = pass.status;
+  auto& status = draft.status;
   status.restarts += 1;
-  count(pass, move.cause);
+  count(draft, move.cause);
   status.last_restart_reason = name(move.cause);
   status.last_restart_scope = "Worker";
-  begin_generation(pass, pass.now());
-  pass.set("Ready", "False", "Restarting", why);
-  avoid_node(pass, move);
-  pass.event("Normal", "WorkerReplaced", why, "Adapt");
+  begin_generation(draft, view.now());
+  draft.set("Ready", "False", "Restarting", why);
+  avoid_node(view, draft, move);
+  draft.event("Normal", "WorkerReplaced", why, "Adapt");
 }
 
-void record_failure(Pass& pass, const Failure& failure, const std::string& scope,
-                    Time episode_end) {
-  const Verdict verdict = judge(pass, failure);
-  if (ends_job(pass, failure, verdict)) return;
-  auto& status = pass.status;
-  status.restart_streak = has_stepped(pass) ? 0 : status.restart_streak + 1;
+void record_failure(const View& view, Draft& draft, const Failure& failure,
+                    const std::string& scope, Time episode_end) {
+  const Verdict verdict = judge(view, failure);
+  if (ends_job(view, draft, failure, verdict)) return;
+  auto& status = draft.status;
+  status.restart_streak = has_stepped(view, draft) ? 0 : status.restart_streak + 1;
   status.restarts += 1;
   if (uses_budget(verdict.reaction)) status.restart_budget_used += 1;
-  count(pass, failure.cause);
+  count(draft, failure.cause);
   status.last_restart_reason = name(failure.cause);
   status.last_restart_scope = scope;
-  begin_generation(pass, episode_end);
-  pass.set("Ready", "False", "Restarting", failure.text);
-  pass.set("WorkersReady", "False", "WorkerLost", failure.text);
-  if (failure.slot != nullptr) pass.event("Warning", "WorkerLost", failure.text, "Restart");
-  if (avoids_node(verdict.reaction)) avoid_node(pass, failure);
-  pass.event("Warning", "Restarting",
-             "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
-                 ", budget used " + std::to_string(status.restart_budget_used) + " of " +
-                 std::to_string(pass.spec().max_restarts) +
-                 (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
-             "Restart");
+  begin_generation(draft, episode_end);
+  draft.set("Ready", "False", "Restarting", failure.text);
+  draft.set("WorkersReady", "False", "WorkerLost", failure.text);
+  if (failure.slot != nullptr) draft.event("Warning", "WorkerLost", failure.text, "Restart");
+  if (avoids_node(verdict.reaction)) avoid_node(view, draft, failure);
+  draft.event("Warning", "Restarting",
+              "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
+                  ", budget used " + std::to_string(status.restart_budget_used) + " of " +
+                  std::to_string(view.spec().max_restarts) +
+                  (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
+              "Restart");
 }
 
 }  // namespace weir::reconcile

@@ -8,6 +8,6 @@ namespace weir::reconcile {
 
 // Whether the pod is older than the last restart, and that had scope Job. Such a pod is deleted,
 // and no plan may use it.
-bool replaced_by_restart(const Pass& pass, const api::Pod& pod);
+bool replaced_by_restart(const Draft& draft, const api::Pod& pod);
 
 }  // namespace weir::reconcile

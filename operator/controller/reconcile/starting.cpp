@@ -32,26 +32,26 @@ bool is_starting(const api::Pod& pod) {
 
 }  // namespace
 
-std::string cannot_start(const Pass& pass, const api::Pod& pod) {
+std::string cannot_start(const View& view, const api::Pod& pod) {
   if (!is_starting(pod)) return "";
   if (!waits_as_usual(pod)) return pod.waiting_reason + ": " + pod.waiting_message;
-  const auto warning = pass.snapshot.pod_warnings.find(pod.meta.uid);
-  return warning == pass.snapshot.pod_warnings.end() ? "" : warning->second.text;
+  const auto warning = view.snapshot.pod_warnings.find(pod.meta.uid);
+  return warning == view.snapshot.pod_warnings.end() ? "" : warning->second.text;
 }
 
 // Reads the events of one pod at a time, since usually all pods wait for the same reason.
-void ask_why_pods_wait(Pass& pass) {
-  for (const auto& slot : pass.slots) {
+void ask_why_pods_wait(const View& view, Draft& draft) {
+  for (const auto& slot : view.slots) {
     if (!slot.pod || !is_starting(*slot.pod) || !waits_as_usual(*slot.pod)) continue;
-    const auto known = pass.snapshot.pod_warnings.find(slot.pod->meta.uid);
+    const auto known = view.snapshot.pod_warnings.find(slot.pod->meta.uid);
     Time due = has_node_since(*slot.pod) + kAskAfter;
-    if (known != pass.snapshot.pod_warnings.end()) {
+    if (known != view.snapshot.pod_warnings.end()) {
       // The interval grows with the waiting time; pulling an image may take half an hour.
       const Time::duration patience = (known->second.asked - due) / 4;
       due = known->second.asked + std::max<Time::duration>(kAskAgain, patience);
     }
-    if (pass.now() < due) return pass.wake_at(due);
-    return pass.ask(ReadPodWarning{slot.pod->meta.name, slot.pod->meta.uid});
+    if (view.now() < due) return draft.wake_at(due);
+    return draft.ask(ReadPodWarning{slot.pod->meta.name, slot.pod->meta.uid});
   }
 }
 

@@ -12,147 +12,148 @@ namespace {
 
 constexpr const char* kSilence = "no report from the coordinator; training may go on";
 
-std::string pending_reason(const Pass& pass, const api::Pod& pod) {
+std::string pending_reason(const View& view, const api::Pod& pod) {
   for (const auto& condition : pod.conditions) {
     if (condition.type == "PodScheduled" && condition.status == "False") return condition.message;
   }
-  return cannot_start(pass, pod);
+  return cannot_start(view, pod);
 }
 
 bool scheduled(const Slot& slot) {
   return slot.pod && !slot.pod->node.empty();
 }
 
-void show_groups(Pass& pass) {
-  pass.status.worker_groups.clear();
-  for (const auto& group : pass.spec().worker_groups) {
+void show_groups(const View& view, Draft& draft) {
+  draft.status.worker_groups.clear();
+  for (const auto& group : view.spec().worker_groups) {
     api::GroupStatus shown;
     shown.name = group.name;
-    shown.desired = group.count * pass.wanted_replicas;
-    for (const auto& slot : pass.slots) {
+    shown.desired = group.count * view.wanted_replicas;
+    for (const auto& slot : view.slots) {
       if (slot.group != group.name || !slot.pod) continue;
       shown.scheduled += scheduled(slot) && !worker_ended(*slot.pod) ? 1 : 0;
       shown.ready += slot.pod->ready && !worker_ended(*slot.pod) ? 1 : 0;
       shown.failed += worker_failed(*slot.pod) ? 1 : 0;
-      if (shown.pending_reason.empty()) shown.pending_reason = pending_reason(pass, *slot.pod);
+      if (shown.pending_reason.empty()) shown.pending_reason = pending_reason(view, *slot.pod);
     }
-    pass.status.worker_groups.push_back(std::move(shown));
+    draft.status.worker_groups.push_back(std::move(shown));
   }
 }
 
-void show_scheduled(Pass& pass) {
-  if (pass.status.scheduling_retry) return;  // SchedulingTimedOut stays until pods are made again
-  if (!pass.predecessor.empty())
-    return pass.set("PodsScheduled", "False", "WaitingForPredecessor", pass.predecessor);
+void show_scheduled(const View& view, Draft& draft) {
+  if (draft.status.scheduling_retry) return;  // SchedulingTimedOut stays until pods are made again
+  if (!draft.predecessor.empty())
+    return draft.set("PodsScheduled", "False", "WaitingForPredecessor", draft.predecessor);
   std::string why;
   int missing = 0;
-  for (const auto& slot : pass.slots) {
+  for (const auto& slot : view.slots) {
     if (scheduled(slot)) continue;
     ++missing;
-    if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(pass, *slot.pod);
+    if (slot.pod && why.empty()) why = slot.group + ": " + pending_reason(view, *slot.pod);
     if (why == slot.group + ": ") why.clear();
   }
-  const auto all = std::to_string(pass.slots.size());
-  const auto lacking = std::ranges::count_if(pass.slots, lacks_pod);
-  if (const auto* no = refused_start(pass); no != nullptr && lacking > 0) {
-    return pass.set("PodsScheduled", "False", no->reason,
-                    std::to_string(lacking) + " of " + all + " pods are missing: " + text_of(*no));
+  const auto all = std::to_string(view.slots.size());
+  const auto lacking = std::ranges::count_if(view.slots, lacks_pod);
+  if (const auto* no = refused_start(view); no != nullptr && lacking > 0) {
+    return draft.set("PodsScheduled", "False", no->reason,
+                     std::to_string(lacking) + " of " + all + " pods are missing: " + text_of(*no));
   }
   if (missing == 0)
-    return pass.set("PodsScheduled", "True", "AllScheduled", "all pods have a node");
+    return draft.set("PodsScheduled", "True", "AllScheduled", "all pods have a node");
   const std::string count = std::to_string(missing) + " of " + all + " pods have no node";
-  if (const auto queue = queued(pass))
-    return pass.set("PodsScheduled", "False", kWaitsForQuota, count + ": " + *queue);
-  if (const auto gate = held_by_others(pass))
-    return pass.set("PodsScheduled", "False", kHeldByGate, count + ": " + *gate);
-  const auto& group = pass.snapshot.gang.seen;
+  if (const auto queue = queued(view))
+    return draft.set("PodsScheduled", "False", kWaitsForQuota, count + ": " + *queue);
+  if (const auto gate = held_by_others(view))
+    return draft.set("PodsScheduled", "False", kHeldByGate, count + ": " + *gate);
+  const auto& group = view.snapshot.gang.seen;
   if (group && !group->why.empty()) why = "PodGroup " + group->meta.name + ": " + group->why;
-  if (why.empty()) return pass.set("PodsScheduled", "Unknown", "Unschedulable", count + " yet");
-  if (!pass.is("PodsScheduled", "False")) pass.event("Warning", "Unschedulable", why, "Schedule");
+  if (why.empty()) return draft.set("PodsScheduled", "Unknown", "Unschedulable", count + " yet");
+  if (!draft.is("PodsScheduled", "False")) draft.event("Warning", "Unschedulable", why, "Schedule");
   // Volcano schedules no pod until the whole group fits.
-  const bool gang =
-      pass.provider == gang::Provider::kVolcano && pass.status.worker_groups.front().scheduled == 0;
-  pass.set("PodsScheduled", "False", gang ? "WaitingForGang" : "Unschedulable", count + ": " + why);
+  const bool gang = view.provider == gang::Provider::kVolcano &&
+                    draft.status.worker_groups.front().scheduled == 0;
+  draft.set("PodsScheduled", "False", gang ? "WaitingForGang" : "Unschedulable",
+            count + ": " + why);
 }
 
-void show_workers(Pass& pass) {
-  const int registered = registered_workers(pass);
-  const auto wanted = static_cast<int>(pass.slots.size());
-  pass.status.workers_summary = std::to_string(registered) + "/" + std::to_string(wanted);
-  if (!pass.failures.empty())
-    return pass.set("WorkersReady", "False", "WorkerLost", pass.failures.front().text);
+void show_workers(const View& view, Draft& draft) {
+  const int registered = registered_workers(view);
+  const auto wanted = static_cast<int>(view.slots.size());
+  draft.status.workers_summary = std::to_string(registered) + "/" + std::to_string(wanted);
+  if (!view.failures.empty())
+    return draft.set("WorkersReady", "False", "WorkerLost", view.failures.front().text);
   // For a new leader the count of the former one stays until the coordinator registers again.
-  if (!pass.snapshot.members && pass.status.plan.applied_revision > 0 && all_in_plan(pass)) {
-    pass.status.workers_summary = pass.job().status.workers_summary;
-    const Time limit = pass.snapshot.leading_since + kNewLeaderWaits;
-    if (pass.now() < limit) return pass.wake_at(limit);
-    return pass.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
+  if (!view.snapshot.members && draft.status.plan.applied_revision > 0 && all_in_plan(view)) {
+    draft.status.workers_summary = view.job().status.workers_summary;
+    const Time limit = view.snapshot.leading_since + kNewLeaderWaits;
+    if (view.now() < limit) return draft.wake_at(limit);
+    return draft.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
   }
   if (registered < wanted) {
     bool starting = false;
     std::string why;
-    for (const auto& slot : pass.slots) {
+    for (const auto& slot : view.slots) {
       starting = starting || !slot.pod || !slot.pod->started;
       if (!slot.pod || !why.empty()) continue;
-      why = cannot_start(pass, *slot.pod);
+      why = cannot_start(view, *slot.pod);
       if (!why.empty()) why = "pod " + slot.pod->meta.name + ": " + why;
     }
     const std::string text =
         std::to_string(registered) + " of " + std::to_string(wanted) + " workers have registered";
     if (!why.empty()) {
-      if (!pass.has_reason("WorkersReady", "PodCannotStart"))
-        pass.event("Warning", "PodCannotStart", why, "Start");
-      return pass.set("WorkersReady", "False", "PodCannotStart", text + "; " + why);
+      if (!draft.has_reason("WorkersReady", "PodCannotStart"))
+        draft.event("Warning", "PodCannotStart", why, "Start");
+      return draft.set("WorkersReady", "False", "PodCannotStart", text + "; " + why);
     }
-    if (starting) return pass.set("WorkersReady", "False", "Starting", text);
-    return pass.set("WorkersReady", "False", "WaitingForRegistration",
-                    text + "; workers must reach " + pass.snapshot.control_url +
-                        " and port 7070 of the coordinator");
+    if (starting) return draft.set("WorkersReady", "False", "Starting", text);
+    return draft.set("WorkersReady", "False", "WaitingForRegistration",
+                     text + "; workers must reach " + view.snapshot.control_url +
+                         " and port 7070 of the coordinator");
   }
-  if (silent(pass)) return pass.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
-  if (pass.status.plan.revision == 0 ||
-      pass.status.plan.applied_revision != pass.status.plan.revision) {
-    return pass.set("WorkersReady", "False", "Starting", "the plan is not applied yet");
+  if (silent(view, draft)) return draft.set("WorkersReady", "Unknown", "WorkerLost", kSilence);
+  if (draft.status.plan.revision == 0 ||
+      draft.status.plan.applied_revision != draft.status.plan.revision) {
+    return draft.set("WorkersReady", "False", "Starting", "the plan is not applied yet");
   }
-  const std::string idle = pass.plan == nullptr ? "" : idle_text(pass, *pass.plan);
-  pass.set("WorkersReady", "True", "AllReady",
-           "all workers run the current plan" + (idle.empty() ? "" : "; " + idle));
+  const std::string idle = view.plan == nullptr ? "" : idle_text(view, *view.plan);
+  draft.set("WorkersReady", "True", "AllReady",
+            "all workers run the current plan" + (idle.empty() ? "" : "; " + idle));
 }
 
 // If a plan begins at step 0 although steps were complete, it found neither a checkpoint nor a live
 // replica. A new coordinator reports step 0 before that, so the completed steps are those in
 // status: of the last report before the restart, or if none was written, the step at which the
 // former plan was applied.
-void report_lost_progress(Pass& pass, std::int64_t begins_at) {
-  const std::int64_t lost = std::max(pass.job().report.step, pass.status.plan.applied_step);
+void report_lost_progress(const View& view, Draft& draft, std::int64_t begins_at) {
+  const std::int64_t lost = std::max(view.job().report.step, draft.status.plan.applied_step);
   if (begins_at > 0 || lost == 0) return;
-  pass.event("Warning", "ProgressLost",
-             "no checkpoint: training starts again at step 0, and " + std::to_string(lost) +
-                 " completed steps are lost" +
-                 (pass.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
-             "Restart");
+  draft.event("Warning", "ProgressLost",
+              "no checkpoint: training starts again at step 0, and " + std::to_string(lost) +
+                  " completed steps are lost" +
+                  (view.spec().checkpoint_path.empty() ? "; set checkpoint.path to keep them" : ""),
+              "Restart");
 }
 
 // Writes lastSwitch of the report to status: which plan is in force.
-void show_switch(Pass& pass) {
-  if (!pass.snapshot.report || !pass.snapshot.report->body.last_switch) return;
-  const auto& last = *pass.snapshot.report->body.last_switch;
-  auto& plan = pass.status.plan;
+void show_switch(const View& view, Draft& draft) {
+  if (!view.snapshot.report || !view.snapshot.report->body.last_switch) return;
+  const auto& last = *view.snapshot.report->body.last_switch;
+  auto& plan = draft.status.plan;
   if (last.revision != plan.revision || plan.applied_revision == plan.revision) return;
   if (last.outcome == protocol::Outcome::kApplied) {
-    report_lost_progress(pass, last.step);
+    report_lost_progress(view, draft, last.step);
     plan.applied_revision = plan.revision;
     plan.applied_step = last.step;
-    pass.guarded = true;
-    report_resized(pass);
+    draft.guarded = true;
+    report_resized(view, draft);
     return;
   }
   // The condition shows whether the event was sent.
-  const auto* replan = api::find_condition(pass.job().status.conditions, "ReplanInProgress");
+  const auto* replan = api::find_condition(view.job().status.conditions, "ReplanInProgress");
   if (replan != nullptr && replan->status == "False") return;
-  pass.event("Warning", "PlanRefused",
-             "revision " + std::to_string(plan.revision) + ": " + last.reason, "Plan");
-  adaptation::refused(pass.adaptation.memory, pass.newest,
+  draft.event("Warning", "PlanRefused",
+              "revision " + std::to_string(plan.revision) + ": " + last.reason, "Plan");
+  adaptation::refused(draft.adaptation.memory, view.newest,
                       static_cast<std::uint32_t>(plan.revision));
 }
 
@@ -163,11 +164,11 @@ int mean_share(const schedule::Plan& plan) {
 }
 
 // One entry for a stage of all replicas; group and node are those of replica 0.
-api::StageStatus stage_view(const Pass& pass, const schedule::Plan& plan,
+api::StageStatus stage_view(const View& view, const schedule::Plan& plan,
                             const schedule::RankPlace& rank) {
   const auto s = static_cast<std::size_t>(rank.stage);
   std::string group;
-  for (const auto& slot : pass.slots) {
+  for (const auto& slot : view.slots) {
     if (slot.pod && slot.pod->meta.uid == rank.pod_uid) group = slot.group;
   }
   return {rank.stage,
@@ -179,55 +180,55 @@ api::StageStatus stage_view(const Pass& pass, const schedule::Plan& plan,
           rank.node};
 }
 
-void show_plan(Pass& pass) {
-  auto& status = pass.status.plan;
+void show_plan(const View& view, Draft& draft) {
+  auto& status = draft.status.plan;
   if (status.revision == 0) {
-    pass.set("ReplanInProgress", "Unknown", "Initial", "no plan yet");
+    draft.set("ReplanInProgress", "Unknown", "Initial", "no plan yet");
     return;
   }
-  const bool made_now = status.revision != pass.job().status.plan.revision;  // adopt_plan shows it
-  if (pass.plan != nullptr && !made_now) show_plan(pass, *pass.plan);
+  const bool made_now = status.revision != view.job().status.plan.revision;  // adopt_plan shows it
+  if (view.plan != nullptr && !made_now) show_plan(view, draft, *view.plan);
   if (status.applied_revision == status.revision) {
-    pass.set("ReplanInProgress", "False", "Applied",
-             "revision " + std::to_string(status.revision) + " is applied");
-  } else if (pass.refused) {
-    pass.set("ReplanInProgress", "False", "Applied",
-             "revision " + std::to_string(status.revision) +
-                 " was refused: " + pass.snapshot.report->body.last_switch->reason + "; revision " +
-                 std::to_string(status.applied_revision) + " stays in force");
+    draft.set("ReplanInProgress", "False", "Applied",
+              "revision " + std::to_string(status.revision) + " is applied");
+  } else if (view.refused) {
+    draft.set("ReplanInProgress", "False", "Applied",
+              "revision " + std::to_string(status.revision) +
+                  " was refused: " + view.snapshot.report->body.last_switch->reason +
+                  "; revision " + std::to_string(status.applied_revision) + " stays in force");
   } else {
-    pass.set("ReplanInProgress", "True", status.trigger,
-             "revision " + std::to_string(status.revision) + " is being applied");
+    draft.set("ReplanInProgress", "True", status.trigger,
+              "revision " + std::to_string(status.revision) + " is being applied");
   }
 }
 
-void show_ready(Pass& pass) {
-  if (pass.refusal && pass.plan == nullptr)
-    return pass.set("Ready", "False", "Invalid", pass.refusal->message);
+void show_ready(const View& view, Draft& draft) {
+  if (draft.refusal && view.plan == nullptr)
+    return draft.set("Ready", "False", "Invalid", draft.refusal->message);
   const bool restarting =
-      std::ranges::any_of(pass.failures, [](const auto& failure) { return failure.recorded; }) ||
-      (pass.status.plan.applied_revision > 0 && pass.is("WorkersReady", "False") &&
-       registered_workers(pass, pass.needed_replicas) < needed_workers(pass));
-  const auto& plan = pass.status.plan;
-  const auto* workers = api::find_condition(pass.status.conditions, "WorkersReady");
-  if (restarting) return pass.set("Ready", "False", "Restarting", workers->message);
-  if (!pass.plan_lives && !pass.is("PodsScheduled", "True")) {
-    const bool queued = pass.has_reason("PodsScheduled", kWaitsForQuota);
-    return pass.set("Ready", "False", queued ? "Queued" : "Pending",
-                    api::find_condition(pass.status.conditions, "PodsScheduled")->message);
+      std::ranges::any_of(view.failures, [](const auto& failure) { return failure.recorded; }) ||
+      (draft.status.plan.applied_revision > 0 && draft.is("WorkersReady", "False") &&
+       registered_workers(view, view.needed_replicas) < needed_workers(view));
+  const auto& plan = draft.status.plan;
+  const auto* workers = api::find_condition(draft.status.conditions, "WorkersReady");
+  if (restarting) return draft.set("Ready", "False", "Restarting", workers->message);
+  if (!view.plan_lives && !draft.is("PodsScheduled", "True")) {
+    const bool queued = draft.has_reason("PodsScheduled", kWaitsForQuota);
+    return draft.set("Ready", "False", queued ? "Queued" : "Pending",
+                     api::find_condition(draft.status.conditions, "PodsScheduled")->message);
   }
-  if (plan.applied_revision == 0) return pass.set("Ready", "False", "Starting", workers->message);
+  if (plan.applied_revision == 0) return draft.set("Ready", "False", "Starting", workers->message);
   const bool pauses = plan.trigger != "Retune" && plan.trigger != "Manual";
-  if (plan.applied_revision != plan.revision && pauses && !pass.refused) {
-    return pass.set("Ready", "False", "Replanning",
-                    "revision " + std::to_string(plan.revision) + " is being applied");
+  if (plan.applied_revision != plan.revision && pauses && !view.refused) {
+    return draft.set("Ready", "False", "Replanning",
+                     "revision " + std::to_string(plan.revision) + " is being applied");
   }
-  pass.set("Ready", "True", "Running", "training advances");
+  draft.set("Ready", "True", "Running", "training advances");
 }
 
 }  // namespace
 
-std::string idle_text(const Pass& pass, const schedule::Plan& plan) {
+std::string idle_text(const View& view, const schedule::Plan& plan) {
   if (plan.idle.empty()) return "";
   constexpr std::size_t kNamed = 4;
   std::string names;
@@ -235,71 +236,71 @@ std::string idle_text(const Pass& pass, const schedule::Plan& plan) {
     names += (i == 0 ? "" : ", ") + plan.idle[i];
   if (plan.idle.size() > kNamed) names += ", ...";
   const std::size_t all = plan.idle.size() + plan.ranks.size();
-  const int layers = pass.snapshot.members ? pass.snapshot.members->body.model.layers : 0;
+  const int layers = view.snapshot.members ? view.snapshot.members->body.model.layers : 0;
   const bool too_many = layers > 0 && all > static_cast<std::size_t>(layers * plan.replica_count());
   return std::to_string(plan.idle.size()) + " of " + std::to_string(all) +
          " workers have no stage (" + names + ")" +
          (too_many ? ": the model has " + std::to_string(layers) + " layers" : "");
 }
 
-void show_plan(Pass& pass, const schedule::Plan& plan) {
-  auto& status = pass.status.plan;
+void show_plan(const View& view, Draft& draft, const schedule::Plan& plan) {
+  auto& status = draft.status.plan;
   status.k = plan.schedule.k;
   status.micro_batch_size = plan.schedule.micro_batch_size;
   status.micro_batches = mean_share(plan);
   status.stage_count = plan.stage_count();
   status.stages.clear();
   for (const auto& rank : plan.ranks) {
-    if (rank.replica == 0) status.stages.push_back(stage_view(pass, plan, rank));
+    if (rank.replica == 0) status.stages.push_back(stage_view(view, plan, rank));
   }
 }
 
 // Silence alone causes no restart; WorkersReady becomes Unknown after member_silent.
-bool silent(const Pass& pass) {
-  const auto& report = pass.snapshot.report;
-  return report ? pass.now() - report->received > pass.tunables.member_silent
-                : pass.status.plan.applied_revision > 0 &&
-                      pass.now() >= pass.snapshot.leading_since + kNewLeaderWaits;
+bool silent(const View& view, const Draft& draft) {
+  const auto& report = view.snapshot.report;
+  return report ? view.now() - report->received > view.tunables.member_silent
+                : draft.status.plan.applied_revision > 0 &&
+                      view.now() >= view.snapshot.leading_since + kNewLeaderWaits;
 }
 
 // A worker that is done counts, because it was registered until its last step.
-int registered_workers(const Pass& pass, int replicas) {
+int registered_workers(const View& view, int replicas) {
   int count = 0;
-  for (const auto& slot : pass.slots) {
+  for (const auto& slot : view.slots) {
     if (slot.replica >= replicas || !slot.pod || worker_failed(*slot.pod)) continue;
     const bool done = worker_done(*slot.pod);
-    count += done || (pass.snapshot.members &&
-                      std::ranges::any_of(pass.snapshot.members->body.members, [&](const auto& m) {
+    count += done || (view.snapshot.members &&
+                      std::ranges::any_of(view.snapshot.members->body.members, [&](const auto& m) {
                         return m.pod_uid == slot.pod->meta.uid;
                       }));
   }
   return count;
 }
 
-void show_acceptance(Pass& pass) {
+void show_acceptance(Draft& draft) {
   for (const char* type :
        {"Accepted", "PodsScheduled", "WorkersReady", "Ready", "Degraded", "ReplanInProgress",
         "NetworkMetricsAvailable", "Suspended", "Complete", "Failed", "Finished"}) {
-    if (api::find_condition(pass.status.conditions, type) == nullptr)
-      pass.set(type, "Unknown", "Pending", "");
+    if (api::find_condition(draft.status.conditions, type) == nullptr)
+      draft.set(type, "Unknown", "Pending", "");
   }
-  if (pass.refusal) {
-    pass.set("Accepted", "False", pass.refusal->reason, pass.refusal->message);
-  } else if (!pass.accepted_note.empty()) {
-    pass.set("Accepted", "True", "Accepted", pass.accepted_note);
+  if (draft.refusal) {
+    draft.set("Accepted", "False", draft.refusal->reason, draft.refusal->message);
+  } else if (!draft.accepted_note.empty()) {
+    draft.set("Accepted", "True", "Accepted", draft.accepted_note);
   }
 }
 
-void show_conditions(Pass& pass) {
-  show_acceptance(pass);
-  if (!pass.has_reason("Suspended", "Resumed")) pass.set("Suspended", "False", "Resumed", "");
-  show_groups(pass);
-  show_switch(pass);
-  show_scheduled(pass);
-  show_workers(pass);
-  show_plan(pass);
-  show_network(pass);
-  show_ready(pass);
+void show_conditions(const View& view, Draft& draft) {
+  show_acceptance(draft);
+  if (!draft.has_reason("Suspended", "Resumed")) draft.set("Suspended", "False", "Resumed", "");
+  show_groups(view, draft);
+  show_switch(view, draft);
+  show_scheduled(view, draft);
+  show_workers(view, draft);
+  show_plan(view, draft);
+  show_network(view, draft);
+  show_ready(view, draft);
 }
 
 }  // namespace weir::reconcile

@@ -7,82 +7,82 @@
 namespace weir::reconcile {
 namespace {
 
-std::string saved_text(const Pass& pass) {
-  std::optional<std::int64_t> saved = pass.job().report.last_checkpoint_step;
-  if (pass.snapshot.report && pass.snapshot.report->body.last_checkpoint_step >= 0)
-    saved = pass.snapshot.report->body.last_checkpoint_step;
+std::string saved_text(const View& view) {
+  std::optional<std::int64_t> saved = view.job().report.last_checkpoint_step;
+  if (view.snapshot.report && view.snapshot.report->body.last_checkpoint_step >= 0)
+    saved = view.snapshot.report->body.last_checkpoint_step;
   if (saved) return "the checkpoint has step " + std::to_string(*saved);
-  return pass.spec().checkpoint_path.empty()
+  return view.spec().checkpoint_path.empty()
              ? "without a checkpoint block, training will start again at step 0"
              : "no checkpoint was reported";
 }
 
-void begin(Pass& pass) {
-  pass.set("Suspended", "False", "Suspending", "the workers save and end");
-  pass.set("Ready", "False", "Suspended", "suspend is true");
-  pass.guarded = true;
+void begin(Draft& draft) {
+  draft.set("Suspended", "False", "Suspending", "the workers save and end");
+  draft.set("Ready", "False", "Suspended", "suspend is true");
+  draft.guarded = true;
 }
 
-void end(Pass& pass) {
-  const std::string text = saved_text(pass);
-  pass.set("Suspended", "True", "Suspended", "no pod runs; " + text);
-  pass.guarded = true;
-  pass.event("Normal", "Suspended", "all pods have ended; " + text, "Suspend");
+void end(const View& view, Draft& draft) {
+  const std::string text = saved_text(view);
+  draft.set("Suspended", "True", "Suspended", "no pod runs; " + text);
+  draft.guarded = true;
+  draft.event("Normal", "Suspended", "all pods have ended; " + text, "Suspend");
 }
 
-void resume(Pass& pass) {
-  const auto* suspended = api::find_condition(pass.status.conditions, "Suspended");
+void resume(const View& view, Draft& draft) {
+  const auto* suspended = api::find_condition(draft.status.conditions, "Suspended");
   const auto seconds =
-      std::chrono::duration_cast<std::chrono::seconds>(pass.now() - suspended->since).count();
-  pass.status.suspended_seconds += std::max<std::int64_t>(seconds, 0);
-  pass.status.restart_streak = 0;
-  begin_generation(pass, pass.now());
-  pass.set("Suspended", "False", "Resumed", "");
-  pass.set("Ready", "False", "Pending", "suspend is false again");
-  pass.event("Normal", "Resumed", "after " + std::to_string(seconds) + " s; " + saved_text(pass),
-             "Resume");
+      std::chrono::duration_cast<std::chrono::seconds>(view.now() - suspended->since).count();
+  draft.status.suspended_seconds += std::max<std::int64_t>(seconds, 0);
+  draft.status.restart_streak = 0;
+  begin_generation(draft, view.now());
+  draft.set("Suspended", "False", "Resumed", "");
+  draft.set("Ready", "False", "Pending", "suspend is false again");
+  draft.event("Normal", "Resumed", "after " + std::to_string(seconds) + " s; " + saved_text(view),
+              "Resume");
 }
 
-void show_suspended(Pass& pass) {
+void show_suspended(const View& view, Draft& draft) {
   const std::string text = "suspend is true";
-  pass.set("Ready", "False", "Suspended", text);
-  pass.set("PodsScheduled", "False", "Suspended", text);
-  pass.set("WorkersReady", "False", "Suspended", text);
-  pass.set("ReplanInProgress", "False", "Applied", text);
-  pass.status.workers_summary = "0/" + std::to_string(pass.slots.size());
-  pass.status.worker_groups.clear();
-  for (const auto& group : pass.spec().worker_groups) {
-    pass.status.worker_groups.push_back({.name = group.name, .desired = 0});
+  draft.set("Ready", "False", "Suspended", text);
+  draft.set("PodsScheduled", "False", "Suspended", text);
+  draft.set("WorkersReady", "False", "Suspended", text);
+  draft.set("ReplanInProgress", "False", "Applied", text);
+  draft.status.workers_summary = "0/" + std::to_string(view.slots.size());
+  draft.status.worker_groups.clear();
+  for (const auto& group : view.spec().worker_groups) {
+    draft.status.worker_groups.push_back({.name = group.name, .desired = 0});
   }
 }
 
 }  // namespace
 
-bool handle_suspend(Pass& pass) {
-  const bool suspending = pass.has_reason("Suspended", "Suspending");
-  const bool suspended = pass.is("Suspended", "True");
+bool handle_suspend(const View& view, Draft& draft) {
+  const bool suspending = draft.has_reason("Suspended", "Suspending");
+  const bool suspended = draft.is("Suspended", "True");
   if (!suspending && !suspended) {
-    if (!pass.spec().suspend) return false;
+    if (!view.spec().suspend) return false;
     // A job that never ran has no pods, so the next pass suspends it.
-    begin(pass);
+    begin(draft);
     return true;
   }
   // Suspending is carried through even if the user resumes meanwhile, because pods are being
   // deleted.
   if (suspending) {
-    close_group(pass);
-    if (remove_all_pods(pass, "the job is suspended")) end(pass);
-    show_suspended(pass);
+    close_group(view, draft);
+    if (remove_all_pods(view, draft, "the job is suspended")) end(view, draft);
+    show_suspended(view, draft);
     return true;
   }
-  if (pass.spec().suspend) {
-    close_group(pass);
-    remove_all_pods(pass, "the job is suspended");
-    delete_gang(pass);
-    show_suspended(pass);
+  if (view.spec().suspend) {
+    close_group(view, draft);
+    remove_all_pods(view, draft, "the job is suspended");
+    delete_gang(view, draft);
+    show_suspended(view, draft);
     return true;
   }
-  resume(pass);
+  resume(view, draft);
   return true;
 }
 
