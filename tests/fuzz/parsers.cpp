@@ -14,7 +14,6 @@
 #include "operator/planner/model/graph_text.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/model/sailor_profile.h"
-#include "worker/app/options.h"
 #include "worker/base/check.h"
 #include "worker/base/host_port.h"
 #include "worker/base/time_text.h"
@@ -23,6 +22,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/tensor_file.h"
 #include "worker/control/peer_id.h"
+#include "worker/emulate/options.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
 #include "worker/schedule/validate.h"
@@ -189,7 +189,7 @@ bool feed(Parser parser, std::string_view text) {
     case Parser::kQuantity:
       return api::read_quantity(std::string(text)).has_value();
     case Parser::kRate:
-      return accepted(app::parse_rate(std::string(text)));
+      return accepted(emulate::parse_rate(std::string(text)));
   }
   return false;
 }

@@ -71,9 +71,9 @@ TEST(RecordedOptions, OfTheWorkerAreTheSame) {
   add("--control-port", port(o.control_port));
   add("--data-port", port(o.data_port));
   add("--metrics-port", port(o.metrics_port));
-  add("--emulate-send-window", port(o.emulate_send_window));
-  add("--pace-rate", std::to_string(o.pace_bytes_per_second));
-  add("--pace-other-rate", std::to_string(o.pace_other_bytes_per_second));
+  add("--emulate-send-window", port(o.emulation.send_window));
+  add("--pace-rate", std::to_string(o.emulation.pace_bytes_per_second));
+  add("--pace-other-rate", std::to_string(o.emulation.pace_other_bytes_per_second));
   add("--checkpoint-minutes", seconds(o.checkpoint_period));
   add("--connect-timeout", seconds(o.connect_timeout));
   add("listens on", o.listen_ip());

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/app/options.h"
 
-#include <charconv>
 #include <limits>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -37,7 +35,6 @@ constexpr const char* kDefaultDevice = "cpu";
 // Values that are checked with others once all are known.
 struct Raw {
   Options options;
-  std::string pace_rate, pace_other_rate, pace_link;
   std::optional<double> connect;  // seconds
 };
 
@@ -160,33 +157,6 @@ void add_identity(Rows& rows, Options& o) {
   rows.add("--ranks", o.ranks, "", "WEIR_RANKS", whole_in(0, kMostInt));
 }
 
-void add_emulation(Rows& rows, Raw& raw) {
-  Options& o = raw.options;
-  rows.group("Emulation, for timing on few cores");
-  rows.add("--emulate-profile", o.emulate_profile,
-           "profile.json with the time that each op takes at least; the arithmetic is still done",
-           "WEIR_EMULATE_PROFILE");
-  rows.add("--emulate-device", o.emulate_device, "device class in that profile",
-           "WEIR_EMULATE_DEVICE");
-  rows.add("--emulate-slowness", o.emulate_slowness,
-           "file of 'step factor' or '1.5s factor' lines: from then on ops take factor times as "
-           "long");
-  rows.add("--emulate-idle", o.emulate_idle,
-           "skip the arithmetic but not the random numbers, for a stage beside one that really "
-           "computes");
-  rows.add("--emulate-send-window", o.emulate_send_window,
-           "number of sends under way above which a send blocks compute; unset: sends do not block",
-           whole_in(0, 65535));
-  rows.add("--pace-rate", raw.pace_rate,
-           "rate limit of links on which this worker sends, e.g. 40Mbit");
-  rows.add("--pace-trace", o.pace_trace, "file of 'seconds share' lines for --pace-rate");
-  rows.add(
-      "--pace-link", raw.pace_link,
-      "link to which --pace-rate applies: 1-2, or one direction: 1-2:fwd, 1-2:bwd; unset: all");
-  rows.add("--pace-other-rate", raw.pace_other_rate,
-           "rate limit of links other than --pace-link; the trace does not apply");
-}
-
 void add_checkpoints(Rows& rows, Options& o) {
   rows.group("Checkpoints");
   constexpr double kLongestMinutes = 1e5;
@@ -245,29 +215,6 @@ void add_running(Rows& rows, Raw& raw) {
   rows.add("--dry-run", o.dry_run, "print the steps of the program and exit");
 }
 
-// Reads "1-2", "1-2:fwd" or "1-2:bwd".
-Status read_link(const std::string& text, Options& options) {
-  const auto wrong = [&] {
-    return invalid("--pace-link: must be a link such as 1-2, 1-2:fwd or 1-2:bwd, found " +
-                   in_quotes(text));
-  };
-  const std::string link = text.substr(0, text.find(':'));
-  const std::string way = link.size() == text.size() ? "" : text.substr(link.size() + 1);
-  const std::size_t dash = link.find('-');
-  if (dash == std::string::npos) return wrong();
-  int from = -1, to = -1;
-  const auto number = [&](std::size_t at, std::size_t end, int& value) {
-    const auto parsed = std::from_chars(link.data() + at, link.data() + end, value);
-    return parsed.ec == std::errc() && parsed.ptr == link.data() + end;
-  };
-  if (!number(0, dash, from) || !number(dash + 1, link.size(), to)) return wrong();
-  if (from < 0 || to != from + 1) return wrong();
-  if (!way.empty() && way != "fwd" && way != "bwd") return wrong();
-  options.pace_boundary = from;
-  options.pace_channel = way.empty() ? -1 : way == "bwd" ? 1 : 0;
-  return Unit{};
-}
-
 // "" or what is wrong with an address.
 template <class Parsed>
 std::string wrong(const char* option, const Result<Parsed>& parsed) {
@@ -317,34 +264,15 @@ std::string contradiction(const Options& o) {
                      std::to_string(o.workers)),
            if_so(o.emulated() && o.device != "cpu",
                  "--device: must be cpu with --emulate-profile, found " + in_quotes(o.device)),
-           useless(!o.emulate_device.empty() && !o.emulated(), "--emulate-device",
-                   "--emulate-profile"),
-           useless(!o.emulate_slowness.empty() && !o.emulated(), "--emulate-slowness",
-                   "--emulate-profile"),
-           useless(o.emulate_idle && !o.emulated(), "--emulate-idle", "--emulate-profile"),
        }) {
     if (!message.empty()) return message;
   }
   return "";
 }
 
-Status read_rate(const char* option, const std::string& text, double& bytes_per_second) {
-  if (text.empty()) return Unit{};
-  const Result<double> rate = parse_rate(text);
-  if (!rate) return rate.error().with(option);
-  bytes_per_second = *rate;
-  return Unit{};
-}
-
 Result<Options> complete(Raw raw) {
   Options& o = raw.options;
-  WEIR_OK(read_rate("--pace-rate", raw.pace_rate, o.pace_bytes_per_second));
-  if (raw.pace_rate.empty() && !(o.pace_trace.empty() && raw.pace_link.empty()))
-    return invalid("--pace-rate: required by --pace-trace and --pace-link, not set");
-  if (!raw.pace_other_rate.empty() && raw.pace_link.empty())
-    return invalid("--pace-link: required by --pace-other-rate, not set");
-  WEIR_OK(read_rate("--pace-other-rate", raw.pace_other_rate, o.pace_other_bytes_per_second));
-  if (!raw.pace_link.empty()) WEIR_OK(read_link(raw.pace_link, o));
+  WEIR_OK(emulate::complete(o.emulation));
   if (o.device.empty()) o.device = o.emulated() ? "cpu" : kDefaultDevice;
   if (const std::string message = contradiction(o); !message.empty()) return invalid(message);
   // A neighbour that takes longer to load is no failure, so the deadline is that of progress.
@@ -355,22 +283,6 @@ Result<Options> complete(Raw raw) {
 
 }  // namespace
 
-Result<double> parse_rate(const std::string& text) {
-  double number = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string unit(parsed.ptr, text.data() + text.size());
-  const std::map<std::string, double> units = {
-      {"bit", 1.0 / 8}, {"kbit", 1e3 / 8}, {"Mbit", 1e6 / 8}, {"Gbit", 1e9 / 8},
-      {"B", 1},         {"kB", 1e3},       {"MB", 1e6},       {"GB", 1e9}};
-  const auto found = units.find(unit);
-  // At least a byte per second, because times of slower rates would overflow.
-  const bool good = parsed.ec == std::errc() && found != units.end() && number <= 1e15 &&
-                    number * found->second >= 1;
-  if (!good)
-    return invalid("must be a rate such as 40Mbit or 5MB (per second), found " + in_quotes(text));
-  return number * found->second;
-}
-
 Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv) {
   Raw raw;
   CLI::App app("Trains one pipeline stage of a PipelineJob, or a whole model alone.",
@@ -379,7 +291,7 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   add_training(rows, raw.options);
   add_place(rows, raw.options);
   add_identity(rows, raw.options);
-  add_emulation(rows, raw);
+  emulate::add_options(rows, raw.options.emulation);
   add_checkpoints(rows, raw.options);
   add_running(rows, raw);
   try {

@@ -12,6 +12,7 @@
 
 #include "worker/base/log.h"
 #include "worker/base/result.h"
+#include "worker/emulate/options.h"
 #include "worker/stage/stage.h"
 
 namespace weir::app {
@@ -43,13 +44,7 @@ struct Options {
   std::optional<int> control_port, data_port, metrics_port;  // 0 = any free port
 
   std::string device;  // "cpu", "cuda" or "cuda:N"; empty: kDefaultDevice, with emulation "cpu"
-  std::string emulate_profile, emulate_device, emulate_slowness;
-  bool emulate_idle = false;               // skip the arithmetic
-  std::optional<int> emulate_send_window;  // a send blocks while more than this many are under way
-  double pace_bytes_per_second = 0;        // 0 = unlimited
-  double pace_other_bytes_per_second = 0;  // for links other than the paced one; 0 = unlimited
-  std::string pace_trace;
-  int pace_boundary = -1, pace_channel = -1;  // -1 = all
+  emulate::Options emulation;
 
   std::string checkpoint_dir;            // empty: nothing is saved
   std::int64_t checkpoint_interval = 0;  // steps; 0 = by time
@@ -95,7 +90,7 @@ struct Options {
   }
   bool saves() const { return !checkpoint_dir.empty(); }
   bool measures() const { return !standalone() && profile_source == "Measure"; }
-  bool emulated() const { return !emulate_profile.empty(); }
+  bool emulated() const { return !emulation.profile.empty(); }
 };
 
 struct Help {
@@ -104,9 +99,5 @@ struct Help {
 
 // kInvalid with one line that names the option.
 Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv);
-
-// A rate per second such as "40Mbit", "5MB" or "800kbit". The unit is required, because bits and
-// bytes differ by 8.
-Result<double> parse_rate(const std::string& text);
 
 }  // namespace weir::app

@@ -289,18 +289,19 @@ Outcome open_transport(State& state) {
       .pacing = {},
       .job_uid = o.job_uid,
       .job_key = state.job_key};
-  if (o.pace_bytes_per_second > 0) {
-    transport::Pacing pacing{.bytes_per_second = o.pace_bytes_per_second,
-                             .boundary = o.pace_boundary,
-                             .channel = o.pace_channel};
-    if (!o.pace_trace.empty()) {
-      auto trace = transport::read_pace_trace(o.pace_trace);
+  if (o.emulation.pace_bytes_per_second > 0) {
+    transport::Pacing pacing{.bytes_per_second = o.emulation.pace_bytes_per_second,
+                             .boundary = o.emulation.pace_boundary,
+                             .channel = o.emulation.pace_channel};
+    if (!o.emulation.pace_trace.empty()) {
+      auto trace = transport::read_pace_trace(o.emulation.pace_trace);
       if (!trace) return Failure{Exit::kConfiguration, "--pace-trace: " + trace.error().message};
       pacing.trace = *std::move(trace);
     }
     tcp.pacing.push_back(std::move(pacing));  // the first match counts
-    if (o.pace_other_bytes_per_second > 0) {
-      tcp.pacing.push_back({.bytes_per_second = o.pace_other_bytes_per_second, .trace = {}});
+    if (o.emulation.pace_other_bytes_per_second > 0) {
+      tcp.pacing.push_back(
+          {.bytes_per_second = o.emulation.pace_other_bytes_per_second, .trace = {}});
     }
   }
   auto made = transport::make_tcp_transport(tcp);

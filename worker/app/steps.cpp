@@ -36,7 +36,7 @@ Failure configuration(const Error& error) {
 
 Outcome open_device(State& state) {
   if (state.options.emulated()) {  // load_model gives it the name in the profile
-    state.device = device::make_host_device(state.options.emulate_device);
+    state.device = device::make_host_device(state.options.emulation.device_class);
   } else {
     Result<std::unique_ptr<device::Device>> opened = device::open_device(state.options.device);
     if (!opened) return configuration(opened.error().with("--device"));
@@ -56,14 +56,13 @@ Outcome load_model(State& state) {
   state.model = *std::move(model);
   if (!o.emulated()) return std::nullopt;
 
-  Result<emulate::Emulation> emulation = emulate::Emulation::open(
-      {o.emulate_profile, o.emulate_device, o.emulate_slowness, o.emulate_idle}, *state.model);
+  Result<emulate::Emulation> emulation = emulate::Emulation::open(o.emulation, *state.model);
   if (!emulation) return configuration(emulation.error());
   state.emulation = *std::move(emulation);
   const std::string& device_class = state.emulation->times().device_class();
   state.device = device::make_host_device(device_class);
   log_warn(kComponent, "compute is emulated: every op takes at least its time in the profile",
-           {{"profile", o.emulate_profile}, {"device", device_class}});
+           {{"profile", o.emulation.profile}, {"device", device_class}});
   return std::nullopt;
 }
 
@@ -151,7 +150,7 @@ Result<std::unique_ptr<transport::Communicator>> connect_links(
   if (state.nccl) {
     WEIR_TRY(links, state.nccl->connect(generation, std::move(links), deadline, stop));
   }
-  const std::optional<int> window = state.options.emulate_send_window;
+  const std::optional<int> window = state.options.emulation.send_window;
   if (links && window) return emulate::around(std::move(links), *window);
   return links;
 }

@@ -5,23 +5,16 @@
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "worker/base/result.h"
+#include "worker/emulate/options.h"
 #include "worker/emulate/profile_times.h"
 #include "worker/emulate/slowness.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
 
 namespace weir::emulate {
-
-struct Options {
-  std::string profile;       // file
-  std::string device_class;  // one of the profile; may be empty if the profile has only one
-  std::string slowness;      // file; may be empty
-  bool idle = false;         // skip the arithmetic
-};
 
 class Emulation {
  public:

@@ -196,8 +196,8 @@ TEST(Options, ReadTheEnvironmentThatTheOperatorSets) {
   EXPECT_EQ(options.coordinator, "gpt-gpu-0.gpt:7070");
   EXPECT_EQ(options.pod, "gpt-gpu-2");
   EXPECT_EQ(options.grace, std::chrono::seconds(7));
-  EXPECT_EQ(options.emulate_profile, "/profile/profile.json");
-  EXPECT_EQ(options.emulate_device, "A100");
+  EXPECT_EQ(options.emulation.profile, "/profile/profile.json");
+  EXPECT_EQ(options.emulation.device_class, "A100");
 }
 
 TEST(Options, ThatContradictEachOtherAreRefusedByName) {
@@ -240,27 +240,16 @@ TEST(PaceLink, NamesABoundaryAndMaybeADirection) {
   const Options both = options_of({"--pace-rate=40Mbit", "--pace-link=1-2"});
   const Options back = options_of({"--pace-rate=40Mbit", "--pace-link=1-2:bwd"});
 
-  EXPECT_EQ(both.pace_boundary, 1);
-  EXPECT_EQ(both.pace_channel, -1);
-  EXPECT_EQ(back.pace_channel, 1);
-  EXPECT_EQ(both.pace_other_bytes_per_second, 0);
+  EXPECT_EQ(both.emulation.pace_boundary, 1);
+  EXPECT_EQ(both.emulation.pace_channel, -1);
+  EXPECT_EQ(back.emulation.pace_channel, 1);
+  EXPECT_EQ(both.emulation.pace_other_bytes_per_second, 0);
   EXPECT_EQ(options_of({"--pace-rate=40Mbit", "--pace-link=1-2", "--pace-other-rate=80Mbit"})
-                .pace_other_bytes_per_second,
+                .emulation.pace_other_bytes_per_second,
             1e7);
   for (const char* wrong :
        {"--pace-link=1-3", "--pace-link=x-y", "--pace-link=1", "--pace-link=1-2:up"}) {
     EXPECT_THAT(refusal_of({"--pace-rate=40Mbit", wrong}), HasSubstr("--pace-link")) << wrong;
-  }
-}
-
-TEST(ParseRate, TellsBitsFromBytes) {
-  EXPECT_DOUBLE_EQ(*parse_rate("40Mbit"), 5e6);
-  EXPECT_DOUBLE_EQ(*parse_rate("5MB"), 5e6);
-  EXPECT_DOUBLE_EQ(*parse_rate("800kbit"), 1e5);
-  EXPECT_DOUBLE_EQ(*parse_rate("1.5GB"), 1.5e9);
-  for (const char* wrong :
-       {"", "40", "Mbit", "-1MB", "0MB", "40 Mbit", "40mbit", "nanMB", "infMB"}) {
-    EXPECT_FALSE(parse_rate(wrong)) << wrong;
   }
 }
 
