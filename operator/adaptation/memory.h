@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "operator/adaptation/gate/proposal.h"
 #include "operator/adaptation/repartition/repartition.h"
 #include "operator/adaptation/replace/replace.h"
 #include "operator/adaptation/retune/tune.h"
@@ -18,29 +19,18 @@ namespace weir::adaptation {
 
 using facts::Time;
 
-// A change of order, shares or sync mode that is not judged yet.
-struct PlanChange {
-  std::uint32_t revision = 0;
-  schedule::Schedule schedule, previous;
-  std::vector<int> previous_micro_batches;
-  std::optional<schedule::SyncPolicy> previous_sync;  // set = the policy was changed
-  std::string text;  // costing::describe of the new schedule, or the new shares
-  double before_seconds = 0, predicted_gain = 0;
-  std::int64_t applied_step = -1;    // -1 = lastSwitch has not said Applied yet
-  std::vector<double> rates_before;  // rates in the order of Estimates::links
-};
-
-// A change of regroup or replace that is not judged yet.
-struct RanksChange {
-  schedule::Trigger tier = schedule::Trigger::kRegroup;
-  std::uint32_t revision = 0;  // 0 = the plan after a replacement does not exist yet
-  std::uint32_t after = 0;     // that plan's revision will be higher than this one
-  std::optional<schedule::Plan> previous;
-  std::string offer, what;
+// A change that is not judged yet.
+struct Change {
+  gate::Kind kind = gate::Kind::kRetune;
+  std::uint32_t revision = 0;              // 0 = the plan after a replacement does not exist yet
+  std::uint32_t after = 0;                 // that plan's revision will be higher than this one
+  std::optional<schedule::Plan> previous;  // nothing = there is no way back
+  std::string offer;                       // its name in the record of its kind
+  std::string what;                        // the change in a few words; may be empty
   double before_seconds = 0, predicted_gain = 0, move_seconds = 0;
-  std::int64_t applied_step = -1;  // -1 = lastSwitch has not said Applied yet
-  std::vector<facts::RememberedLink> links_before;
-  bool is_retry = false;  // retries the previous cut
+  std::int64_t applied_step = -1;                   // -1 = lastSwitch has not said Applied yet
+  std::vector<double> rates_before;                 // in the order of Estimates::links
+  std::vector<facts::RememberedLink> links_before;  // of a change of ranks: links have other places
 };
 
 // A rollback, until its plan is in force or was refused too often (rollback.cpp).
@@ -64,8 +54,8 @@ struct Memory {
   replace::Memory replace;
   facts::History history;
   std::optional<Time> last_evaluation;
-  std::optional<PlanChange> plan_change;
-  std::optional<RanksChange> ranks_change;
+  std::optional<Change> plan_change;   // of retune or shares
+  std::optional<Change> ranks_change;  // of regroup or replace
   std::optional<Rollback> rollback;
   Announced announced;
 };

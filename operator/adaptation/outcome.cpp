@@ -13,6 +13,8 @@
 namespace weir::adaptation {
 namespace {
 
+using gate::Kind;
+
 // A link whose rate changed by less counts as unchanged
 // (operator/adaptation/gate/README.md "Outcome").
 constexpr double kUnchangedRates = 0.10;
@@ -37,47 +39,39 @@ bool links_unchanged(const std::vector<facts::RememberedLink>& before,
   });
 }
 
-bool changes_shares(const facts::Facts& facts, const PlanChange& change) {
-  return change.previous_sync || (change.schedule == change.previous &&
-                                  change.previous_micro_batches != facts.plan->micro_batches);
+bool of_ranks(const Change& change) {
+  return change.kind == Kind::kRepartition || change.kind == Kind::kRetry ||
+         change.kind == Kind::kReplace;
 }
 
-// A change of shares or policy as an offer, or one of retune, and the record of its kind.
-struct Judgeable {
-  std::string offer;
-  gate::Record& record;
-};
-Judgeable judgeable(const facts::Facts& facts, const PlanChange& change, Memory& memory) {
-  if (change.previous_sync) return {shares::name(shares::Mode::kPartial), memory.shares.mode};
-  if (changes_shares(facts, change)) {
-    return {joined(facts.plan->micro_batches), memory.shares.shares};
-  }
-  return {change.text, memory.retune.record};
+bool of_mode(const Change& change) {
+  return change.kind == Kind::kShares && change.offer == shares::name(shares::Mode::kPartial);
 }
 
-void report_missed(Tick& tick, const gate::Measured& measured, const gate::Judged& judged) {
-  if (judged.verdict == gate::Verdict::kMissed) tick.missed = gate::missed_text(measured, judged);
+gate::Clock& clock_of(Memory& memory, const Change& change) {
+  if (!of_ranks(change)) return memory.retune.clock;
+  return change.kind == Kind::kReplace ? memory.replace.clock : memory.repartition.clock;
 }
 
-gate::Clock& clock_of(Memory& memory, schedule::Trigger tier) {
-  return tier == schedule::Trigger::kRegroup ? memory.repartition.clock : memory.replace.clock;
+gate::Record& record_of(Memory& memory, const Change& change) {
+  if (of_mode(change)) return memory.shares.mode;
+  if (change.kind == Kind::kShares) return memory.shares.shares;
+  if (!of_ranks(change)) return memory.retune.record;
+  return change.kind == Kind::kReplace ? memory.replace.record : memory.repartition.record;
 }
 
-gate::Record& record_of(Memory& memory, schedule::Trigger tier) {
-  return tier == schedule::Trigger::kRegroup ? memory.repartition.record : memory.replace.record;
-}
-
-gate::Rules rules_of(const facts::Facts& facts, schedule::Trigger tier) {
+gate::Rules rules_of(const facts::Facts& facts, const Change& change) {
+  if (!of_ranks(change)) return retune::settings_of(facts.spec).rules;
   const auto& adaptation = facts.spec.adaptation;
-  const auto& spec = tier == schedule::Trigger::kRegroup ? adaptation.regroup : adaptation.replace;
+  const auto& spec = change.kind == Kind::kReplace ? adaptation.replace : adaptation.regroup;
   return gate::costly_rules(spec.min_gain_percent, spec.cooldown_seconds, false);
 }
 
 // Reports a switch of tier regroup with its cost.
-void report_applied(const facts::Facts& facts, Tick& tick, RanksChange& change) {
+void report_applied(const facts::Facts& facts, Tick& tick, Change& change) {
   const auto& last = facts.report->last_switch;
   change.applied_step = facts.status.plan.applied_step;
-  if (change.tier != schedule::Trigger::kRegroup) return;
+  if (change.kind == Kind::kReplace) return;
   std::string cost;
   if (last && last->revision == change.revision) {
     cost = "moved " + megabytes(last->moved_bytes) + ", pause " + number(last->pause_seconds, 2) +
@@ -96,10 +90,9 @@ void report_applied(const facts::Facts& facts, Tick& tick, RanksChange& change) 
 // Keeps a change that the workers refused out until the members change.
 void keep_refused_out(Memory& memory) {
   auto& change = memory.ranks_change;
-  record_of(memory, change->tier).quarantine[change->offer] =
-      std::numeric_limits<std::int64_t>::max();
+  record_of(memory, *change).quarantine[change->offer] = std::numeric_limits<std::int64_t>::max();
   auto& cut = memory.repartition.previous_cut;
-  if (change->is_retry && cut) {
+  if (change->kind == Kind::kRetry && cut) {
     cut->retry_budget_seconds /= 2;  // the refused retry has cost nothing
     if (!cut->in_force) cut.reset();
   }
@@ -107,7 +100,7 @@ void keep_refused_out(Memory& memory) {
 }
 
 // A change of a former leader that is not judged yet, reconstructed from its plan.
-std::optional<RanksChange> unjudged(const facts::Facts& facts) {
+std::optional<Change> unjudged(const facts::Facts& facts) {
   const schedule::Plan& plan = *facts.plan;
   const bool open = plan.trigger == schedule::Trigger::kRegroup && plan.predicted_gain > 0 &&
                     plan.predicted_step_seconds > 0 &&
@@ -117,21 +110,23 @@ std::optional<RanksChange> unjudged(const facts::Facts& facts) {
   if (!open || parent == facts.plans.end() || repartition::same_ranks(*parent, plan)) {
     return std::nullopt;
   }
-  RanksChange change;
+  Change change;
   change.revision = plan.revision;
   change.previous = *parent;
   change.what = repartition::difference(*parent, plan);
   change.predicted_gain = plan.predicted_gain;
   change.before_seconds = plan.predicted_step_seconds * (1 + plan.predicted_gain);
   change.applied_step = facts.status.plan.applied_step;
-  change.is_retry = std::ranges::any_of(facts.plans, [&](const schedule::Plan& other) {
+  const bool is_retry = std::ranges::any_of(facts.plans, [&](const schedule::Plan& other) {
     return other.revision < parent->revision && repartition::same_ranks(other, plan);
   });
+  change.kind = is_retry ? Kind::kRetry : Kind::kRepartition;
   return change;
 }
 
-bool retry_failed(const facts::Facts& facts, const RanksChange& change, std::int64_t step) {
-  return change.is_retry && step >= change.applied_step + repartition::kFailedRetrySteps &&
+bool retry_failed(const facts::Facts& facts, const Change& change, std::int64_t step) {
+  return change.kind == Kind::kRetry &&
+         step >= change.applied_step + repartition::kFailedRetrySteps &&
          change.before_seconds > 0 &&
          recent_step_seconds(facts) > (1 + kClearlySlower) * change.before_seconds;
 }
@@ -159,17 +154,63 @@ bool due(const facts::Facts& facts, Tick& tick) {
   const bool early =
       step < change->applied_step + facts::kOutcomeSteps && !retry_failed(facts, *change, step);
   // A retry is judged by its steps alone, so that it also ends if Prometheus does not answer.
-  return !early && (network_known(facts) || change->is_retry);
+  return !early && (network_known(facts) || change->kind == Kind::kRetry);
 }
 
-// Returns to the rank map and cut before the judged change, if they are known.
-std::optional<gate::Proposal> roll_back_ranks(const facts::Facts& facts, Tick& tick,
-                                              const RanksChange& judged) {
-  if (!judged.previous) return std::nullopt;
+// Returns to what the change has replaced.
+gate::Proposal roll_back(const facts::Facts& facts, Tick& tick, const Change& change) {
+  const schedule::Plan& previous = *change.previous;
+  if (of_ranks(change)) {
+    say(tick, "Warning", "PlanRolledBack",
+        "back to the ranks of revision " + std::to_string(previous.revision) + ": " + change.what +
+            " made steps slower at unchanged link rates");
+    return start_rollback(facts, tick.memory, previous, schedule::Trigger::kRegroup);
+  }
+  const bool shares = change.kind == Kind::kShares;
+  if (shares && !of_mode(change)) tick.memory.shares.share_cost.current_shares = 0;
   say(tick, "Warning", "PlanRolledBack",
-      "back to the ranks of revision " + std::to_string(judged.previous->revision) + ": " +
-          judged.what + " made steps slower at unchanged link rates");
-  return start_rollback(facts, tick.memory, *judged.previous, schedule::Trigger::kRegroup);
+      (shares ? "back to shares " + joined(previous.micro_batches)
+              : "back to k=" + std::to_string(previous.schedule.k)) +
+          ": the new plan was slower at unchanged link rates");
+  schedule::Plan plan = *facts.plan;
+  plan.schedule = previous.schedule;
+  plan.micro_batches = previous.micro_batches;
+  plan.sync = previous.sync;
+  return start_rollback(facts, tick.memory, std::move(plan), schedule::Trigger::kRetune);
+}
+
+// A proposal is a rollback.
+std::optional<gate::Proposal> judge(const facts::Facts& facts, Tick& tick, const Change& change,
+                                    bool rates_unchanged) {
+  const gate::Measured measured{.before_seconds = change.before_seconds,
+                                .after_seconds = recent_step_seconds(facts),
+                                .predicted_gain = change.predicted_gain,
+                                .rates_unchanged = rates_unchanged};
+  if (measured.before_seconds <= 0 || measured.after_seconds <= 0) return std::nullopt;
+  const auto step = facts.report->step;
+  gate::Clock& clock = clock_of(tick.memory, change);
+  gate::Record& record = record_of(tick.memory, change);
+  const auto judged =
+      gate::judge(measured, change.offer, step, rules_of(facts, change), clock, record);
+  // A failed retry does not change the tier's cooldown or quarantine.
+  const bool is_retry = change.kind == Kind::kRetry;
+  if (!is_retry) {
+    clock = judged.clock;
+    record = judged.record;
+  }
+  if (of_ranks(change)) show_cooldowns(tick);
+  tick.measured_gain_percent = percent(judged.measured_gain);
+  std::string text = gate::outcome_text(change.revision, change.what, measured, judged,
+                                        step - change.applied_step);
+  if (of_ranks(change)) {
+    text += "; next not before " + std::to_string(clock.cooldown.count()) + " s";
+  }
+  say(tick, "Normal", "PlanOutcome", std::move(text));
+  if (judged.verdict == gate::Verdict::kMissed && !is_retry) {
+    tick.missed = gate::missed_text(measured, judged);
+  }
+  if (judged.verdict != gate::Verdict::kRollback || !change.previous) return std::nullopt;
+  return roll_back(facts, tick, change);
 }
 
 }  // namespace
@@ -185,88 +226,38 @@ void show_cooldowns(Tick& tick) {
 // The state of the network must be known, because a plan must not be rolled back for steps that a
 // changed network made slow.
 std::optional<gate::Proposal> judge_plan_change(const facts::Facts& facts, Tick& tick) {
-  Memory& memory = tick.memory;
-  auto& open = memory.plan_change;
+  auto& open = tick.memory.plan_change;
   if (!open || open->revision != facts.plan->revision) return std::nullopt;
   if (open->applied_step < 0) open->applied_step = facts.status.plan.applied_step;
-  const auto step = facts.report->step;
-  if (step < open->applied_step + facts::kOutcomeSteps || !network_known(facts)) {
+  if (facts.report->step < open->applied_step + facts::kOutcomeSteps || !network_known(facts)) {
     return std::nullopt;
   }
-  const PlanChange change = *std::exchange(open, std::nullopt);
-  const gate::Measured measured{
-      .before_seconds = change.before_seconds,
-      .after_seconds = recent_step_seconds(facts),
-      .predicted_gain = change.predicted_gain,
-      .rates_unchanged = rates_unchanged(change.rates_before, link_rates(facts))};
-  if (measured.before_seconds <= 0 || measured.after_seconds <= 0) return std::nullopt;
-  auto [offer, record] = judgeable(facts, change, memory);
-  const auto judged = gate::judge(measured, offer, step, retune::settings_of(facts.spec).rules,
-                                  memory.retune.clock, record);
-  memory.retune.clock = judged.clock;
-  record = judged.record;
-  tick.measured_gain_percent = percent(judged.measured_gain);
-  say(tick, "Normal", "PlanOutcome",
-      gate::outcome_text(change.revision, "", measured, judged, step - change.applied_step));
-  report_missed(tick, measured, judged);
-  if (judged.verdict != gate::Verdict::kRollback) return std::nullopt;
-  const bool of_shares = changes_shares(facts, change);
-  if (of_shares && !change.previous_sync) memory.shares.share_cost.current_shares = 0;
-  schedule::Plan plan = *facts.plan;
-  plan.schedule = change.previous;
-  if (!change.previous_micro_batches.empty()) plan.micro_batches = change.previous_micro_batches;
-  if (change.previous_sync) plan.sync = *change.previous_sync;
-  say(tick, "Warning", "PlanRolledBack",
-      (of_shares ? "back to shares " + joined(plan.micro_batches)
-                 : "back to k=" + std::to_string(change.previous.k)) +
-          ": the new plan was slower at unchanged link rates");
-  return start_rollback(facts, memory, std::move(plan), schedule::Trigger::kRetune);
+  const Change change = *std::exchange(open, std::nullopt);
+  return judge(facts, tick, change, rates_unchanged(change.rates_before, link_rates(facts)));
 }
 
 std::optional<gate::Proposal> judge_ranks_change(const facts::Facts& facts, Tick& tick) {
-  Memory& memory = tick.memory;
   if (!due(facts, tick)) return std::nullopt;
-  const RanksChange change = *std::exchange(memory.ranks_change, std::nullopt);
-  const gate::Measured measured{
-      .before_seconds = change.before_seconds,
-      .after_seconds = recent_step_seconds(facts),
-      .predicted_gain = change.predicted_gain,
-      // A slow retry is rolled back even if other links have changed.
-      .rates_unchanged =
-          change.is_retry || (change.tier == schedule::Trigger::kRegroup &&
-                              links_unchanged(change.links_before, measured_links(facts)))};
-  if (measured.before_seconds <= 0 || measured.after_seconds <= 0) return std::nullopt;
-  const auto step = facts.report->step;
-  gate::Clock& clock = clock_of(memory, change.tier);
-  gate::Record& record = record_of(memory, change.tier);
-  auto judged =
-      gate::judge(measured, change.offer, step, rules_of(facts, change.tier), clock, record);
-  if (change.is_retry) {  // a failed retry does not change the tier's cooldown or quarantine
-    judged.clock = clock;
-    judged.record = record;
-  }
-  clock = judged.clock;
-  record = judged.record;
-  show_cooldowns(tick);
-  tick.measured_gain_percent = percent(judged.measured_gain);
-  say(tick, "Normal", "PlanOutcome",
-      gate::outcome_text(change.revision, change.what, measured, judged,
-                         step - change.applied_step) +
-          "; next not before " + std::to_string(clock.cooldown.count()) + " s");
-  if (!change.is_retry) report_missed(tick, measured, judged);
-  if (judged.verdict != gate::Verdict::kRollback) return std::nullopt;
-  return roll_back_ranks(facts, tick, change);
+  const Change change = *std::exchange(tick.memory.ranks_change, std::nullopt);
+  // A slow retry is rolled back even if other links have changed.
+  const bool unchanged =
+      change.kind == Kind::kRetry || (change.kind == Kind::kRepartition &&
+                                      links_unchanged(change.links_before, measured_links(facts)));
+  return judge(facts, tick, change, unchanged);
 }
 
 void refused(Memory& memory, const schedule::Plan* plan, std::uint32_t revision) {
-  auto& change = memory.plan_change;
+  const auto& change = memory.plan_change;
   if (!change || change->revision != revision) return;
   constexpr auto kForGood = std::numeric_limits<std::int64_t>::max();
-  memory.retune.record.quarantine[change->text] = kForGood;
-  if (plan != nullptr && change->schedule == change->previous) {
-    memory.shares.shares.quarantine[joined(plan->micro_batches)] = kForGood;
+  if (change->kind == Kind::kRetune) {
+    memory.retune.record.quarantine[change->offer] = kForGood;
+  } else if (plan != nullptr) {
+    const std::string shares = joined(plan->micro_batches);
+    memory.shares.shares.quarantine[shares] = kForGood;
+    memory.retune.record.quarantine[shares] = kForGood;  // retune costs all plans again
   }
-  change.reset();
+  memory.plan_change.reset();
 }
 
 }  // namespace weir::adaptation

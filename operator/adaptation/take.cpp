@@ -4,32 +4,30 @@
 
 #include "operator/adaptation/tick_parts.h"
 #include "operator/facts/measured_times.h"
-#include "worker/base/text.h"
 
 namespace weir::adaptation {
 namespace {
 
 using gate::Kind;
 
-PlanChange plan_change(const facts::Facts& facts, const gate::Proposal& proposal) {
-  const schedule::Plan& before = *facts.plan;
-  const auto& plan = std::get<schedule::Plan>(proposal.change);
-  PlanChange change;
+Change change_of(const facts::Facts& facts, const gate::Proposal& proposal) {
+  Change change;
+  change.kind = proposal.kind;
   change.revision = facts.next_revision;
-  change.schedule = plan.schedule;
-  change.previous = before.schedule;
-  change.previous_micro_batches = before.micro_batches;
-  if (plan.sync != before.sync) change.previous_sync = before.sync;
-  change.text = proposal.kind == Kind::kRetune ? proposal.offer.name : joined(plan.micro_batches);
-  change.before_seconds =
-      proposal.kind == Kind::kRetune ? sampled_step_seconds(facts) : recent_step_seconds(facts);
+  change.previous = *facts.plan;
+  change.offer = proposal.offer.name;
+  change.what = proposal.what;
+  change.before_seconds = sampled_step_seconds(facts);
   change.predicted_gain = proposal.gain;
-  change.rates_before = link_rates(facts);
+  change.move_seconds = proposal.move_seconds;
   return change;
 }
 
 void take_retuned(const facts::Facts& facts, Tick& tick, const gate::Proposal& proposal) {
-  if (proposal.judged) tick.memory.plan_change = plan_change(facts, proposal);
+  if (proposal.judged) {
+    tick.memory.plan_change = change_of(facts, proposal);
+    tick.memory.plan_change->rates_before = link_rates(facts);
+  }
   tick.clocks.retune_last_change = facts.now;  // tune() has started its own clock
   tick.events_of_change.push_back({"Normal", "PlanRetuned", proposal.text, "Adapt"});
 }
@@ -46,7 +44,12 @@ void take_shares(const facts::Facts& facts, Tick& tick, const gate::Proposal& pr
     tick.events_of_change.push_back({"Normal", "SyncPolicyChanged", proposal.text, "Adapt"});
   }
   if (proposal.kind == Kind::kSpec) return;
-  if (proposal.judged) memory.plan_change = plan_change(facts, proposal);
+  if (proposal.judged) {
+    Change& change = memory.plan_change.emplace(change_of(facts, proposal));
+    if (policy) change.offer = shares::name(shares::Mode::kPartial);
+    change.before_seconds = recent_step_seconds(facts);
+    change.rates_before = link_rates(facts);
+  }
   memory.retune.clock.last_change = facts.now;
   memory.retune.last_change_step = facts.report->step;
   gate::nothing_offered(memory.retune.record);
@@ -65,22 +68,13 @@ void take_ranks(const facts::Facts& facts, Tick& tick, const gate::Proposal& pro
   if (proposal.kind == Kind::kReplace) {
     memory.replace.clock.last_change = tick.clocks.replace_last_change = facts.now;
   }
-  RanksChange change;
-  change.tier = proposal.trigger;
-  if (proposal.kind == Kind::kReplace) {
-    change.after = static_cast<std::uint32_t>(facts.status.plan.revision);
-  } else {
-    change.revision = facts.next_revision;
-    change.previous = *facts.plan;
-  }
-  change.offer = proposal.offer.name;
-  change.what = proposal.what;
-  change.before_seconds = sampled_step_seconds(facts);
-  change.predicted_gain = proposal.gain;
-  change.move_seconds = proposal.move_seconds;
+  Change& change = memory.ranks_change.emplace(change_of(facts, proposal));
   change.links_before = measured_links(facts);
-  change.is_retry = proposal.kind == Kind::kRetry;
-  memory.ranks_change = std::move(change);
+  if (proposal.kind == Kind::kReplace) {
+    change.revision = 0;
+    change.after = static_cast<std::uint32_t>(facts.status.plan.revision);
+    change.previous.reset();
+  }
   memory.repartition.candidate.reset();
   memory.plan_change.reset();  // a change of retune cannot be judged any more
   memory.retune.last_change_step = facts.report->step;

@@ -177,7 +177,7 @@ void WholeLoop::before_pass(const reconcile::Outcome& outcome) {
       std::ranges::any_of(outcome.events,
                           [](const auto& event) { return event.reason == "PlanRolledBack"; }) ||
       (outcome.memory && outcome.memory->memory.ranks_change &&
-       outcome.memory->memory.ranks_change->is_retry);
+       outcome.memory->memory.ranks_change->kind == gate::Kind::kRetry);
   for (const reconcile::Request& request : outcome.requests) {
     if (const auto* plan = std::get_if<reconcile::CreatePlan>(&request)) check_plan(plan->plan);
     if (const auto* pod = std::get_if<reconcile::DeletePod>(&request)) check_deletion(*pod);
