@@ -51,7 +51,7 @@ struct ControllerOptions {
 // All values of kind and tier: the names of the triggers in lower case, and "evaluate".
 std::vector<std::string> plan_kinds();
 // The kind of planning in a pass: the new plan's trigger in lower case; "regroup" if the planner
-// searched another cut, but the plan stayed; "evaluate" if only the tuner evaluated, and the plan
+// searched another cut, but the plan stayed; "evaluate" if only the tiers were asked, and the plan
 // stayed; "" = no planning.
 std::string planned_kind(const reconcile::AdaptationState& before,
                          const reconcile::Outcome& outcome);

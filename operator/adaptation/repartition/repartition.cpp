@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tier regroup. The planner makes plans for the links as they are known now. The tuner's simulator
-// costs their steps over the sampled rates, and the cost of the change is the pause and the
-// transfer of the bytes to move.
+// The planner makes plans for the links as they are known now. Their steps are simulated over the
+// sampled rates, and the cost of the change is the pause and the transfer of the bytes to move.
 #include "operator/adaptation/repartition/repartition.h"
 
 #include <algorithm>

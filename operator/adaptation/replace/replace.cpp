@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tier replace: a worker is made again on another node if its node stays slow and no other rank map
-// helps. Training goes on from the checkpoint.
 #include "operator/adaptation/replace/replace.h"
 
 #include <algorithm>
@@ -46,7 +44,7 @@ bool free_node_exists(const facts::Facts& facts) {
   });
 }
 
-// The tuner's input with the usual rates on all links of the node.
+// The input of a costing with the usual rates on all links of the node.
 costing::Input with_usual_links(const facts::Facts& facts, const planner::Model& model,
                                 const costing::Input& input, const std::string& node) {
   costing::Input free = input;

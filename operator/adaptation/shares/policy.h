@@ -2,11 +2,10 @@
 // Decides how the replicas of a job keep one model, and how many micro-batches each gets
 // (operator/adaptation/shares/README.md). Pure: its state is an argument and a result. There are
 // two decisions; the cheaper one comes first:
-//   shares (tier retune)   If a replica stays slower than the others, it gets fewer micro-batches
-//   of
-//                          the same global batch. The mathematics stay exact.
-//   mode   (tier regroup)  If speeds keep changing, Partial follows, but only with sync.mode Auto
-//                          and adaptation.mode Auto. When they are even again, Exact returns.
+//   shares (tier retune)  If a replica stays slower than the others, it gets fewer micro-batches of
+//                         the same global batch. The mathematics stay exact.
+//   mode (tier regroup)   If speeds keep changing, Partial follows, but only with sync.mode Auto
+//                         and adaptation.mode Auto. When they are even again, Exact returns.
 // An edited sync block of the spec takes effect at once, in every adaptation mode.
 #pragma once
 

@@ -119,7 +119,7 @@ std::vector<std::string> gates_of(const api::JobSpec& spec);
 // are not wanted any more.
 void delete_pods(const View& view, Draft& draft, bool accepted);
 void make_plans(const View& view, Draft& draft);  // initial, restart, edited spec
-void adapt(const View& view, Draft& draft);       // tick: shares, tuner, outcome check
+void adapt(const View& view, Draft& draft);       // one tick of adaptation
 void show_acceptance(Draft& draft);
 void show_conditions(const View& view, Draft& draft);
 void show_network(const View& view, Draft& draft);

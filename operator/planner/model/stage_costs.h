@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Costs of the stages of an existing plan, straight from the model: for the tuner, and for plans
+// Costs of the stages of an existing plan, straight from the model: for adaptation, and for plans
 // that no search made. Pure.
 #pragma once
 
