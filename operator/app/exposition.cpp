@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "operator/controller/reconcile/reconcile.h"
+#include "operator/controller/reconcile/causes.h"
 #include "worker/base/units.h"
 
 namespace weir::operator_app {
@@ -91,7 +91,7 @@ std::vector<Family> job_families(const std::vector<JobFacts>& jobs, SystemTime n
     const api::PlanStatus& plan = job.status.plan;
     add_conditions(condition, job);
     std::map<std::string, int> counts;
-    for (const std::string& reason : reconcile::restart_reasons()) counts[reason] = 0;
+    for (const reconcile::CauseRow& row : reconcile::kCauses) counts[row.name] = 0;
     for (const auto& each : job.status.restart_reasons) counts[each.reason] = each.count;
     // Prometheus sees no increase in a counter that first appears at 1, so all begin at 0.
     for (const auto& [reason, count] : counts) {

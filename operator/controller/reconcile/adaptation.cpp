@@ -7,7 +7,9 @@
 #include "operator/adaptation/adapt.h"
 #include "operator/api/fit.h"
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
+#include "operator/controller/reconcile/plans.h"
+#include "operator/facts/measured_times.h"
 
 namespace weir::reconcile {
 namespace {

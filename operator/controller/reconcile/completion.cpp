@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deadlines of start, progress, scheduling and the whole job, and the restart budget, which an hour
 // of progress resets.
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 #include "operator/controller/reconcile/refusals.h"
 #include "worker/base/random.h"
 

@@ -3,7 +3,7 @@
 // containers may run for ever, and a pod may fail before any container has run.
 #include <algorithm>
 
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {
@@ -127,6 +127,14 @@ Failure failed_worker(const api::Pod& pod) {
     failure.cause = Cause::kPodDeleted;  // it was killed at the end of its grace period
   }
   return failure;
+}
+
+// Silence alone causes no restart; WorkersReady becomes Unknown after member_silent.
+bool silent(const View& view, const Draft& draft) {
+  const auto& report = view.snapshot.report;
+  return report ? view.now() - report->received > view.tunables.member_silent
+                : draft.status.plan.applied_revision > 0 &&
+                      view.now() >= view.snapshot.leading_since + kNewLeaderWaits;
 }
 
 }  // namespace weir::reconcile

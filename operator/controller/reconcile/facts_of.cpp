@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pass as facts for planner and adaptation.
-#include "operator/controller/reconcile/pass.h"
+
+#include "operator/controller/reconcile/lifecycle.h"
+#include "operator/controller/reconcile/plans.h"
+#include "operator/facts/measured_times.h"
+#include "operator/facts/node_bandwidth.h"
 
 namespace weir::reconcile {
 

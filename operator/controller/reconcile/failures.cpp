@@ -2,8 +2,7 @@
 // Finds failed workers and the times of their failures. restarts.cpp reacts to them.
 #include <tuple>
 
-#include "operator/controller/reconcile/pass.h"
-#include "operator/controller/reconcile/reconcile.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {
@@ -194,12 +193,6 @@ bool recorded(const Draft& draft, const Failure& failure) {
 }
 
 }  // namespace
-
-std::vector<std::string> restart_reasons() {
-  std::vector<std::string> names;
-  for (const CauseRow& row : kCauses) names.emplace_back(row.name);
-  return names;
-}
 
 bool heard_out(const View& view, Draft& draft, const Failure& failure) {
   const auto& confirmed = view.snapshot.pods_confirmed;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gang or queue provider (operator/gang/README.md): the object that a job needs, and when its
 // group is closed.
-#include "operator/controller/reconcile/pass.h"
+
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

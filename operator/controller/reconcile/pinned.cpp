@@ -8,7 +8,7 @@
 
 #include "operator/api/names.h"
 #include "operator/api/resources.h"
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans that are no adaptation: for a new job, for other members, for an edited spec.
+#include "operator/controller/reconcile/plans.h"
+
 #include <cmath>
 #include <set>
 
 #include "operator/adaptation/adapt.h"
 #include "operator/adaptation/shares/propose.h"
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/pass.h"
-#include "operator/controller/reconcile/plan_view.h"
-#include "operator/controller/reconcile/restarts.h"
+#include "operator/controller/reconcile/lifecycle.h"
+#include "operator/facts/measured_times.h"
 #include "operator/facts/node_bandwidth.h"
+#include "operator/facts/planning.h"
 #include "operator/planner/model/profile_json.h"
 #include "operator/planner/plan.h"
 #include "worker/schedule/caps.h"

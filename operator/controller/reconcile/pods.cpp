@@ -6,8 +6,7 @@
 #include <string_view>
 
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/pass.h"
-#include "operator/controller/reconcile/restarts.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

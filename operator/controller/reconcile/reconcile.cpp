@@ -5,8 +5,10 @@
 
 #include "operator/api/fit.h"
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
+#include "operator/controller/reconcile/plans.h"
 #include "operator/controller/reconcile/refusals.h"
+#include "operator/controller/reconcile/status.h"
 
 namespace weir::reconcile {
 namespace {
@@ -231,15 +233,6 @@ void run(View& view, Draft& draft, bool accepted) {
 }
 
 }  // namespace
-
-void refuse_job(const View& view, Draft& draft, const std::string& reason,
-                const std::string& message) {
-  const auto* before = api::find_condition(view.job().status.conditions, "Accepted");
-  if (before == nullptr || before->message != message) {
-    draft.event("Warning", "InvalidSpec", reason + ": " + message, "Validate");
-  }
-  draft.refusal = {reason, message};
-}
 
 Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
                   const Tunables& tunables) {

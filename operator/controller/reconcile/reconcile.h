@@ -3,9 +3,6 @@
 // no memory.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "operator/controller/reconcile/outcome.h"
 #include "operator/controller/reconcile/snapshot.h"
 #include "operator/estimator/estimates.h"
@@ -14,7 +11,4 @@ namespace weir::reconcile {
 
 Outcome reconcile(const Snapshot& snapshot, const estimator::Estimates& estimates,
                   const Tunables& tunables);
-// All values of `reason` in JobStatus::restart_reasons.
-std::vector<std::string> restart_reasons();
-
 }  // namespace weir::reconcile

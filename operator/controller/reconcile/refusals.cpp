@@ -5,8 +5,6 @@
 #include <array>
 #include <string_view>
 
-#include "operator/controller/reconcile/pass.h"
-
 namespace weir::reconcile {
 namespace {
 

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "operator/controller/reconcile/draft.h"
 #include "operator/controller/reconcile/outcome.h"
 #include "operator/controller/reconcile/snapshot.h"
+#include "operator/controller/reconcile/view.h"
 
 namespace weir::reconcile {
 
@@ -55,5 +57,14 @@ Carried carry_out(const Outcome& outcome, const api::PipelineJob& job, Time now,
 
 // Forgets refusals of requests that were not repeated, because they are not wanted any more.
 void forget_old(RefusedRequests& refused, Time now);
+
+// Inside of a pass.
+std::string text_of(const RefusedRequest& no);
+const RefusedRequest* refused(const View& view, const std::string& subject);
+const RefusedRequest* refused_start(const View& view);  // for pods, or for objects that they need
+// The refusal, if the request must not be repeated yet. The pass then wakes when it may be.
+const RefusedRequest* held_back(const View& view, Draft& draft, const std::string& subject);
+void hold_back(const View& view, Draft& draft);  // removes requests that must not be repeated yet
+void show_refused(const View& view, Draft& draft);  // condition Degraded
 
 }  // namespace weir::reconcile

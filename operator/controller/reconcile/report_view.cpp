@@ -3,7 +3,9 @@
 #include <cmath>
 
 #include "operator/adaptation/shares/propose.h"
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
+#include "operator/controller/reconcile/plans.h"
+#include "operator/controller/reconcile/status.h"
 #include "worker/base/random.h"
 
 namespace weir::reconcile {

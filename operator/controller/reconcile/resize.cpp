@@ -6,7 +6,7 @@
 #include <set>
 
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {
@@ -191,6 +191,20 @@ void report_resized(const View& view, Draft& draft) {
                   std::to_string(view.newest->revision) + ", pause " +
                   number(last.pause_seconds, 2) + " s",
               "Resize");
+}
+
+// A worker that is done counts, because it was registered until its last step.
+int registered_workers(const View& view, int replicas) {
+  int count = 0;
+  for (const auto& slot : view.slots) {
+    if (slot.replica >= replicas || !slot.pod || worker_failed(*slot.pod)) continue;
+    const bool done = worker_done(*slot.pod);
+    count += done || (view.snapshot.members &&
+                      std::ranges::any_of(view.snapshot.members->body.members, [&](const auto& m) {
+                        return m.pod_uid == slot.pod->meta.uid;
+                      }));
+  }
+  return count;
 }
 
 }  // namespace weir::reconcile

@@ -3,7 +3,7 @@
 // "What a failure leads to"). This part only records; the next pass acts.
 #include <set>
 
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "operator/controller/reconcile/pass.h"
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

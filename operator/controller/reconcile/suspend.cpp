@@ -2,7 +2,8 @@
 // Suspend and resume. The deletion of the pods makes them save: after SIGTERM a worker asks its
 // coordinator to finish the step and save within the pod's grace. Condition Suspended keeps the
 // progress over a restart of the operator: first reason Suspending, then True.
-#include "operator/controller/reconcile/pass.h"
+
+#include "operator/controller/reconcile/lifecycle.h"
 
 namespace weir::reconcile {
 namespace {

@@ -1,101 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// State that the parts of one reconcile share: what is known, and what has been decided so far.
-// Private to this room.
+// Workers, their pods and what becomes of the job, part by part. Private to the rooms of reconcile.
 #pragma once
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "operator/api/validate.h"
-#include "operator/controller/reconcile/failure.h"
-#include "operator/controller/reconcile/outcome.h"
-#include "operator/controller/reconcile/snapshot.h"
-#include "operator/estimator/estimates.h"
-#include "operator/facts/facts.h"
-#include "operator/facts/measured_times.h"
-#include "operator/facts/planning.h"
-#include "operator/gang/provider.h"
+#include "operator/controller/reconcile/draft.h"
+#include "operator/controller/reconcile/view.h"
 #include "worker/base/text.h"
 
 namespace weir::reconcile {
-
-// A new leader waits that long before silence counts, because the coordinator must first send
-// members and report again.
-constexpr std::chrono::seconds kNewLeaderWaits{60};
-
-// All that is known when a pass decides. reconcile fills it in; the parts only read it.
-struct View {
-  const Snapshot& snapshot;
-  const estimator::Estimates& estimates;
-  const Tunables& tunables;
-  gang::Provider provider = gang::Provider::kNone;
-  std::vector<Slot> slots;
-  std::vector<Failure> failures;           // of the newest pods
-  const schedule::Plan* newest = nullptr;  // plan of status.plan.revision; null = none yet
-  bool refused = false;                    // the workers refused `newest`; `applied` stays in force
-  const schedule::Plan* plan = nullptr;    // in force or being applied; null = none
-  const schedule::Plan* applied = nullptr;  // of status.plan.appliedRevision; null = unknown
-  // Numbers of replicas.
-  int wanted_replicas = 1;   // that the accepted spec demands
-  int needed_replicas = 1;   // training stops if a worker of one of these replicas is missing
-  int planned_replicas = 1;  // whose members a plan that is made now may use
-  bool plan_lives = false;   // all pods of `plan` exist and work
-
-  const api::PipelineJob& job() const { return *snapshot.job; }
-  const api::JobSpec& spec() const { return snapshot.job->spec; }
-  Time now() const { return snapshot.now; }
-};
-
-// Decisions of a pass so far. Each part adds its own.
-struct Draft {
-  explicit Draft(const Snapshot& snapshot)
-      : status(snapshot.job->status),
-        adaptation(snapshot.adaptation),
-        generation_(snapshot.job->meta.generation),
-        now_(snapshot.now) {}
-
-  api::JobStatus status;
-  Outcome out;
-  std::optional<Time> wake;  // earliest deadline
-  bool guarded = false;      // the status patch has resourceVersion
-  AdaptationState adaptation;
-  std::optional<api::Refusal> refusal;  // set = Accepted=False
-  std::string accepted_note;
-  // An object of an earlier job of this name, which must be deleted before this job begins.
-  std::string predecessor;
-
-  void ask(Request request) { out.requests.push_back(std::move(request)); }
-  void event(const std::string& type, const std::string& reason, const std::string& note,
-             const std::string& action) {
-    out.events.push_back({type, reason, note, action});
-  }
-  void wake_at(Time time) { wake = wake ? std::min(*wake, time) : time; }
-  void set(const std::string& type, const std::string& value, const std::string& reason,
-           const std::string& message) {
-    api::set_condition(status.conditions, {type, value, reason, message, generation_, now_});
-  }
-  bool is(const std::string& type, const std::string& value) const {
-    const auto* condition = api::find_condition(status.conditions, type);
-    return condition != nullptr && condition->status == value;
-  }
-  bool has_reason(const std::string& type, const std::string& reason) const {
-    const auto* condition = api::find_condition(status.conditions, type);
-    return condition != nullptr && condition->reason == reason;
-  }
-
- private:
-  std::int64_t generation_;  // of the spec that conditions are about
-  Time now_;
-};
-
-// Interval of writes that only inform. If there are many jobs, it grows, so that all jobs together
-// write at most `per_second` times a second.
-inline std::chrono::seconds stretched(const View& view, std::chrono::seconds least,
-                                      int per_second) {
-  return std::max(least, std::chrono::seconds(view.snapshot.jobs / per_second));
-}
 
 // The parts, in the order in which reconcile calls them. If a part returns true, the pass ends:
 // what it has recorded is acted on in the next pass.
@@ -118,16 +33,8 @@ std::vector<std::string> gates_of(const api::JobSpec& spec);
 // Deletes pods that another attempt or a restart of scope Job replaces, and pods of replicas that
 // are not wanted any more.
 void delete_pods(const View& view, Draft& draft, bool accepted);
-void make_plans(const View& view, Draft& draft);  // initial, restart, edited spec
-void adapt(const View& view, Draft& draft);       // one tick of adaptation
-void show_acceptance(Draft& draft);
-void show_conditions(const View& view, Draft& draft);
-void show_network(const View& view, Draft& draft);
-void show_report(const View& view, Draft& draft);
 
 // Verdicts.
-void refuse_job(const View& view, Draft& draft, const std::string& reason,
-                const std::string& message);
 void fail_job(const View& view, Draft& draft, const std::string& reason,
               const std::string& message);
 // False if the failure rests on silence that is not confirmed yet. Then the API server is asked,
@@ -141,6 +48,9 @@ void record_failure(const View& view, Draft& draft, const Failure& failure,
 void record_replacement(const View& view, Draft& draft, const Slot& slot, const std::string& why);
 // Begins a new generation of pods, for a restart, a resume or a release.
 void begin_generation(Draft& draft, Time time);
+// Whether the pod is older than the last restart, and that had scope Job. Such a pod is deleted,
+// and no plan may use it.
+bool replaced_by_restart(const Draft& draft, const api::Pod& pod);
 
 // Completion (completion.cpp). Why the job is done; nothing = it is not, as far as is known.
 std::optional<std::string> finished(const View& view, const Draft& draft);
@@ -163,15 +73,6 @@ Failure failed_worker(const api::Pod& pod);  // pod: its worker has failed
 // Starts (starting.cpp). Why a pod that has a node does not start; "" = no reason is known.
 std::string cannot_start(const View& view, const api::Pod& pod);
 void ask_why_pods_wait(const View& view, Draft& draft);
-
-// Refusals of the API server (refusals.cpp).
-std::string text_of(const RefusedRequest& no);
-const RefusedRequest* refused(const View& view, const std::string& subject);
-const RefusedRequest* refused_start(const View& view);  // for pods, or for objects that they need
-// The refusal, if the request must not be repeated yet. The pass then wakes when it may be.
-const RefusedRequest* held_back(const View& view, Draft& draft, const std::string& subject);
-void hold_back(const View& view, Draft& draft);  // removes requests that must not be repeated yet
-void show_refused(const View& view, Draft& draft);  // condition Degraded
 
 // Pods.
 bool pod_ended(const api::Pod& pod);  // all its containers have ended, so it holds no resources
@@ -225,12 +126,5 @@ std::optional<std::string> reduced(const View& view, Draft& draft);
 // When the ended pod of a replica that does not train yet is made again.
 std::optional<Time> grows_again_at(const Slot& slot);
 void report_resized(const View& view, Draft& draft);
-
-// Plans.
-facts::Facts facts_of(const View& view, const Draft& draft);
-std::uint32_t next_revision(const View& view, const Draft& draft);  // of a plan that is made now
-// Puts a plan into status and emits CreatePlan. Revision, parent and uid are filled in here.
-void adopt_plan(const View& view, Draft& draft, schedule::Plan plan, schedule::Trigger trigger,
-                double predicted_gain);
 
 }  // namespace weir::reconcile
