@@ -51,10 +51,15 @@ foreach(wall
     "operator/adaptation/replace|operator/adaptation/repartition/x.h|room 'replace' may not include room 'repartition'"
     "operator/adaptation/gate|operator/facts/x.h|room 'gate' may not include room 'facts'"
     "operator/adaptation|operator/controller/reconcile/x.h|room 'adaptation' may not include room 'reconcile'"
-    "operator/controller/reconcile|operator/adaptation/tick_parts.h|room 'adaptation' shows others only adapt.h"
+    "operator/controller/reconcile/plans|operator/adaptation/tick_parts.h|room 'adaptation' shows others only adapt.h"
     "operator/planner|operator/adaptation/retune/x.h|room 'planner' may not include room 'retune'"
-    "operator/controller/reconcile|operator/planner/layout.h|room 'planner' shows others only plan.h"
-    "operator/controller/reconcile|operator/planner/tool/check.h|room 'reconcile' may not include room 'planner_tool'"
+    "operator/adaptation|operator/controller/reconcile/pass/x.h|room 'adaptation' may not include room 'reconcile_pass'"
+    "operator/controller/reconcile/plans|operator/planner/layout.h|room 'planner' shows others only plan.h"
+    "operator/controller/reconcile/plans|operator/planner/tool/check.h|room 'reconcile_plans' may not include room 'planner_tool'"
+    "operator/controller/reconcile/plans|operator/controller/reconcile/status/x.h|room 'reconcile_plans' may not include room 'reconcile_status'"
+    "operator/controller/reconcile/lifecycle|operator/controller/reconcile/plans/x.h|room 'reconcile_lifecycle' may not include room 'reconcile_plans'"
+    "operator/controller/reconcile/lifecycle|operator/controller/reconcile/status/x.h|room 'reconcile_lifecycle' may not include room 'reconcile_status'"
+    "operator/controller/reconcile/lifecycle|operator/adaptation/adapt.h|room 'reconcile_lifecycle' may not include room 'adaptation'"
     "operator/controller/reconcile|operator/kube/x.h|room 'reconcile' may not include room 'kube'")
   string(REPLACE "|" ";" parts "${wall}")
   list(GET parts 0 folder)

@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "operator/controller/reconcile/causes.h"
+#include "operator/controller/reconcile/pass/causes.h"
 #include "worker/base/units.h"
 
 namespace weir::operator_app {

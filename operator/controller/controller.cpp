@@ -9,7 +9,7 @@
 
 #include "operator/api/decode.h"
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/refusals.h"
+#include "operator/controller/reconcile/pass/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
 #include "worker/protocol/codec.h"

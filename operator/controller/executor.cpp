@@ -10,7 +10,7 @@
 #include "operator/api/names.h"
 #include "operator/controller/execution.h"
 #include "operator/controller/pass_log.h"
-#include "operator/controller/reconcile/refusals.h"
+#include "operator/controller/reconcile/pass/refusals.h"
 #include "operator/kube/status_error.h"
 #include "worker/base/log.h"
 #include "worker/base/parallel.h"

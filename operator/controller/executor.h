@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries out the outcome of one pass in order. If the API server refuses a request, that is
-// remembered for the next pass, and the rest is carried out (reconcile/refusals.h). Any other error
-// ends the pass. Each request may be repeated, because names are fixed and requests have uid or
-// version as precondition. Thread-safe; blocks.
+// remembered for the next pass, and the rest is carried out (reconcile/pass/refusals.h). Any other
+// error ends the pass. Each request may be repeated, because names are fixed and requests have uid
+// or version as precondition. Thread-safe; blocks.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 #include "operator/cache/snapshot.h"
 #include "operator/controller/job_memory.h"
-#include "operator/controller/reconcile/outcome.h"
+#include "operator/controller/reconcile/pass/outcome.h"
 #include "operator/kube/client.h"
 #include "operator/kube/events.h"
 #include "worker/base/clock.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "operator/controller/reconcile/snapshot.h"
+#include "operator/controller/reconcile/pass/snapshot.h"
 #include "worker/base/clock.h"
 
 namespace weir::controller {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "operator/controller/reconcile/outcome.h"
+#include "operator/controller/reconcile/pass/outcome.h"
 #include "tests/operator/controller/reconcile/world.h"
 
 namespace weir::recorded {

@@ -5,10 +5,10 @@
 
 #include "operator/api/fit.h"
 #include "operator/api/names.h"
-#include "operator/controller/reconcile/lifecycle.h"
-#include "operator/controller/reconcile/plans.h"
-#include "operator/controller/reconcile/refusals.h"
-#include "operator/controller/reconcile/status.h"
+#include "operator/controller/reconcile/lifecycle/lifecycle.h"
+#include "operator/controller/reconcile/pass/refusals.h"
+#include "operator/controller/reconcile/plans/plans.h"
+#include "operator/controller/reconcile/status/status.h"
 
 namespace weir::reconcile {
 namespace {

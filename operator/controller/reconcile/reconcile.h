@@ -3,8 +3,8 @@
 // no memory.
 #pragma once
 
-#include "operator/controller/reconcile/outcome.h"
-#include "operator/controller/reconcile/snapshot.h"
+#include "operator/controller/reconcile/pass/outcome.h"
+#include "operator/controller/reconcile/pass/snapshot.h"
 #include "operator/estimator/estimates.h"
 
 namespace weir::reconcile {

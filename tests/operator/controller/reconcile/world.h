@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "operator/controller/reconcile/pass/refusals.h"
 #include "operator/controller/reconcile/reconcile.h"
-#include "operator/controller/reconcile/refusals.h"
 #include "operator/estimator/replica_model.h"
 
 namespace weir::reconcile::test {

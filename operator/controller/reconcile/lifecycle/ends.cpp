@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// How and when the worker in a pod ended. Its trainer container decides, not the pod's phase: other
+// containers may run for ever, and a pod may fail before any container has run.
+#include <algorithm>
+
+#include "operator/controller/reconcile/lifecycle/lifecycle.h"
+
+namespace weir::reconcile {
+namespace {
+
+Cause cause_of_exit(const api::Pod& pod) {
+  if (pod.termination_reason == "OOMKilled") return Cause::kOutOfMemory;
+  // The kubelet sets this reason if it does not find the container again, as after a reboot.
+  if (pod.termination_reason == "ContainerStatusUnknown") return Cause::kNodeLost;
+  const auto exit = static_cast<protocol::Exit>(*pod.exit_code);
+  const auto found = std::ranges::find(kCauses, exit, &CauseRow::exit);
+  const bool known = exit != protocol::Exit::kFinished && found != std::end(kCauses);
+  return known ? found->cause : Cause::kCrashed;
+}
+
+std::string ended_text(int exit_code, const std::string& reason, const std::string& message) {
+  return "exit code " + std::to_string(exit_code) +
+         (reason.empty() || reason == "Error" ? "" : " (" + reason + ")") +
+         (message.empty() ? "" : ": " + message);
+}
+
+const api::PodCondition* disruption_of(const api::Pod& pod) {
+  const auto found = std::ranges::find_if(pod.conditions, [](const auto& condition) {
+    return condition.type == "DisruptionTarget" && condition.status == "True";
+  });
+  return found == pod.conditions.end() ? nullptr : &*found;
+}
+
+// When the deletion was requested. deletionTimestamp is the end of the grace period.
+std::optional<Time> deletion_asked(const api::Pod& pod) {
+  if (!pod.meta.deleting) return std::nullopt;
+  return *pod.meta.deleting - std::chrono::seconds(pod.meta.deletion_grace_seconds);
+}
+
+bool disrupted(const api::Pod& pod) {
+  return disruption_of(pod) != nullptr;
+}
+
+// Whether the pod was ended because it exceeded its own limits. The kubelet sets no condition
+// DisruptionTarget then. A pod that was rejected at once, because the node lacks resources, has no
+// containers.
+bool over_own_limit(const api::Pod& pod) {
+  return !disrupted(pod) &&
+         ((pod.reason == "Evicted" && pod.containers_seen) || pod.reason == "DeadlineExceeded");
+}
+
+std::string trimmed(std::string text) {
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
+  return text;
+}
+
+std::string reason_text(const api::Pod& pod) {
+  const std::string message = trimmed(pod.message);
+  return pod.reason + (message.empty() ? "" : ": " + message);
+}
+
+}  // namespace
+
+bool worker_done(const api::Pod& pod) {
+  return pod.exit_code ? *pod.exit_code == 0 : pod.phase == "Succeeded";
+}
+
+bool worker_failed(const api::Pod& pod) {
+  return pod.exit_code ? *pod.exit_code != 0 : pod.phase == "Failed";
+}
+
+bool worker_ended(const api::Pod& pod) {
+  return worker_done(pod) || worker_failed(pod);
+}
+
+Time ended_at(const api::Pod& pod) {
+  if (pod.ended) return *pod.ended;
+  if (!pod.exit_code && pod.failed_init && pod.failed_init->time) return *pod.failed_init->time;
+  Time newest = pod.meta.created;
+  for (const auto& condition : pod.conditions) {
+    newest = std::max(newest, condition.since.value_or(newest));
+  }
+  return newest;
+}
+
+Time failed_at(const api::Pod& pod) {
+  std::optional<Time> first;
+  const auto at = [&](const std::optional<Time>& time) {
+    if (time && (!first || *time < *first)) first = time;
+  };
+  if (worker_ended(pod)) at(ended_at(pod));
+  at(deletion_asked(pod));
+  if (const auto* target = disruption_of(pod)) at(target->since);
+  return first.value_or(ended_at(pod));
+}
+
+Failure failed_worker(const api::Pod& pod) {
+  Failure failure;
+  failure.exit_code = pod.exit_code;
+  failure.time = failed_at(pod);
+  if (pod.exit_code) {
+    failure.cause = cause_of_exit(pod);
+    failure.text =
+        ended_text(*pod.exit_code, pod.termination_reason, trimmed(pod.termination_message));
+  } else if (pod.failed_init) {
+    const api::ContainerEnd& init = *pod.failed_init;
+    failure.cause = init.reason == "OOMKilled" ? Cause::kOutOfMemory : Cause::kCrashed;
+    failure.text = "init container " + init.container + ": " +
+                   ended_text(init.exit_code, init.reason, init.message);
+  } else if (!pod.reason.empty()) {
+    failure.cause = Cause::kRejected;
+    failure.text = "rejected by the kubelet, " + reason_text(pod);
+  } else {
+    failure.text = "failed";
+  }
+  // The next pod would end in the same way, so the cause stays even if the pod was disrupted.
+  if (failure.cause == Cause::kConfiguration || failure.cause == Cause::kDiverged) return failure;
+  if (over_own_limit(pod)) {
+    failure.cause = Cause::kLimitExceeded;
+    failure.text = reason_text(pod);
+    if (pod.exit_code) failure.text += " (exit code " + std::to_string(*pod.exit_code) + ")";
+  } else if (disrupted(pod)) {
+    failure.cause = Cause::kDisrupted;
+    failure.text += ", disrupted";
+  } else if (failure.cause == Cause::kCrashed && pod.meta.deleting &&
+             *deletion_asked(pod) <= ended_at(pod)) {
+    failure.cause = Cause::kPodDeleted;  // it was killed at the end of its grace period
+  }
+  return failure;
+}
+
+// Silence alone causes no restart; WorkersReady becomes Unknown after member_silent.
+bool silent(const View& view, const Draft& draft) {
+  const auto& report = view.snapshot.report;
+  return report ? view.now() - report->received > view.tunables.member_silent
+                : draft.status.plan.applied_revision > 0 &&
+                      view.now() >= view.snapshot.leading_since + kNewLeaderWaits;
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// User rules, the table of exit codes, the restart budget (operator/controller/reconcile/README.md
+// "What a failure leads to"). This part only records; the next pass acts.
+#include <set>
+
+#include "operator/controller/reconcile/lifecycle/lifecycle.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr std::size_t kMostAvoidedNodes = 16;  // each pod has all of them in its affinity
+constexpr std::chrono::hours kAvoided{1};
+constexpr double kCapLowered = 0.75;  // factor on the cap of a stage that ran out of memory
+
+bool uses_budget(Reaction reaction) {
+  return reaction == Reaction::kRestart || reaction == Reaction::kAvoidNode;
+}
+
+bool avoids_node(Reaction reaction) {
+  return reaction == Reaction::kAvoidNode || reaction == Reaction::kAvoidNodeIgnoreMax;
+}
+
+struct Verdict {
+  Reaction reaction = Reaction::kRestart;
+  std::string rule;  // name of the user's rule; "" = the built-in table
+};
+
+bool matches(const api::FailureRule& rule, const Failure& failure) {
+  if (failure.exit_code &&
+      std::ranges::find(rule.exit_codes, *failure.exit_code) != rule.exit_codes.end())
+    return true;
+  if (failure.slot == nullptr || !failure.slot->pod) return false;
+  const auto& conditions = failure.slot->pod->conditions;
+  return std::ranges::any_of(conditions, [&](const auto& condition) {
+    return condition.status == "True" &&
+           std::ranges::find(rule.pod_conditions, condition.type) != rule.pod_conditions.end();
+  });
+}
+
+Verdict judge(const View& view, const Failure& failure) {
+  for (const auto& rule : view.spec().failure_rules) {
+    if (rule.action.known() && matches(rule, failure))
+      return {static_cast<Reaction>(rule.action.value()), rule.name};
+  }
+  return {row(failure.cause).reaction, ""};
+}
+
+// Whether a step was completed after the last restart.
+bool has_stepped(const View& view, const Draft& draft) {
+  const auto& plan = draft.status.plan;
+  if (plan.revision == 0 || plan.applied_revision == 0) return false;
+  const auto& last = draft.status.last_restart_time;
+  if (last && (!plan.time || *plan.time <= *last)) return false;
+  if (plan.trigger != "Initial" && plan.trigger != "Restart") return true;
+  if (plan.applied_revision != plan.revision) return false;
+  const auto& report = view.snapshot.report;
+  if (report && report->body.plan_revision == plan.revision)
+    return report->body.step > plan.applied_step;
+  const auto& seen = view.job().report;  // a former leader may have written it
+  return seen.last_report_time && plan.time && *seen.last_report_time > *plan.time &&
+         seen.step > plan.applied_step;
+}
+
+void avoid_node(const View& view, Draft& draft, const Failure& failure) {
+  if (failure.slot == nullptr || !failure.slot->pod || failure.slot->pod->node.empty()) return;
+  const std::string& node = failure.slot->pod->node;
+  auto& avoided = draft.status.avoided_nodes;
+  std::erase_if(avoided, [&](const auto& each) { return each.node == node; });
+  if (avoided.size() == kMostAvoidedNodes) {
+    avoided.erase(std::ranges::min_element(avoided, {}, &api::AvoidedNode::until));
+  }
+  const std::string reason = failure.exit_code ? "exit code " + std::to_string(*failure.exit_code)
+                                               : std::string(name(failure.cause));
+  avoided.push_back({node, reason, view.now() + kAvoided});
+  draft.event("Warning", "NodeAvoided", "node " + node + " is avoided for 1 h: " + failure.text,
+              "Restart");
+}
+
+// Remembers that a group ran out of memory. True if it did so before, without a change of plan in
+// between.
+bool out_of_memory_again(const View& view, Draft& draft, const Failure& failure) {
+  if (failure.slot == nullptr) return false;
+  api::MemoryLimit limit;
+  limit.group = failure.slot->group;
+  if (view.plan != nullptr) {
+    for (const auto& rank : view.plan->ranks) {
+      if (failure.slot->pod && rank.pod_uid == failure.slot->pod->meta.uid)
+        limit.stage = rank.stage;
+    }
+  }
+  if (limit.stage >= 0) {
+    const int cap = view.plan->schedule.caps[static_cast<std::size_t>(limit.stage)];
+    limit.in_flight_cap = std::max(1, static_cast<int>(cap * kCapLowered));
+  }
+  auto& limits = draft.status.memory_limits;
+  const auto known =
+      std::ranges::find_if(limits, [&](const auto& each) { return each.group == limit.group; });
+  if (known == limits.end()) {
+    limits.push_back(limit);
+    return false;
+  }
+  if (!known->plan_changed) return true;
+  *known = limit;
+  return false;
+}
+
+void count(Draft& draft, Cause cause) {
+  auto& counts = draft.status.restart_reasons;
+  const auto known =
+      std::ranges::find_if(counts, [&](const auto& each) { return each.reason == name(cause); });
+  if (known == counts.end()) {
+    counts.push_back({name(cause), 1});
+  } else {
+    known->count += 1;
+  }
+}
+
+// Fails the job if a rule, repeated lack of memory or a used-up budget demands it.
+bool ends_job(const View& view, Draft& draft, const Failure& failure, const Verdict& verdict) {
+  if (verdict.reaction == Reaction::kFailJob) {
+    const bool by_rule = !verdict.rule.empty();
+    fail_job(view, draft, by_rule ? "FailJobRule" : name(failure.cause),
+             (by_rule ? "rule " + verdict.rule + ": " : "") + failure.text);
+    return true;
+  }
+  if (failure.cause == Cause::kOutOfMemory && verdict.rule.empty() &&
+      out_of_memory_again(view, draft, failure)) {
+    fail_job(
+        view, draft, "OutOfMemory",
+        "group " + failure.slot->group +
+            " ran out of memory twice without a change of plan in between; give it more memory, "
+            "or lower batch.microBatchSize or schedule.k.max; last: " +
+            failure.text);
+    return true;
+  }
+  if (!uses_budget(verdict.reaction) || draft.status.restart_budget_used < view.spec().max_restarts)
+    return false;
+  fail_job(view, draft, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",
+           "failurePolicy.maxRestarts " + std::to_string(view.spec().max_restarts) +
+               " is used up; last cause: " + failure.text);
+  return true;
+}
+
+}  // namespace
+
+void fail_job(const View& view, Draft& draft, const std::string& reason,
+              const std::string& message) {
+  draft.set("Failed", "True", reason, message);
+  draft.set("Finished", "True", reason, message);
+  draft.set("Stalled", "True", reason, message);  // tells tools that Ready will not become True
+  draft.set("Ready", "False", "Failed", message);
+  draft.status.completion_time = view.now();
+  draft.guarded = true;
+  draft.event("Warning", "Failed", reason + ": " + message, "Fail");
+}
+
+void begin_generation(Draft& draft, Time time) {
+  draft.status.pod_generation += 1;
+  // The time must not be before that of the plan in force, whose pods are replaced.
+  draft.status.last_restart_time = std::max(time, draft.status.plan.time.value_or(time));
+  draft.guarded = true;
+}
+
+void record_replacement(const View& view, Draft& draft, const Slot& slot, const std::string& why) {
+  Failure move;
+  move.slot = &slot;
+  move.cause = Cause::kReplaced;
+  move.text = why;
+  auto& status = draft.status;
+  status.restarts += 1;
+  count(draft, move.cause);
+  status.last_restart_reason = name(move.cause);
+  status.last_restart_scope = "Worker";
+  begin_generation(draft, view.now());
+  draft.set("Ready", "False", "Restarting", why);
+  avoid_node(view, draft, move);
+  draft.event("Normal", "WorkerReplaced", why, "Adapt");
+}
+
+void record_failure(const View& view, Draft& draft, const Failure& failure,
+                    const std::string& scope, Time episode_end) {
+  const Verdict verdict = judge(view, failure);
+  if (ends_job(view, draft, failure, verdict)) return;
+  auto& status = draft.status;
+  status.restart_streak = has_stepped(view, draft) ? 0 : status.restart_streak + 1;
+  status.restarts += 1;
+  if (uses_budget(verdict.reaction)) status.restart_budget_used += 1;
+  count(draft, failure.cause);
+  status.last_restart_reason = name(failure.cause);
+  status.last_restart_scope = scope;
+  begin_generation(draft, episode_end);
+  draft.set("Ready", "False", "Restarting", failure.text);
+  draft.set("WorkersReady", "False", "WorkerLost", failure.text);
+  if (failure.slot != nullptr) draft.event("Warning", "WorkerLost", failure.text, "Restart");
+  if (avoids_node(verdict.reaction)) avoid_node(view, draft, failure);
+  draft.event("Warning", "Restarting",
+              "restart " + std::to_string(status.restarts) + " (" + name(failure.cause) +
+                  ", budget used " + std::to_string(status.restart_budget_used) + " of " +
+                  std::to_string(view.spec().max_restarts) +
+                  (verdict.rule.empty() ? "" : ", rule " + verdict.rule) + "): " + failure.text,
+              "Restart");
+}
+
+}  // namespace weir::reconcile

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Measurements in status: the network, progress, worst links.
+#include <cmath>
+
+#include "operator/adaptation/shares/propose.h"
+#include "operator/controller/reconcile/lifecycle/lifecycle.h"
+#include "operator/controller/reconcile/plans/plans.h"
+#include "operator/controller/reconcile/status/status.h"
+#include "worker/base/random.h"
+
+namespace weir::reconcile {
+namespace {
+
+constexpr const char* kContended = "NetworkContended";
+
+struct Degradation {
+  std::string reason, text;
+};
+
+const estimator::LinkEstimate* slowest_contended(const View& view) {
+  const estimator::LinkEstimate* slow = nullptr;
+  for (const auto* links : {&view.estimates.links, &view.estimates.sync_links}) {
+    for (const auto& link : *links) {
+      if (link.preempted && (slow == nullptr || link.now < slow->now)) slow = &link;
+    }
+  }
+  return slow;
+}
+
+std::optional<std::string> straggler_of(const View& view, const Draft& draft) {
+  if (view.plan == nullptr || view.plan->replica_count() < 2) return std::nullopt;
+  return shares::straggler(facts_of(view, draft));
+}
+
+// The worst problem that is measured of a job that trains.
+std::optional<Degradation> degradation(const View& view, Draft& draft) {
+  if (view.snapshot.report && view.snapshot.report->body.skipped_in_row > 0) {
+    const auto& report = view.snapshot.report->body;
+    return Degradation{"StepsSkipped", std::to_string(report.skipped_in_row) +
+                                           " steps in a row up to step " +
+                                           std::to_string(report.step) +
+                                           " changed no parameter: loss or gradient is not finite"};
+  }
+  if (const auto why = reduced(view, draft)) return Degradation{"ReducedReplicas", *why};
+  if (const auto* slow = slowest_contended(view)) {
+    return Degradation{kContended, "link " + slow->from_node + "->" + slow->to_node + " " +
+                                       bits_per_second(slow->now) + " of " +
+                                       bits_per_second(slow->baseline)};
+  }
+  if (const auto who = straggler_of(view, draft)) return Degradation{"Straggler", *who};
+  return std::nullopt;
+}
+
+}  // namespace
+
+void show_network(const View& view, Draft& draft) {
+  using estimator::Freshness;
+  const auto& estimates = view.estimates;
+  const bool off = view.spec().adaptation.mode == api::AdaptationMode::kOff;
+  const bool alone = view.plan != nullptr && view.plan->ranks.size() < 2;
+  // Unknown, not False, if nobody need act.
+  if (off) {
+    draft.set("NetworkMetricsAvailable", "Unknown", "Disabled", "adaptation.mode is Off");
+  } else if (estimates.freshness == Freshness::kFresh) {
+    draft.set("NetworkMetricsAvailable", "True", "Fresh",
+              std::to_string(estimates.links.size()) + " link directions measured");
+  } else if (alone && estimates.freshness == Freshness::kNoSeries) {
+    draft.set("NetworkMetricsAvailable", "Unknown", "NoLinks",
+              "one worker trains, it has no links");
+  } else if (draft.status.plan.applied_revision == 0) {
+    draft.set("NetworkMetricsAvailable", "Unknown", estimator::name(estimates.freshness),
+              "training has not started");
+  } else {
+    if (draft.is("NetworkMetricsAvailable", "True")) {
+      draft.event("Warning", "MetricsUnavailable",
+                  std::string(estimator::name(estimates.freshness)) + ": " + estimates.detail,
+                  "Adapt");
+    }
+    draft.set("NetworkMetricsAvailable", "False", estimator::name(estimates.freshness),
+              estimates.detail);
+  }
+  const auto* before = api::find_condition(draft.status.conditions, "Degraded");
+  const std::string old = before != nullptr && before->status == "True" ? before->reason : "";
+  const auto worst = degradation(view, draft);
+  if (old == kContended && !slowest_contended(view)) {
+    draft.event("Normal", "NetworkRecovered", "all links are back above 90 % of their baseline",
+                "Observe");
+  }
+  if (worst) {
+    if (old != worst->reason) draft.event("Warning", worst->reason, worst->text, "Observe");
+    return draft.set("Degraded", "True", worst->reason, worst->text);
+  }
+  if (old != "PredictedGainMissed" || draft.adaptation.memory.plan_change) {
+    draft.set("Degraded", draft.status.plan.applied_revision == 0 ? "Unknown" : "False",
+              "AsPlanned", "");
+  }
+}
+
+namespace {
+
+void show_sync(const View& view, api::ReportStatus& shown) {
+  shown.sync_mode = "Exact";
+  if (view.plan == nullptr) return;
+  shown.sync_mode = schedule::name(view.plan->sync.mode);
+  shown.micro_batch_shares = view.plan->micro_batches;
+  if (view.plan->replica_count() < 2) return;
+  const bool exact = view.plan->sync.mode == schedule::SyncMode::kExact;
+  shown.sync_group_size_max = exact ? view.plan->replica_count() : view.plan->sync.group_size_max;
+  if (!exact) {
+    const auto& groups = view.snapshot.report->body.sync;
+    if (!groups) return;
+    shown.sync_mean_group_size = number(groups->mean_group_size, 1);
+    shown.sync_max_staleness = number(groups->max_staleness, 1);
+    return;
+  }
+  shown.sync_mean_group_size = number(view.plan->replica_count(), 1);
+  shown.sync_max_staleness = "0";
+}
+
+// Interval of progress in status. Each job has its own, so that not all jobs write at once.
+std::chrono::milliseconds progress_interval(const View& view) {
+  constexpr int kProgressPerSecond = 20;  // of all jobs together
+  constexpr double kJitter = 0.2;
+  const auto least = stretched(view, view.tunables.progress_status, kProgressPerSecond);
+  const double drawn = Random(mix_seed(0, view.job().meta.uid)).uniform();
+  const std::chrono::duration<double> seconds = least * (1 - kJitter + 2 * kJitter * drawn);
+  return std::chrono::duration_cast<std::chrono::milliseconds>(seconds);
+}
+
+// Progress in percent. A checkpoint may have more steps than the job wants now.
+int percent_done(std::int64_t step, std::int64_t total) {
+  if (step <= 0 || total <= 0) return 0;
+  if (step >= total) return 100;
+  return static_cast<int>(100 * static_cast<double>(step) / static_cast<double>(total));
+}
+
+std::int64_t seconds_left(std::int64_t steps, double seconds_each) {
+  constexpr double kMost = 1e15;  // beyond what a double counts exactly
+  const double left = static_cast<double>(std::max<std::int64_t>(steps, 0)) * seconds_each;
+  return static_cast<std::int64_t>(std::min(left, kMost));
+}
+
+// Whether a report or a sample is newer than the one in status. Times in status have whole seconds.
+bool has_news(const View& view) {
+  using std::chrono::floor;
+  using std::chrono::seconds;
+  const auto& old = view.job().report;
+  if (!old.last_report_time ||
+      floor<seconds>(view.snapshot.report->received) > floor<seconds>(*old.last_report_time)) {
+    return true;
+  }
+  return view.estimates.freshness == estimator::Freshness::kFresh && old.last_sample_time &&
+         view.now() >= *old.last_sample_time + view.tunables.network_status;
+}
+
+// Whether a restart is recorded, but its plan is not in force. Then a new coordinator reports step
+// 0.
+bool between_runs(const Draft& draft) {
+  const auto& last = draft.status.last_restart_time;
+  const auto& plan = draft.status.plan;
+  if (plan.trigger == schedule::name(schedule::Trigger::kRestart) &&
+      plan.applied_revision != plan.revision) {
+    return true;
+  }
+  return last && (!plan.time || *plan.time <= *last);
+}
+
+}  // namespace
+
+void show_report(const View& view, Draft& draft) {
+  const auto& old = view.job().report;
+  const bool network_moved =
+      view.estimates.freshness == estimator::Freshness::kFresh &&
+      (slowest_contended(view) != nullptr) != (old.network_state == "Contended");
+  const auto* suspended = api::find_condition(view.job().status.conditions, "Suspended");
+  const bool pauses = draft.is("Suspended", "True") &&  // this is the last report before the pause
+                      (suspended == nullptr || suspended->status != "True");
+  const bool ended = draft.is("Complete", "True") || draft.is("Failed", "True") || pauses;
+  const bool restarts = draft.status.restarts != view.job().status.restarts;
+  if (!view.snapshot.report) return;
+  const Time next = view.now() + progress_interval(view);  // the pass then also notices silence
+  if (!network_moved && !ended && !restarts) {
+    if (!has_news(view)) return draft.wake_at(next);
+    const Time due = old.last_report_time.value_or(Time{}) + progress_interval(view);
+    if (view.now() < due) return draft.wake_at(due);
+  }
+  const auto& report = view.snapshot.report->body;
+  api::ReportStatus shown;
+  shown.has_progress = true;
+  // A coordinator ends with success only after the last step; its last report may be missing.
+  std::int64_t step = report.step;
+  if (draft.is("Complete", "True")) step = std::max(step, report.total_steps);
+  if (ended && old.step == step && !has_news(view)) return;  // the pass before has written it
+  if (between_runs(draft)) step = std::max(step, old.step);  // event ProgressLost needs it
+  shown.step = step;
+  shown.total_steps = report.total_steps;
+  shown.percentage = percent_done(step, report.total_steps);
+  shown.samples_per_second = number(report.samples_per_second, 1);
+  shown.loss = std::isfinite(report.loss) ? number(report.loss, 4) : "";
+  shown.bubble_percent = percent(report.bubble_ratio);
+  shown.last_checkpoint_step = old.last_checkpoint_step;
+  if (report.last_checkpoint_step >= 0) shown.last_checkpoint_step = report.last_checkpoint_step;
+  if (report.samples_per_second > 0) {
+    shown.estimated_remaining_seconds = seconds_left(
+        report.total_steps - step, view.spec().global_batch / report.samples_per_second);
+  }
+  shown.last_step_time = step != old.step || !old.last_step_time ? view.snapshot.report->received
+                                                                 : *old.last_step_time;
+  shown.last_report_time = view.snapshot.report->received;
+  show_sync(view, shown);
+  const bool fresh = view.estimates.freshness == estimator::Freshness::kFresh;
+  shown.network_state = !fresh ? "Unknown" : slowest_contended(view) ? "Contended" : "Healthy";
+  shown.last_sample_time = view.estimates.last_sample;
+  auto links = view.estimates.links;
+  links.insert(links.end(), view.estimates.sync_links.begin(), view.estimates.sync_links.end());
+  std::ranges::sort(links, {}, &estimator::LinkEstimate::now);
+  constexpr std::size_t kWorst = 16;
+  for (const auto& link : links) {
+    if (shown.worst_links.size() == kWorst || link.now <= 0) continue;
+    using estimator::Direction;
+    const auto& [replica, boundary, direction, sender] = link.link;
+    api::WorstLink worst;
+    worst.from_node = link.from_node;
+    worst.to_node = link.to_node;
+    worst.from_stage = direction == Direction::kBackward ? boundary + 1 : boundary;
+    worst.to_stage = direction == Direction::kForward ? boundary + 1 : boundary;
+    worst.bandwidth = bits_per_second(link.now);
+    worst.baseline = link.baseline > 0 ? bits_per_second(link.baseline) : "";
+    worst.since = link.since;
+    shown.worst_links.push_back(std::move(worst));
+  }
+  draft.out.report = PatchReport{std::move(shown)};
+  if (!ended) draft.wake_at(next);
+}
+
+}  // namespace weir::reconcile

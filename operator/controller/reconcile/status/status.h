@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conditions, counts and reports for users. Private to the rooms of reconcile.
+#pragma once
+
+#include "operator/controller/reconcile/pass/draft.h"
+#include "operator/controller/reconcile/pass/view.h"
+
+namespace weir::reconcile {
+
+void show_acceptance(Draft& draft);
+void show_conditions(const View& view, Draft& draft);
+void show_network(const View& view, Draft& draft);
+void show_report(const View& view, Draft& draft);
+
+}  // namespace weir::reconcile
