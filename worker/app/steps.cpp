@@ -201,7 +201,7 @@ void on_step(State& state, const engine::StepRecord& record) {
   }
 }
 
-void add_checkpoints(State& state, engine::Parts& parts, engine::Callbacks& callbacks) {
+void add_checkpoints(State& state, engine::Parts& parts) {
   if (!state.options.init_from.empty()) {
     parts.init = [from = state.options.init_from](stage::Stage& stage) -> Status {
       const Status loaded = checkpoint::load_values(from, stage);
@@ -221,13 +221,6 @@ void add_checkpoints(State& state, engine::Parts& parts, engine::Callbacks& call
     state.checkpoints->save(stage, step, mine, [&state](std::chrono::nanoseconds took) {
       state.engine->checkpoint_written(took);
     });
-  };
-  callbacks.save_late = [&state](std::int64_t step, std::int64_t at) {
-    state.agent->send(protocol::Saved{.step = step, .late = true, .at = at});
-  };
-  callbacks.bad_checkpoint = [&state](std::int64_t step, const std::string& reason) {
-    log_error(kComponent, "checkpoint is damaged", {{"step", step}, {"reason", reason}});
-    state.agent->send(protocol::BadCheckpoint{.step = step, .reason = reason});
   };
 }
 
@@ -265,38 +258,12 @@ Outcome make_engine(State& state) {
             log_info(kComponent, "validated",
                      {{"step", step}, {"replica", replica}, {"loss", loss}});
           },
-      .peer_lost =
-          [&state](std::uint32_t revision, int replica, int stage, const std::string& reason) {
-            if (!state.agent) return;
-            state.agent->send(protocol::PeerLost{
-                .replica = replica, .stage = stage, .revision = revision, .reason = reason});
-          },
-      .sync_ready =
-          [&state](int replica, std::int64_t step, double seconds,
-                   const engine::AverageReport& last) {
-            protocol::SyncReady ready{.replica = replica,
-                                      .step = step,
-                                      .step_seconds = seconds,
-                                      .received = {},
-                                      .average_seconds = last.seconds};
-            for (const auto& one : last.received) {
-              ready.received.push_back({one.from, one.bytes_per_second});
-            }
-            state.agent->send(std::move(ready));
-          },
-      .round_failed =
-          [&state](int replica, std::int64_t round, int missing, const std::string& reason) {
-            state.agent->send(protocol::RoundFailed{
-                .replica = replica, .round = round, .missing = missing, .reason = reason});
-          },
-      .moved =
-          [&state](std::uint32_t revision, std::int64_t bytes) {
-            if (state.agent) {
-              state.agent->send(protocol::Moved{.revision = revision, .bytes = bytes});
-            }
+      .tell =
+          [&state](const protocol::Message& message) {
+            if (state.agent) state.agent->send(message);
           },
       .in_touch = [&state] { return in_touch(state); }};
-  add_checkpoints(state, parts, callbacks);
+  add_checkpoints(state, parts);
   state.engine = std::make_unique<engine::Engine>(engine_options(state), std::move(parts),
                                                   std::move(callbacks));
   const Options& o = state.options;

@@ -50,9 +50,6 @@ void Engine::on_prepare(PrepareCommand command) {
     reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");
   }
-  if (schedule::averages(command.plan) && !callbacks_.sync_ready) {
-    reasons.emplace_back("sync.mode: Partial needs a coordinator that forms groups");
-  }
   const bool in_band =
       generation_ && switches_in_band(generation_->current.plan, command.plan, command.incarnation);
   if (in_band && generation_->broken) {
@@ -116,7 +113,6 @@ void Engine::on_go(const GoCommand& command) {
   validated_ = step_;
   skipped_in_row_ = 0;  // a rank that has just joined has counted none
   ever_ran_ = true;
-  if (callbacks_.adopted) callbacks_.adopted(command.revision, step_);
 }
 
 void Engine::on_abort(const AbortCommand& command) {
@@ -164,7 +160,6 @@ void Engine::adopt(const Prepared& next) {
     pending_->commit.answer("");
     pending_.reset();
   }
-  if (callbacks_.adopted) callbacks_.adopted(revision, step_);
 }
 
 std::uint32_t Engine::due_epoch() const {

@@ -10,6 +10,7 @@
 #include "worker/base/log.h"
 #include "worker/base/units.h"
 #include "worker/engine/generation.h"
+#include "worker/engine/received_rates.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/state_move.h"
 #include "worker/engine/step.h"
@@ -162,8 +163,10 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
               {"step", grant.next_step},
               {"missing", missing},
               {"reason", reason}});
-    const int replica = generation_->place.replica;
-    if (callbacks_.round_failed) callbacks_.round_failed(replica, grant.round, missing, reason);
+    tell(protocol::RoundFailed{.replica = generation_->place.replica,
+                               .round = grant.round,
+                               .missing = missing,
+                               .reason = reason});
   };
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place.replica,
@@ -233,11 +236,14 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
 
 void Engine::say_ready(double seconds) {
   transport::CollectiveCounters now = generation_->replicas->counters();
-  const AverageReport last{
-      .received = received_rates(reported_, now),
-      .seconds = generation_->links->on_device() ? 0 : to_seconds(now.busy - reported_.busy)};
+  const double average =
+      generation_->links->on_device() ? 0 : to_seconds(now.busy - reported_.busy);
+  tell(protocol::SyncReady{.replica = generation_->place.replica,
+                           .step = step_ + 1,
+                           .step_seconds = seconds,
+                           .received = received_rates(reported_, now),
+                           .average_seconds = average});
   reported_ = std::move(now);
-  callbacks_.sync_ready(generation_->place.replica, step_ + 1, seconds, last);
 }
 
 // The grant of this step. A leaving rank does not wait for it: the replicas that would average with
@@ -295,9 +301,11 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
             {"revision", generation_->current.plan.revision},
             {"stage", generation_->place.stage},
             {"reason", reason}});
-  if (!by_coordinator && callbacks_.peer_lost) {
-    const schedule::RankPlace& place = generation_->place;
-    callbacks_.peer_lost(generation_->current.plan.revision, place.replica, place.stage, reason);
+  if (!by_coordinator) {
+    tell(protocol::PeerLost{.replica = generation_->place.replica,
+                            .stage = generation_->place.stage,
+                            .revision = generation_->current.plan.revision,
+                            .reason = reason});
   }
   return std::nullopt;
 }

@@ -13,6 +13,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/base/clock.h"
@@ -73,6 +74,9 @@ class Engine {
   // Waits until peers have received everything.
   void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
+  void tell(protocol::Message message) const {
+    if (callbacks_.tell) callbacks_.tell(std::move(message));
+  }
   bool leaving() const { return leave_at_.load() != 0; }
   bool leave_overdue() const;
   // A leaving rank still does the step that the stages before it may have begun, so that all ranks

@@ -15,9 +15,9 @@
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
 #include "worker/engine/plan_rules.h"
-#include "worker/engine/received_rates.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/validation.h"
+#include "worker/protocol/messages.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
@@ -81,24 +81,9 @@ struct Callbacks {
   std::function<void(const StepRecord&)> step_done;
   // The validation loss after `step` completed steps, on the last stage of a replica. May be null.
   std::function<void(int replica, std::int64_t step, double loss)> validated;
-  // The plan `revision` is in force from step `step` on (APPLIED).
-  std::function<void(std::uint32_t revision, std::int64_t step)> adopted;
-  std::function<void(std::uint32_t revision, int replica, int stage, const std::string& reason)>
-      peer_lost;
-  // The state of `step` has passed.
-  std::function<void(std::int64_t step, std::int64_t at)> save_late;
-  std::function<void(std::int64_t step, const std::string& reason)> bad_checkpoint;
-  // Partial only: the replica's step is done except for the average. `step` counts completed steps,
-  // including this one, which took `seconds`. `last` is the average after the previous step, if
-  // any. Null: Partial plans are refused.
-  std::function<void(int replica, std::int64_t step, double seconds, const AverageReport& last)>
-      sync_ready = nullptr;
-  // Partial only: this rank keeps its model and continues without the average of the round.
-  // `missing` did not come; -1 = unknown.
-  std::function<void(int replica, std::int64_t round, int missing, const std::string& reason)>
-      round_failed = nullptr;
-  // Bytes that came from other ranks for the plan. Called before the COMMIT is answered.
-  std::function<void(std::uint32_t revision, std::int64_t bytes)> moved;
+  // Sends PEER_LOST, SAVED (late), BAD_CHECKPOINT, MOVED, SYNC_READY or ROUND_FAILED to the
+  // coordinator. Null: there is no coordinator.
+  std::function<void(protocol::Message)> tell = nullptr;
   // True if the operator answers: then this rank waits for a plan without a limit. Null: never.
   std::function<bool()> in_touch = nullptr;
 };

@@ -6,13 +6,14 @@
 namespace weir::engine {
 
 using transport::CollectiveCounters;
+using Received = protocol::SyncReady::Received;
 
-std::vector<ReceivedRate> received_rates(const CollectiveCounters& before,
-                                         const CollectiveCounters& after) {
+std::vector<Received> received_rates(const CollectiveCounters& before,
+                                     const CollectiveCounters& after) {
   constexpr double kNoise = 0.010;  // seconds; on a loopback averages of 300 kB take 1 to 5 ms
   // Timed part of the bytes below which the rate is not known.
   constexpr double kLeastCounted = 0.25;
-  std::vector<ReceivedRate> rates;
+  std::vector<Received> rates;
   double senders = 0;
   for (const auto& [replica, now] : after.received) {
     const auto known = before.received.find(replica);
@@ -26,7 +27,7 @@ std::vector<ReceivedRate> received_rates(const CollectiveCounters& before,
     const double busy = to_seconds(now.busy - old.busy) * bytes / counted;
     rates.push_back({replica, bytes / (busy + kNoise)});
   }
-  for (ReceivedRate& rate : rates) rate.bytes_per_second *= senders;
+  for (Received& rate : rates) rate.bytes_per_second *= senders;
   return rates;
 }
 

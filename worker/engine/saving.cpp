@@ -24,7 +24,7 @@ void Engine::leave_saved(std::chrono::nanoseconds grace) {
 void Engine::on_save(const SaveCommand& command) {
   const bool possible = generation_ && generation_->trains() && parts_.save;
   if (!possible || step_ > command.step) {
-    if (callbacks_.save_late) callbacks_.save_late(command.step, step_);
+    tell(protocol::Saved{.step = command.step, .late = true, .at = step_});
     return;
   }
   saving_.ordered = command.step;
@@ -127,8 +127,9 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
     give_up_ = Ending{Why::kBadStart, loaded.error().message};
   } else if (loaded.error().code != Code::kInvalid) {
     give_up_ = Ending{Why::kCheckpoint, loaded.error().message};
-  } else if (callbacks_.bad_checkpoint) {
-    callbacks_.bad_checkpoint(step, loaded.error().message);
+  } else {
+    log_error(kRoom, "checkpoint is damaged", {{"step", step}, {"reason", loaded.error().message}});
+    tell(protocol::BadCheckpoint{.step = step, .reason = loaded.error().message});
   }
   return loaded;
 }

@@ -217,7 +217,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
             {"layers", text_of(generation.layers)},
             {"moved_bytes", bytes},
             {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});
-  if (bytes > 0 && callbacks_.moved) callbacks_.moved(next.plan.revision, bytes);
+  if (bytes > 0) tell(protocol::Moved{.revision = next.plan.revision, .bytes = bytes});
   return Unit{};
 }
 

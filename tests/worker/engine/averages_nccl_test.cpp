@@ -21,9 +21,7 @@ using test::Rounds;
 using testing::Each;
 
 Group::OnReady heard_by(Rounds& rounds) {
-  return [&rounds](int replica, std::int64_t step, double, const auto&) {
-    rounds.on_ready(replica, step);
-  };
+  return [&rounds](int replica, std::int64_t step) { rounds.on_ready(replica, step); };
 }
 
 // Everybody in every group, so that the groups do not depend on time.

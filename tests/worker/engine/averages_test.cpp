@@ -33,9 +33,8 @@ struct Trained {
 Trained train(int replicas, int stages, std::size_t wanted, std::int64_t steps, test::Saves* saves,
               double grad_clip = 0, bool overlaps = false) {
   Rounds rounds(replicas, stages, wanted, steps, {}, overlaps);
-  Group group(
-      "mlp", replicas * stages, steps, grad_clip, saves,
-      [&](int replica, std::int64_t step, double, const auto&) { rounds.on_ready(replica, step); });
+  Group group("mlp", replicas * stages, steps, grad_clip, saves,
+              [&](int replica, std::int64_t step) { rounds.on_ready(replica, step); });
   rounds.attach(group);
   const auto plan =
       averaging(stages, group.layers(), std::vector(static_cast<std::size_t>(replicas), 3));
@@ -90,9 +89,9 @@ TEST(Averages, WorkWithTheClip) {
 class TwoReplicas {
  public:
   explicit TwoReplicas(std::int64_t steps)
-      : steps_(steps),
-        group_("mlp", 2, steps, 0, &saves_,
-               [this](int replica, std::int64_t, double, const auto&) { ++ready_[at(replica)]; }) {
+      : steps_(steps), group_("mlp", 2, steps, 0, &saves_, [this](int replica, std::int64_t) {
+          ++ready_[at(replica)];
+        }) {
     EXPECT_EQ(group_.start(averaging(1, group_.layers(), {2, 2})), "");
     for (int rank = 0; rank < 2; ++rank) group_.engine(rank).switch_point().save(steps);
   }
@@ -200,15 +199,8 @@ TEST(OverlappedAverages, AreThoseOfGrantsThatSaySo) {
   two.end();
 }
 
-TEST(Averages, NeedACoordinatorThatFormsGroups) {
-  Group group("mlp", 2, 5);
-  EXPECT_THAT(group.start(averaging(1, group.layers(), {2, 2})), testing::HasSubstr("Partial"));
-  for (int rank = 0; rank < 2; ++rank) group.engine(rank).leave(std::chrono::seconds(0));
-  group.finish();
-}
-
 TEST(Averages, ARankThatLeavesDoesNotWaitForAnAnswer) {
-  Group group("mlp", 2, 5, 0, nullptr, [](int, std::int64_t, double, const auto&) {});
+  Group group("mlp", 2, 5, 0, nullptr, [](int, std::int64_t) {});
   ASSERT_EQ(group.start(averaging(1, group.layers(), {2, 2})), "");
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const auto begin = std::chrono::steady_clock::now();
@@ -219,9 +211,8 @@ TEST(Averages, ARankThatLeavesDoesNotWaitForAnAnswer) {
 
 TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
   Rounds rounds(2, 1, 2, 1'000'000);
-  Group group(
-      "mlp", 2, 1'000'000, 0, nullptr,
-      [&](int replica, std::int64_t step, double, const auto&) { rounds.on_ready(replica, step); });
+  Group group("mlp", 2, 1'000'000, 0, nullptr,
+              [&](int replica, std::int64_t step) { rounds.on_ready(replica, step); });
   rounds.attach(group);
   ASSERT_EQ(group.start(averaging(1, group.layers(), {2, 2})), "");
   ASSERT_TRUE(group.reaches(0, 5));
@@ -240,9 +231,7 @@ TEST(Averages, GoOnWithoutAReplicaThatLeaves) {
     constexpr std::int64_t kSteps = 400;
     Rounds rounds(3, stages, 3, kSteps, {}, overlaps);
     Group group("mlp", 3 * stages, kSteps, 0, nullptr,
-                [&](int replica, std::int64_t step, double, const auto&) {
-                  rounds.on_ready(replica, step);
-                });
+                [&](int replica, std::int64_t step) { rounds.on_ready(replica, step); });
     rounds.attach(group);
     ASSERT_EQ(group.start(averaging(stages, group.layers(), {2, 2, 2})), "");
     ASSERT_TRUE(group.reaches(0, 20));

@@ -144,8 +144,7 @@ class SharedLinks final : public transport::Communicator {
 class Group {
  public:
   // on_ready: of replicas that average in groups; any engine's thread.
-  using OnReady =
-      std::function<void(int replica, std::int64_t step, double, const AverageReport& last)>;
+  using OnReady = std::function<void(int replica, std::int64_t step)>;
   // over: what a rank's sums go by instead of its TCP collective.
   using Collective = std::unique_ptr<transport::Collective>;
   using Over = std::function<Result<Collective>(int rank, const transport::ReplicaGroupGeneration&,
@@ -317,23 +316,18 @@ class Group {
           },
           .validation = group.held_out_.get(),
           .state = &transport->state()};
-      Callbacks callbacks{.step_done =
-                              [this](const StepRecord& record) {
-                                const std::lock_guard lock(mutex);
-                                records.push_back(record);
-                              },
-                          .validated =
-                              [this](int, std::int64_t step, double loss) {
-                                const std::lock_guard lock(mutex);
-                                validations.emplace_back(step, loss);
-                              },
-                          .peer_lost =
-                              [this](auto, auto, auto, const std::string& reason) {
-                                const std::lock_guard lock(mutex);
-                                lost.push_back(reason);
-                              },
-                          .sync_ready = group.on_ready_,
-                          .moved = [this](auto, std::int64_t bytes) { moved += bytes; }};
+      Callbacks callbacks{
+          .step_done =
+              [this](const StepRecord& record) {
+                const std::lock_guard lock(mutex);
+                records.push_back(record);
+              },
+          .validated =
+              [this](int, std::int64_t step, double loss) {
+                const std::lock_guard lock(mutex);
+                validations.emplace_back(step, loss);
+              },
+          .tell = [this, &group](const protocol::Message& message) { on_message(message, group); }};
       if (Saves* const saves = group.saves_) {
         parts.save = [saves](stage::Stage& stage, std::int64_t step, const auto&) {
           saves->copy(stage, step);
@@ -341,15 +335,25 @@ class Group {
         parts.load = [saves](stage::Stage& stage, std::int64_t step) {
           return saves->load(stage, step);
         };
-        callbacks.save_late = [saves](std::int64_t step, std::int64_t at) {
-          saves->note("late " + std::to_string(step) + (at > step ? ", beyond" : ""));
-        };
-        callbacks.bad_checkpoint = [saves](std::int64_t step, const std::string& reason) {
-          saves->note("bad " + std::to_string(step) + ": " + reason);
-        };
       }
       engine = std::make_unique<Engine>(options, std::move(parts), std::move(callbacks));
       thread = std::jthread([this](std::stop_token stop) { ending = engine->run(stop); });
+    }
+
+    void on_message(const protocol::Message& message, const Group& group) {
+      if (const auto* lost_peer = std::get_if<protocol::PeerLost>(&message)) {
+        const std::lock_guard lock(mutex);
+        lost.push_back(lost_peer->reason);
+      } else if (const auto* ready = std::get_if<protocol::SyncReady>(&message)) {
+        group.on_ready_(ready->replica, ready->step);
+      } else if (const auto* from_others = std::get_if<protocol::Moved>(&message)) {
+        moved += from_others->bytes;
+      } else if (const auto* save = std::get_if<protocol::Saved>(&message)) {
+        group.saves_->note("late " + std::to_string(save->step) +
+                           (save->at > save->step ? ", beyond" : ""));
+      } else if (const auto* bad = std::get_if<protocol::BadCheckpoint>(&message)) {
+        group.saves_->note("bad " + std::to_string(bad->step) + ": " + bad->reason);
+      }
     }
 
     SystemClock clock;

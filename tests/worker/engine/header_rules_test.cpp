@@ -73,8 +73,10 @@ struct LastStage {
                 }};
     Callbacks callbacks{
         .step_done = [this](const StepRecord& record) { records.push_back(record); },
-        .peer_lost = [this](auto, auto, auto,
-                            const std::string& reason) { lost.push_back(reason); }};
+        .tell =
+            [this](const protocol::Message& message) {
+              lost.push_back(std::get<protocol::PeerLost>(message).reason);
+            }};
     engine = std::make_unique<Engine>(options, std::move(parts), std::move(callbacks));
     SwitchPoint& point = engine->switch_point();
     point.prepare(plan_of_revision(1), 0, note("READY 1"));

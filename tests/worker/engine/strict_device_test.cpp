@@ -88,10 +88,7 @@ TEST(OnStrictDevices, PartialAveragesGiveTheBitsOfHosts) {
     Rounds rounds(2, 1, 2, kSteps, {}, overlaps);
     Group group(
         "mlp", 2, kSteps, 0, &saves,
-        [&](int replica, std::int64_t step, double, const auto&) {
-          rounds.on_ready(replica, step);
-        },
-        nullptr, on);
+        [&](int replica, std::int64_t step) { rounds.on_ready(replica, step); }, nullptr, on);
     rounds.attach(group);
     EXPECT_EQ(group.start(averaging(1, group.layers(), {2, 3})), "");
     for (int rank = 0; rank < 2; ++rank) group.engine(rank).switch_point().save(kSteps);

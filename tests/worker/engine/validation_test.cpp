@@ -272,10 +272,8 @@ TEST(Validation, IsEachReplicasOwnWhereTheyAverageInGroups) {
   for (const bool overlaps : {false, true}) {
     test::Rounds rounds(kReplicas, kStages, 2, kSteps, {}, overlaps);
     Group group("mlp", kReplicas * kStages, kSteps, 0, nullptr,
-                [&](int replica, std::int64_t step, double, const auto&) {
-                  rounds.on_ready(replica, step);
-                },
-                nullptr, Group::On::kHost, {.interval = 5, .samples = 8});
+                [&](int replica, std::int64_t step) { rounds.on_ready(replica, step); }, nullptr,
+                Group::On::kHost, {.interval = 5, .samples = 8});
     rounds.attach(group);
     ASSERT_EQ(group.start(test::averaging(kStages, group.layers(), {3, 3, 3})), "");
 
