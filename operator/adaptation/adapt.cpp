@@ -24,24 +24,16 @@ costing::Costing costing_of(const Evaluation& evaluation) {
           evaluation.decision.current_seconds};
 }
 
-// A new leader reads from status when a tier changed something last, but not how often its changes
-// have failed: the tier that judges them does.
-gate::Clock with_last_change(gate::Clock clock, std::optional<Time> last_change) {
-  gate::resume(clock, last_change, 0);
-  return clock;
-}
-
 Answer ask_shares(Evaluation& evaluation) {
   const facts::Facts& facts = evaluation.facts;
   Memory& memory = evaluation.tick.memory;
   if (!network_known(facts) || !facts.spec.adaptation.retune.enabled) return {};
-  const shares::Moments moments{
-      .retune = with_last_change(memory.retune.clock, facts.status.retune_last_change),
-      .regroup = with_last_change(memory.repartition.clock, facts.status.regroup_last_change),
-      .moment = {.now = facts.now,
-                 .step = facts.report->step,
-                 .last_change_step = memory.retune.last_change_step,
-                 .unjudged = memory.plan_change.has_value()}};
+  const shares::Moments moments{.retune = memory.retune.clock,
+                                .regroup = memory.repartition.clock,
+                                .moment = {.now = facts.now,
+                                           .step = facts.report->step,
+                                           .last_change_step = memory.retune.last_change_step,
+                                           .unjudged = memory.plan_change.has_value()}};
   Answer answer{shares::propose(facts, moments, evaluation.asked, memory.shares)};
   if (!answer.proposal) memory.announced.shares.clear();
   return answer;  // in mode Observe retune proposes, too
@@ -67,7 +59,6 @@ Answer ask_retune(Evaluation& evaluation) {
     input.settings.rules.least_gain = input.settings.min_gain_size = kNever;
   }
   auto& state = evaluation.tick.memory.retune;
-  gate::resume(state.clock, facts.status.retune_last_change, 0);
   auto tuned = retune::tune(input, state);
   state = std::move(tuned.state);
   evaluation.decision = std::move(tuned.decision);
@@ -82,10 +73,6 @@ Answer ask_retry_previous(Evaluation& evaluation) {
       evaluation.decision.current_seconds <= 0) {
     return {.last = true};
   }
-  gate::resume(memory.repartition.clock, facts.status.regroup_last_change,
-               facts.status.regroup_cooldown_seconds);
-  gate::resume(memory.replace.clock, facts.status.replace_last_change,
-               facts.status.replace_cooldown_seconds);
   return {repartition::retry_previous(facts, costing_of(evaluation), moment_of(facts, memory),
                                       memory.repartition)};
 }
@@ -157,6 +144,14 @@ void ask_tiers(Evaluation& evaluation) {
   }
 }
 
+// A new leader reads the clocks from status, before anything is judged or shown by them.
+void resume_clocks(const api::JobStatus& status, Memory& memory) {
+  gate::resume(memory.retune.clock, status.retune_last_change, 0);
+  gate::resume(memory.repartition.clock, status.regroup_last_change,
+               status.regroup_cooldown_seconds);
+  gate::resume(memory.replace.clock, status.replace_last_change, status.replace_cooldown_seconds);
+}
+
 // The first change that the last one leads to: a rollback, or one that the spec demands.
 std::optional<gate::Proposal> demanded(const facts::Facts& facts, Tick& tick) {
   if (auto back = judge_plan_change(facts, tick)) return back;
@@ -193,6 +188,7 @@ Tick tick(facts::Facts facts, Memory before, bool replan) {
                  status.regroup_cooldown_seconds, status.replace_cooldown_seconds}};
   Memory& memory = tick.memory;
   facts.history = &memory.history;  // which grows now
+  resume_clocks(status, memory);
   note_step(facts, memory.history);
   const bool memory_short = retune::memory_is_short(free_memory(facts));
   if (!memory_short) {

@@ -150,6 +150,19 @@ TEST(Regroup, ThatDoesNotHelpIsJudgedAndNotRepeatedWithinTheDoubledCooldown) {
   EXPECT_FALSE(job.regrouped_after(regrouped));
 }
 
+// Earlier changes have doubled the cooldowns, and status shows them.
+TEST(Regroup, IsJudgedByANewLeaderWithTheCooldownsOfStatus) {
+  Job job;
+  const double before = job.train_until_it_regroups();
+  job.world.job.status.regroup_cooldown_seconds = 1200;
+  job.world.job.status.replace_cooldown_seconds = 700;
+  job.world.adaptation = {};
+  for (int i = 0; i < 14; ++i) job.world.steps(1, 0.98 * before);  // hardly faster
+  ASSERT_EQ(job.world.event_count("PlanOutcome"), 1);
+  EXPECT_EQ(job.world.job.status.regroup_cooldown_seconds, 2400);
+  EXPECT_EQ(job.world.job.status.replace_cooldown_seconds, 700);
+}
+
 TEST(Regroup, ThatMakesStepsSlowerIsTakenBackOnce) {
   Job job;
   const double before = job.train_until_it_regroups();
