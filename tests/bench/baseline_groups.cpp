@@ -84,12 +84,13 @@ std::vector<FormedGroup> GroupScheduler::decide(Time now) {
       return grants;
     }
   }
-  commit({group}, baseline.connections_due > 0, grants);
+  commit({group}, baseline.connections_due > 0 ? Kind::kConnects : Kind::kUsual, grants);
   return grants;
 }
 
-void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, bool connect,
+void GroupScheduler::commit(const std::vector<std::vector<int>>& groups, Kind kind,
                             std::vector<FormedGroup>& grants) {
+  const bool connect = kind == Kind::kConnects;
   std::vector<int> members = groups.front();
   std::ranges::sort(members);
   const double weight = 1 / static_cast<double>(members.size());
