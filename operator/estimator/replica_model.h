@@ -14,7 +14,7 @@
 
 namespace weir::estimator {
 
-// Steps of the slowest replica that are kept. operator/groups needs 50 at most.
+// Steps of the slowest replica that are kept. operator/adaptation/shares needs 50 at most.
 constexpr std::int64_t kKeptReplicaSteps = 64;
 
 // One scrape of one replica. Both counters come from the same worker and begin at its start.
