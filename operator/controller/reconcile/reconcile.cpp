@@ -200,7 +200,7 @@ bool check_acceptance(const View& view, Draft& draft) {
 }
 
 // Finds the plan in force: the newest, or after a refusal the applied one.
-void find_plans(View& view, Draft& draft) {
+void find_plans(View& view, const Draft& draft) {
   const auto& report = view.snapshot.report;
   const auto& status = draft.status.plan;
   view.refused = report && report->body.last_switch && status.applied_revision != status.revision &&

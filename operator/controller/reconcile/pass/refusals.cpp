@@ -144,12 +144,12 @@ Carried carry_out(const Outcome& outcome, const api::PipelineJob& job, Time now,
   Carrying carrying{job, now, refused, hands};
   for (const Request& request : outcome.requests) carrying.ask(request);
   if (outcome.status) carrying.ask(*outcome.status);
-  const auto about_plan = [&] {
+  const auto left_out = [&] {  // events and memory are about the plan
     return carrying.carried.ended || has(carrying.missing, kPlanSubject);
   };
-  if (!about_plan()) std::ranges::for_each(outcome.events, hands.emit);
+  if (!left_out()) std::ranges::for_each(outcome.events, hands.emit);
   if (outcome.report) carrying.ask(*outcome.report);
-  if (outcome.memory && !about_plan()) hands.keep(*outcome.memory);
+  if (outcome.memory && !left_out()) hands.keep(*outcome.memory);
   return carrying.carried;
 }
 

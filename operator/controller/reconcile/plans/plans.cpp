@@ -114,17 +114,14 @@ Result<planner::PlanReport> plan_on_known_links(const View& view, const Draft& d
 }
 
 void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
-  const auto facts = [&] {
-    facts::Facts known = facts_of(view, draft);
-    known.planned_replicas = view.wanted_replicas;
-    return known;
-  };
+  facts::Facts facts = facts_of(view, draft);
+  facts.planned_replicas = view.wanted_replicas;
   std::string why_not;
-  const auto model = model_of(facts(), why_not);
+  const auto model = model_of(facts, why_not);
   if (!model) {
     return refuse_job(view, draft, "ProfileMissing", why_not);
   }
-  auto report = plan_on_known_links(view, draft, facts(), *model);
+  auto report = plan_on_known_links(view, draft, facts, *model);
   if (!report) {
     return refuse_job(view, draft, "NoFeasiblePlan", report.error().message);
   }
@@ -136,7 +133,7 @@ void plan_from_scratch(const View& view, Draft& draft, Trigger trigger) {
   plan.state = schedule::StateMove::kCheckpoint;  // without a checkpoint it begins at step 0
   if (trigger == Trigger::kResize && !move_refused(view)) plan.state = schedule::StateMove::kMove;
   plan.sync = shares::first_sync(view.spec(), plan.replica_count());
-  limit_caps(facts(), plan);
+  limit_caps(facts, plan);
   adopt_plan(view, draft, std::move(plan), trigger, 0);
 }
 
