@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "operator/api/decode.h"
 #include "operator/api/resources.h"
@@ -22,6 +23,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/tensor_file.h"
 #include "worker/control/peer_id.h"
+#include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
 #include "worker/http/text.h"
 #include "worker/protocol/codec.h"
@@ -138,6 +140,54 @@ bool accepted_matrix(std::string_view text) {
   return true;
 }
 
+// Text as a file.
+class Text final : public data::Bytes {
+ public:
+  explicit Text(std::string_view text) : text_(text) {}
+  std::uint64_t size() const override { return text_.size(); }
+  Status read(std::uint64_t at, std::span<std::byte> to) const override {
+    WEIR_CHECK(at <= text_.size() && to.size() <= text_.size() - at, "nothing beyond the end");
+    std::ranges::copy(std::as_bytes(std::span(text_)).subspan(at, to.size()), to.begin());
+    return Unit{};
+  }
+
+ private:
+  std::string_view text_;
+};
+
+constexpr int kVocabulary = 1000;
+constexpr std::uint64_t kBinOfCorpus = 40;  // bytes of the .bin that the index in the corpus has
+
+bool accepted_index(std::string_view text) {
+  const auto layout = data::megatron_layout(Text(text), kBinOfCorpus);
+  if (!accepted(layout)) return false;
+  WEIR_CHECK(layout->tokens * bytes_of(layout->type) == kBinOfCorpus, "tokens are the .bin");
+  return true;
+}
+
+bool accepted_tokens(std::string_view text, const data::TokenLayout& layout) {
+  std::vector<std::int32_t> tokens(layout.tokens);
+  if (!accepted(data::read_tokens(Text(text), layout, 0, kVocabulary, tokens))) return false;
+  for (const std::int32_t token : tokens) {
+    WEIR_CHECK(token >= 0 && token < kVocabulary, "a token of the vocabulary");
+  }
+  return true;
+}
+
+bool accepted_llm_c(std::string_view text) {
+  const auto layout = data::llm_c_layout(Text(text));
+  return accepted(layout) && *layout && accepted_tokens(text, **layout);
+}
+
+bool accepted_flat(std::string_view text) {
+  bool all = true;
+  for (const auto type : {data::TokenType::kU8, data::TokenType::kU16, data::TokenType::kU32}) {
+    const auto layout = data::flat_layout(text.size(), type);
+    all = accepted(layout) && accepted_tokens(text, *layout) && all;
+  }
+  return all;
+}
+
 }  // namespace
 
 bool feed(Parser parser, std::string_view text) {
@@ -190,6 +240,12 @@ bool feed(Parser parser, std::string_view text) {
       return api::read_quantity(std::string(text)).has_value();
     case Parser::kRate:
       return accepted(emulate::parse_rate(std::string(text)));
+    case Parser::kMegatronIndex:
+      return accepted_index(text);
+    case Parser::kLlmCFile:
+      return accepted_llm_c(text);
+    case Parser::kFlatFile:
+      return accepted_flat(text);
   }
   return false;
 }

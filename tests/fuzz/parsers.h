@@ -34,15 +34,19 @@ enum class Parser : unsigned char {
   kDataFrame,
   kTensorFile,
   kQuantity,
-  kRate
+  kRate,
+  kMegatronIndex,
+  kLlmCFile,
+  kFlatFile
 };
 constexpr std::array kParsers{
-    Parser::kGraph,       Parser::kProfile,     Parser::kCluster,      Parser::kShortCluster,
-    Parser::kSailorTimes, Parser::kSailorSizes, Parser::kWatchLine,    Parser::kList,
-    Parser::kPlan,        Parser::kMessage,     Parser::kReport,       Parser::kRegister,
-    Parser::kManifest,    Parser::kFolderLock,  Parser::kMatrix,       Parser::kUrl,
-    Parser::kHostPort,    Parser::kTime,        Parser::kControlHello, Parser::kDataHello,
-    Parser::kDataFrame,   Parser::kTensorFile,  Parser::kQuantity,     Parser::kRate};
+    Parser::kGraph,         Parser::kProfile,     Parser::kCluster,      Parser::kShortCluster,
+    Parser::kSailorTimes,   Parser::kSailorSizes, Parser::kWatchLine,    Parser::kList,
+    Parser::kPlan,          Parser::kMessage,     Parser::kReport,       Parser::kRegister,
+    Parser::kManifest,      Parser::kFolderLock,  Parser::kMatrix,       Parser::kUrl,
+    Parser::kHostPort,      Parser::kTime,        Parser::kControlHello, Parser::kDataHello,
+    Parser::kDataFrame,     Parser::kTensorFile,  Parser::kQuantity,     Parser::kRate,
+    Parser::kMegatronIndex, Parser::kLlmCFile,    Parser::kFlatFile};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

@@ -53,6 +53,9 @@ constexpr Seed kSeeds[] = {
     {Parser::kTensorFile, "fuzz/corpus/layer.safetensors"},
     {Parser::kQuantity, "fuzz/corpus/quantity.txt"},
     {Parser::kRate, "fuzz/corpus/rate.txt"},
+    {Parser::kMegatronIndex, "fuzz/corpus/megatron.idx"},
+    {Parser::kLlmCFile, "fuzz/corpus/llm_c.bin"},
+    {Parser::kFlatFile, "fuzz/corpus/flat.bin"},
 };
 
 // Pieces that parsers treat in a special way.

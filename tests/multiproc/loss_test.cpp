@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/multiproc/workers.h"
+#include "tests/worker/data/token_bytes.h"
 
 namespace weir::test {
 namespace loss_test {
@@ -71,6 +72,28 @@ TEST(SameLoss, FromATextFile) {
   EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
 
   EXPECT_EQ(losses(workers.steps(1)), losses_alone(common, kMicroBatches));
+}
+
+// A pair of files as Megatron's builder writes them, with a vocabulary above that of bytes.
+TEST(SameLoss, FromTokensForEveryCut) {
+  const TempDir folder;
+  constexpr int kTokens = 3000, kVocabulary = 1000;
+  std::vector<int> tokens;
+  for (int i = 0; i < kTokens; ++i) tokens.push_back(i * i % 613 + i % 3 * 100);
+  folder.file("corpus.idx", data::test::MegatronIndex{.lengths = {1000, 2000}}.bytes());
+  folder.file("corpus.bin", data::test::raw_all<std::uint16_t>(tokens));
+  const std::vector<std::string> common = {"--model=gpt-tiny", "--seq=8", "--steps=4",
+                                           "--vocab=" + std::to_string(kVocabulary),
+                                           "--data=" + (folder.path() / "corpus").string()};
+  const auto expected = losses_alone(common, kMicroBatches);
+  ASSERT_EQ(expected.size(), 4U);
+  for (const int stages : {2, 4}) {
+    Workers workers({.stages = stages, .micro_batches = kMicroBatches}, common);
+
+    EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+    EXPECT_EQ(losses(workers.steps(stages - 1)), expected) << stages;
+  }
 }
 
 // Text that is trained on, and text that is not.

@@ -25,6 +25,9 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
   const TempDir folder;
   const std::string no_profile = folder.file("profile.json", "{\"apiVersion\": \"v0\"}");
   const std::string small = folder.file("small.txt", "abc");
+  const std::string tokens = folder.file("tokens", std::string("\1\0\54\1\2\0", 6));
+  folder.file("no.idx", std::string(40, 'x'));
+  folder.file("no.bin", "");
   const std::string gap = folder.file("gap.json", PlanText{.ranges = {{0, 3}, {5, 7}}}.json());
   struct Case {
     std::vector<std::string> arguments;
@@ -36,6 +39,9 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--model=resnet"}, "resnet"},
       {{"--data=/no/such/text"}, "/no/such/text"},
       {{"--data=" + small}, small},
+      {{"--data=" + small, "--vocab=100"}, "need a vocabulary of 256, not 100 (--vocab)"},
+      {{"--data=" + tokens, "--data-type=u16", "--seq=2"}, "token 300 at position 1 is outside"},
+      {{"--data=" + folder.path().string() + "/no"}, "no.idx: does not begin with MMIDIDX"},
       {{"--lr-schedule=linear"}, "--lr-schedule"},
       {{"--emulate-profile=/no/such/profile"}, "/no/such/profile"},
       {{"--emulate-profile=" + no_profile}, "apiVersion"},

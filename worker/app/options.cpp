@@ -2,6 +2,7 @@
 #include "worker/app/options.h"
 
 #include <limits>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,9 @@ const Words<stage::GraphUse> kGraphUses = {{"auto", stage::GraphUse::kWhereFaste
                                            {"on", stage::GraphUse::kAlways},
                                            {"off", stage::GraphUse::kOff}};
 
+const std::map<std::string, data::TokenType> kDataTypes = {
+    {"u8", data::TokenType::kU8}, {"u16", data::TokenType::kU16}, {"u32", data::TokenType::kU32}};
+
 // Longer than any run, but small enough to be added to a time.
 constexpr std::chrono::hours kNoLimit{24 * 365 * 50};
 
@@ -59,19 +63,27 @@ std::chrono::nanoseconds limit_of(double seconds) {
 void add_training(Rows& rows, Options& o) {
   rows.group("Training");
   rows.add("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...");
-  rows.add("--data", o.data, "text file, read as bytes; unset: synthetic data");
+  rows.add("--data", o.data,
+           "file of tokens: PATH of PATH.bin and PATH.idx (Megatron), a file of llm.c, or any "
+           "other file as --data-type says; unset: synthetic data");
+  rows.add_read(
+      "--data-type", o.data_type, std::string(),
+      [](const std::string& word) { return kDataTypes.at(word); },
+      "type of the tokens in files without a header: u8, u16 or u32; unset: bytes of a text",
+      CLI::IsMember({"u8", "u16", "u32"}));
   rows.add("--validation-interval", o.validation_interval,
            "steps between two validations (the loss on data that is not trained on); the last step "
            "is always validated; 0 = never; must be equal on all workers",
            whole_in(0, kMostSteps));
   rows.add("--validation-data", o.validation_data,
-           "text file for the validation; required if --data is set");
+           "file for the validation, as --data; required if --data is set");
   rows.add("--validation-samples", o.validation_samples,
            "number of samples of a validation, rounded up to whole micro-batches",
            whole_in(1, 1 << 24));
   rows.add("--steps", o.steps, "number of optimizer steps", whole_in(1, kMostSteps));
   rows.add("--seq", o.model.sequence, "tokens per sample", whole_in(1, 65536));
-  rows.add("--vocab", o.model.vocabulary, "size of the vocabulary; 256 for bytes",
+  rows.add("--vocab", o.model.vocabulary,
+           "size of the vocabulary; 256 for bytes of a text, above the largest token of other data",
            whole_in(2, 1 << 20));
   rows.add("--seed", o.model.seed, "seed of initial values and data",
            whole_in(0, std::numeric_limits<std::int64_t>::max()));

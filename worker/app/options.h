@@ -12,6 +12,7 @@
 
 #include "worker/base/log.h"
 #include "worker/base/result.h"
+#include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
 #include "worker/stage/stage.h"
 
@@ -20,9 +21,10 @@ namespace weir::app {
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
-  std::string data;  // text file; empty: synthetic data
+  std::string data;                          // file of tokens or text; empty: synthetic data
+  std::optional<data::TokenType> data_type;  // of files without a header; nothing: text
   std::int64_t steps = 100;
-  std::string validation_data;  // text file; empty: validation part of the synthetic data
+  std::string validation_data;  // empty: validation part of the synthetic data
   std::int64_t validation_interval = 0;
   int validation_samples = 64;
 

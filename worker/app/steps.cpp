@@ -67,30 +67,24 @@ Outcome load_model(State& state) {
 }
 
 // Opens the file of the option. Without a file, the data is a part of the synthetic language.
-Result<std::unique_ptr<data::Dataset>> open_part(const stage::ModelOptions& m,
-                                                 const std::string& option, const std::string& path,
-                                                 data::Part part) {
-  constexpr int kByteValues = 256;
+Result<std::unique_ptr<data::Dataset>> open_part(const Options& o, const std::string& option,
+                                                 const std::string& path, data::Part part) {
+  const stage::ModelOptions& m = o.model;
   if (path.empty()) return data::make_synthetic(m.vocabulary, m.sequence, m.seed, part);
-  if (m.vocabulary < kByteValues) return invalid("--vocab: bytes of " + option + " need 256");
-  if (m.vocabulary > kByteValues) {  // allowed, to time a model in its usual size on any text
-    log_warn(kComponent,
-             "the vocabulary is larger than the 256 values of bytes; the rest is never met",
-             {{"option", option}, {"vocabulary", m.vocabulary}});
-  }
-  auto opened = data::open_token_file(path, m.sequence, m.seed);
+  auto opened = data::open_tokens(
+      path,
+      {.sequence = m.sequence, .vocabulary = m.vocabulary, .seed = m.seed, .flat = o.data_type});
   if (!opened) return opened.error().with(option);
   return opened;
 }
 
 Outcome open_data(State& state) {
   const Options& o = state.options;
-  const stage::ModelOptions& m = o.model;
-  auto training = open_part(m, "--data", o.data, data::Part::kTraining);
+  auto training = open_part(o, "--data", o.data, data::Part::kTraining);
   if (!training) return configuration(training.error());
   state.dataset = *std::move(training);
   if (o.validation_interval > 0) {
-    auto held_out = open_part(m, "--validation-data", o.validation_data, data::Part::kValidation);
+    auto held_out = open_part(o, "--validation-data", o.validation_data, data::Part::kValidation);
     if (!held_out) return configuration(held_out.error());
     state.validation = *std::move(held_out);
   }
@@ -100,7 +94,7 @@ Outcome open_data(State& state) {
     state.loss_log = *std::move(log);
   }
   log_info(kComponent, "model and data",
-           {{"model", m.name},
+           {{"model", o.model.name},
             {"layers", state.model->layers.size()},
             {"data", state.dataset->description()},
             {"validation", state.validation ? state.validation->description() : "none"},

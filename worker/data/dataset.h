@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "worker/base/result.h"
+#include "worker/data/token_layout.h"
 
 namespace weir::data {
 
@@ -29,11 +31,16 @@ class Dataset {
   virtual std::string content() const = 0;
 };
 
-// The bytes of a file as tokens, in windows of `sequence`+1 bytes that are shuffled for each epoch.
-// The file may grow while it is open, but its old content must not change. Errors are kNotFound or
-// kInvalid and name the file and the reason (missing, unreadable, shorter than a window).
-Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int sequence,
-                                                 std::uint64_t seed);
+struct TokenOptions {
+  int sequence = 0;
+  int vocabulary = 0;
+  std::uint64_t seed = 0;
+  std::optional<TokenType> flat;  // of files without a header; nothing: bytes of a text
+};
+// The tokens of a file (token_file.h lists the formats), in windows of `sequence`+1 that are
+// shuffled for each epoch. The file may grow while it is open, but its old content must not change.
+// Errors are kNotFound or kInvalid and name the file and the reason.
+Result<std::unique_ptr<Dataset>> open_tokens(const std::string& path, const TokenOptions& options);
 // A seeded artificial language that can be learnt: the loss falls clearly below ln(vocabulary).
 // Both parts are the same language but have no sample in common.
 enum class Part : unsigned char { kTraining, kValidation };

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any file, read as bytes. Window w holds the bytes w*T .. w*T+T; its last byte is only a target.
-// So every byte is a target once per epoch, except for up to T bytes at the end of the file. The
-// file is read and not mapped: if it shrinks, that is an error instead of a signal.
-#include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <cstring>
-#include <fcntl.h>
-#include <string_view>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <utility>
+#include "worker/data/token_file.h"
 
-#include "worker/base/check.h"
+#include <algorithm>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "worker/base/digest.h"
-#include "worker/base/random.h"
-#include "worker/data/dataset.h"
-#include "worker/data/permutation.h"
+#include "worker/base/log.h"
 
 namespace weir::data {
 namespace {
@@ -24,161 +15,163 @@ namespace {
 // For the hash of a file's content: small files are hashed completely. Of larger ones this many
 // blocks are hashed, evenly spread from the first byte to the last: 1 MB is read quickly even from
 // a remote server.
-constexpr std::size_t kHashedBlocks = 256, kBlock = 4096;
+constexpr std::uint64_t kHashedBlocks = 256, kHashedBlock = 4096;
 // Hex digits of the hash, enough against mistakes; it is no protection against attacks.
 constexpr std::size_t kDigits = 16;
+constexpr int kByteValues = 256;
 
-class OpenFile {
- public:
-  explicit OpenFile(int number) : number_(number) {}
-  OpenFile(OpenFile&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  OpenFile& operator=(OpenFile&&) = delete;
-  ~OpenFile() {
-    if (number_ >= 0) close(number_);
-  }
+// Place i of kHashedBlocks that are spread from 0 to `last`: last * i / (kHashedBlocks - 1) without
+// overflow.
+std::uint64_t spread(std::uint64_t last, std::uint64_t i) {
+  constexpr std::uint64_t kGaps = kHashedBlocks - 1;
+  return last / kGaps * i + last % kGaps * i / kGaps;
+}
 
-  // Appends `size` bytes from `at`. Returns an errno, or -1 if the file ends earlier.
-  int read_at(std::size_t at, std::size_t size, std::string& to) const {
-    const std::size_t before = to.size();
-    to.resize(before + size);
-    for (std::size_t done = 0; done < size;) {
-      const ssize_t got =
-          pread(number_, to.data() + before + done, size - done, static_cast<off_t>(at + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return errno;
-      if (got == 0) return -1;
-      done += static_cast<std::size_t>(got);
-    }
-    return 0;
-  }
-  int facts(struct stat& facts) const { return fstat(number_, &facts) == 0 ? 0 : errno; }
-
- private:
-  int number_;
-};
-
-// Hash of the first `size` bytes; "" if they cannot be read.
-std::string content_of(const OpenFile& file, std::size_t size) {
-  std::string hashed;
-  int error = 0;
-  if (size <= kHashedBlocks * kBlock) {
-    error = file.read_at(0, size, hashed);
+// Hash of the bytes with which the file was opened.
+Result<std::string> hash_of(const OpenFile& file) {
+  const std::uint64_t size = file.size();
+  std::vector<std::byte> hashed(std::min(size, kHashedBlocks * kHashedBlock));
+  if (size == hashed.size()) {
+    WEIR_OK(file.read(0, hashed));
   } else {
-    constexpr std::size_t kGaps = kHashedBlocks - 1;
-    const std::size_t last = size - kBlock;
-    for (std::size_t i = 0; i <= kGaps && error == 0; ++i) {
-      // This is last * i / kGaps without overflow.
-      error = file.read_at(last / kGaps * i + last % kGaps * i / kGaps, kBlock, hashed);
+    for (std::uint64_t i = 0; i < kHashedBlocks; ++i) {
+      WEIR_OK(file.read(spread(size - kHashedBlock, i),
+                        std::span(hashed).subspan(i * kHashedBlock, kHashedBlock)));
     }
   }
-  if (error != 0) return "";
-  return std::to_string(size) + " bytes, sha256:" + sha256_hex(hashed).substr(0, kDigits);
+  const std::string_view text(reinterpret_cast<const char*>(hashed.data()), hashed.size());
+  return "sha256:" + sha256_hex(text).substr(0, kDigits);
 }
 
-// Time of the last write to a file, in nanoseconds.
-std::int64_t written_at(const struct stat& facts) {
-  constexpr std::int64_t kNanoseconds = 1'000'000'000;
-  return facts.st_mtim.tv_sec * kNanoseconds + facts.st_mtim.tv_nsec;
+Result<std::string> content_of(const OpenFile& file, TokenType type) {
+  WEIR_TRY(const std::string hash, hash_of(file));
+  const std::string of = type == TokenType::kU8 ? "" : " of " + name_of(type);
+  return std::to_string(file.size()) + " bytes" + of + ", " + hash;
 }
 
-class TokenFile final : public Dataset {
- public:
-  TokenFile(std::string path, OpenFile file, const struct stat& facts, std::string content,
-            int sequence, std::uint64_t seed)
-      : path_(std::move(path)),
-        file_(std::move(file)),
-        size_(static_cast<std::size_t>(facts.st_size)),
-        sequence_(static_cast<std::size_t>(sequence)),
-        windows_((size_ - 1) / sequence_),
-        seed_(seed),
-        content_(std::move(content)),
-        written_at_(written_at(facts)) {}
+// A reason that does not name the file yet.
+Error in_file(const OpenFile& file, const Error& error) {
+  return error.code == Code::kInvalid ? file.invalid(error.message) : error;
+}
 
-  Status sample(std::int64_t step, int index, int global_batch, std::span<std::int32_t> inputs,
-                std::span<std::int32_t> targets) const override {
-    WEIR_CHECK(inputs.size() == sequence_ && targets.size() == sequence_, "one sequence");
-    WEIR_CHECK(step >= 0 && index >= 0 && index < global_batch, "a sample of the step");
-    const auto id = static_cast<std::uint64_t>(step * global_batch + index);
-    // A new order for each epoch.
-    const Permutation order(windows_, mix_seed(seed_, id / windows_));
-    std::string window;
-    const int error = file_.read_at(order(id % windows_) * sequence_, sequence_ + 1, window);
-    if (error > 0) return gone(std::strerror(error));
-    if (error < 0) return gone("it has become shorter while it is read");
-    WEIR_OK(check_unchanged());
-    for (std::size_t t = 0; t < sequence_; ++t) {
-      inputs[t] = static_cast<unsigned char>(window[t]);
-      targets[t] = static_cast<unsigned char>(window[t + 1]);
-    }
-    return Unit{};
-  }
+// The path without .bin, or "" if it does not end so.
+std::string stem_of(const std::string& path) {
+  constexpr std::string_view kEnd = ".bin";
+  return path.ends_with(kEnd) ? path.substr(0, path.size() - kEnd.size()) : "";
+}
 
-  std::string description() const override {
-    return path_ + ", " + std::to_string(size_) + " bytes, " + std::to_string(windows_) +
-           " windows of " + std::to_string(sequence_);
-  }
-  std::string content() const override { return content_; }
-
- private:
-  Error gone(const std::string& reason) const {
-    return {Code::kGone, "data file " + path_ + ": " + reason};
-  }
-
-  // A write may have appended to the file, which is allowed, or changed the content on which all
-  // ranks have agreed.
-  Status check_unchanged() const {
-    struct stat facts{};
-    if (const int error = file_.facts(facts); error != 0) return gone(std::strerror(error));
-    const std::int64_t now = written_at(facts);
-    if (now == written_at_.load(std::memory_order_relaxed)) return Unit{};
-    if (content_of(file_, size_) != content_)
-      return gone("its content has changed while it is read");
-    written_at_.store(now, std::memory_order_relaxed);
-    return Unit{};
-  }
-
-  const std::string path_;
-  const OpenFile file_;
-  const std::size_t size_;
-  const std::size_t sequence_;
-  const std::uint64_t windows_;
-  const std::uint64_t seed_;
-  const std::string content_;
-  mutable std::atomic<std::int64_t> written_at_;  // when the content was compared last
+struct Found {
+  OpenFile file;
+  TokenLayout layout;
 };
 
-Error failure(const std::string& path, int error) {
-  const Code code = error == ENOENT || error == ENOTDIR ? Code::kNotFound : Code::kInvalid;
-  return {code, "data file " + path + ": " + std::strerror(error)};
+Result<Found> open_megatron(const OpenFile& index, const std::string& path) {
+  WEIR_TRY(OpenFile file, OpenFile::open(path));
+  auto layout = megatron_layout(index, file.size());
+  if (!layout) return in_file(index, layout.error());
+  return Found{std::move(file), *std::move(layout)};
+}
+
+Result<Found> open_plain(const std::string& path, std::optional<TokenType> flat, int vocabulary) {
+  WEIR_TRY(OpenFile file, OpenFile::open(path));
+  auto llm_c = llm_c_layout(file);
+  if (!llm_c) return in_file(file, llm_c.error());
+  if (*llm_c) return Found{std::move(file), **std::move(llm_c)};
+  if (flat) {
+    auto layout = flat_layout(file.size(), *flat);
+    if (!layout) return in_file(file, layout.error());
+    return Found{std::move(file), *std::move(layout)};
+  }
+  if (!stem_of(path).empty()) {
+    return file.invalid(
+        "has neither an index beside it nor a header of llm.c; --data-type tells "
+        "the type of its tokens (u8: bytes)");
+  }
+  if (vocabulary < kByteValues) {
+    return file.invalid("bytes of a text need a vocabulary of 256, not " +
+                        std::to_string(vocabulary) + " (--vocab)");
+  }
+  if (vocabulary > kByteValues) {  // allowed, to time a model in its usual size on any text
+    log_warn("data", "the vocabulary is larger than the 256 values of bytes; the rest is never met",
+             {{"file", path}, {"vocabulary", vocabulary}});
+  }
+  WEIR_TRY(TokenLayout layout, flat_layout(file.size(), TokenType::kU8));
+  return Found{std::move(file), std::move(layout)};
+}
+
+Result<Found> find(const std::string& path, std::optional<TokenType> flat, int vocabulary) {
+  const std::string stem = stem_of(path);
+  for (const std::string& base : {path, stem}) {
+    if (base.empty()) continue;
+    const auto index = OpenFile::open(base + ".idx");
+    if (index) return open_megatron(*index, base + ".bin");
+    if (index.error().code != Code::kNotFound) return index.error();
+  }
+  Result<Found> plain = open_plain(path, flat, vocabulary);
+  const bool absent = !plain && plain.error().code == Code::kNotFound;
+  if (absent && OpenFile::open(path + ".bin")) {
+    return Error{Code::kNotFound,
+                 plain.error().message + "; " + path + ".bin has no index " + path + ".idx"};
+  }
+  return plain;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Dataset>> open_token_file(const std::string& path, int sequence,
-                                                 std::uint64_t seed) {
-  if (sequence < 1) {
-    return Error{Code::kInvalid, "sequence: " + std::to_string(sequence) + " is below 1"};
+TokenFile::TokenFile(OpenFile file, TokenLayout layout, int vocabulary)
+    : file_(std::move(file)), layout_(std::move(layout)), vocabulary_(vocabulary) {}
+
+Result<std::unique_ptr<TokenFile>> TokenFile::open(const std::string& path,
+                                                   std::optional<TokenType> flat, int vocabulary) {
+  WEIR_TRY(Found found, find(path, flat, vocabulary));
+  std::unique_ptr<TokenFile> opened(
+      new TokenFile(std::move(found.file), std::move(found.layout), vocabulary));
+  const Status start = opened->check_start();
+  // At the start a file that cannot be used is a wrong option.
+  if (!start) return Error{Code::kInvalid, start.error().message};
+  return opened;
+}
+
+Status TokenFile::check_start() {
+  WEIR_TRY(written_at_, file_.written_at());
+  WEIR_TRY(content_, content_of(file_, layout_.type));
+  const std::uint64_t count = std::min(layout_.tokens, kHashedBlock / bytes_of(layout_.type));
+  std::vector<std::int32_t> some(count);
+  for (std::uint64_t i = 0; i < kHashedBlocks; ++i)
+    WEIR_OK(read(spread(tokens() - count, i), some));
+  return Unit{};
+}
+
+Status TokenFile::read(std::uint64_t first, std::span<std::int32_t> to) const {
+  const Status read = read_tokens(file_, layout_, first, vocabulary_, to);
+  if (!read && read.error().code == Code::kConflict) {
+    return file_.gone(read.error().message + " (--vocab)");
   }
-  // Without O_NONBLOCK, opening a named pipe would wait for a writer. Regular files ignore the
-  // flag.
-  const int number = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (number < 0) return failure(path, errno);
-  OpenFile file(number);
-  struct stat facts{};
-  if (const int error = file.facts(facts); error != 0) return failure(path, error);
-  const auto invalid = [&](const std::string& reason) {
-    return Error{Code::kInvalid, "data file " + path + ": " + reason};
-  };
-  if (!S_ISREG(facts.st_mode)) return invalid("not a regular file");
-  const std::int64_t least = std::int64_t{sequence} + 1;
-  if (facts.st_size < least) {
-    return invalid(std::to_string(facts.st_size) + " bytes, less than one window of " +
-                   std::to_string(least));
-  }
-  std::string content = content_of(file, static_cast<std::size_t>(facts.st_size));
-  if (content.empty()) return invalid("cannot be read");
-  return std::unique_ptr<Dataset>(std::make_unique<TokenFile>(path, std::move(file), facts,
-                                                              std::move(content), sequence, seed));
+  WEIR_OK(read);
+  return check_unchanged();
+}
+
+// A write may have appended to the file, which is allowed, or changed the content on which all
+// ranks have agreed.
+Status TokenFile::check_unchanged() const {
+  WEIR_TRY(const std::int64_t now, file_.written_at());
+  if (now == written_at_.load(std::memory_order_relaxed)) return Unit{};
+  const auto content = content_of(file_, layout_.type);
+  if (!content || *content != content_)
+    return file_.gone("its content has changed while it is read");
+  written_at_.store(now, std::memory_order_relaxed);
+  return Unit{};
+}
+
+std::string TokenFile::size() const {
+  const std::string count = std::to_string(layout_.tokens);
+  return is_flat() && layout_.type == TokenType::kU8
+             ? count + " bytes"
+             : count + " tokens of " + name_of(layout_.type);
+}
+
+std::string TokenFile::description() const {
+  return path() + (is_flat() ? "" : " (" + layout_.format + ")") + ", " + size();
 }
 
 }  // namespace weir::data

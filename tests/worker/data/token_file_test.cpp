@@ -28,6 +28,11 @@ Sample sample_of(const Dataset& data, int sequence, std::int64_t step, int index
   return sample;
 }
 
+Result<std::unique_ptr<Dataset>> open_at(const std::string& path, int sequence,
+                                         std::uint64_t seed) {
+  return open_tokens(path, {.sequence = sequence, .vocabulary = 256, .seed = seed});
+}
+
 std::string rising_bytes(int count) {
   std::string text;
   for (int i = 0; i < count; ++i) text += static_cast<char>(i);
@@ -37,7 +42,7 @@ std::string rising_bytes(int count) {
 class TokenFile : public ::testing::Test {
  protected:
   std::unique_ptr<Dataset> open(const std::string& text, int sequence, std::uint64_t seed = 1) {
-    auto opened = open_token_file(dir_.file("text", text), sequence, seed);
+    auto opened = open_at(dir_.file("text", text), sequence, seed);
     EXPECT_TRUE(opened.ok());
     return *std::move(opened);
   }
@@ -58,7 +63,7 @@ TEST_F(TokenFile, IsKnownByItsContentAndNotByItsPath) {
   other[70'000] = 'y';
   const std::string content = open(text, 10)->content();
 
-  const auto moved = open_token_file(dir_.file("elsewhere", text), 20, 5);
+  const auto moved = open_at(dir_.file("elsewhere", text), 20, 5);
   ASSERT_TRUE(moved);
   EXPECT_EQ((*moved)->content(), content);
   EXPECT_NE(open(other, 10)->content(), content);
@@ -160,7 +165,7 @@ TEST_F(TokenFile, TakesAFileOfOneWindow) {
 }
 
 TEST_F(TokenFile, NamesAMissingFile) {
-  const auto opened = open_token_file((dir_.path() / "absent").string(), 8, 1);
+  const auto opened = open_at((dir_.path() / "absent").string(), 8, 1);
 
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, Code::kNotFound);
@@ -168,7 +173,7 @@ TEST_F(TokenFile, NamesAMissingFile) {
 }
 
 TEST_F(TokenFile, NamesAFileShorterThanAWindow) {
-  const auto opened = open_token_file(dir_.file("short", "12345678"), 8, 1);
+  const auto opened = open_at(dir_.file("short", "12345678"), 8, 1);
 
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.error().code, Code::kInvalid);
@@ -180,7 +185,7 @@ TEST_F(TokenFile, RefusesAFolderAndAPipe) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
 
   for (const auto& path : {dir_.path().string(), pipe}) {
-    const auto opened = open_token_file(path, 8, 1);
+    const auto opened = open_at(path, 8, 1);
     ASSERT_FALSE(opened.ok());
     EXPECT_EQ(opened.error().code, Code::kInvalid);
     EXPECT_THAT(opened.error().message, HasSubstr("not a regular file"));
@@ -192,13 +197,13 @@ TEST_F(TokenFile, NamesAnUnreadableFile) {
   const std::string path = dir_.file("secret", "0123456789");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
 
-  const auto opened = open_token_file(path, 8, 1);
+  const auto opened = open_at(path, 8, 1);
   ASSERT_FALSE(opened.ok());
   EXPECT_THAT(opened.error().message, HasSubstr("secret: Permission denied"));
 }
 
 TEST_F(TokenFile, RefusesAnEmptySequence) {
-  EXPECT_FALSE(open_token_file(dir_.file("text", "abc"), 0, 1).ok());
+  EXPECT_FALSE(open_at(dir_.file("text", "abc"), 0, 1).ok());
 }
 
 }  // namespace token_file_test
