@@ -25,7 +25,7 @@ class GpuGraphs : public OnGpu, public testing::WithParamInterface<TestedModel> 
   };
   // The last two layers, on random input: steps of micro-batches of several sizes, up to two of
   // them in flight.
-  Trained train(GraphUse graphs) {
+  Trained train(GraphUse graphs, bool split = false) {
     const stage::Model model = model_of(small_options(GetParam().name, GetParam().precision));
     const int last = last_layer(model);
     Random random(3);
@@ -49,7 +49,18 @@ class GpuGraphs : public OnGpu, public testing::WithParamInterface<TestedModel> 
           EXPECT_TRUE(input) << input.error().message;
           forward(stage, m, *input, batch.tokens());
         }
-        if (m > 0) backward(stage, m - 1, {});
+        if (m == 0) continue;
+        if (split) {
+          backward_input(stage, m - 1, {});
+          if (m > 1) {
+            EXPECT_TRUE(stage.backward_weights(m - 2));
+          }
+        } else {
+          backward(stage, m - 1, {});
+        }
+      }
+      if (split) {
+        EXPECT_TRUE(stage.backward_weights(kMicroBatches - 1));
       }
       stage.optimizer_step();
       trained.losses.push_back(stage.loss());
@@ -69,6 +80,14 @@ TEST_P(GpuGraphs, GiveTheSameBits) {
   EXPECT_EQ(ops.launches, 0);
   EXPECT_GE(graphs.launches, 2 * kMicroBatches * (kSteps - 4)) << "addresses recur";
   EXPECT_EQ(train(GraphUse::kWhereFaster).losses, ops.losses);
+}
+
+TEST_P(GpuGraphs, OfSplitBackwardsGiveTheBitsOfWholeOnes) {
+  const Trained whole = train(GraphUse::kOff), graphs = train(GraphUse::kAlways, true);
+  EXPECT_EQ(graphs.losses, whole.losses);
+  EXPECT_TRUE(graphs.parameters == whole.parameters);
+  EXPECT_GT(graphs.launches, 2 * kMicroBatches * (kSteps - 4)) << "addresses recur";
+  EXPECT_TRUE(train(GraphUse::kOff, true).parameters == whole.parameters);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuGraphs, testing::ValuesIn(tested_models()), tested_name);

@@ -31,6 +31,10 @@ class IdleStage final : public StageAround {
   Result<Buffer> backward(int /*micro_batch*/, const Buffer& /*output_gradient*/) override {
     return numbers(input_bytes(samples_), kBackward);
   }
+  Result<Buffer> backward_input(int /*micro_batch*/, const Buffer& /*output_gradient*/) override {
+    return numbers(input_bytes(samples_), kBackward);
+  }
+  Status backward_weights(int /*micro_batch*/) override { return Unit{}; }
   void begin_evaluation() override {}
   Result<Evaluated> evaluate(const Buffer& /*input*/, const Tokens& tokens) override {
     WEIR_TRY(Buffer output, numbers(output_bytes(tokens.samples), kForward));

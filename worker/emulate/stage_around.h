@@ -29,6 +29,13 @@ class StageAround : public Stage {
   Result<device::Buffer> backward(int micro_batch, const device::Buffer& output_gradient) override {
     return inner_->backward(micro_batch, output_gradient);
   }
+  Result<device::Buffer> backward_input(int micro_batch,
+                                        const device::Buffer& output_gradient) override {
+    return inner_->backward_input(micro_batch, output_gradient);
+  }
+  Status backward_weights(int micro_batch) override {
+    return inner_->backward_weights(micro_batch);
+  }
   void begin_evaluation() override { inner_->begin_evaluation(); }
   Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) override {
     return inner_->evaluate(input, tokens);

@@ -20,7 +20,7 @@ namespace {
 
 using device::Buffer;
 
-// One micro-batch between its forward and its backward.
+// One micro-batch between its forward and its backward, or between the parts of a split backward.
 struct InFlight {
   int samples = 0;
   std::vector<KeptActivations> activations;  // by layer of this stage
@@ -49,6 +49,8 @@ class BuiltinStage final : public Stage {
 
   Result<Buffer> forward(int micro_batch, const Buffer& input, const Tokens& tokens) override;
   Result<Buffer> backward(int micro_batch, const Buffer& output_gradient) override;
+  Result<Buffer> backward_input(int micro_batch, const Buffer& output_gradient) override;
+  Status backward_weights(int micro_batch) override;
   Result<Evaluated> evaluate(const Buffer& input, const Tokens& tokens) override;
   void begin_evaluation() override {
     for (auto& layer : parameters_) layer.refresh(*ops_);
@@ -59,7 +61,9 @@ class BuiltinStage final : public Stage {
     step_ = step;
     step_samples_ = step_samples;
     last_backward_ = -1;
+    last_weights_ = -1;
     in_flight_.clear();  // left by an abandoned step
+    between_.clear();
     losses_.clear();
     hook_ = nullptr;
     rounded_ = false;
@@ -98,8 +102,10 @@ class BuiltinStage final : public Stage {
   }
   std::int64_t activation_bytes() const override {
     std::int64_t total = 0;
-    for (const auto& [micro_batch, held] : in_flight_) {
-      for (const auto& activations : held.activations) total += activations.bytes();
+    for (const auto* kept : {&in_flight_, &between_}) {
+      for (const auto& [micro_batch, held] : *kept) {
+        for (const auto& activations : held.activations) total += activations.bytes();
+      }
     }
     return total;
   }
@@ -174,6 +180,7 @@ class BuiltinStage final : public Stage {
     WEIR_TRY([[maybe_unused]] const Unit enqueued, ops_->status());
     return device_.synchronize();
   }
+  InFlight begin_backward(int micro_batch, const Buffer& output_gradient);
   template <class Take>
   Result<Buffer> run_layers(ops::Kernels& ops, const Buffer& input, const Tokens& tokens,
                             Take take);
@@ -206,12 +213,13 @@ class BuiltinStage final : public Stage {
   double loss_ = 0;                      // used on the host
   std::int64_t step_ = 0;
   int step_samples_ = 0;  // 0 before begin_step
-  int last_backward_ = -1;
+  int last_backward_ = -1, last_weights_ = -1;
   bool rounded_ = false;  // the gradients are those of the step
   float gradient_scale_ = 1;
   std::function<void(std::size_t)> hook_;
   std::map<int, InFlight> in_flight_;
-  std::map<int, Loss> losses_;  // by micro-batch, and summed in that order
+  std::map<int, InFlight> between_;  // the parts of a split backward
+  std::map<int, Loss> losses_;       // by micro-batch, and summed in that order
 };
 
 // Copies the sums of all layers to the host at once.
@@ -233,7 +241,7 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
   WEIR_CHECK(step_samples_ > 0, "begin_step comes before forward");
   WEIR_CHECK(!in_flight_.contains(micro_batch), "one forward of a micro-batch in a step");
   InFlight held{.samples = tokens.samples};
-  ops::Kernels& ops = begin_pass({.forward = true, .samples = tokens.samples});
+  ops::Kernels& ops = begin_pass({.part = PassPart::kForward, .samples = tokens.samples});
   WEIR_TRY(Buffer output, run_layers(ops, input, tokens, [&](KeptActivations activations) {
              held.activations.push_back(std::move(activations));
            }));
@@ -269,7 +277,8 @@ Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
   return current;
 }
 
-Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_gradient) {
+// Takes what the forward has kept, so each micro-batch has one backward.
+InFlight BuiltinStage::begin_backward(int micro_batch, const Buffer& output_gradient) {
   const auto found = in_flight_.find(micro_batch);
   WEIR_CHECK(found != in_flight_.end(), "backward follows forward");
   WEIR_CHECK(micro_batch > last_backward_, "backward in rising order of micro-batches");
@@ -279,9 +288,14 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
   last_backward_ = micro_batch;
   WEIR_CHECK(static_cast<std::int64_t>(output_gradient.size()) == output_bytes(held.samples),
              "the gradient has the size of the output");
+  return held;
+}
 
+Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_gradient) {
+  WEIR_CHECK(between_.empty(), "all backwards of a step are whole");
+  InFlight held = begin_backward(micro_batch, output_gradient);
   Buffer gradient = output_gradient;
-  ops::Kernels& ops = begin_pass({.forward = false, .samples = held.samples});
+  ops::Kernels& ops = begin_pass({.part = PassPart::kBackward, .samples = held.samples});
   for (std::size_t i = layers_.size(); i-- > 0;) {
     WEIR_TRY(gradient, layers_[i]->backward(pass(ops, i, held.samples, Tokens{}),
                                             held.activations[i], gradient));
@@ -291,6 +305,43 @@ Result<Buffer> BuiltinStage::backward(int micro_batch, const Buffer& output_grad
   }
   WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
   return gradient;
+}
+
+Result<Buffer> BuiltinStage::backward_input(int micro_batch, const Buffer& output_gradient) {
+  InFlight held = begin_backward(micro_batch, output_gradient);
+  Buffer gradient = output_gradient;
+  ops::Kernels& ops = begin_pass({.part = PassPart::kBackwardInput, .samples = held.samples});
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    WEIR_TRY(InputGradient result,
+             layers_[i]->backward_input(pass(ops, i, held.samples, Tokens{}),
+                                        std::move(held.activations[i]), gradient));
+    held.activations[i] = std::move(result.held);
+    gradient = std::move(result.gradient);
+    parameters_[i].sum_gradients(ops, false);
+  }
+  WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
+  between_.emplace(micro_batch, std::move(held));
+  return gradient;
+}
+
+Status BuiltinStage::backward_weights(int micro_batch) {
+  const auto found = between_.find(micro_batch);
+  WEIR_CHECK(found != between_.end(), "backward_weights follows backward_input");
+  WEIR_CHECK(micro_batch > last_weights_, "backward_weights in rising order of micro-batches");
+  WEIR_CHECK(!rounded_, "the gradients of this step are done");
+  InFlight held = std::move(found->second);
+  between_.erase(found);
+  last_weights_ = micro_batch;
+  ops::Kernels& ops = begin_pass({.part = PassPart::kBackwardWeights, .samples = held.samples});
+  for (std::size_t i = layers_.size(); i-- > 0;) {
+    WEIR_TRY(
+        [[maybe_unused]] const Unit added,
+        layers_[i]->backward_weights(pass(ops, i, held.samples, Tokens{}), held.activations[i]));
+    held.activations[i] = KeptActivations{};
+    parameters_[i].sum_gradients(ops, true);
+    if (hook_) hook_(i);
+  }
+  return finish_pass();
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the ops of a pass (one forward or backward) one by one, or as a graph: launching some
-// hundred small kernels takes the host longer than the device needs for them. A pass is identified
-// by its ops and their arguments, including addresses. So a graph is launched only if it does
-// exactly what the single ops would do, and layers allocate as usual. The allocator returns the
-// same addresses for the same order of requests (device/caching_allocator.h), so passes recur in
-// every step. Whether a graph is faster is measured for each pass. Engine thread only.
+// Runs the ops of a pass (one forward, one backward, or a part of a split one) one by one, or as a
+// graph: launching some hundred small kernels takes the host longer than the device needs for them.
+// A pass is identified by its ops and their arguments, including addresses. So a graph is launched
+// only if it does exactly what the single ops would do, and layers allocate as usual. The allocator
+// returns the same addresses for the same order of requests (device/caching_allocator.h), so passes
+// recur in every step. Whether a graph is faster is measured for each pass. Engine thread only.
 //
 // Ops run after layers have freed memory that these ops still use. The memory is not reused
 // meanwhile: only the engine thread allocates, kept memory is not returned to the driver before the
@@ -44,8 +44,9 @@ struct Ways {
 bool runs_as_graph(const Ways& ways, GraphUse use);
 
 // Passes of one kind differ only in addresses.
+enum class PassPart : unsigned char { kForward, kBackward, kBackwardInput, kBackwardWeights };
 struct PassKind {
-  bool forward = true;
+  PassPart part = PassPart::kForward;
   int samples = 0;
   auto operator<=>(const PassKind&) const = default;
 };

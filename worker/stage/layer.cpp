@@ -2,7 +2,19 @@
 // Functions that all layers share.
 #include "worker/stage/layer.h"
 
+#include <utility>
+
 namespace weir::stage {
+
+Result<InputGradient> Layer::backward_input(const Pass& pass, KeptActivations activations,
+                                            const device::Buffer& output_gradient) const {
+  WEIR_TRY(device::Buffer gradient, backward(pass, activations, output_gradient));
+  return InputGradient{.gradient = std::move(gradient), .held = {}};
+}
+
+Status Layer::backward_weights(const Pass& /*pass*/, const KeptActivations& /*held*/) const {
+  return Unit{};
+}
 
 Error no_memory(const device::Device& device, std::size_t bytes) {
   return {Code::kInternal, "device " + device.name() +

@@ -23,6 +23,9 @@ struct ParameterSpec {
   // Initial values are uniform with this standard deviation. Uniform values are exact on every
   // machine; a normal distribution (logarithm, cosine) is not, and training works as well.
   float deviation = 0;
+  // backward_weights() adds to its gradient instead of backward_input(). A layer none of whose
+  // parameters says so cannot split its backward.
+  bool late = false;
 
   std::int64_t count() const {
     std::int64_t product = 1;
@@ -46,7 +49,8 @@ struct Pass {
   double* loss = nullptr;
 };
 
-// Activations that forward keeps for backward. Their size is activation_bytes_per_sample x samples.
+// Activations that forward keeps for backward. Their size is activation_bytes_per_sample x samples,
+// and between the parts of a split backward held_bytes_per_sample x samples.
 struct KeptActivations {
   std::vector<device::Buffer> buffers;
 
@@ -62,17 +66,28 @@ struct Forward {
   KeptActivations activations;
 };
 
+struct InputGradient {
+  device::Buffer gradient;  // empty for the first layer
+  KeptActivations held;     // for backward_weights
+};
+
 class Layer {
  public:
   virtual ~Layer() = default;
   virtual const LayerInfo& info() const = 0;
   virtual const std::vector<ParameterSpec>& parameters() const = 0;
   virtual std::int64_t input_bytes_per_sample() const = 0;  // 0 for the first layer
-  // Both fail only with kInternal, if no memory is left. Nothing is kept then.
+  // All fail only with kInternal, if no memory is left. Nothing is kept then.
   virtual Result<Forward> forward(const Pass& pass, const device::Buffer& input) const = 0;
   // Returns the gradient of the input; empty for the first layer.
   virtual Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                           const device::Buffer& output_gradient) const = 0;
+  // The same backward in two calls, which give the same bits (worker/stage/README.md "Split
+  // backward"). The first one returns the gradient of the input, the second one adds to the
+  // gradients of the parameters that are `late`. A layer that cannot split does all in the first.
+  virtual Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,
+                                               const device::Buffer& output_gradient) const;
+  virtual Status backward_weights(const Pass& pass, const KeptActivations& held) const;
 };
 
 using Layers = std::vector<std::unique_ptr<Layer>>;

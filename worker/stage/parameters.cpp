@@ -44,7 +44,13 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   made.layer_ = layer;
   made.precision_ = options.precision;
   made.specs_ = specs;
-  for (const auto& spec : specs) made.count_ += spec.count();
+  for (const auto& spec : specs) {
+    if (made.runs_.empty() || made.runs_.back().late != spec.late) {
+      made.runs_.push_back({spec.late, made.count_, 0});
+    }
+    made.runs_.back().count += spec.count();
+    made.count_ += spec.count();
+  }
   const auto bytes = static_cast<std::size_t>(
       state_bytes(options.precision, made.count_ * std::int64_t{sizeof(float)}));
   made.memory_ = device.allocate(bytes);
@@ -90,6 +96,14 @@ std::span<float> LayerParameters::gradient() const {
 
 void LayerParameters::sum_gradients(ops::Kernels& ops) {
   ops.run(ops::AddExactly{gradient().size(), gradient().data(), sums().data()});
+}
+
+void LayerParameters::sum_gradients(ops::Kernels& ops, bool late) {
+  for (const Run& run : runs_) {
+    if (run.late != late) continue;
+    ops.run(ops::AddExactly{static_cast<std::size_t>(run.count), gradient().data() + run.first,
+                            sums().data() + run.first});
+  }
 }
 
 void LayerParameters::round_sums(ops::Kernels& ops) {

@@ -30,6 +30,8 @@ class LayerParameters {
   void zero_gradients(ops::Kernels& ops);  // also zeroes their sums
   // Adds the gradient of one micro-batch to the sums and zeroes it (ops/exact_sum.h).
   void sum_gradients(ops::Kernels& ops);
+  // In a split backward: those of the parameters that are late, or of the others.
+  void sum_gradients(ops::Kernels& ops, bool late);
   void round_sums(ops::Kernels& ops);  // the gradient becomes that of the whole step
   void sum_squares(ops::Kernels& ops, double* sum) const;  // of the gradient, into device memory
   std::span<double> sums() const;                          // of all parameters
@@ -48,6 +50,12 @@ class LayerParameters {
   std::vector<ParameterSpec> specs_;
   std::vector<float*> values_, gradients_;
   std::vector<ops::Element*> elements_;  // in float32 equal to values_
+  // Neighbours that are all late, or all not.
+  struct Run {
+    bool late;
+    std::ptrdiff_t first, count;
+  };
+  std::vector<Run> runs_;
 };
 
 // The constants of AdamW for a step (0, 1, ...). Warm-up is linear from rate / warmup_steps. Then

@@ -41,6 +41,9 @@ struct LayerInfo {
   std::int64_t output_bytes_per_sample = 0;
   std::int64_t activation_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0;
+  // Split backward: kept from backward_input to backward_weights; transient in either of them.
+  std::int64_t held_bytes_per_sample = 0;
+  std::int64_t split_transient_bytes_per_sample = 0;
 };
 
 struct Model {
@@ -117,6 +120,13 @@ class Stage {
   // which (ops/exact_sum.h).
   virtual Result<device::Buffer> backward(int micro_batch,
                                           const device::Buffer& output_gradient) = 0;
+  // A split backward, with the same bits: backward_input returns the gradient of the input, frees
+  // what only it needs, and keeps what backward_weights needs to complete the gradients' sums. Each
+  // of them in rising order of micro_batch; several micro-batches may be between them. A step's
+  // backwards are all split or all whole.
+  virtual Result<device::Buffer> backward_input(int micro_batch,
+                                                const device::Buffer& output_gradient) = 0;
+  virtual Status backward_weights(int micro_batch) = 0;
 
   // Evaluates data that is not trained on with the current parameters, between two steps. Keeps
   // nothing. Call begin_evaluation() first, and again after parameters have changed. Errors are
@@ -150,8 +160,9 @@ class Stage {
   // LayerSum::gradient and calls gradients_are_set(). By layer, in their order.
   virtual std::vector<LayerSum> layer_sums() { return {}; }
   virtual void gradients_are_set() {}
-  // The hook is called within backward() with the index of a layer, when the ops are enqueued that
-  // complete the layer's sums for that micro-batch. Valid until the next begin_step().
+  // The hook is called within backward() or backward_weights() with the index of a layer, when the
+  // ops are enqueued that complete the layer's sums for that micro-batch. Valid until the next
+  // begin_step().
   virtual void on_layer_summed(std::function<void(std::size_t index)> /*hook*/) {}
   // Last stage: the losses by micro-batch, in their order; and the mean over the step from the
   // losses of all replicas.
@@ -159,7 +170,7 @@ class Stage {
   virtual double mean_loss(std::span<const double> /*sums*/) const { return loss(); }
   // False: the stage computes nothing (idle()), and its loss is meaningless.
   virtual bool trains() const { return true; }
-  // Forwards and backwards so far that ran as one graph (graphs.h).
+  // Forwards, backwards and parts of backwards so far that ran as one graph (graphs.h).
   virtual std::int64_t graph_launches() const { return 0; }
 };
 

@@ -42,6 +42,13 @@ class FakeStage final : public stage::Stage {
     journal_->push_back("B" + std::to_string(micro_batch));
     return first_ ? device::Buffer() : device_.allocate(kTensorBytes);
   }
+  Result<device::Buffer> backward_input(int micro_batch, const device::Buffer& gradient) override {
+    return backward(micro_batch, gradient);
+  }
+  Status backward_weights(int micro_batch) override {
+    journal_->push_back("W" + std::to_string(micro_batch));
+    return Unit{};
+  }
   void begin_evaluation() override { journal_->push_back("V"); }
   Result<stage::Evaluated> evaluate(const device::Buffer& input,
                                     const stage::Tokens& tokens) override {

@@ -121,7 +121,7 @@ class Runner : public testing::Test {
   using Ran = std::vector<std::string>;
   const Ran kOps = {"Zero", "RoundSums"}, kGraph = {"graph of 2"};
 
-  static constexpr PassKind kForward{.forward = true, .samples = 2};
+  static constexpr PassKind kForward{.part = PassPart::kForward, .samples = 2};
 
   void SetUp() override {
     runner_.begin(kForward).run(ops::Copy{nullptr, nullptr, 0});
@@ -181,13 +181,18 @@ TEST_F(Runner, ForgetsWhatABrokenPassHadCalled) {
 }
 
 TEST_F(Runner, CallsTheFirstPassOfAKindAtOnceForItsScratch) {
-  runner_.begin({.forward = false, .samples = 2}).run(ops::Zero{memory_.data(), 1});
+  runner_.begin({.part = PassPart::kBackward, .samples = 2}).run(ops::Zero{memory_.data(), 1});
   EXPECT_EQ(kernels_.take_ran(), Ran{"Zero"});
   EXPECT_TRUE(runner_.run());
-  runner_.begin({.forward = true, .samples = 3}).run(ops::Zero{memory_.data(), 1});
+  runner_.begin({.part = PassPart::kForward, .samples = 3}).run(ops::Zero{memory_.data(), 1});
   EXPECT_EQ(kernels_.take_ran(), Ran{"Zero"});
   EXPECT_TRUE(runner_.run());
-  runner_.begin({.forward = false, .samples = 2}).run(ops::Zero{memory_.data(), 1});
+  for (const PassPart part : {PassPart::kBackwardInput, PassPart::kBackwardWeights}) {
+    runner_.begin({.part = part, .samples = 2}).run(ops::Zero{memory_.data(), 1});
+    EXPECT_EQ(kernels_.take_ran(), Ran{"Zero"});
+    EXPECT_TRUE(runner_.run());
+  }
+  runner_.begin({.part = PassPart::kBackward, .samples = 2}).run(ops::Zero{memory_.data(), 1});
   EXPECT_EQ(kernels_.take_ran(), Ran{});
 }
 

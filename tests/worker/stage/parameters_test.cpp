@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -99,6 +100,25 @@ TEST(Parameters, ListTheirFourParts) {
   EXPECT_EQ(parameters.gradient().data(), list[0].gradient.data());
   EXPECT_EQ(parameters.gradient().size(), 8U);
   EXPECT_EQ(static_cast<void*>(parameters.sums().data() + 8), list[0].value.data());
+}
+
+TEST(Parameters, SumTheGradientsOfThePartsOfASplitBackwardByThemselves) {
+  const auto device = device::make_host_device();
+  auto parameters = made(
+      {{"ln", {2}}, {"w", {2, 3}, 0, 0, true}, {"b", {3}, 0, 0, true}, {"n", {1}}}, 0, 1, *device);
+  const auto kernels = ops::make_host_kernels(Precision::kFp32);
+  parameters.zero_gradients(*kernels);
+  std::ranges::fill(parameters.gradient(), 1.0F);
+  const auto sums = [&] {
+    return std::vector<double>(parameters.sums().begin(), parameters.sums().end());
+  };
+
+  parameters.sum_gradients(*kernels, false);
+  EXPECT_EQ(sums(), (std::vector<double>{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
+  parameters.sum_gradients(*kernels, true);
+  EXPECT_EQ(sums(), std::vector<double>(12, 1));
+  parameters.sum_gradients(*kernels);
+  EXPECT_EQ(sums(), std::vector<double>(12, 1)) << "each gradient counts once";
 }
 
 TEST(LearningRate, WarmsUpThenStaysConstant) {

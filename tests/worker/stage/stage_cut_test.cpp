@@ -17,6 +17,9 @@ struct Trained {
   std::vector<std::uint32_t> parameters;
 };
 
+// Whole backwards, or split ones: each micro-batch's weights follow `late` inputs later.
+constexpr int kWhole = -1;
+
 // A chain of stages that runs groups of `in_flight` forwards, then their backwards.
 class Chain {
  public:
@@ -26,13 +29,19 @@ class Chain {
     }
   }
 
-  Trained train(int in_flight) {
+  Trained train(int in_flight, int late = kWhole) {
     Trained trained;
     for (int step = 0; step < kSteps; ++step) {
       for (auto& stage : stages_) stage->begin_step(step, kMicroBatches * kSamples);
       for (int m = 0; m < kMicroBatches; m += in_flight) {
         for (int i = m; i < m + in_flight; ++i) forward(step, i);
-        for (int i = m; i < m + in_flight; ++i) backward(i);
+        for (int i = m; i < m + in_flight; ++i) {
+          backward(i, late != kWhole);
+          if (late != kWhole && i >= late) weights(i - late);
+        }
+      }
+      if (late != kWhole) {
+        for (int i = kMicroBatches - late; i < kMicroBatches; ++i) weights(i);
       }
       for (auto& stage : stages_) stage->optimizer_step();
       trained.losses.push_back(stages_.back()->loss());
@@ -57,12 +66,16 @@ class Chain {
     }
     EXPECT_FALSE(current);
   }
-  void backward(int micro_batch) {
+  void backward(int micro_batch, bool split) {
     Buffer gradient;
     for (std::size_t s = stages_.size(); s-- > 0;) {
-      gradient = test::backward(*stages_[s], micro_batch, gradient);
+      const auto part = split ? test::backward_input : test::backward;
+      gradient = part(*stages_[s], micro_batch, gradient);
     }
     EXPECT_FALSE(gradient);
+  }
+  void weights(int micro_batch) {
+    for (auto& stage : stages_) EXPECT_TRUE(stage->backward_weights(micro_batch));
   }
 
   const Model& model_;
@@ -98,6 +111,19 @@ TEST_P(StageCut, GivesTheSameBitsWithOneStageForEachLayer) {
 
   EXPECT_EQ(parts.losses, whole.losses);
   EXPECT_TRUE(parts.parameters == whole.parameters);
+}
+
+TEST_P(StageCut, GivesTheBitsOfWholeBackwardsWhenTheyAreSplit) {
+  const int last = test::last_layer(model_);
+  const Trained whole = Chain(model_, {{0, last}}).train(2);
+
+  for (const int late : {0, 1, 2, kMicroBatches}) {
+    for (const int in_flight : {1, 2, 4}) {
+      const Trained split = Chain(model_, {{0, 3}, {4, last}}).train(in_flight, late);
+      EXPECT_EQ(split.losses, whole.losses) << late << " late, in flight " << in_flight;
+      EXPECT_TRUE(split.parameters == whole.parameters) << late << " late, in flight " << in_flight;
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StageCut, ::testing::ValuesIn(test::tested_models()),

@@ -8,6 +8,7 @@
 
 #include "tests/support/device_around.h"
 #include "tests/worker/stage/stage_testing.h"
+#include "worker/stage/layer.h"
 
 namespace weir::stage {
 namespace stage_test {
@@ -259,6 +260,65 @@ TEST_F(OneStageDeathTest, StopsTheProgramWhenTheOrderIsBroken) {
   EXPECT_DEATH(test::backward(*whole, 5, Buffer()), "backward follows forward");
 }
 
+TEST_F(OneStageDeathTest, StopsTheProgramWhenTheOrderOfASplitBackwardIsBroken) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto whole = stage(0, 7);
+  whole->begin_step(0, 4);
+  for (int m = 0; m < 4; ++m) test::forward(*whole, m, Buffer(), batch_.tokens());
+  EXPECT_DEATH(static_cast<void>(whole->backward_weights(0)), "follows backward_input");
+  for (int m = 0; m < 3; ++m) test::backward_input(*whole, m, Buffer());
+  EXPECT_DEATH(test::backward_input(*whole, 1, Buffer()), "backward follows forward");
+  EXPECT_DEATH(test::backward(*whole, 3, Buffer()), "all backwards of a step are whole");
+  ASSERT_TRUE(whole->backward_weights(1));
+  EXPECT_DEATH(static_cast<void>(whole->backward_weights(0)), "rising order");
+}
+
+TEST_F(OneStage, TellsOfALayerWhenItsWeightsAreAdded) {
+  const auto whole = stage(0, 7);
+  whole->begin_step(0, 1);
+  std::vector<std::size_t> told;
+  whole->on_layer_summed([&](std::size_t layer) { told.push_back(layer); });
+  test::forward(*whole, 0, Buffer(), batch_.tokens());
+  test::backward_input(*whole, 0, Buffer());
+  EXPECT_TRUE(told.empty());
+  ASSERT_TRUE(whole->backward_weights(0));
+  EXPECT_EQ(told, (std::vector<std::size_t>{7, 6, 5, 4, 3, 2, 1, 0}));
+}
+
+// A layer that says nothing about splitting: one product with a weight, without activations.
+class WholeLayer final : public Layer {
+ public:
+  const LayerInfo& info() const override { return info_; }
+  const std::vector<ParameterSpec>& parameters() const override { return parameters_; }
+  std::int64_t input_bytes_per_sample() const override { return 0; }
+  Result<Forward> forward(const Pass&, const Buffer&) const override { return Forward{}; }
+  Result<Buffer> backward(const Pass& pass, const KeptActivations&,
+                          const Buffer& output_gradient) const override {
+    pass.gradient[0][0] += 1;
+    return output_gradient;
+  }
+
+ private:
+  LayerInfo info_;
+  std::vector<ParameterSpec> parameters_{{"weight", {1}}};
+};
+
+TEST_F(OneStage, MayHaveALayerThatCannotSplit) {
+  const WholeLayer layer;
+  const auto kernels = ops::make_host_kernels(Precision::kFp32);
+  float sum = 0;
+  const std::vector<ops::Element*> values(1);
+  const std::vector<float*> gradients{&sum};
+  const Pass pass{.device = *device_, .ops = *kernels, .value = values, .gradient = gradients};
+  const Buffer gradient = device_->allocate(4);
+  const auto parts = layer.backward_input(pass, {}, gradient);
+  ASSERT_TRUE(parts);
+  EXPECT_EQ(parts->gradient.data(), gradient.data());
+  EXPECT_EQ(parts->held.bytes(), layer.info().held_bytes_per_sample);
+  ASSERT_TRUE(layer.backward_weights(pass, parts->held));
+  EXPECT_EQ(sum, 1) << "once";
+}
+
 // A device whose memory ends at a limit that the test may move.
 class LimitedDevice final : public test::DeviceAround {
  public:
@@ -284,7 +344,8 @@ TEST(StageMemory, EndsInAnErrorWhereverItRunsOut) {
     const std::int64_t parameters = device.bytes_in_use();
     stage->begin_step(0, 1);
     test::forward(*stage, 0, Buffer(), batch.tokens());
-    test::backward(*stage, 0, Buffer());
+    test::backward_input(*stage, 0, Buffer());
+    ASSERT_TRUE(stage->backward_weights(0));
     const std::int64_t most = device.bytes_peak();
 
     int failures = 0;
@@ -292,7 +353,7 @@ TEST(StageMemory, EndsInAnErrorWhereverItRunsOut) {
       device.limit = limit;
       stage->begin_step(0, 1);
       auto result = stage->forward(0, Buffer(), batch.tokens());
-      if (result.ok()) result = stage->backward(0, Buffer());
+      if (result.ok()) result = stage->backward_input(0, Buffer());
       ASSERT_FALSE(result.ok());
       EXPECT_EQ(result.error().code, Code::kInternal);
       EXPECT_THAT(result.error().message, HasSubstr("no memory left"));

@@ -96,6 +96,13 @@ inline device::Buffer backward(stage::Stage& stage, int micro_batch,
   return *std::move(gradient);
 }
 
+inline device::Buffer backward_input(stage::Stage& stage, int micro_batch,
+                                     const device::Buffer& output_gradient) {
+  auto gradient = stage.backward_input(micro_batch, output_gradient);
+  EXPECT_TRUE(gradient.ok());
+  return *std::move(gradient);
+}
+
 // Name of a test whose parameter is one of the two models.
 inline std::string model_test_name(const ::testing::TestParamInfo<std::string>& tested) {
   return tested.param == "mlp" ? "Mlp" : "GptTiny";

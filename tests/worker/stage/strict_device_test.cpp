@@ -39,8 +39,9 @@ struct Trained {
   bool operator==(const Trained&) const = default;
 };
 
-// Each stage on its own device. clip: the factor of the last step but one.
-Trained train(const Model& model, const Stages& stages, float clip) {
+// Each stage on its own device. split: weights follow one micro-batch later. clip: the factor of
+// the last step but one.
+Trained train(const Model& model, const Stages& stages, float clip, bool split) {
   Trained trained;
   for (int step = 0; step < kSteps; ++step) {
     for (const auto& stage : stages) stage->begin_step(step, kMicroBatches * kSamples);
@@ -62,7 +63,15 @@ Trained train(const Model& model, const Stages& stages, float clip) {
         if (s + 1 < stages.size()) {
           tensor = from_to(stages[s + 1]->device(), std::move(tensor), stages[s]->device());
         }
-        tensor = test::backward(*stages[s], m, tensor);
+        tensor = (split ? test::backward_input : test::backward)(*stages[s], m, tensor);
+        if (split && m > 0) {
+          EXPECT_TRUE(stages[s]->backward_weights(m - 1));
+        }
+      }
+    }
+    for (const auto& stage : stages) {
+      if (split) {
+        EXPECT_TRUE(stage->backward_weights(kMicroBatches - 1));
       }
     }
     for (const auto& stage : stages) {
@@ -80,8 +89,9 @@ Trained train(const Model& model, const Stages& stages, float clip) {
 
 class OnAStrictDevice : public testing::TestWithParam<test::TestedModel> {
  protected:
-  // The same cut on the host and on strict devices.
-  static std::pair<Trained, Trained> trained(int parts, GraphUse graphs = GraphUse::kOff) {
+  // The same cut on the host, with whole backwards, and on strict devices.
+  static std::pair<Trained, Trained> trained(int parts, GraphUse graphs = GraphUse::kOff,
+                                             bool split = false) {
     const auto made_on =
         graphs == GraphUse::kOff ? StrictDevice::Graphs::kNone : StrictDevice::Graphs::kMade;
     const Model model = test::model_of(test::small_options(GetParam().name, GetParam().precision));
@@ -98,12 +108,15 @@ class OnAStrictDevice : public testing::TestWithParam<test::TestedModel> {
       strict.push_back(*std::move(made));
       plain.push_back(test::stage_of(model, first, last, *hosts.back()));
     }
-    std::pair<Trained, Trained> both{train(model, strict, 0.125F), train(model, plain, 0.125F)};
+    std::pair<Trained, Trained> both{train(model, strict, 0.125F, split),
+                                     train(model, plain, 0.125F, false)};
     for (const auto& stage : strict) {
       if (graphs == GraphUse::kOff) {
         EXPECT_EQ(stage->graph_launches(), 0);
       } else {
-        EXPECT_GE(stage->graph_launches(), 2 * kMicroBatches * (kSteps - 2)) << "addresses recur";
+        const int passes = split ? 3 : 2;
+        EXPECT_GE(stage->graph_launches(), passes * kMicroBatches * (kSteps - 2))
+            << "addresses recur";
       }
     }
     return both;
@@ -131,6 +144,14 @@ TEST_P(OnAStrictDevice, GraphsGiveTheBitsOfTheHost) {
   for (const int parts : {1, 2}) {
     const auto [strict, host] = trained(parts, GraphUse::kAlways);
     EXPECT_TRUE(strict == host) << parts << " stages";
+    EXPECT_EQ(host.losses.size(), static_cast<std::size_t>(kSteps));
+  }
+}
+
+TEST_P(OnAStrictDevice, SplitBackwardsGiveTheBitsOfWholeOnesOnTheHost) {
+  for (const GraphUse graphs : {GraphUse::kOff, GraphUse::kAlways}) {
+    const auto [strict, host] = trained(2, graphs, true);
+    EXPECT_TRUE(strict == host);
     EXPECT_EQ(host.losses.size(), static_cast<std::size_t>(kSteps));
   }
 }

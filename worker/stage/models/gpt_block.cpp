@@ -4,6 +4,8 @@
 //   f = ln2(x2) Wfc + b;    out = x2 + gelu(f) Wout + b
 // It keeps for backward, in numbers per token: x C, qkv 3C, y C, x2 C, f 4C, and always in float32
 // the statistics 4 and log sums H. Cheap results (norms, GELU) are computed again.
+// Between the parts of a split backward it holds what the four products of weights are made of: x,
+// x2, y and f, the statistics, and the gradients of qkv, x2, f and the output.
 #include <cmath>
 #include <utility>
 
@@ -29,6 +31,12 @@ enum Weight : unsigned char {  // index in parameters()
 };
 
 enum Kept : unsigned char { kInput, kQkv, kAttended, kMiddle, kExpanded, kStatistics, kLogSums };
+enum Held : unsigned char {  // the first ones and kStatistics lie where Kept says
+  kQkvGradient = kQkv,
+  kMiddleGradient = kLogSums,
+  kExpandedGradient,
+  kOutputGradient,
+};
 
 constexpr std::int64_t kFloat = sizeof(float);
 using ops::Element;
@@ -42,16 +50,16 @@ class GptBlock final : public Layer {
     const float residual = kGptDeviation / std::sqrt(2.0F * static_cast<float>(shape.blocks));
     parameters_ = {{"ln1.weight", {c}, 1, 0},
                    {"ln1.bias", {c}},
-                   {"attn.qkv.weight", {3 * c, c}, 0, kGptDeviation},
-                   {"attn.qkv.bias", {3 * c}},
-                   {"attn.proj.weight", {c, c}, 0, residual},
-                   {"attn.proj.bias", {c}},
+                   {"attn.qkv.weight", {3 * c, c}, 0, kGptDeviation, true},
+                   {"attn.qkv.bias", {3 * c}, 0, 0, true},
+                   {"attn.proj.weight", {c, c}, 0, residual, true},
+                   {"attn.proj.bias", {c}, 0, 0, true},
                    {"ln2.weight", {c}, 1, 0},
                    {"ln2.bias", {c}},
-                   {"mlp.fc.weight", {4 * c, c}, 0, kGptDeviation},
-                   {"mlp.fc.bias", {4 * c}},
-                   {"mlp.proj.weight", {c, 4 * c}, 0, residual},
-                   {"mlp.proj.bias", {c}}};
+                   {"mlp.fc.weight", {4 * c, c}, 0, kGptDeviation, true},
+                   {"mlp.fc.bias", {4 * c}, 0, 0, true},
+                   {"mlp.proj.weight", {c, 4 * c}, 0, residual, true},
+                   {"mlp.proj.bias", {c}, 0, 0, true}};
     const std::int64_t t = shape.sequence;
     info_ = {
         .id = "block" + std::to_string(index),
@@ -60,7 +68,9 @@ class GptBlock final : public Layer {
         .parameter_bytes = parameter_bytes(parameters_),
         .output_bytes_per_sample = shape.element * t * c,
         .activation_bytes_per_sample = t * (shape.element * 10 * c + kFloat * (4 + shape.heads)),
-        .transient_bytes_per_sample = shape.element * 5 * t * c + kFloat * scratch()};
+        .transient_bytes_per_sample = shape.element * 5 * t * c + kFloat * scratch(),
+        .held_bytes_per_sample = t * (shape.element * 16 * c + kFloat * 4),
+        .split_transient_bytes_per_sample = shape.element * 9 * t * c + kFloat * scratch()};
   }
 
   const LayerInfo& info() const override { return info_; }
@@ -91,6 +101,9 @@ class GptBlock final : public Layer {
     attention_part_backward(pass, activations, work);
     return dx;
   }
+  Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,
+                                       const device::Buffer& output_gradient) const override;
+  Status backward_weights(const Pass& pass, const KeptActivations& held) const override;
 
  private:
   struct Work {
@@ -237,6 +250,77 @@ void GptBlock::attention_part_backward(const Pass& pass, const KeptActivations& 
   pass.ops.run(ops::LinearBackwardInput{{r, c, 3 * c}, work.wide, w[kQkvWeight], work.narrow});
   pass.ops.run(ops::LayerNormBackward{norm(pass), x, statistics, w[kNorm1Weight], work.narrow,
                                       work.dx, work.dx, dw[kNorm1Weight], dw[kNorm1Bias]});
+}
+
+Result<InputGradient> GptBlock::backward_input(const Pass& pass, KeptActivations activations,
+                                               const device::Buffer& output_gradient) const {
+  const int c = shape_.channels;
+  const int r = rows(pass);
+  const auto& w = pass.value;
+  const auto& dw = pass.gradient;
+  WEIR_TRY(device::Buffer dx, tokens(pass, c));
+  WEIR_TRY(device::Buffer dqkv, tokens(pass, 3 * c));
+  WEIR_TRY(device::Buffer dmiddle, tokens(pass, c));
+  WEIR_TRY(device::Buffer dexpanded, tokens(pass, 4 * c));
+  WEIR_TRY(const device::Buffer narrow_memory, tokens(pass, c));
+  WEIR_TRY(const device::Buffer scratch_memory, scratch_for(pass));
+  const auto* dout = output_gradient.as<Element>();
+  auto* narrow = narrow_memory.as<Element>();
+  auto* wide = dexpanded.as<Element>();
+  const float* statistics = kept_floats(activations, kStatistics);
+  pass.ops.run(ops::LinearBackwardInput{{r, 4 * c, c}, dout, w[kContractWeight], wide});
+  pass.ops.run(ops::GeluBackward{static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c),
+                                 kept(activations, kExpanded), wide, wide});
+  pass.ops.run(ops::LinearBackwardInput{{r, c, 4 * c}, wide, w[kExpandWeight], narrow});
+  pass.ops.run(ops::LayerNormBackward{
+      norm(pass), kept(activations, kMiddle), statistics + 2 * std::ptrdiff_t{r}, w[kNorm2Weight],
+      narrow, dout, dmiddle.as<Element>(), dw[kNorm2Weight], dw[kNorm2Bias]});
+  pass.ops.run(
+      ops::LinearBackwardInput{{r, c, c}, dmiddle.as<Element>(), w[kProjectWeight], narrow});
+  pass.ops.run(ops::AttentionBackward{
+      attention(pass.samples), kept(activations, kQkv), kept(activations, kAttended),
+      kept_floats(activations, kLogSums), narrow, dqkv.as<Element>(), scratch_memory.as<float>()});
+  pass.ops.run(ops::LinearBackwardInput{{r, c, 3 * c}, dqkv.as<Element>(), w[kQkvWeight], narrow});
+  pass.ops.run(ops::LayerNormBackward{norm(pass), kept(activations, kInput), statistics,
+                                      w[kNorm1Weight], narrow, dmiddle.as<Element>(),
+                                      dx.as<Element>(), dw[kNorm1Weight], dw[kNorm1Bias]});
+  activations.buffers[kQkvGradient] = std::move(dqkv);
+  activations.buffers[kMiddleGradient] = std::move(dmiddle);
+  activations.buffers.push_back(std::move(dexpanded));
+  activations.buffers.push_back(output_gradient);
+  return InputGradient{.gradient = std::move(dx), .held = std::move(activations)};
+}
+
+Status GptBlock::backward_weights(const Pass& pass, const KeptActivations& held) const {
+  const int c = shape_.channels;
+  const int r = rows(pass);
+  const auto& w = pass.value;
+  const auto& dw = pass.gradient;
+  WEIR_TRY(const device::Buffer wide_memory, tokens(pass, 4 * c));
+  WEIR_TRY(const device::Buffer narrow_memory, tokens(pass, c));
+  auto* wide = wide_memory.as<Element>();
+  auto* narrow = narrow_memory.as<Element>();
+  const auto gradient = [&](Held what) { return held.buffers[what].as<Element>(); };
+  const float* statistics = kept_floats(held, kStatistics);
+  pass.ops.run(ops::GeluForward{static_cast<std::size_t>(r) * 4 * static_cast<std::size_t>(c),
+                                kept(held, kExpanded), wide});
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, 4 * c, c}, wide, gradient(kOutputGradient), dw[kContractWeight], dw[kContractBias]});
+  pass.ops.run(ops::LayerNormApply{norm(pass), kept(held, kMiddle),
+                                   statistics + 2 * std::ptrdiff_t{r}, w[kNorm2Weight],
+                                   w[kNorm2Bias], narrow});
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, c, 4 * c}, narrow, gradient(kExpandedGradient), dw[kExpandWeight], dw[kExpandBias]});
+  pass.ops.run(ops::LinearBackwardParameters{{r, c, c},
+                                             kept(held, kAttended),
+                                             gradient(kMiddleGradient),
+                                             dw[kProjectWeight],
+                                             dw[kProjectBias]});
+  pass.ops.run(ops::LayerNormApply{norm(pass), kept(held, kInput), statistics, w[kNorm1Weight],
+                                   w[kNorm1Bias], narrow});
+  pass.ops.run(ops::LinearBackwardParameters{
+      {r, c, 3 * c}, narrow, gradient(kQkvGradient), dw[kQkvWeight], dw[kQkvBias]});
+  return Unit{};
 }
 
 }  // namespace

@@ -11,15 +11,15 @@ class GptEmbed final : public Layer {
  public:
   explicit GptEmbed(const GptShape& shape) : shape_(shape) {
     const std::int64_t row = std::int64_t{shape.channels};
-    parameters_ = {{"token.weight", {shape.vocabulary, row}, 0, kGptDeviation},
-                   {"position.weight", {shape.sequence, row}, 0, kGptDeviation}};
+    parameters_ = {{"token.weight", {shape.vocabulary, row}, 0, kGptDeviation, true},
+                   {"position.weight", {shape.sequence, row}, 0, kGptDeviation, true}};
     info_ = {.id = "embed",
              .description = "token and position embedding",
              .kind = "gpt-embed",
              .parameter_bytes = parameter_bytes(parameters_),
              .output_bytes_per_sample = shape.element * shape.sequence * row,
              .activation_bytes_per_sample = 4 * std::int64_t{shape.sequence},
-             .transient_bytes_per_sample = 0};
+             .held_bytes_per_sample = shape.sequence * (4 + shape.element * row)};
   }
 
   const LayerInfo& info() const override { return info_; }
@@ -47,6 +47,16 @@ class GptEmbed final : public Layer {
                                         output_gradient.as<ops::Element>(), pass.gradient[0],
                                         pass.gradient[1]});
     return device::Buffer();
+  }
+  // Nobody waits for a gradient, so all is left to backward_weights.
+  Result<InputGradient> backward_input(const Pass&, KeptActivations activations,
+                                       const device::Buffer& output_gradient) const override {
+    activations.buffers.push_back(output_gradient);
+    return InputGradient{.gradient = {}, .held = std::move(activations)};
+  }
+  Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
+    WEIR_TRY([[maybe_unused]] const device::Buffer none, backward(pass, held, held.buffers[1]));
+    return Unit{};
   }
 
  private:

@@ -19,14 +19,16 @@ class GptHead final : public Layer {
     const std::int64_t t = shape.sequence;
     const std::int64_t v = shape.vocabulary;
     parameters_ = {
-        {"ln.weight", {c}, 1, 0}, {"ln.bias", {c}}, {"weight", {v, c}, 0, kGptDeviation}};
+        {"ln.weight", {c}, 1, 0}, {"ln.bias", {c}}, {"weight", {v, c}, 0, kGptDeviation, true}};
     info_ = {.id = "head",
              .description = "final norm, projection to the vocabulary and loss",
              .kind = "gpt-head",
              .parameter_bytes = parameter_bytes(parameters_),
              .output_bytes_per_sample = 0,
              .activation_bytes_per_sample = t * (shape.element * (c + v) + 4 * 2),
-             .transient_bytes_per_sample = shape.element * t * c};
+             .transient_bytes_per_sample = shape.element * t * c,
+             .held_bytes_per_sample = t * (shape.element * (c + v) + 4 * 2),
+             .split_transient_bytes_per_sample = shape.element * t * c};
   }
 
   const LayerInfo& info() const override { return info_; }
@@ -57,23 +59,48 @@ class GptHead final : public Layer {
                                   const device::Buffer&) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels, shape_.element));
     WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
-    const auto& w = pass.value;
-    const auto* x = activations.buffers[kHeadInput].as<ops::Element>();
-    const auto* statistics = activations.buffers[kHeadStatistics].as<float>();
-    const auto* dlogits = activations.buffers[kLogitGradient].as<ops::Element>();
-    pass.ops.run(ops::LayerNormApply{norm(pass), x, statistics, w[kFinalNormWeight],
-                                     w[kFinalNormBias], narrow.as<ops::Element>()});
-    pass.ops.run(ops::LinearBackwardParameters{linear(pass), narrow.as<ops::Element>(), dlogits,
-                                               pass.gradient[kHeadWeight], nullptr});
-    pass.ops.run(
-        ops::LinearBackwardInput{linear(pass), dlogits, w[kHeadWeight], narrow.as<ops::Element>()});
-    pass.ops.run(ops::LayerNormBackward{
-        norm(pass), x, statistics, w[kFinalNormWeight], narrow.as<ops::Element>(), nullptr,
-        dx.as<ops::Element>(), pass.gradient[kFinalNormWeight], pass.gradient[kFinalNormBias]});
+    weight_gradients(pass, activations, narrow);
+    input_gradient(pass, activations, narrow, dx);
     return dx;
+  }
+  // Holds all that the forward kept.
+  Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,
+                                       const device::Buffer&) const override {
+    WEIR_TRY(device::Buffer dx, tokens(pass, shape_.channels, shape_.element));
+    WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
+    input_gradient(pass, activations, narrow, dx);
+    return InputGradient{.gradient = std::move(dx), .held = std::move(activations)};
+  }
+  Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
+    WEIR_TRY(const device::Buffer narrow, tokens(pass, shape_.channels, shape_.element));
+    weight_gradients(pass, held, narrow);
+    return Unit{};
   }
 
  private:
+  // narrow: (R,C), overwritten.
+  void weight_gradients(const Pass& pass, const KeptActivations& kept,
+                        const device::Buffer& narrow) const {
+    const auto& w = pass.value;
+    pass.ops.run(ops::LayerNormApply{norm(pass), kept.buffers[kHeadInput].as<ops::Element>(),
+                                     kept.buffers[kHeadStatistics].as<float>(), w[kFinalNormWeight],
+                                     w[kFinalNormBias], narrow.as<ops::Element>()});
+    pass.ops.run(ops::LinearBackwardParameters{linear(pass), narrow.as<ops::Element>(),
+                                               kept.buffers[kLogitGradient].as<ops::Element>(),
+                                               pass.gradient[kHeadWeight], nullptr});
+  }
+  void input_gradient(const Pass& pass, const KeptActivations& kept, const device::Buffer& narrow,
+                      const device::Buffer& dx) const {
+    const auto& w = pass.value;
+    pass.ops.run(ops::LinearBackwardInput{linear(pass),
+                                          kept.buffers[kLogitGradient].as<ops::Element>(),
+                                          w[kHeadWeight], narrow.as<ops::Element>()});
+    pass.ops.run(ops::LayerNormBackward{norm(pass), kept.buffers[kHeadInput].as<ops::Element>(),
+                                        kept.buffers[kHeadStatistics].as<float>(),
+                                        w[kFinalNormWeight], narrow.as<ops::Element>(), nullptr,
+                                        dx.as<ops::Element>(), pass.gradient[kFinalNormWeight],
+                                        pass.gradient[kFinalNormBias]});
+  }
   int rows(const Pass& pass) const { return pass.samples * shape_.sequence; }
   ops::LayerNormShape norm(const Pass& pass) const { return {rows(pass), shape_.channels}; }
   ops::LinearShape linear(const Pass& pass) const {

@@ -58,8 +58,10 @@ class MlpEmbed final : public MlpLayer {
                   .description = "embeddings of the last 8 tokens",
                   .kind = "mlp-embed",
                   .output_bytes_per_sample = token_bytes(options, kWidth),
-                  .activation_bytes_per_sample = kTokenBytes * options.sequence},
-                 {{"token.weight", {options.vocabulary + 1, kEmbedding}, 0, 1.0F}}),
+                  .activation_bytes_per_sample = kTokenBytes * options.sequence,
+                  .held_bytes_per_sample =
+                      kTokenBytes * options.sequence + token_bytes(options, kWidth)},
+                 {{"token.weight", {options.vocabulary + 1, kEmbedding}, 0, 1.0F, true}}),
         vocabulary_(options.vocabulary) {}
 
   std::int64_t input_bytes_per_sample() const override { return 0; }
@@ -84,6 +86,16 @@ class MlpEmbed final : public MlpLayer {
                                       output_gradient.as<ops::Element>(), pass.gradient[0]});
     return device::Buffer();
   }
+  // Nobody waits for a gradient, so all is left to backward_weights.
+  Result<InputGradient> backward_input(const Pass&, KeptActivations activations,
+                                       const device::Buffer& output_gradient) const override {
+    activations.buffers.push_back(output_gradient);
+    return InputGradient{.gradient = {}, .held = std::move(activations)};
+  }
+  Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
+    WEIR_TRY([[maybe_unused]] const device::Buffer none, backward(pass, held, held.buffers[1]));
+    return Unit{};
+  }
 
  private:
   ops::ContextShape shape(const Pass& pass) const {
@@ -102,9 +114,12 @@ class MlpHidden final : public MlpLayer {
                   .kind = "mlp-hidden",
                   .output_bytes_per_sample = token_bytes(options, kWidth),
                   .activation_bytes_per_sample = token_bytes(options, 2 * kWidth),
-                  .transient_bytes_per_sample = token_bytes(options, kWidth)},
+                  .transient_bytes_per_sample = token_bytes(options, kWidth),
+                  .held_bytes_per_sample = token_bytes(options, 2 * kWidth),
+                  .split_transient_bytes_per_sample = token_bytes(options, kWidth)},
                  // Keeps the variance through ReLU (He et al., 2015).
-                 {{"weight", {kWidth, kWidth}, 0, std::sqrt(2.0F / kWidth)}, {"bias", {kWidth}}}) {}
+                 {{"weight", {kWidth, kWidth}, 0, std::sqrt(2.0F / kWidth), true},
+                  {"bias", {kWidth}, 0, 0, true}}) {}
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
     WEIR_TRY(device::Buffer z, tokens(pass, kWidth));
@@ -119,17 +134,41 @@ class MlpHidden final : public MlpLayer {
                                   const device::Buffer& output_gradient) const override {
     WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
     WEIR_TRY(const device::Buffer dz, tokens(pass, kWidth));
-    pass.ops.run(ops::ReluBackward{count(pass), activations.buffers[1].as<ops::Element>(),
-                                   output_gradient.as<ops::Element>(), dz.as<ops::Element>()});
-    pass.ops.run(
-        ops::LinearBackwardParameters{shape(pass), activations.buffers[0].as<ops::Element>(),
-                                      dz.as<ops::Element>(), pass.gradient[0], pass.gradient[1]});
-    pass.ops.run(ops::LinearBackwardInput{shape(pass), dz.as<ops::Element>(), pass.value[0],
-                                          dx.as<ops::Element>()});
+    relu_backward(pass, activations.buffers[1], output_gradient, dz);
+    weight_gradients(pass, activations.buffers[0], dz);
+    input_gradient(pass, dz, dx);
     return dx;
+  }
+  // Holds x and dz.
+  Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,
+                                       const device::Buffer& output_gradient) const override {
+    WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
+    WEIR_TRY(device::Buffer dz, tokens(pass, kWidth));
+    relu_backward(pass, activations.buffers[1], output_gradient, dz);
+    input_gradient(pass, dz, dx);
+    activations.buffers[1] = std::move(dz);
+    return InputGradient{.gradient = std::move(dx), .held = std::move(activations)};
+  }
+  Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
+    weight_gradients(pass, held.buffers[0], held.buffers[1]);
+    return Unit{};
   }
 
  private:
+  void relu_backward(const Pass& pass, const device::Buffer& z, const device::Buffer& dy,
+                     const device::Buffer& dz) const {
+    pass.ops.run(ops::ReluBackward{count(pass), z.as<ops::Element>(), dy.as<ops::Element>(),
+                                   dz.as<ops::Element>()});
+  }
+  void weight_gradients(const Pass& pass, const device::Buffer& x, const device::Buffer& dz) const {
+    pass.ops.run(ops::LinearBackwardParameters{shape(pass), x.as<ops::Element>(),
+                                               dz.as<ops::Element>(), pass.gradient[0],
+                                               pass.gradient[1]});
+  }
+  void input_gradient(const Pass& pass, const device::Buffer& dz, const device::Buffer& dx) const {
+    pass.ops.run(ops::LinearBackwardInput{shape(pass), dz.as<ops::Element>(), pass.value[0],
+                                          dx.as<ops::Element>()});
+  }
   ops::LinearShape shape(const Pass& pass) const { return {rows(pass), kWidth, kWidth}; }
   std::size_t count(const Pass& pass) const {
     return static_cast<std::size_t>(rows(pass)) * kWidth;
@@ -144,9 +183,10 @@ class MlpHead final : public MlpLayer {
                   .description = "projection to the vocabulary and loss",
                   .kind = "mlp-head",
                   .output_bytes_per_sample = 0,
-                  .activation_bytes_per_sample = token_bytes(options, kWidth + options.vocabulary)},
-                 {{"weight", {options.vocabulary, kWidth}, 0, std::sqrt(1.0F / kWidth)},
-                  {"bias", {options.vocabulary}}}),
+                  .activation_bytes_per_sample = token_bytes(options, kWidth + options.vocabulary),
+                  .held_bytes_per_sample = token_bytes(options, kWidth + options.vocabulary)},
+                 {{"weight", {options.vocabulary, kWidth}, 0, std::sqrt(1.0F / kWidth), true},
+                  {"bias", {options.vocabulary}, 0, 0, true}}),
         vocabulary_(options.vocabulary) {}
 
   Result<Forward> forward(const Pass& pass, const device::Buffer& input) const override {
@@ -163,17 +203,31 @@ class MlpHead final : public MlpLayer {
 
   Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
                                   const device::Buffer&) const override {
-    WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
-    const auto* dlogits = activations.buffers[1].as<ops::Element>();
-    pass.ops.run(ops::LinearBackwardParameters{shape(pass),
-                                               activations.buffers[0].as<ops::Element>(), dlogits,
-                                               pass.gradient[0], pass.gradient[1]});
-    pass.ops.run(
-        ops::LinearBackwardInput{shape(pass), dlogits, pass.value[0], dx.as<ops::Element>()});
-    return dx;
+    weight_gradients(pass, activations);
+    return input_gradient(pass, activations);
+  }
+  Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,
+                                       const device::Buffer&) const override {
+    WEIR_TRY(device::Buffer dx, input_gradient(pass, activations));
+    return InputGradient{.gradient = std::move(dx), .held = std::move(activations)};
+  }
+  Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
+    weight_gradients(pass, held);
+    return Unit{};
   }
 
  private:
+  void weight_gradients(const Pass& pass, const KeptActivations& kept) const {
+    pass.ops.run(ops::LinearBackwardParameters{shape(pass), kept.buffers[0].as<ops::Element>(),
+                                               kept.buffers[1].as<ops::Element>(), pass.gradient[0],
+                                               pass.gradient[1]});
+  }
+  Result<device::Buffer> input_gradient(const Pass& pass, const KeptActivations& kept) const {
+    WEIR_TRY(device::Buffer dx, tokens(pass, kWidth));
+    pass.ops.run(ops::LinearBackwardInput{shape(pass), kept.buffers[1].as<ops::Element>(),
+                                          pass.value[0], dx.as<ops::Element>()});
+    return dx;
+  }
   ops::LinearShape shape(const Pass& pass) const { return {rows(pass), kWidth, vocabulary_}; }
   int vocabulary_;
 };
