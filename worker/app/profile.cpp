@@ -31,17 +31,24 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
                                             (of.saves ? stage::kSaveCopyFactor : 0)};
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
     const stage::LayerInfo& info = model.layers[i];
-    protocol::ProfileLayer layer{.id = info.id,
-                                 .description = info.description,
-                                 .parameter_bytes = info.parameter_bytes,
-                                 .output_bytes_per_sample = info.output_bytes_per_sample,
-                                 .activation_bytes_per_sample = info.activation_bytes_per_sample,
-                                 .transient_bytes_per_sample = info.transient_bytes_per_sample};
+    protocol::ProfileLayer layer{
+        .id = info.id,
+        .description = info.description,
+        .parameter_bytes = info.parameter_bytes,
+        .output_bytes_per_sample = info.output_bytes_per_sample,
+        .activation_bytes_per_sample = info.activation_bytes_per_sample,
+        .transient_bytes_per_sample = info.transient_bytes_per_sample,
+        .split =
+            protocol::SplitBytes{.held_per_sample = info.held_bytes_per_sample,
+                                 .transient_per_sample = info.split_transient_bytes_per_sample}};
     for (const stage::LayerTiming& timing : times[i]) {
-      layer.times[of.device_class].push_back({.samples = timing.samples,
-                                              .forward = to_seconds(timing.forward),
-                                              .backward = to_seconds(timing.backward),
-                                              .update = to_seconds(timing.update)});
+      layer.times[of.device_class].push_back(
+          {.samples = timing.samples,
+           .forward = to_seconds(timing.forward),
+           .backward = to_seconds(timing.backward),
+           .update = to_seconds(timing.update),
+           .split = protocol::SplitTime{.input = to_seconds(timing.backward_input),
+                                        .weights = to_seconds(timing.backward_weights)}});
     }
     profile.layers.push_back(std::move(layer));
   }

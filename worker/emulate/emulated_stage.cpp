@@ -36,6 +36,7 @@ class EmulatedStage final : public StageAround {
                 std::shared_ptr<stage::Lateness> lateness)
       : StageAround(std::move(inner)), times_(std::move(times)), lateness_(std::move(lateness)) {
     WEIR_CHECK(times_.forward && times_.backward && lateness_, "all parts are given");
+    WEIR_CHECK(!times_.backward_input == !times_.backward_weights, "both parts, or neither");
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);  // for this thread; others set their own
   }
 
@@ -52,6 +53,22 @@ class EmulatedStage final : public StageAround {
     const SteadyTime start = clock_.now();
     auto result = StageAround::backward(micro_batch, output_gradient);
     wait_until(start + slowed(times_.backward(samples_), start));
+    return result;
+  }
+  Result<device::Buffer> backward_input(int micro_batch,
+                                        const device::Buffer& output_gradient) override {
+    const SteadyTime start = clock_.now();
+    auto result = StageAround::backward_input(micro_batch, output_gradient);
+    const auto& time = times_.backward_input ? times_.backward_input : times_.backward;
+    wait_until(start + slowed(time(samples_), start));
+    return result;
+  }
+  Status backward_weights(int micro_batch) override {
+    const SteadyTime start = clock_.now();
+    auto result = StageAround::backward_weights(micro_batch);
+    if (times_.backward_weights) {
+      wait_until(start + slowed(times_.backward_weights(samples_), start));
+    }
     return result;
   }
   Result<Evaluated> evaluate(const device::Buffer& input, const Tokens& tokens) override {

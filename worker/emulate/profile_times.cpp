@@ -27,13 +27,19 @@ Result<std::vector<LayerTiming>> timings_of(const std::vector<protocol::ProfileT
                                             const std::string& where) {
   std::vector<LayerTiming> timings;
   for (const protocol::ProfileTime& time : times) {
-    if (std::max({time.forward, time.backward, time.update}) > kLongestOp) {
+    // Without times of its own the first part is the whole backward.
+    const protocol::SplitTime split =
+        time.split.value_or(protocol::SplitTime{.input = time.backward, .weights = 0});
+    if (std::max({time.forward, time.backward, time.update, split.input, split.weights}) >
+        kLongestOp) {
       return invalid(where, "forward, backward or update takes more than an hour");
     }
     timings.push_back({.samples = time.samples,
                        .forward = from_seconds(time.forward),
                        .backward = from_seconds(time.backward),
-                       .update = from_seconds(time.update)});
+                       .update = from_seconds(time.update),
+                       .backward_input = from_seconds(split.input),
+                       .backward_weights = from_seconds(split.weights)});
   }
   return timings;
 }
@@ -94,8 +100,12 @@ LayerTiming ProfileTimes::layer(int index, int samples) const {
   const LayerTiming& last = known.back();
   const auto proportional = [samples](const LayerTiming& from) {
     const double factor = static_cast<double>(samples) / from.samples;
-    return LayerTiming{samples, scaled(from.forward, factor), scaled(from.backward, factor),
-                       from.update};
+    return LayerTiming{.samples = samples,
+                       .forward = scaled(from.forward, factor),
+                       .backward = scaled(from.backward, factor),
+                       .update = from.update,
+                       .backward_input = scaled(from.backward_input, factor),
+                       .backward_weights = scaled(from.backward_weights, factor)};
   };
   if (samples >= last.samples) return proportional(last);
   if (!interpolate_) return proportional(known.front());
@@ -110,8 +120,12 @@ LayerTiming ProfileTimes::layer(int index, int samples) const {
   const LayerTiming& b = known[upper];
   const double share = static_cast<double>(samples - a.samples) / (b.samples - a.samples);
   const auto between = [share](nanoseconds x, nanoseconds y) { return x + scaled(y - x, share); };
-  return {samples, between(a.forward, b.forward), between(a.backward, b.backward),
-          between(a.update, b.update)};
+  return {.samples = samples,
+          .forward = between(a.forward, b.forward),
+          .backward = between(a.backward, b.backward),
+          .update = between(a.update, b.update),
+          .backward_input = between(a.backward_input, b.backward_input),
+          .backward_weights = between(a.backward_weights, b.backward_weights)};
 }
 
 StageTimes ProfileTimes::stage(int first_layer, int last_layer) const {
@@ -124,6 +138,10 @@ StageTimes ProfileTimes::stage(int first_layer, int last_layer) const {
   StageTimes times;
   times.forward = [sum](int samples) { return sum(&LayerTiming::forward, samples); };
   times.backward = [sum](int samples) { return sum(&LayerTiming::backward, samples); };
+  times.backward_input = [sum](int samples) { return sum(&LayerTiming::backward_input, samples); };
+  times.backward_weights = [sum](int samples) {
+    return sum(&LayerTiming::backward_weights, samples);
+  };
   times.update = sum(&LayerTiming::update, 1);
   return times;
 }

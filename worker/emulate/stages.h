@@ -13,6 +13,8 @@ namespace weir::emulate {
 
 struct StageTimes {
   std::function<std::chrono::nanoseconds(int samples)> forward, backward;
+  // The parts of a split backward. Empty: the first part takes all of `backward`, the second none.
+  std::function<std::chrono::nanoseconds(int samples)> backward_input = {}, backward_weights = {};
   std::chrono::nanoseconds update{0};
   // Factor by which an op that begins now takes longer: in the n-th step of this stage (from 1),
   // `since_start` after its first step began. Empty: always 1.

@@ -114,6 +114,19 @@ void read_edges(Reader& io, Profile& profile) {
 
 }  // namespace
 
+void fields(auto& io, Is<SplitTime> auto& split) {
+  io.needs("input");
+  seconds(io, "input", split.input);
+  io.needs("weights");
+  seconds(io, "weights", split.weights);
+}
+
+void fields(auto& io, Is<SplitBytes> auto& split) {
+  io.needs("heldBytesPerSample");
+  bytes(io, "heldBytesPerSample", split.held_per_sample);
+  bytes(io, "transientBytesPerSample", split.transient_per_sample);
+}
+
 void fields(auto& io, Is<ProfileTime> auto& time) {
   io.required("samples", time.samples);
   io.needs("forward");
@@ -121,6 +134,7 @@ void fields(auto& io, Is<ProfileTime> auto& time) {
   io.needs("backward");
   seconds(io, "backward", time.backward);
   seconds(io, "update", time.update);
+  io("split", time.split);
 }
 
 template <class Io, Is<ProfileLayer> T>
@@ -135,6 +149,7 @@ void fields(Io& io, T& layer) {
   bytes(io, "stashBytesPerSample", layer.activation_bytes_per_sample);
   bytes(io, "transientBytesPerSample", layer.transient_bytes_per_sample);
   bytes(io, "transientBytes", layer.transient_bytes);
+  io("split", layer.split);
   io.required("times", layer.times);
   if constexpr (Io::kReads) {
     if (layer.id.empty()) io.fail("id", "empty");

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,10 +17,22 @@
 
 namespace weir::protocol {
 
+struct SplitTime {
+  double input = 0, weights = 0;  // seconds of the two parts of a split backward
+  bool operator==(const SplitTime&) const = default;
+};
+
 struct ProfileTime {
   int samples = 1;                               // samples per micro-batch
   double forward = 0, backward = 0, update = 0;  // seconds
+  std::optional<SplitTime> split = {};           // empty: the backward is not split
   bool operator==(const ProfileTime&) const = default;
+};
+
+struct SplitBytes {
+  // Kept from the gradient of the input to those of the weights; transient in either.
+  std::int64_t held_per_sample = 0, transient_per_sample = 0;
+  bool operator==(const SplitBytes&) const = default;
 };
 
 struct ProfileLayer {
@@ -29,6 +42,7 @@ struct ProfileLayer {
   std::int64_t activation_bytes_per_sample = 0;
   std::int64_t transient_bytes_per_sample = 0, transient_bytes = 0;
   std::map<std::string, std::vector<ProfileTime>> times;  // by device class; rising samples
+  std::optional<SplitBytes> split = {};                   // empty: unknown
   bool operator==(const ProfileLayer&) const = default;
 };
 

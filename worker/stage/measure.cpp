@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
@@ -45,33 +46,57 @@ Result<Scratch> make_scratch(const Model& model, const Stage& stage, int samples
   return scratch;
 }
 
-Result<LayerTiming> time_layer(Stage& stage, const Scratch& scratch, int samples, int rounds,
-                               const std::stop_token& stop) {
+// Times of the ops of one layer, by round.
+struct Rounds {
+  std::vector<nanoseconds> forward, backward, backward_input, backward_weights, update;
+};
+
+// A step of one micro-batch, with a whole backward or a split one.
+Status time_step(Stage& stage, const Scratch& scratch, int samples, bool split, Rounds& rounds) {
   const SystemClock clock;
-  std::vector<nanoseconds> forward, backward, update;
-  for (int round = 0; round <= rounds; ++round) {
-    if (stop.stop_requested()) return Error{Code::kCancelled, "measuring was stopped"};
-    stage.begin_step(0, samples);
-    const Tokens tokens{.inputs = scratch.tokens, .targets = scratch.tokens, .samples = samples};
-    const SteadyTime start = clock.now();
-    WEIR_TRY([[maybe_unused]] const device::Buffer output, stage.forward(0, scratch.input, tokens));
-    const SteadyTime forward_end = clock.now();
-    if (stop.stop_requested()) return Error{Code::kCancelled, "measuring was stopped"};
-    const SteadyTime backward_start = clock.now();
+  SteadyTime last;
+  const auto lap = [&](std::vector<nanoseconds>& times) {
+    const SteadyTime now = clock.now();
+    times.push_back(now - std::exchange(last, now));
+  };
+  stage.begin_step(0, samples);
+  const Tokens tokens{.inputs = scratch.tokens, .targets = scratch.tokens, .samples = samples};
+  last = clock.now();
+  WEIR_TRY([[maybe_unused]] device::Buffer output, stage.forward(0, scratch.input, tokens));
+  lap(rounds.forward);
+  output = device::Buffer();
+  last = clock.now();
+  if (split) {
+    WEIR_TRY([[maybe_unused]] const device::Buffer gradient,
+             stage.backward_input(0, scratch.output_gradient));
+    lap(rounds.backward_input);
+    WEIR_OK(stage.backward_weights(0));
+    lap(rounds.backward_weights);
+  } else {
     WEIR_TRY([[maybe_unused]] const device::Buffer gradient,
              stage.backward(0, scratch.output_gradient));
-    const SteadyTime backward_end = clock.now();
-    stage.optimizer_step();
-    const SteadyTime end = clock.now();
-    if (round == 0) continue;
-    forward.push_back(forward_end - start);
-    backward.push_back(backward_end - backward_start);
-    update.push_back(end - backward_end);
+    lap(rounds.backward);
+  }
+  stage.optimizer_step();
+  lap(rounds.update);
+  return Unit{};
+}
+
+Result<LayerTiming> time_layer(Stage& stage, const Scratch& scratch, int samples, int rounds,
+                               const std::stop_token& stop) {
+  Rounds warm, timed;
+  for (int round = 0; round <= rounds; ++round) {
+    for (const bool split : {false, true}) {
+      if (stop.stop_requested()) return Error{Code::kCancelled, "measuring was stopped"};
+      WEIR_OK(time_step(stage, scratch, samples, split, round == 0 ? warm : timed));
+    }
   }
   return LayerTiming{.samples = samples,
-                     .forward = median(forward),
-                     .backward = median(backward),
-                     .update = median(update)};
+                     .forward = median(timed.forward),
+                     .backward = median(timed.backward),
+                     .update = median(timed.update),
+                     .backward_input = median(timed.backward_input),
+                     .backward_weights = median(timed.backward_weights)};
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace weir::stage {
 
 struct LayerTiming {
   int samples = 1;
-  std::chrono::nanoseconds forward{0}, backward{0}, update{0};  // medians over the rounds
+  std::chrono::nanoseconds forward{0}, backward{0}, update{0};      // medians over the rounds
+  std::chrono::nanoseconds backward_input{0}, backward_weights{0};  // a split backward
 };
 
 // Returns a list per layer with an entry per element of `samples`. Layers of equal kind are timed

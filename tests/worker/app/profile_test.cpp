@@ -34,6 +34,12 @@ TEST(MeasuredProfile, HasWhatBf16Takes) {
     EXPECT_LE(narrow.layers[i].activation_bytes_per_sample,
               wide.layers[i].activation_bytes_per_sample);
     EXPECT_EQ(narrow.layers[i].times.at("cpu").size(), 2U);
+    ASSERT_TRUE(narrow.layers[i].split && wide.layers[i].split);
+    EXPECT_LE(narrow.layers[i].split->held_per_sample, wide.layers[i].split->held_per_sample);
+    for (const protocol::ProfileTime& time : wide.layers[i].times.at("cpu")) {
+      ASSERT_TRUE(time.split);
+      EXPECT_GT(time.split->input + time.split->weights, 0);
+    }
   }
 }
 

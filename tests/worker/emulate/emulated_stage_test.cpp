@@ -53,6 +53,40 @@ TEST_F(Emulated, TakesAtLeastTheTimeOfTheProfile) {
   EXPECT_GE(end - backward_end, 10ms);
 }
 
+TEST_F(Emulated, TakesTheTimesOfTheTwoPartsOfASplitBackward) {
+  const auto constant = [](nanoseconds time) { return [=](int) { return time; }; };
+  StageTimes times{.forward = constant(1ms),
+                   .backward = constant(1s),
+                   .backward_input = constant(5ms),
+                   .backward_weights = constant(15ms)};
+  const auto stage = emulated_stage(test::stage_of(model_, 0, 7, *device_), times, lateness_);
+  stage->begin_step(0, 2);
+  test::forward(*stage, 0, Buffer(), batch_.tokens());
+
+  const auto start = SteadyClock::now();
+  test::backward_input(*stage, 0, Buffer());
+  const auto between = SteadyClock::now();
+  ASSERT_TRUE(stage->backward_weights(0));
+  const auto end = SteadyClock::now();
+
+  EXPECT_GE(between - start, 5ms);
+  EXPECT_GE(end - between, 15ms);
+  EXPECT_LT(end - start, 1s);
+}
+
+TEST_F(Emulated, TakesAllOfTheBackwardForItsFirstPartWhereTheProfileHasNoParts) {
+  const auto stage = emulated(1ms, 6ms, 0ns);
+  stage->begin_step(0, 2);
+  test::forward(*stage, 0, Buffer(), batch_.tokens());
+  const auto start = SteadyClock::now();
+  test::backward_input(*stage, 0, Buffer());
+  EXPECT_GE(SteadyClock::now() - start, 12ms);
+  const auto ops = static_cast<std::int64_t>(lateness_->samples.size()) + lateness_->overruns;
+  ASSERT_TRUE(stage->backward_weights(0));
+  EXPECT_EQ(static_cast<std::int64_t>(lateness_->samples.size()) + lateness_->overruns, ops)
+      << "not emulated";
+}
+
 TEST_F(Emulated, EvaluatesInTheTimeOfAForward) {
   const auto stage = emulated(4ms, 1s, 1s);
   stage->begin_evaluation();

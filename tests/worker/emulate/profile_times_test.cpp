@@ -63,6 +63,24 @@ TEST(ProfileTimes, AddsTheLayersOfAStage) {
   EXPECT_EQ(times.update, 1ms);
 }
 
+TEST(ProfileTimes, HasThePartsOfASplitBackward) {
+  const ProfileTimes times = decoded(profile(
+      R"({"samples": 2, "forward": 0.004, "backward": 0.008, "split": {"input": 0.005, "weights": 0.004}},
+         {"samples": 4, "forward": 0.006, "backward": 0.016, "split": {"input": 0.009, "weights": 0.008}})"));
+
+  EXPECT_EQ(times.layer(0, 3).backward_input, 7ms);
+  EXPECT_EQ(times.layer(0, 8).backward_weights, 16ms);
+  EXPECT_EQ(times.stage(0, 1).backward_input(2), 5ms);
+  EXPECT_EQ(times.stage(0, 1).backward_weights(4), 8ms);
+}
+
+TEST(ProfileTimes, WithoutPartsHasAllInTheFirst) {
+  const ProfileTimes times = decoded(profile(kTwoCounts));
+
+  EXPECT_EQ(times.stage(0, 1).backward_input(3), 12ms);
+  EXPECT_EQ(times.stage(0, 1).backward_weights(3), 0ms);
+}
+
 TEST(ProfileTimes, TakesTheOnlyDeviceClassWhenNoneIsNamed) {
   const auto result = ProfileTimes::decode(profile(kTwoCounts), two_layers(), "");
 

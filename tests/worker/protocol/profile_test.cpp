@@ -34,6 +34,23 @@ TEST(Profile, SurvivesTheRoundTrip) {
   EXPECT_EQ(*decoded, profile_on("cpu", 0.5));
 }
 
+TEST(Profile, MaySplitTheBackward) {
+  Profile profile = profile_on("cpu", 0.5);
+  EXPECT_EQ(encode_profile(profile).find("split"), std::string::npos);
+  for (ProfileLayer& layer : profile.layers) {
+    layer.split = SplitBytes{.held_per_sample = 80, .transient_per_sample = 5};
+    for (ProfileTime& time : layer.times["cpu"]) time.split = SplitTime{0.25, 0.75};
+  }
+  const auto decoded = decode_profile(encode_profile(profile));
+
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(*decoded, profile);
+  EXPECT_EQ(
+      error_of(with_node(
+          R"({"id":"a","parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2,"split":{"input":1}}]}})")),
+      "nodes[0].times.cpu[0].split.weights: missing");
+}
+
 TEST(Profile, WithoutKeptActivationsTheOutputCounts) {
   const auto decoded = decode_profile(with_node(
       R"({"id":"a","parameterBytes":1,"outputBytesPerSample":9,"times":{"cpu":[{"samples":1,"forward":1,"backward":2}]}})"));

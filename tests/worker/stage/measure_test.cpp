@@ -24,6 +24,8 @@ TEST(Measure, TimesEveryLayerAtEverySampleCount) {
       EXPECT_EQ(layer[1].samples, 3);
       EXPECT_GT(layer[1].forward, 0ns);
       EXPECT_GT(layer[1].backward, 0ns);
+      EXPECT_GT(layer[1].backward_input, 0ns);
+      EXPECT_GT(layer[1].backward_weights, 0ns);
       EXPECT_GT(layer[1].update, 0ns);
     }
   }
