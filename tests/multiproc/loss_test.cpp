@@ -75,14 +75,19 @@ TEST(SameLoss, FromATextFile) {
 }
 
 // A pair of files as Megatron's builder writes them, with a vocabulary above that of bytes.
-TEST(SameLoss, FromTokensForEveryCut) {
+TEST(SameLoss, OfAnOwnSizeFromTokensForEveryCut) {
   const TempDir folder;
   constexpr int kTokens = 3000, kVocabulary = 1000;
   std::vector<int> tokens;
   for (int i = 0; i < kTokens; ++i) tokens.push_back(i * i % 613 + i % 3 * 100);
   folder.file("corpus.idx", data::test::MegatronIndex{.lengths = {1000, 2000}}.bytes());
   folder.file("corpus.bin", data::test::raw_all<std::uint16_t>(tokens));
-  const std::vector<std::string> common = {"--model=gpt-tiny", "--seq=8", "--steps=4",
+  const std::vector<std::string> common = {"--model=gpt",
+                                           "--layers=6",
+                                           "--width=24",
+                                           "--heads=3",
+                                           "--seq=8",
+                                           "--steps=4",
                                            "--vocab=" + std::to_string(kVocabulary),
                                            "--data=" + (folder.path() / "corpus").string()};
   const auto expected = losses_alone(common, kMicroBatches);

@@ -37,6 +37,7 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--nonsense"}, "--nonsense"},
       {{"--steps=0"}, "--steps"},
       {{"--model=resnet"}, "resnet"},
+      {{"--model=gpt", "--layers=1", "--width=9", "--heads=2"}, "heads: 2 do not divide width 9"},
       {{"--data=/no/such/text"}, "/no/such/text"},
       {{"--data=" + small}, small},
       {{"--data=" + small, "--vocab=100"}, "need a vocabulary of 256, not 100 (--vocab)"},

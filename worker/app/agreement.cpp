@@ -15,9 +15,16 @@ const char* name_of(stage::Precision precision) {
 }
 
 Settings shape_options(const stage::ModelOptions& m) {
-  return {{"--model", m.name},
-          {"--seq", std::to_string(m.sequence)},
-          {"--vocab", std::to_string(m.vocabulary)}};
+  Settings all = {{"--model", m.name},
+                  {"--seq", std::to_string(m.sequence)},
+                  {"--vocab", std::to_string(m.vocabulary)}};
+  const auto size = [&](const char* option, int given) {
+    if (given != 0) all.push_back({option, std::to_string(given)});
+  };
+  size("--layers", m.blocks);
+  size("--width", m.width);
+  size("--heads", m.heads);
+  return all;
 }
 
 Settings optimizer_options(const stage::ModelOptions& m) {

@@ -62,7 +62,15 @@ std::chrono::nanoseconds limit_of(double seconds) {
 
 void add_training(Rows& rows, Options& o) {
   rows.group("Training");
-  rows.add("--model", o.model.name, "built-in model: mlp, gpt-tiny, gpt-125m, ...");
+  rows.add("--model", o.model.name,
+           "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes");
+  const CLI::Validator size = whole_in(1, 1 << 20);
+  rows.add("--layers", o.model.blocks, "number of transformer blocks of --model=gpt", size)
+      ->default_str("");
+  rows.add("--width", o.model.width, "numbers per token between the blocks of --model=gpt", size)
+      ->default_str("");
+  rows.add("--heads", o.model.heads, "number of attention heads of --model=gpt", size)
+      ->default_str("");
   rows.add("--data", o.data,
            "file of tokens: PATH of PATH.bin and PATH.idx (Megatron), a file of llm.c, or any "
            "other file as --data-type says; unset: synthetic data");
@@ -241,9 +249,17 @@ std::string contradiction(const Options& o) {
     return set ? option + ": has no effect without " + without + "; set both" : "";
   };
   const bool operated = !o.standalone();
+  const bool sized = o.model.name == "gpt";
+  const auto size = [&](const char* option, int given) {
+    if (sized && given == 0) return std::string(option) + ": required by --model=gpt, not set";
+    return useless(!sized && given != 0, option, "--model=gpt");
+  };
   const bool validates = o.validation_interval > 0;
   const auto samples = std::int64_t{o.own_micro_batches} * o.own_micro_batch_size;
   for (const std::string& message : {
+           size("--layers", o.model.blocks),
+           size("--width", o.model.width),
+           size("--heads", o.model.heads),
            if_so(validates && !o.data.empty() && o.validation_data.empty(),
                  "--validation-data: required by --validation-interval with --data, not set"),
            useless(!validates && !o.validation_data.empty(), "--validation-data",

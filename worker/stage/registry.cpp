@@ -18,23 +18,22 @@ namespace {
 constexpr int kMaxSequence = 1 << 16;
 constexpr int kMaxVocabulary = 1 << 20;  // five times the largest in common use
 
+constexpr const char* kGpt = "gpt";  // its size comes from the options
+
 struct Entry {
   const char* name;
   Layers (*build)(const ModelOptions&);
 };
 
-constexpr std::array<Entry, 6> kModels = {{
+constexpr std::array<Entry, 7> kModels = {{
     {"mlp", build_mlp},
+    {kGpt, [](const ModelOptions& options) { return build_gpt(size_of(options), options); }},
     {"gpt-tiny", [](const ModelOptions& options) { return build_gpt(kGptTiny, options); }},
     {"gpt-mini", [](const ModelOptions& options) { return build_gpt(kGptMini, options); }},
     {"gpt-125m", [](const ModelOptions& options) { return build_gpt(kGpt125m, options); }},
     {"gpt-350m", [](const ModelOptions& options) { return build_gpt(kGpt350m, options); }},
     {"gpt-1.3b", [](const ModelOptions& options) { return build_gpt(kGpt1300m, options); }},
 }};
-
-Error invalid(const std::string& field, const std::string& reason) {
-  return {Code::kInvalid, field + ": " + reason};
-}
 
 Status check(const ModelOptions& options) {
   if (options.sequence < 1 || options.sequence > kMaxSequence) {
@@ -62,12 +61,18 @@ Status check(const ModelOptions& options) {
   if (options.schedule == "cosine" && options.total_steps < 1) {
     return invalid("learning rate schedule", "cosine needs the total number of steps");
   }
+  if (options.name == kGpt) return check_gpt(size_of(options), options);
   return Unit{};
 }
 
-std::string shapes_of(const Layers& layers) {
+// The number of heads, which no shape of a parameter shows.
+std::string heads_of(const ModelOptions& options) {
+  return options.name == kGpt ? " heads " + std::to_string(options.heads) : "";
+}
+
+std::string shapes_of(const ModelOptions& options, const Layers& layers) {
   std::ostringstream text;
-  text << "weir-shapes/1";
+  text << "weir-shapes/1" << heads_of(options);
   for (const auto& layer : layers) {
     text << '\n' << layer->info().id << ' ' << layer->info().kind;
     for (const auto& parameter : layer->parameters()) {
@@ -87,6 +92,7 @@ std::string digest_of(const ModelOptions& options, const Layers& layers) {
        << " beta " << options.beta1 << ' ' << options.beta2 << " epsilon " << options.epsilon
        << " decay " << options.weight_decay << " warmup " << options.warmup_steps << ' '
        << options.schedule;
+  text << heads_of(options);
   if (options.precision == Precision::kBf16) text << " precision bf16";
   if (options.schedule == "cosine") text << ' ' << options.total_steps;
   for (const auto& layer : layers) {
@@ -121,8 +127,9 @@ Result<Layers> build_layers(const ModelOptions& options) {
 
 Result<Model> describe_model(const ModelOptions& options) {
   WEIR_TRY(const Layers layers, build_layers(options));
-  Model model{
-      .options = options, .digest = digest_of(options, layers), .shapes = shapes_of(layers)};
+  Model model{.options = options,
+              .digest = digest_of(options, layers),
+              .shapes = shapes_of(options, layers)};
   for (const auto& layer : layers) model.layers.push_back(layer->info());
   return model;
 }

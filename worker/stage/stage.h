@@ -22,8 +22,9 @@ namespace weir::stage {
 // Choices of the user: --model and its options. They determine every layer; the cut does not.
 struct ModelOptions {
   std::string name = "gpt-tiny";
-  int sequence = 128;      // T: tokens per sample
-  int vocabulary = 256;    // V
+  int sequence = 128;                    // T: tokens per sample
+  int vocabulary = 256;                  // V
+  int blocks = 0, width = 0, heads = 0;  // of the model "gpt" alone; others have theirs
   std::uint64_t seed = 1;  // initial values depend on (seed, layer, parameter name) only
   Precision precision = Precision::kFp32;
   // AdamW

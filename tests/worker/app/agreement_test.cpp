@@ -74,6 +74,16 @@ TEST(Agreement, EveryOptionThatDecidesTheNumbersIsCompared) {
             "--data is here, worker 0 has 4500 bytes");
 }
 
+TEST(Agreement, TheSizesOfAGptAreCompared) {
+  const auto sized = [](int blocks, int heads) {
+    return of_job([=](Options& o) {
+      o.model.name = "gpt", o.model.blocks = blocks, o.model.width = 16, o.model.heads = heads;
+    });
+  };
+  EXPECT_EQ(differences(sized(1, 2), sized(2, 2)).front().name, "--layers");
+  EXPECT_EQ(differences(sized(1, 2), sized(1, 4)).front().name, "--heads");
+}
+
 TEST(Agreement, WhatEachWorkerMayHaveForItselfIsNotCompared) {
   const auto own = of_job([](Options& o) {
     o.data = "/another/path/of/the/same/text";

@@ -63,6 +63,17 @@ TEST(Options, TakeThePrecision) {
   EXPECT_THAT(refusal_of({"--precision=fp8"}), HasSubstr("--precision"));
 }
 
+TEST(Options, TakeTheSizesOfAGpt) {
+  const Options options = options_of({"--model=gpt", "--layers=3", "--width=48", "--heads=4"});
+  EXPECT_EQ(options.model.blocks, 3);
+  EXPECT_EQ(options.model.width, 48);
+  EXPECT_EQ(options.model.heads, 4);
+  EXPECT_EQ(refusal_of({"--model=gpt", "--layers=3", "--heads=4"}),
+            "--width: required by --model=gpt, not set");
+  EXPECT_EQ(refusal_of({"--model=gpt-tiny", "--heads=4"}),
+            "--heads: has no effect without --model=gpt; set both");
+}
+
 TEST(Options, ReadNumbersAsPeopleWriteThem) {
   EXPECT_EQ(options_of({"--steps=010"}).steps, 10);  // decimal, no octal number
   EXPECT_EQ(options_of({"--seed=0017"}).model.seed, 17U);

@@ -17,8 +17,8 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(Registry, KnowsItsModels) {
-  EXPECT_THAT(model_names(),
-              ElementsAre("mlp", "gpt-tiny", "gpt-mini", "gpt-125m", "gpt-350m", "gpt-1.3b"));
+  EXPECT_THAT(model_names(), ElementsAre("mlp", "gpt", "gpt-tiny", "gpt-mini", "gpt-125m",
+                                         "gpt-350m", "gpt-1.3b"));
   for (const auto& name : model_names()) {
     const Model model = test::model_of(test::small_options(name));
     EXPECT_GE(model.layers.size(), 8U) << name;
@@ -31,7 +31,8 @@ TEST(Registry, NamesAnUnknownModelAndTheKnownOnes) {
 
   ASSERT_FALSE(described.ok());
   EXPECT_EQ(described.error().code, Code::kInvalid);
-  EXPECT_THAT(described.error().message, HasSubstr("unknown model gpt-5; known are mlp, gpt-tiny"));
+  EXPECT_THAT(described.error().message,
+              HasSubstr("unknown model gpt-5; known are mlp, gpt, gpt-tiny"));
 }
 
 std::int64_t parameters_of(const std::string& name) {
@@ -49,6 +50,54 @@ TEST(Registry, GptSizesHaveTheirPublishedNumberOfParameters) {
   EXPECT_EQ(parameters_of("gpt-125m"), 12 * 7087872LL + 2 * 50304 * 768 + 1024 * 768 + 2 * 768);
   EXPECT_NEAR(static_cast<double>(parameters_of("gpt-350m") - 50304 * 1024), 355e6, 3e6);
   EXPECT_NEAR(static_cast<double>(parameters_of("gpt-1.3b") - 50304 * 2048), 1.31e9, 2e7);
+}
+
+ModelOptions sized(int blocks, int width, int heads, const std::string& name = "gpt") {
+  ModelOptions options = test::small_options(name);
+  options.blocks = blocks, options.width = width, options.heads = heads;
+  return options;
+}
+
+TEST(Registry, AGptTakesItsSizeFromTheOptions) {
+  const Model model = test::model_of(sized(3, 24, 4));
+  ASSERT_EQ(model.layers.size(), 5U);
+  EXPECT_EQ(model.layers[1].parameter_bytes, 4 * (12 * 24 * 24 + 13 * 24));
+  EXPECT_EQ(model.layers[0].parameter_bytes, 4 * (13 * 24 + 4 * 24));
+
+  // A size that has a name is the same model by its options.
+  const Model named = test::model_of(test::small_options("gpt-tiny"));
+  const Model same = test::model_of(sized(6, 64, 4));
+  for (std::size_t i = 0; i < named.layers.size(); ++i) {
+    EXPECT_EQ(same.layers[i].parameter_bytes, named.layers[i].parameter_bytes);
+    EXPECT_EQ(same.layers[i].activation_bytes_per_sample,
+              named.layers[i].activation_bytes_per_sample);
+  }
+}
+
+TEST(Registry, ModelsThatDifferInTheirHeadsAloneAreOthers) {
+  const Model two = test::model_of(sized(3, 24, 2));
+  const Model four = test::model_of(sized(3, 24, 4));
+
+  EXPECT_NE(two.digest, four.digest);
+  EXPECT_NE(two.shapes, four.shapes);
+}
+
+TEST(Registry, NamesASizeThatNoGptHas) {
+  const auto message_of = [](const ModelOptions& options) {
+    const auto described = describe_model(options);
+    return described.ok() ? "" : described.error().message;
+  };
+  EXPECT_EQ(message_of(sized(0, 8, 2)), "layers: 0 is not within 1..1024");
+  EXPECT_EQ(message_of(sized(1, 20000, 2)), "width: 20000 is not within 1..16384");
+  EXPECT_EQ(message_of(sized(1, 8, 9)), "heads: 9 is not within 1..8");
+  EXPECT_EQ(message_of(sized(1, 8, 3)), "heads: 3 do not divide width 8");
+  EXPECT_EQ(message_of(sized(1, 512, 2)), "heads: 2 of width 512 are wider than 128 each");
+  ModelOptions large = sized(1, 8192, 64);
+  large.sequence = 65536;
+  EXPECT_EQ(message_of(large), "width: 8192 is too much for sequence 65536 and vocabulary 13");
+  large.sequence = 4;
+  large.vocabulary = 1 << 20;
+  EXPECT_THAT(message_of(large), HasSubstr("and vocabulary 1048576"));
 }
 
 TEST(Registry, TellsThePrecisionsApart) {

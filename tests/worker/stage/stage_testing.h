@@ -38,6 +38,7 @@ inline stage::ModelOptions small_options(const std::string& name,
   options.sequence = 4;
   options.vocabulary = 13;
   options.learning_rate = 1e-2;
+  if (name == "gpt") options.blocks = 6, options.width = 8, options.heads = 2;
   return options;
 }
 

@@ -20,6 +20,10 @@ inline constexpr GptSize kGpt125m{12, 768, 12};
 inline constexpr GptSize kGpt350m{24, 1024, 16};
 inline constexpr GptSize kGpt1300m{24, 2048, 16};
 
+// The size that the options give to the model "gpt".
+GptSize size_of(const ModelOptions& options);
+// kInvalid names the option that no GPT can have.
+Status check_gpt(GptSize size, const ModelOptions& options);
 Layers build_gpt(GptSize size, const ModelOptions& options);
 
 }  // namespace weir::stage
