@@ -100,43 +100,6 @@ Status check_plan_file(const std::string& path, int layers) {
   return Unit{};
 }
 
-class EngineTarget final : public control::PlanTarget {
- public:
-  explicit EngineTarget(engine::SwitchPoint& point) : point_(point) {}
-  void prepare(const schedule::Plan& plan, int incarnation, control::Answer answer) override {
-    point_.prepare(plan, incarnation, std::move(answer));
-  }
-  void commit(std::uint32_t revision, std::int64_t at_step, control::Answer answer) override {
-    point_.commit(revision, at_step, std::move(answer));
-  }
-  void go(std::uint32_t revision) override { point_.go(revision); }
-  void abort(std::uint32_t revision) override { point_.abort(revision); }
-  void finished() override { point_.finished(); }
-  void save(const protocol::Save& save) override { point_.save(save.step, save.replicas); }
-  void saved(std::int64_t step, const std::string& error, bool leave) override {
-    point_.saved(step, error, leave);
-  }
-  void grant(const protocol::Grant& grant) override {
-    point_.grant({.round = grant.round,
-                  .step = grant.step,
-                  .next_step = grant.next_step,
-                  .members = grant.members,
-                  .weights = grant.weights,
-                  .all = grant.all,
-                  .overlaps = grant.overlaps,
-                  .staleness = grant.staleness,
-                  .node_bytes_per_second = grant.node_bytes_per_second,
-                  .deadline = from_seconds(grant.deadline_seconds)});
-  }
-  void peer_lost(int replica, int stage, const std::string& reason) override {
-    point_.peer_lost("replica " + std::to_string(replica) + " stage " + std::to_string(stage) +
-                     ": " + reason);
-  }
-
- private:
-  engine::SwitchPoint& point_;
-};
-
 protocol::Member member_of(const State& state, std::vector<std::string> ips) {
   const Options& o = state.options;
   return {
@@ -156,7 +119,11 @@ void end_with(State& state, Exit exit, std::string reason) {
 }
 
 control::AgentCallbacks agent_callbacks(State& state) {
-  control::AgentCallbacks callbacks;
+  engine::Mailbox& mailbox = state.engine->mailbox();
+  control::AgentCallbacks callbacks{
+      .put = [&mailbox](protocol::Message message) { return mailbox.put(std::move(message)); },
+      .session_lost = [&mailbox] { mailbox.session_lost(); },
+      .hello = [&mailbox](const protocol::Member& member) { return mailbox.hello(member); }};
   // Waits in the callbacks end when the agent ends.
   auto waits = std::make_shared<std::stop_source>();
   callbacks.stopping = [waits] { waits->request_stop(); };
@@ -313,9 +280,7 @@ Outcome open_transport(State& state) {
 
 Outcome run_coordinator(State& state) {
   const Options& o = state.options;
-  if (!o.needs_peers()) return std::nullopt;
-  state.target = std::make_unique<EngineTarget>(state.engine->switch_point());
-  if (o.worker_index != 0) return std::nullopt;
+  if (!o.needs_peers() || o.worker_index != 0) return std::nullopt;
 
   if (o.saves()) {
     if (Outcome failure = find_checkpoints(state)) return failure;
@@ -372,7 +337,8 @@ Outcome connect_to_coordinator(State& state) {
        .member = member_of(state, *std::move(ips)),
        .settings = settings_of_job(o, *state.model, *state.dataset, state.validation.get()),
        .dead_after = o.dead_after},
-      agent_callbacks(state), *state.target);
+      agent_callbacks(state));
+  state.line = state.agent.get();
   if (state.checkpoints) {
     state.checkpoints->tell(
         [&state](const protocol::Message& message) { state.agent->send(message); });
@@ -391,6 +357,7 @@ void say_finished(State& state) {
 void disconnect(State& state) {
   if (state.checkpoints) state.checkpoints->tell({});
   if (state.agent) state.agent->flush(steady_clock::now() + kGoodbye);
+  state.line = nullptr;
   state.agent.reset();
 }
 

@@ -97,9 +97,10 @@ struct State {
   std::shared_ptr<Checkpoints> checkpoints;                // null without a folder
   std::unique_ptr<checkpoint::FolderLock> folder_lock;     // set on worker 0 with a folder
   std::unique_ptr<engine::Engine> engine;
-  std::unique_ptr<control::PlanTarget> target;
   std::unique_ptr<coordinator::Coordinator> coordinator;
   std::unique_ptr<control::Agent> agent;
+  // The agent while it runs. Any thread that the agent's destructor waits for may use it, too.
+  std::atomic<control::Agent*> line{nullptr};
 };
 
 }  // namespace weir::app

@@ -168,7 +168,7 @@ void on_step(State& state, const engine::StepRecord& record) {
     protocol::StageStatus status = status_of(record, device.bytes_peak(), device.memory_bytes(),
                                              std::max<std::int64_t>(0, free));
     status.skipped_steps = state.engine->statistics().skipped_steps;
-    state.agent->send(status);
+    state.engine->mailbox().tell(status);
   }
   if (record.skipped) {
     log_warn(kComponent,
@@ -218,6 +218,34 @@ void add_checkpoints(State& state, engine::Parts& parts) {
   };
 }
 
+// A single worker is its own coordinator: one plan, one stage, no links.
+void start_own_plan(State& state) {
+  const Options& o = state.options;
+  state.engine->mailbox().put(protocol::Prepare{
+      own_plan(o.job_uid, o.pod, o.pod_uid, static_cast<int>(state.model->layers.size()),
+               o.own_micro_batches, o.own_micro_batch_size)});
+}
+
+void go_on_with_own_plan(State& state, const protocol::Message& answer) {
+  engine::Mailbox& mailbox = state.engine->mailbox();
+  // Not through `shutdown`: its lock may be held by a thread that waits for the mailbox.
+  const auto refused = [&state](const std::string& reason) {
+    state.refusal = reason;
+    state.engine->leave(std::chrono::nanoseconds(0));
+  };
+  if (const auto* const reject = std::get_if<protocol::Reject>(&answer)) refused(reject->reason);
+  if (std::holds_alternative<protocol::Ready>(answer)) mailbox.put(protocol::Commit{.revision = 1});
+  if (const auto* const built = std::get_if<protocol::ReadyState>(&answer)) {
+    if (!built->error.empty()) return refused(built->error);
+    mailbox.put(protocol::Go{.revision = 1});
+  }
+}
+
+void send(State& state, const protocol::Message& message) {
+  if (control::Agent* const line = state.line) return line->send(message);
+  if (!state.options.needs_peers()) go_on_with_own_plan(state, message);
+}
+
 // True if the operator answers or, on other workers, the coordinator is connected. Then plans will
 // come, or the pod will be deleted.
 bool in_touch(const State& state) {
@@ -252,10 +280,7 @@ Outcome make_engine(State& state) {
             log_info(kComponent, "validated",
                      {{"step", step}, {"replica", replica}, {"loss", loss}});
           },
-      .tell =
-          [&state](const protocol::Message& message) {
-            if (state.agent) state.agent->send(message);
-          },
+      .send = [&state](const protocol::Message& message) { send(state, message); },
       .in_touch = [&state] { return in_touch(state); }};
   add_checkpoints(state, parts);
   state.engine = std::make_unique<engine::Engine>(engine_options(state), std::move(parts),
@@ -275,25 +300,6 @@ Outcome make_engine(State& state) {
                            device->memory_free_bytes());
   });
   return std::nullopt;
-}
-
-// A single worker is its own coordinator: one plan, one stage, no links.
-void start_own_plan(State& state) {
-  engine::SwitchPoint& point = state.engine->switch_point();
-  const auto refused = [&state](const std::string& reason) {
-    state.refusal = reason;
-    state.shutdown.request();
-  };
-  const Options& o = state.options;
-  point.prepare(own_plan(o.job_uid, o.pod, o.pod_uid, static_cast<int>(state.model->layers.size()),
-                         o.own_micro_batches, o.own_micro_batch_size),
-                0, [&point, refused](const std::string& prepared) {
-                  if (!prepared.empty()) return refused(prepared);
-                  point.commit(1, 0, [&point, refused](const std::string& built) {
-                    if (!built.empty()) return refused(built);
-                    point.go(1);
-                  });
-                });
 }
 
 Exit exit_of(engine::Why why) {

@@ -19,7 +19,6 @@
 #include "worker/base/random.h"
 #include "worker/control/frame_socket.h"
 #include "worker/control/link.h"
-#include "worker/control/rank_session.h"
 #include "worker/protocol/codec.h"
 #include "worker/wire/dialer.h"
 
@@ -38,26 +37,17 @@ constexpr milliseconds kLongestPause{5000};
 constexpr std::size_t kMaxTasks = 64;  // MEASURE and PROBE requests waiting for the callback thread
 constexpr milliseconds kTick{100};
 
-// State that belongs to the io thread. Shared, because the engine may answer after the agent has
-// ended.
-class Core : public std::enable_shared_from_this<Core> {
+class ControlAgent final : public Agent {
  public:
-  Core(AgentOptions options, AgentCallbacks callbacks, PlanTarget& target)
-      : options_(std::move(options)), callbacks_(std::move(callbacks)), target_(target) {}
-
-  void start() {
-    session_ = std::make_shared<RankSession>(
-        target_, [this](const protocol::Message& message) { transmit(message); },
-        [weak = weak_from_this()](std::function<void()> work) {
-          if (const auto self = weak.lock()) asio::post(self->io_, std::move(work));
-        });
+  ControlAgent(AgentOptions options, AgentCallbacks callbacks)
+      : options_(std::move(options)), callbacks_(std::move(callbacks)) {
     worker_ = std::jthread([this](std::stop_token stop) { run_tasks(stop); });
     asio::post(io_, [this] { connect(); });
     arm_tick();
     thread_ = std::jthread([this] { io_.run(); });
   }
 
-  void stop() {
+  ~ControlAgent() override {
     io_.stop();
     tasks_.close();
     if (callbacks_.stopping) callbacks_.stopping();
@@ -66,33 +56,27 @@ class Core : public std::enable_shared_from_this<Core> {
     if (worker_.joinable()) worker_.join();
     if (dialer_) dialer_->cancel();
     if (socket_) socket_->close();
-    session_.reset();
   }
 
-  void send(const protocol::Message& message) {
-    asio::post(io_, [this, message] {
-      if (const auto* status = std::get_if<protocol::StageStatus>(&message)) {
-        session_->on_status(*status);
-      }
-      transmit(message);
-    });
+  void send(const protocol::Message& message) override {
+    asio::post(io_, [this, message] { transmit(message); });
   }
 
-  bool connected() const { return connected_; }
-  std::string trouble() const {
+  bool connected() const override { return connected_; }
+  std::string trouble() const override {
     if (connected_) return "";
     const std::lock_guard lock(trouble_mutex_);
     return trouble_;
   }
 
-  std::future<void> flushed() {
+  void flush(steady_clock::time_point deadline) override {
     auto done = std::make_shared<std::promise<void>>();
-    auto future = done->get_future();
+    const auto future = done->get_future();
     asio::post(io_, [this, done] {
       if (!socket_) return done->set_value();
       socket_->when_flushed([done] { done->set_value(); });
     });
-    return future;
+    static_cast<void>(future.wait_until(deadline));
   }
 
  private:
@@ -143,7 +127,9 @@ class Core : public std::enable_shared_from_this<Core> {
     connected_ = true;
     pause_ = kFirstPause;
     failures_ = 0;
-    transmit(session_->hello(options_.member, options_.settings));
+    protocol::Hello hello = callbacks_.hello(options_.member);
+    hello.settings = options_.settings;
+    transmit(std::move(hello));
     log_info(kComponent, "connected to the coordinator", {{"address", options_.coordinator}});
     if (callbacks_.on_connection) callbacks_.on_connection(true, "");
   }
@@ -155,7 +141,7 @@ class Core : public std::enable_shared_from_this<Core> {
     const bool was_connected = connected_.exchange(false);
     if (dialer_) std::exchange(dialer_, nullptr)->cancel();
     if (socket_) std::exchange(socket_, nullptr)->close();
-    if (was_connected) session_->on_disconnect();
+    if (was_connected) callbacks_.session_lost();
     ++failures_;
     {
       const std::lock_guard lock(trouble_mutex_);
@@ -192,8 +178,9 @@ class Core : public std::enable_shared_from_this<Core> {
     } else if (const auto* refused = std::get_if<protocol::Refused>(&*message)) {
       refused_ = true;
       if (callbacks_.on_refused) callbacks_.on_refused(refused->reason);
-    } else if (!session_->on_message(*message)) {
-      retry(std::string("unexpected ") + protocol::type_name(*message));
+    } else if (const char* const type = protocol::type_name(*message);
+               !callbacks_.put(*std::move(message))) {
+      retry(std::string("unexpected ") + type);
     }
   }
 
@@ -241,13 +228,11 @@ class Core : public std::enable_shared_from_this<Core> {
 
   const AgentOptions options_;
   const AgentCallbacks callbacks_;
-  PlanTarget& target_;
   const std::string heartbeat_ = protocol::encode(protocol::Message(protocol::Heartbeat{}));
   asio::io_context io_{1};
   asio::steady_timer tick_timer_{io_}, retry_timer_{io_};
   std::shared_ptr<wire::Dialer> dialer_;
   std::shared_ptr<FrameSocket> socket_;
-  std::shared_ptr<RankSession> session_;
   // Number of the connection attempt; results of earlier attempts are ignored.
   std::uint64_t attempt_ = 0;
   steady_clock::time_point next_heartbeat_{};
@@ -262,28 +247,10 @@ class Core : public std::enable_shared_from_this<Core> {
   std::jthread worker_, thread_;
 };
 
-class ControlAgent final : public Agent {
- public:
-  explicit ControlAgent(std::shared_ptr<Core> core) : core_(std::move(core)) { core_->start(); }
-  ~ControlAgent() override { core_->stop(); }
-
-  void send(const protocol::Message& message) override { core_->send(message); }
-  bool connected() const override { return core_->connected(); }
-  std::string trouble() const override { return core_->trouble(); }
-  void flush(std::chrono::steady_clock::time_point deadline) override {
-    static_cast<void>(core_->flushed().wait_until(deadline));
-  }
-
- private:
-  std::shared_ptr<Core> core_;
-};
-
 }  // namespace
 
-std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentCallbacks callbacks,
-                                   PlanTarget& target) {
-  return std::make_unique<ControlAgent>(
-      std::make_shared<Core>(options, std::move(callbacks), target));
+std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentCallbacks callbacks) {
+  return std::make_unique<ControlAgent>(options, std::move(callbacks));
 }
 
 }  // namespace weir::control

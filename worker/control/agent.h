@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rank's end of port 7070. It connects to the coordinator, proves the job key and sends HELLO.
-// It passes PREPARE, COMMIT, GO and ABORT to the PlanTarget, runs MEASURE and PROBE requests, and
-// sends STATUS, PEER_LOST, LEAVE and heartbeats. After a failure it tries all addresses of the DNS
-// name with back-off and without end, so that surviving ranks wait for a new coordinator. Has a
-// thread of its own.
+// It runs MEASURE and PROBE requests, sends heartbeats, and passes other messages on: it knows no
+// plans. After a failure it tries all addresses of the DNS name with back-off and without end, so
+// that surviving ranks wait for a new coordinator. Has a thread of its own.
 #pragma once
 
 #include <chrono>
@@ -11,7 +10,6 @@
 #include <memory>
 #include <string>
 
-#include "worker/control/plan_target.h"
 #include "worker/protocol/messages.h"
 
 namespace weir::control {
@@ -27,6 +25,11 @@ struct AgentOptions {
 };
 
 struct AgentCallbacks {
+  // The mailbox of this rank. Called on the agent's thread; must not block. put: a message that the
+  // agent does not answer itself; false if no coordinator sends it.
+  std::function<bool(protocol::Message)> put;
+  std::function<void()> session_lost;
+  std::function<protocol::Hello(const protocol::Member&)> hello;  // without the settings
   // Raw bytes; called before each connection, because a refused key must be asked for again.
   std::function<std::string()> job_key;
   // Times the layers on scratch data. Called on a thread of its own. Returns profile.json or an
@@ -45,7 +48,7 @@ struct AgentCallbacks {
 class Agent {
  public:
   virtual ~Agent() = default;  // stops and joins its threads
-  // For STATUS, APPLIED, PEER_LOST and LEAVE; any thread; dropped if not connected.
+  // Any thread; the message is dropped if the agent is not connected.
   virtual void send(const protocol::Message& message) = 0;
   virtual bool connected() const = 0;
   // Why the agent is not connected, with the coordinator's address; "" if it is connected. Any
@@ -55,7 +58,6 @@ class Agent {
   virtual void flush(std::chrono::steady_clock::time_point deadline) = 0;
 };
 
-std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentCallbacks callbacks,
-                                   PlanTarget& target);
+std::unique_ptr<Agent> start_agent(const AgentOptions& options, AgentCallbacks callbacks);
 
 }  // namespace weir::control

@@ -8,7 +8,6 @@
 
 #include "worker/base/text.h"
 #include "worker/base/units.h"
-#include "worker/control/plan_target.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::coordinator {
@@ -135,7 +134,7 @@ void PlanSwitch::try_prepare(const Members& members, SteadyTime now, Effects& ef
   attempt_->incarnation = next_incarnation(members);
   attempt_->new_generation =
       broken_ || !lost_.empty() ||
-      control::starts_generation(base(), attempt_->plan, attempt_->incarnation);
+      schedule::starts_generation(base(), attempt_->plan, attempt_->incarnation);
   // The remaining replicas hold the whole state, so the new plan takes it from them, whatever it
   // says.
   if (!lost_.empty()) attempt_->plan.state = schedule::StateMove::kMove;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans in the engine: prepare, commit, adopt (worker/coordinator/README.md "Plan switch").
+// Messages of the coordinator in the engine, and plans: prepare, commit, adopt
+// (worker/coordinator/README.md "Plan switch").
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -19,20 +20,25 @@ constexpr std::size_t kMostPrepared = 2;  // worker/coordinator/README.md "Plan 
 
 }  // namespace
 
-void Engine::take_commands() {
-  while (std::optional<Command> command = switch_point_.take()) handle(*std::move(command));
+void Engine::take_letters() {
+  while (const std::optional<Letter> letter = mailbox_.take()) on(*letter);
 }
 
-void Engine::handle(Command command) {
-  if (auto* const prepare = std::get_if<PrepareCommand>(&command)) on_prepare(std::move(*prepare));
-  if (auto* const commit = std::get_if<CommitCommand>(&command)) on_commit(std::move(*commit));
-  if (const auto* const go = std::get_if<GoCommand>(&command)) on_go(*go);
-  if (const auto* const abort = std::get_if<AbortCommand>(&command)) on_abort(*abort);
-  if (const auto* const lost = std::get_if<PeerLostCommand>(&command)) on_peer_lost(*lost);
-  if (std::holds_alternative<FinishedCommand>(command)) others_finished_ = true;
-  if (const auto* const save = std::get_if<SaveCommand>(&command)) on_save(*save);
-  if (const auto* const saved = std::get_if<SavedCommand>(&command)) on_saved(*saved);
-  if (auto* const grant = std::get_if<Grant>(&command)) on_grant(std::move(*grant));
+void Engine::on(const Letter& letter) {
+  const protocol::Message& message = letter.message;
+  if (const auto* const prepare = std::get_if<protocol::Prepare>(&message)) {
+    mailbox_.answer(letter, on_prepare(*prepare));
+  }
+  if (const auto* const commit = std::get_if<protocol::Commit>(&message)) {
+    on_commit(letter, *commit);
+  }
+  if (const auto* const go = std::get_if<protocol::Go>(&message)) on_go(*go);
+  if (const auto* const abort = std::get_if<protocol::Abort>(&message)) on_abort(*abort);
+  if (const auto* const lost = std::get_if<protocol::PeerLost>(&message)) on_peer_lost(*lost);
+  if (std::holds_alternative<protocol::Leave>(message)) others_finished_ = true;
+  if (const auto* const save = std::get_if<protocol::Save>(&message)) on_save(*save);
+  if (const auto* const saved = std::get_if<protocol::Saved>(&message)) on_saved(*saved);
+  if (const auto* const grant = std::get_if<protocol::Grant>(&message)) on_grant(*grant);
 }
 
 const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
@@ -42,26 +48,30 @@ const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
   return nullptr;
 }
 
-void Engine::on_prepare(PrepareCommand command) {
+bool Engine::in_band(const schedule::Plan& next, int incarnation) const {
+  return generation_ && !schedule::starts_generation(&generation_->current.plan, next, incarnation);
+}
+
+void Engine::end_pending(const std::string& reason) {
+  mailbox_.answer(pending_->letter, reason);
+  pending_.reset();
+}
+
+std::string Engine::on_prepare(const protocol::Prepare& prepare) {
+  const schedule::Plan& plan = prepare.plan;
   std::vector<std::string> reasons =
-      objections(command.plan, options_.identity, parts_.model,
+      objections(plan, options_.identity, parts_.model,
                  {.limit = parts_.device.memory_bytes(), .saves = copies_for_saves()});
-  if (generation_ && command.plan.revision < generation_->current.plan.revision) {
-    reasons.push_back("revision: " + std::to_string(command.plan.revision) + " is older than " +
+  if (generation_ && plan.revision < generation_->current.plan.revision) {
+    reasons.push_back("revision: " + std::to_string(plan.revision) + " is older than " +
                       std::to_string(generation_->current.plan.revision) + " in force");
   }
-  const bool in_band =
-      generation_ && switches_in_band(generation_->current.plan, command.plan, command.incarnation);
-  if (in_band && generation_->broken) {
+  if (in_band(plan, prepare.incarnation) && generation_->broken) {
     reasons.push_back("the generation has lost a peer: only a rejoin can repair it");
   }
-  if (!reasons.empty()) {
-    command.answer(joined(reasons, "; "));
-    return;
-  }
-  std::erase_if(prepared_, [&](const Prepared& other) {
-    return other.plan.revision == command.plan.revision;
-  });
+  if (!reasons.empty()) return joined(reasons, "; ");
+  std::erase_if(prepared_,
+                [&](const Prepared& other) { return other.plan.revision == plan.revision; });
   const auto committed = [&](const Prepared& other) {
     return pending_ && pending_->commit.revision == other.plan.revision;
   };
@@ -69,42 +79,39 @@ void Engine::on_prepare(PrepareCommand command) {
     const auto oldest = std::find_if_not(prepared_.begin(), prepared_.end(), committed);
     prepared_.erase(oldest);
   }
-  prepared_.push_back({std::move(command.plan), command.incarnation});
-  command.answer("");
+  prepared_.push_back({plan, prepare.incarnation});
+  return "";
 }
 
-void Engine::on_commit(CommitCommand command) {
-  const Prepared* const next = prepared(command.revision);
+void Engine::on_commit(const Letter& letter, const protocol::Commit& commit) {
+  const Prepared* const next = prepared(commit.revision);
   if (next == nullptr) {
-    command.answer("revision " + std::to_string(command.revision) + " was not prepared");
-    return;
+    const std::string revision = std::to_string(commit.revision);
+    return mailbox_.answer(letter, "revision " + revision + " was not prepared");
   }
   const bool trains = generation_ && generation_->trains();
-  const bool in_band =
-      generation_ && switches_in_band(generation_->current.plan, next->plan, next->incarnation);
-  if (in_band && !trains) {
-    command.answer("this rank runs no stage of that generation");
-    return;
+  const bool same_links = in_band(next->plan, next->incarnation);
+  if (same_links && !trains) {
+    return mailbox_.answer(letter, "this rank runs no stage of that generation");
   }
-  const bool late =
-      trains && !in_band && (step_ > command.at_step || (in_step_ && step_ == command.at_step));
+  const bool leaves = trains && !same_links;
+  const bool late = leaves && (step_ > commit.at_step || (in_step_ && step_ == commit.at_step));
   if (late && next->plan.state != schedule::StateMove::kCheckpoint) {
     // The states of the ranks would belong to different steps.
-    command.answer("COMMIT for step " + std::to_string(command.at_step) + " came in step " +
-                   std::to_string(step_));
-    return;
+    return mailbox_.answer(letter, "COMMIT for step " + std::to_string(commit.at_step) +
+                                       " came in step " + std::to_string(step_));
   }
   const bool moves = next->plan.state == schedule::StateMove::kMove;
-  if (trains && !in_band && moves && holder_of(next->plan, options_.identity) == nullptr) {
+  if (leaves && moves && holder_of(next->plan, options_.identity) == nullptr) {
     lost_ = "the other replicas continued without this one";  // it cannot reach their boundary
   }
-  if (pending_) pending_->commit.answer("another COMMIT came");
-  pending_ = Pending{std::move(command), in_band};
+  if (pending_) end_pending("another COMMIT came");
+  pending_ = Pending{letter, commit, same_links};
 }
 
-void Engine::on_go(const GoCommand& command) {
-  const bool expected = generation_ && !generation_->running &&
-                        generation_->current.plan.revision == command.revision;
+void Engine::on_go(const protocol::Go& go) {
+  const bool expected =
+      generation_ && !generation_->running && generation_->current.plan.revision == go.revision;
   if (!expected) return;
   offer_.reset();  // all ranks have fetched their layers
   grant_.reset();
@@ -115,15 +122,12 @@ void Engine::on_go(const GoCommand& command) {
   ever_ran_ = true;
 }
 
-void Engine::on_abort(const AbortCommand& command) {
+void Engine::on_abort(const protocol::Abort& abort) {
   std::erase_if(prepared_,
-                [&](const Prepared& other) { return other.plan.revision == command.revision; });
-  if (pending_ && pending_->commit.revision == command.revision) {
-    pending_->commit.answer("aborted");
-    pending_.reset();
-  }
-  const bool waits_for_go = generation_ && !generation_->running &&
-                            generation_->current.plan.revision == command.revision;
+                [&](const Prepared& other) { return other.plan.revision == abort.revision; });
+  if (pending_ && pending_->commit.revision == abort.revision) end_pending("aborted");
+  const bool waits_for_go =
+      generation_ && !generation_->running && generation_->current.plan.revision == abort.revision;
   if (!waits_for_go) return;
   offer_.reset();
   drop_links();
@@ -131,19 +135,20 @@ void Engine::on_abort(const AbortCommand& command) {
   waiting_since_ = parts_.clock.now();
 }
 
-void Engine::on_peer_lost(const PeerLostCommand& command) {
+void Engine::on_peer_lost(const protocol::PeerLost& lost) {
   if (!generation_ || !generation_->trains()) return;  // already known, or there is nothing to drop
   if (leaving() && in_step_) {  // the peer may have left after this step; the links will tell
     leave_now_ = true;
     return;
   }
-  lost_ = command.reason;
+  lost_ = "replica " + std::to_string(lost.replica) + " stage " + std::to_string(lost.stage) +
+          ": " + lost.reason;
 }
 
 // Rounds only grow, so a repeated grant is ignored.
-void Engine::on_grant(Grant grant) {
+void Engine::on_grant(const protocol::Grant& grant) {
   const bool expected = generation_ && generation_->trains();
-  if (expected && (!grant_ || grant.round > grant_->round)) grant_ = std::move(grant);
+  if (expected && (!grant_ || grant.round > grant_->round)) grant_ = grant;
 }
 
 void Engine::adopt(const Prepared& next) {
@@ -156,10 +161,7 @@ void Engine::adopt(const Prepared& next) {
             {"step", step_},
             {"schedule", name(generation_->current.plan.schedule.family)},
             {"k", generation_->current.plan.schedule.k}});
-  if (pending_ && pending_->commit.revision <= revision) {
-    pending_->commit.answer("");
-    pending_.reset();
-  }
+  if (pending_ && pending_->commit.revision <= revision) end_pending("");
 }
 
 std::uint32_t Engine::due_epoch() const {
@@ -189,7 +191,7 @@ Status Engine::begin_with_header(const std::stop_token& stop) {
   } else {
     WEIR_OK(links.expect_header());
     const StepParts waiting = step_parts(parts_.dataset, [this] {
-      take_commands();
+      take_letters();
       return (!leaving() || one_more_step()) && !leave_is_over() && !lost_ && !switch_due();
     });
     const SteadyTime since = parts_.clock.now();

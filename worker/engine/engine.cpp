@@ -20,7 +20,7 @@ namespace {
 
 using transport::Channel;
 
-constexpr auto kCommandSlice = std::chrono::milliseconds(100);
+constexpr auto kLetterSlice = std::chrono::milliseconds(100);
 // A peer that gets its COMMIT earlier closes its links earlier. So a lost link is reported only
 // after this wait for our own COMMIT.
 constexpr auto kCommitGrace = std::chrono::milliseconds(200);
@@ -34,14 +34,17 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 }  // namespace
 
 Engine::Engine(Options options, Parts parts, Callbacks callbacks)
-    : options_(std::move(options)), parts_(std::move(parts)), callbacks_(std::move(callbacks)) {}
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      callbacks_(std::move(callbacks)),
+      mailbox_(callbacks_.send) {}
 
 Engine::~Engine() = default;
 
 void Engine::leave(std::chrono::nanoseconds grace) {
   const SteadyTime at = parts_.clock.now() + grace;
   leave_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
-  switch_point_.interrupt_connecting();
+  mailbox_.interrupt_connecting();
 }
 
 bool Engine::leave_overdue() const {
@@ -68,7 +71,7 @@ bool Engine::switch_due() const {
 Ending Engine::run(const std::stop_token& stop) {
   waiting_since_ = parts_.clock.now();
   for (;;) {
-    take_commands();
+    take_letters();
     if (std::optional<Ending> ending = should_end(stop)) {
       drop_links();
       return *std::move(ending);
@@ -82,7 +85,7 @@ Ending Engine::run(const std::stop_token& stop) {
                                              : train_one_step(stop);
       if (ending) return *std::move(ending);
     } else {
-      await_command(stop);
+      await_letter(stop);
     }
   }
 }
@@ -119,11 +122,9 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
                                     in_seconds(options_.rejoin_timeout) + " (--rejoin-timeout)"};
 }
 
-void Engine::await_command(const std::stop_token& stop) {
-  if (std::optional<Command> command =
-          switch_point_.wait(parts_.clock.now() + kCommandSlice, stop)) {
-    handle(*std::move(command));
-  }
+void Engine::await_letter(const std::stop_token& stop) {
+  const std::optional<Letter> letter = mailbox_.wait(parts_.clock.now() + kLetterSlice, stop);
+  if (letter) on(*letter);
 }
 
 // Parts for a step of the generation, without its replicas.
@@ -148,7 +149,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   const bool validates =
       validation_due(step_ + 1, options_.total_steps, validated_, options_.validation.interval);
   StepParts parts = step_parts(parts_.dataset, [this] {
-    take_commands();
+    take_letters();
     if (leaving() && !leave_before_) leave_before_ = step_ + 1;
     return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
   });
@@ -157,16 +158,17 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
   parts.next_epoch = [this] { return wanted_epoch(); };
   parts.ready_to_average = [this](double seconds) { say_ready(seconds); };
   parts.granted = [&](SteadyTime until) { return granted(until, stop); };
-  parts.round_failed = [this](const Grant& grant, int missing, const std::string& reason) {
+  parts.round_failed = [this](const protocol::Grant& grant, int missing,
+                              const std::string& reason) {
     log_warn(kRoom, "continued without an average",
              {{"round", grant.round},
               {"step", grant.next_step},
               {"missing", missing},
               {"reason", reason}});
-    tell(protocol::RoundFailed{.replica = generation_->place.replica,
-                               .round = grant.round,
-                               .missing = missing,
-                               .reason = reason});
+    mailbox_.tell(protocol::RoundFailed{.replica = generation_->place.replica,
+                                        .round = grant.round,
+                                        .missing = missing,
+                                        .reason = reason});
   };
   const StepOrder order{.plan = generation.current.plan,
                         .replica = generation.place.replica,
@@ -214,7 +216,7 @@ std::optional<Ending> Engine::validate(const std::stop_token& stop) {
   Generation& generation = *generation_;
   WEIR_CHECK(parts_.validation != nullptr, "an interval comes with data");
   const StepParts parts = step_parts(*parts_.validation, [this] {
-    take_commands();
+    take_letters();
     return !leave_overdue() && !leave_is_over() && !lost_ && !switch_due();
   });
   const ValidationOrder order{.plan = generation.current.plan,
@@ -238,25 +240,24 @@ void Engine::say_ready(double seconds) {
   transport::CollectiveCounters now = generation_->replicas->counters();
   const double average =
       generation_->links->on_device() ? 0 : to_seconds(now.busy - reported_.busy);
-  tell(protocol::SyncReady{.replica = generation_->place.replica,
-                           .step = step_ + 1,
-                           .step_seconds = seconds,
-                           .received = received_rates(reported_, now),
-                           .average_seconds = average});
+  mailbox_.tell(protocol::SyncReady{.replica = generation_->place.replica,
+                                    .step = step_ + 1,
+                                    .step_seconds = seconds,
+                                    .received = received_rates(reported_, now),
+                                    .average_seconds = average});
   reported_ = std::move(now);
 }
 
 // The grant of this step. A leaving rank does not wait for it: the replicas that would average with
 // this one leave, too, or are told.
-Result<std::optional<Grant>> Engine::granted(SteadyTime until, const std::stop_token& stop) {
+Result<std::optional<protocol::Grant>> Engine::granted(SteadyTime until,
+                                                       const std::stop_token& stop) {
   const auto own = [this] { return grant_ && grant_->step == step_ + 1; };
   if (!own() && leaving()) return Error{Code::kCancelled, "left before the average"};
   if (!own()) {
-    if (std::optional<Command> command = switch_point_.wait(until, stop)) {
-      handle(*std::move(command));
-    }
+    if (const std::optional<Letter> letter = mailbox_.wait(until, stop)) on(*letter);
   }
-  return own() ? grant_ : std::optional<Grant>();
+  return own() ? grant_ : std::optional<protocol::Grant>();
 }
 
 // Peers may still be in their last step: they need the bytes that this rank has sent, but not its
@@ -288,13 +289,12 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   const SteadyTime until = parts_.clock.now() + kCommitGrace;
   while (!by_coordinator && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&
          parts_.clock.now() < until) {
-    await_command(stop);
+    await_letter(stop);
   }
   const std::string reason = lost_ ? *std::exchange(lost_, std::nullopt) : error.message;
   if (leaving() || (pending_ && !pending_->in_band)) return std::nullopt;
   if (pending_) {  // it was for links that are gone
-    pending_->commit.answer(reason);
-    pending_.reset();
+    end_pending(reason);
   }
   log_warn(kRoom, "step dropped, waiting for a new plan",
            {{"step", step_},
@@ -302,10 +302,10 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
             {"stage", generation_->place.stage},
             {"reason", reason}});
   if (!by_coordinator) {
-    tell(protocol::PeerLost{.replica = generation_->place.replica,
-                            .stage = generation_->place.stage,
-                            .revision = generation_->current.plan.revision,
-                            .reason = reason});
+    mailbox_.tell(protocol::PeerLost{.replica = generation_->place.replica,
+                                     .stage = generation_->place.stage,
+                                     .revision = generation_->current.plan.revision,
+                                     .reason = reason});
   }
   return std::nullopt;
 }

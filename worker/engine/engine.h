@@ -13,14 +13,13 @@
 #include <span>
 #include <stop_token>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "worker/base/clock.h"
 #include "worker/base/result.h"
 #include "worker/engine/engine_parts.h"
+#include "worker/engine/mailbox.h"
 #include "worker/engine/statistics.h"
-#include "worker/engine/switch_point.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/communicator.h"
 #include "worker/transport/state_exchange.h"
@@ -39,7 +38,7 @@ class Engine {
   // Trains until the end, for any reason. Blocks; call it once.
   Ending run(const std::stop_token& stop);
 
-  SwitchPoint& switch_point() { return switch_point_; }
+  Mailbox& mailbox() { return mailbox_; }
   // Finishes the running step if that takes at most `grace`, then ends.
   void leave(std::chrono::nanoseconds grace);
   // Trains until the coordinator says that a checkpoint is complete, or for `grace`, then ends.
@@ -57,26 +56,24 @@ class Engine {
     int incarnation = 0;
   };
   struct Pending {
-    CommitCommand commit;
+    Letter letter;
+    protocol::Commit commit;
     bool in_band = false;  // same generation: applied between two steps, on the same links
   };
 
   // engine.cpp: the loop.
   std::optional<Ending> should_end(const std::stop_token& stop);
-  void await_command(const std::stop_token& stop);
+  void await_letter(const std::stop_token& stop);
   StepParts step_parts(const data::Dataset& dataset, std::function<bool()> go_on);
   std::optional<Ending> train_one_step(const std::stop_token& stop);
   std::optional<Ending> validate(const std::stop_token& stop);
   void say_ready(double seconds);  // Partial only: SYNC_READY of this step
-  Result<std::optional<Grant>> granted(SteadyTime until, const std::stop_token& stop);
+  Result<std::optional<protocol::Grant>> granted(SteadyTime until, const std::stop_token& stop);
   Ending finish(const std::stop_token& stop);
   Ending diverged(const std::stop_token& stop);
   // Waits until peers have received everything.
   void drain(std::chrono::nanoseconds limit, const std::stop_token& stop);
   std::optional<Ending> failed(const Error& error, const std::stop_token& stop);
-  void tell(protocol::Message message) const {
-    if (callbacks_.tell) callbacks_.tell(std::move(message));
-  }
   bool leaving() const { return leave_at_.load() != 0; }
   bool leave_overdue() const;
   // A leaving rank still does the step that the stages before it may have begun, so that all ranks
@@ -86,8 +83,8 @@ class Engine {
   bool copies_for_saves() const { return options_.saves && parts_.device.is_host(); }
 
   // saving.cpp: checkpoints.
-  void on_save(const SaveCommand& command);
-  void on_saved(const SavedCommand& command);
+  void on_save(const protocol::Save& order);
+  void on_saved(const protocol::Saved& saved);
   void save_if_due();
   bool leave_is_over() const;  // leave_saved(): saved, failed or overdue
   std::optional<Ending> end_of_leave() const;
@@ -95,15 +92,18 @@ class Engine {
   std::optional<Ending> hold(const std::stop_token& stop);
   Status fill_stage(stage::Stage& stage, const schedule::Plan& plan);
 
-  // commands.cpp: plans.
-  void take_commands();
-  void handle(Command command);
-  void on_prepare(PrepareCommand command);
-  void on_commit(CommitCommand command);
-  void on_go(const GoCommand& command);
-  void on_abort(const AbortCommand& command);
-  void on_peer_lost(const PeerLostCommand& command);
-  void on_grant(Grant grant);
+  // commands.cpp: the coordinator's messages, and plans.
+  void take_letters();
+  void on(const Letter& letter);
+  std::string on_prepare(const protocol::Prepare& prepare);  // returns the reason against it
+  void on_commit(const Letter& letter, const protocol::Commit& commit);
+  void on_go(const protocol::Go& go);
+  void on_abort(const protocol::Abort& abort);
+  void on_peer_lost(const protocol::PeerLost& lost);
+  void on_grant(const protocol::Grant& grant);
+  bool in_band(const schedule::Plan& next, int incarnation) const;
+  // Answers the COMMIT that waits for its boundary: why there is no switch, or "" after it.
+  void end_pending(const std::string& reason);
   Status begin_with_header(const std::stop_token& stop);
   Status accept_header(std::span<const std::byte> bytes);
   void adopt(const Prepared& prepared);
@@ -130,7 +130,7 @@ class Engine {
   const Options options_;
   const Parts parts_;
   const Callbacks callbacks_;
-  SwitchPoint switch_point_;
+  Mailbox mailbox_;
   Recorder recorder_;
   std::atomic<std::int64_t> leave_at_{0};        // steady clock, ns; 0 = not leaving
   std::atomic<std::int64_t> leave_saved_at_{0};  // the same for leave_saved()
@@ -139,7 +139,7 @@ class Engine {
   std::vector<Prepared> prepared_;
   std::optional<Pending> pending_;
   std::uint32_t agreed_epoch_ = 0;  // all replicas change to it before the next step; 0 = none
-  std::optional<Grant> grant_;      // Partial only: the last grant of this generation
+  std::optional<protocol::Grant> grant_;    // Partial only: the last grant of this generation
   transport::CollectiveCounters reported_;  // Partial only: counters at the last SYNC_READY
   std::unique_ptr<Generation> generation_;
   std::unique_ptr<OfferedState> offer_;  // the state before a move, offered until the GO

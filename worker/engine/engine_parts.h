@@ -14,10 +14,10 @@
 #include "worker/base/result.h"
 #include "worker/data/dataset.h"
 #include "worker/device/device.h"
+#include "worker/engine/mailbox.h"
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/validation.h"
-#include "worker/protocol/messages.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
@@ -81,9 +81,7 @@ struct Callbacks {
   std::function<void(const StepRecord&)> step_done;
   // The validation loss after `step` completed steps, on the last stage of a replica. May be null.
   std::function<void(int replica, std::int64_t step, double loss)> validated;
-  // Sends PEER_LOST, SAVED (late), BAD_CHECKPOINT, MOVED, SYNC_READY or ROUND_FAILED to the
-  // coordinator. Null: there is no coordinator.
-  std::function<void(protocol::Message)> tell = nullptr;
+  Mailbox::Send send = nullptr;  // null: there is no coordinator
   // True if the operator answers: then this rank waits for a plan without a limit. Null: never.
   std::function<bool()> in_touch = nullptr;
 };

@@ -45,8 +45,7 @@ void Engine::drop_links() {
 }
 
 std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
-  const CommitCommand commit = std::move(pending_->commit);
-  pending_.reset();
+  const auto [letter, commit, same_links] = *std::exchange(pending_, std::nullopt);
   const Prepared* const found = prepared(commit.revision);
   WEIR_CHECK(found != nullptr, "a committed plan stays prepared");
   const Prepared next = *found;
@@ -58,7 +57,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   if (built) {
     std::erase_if(prepared_,
                   [&](const Prepared& other) { return other.plan.revision <= next.plan.revision; });
-    commit.answer("");
+    mailbox_.answer(letter);
     return std::nullopt;
   }
   offer_.reset();  // before the stages, because it may read their memory
@@ -67,7 +66,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   recorder_.stage_gone();
   log_warn(kRoom, "new generation failed",
            {{"revision", next.plan.revision}, {"reason", built.error().message}});
-  commit.answer(built.error().message);
+  mailbox_.answer(letter, built.error().message);
   if (built.error().code == Code::kInternal) {
     return Ending{Why::kOutOfMemory, built.error().message};
   }
@@ -163,7 +162,7 @@ Status Engine::connect(Generation& generation, const std::stop_token& stop) {
         .node = options_.node,
         .previous = peer_of(plan, place.replica, place.stage - 1),
         .next = peer_of(plan, place.replica, place.stage + 1)};
-    std::stop_source source = switch_point_.begin_connecting();
+    std::stop_source source = mailbox_.begin_connecting();
     const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
     if (leaving()) source.request_stop();
     WEIR_TRY(
@@ -200,7 +199,7 @@ Status Engine::connect_replicas(Generation& generation, const std::stop_token& s
     if (rank.stage != place.stage || rank.replica == place.replica) continue;
     wanted.others.push_back({.replica = rank.replica, .ip = rank.ip, .data_port = rank.data_port});
   }
-  std::stop_source source = switch_point_.begin_connecting();
+  std::stop_source source = mailbox_.begin_connecting();
   const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
   if (leaving()) source.request_stop();
   WEIR_TRY(generation.replicas,

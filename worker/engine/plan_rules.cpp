@@ -35,12 +35,6 @@ std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Id
   return std::nullopt;
 }
 
-bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next, int incarnation) {
-  const bool tier =
-      next.trigger == schedule::Trigger::kRetune || next.trigger == schedule::Trigger::kManual;
-  return tier && incarnation == 0 && schedule::same_generation(current, next);
-}
-
 schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,
                                    bool saves) {
   const auto index = static_cast<std::size_t>(stage);

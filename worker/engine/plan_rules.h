@@ -22,11 +22,6 @@ struct Identity {
 // decides.
 std::optional<schedule::RankPlace> place_of(const schedule::Plan& plan, const Identity& identity);
 
-// True if `next` replaces `current` between two steps on the same links. Only tiers that change
-// nothing but the schedule do so; a rejoin (incarnation > 0) never does. The coordinator uses the
-// same rule (worker/coordinator/README.md "Plan switch").
-bool switches_in_band(const schedule::Plan& current, const schedule::Plan& next, int incarnation);
-
 // Memory of one stage of the plan, from the description of the model. saves: includes the copy of a
 // save, for a rank whose checkpoints are copied into the same memory.
 schedule::StageMemory stage_memory(const schedule::Plan& plan, int stage, const stage::Model& model,

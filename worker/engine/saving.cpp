@@ -16,19 +16,19 @@ void Engine::leave_saved(std::chrono::nanoseconds grace) {
   if (!options_.saves) return leave(grace);
   const SteadyTime at = parts_.clock.now() + grace;
   leave_saved_at_.store(std::max<std::int64_t>(1, at.time_since_epoch().count()));
-  switch_point_.interrupt_connecting();
+  mailbox_.interrupt_connecting();
 }
 
 // Parameters change at the very end of a step, so while step N runs they are still the state after
 // N steps.
-void Engine::on_save(const SaveCommand& command) {
+void Engine::on_save(const protocol::Save& order) {
   const bool possible = generation_ && generation_->trains() && parts_.save;
-  if (!possible || step_ > command.step) {
-    tell(protocol::Saved{.step = command.step, .late = true, .at = step_});
+  if (!possible || step_ > order.step) {
+    mailbox_.tell(protocol::Saved{.step = order.step, .late = true, .at = step_});
     return;
   }
-  saving_.ordered = command.step;
-  saving_.replicas = command.replicas;
+  saving_.ordered = order.step;
+  saving_.replicas = order.replicas;
   save_if_due();
 }
 
@@ -52,15 +52,15 @@ void Engine::save_if_due() {
              {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});
 }
 
-void Engine::on_saved(const SavedCommand& command) {
-  if (command.error.empty()) {
-    recorder_.checkpoint_complete(command.step);
+void Engine::on_saved(const protocol::Saved& saved) {
+  if (saved.error.empty()) {
+    recorder_.checkpoint_complete(saved.step);
   } else {
     recorder_.checkpoint_failed();
   }
-  if (command.leave) saving_.released = true;
-  if (command.leave || command.step == options_.total_steps) saving_.failure = command.error;
-  if (command.step == options_.total_steps) saving_.last_done = true;
+  if (saved.leave) saving_.released = true;
+  if (saved.leave || saved.step == options_.total_steps) saving_.failure = saved.error;
+  if (saved.step == options_.total_steps) saving_.last_done = true;
 }
 
 bool Engine::leave_is_over() const {
@@ -99,7 +99,7 @@ std::optional<Ending> Engine::hold(const std::stop_token& stop) {
   if (lost_) return failed(Error{Code::kCancelled, "a peer is lost"}, stop);
   // Peers still need what was sent. If one of them has left, the coordinator reports it.
   static_cast<void>(generation_->links->poll(stop));
-  await_command(stop);
+  await_letter(stop);
   return std::nullopt;
 }
 
@@ -129,7 +129,7 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
     give_up_ = Ending{Why::kCheckpoint, loaded.error().message};
   } else {
     log_error(kRoom, "checkpoint is damaged", {{"step", step}, {"reason", loaded.error().message}});
-    tell(protocol::BadCheckpoint{.step = step, .reason = loaded.error().message});
+    mailbox_.tell(protocol::BadCheckpoint{.step = step, .reason = loaded.error().message});
   }
   return loaded;
 }

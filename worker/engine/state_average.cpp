@@ -18,7 +18,7 @@ constexpr std::uint64_t kRounds = std::uint64_t{1} << 63U;
 
 }  // namespace
 
-std::string objection(const Grant& grant, int replica, int replicas) {
+std::string objection(const protocol::Grant& grant, int replica, int replicas) {
   const auto& members = grant.members;
   const bool rising = std::ranges::adjacent_find(members, std::greater_equal()) == members.end();
   if (members.empty() || !rising || members.front() < 0 || members.back() >= replicas) {
@@ -37,7 +37,7 @@ std::string objection(const Grant& grant, int replica, int replicas) {
 }
 
 StateAverage::StateAverage(transport::Collective& collective, stage::Stage& stage,
-                           device::Device& device, Grant grant, device::Buffer own)
+                           device::Device& device, protocol::Grant grant, device::Buffer own)
     : collective_(collective), device_(device), grant_(std::move(grant)), own_(std::move(own)) {
   if (grant_.members.size() < 2) return;
   parts_ = grant_.all ? 3 : 1;

@@ -17,24 +17,24 @@
 
 #include "worker/base/result.h"
 #include "worker/device/device.h"
-#include "worker/engine/switch_point.h"
+#include "worker/protocol/messages.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 
 namespace weir::engine {
 
 // Returns why this replica, one of `replicas`, cannot carry out the grant; empty if it can.
-std::string objection(const Grant& grant, int replica, int replicas);
+std::string objection(const protocol::Grant& grant, int replica, int replicas);
 
 class StateAverage {
  public:
   // The references must outlive the object. The update of the stage is done, also on its device.
   // own: bytes() of memory; empty: the memory of the gradients is used.
   StateAverage(transport::Collective& collective, stage::Stage& stage, device::Device& device,
-               Grant grant, device::Buffer own = {});
+               protocol::Grant grant, device::Buffer own = {});
 
   static std::size_t bytes(stage::Stage& stage);
-  const Grant& grant() const { return grant_; }
+  const protocol::Grant& grant() const { return grant_; }
 
   // Begins the next part: the parameters, then, if all replicas meet, the optimizer's moments.
   // Returns false if no part is left. Members hold their own values until the collective is done
@@ -56,7 +56,7 @@ class StateAverage {
 
   transport::Collective& collective_;
   device::Device& device_;
-  const Grant grant_;
+  const protocol::Grant grant_;
   device::Buffer own_;
   std::vector<Run> runs_;
   std::size_t part_ = 0, parts_ = 0;  // of each run: index of the next part, number of parts

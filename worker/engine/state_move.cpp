@@ -200,7 +200,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
     }
   }
   if (!parts.fetched.empty()) {
-    std::stop_source source = switch_point_.begin_connecting();
+    std::stop_source source = mailbox_.begin_connecting();
     const std::stop_callback on_stop(stop, [&source] { source.request_stop(); });
     if (leaving()) source.request_stop();
     WEIR_TRY(std::vector<HostState> room, room_for(parts, *generation.stage));
@@ -217,7 +217,7 @@ Status Engine::move_stage(Generation& generation, const Prepared& next, std::int
             {"layers", text_of(generation.layers)},
             {"moved_bytes", bytes},
             {"seconds", std::chrono::duration<double>(parts_.clock.now() - start).count()}});
-  if (bytes > 0) tell(protocol::Moved{.revision = next.plan.revision, .bytes = bytes});
+  if (bytes > 0) mailbox_.tell(protocol::Moved{.revision = next.plan.revision, .bytes = bytes});
   return Unit{};
 }
 

@@ -23,7 +23,7 @@ using schedule::OpKind;
 using std::chrono::nanoseconds;
 using transport::Channel;
 
-// A command waits at most this long for a rank.
+// A letter waits at most this long for a rank.
 constexpr auto kSlice = std::chrono::milliseconds(20);
 
 class Runner {
@@ -217,7 +217,8 @@ class Runner {
   Status average() {
     const SteadyTime since = parts_.clock.now();
     for (;;) {
-      WEIR_TRY(const std::optional<Grant> grant, parts_.granted(parts_.clock.now() + kSlice));
+      WEIR_TRY(const std::optional<protocol::Grant> grant,
+               parts_.granted(parts_.clock.now() + kSlice));
       if (grant) {
         grant_ = *grant;
         break;
@@ -293,7 +294,7 @@ class Runner {
   // missing member is an error.
   Result<bool> meet(StateAverage& average) {
     const SteadyTime since = parts_.clock.now();
-    const nanoseconds deadline = average.grant().deadline;
+    const nanoseconds deadline = from_seconds(average.grant().deadline_seconds);
     const nanoseconds patience = deadline.count() > 0 ? deadline : parts_.progress_deadline;
     do {
       for (bool done = false; !done;) {
@@ -414,7 +415,7 @@ class Runner {
 
   TokenBatch tokens_;
   std::optional<ReplicaSync> sync_;
-  Grant grant_;  // Partial only: of this step
+  protocol::Grant grant_;  // Partial only: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
   nanoseconds forward_{0}, backward_{0}, update_{0}, idle_{0}, sync_wait_{0};

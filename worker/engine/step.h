@@ -18,7 +18,7 @@
 #include "worker/engine/stage_links.h"
 #include "worker/engine/state_average.h"
 #include "worker/engine/statistics.h"
-#include "worker/engine/switch_point.h"
+#include "worker/protocol/messages.h"
 #include "worker/schedule/dispatch.h"
 #include "worker/schedule/plan.h"
 #include "worker/stage/stage.h"
@@ -46,11 +46,12 @@ struct StepParts {
   std::function<void(double seconds)> ready_to_average;
   // Waits until `until` for the coordinator's answer for this step; nothing if it has not come.
   // kCancelled: the rank need not wait for it.
-  std::function<Result<std::optional<Grant>>(SteadyTime until)> granted;
+  std::function<Result<std::optional<protocol::Grant>>(SteadyTime until)> granted;
   // The round failed on this rank: it keeps its model and continues at the grant's next step.
   // missing: the replica that did not come, -1 = unknown.
-  std::function<void(const Grant& grant, int missing, const std::string& reason)> round_failed;
-  // Called between ops and about 50 times per second while waiting. Takes commands. False ends the
+  std::function<void(const protocol::Grant& grant, int missing, const std::string& reason)>
+      round_failed;
+  // Called between ops and about 50 times per second while waiting. Takes letters. False ends the
   // step with kCancelled.
   std::function<bool()> go_on;
 };

@@ -8,6 +8,11 @@ bool same_generation(const Plan& a, const Plan& b) {
          a.micro_batches.size() == b.micro_batches.size();
 }
 
+bool starts_generation(const Plan* current, const Plan& next, int incarnation) {
+  const bool in_band_tier = next.trigger == Trigger::kRetune || next.trigger == Trigger::kManual;
+  return current == nullptr || incarnation > 0 || !in_band_tier || !same_generation(*current, next);
+}
+
 bool averages(const Plan& plan) {
   return plan.sync.mode == SyncMode::kPartial && plan.replica_count() > 1;
 }

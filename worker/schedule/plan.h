@@ -101,6 +101,11 @@ struct Plan {
 // True if b can replace a between two steps without new connections: members, rank map and layer
 // cut are equal.
 bool same_generation(const Plan& a, const Plan& b);
+// Decides whether `next` needs new connections; coordinator and ranks use the same rule. A change
+// is in band only if its tier changes nothing but the schedule and the generation is alive
+// (worker/coordinator/README.md "Plan switch"). `current` is null if no plan is in force. An
+// incarnation above 0 is a rejoin and always a new generation.
+bool starts_generation(const Plan* current, const Plan& next, int incarnation);
 // True if the plan is Partial and has several replicas. They then average parameters and need not
 // be at the same step.
 bool averages(const Plan& plan);

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/worker/control/recording_target.h"
+#include "tests/worker/control/recording_engine.h"
 #include "worker/control/agent.h"
 #include "worker/protocol/codec.h"
 #include "worker/wire/handshake.h"
@@ -104,10 +104,10 @@ AgentOptions options_for(const std::string& address) {
   return options;
 }
 
-std::unique_ptr<Agent> agent_for(const std::string& address, PlanTarget& target,
+std::unique_ptr<Agent> agent_for(const std::string& address, test::RecordingEngine& engine,
                                  AgentCallbacks callbacks = {}) {
   if (!callbacks.job_key) callbacks.job_key = [] { return kKey; };
-  return start_agent(options_for(address), std::move(callbacks), target);
+  return engine.start_agent(options_for(address), std::move(callbacks));
 }
 
 // A plain socket of somebody who does not keep the rules.
@@ -186,8 +186,8 @@ class Stranger {
 
 TEST(Link, AnAgentSaysHelloAndAnswersAPlanSwitch) {
   Coordinator coordinator;
-  test::RecordingTarget target;
-  const auto agent = agent_for(coordinator.address(), target);
+  test::RecordingEngine engine;
+  const auto agent = agent_for(coordinator.address(), engine);
   ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
   EXPECT_EQ(coordinator.last<protocol::Hello>().member.pod, "pod-4");
   EXPECT_EQ(coordinator.peer().worker_index, 4);
@@ -207,11 +207,11 @@ TEST(Link, AnAgentSaysHelloAndAnswersAPlanSwitch) {
 
 TEST(Link, MeasuresOnAThreadOfItsOwn) {
   Coordinator coordinator;
-  test::RecordingTarget target;
+  test::RecordingEngine engine;
   std::promise<void> release;
   const auto released = release.get_future().share();
   const auto agent = agent_for(
-      coordinator.address(), target, {.measure = [released](const protocol::Measure& m) {
+      coordinator.address(), engine, {.measure = [released](const protocol::Measure& m) {
         released.wait();
         return protocol::Measured{.profile_json = "{\"rounds\":" + std::to_string(m.rounds) + "}"};
       }});
@@ -219,7 +219,7 @@ TEST(Link, MeasuresOnAThreadOfItsOwn) {
 
   coordinator.say(protocol::Measure{.samples = {1}, .rounds = 3});
   coordinator.say(protocol::PeerLost{.stage = 1});
-  ASSERT_TRUE(eventually([&] { return target.called("lost stage 1"); })) << "it still listens";
+  ASSERT_TRUE(eventually([&] { return engine.called("lost stage 1"); })) << "it still listens";
   release.set_value();
 
   ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Measured>() == 1; }));
@@ -228,10 +228,10 @@ TEST(Link, MeasuresOnAThreadOfItsOwn) {
 
 TEST(Link, AnAgentComesBackAndTellsWhatItRuns) {
   Coordinator coordinator;
-  test::RecordingTarget target;
+  test::RecordingEngine engine;
   std::atomic<int> lost = 0;
   const auto agent =
-      agent_for(coordinator.address(), target,
+      agent_for(coordinator.address(), engine,
                 {.on_connection = [&](bool up, const std::string&) { lost += up ? 0 : 1; }});
   ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
   coordinator.say(protocol::Prepare{.plan = {.job_uid = "job", .revision = 3}, .incarnation = 2});
@@ -251,9 +251,9 @@ TEST(Link, AnAgentFindsACoordinatorThatRisesLater) {
   {
     port = Coordinator().port();
   }
-  test::RecordingTarget target;
+  test::RecordingEngine engine;
   std::atomic<int> failures = 0;
-  const auto agent = agent_for("127.0.0.1:" + std::to_string(port), target,
+  const auto agent = agent_for("127.0.0.1:" + std::to_string(port), engine,
                                {.on_connection = [&](bool, const std::string&) { ++failures; }});
   ASSERT_TRUE(eventually([&] { return failures > 0; }));
 
@@ -264,12 +264,12 @@ TEST(Link, AnAgentFindsACoordinatorThatRisesLater) {
 
 TEST(Link, AWrongKeyIsRefusedAndTheRightOneAskedForAgain) {
   Coordinator coordinator;
-  test::RecordingTarget target;
+  test::RecordingEngine engine;
   std::atomic<int> asked = 0;
   std::mutex reason_mutex;
   std::string reason;
   const auto agent =
-      agent_for(coordinator.address(), target,
+      agent_for(coordinator.address(), engine,
                 {.job_key = [&] { return ++asked < 3 ? std::string("an old key") : kKey; },
                  .on_connection =
                      [&](bool up, const std::string& why) {
@@ -285,8 +285,8 @@ TEST(Link, AWrongKeyIsRefusedAndTheRightOneAskedForAgain) {
 
 TEST(Link, HeartbeatsKeepAQuietSessionAndSilenceEndsIt) {
   Coordinator coordinator({.heartbeat = 20ms, .dead_after = 1500ms, .tick = 5ms});
-  test::RecordingTarget target;
-  const auto agent = agent_for(coordinator.address(), target);
+  test::RecordingEngine engine;
+  const auto agent = agent_for(coordinator.address(), engine);
   ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
   Stranger silent(coordinator.port());
   silent.join("silent");
@@ -299,8 +299,8 @@ TEST(Link, HeartbeatsKeepAQuietSessionAndSilenceEndsIt) {
 
 TEST(Link, HostilePeersEndOnlyTheirOwnSession) {
   Coordinator coordinator({.tick = 5ms, .handshake_time = 300ms});
-  test::RecordingTarget target;
-  const auto agent = agent_for(coordinator.address(), target);
+  test::RecordingEngine engine;
+  const auto agent = agent_for(coordinator.address(), engine);
   ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
 
   Stranger huge(coordinator.port()), http(coordinator.port()), silent(coordinator.port());
@@ -333,8 +333,8 @@ TEST(Link, AnAgentNamesBothVersionsWhenTheCoordinatorIsOld) {
   ASSERT_EQ(::listen(listener, 1), 0);
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
   const std::string to = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-  test::RecordingTarget target;
-  const auto agent = agent_for(to, target);
+  test::RecordingEngine engine;
+  const auto agent = agent_for(to, engine);
 
   const int rank = ::accept(listener, nullptr, nullptr);
   const std::string challenge =
@@ -354,18 +354,18 @@ TEST(Link, StrangersThatHoldConnectionsKeepNobodyOut) {
   std::vector<std::unique_ptr<Stranger>> idle;
   for (int i = 0; i < 300; ++i) idle.push_back(std::make_unique<Stranger>(coordinator.port()));
 
-  test::RecordingTarget target;
-  const auto agent = agent_for(coordinator.address(), target);
+  test::RecordingEngine engine;
+  const auto agent = agent_for(coordinator.address(), engine);
 
   EXPECT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
   EXPECT_TRUE(idle.front()->closed_by_peer()) << "the oldest goes";
 }
 
 TEST(Link, TheAgentEndsWhileAHookWaitsForTheWorldOutside) {
-  test::RecordingTarget target;
+  test::RecordingEngine engine;
   std::promise<void> release;
   std::atomic<bool> waits{false};
-  auto agent = agent_for("127.0.0.1:1", target,
+  auto agent = agent_for("127.0.0.1:1", engine,
                          {.job_key =
                               [&, released = release.get_future().share()] {
                                 waits = true;
@@ -379,9 +379,9 @@ TEST(Link, TheAgentEndsWhileAHookWaitsForTheWorldOutside) {
 }
 
 TEST(Link, TheAgentSaysWhyItIsNotConnectedAndToWhom) {
-  test::RecordingTarget target;
+  test::RecordingEngine engine;
   const auto trouble = [&](const std::string& address) {
-    const auto agent = agent_for(address, target);
+    const auto agent = agent_for(address, engine);
     EXPECT_TRUE(eventually([&] { return !agent->trouble().empty(); }));
     return agent->trouble();
   };
@@ -391,7 +391,7 @@ TEST(Link, TheAgentSaysWhyItIsNotConnectedAndToWhom) {
                 .find("coordinator nowhere.invalid:7070: cannot resolve nowhere.invalid: "),
             0U);
   Coordinator coordinator;
-  const auto agent = agent_for(coordinator.address(), target);
+  const auto agent = agent_for(coordinator.address(), engine);
   EXPECT_TRUE(eventually([&] { return agent->connected(); }));
   EXPECT_EQ(agent->trouble(), "");
 }

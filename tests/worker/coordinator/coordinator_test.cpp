@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/worker/control/recording_target.h"
+#include "tests/worker/control/recording_engine.h"
 #include "tests/worker/coordinator/memory_source.h"
 #include "tests/worker/coordinator/switch_world.h"
 #include "worker/control/agent.h"
@@ -19,7 +19,7 @@ namespace coordinator_test {
 using protocol::Outcome;
 using schedule::Trigger;
 using weir::test::eventually;
-using weir::test::RecordingTarget;
+using weir::test::RecordingEngine;
 
 const std::string kKey = "the key of the job";
 
@@ -37,7 +37,7 @@ struct Rank {
                                   .job_uid = "job",
                                   .member = member(worker),
                                   .settings = {{"--lr", rate}}};
-    agent = control::start_agent(
+    agent = engine.start_agent(
         options,
         {.job_key = [key] { return key; },
          .measure = [](const auto&) { return protocol::Measured{.profile_json = profile()}; },
@@ -45,11 +45,10 @@ struct Rank {
              [this](const std::string& reason) {
                const std::lock_guard lock(mutex);
                refused = reason;
-             }},
-        target);
+             }});
   }
-  void finish_step(std::uint32_t epoch, std::int64_t step, double loss = 0) const {
-    agent->send(protocol::StageStatus{.epoch = epoch, .step = step, .stage = index, .loss = loss});
+  void finish_step(std::uint32_t epoch, std::int64_t step, double loss = 0) {
+    engine.tell(protocol::StageStatus{.epoch = epoch, .step = step, .stage = index, .loss = loss});
   }
 
   std::string refusal() {
@@ -58,7 +57,7 @@ struct Rank {
   }
 
   int index;
-  RecordingTarget target;
+  RecordingEngine engine;
   std::mutex mutex;  // guards refused
   std::string refused;
   std::unique_ptr<control::Agent> agent;
@@ -86,7 +85,7 @@ struct Cluster {
   Rank& rank(int index) { return *ranks[static_cast<std::size_t>(index)]; }
   bool all_called(const std::string& call) {
     return eventually([&] {
-      return std::ranges::all_of(ranks, [&](const auto& r) { return r->target.called(call); });
+      return std::ranges::all_of(ranks, [&](const auto& r) { return r->engine.called(call); });
     });
   }
   void all_finish_step(std::uint32_t epoch, std::int64_t step) {
@@ -118,7 +117,7 @@ TEST(Coordinator, MeasuresRegistersAndAppliesTheFirstPlan) {
 
   cluster.train();
 
-  EXPECT_EQ(cluster.rank(2).target.calls(),
+  EXPECT_EQ(cluster.rank(2).engine.calls(),
             (std::vector<std::string>{"prepare 1 incarnation 0", "commit 1 at 0", "go 1"}));
   EXPECT_EQ(cluster.source.known(), 1U);
   EXPECT_EQ(cluster.source.reports().back().plan_revision, 1U);
@@ -148,19 +147,19 @@ TEST(Coordinator, RetunesThroughStageZero) {
 
   cluster.source.offer(retuned);
   ASSERT_TRUE(cluster.all_called("prepare 2 incarnation 0"));
-  ASSERT_TRUE(eventually([&] { return cluster.rank(0).target.called("commit 2 at 0"); }));
+  ASSERT_TRUE(eventually([&] { return cluster.rank(0).engine.called("commit 2 at 0"); }));
   cluster.all_finish_step(2, 3);
 
   ASSERT_TRUE(eventually([&] { return cluster.source.outcome(2, Outcome::kApplied).has_value(); }));
   EXPECT_EQ(cluster.source.outcome(2, Outcome::kApplied)->step, 2);
-  EXPECT_FALSE(cluster.rank(1).target.called("commit 2 at 0"));
+  EXPECT_FALSE(cluster.rank(1).engine.called("commit 2 at 0"));
   EXPECT_DOUBLE_EQ(cluster.source.reports().back().loss, 2.5);
 }
 
 TEST(Coordinator, ReportsARejectAndKeepsThePlan) {
   Cluster cluster;
   cluster.train();
-  cluster.rank(1).target.prepare_answer = "needs 9 GB";
+  cluster.rank(1).engine.prepare_answer = "needs 9 GB";
 
   cluster.source.offer(plan(2, Trigger::kRetune));
 
@@ -175,8 +174,8 @@ TEST(Coordinator, TellsTheOthersOfADeadRankAndJoinsAgainWhenItIsBack) {
   cluster.train();
 
   cluster.ranks[1].reset();
-  ASSERT_TRUE(eventually([&] { return cluster.rank(0).target.called("lost stage 1"); }));
-  ASSERT_TRUE(eventually([&] { return cluster.rank(2).target.called("lost stage 1"); }));
+  ASSERT_TRUE(eventually([&] { return cluster.rank(0).engine.called("lost stage 1"); }));
+  ASSERT_TRUE(eventually([&] { return cluster.rank(2).engine.called("lost stage 1"); }));
   cluster.start(1);
 
   ASSERT_TRUE(cluster.all_called("prepare 1 incarnation 1"));
@@ -194,8 +193,8 @@ TEST(Coordinator, ABrokenLinkBetweenLivingRanksIsJoinedAgain) {
 
   ASSERT_TRUE(cluster.all_called("prepare 1 incarnation 1"));
   ASSERT_TRUE(cluster.all_called("commit 1 at 2"));
-  EXPECT_TRUE(cluster.rank(2).target.called("lost stage 2"));
-  EXPECT_FALSE(cluster.rank(1).target.called("lost stage 2")) << "it has told so itself";
+  EXPECT_TRUE(cluster.rank(2).engine.called("lost stage 2"));
+  EXPECT_FALSE(cluster.rank(1).engine.called("lost stage 2")) << "it has told so itself";
 }
 
 TEST(Coordinator, RegistersAgainForANewLeaderAndForANewPod) {
@@ -209,8 +208,8 @@ TEST(Coordinator, RegistersAgainForANewLeaderAndForANewPod) {
       .coordinator = "127.0.0.1:" + std::to_string(cluster.coordinator->port()),
       .job_uid = "job",
       .member = member(2, "uid-later")};
-  RecordingTarget target;
-  const auto agent = control::start_agent(options, {.job_key = [] { return kKey; }}, target);
+  RecordingEngine engine;
+  const auto agent = engine.start_agent(options, {.job_key = [] { return kKey; }});
 
   ASSERT_TRUE(eventually([&] { return cluster.source.registers().size() == 3; }));
   EXPECT_EQ(cluster.source.registers()[2].members[2].pod_uid, "uid-later");
@@ -245,7 +244,7 @@ TEST(Coordinator, WaitsAtTheEndForAllRanksAndReportsTheLastStep) {
 
   EXPECT_EQ(cluster.source.reports().back().step, 100);
   cluster.ranks[0].reset();  // its end is no loss
-  EXPECT_FALSE(cluster.rank(1).target.called("lost stage 0"));
+  EXPECT_FALSE(cluster.rank(1).engine.called("lost stage 0"));
 }
 
 TEST(Coordinator, DoesNotWaitAtTheEndBeyondTheDeadline) {

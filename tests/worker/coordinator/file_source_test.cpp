@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/temp_dir.h"
-#include "tests/worker/control/recording_target.h"
+#include "tests/worker/control/recording_engine.h"
 #include "tests/worker/coordinator/switch_world.h"
 #include "worker/coordinator/coordinator.h"
 #include "worker/protocol/codec.h"

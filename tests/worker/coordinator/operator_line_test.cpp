@@ -10,7 +10,7 @@
 
 #include "tests/support/manual_clock.h"
 #include "tests/support/temp_dir.h"
-#include "tests/worker/control/recording_target.h"
+#include "tests/worker/control/recording_engine.h"
 #include "tests/worker/coordinator/switch_world.h"
 #include "worker/coordinator/control_api.h"
 #include "worker/protocol/codec.h"

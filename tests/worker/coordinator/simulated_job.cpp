@@ -12,7 +12,7 @@ constexpr auto kGoodbyeTime = 20ms;  // how often a waiting engine looks
 
 bool in_band(const std::optional<SimulatedRank::Generation>& generation, const schedule::Plan& next,
              int incarnation) {
-  return generation && !control::starts_generation(&generation->plan, next, incarnation);
+  return generation && !schedule::starts_generation(&generation->plan, next, incarnation);
 }
 
 }  // namespace
@@ -49,27 +49,51 @@ const SimulatedRank::Prepared* SimulatedRank::prepared(std::uint32_t revision) c
   return nullptr;
 }
 
-void SimulatedRank::prepare(const schedule::Plan& plan, int incarnation, control::Answer answer) {
+void SimulatedRank::take_letters() {
+  while (const std::optional<engine::Letter> letter = mailbox->take()) on(*letter);
+}
+
+void SimulatedRank::on(const engine::Letter& letter) {
+  const protocol::Message& message = letter.message;
+  if (const auto* prepare = std::get_if<protocol::Prepare>(&message)) on_prepare(letter, *prepare);
+  if (const auto* commit = std::get_if<protocol::Commit>(&message)) on_commit(letter, *commit);
+  if (const auto* go = std::get_if<protocol::Go>(&message)) on_go(go->revision);
+  if (const auto* abort = std::get_if<protocol::Abort>(&message)) on_abort(abort->revision);
+  if (std::holds_alternative<protocol::PeerLost>(message)) drop_step("");
+}
+
+void SimulatedRank::end_pending(const std::string& reason) {
+  mailbox->answer(std::exchange(pending_, std::nullopt)->letter, reason);
+}
+
+void SimulatedRank::on_prepare(const engine::Letter& letter, const protocol::Prepare& prepare) {
+  const auto& [plan, incarnation] = prepare;
   std::string reason;
   if (in_band(generation_, plan, incarnation) && generation_->broken) reason = "broken generation";
   if (generation_ && plan.revision < generation_->plan.revision) reason = "older plan";
   if (reason.empty()) {
-    std::erase_if(prepared_, [&](const Prepared& p) { return p.plan.revision == plan.revision; });
+    std::erase_if(prepared_,
+                  [&](const Prepared& p) { return p.plan.revision == prepare.plan.revision; });
     while (prepared_.size() >= 2) prepared_.erase(prepared_.begin());
     prepared_.push_back({plan, incarnation});
   }
-  later(job_.delay(), [answer = std::move(answer), reason] { answer(reason); });
+  later(job_.delay(), [this, letter, reason] { mailbox->answer(letter, reason); });
 }
 
-void SimulatedRank::commit(std::uint32_t revision, std::int64_t at_step, control::Answer answer) {
-  const Prepared* const next = prepared(revision);
-  if (next == nullptr) return answer("not prepared");
+void SimulatedRank::on_commit(const engine::Letter& letter, const protocol::Commit& commit) {
+  const Prepared* const next = prepared(commit.revision);
+  if (next == nullptr) return mailbox->answer(letter, "not prepared");
   const bool band = in_band(generation_, next->plan, next->incarnation);
-  if (band && !trains()) return answer("this rank runs no stage of that generation");
+  if (band && !trains()) {
+    return mailbox->answer(letter, "this rank runs no stage of that generation");
+  }
+  const std::int64_t at_step = commit.at_step;
   const bool late = trains() && !band && (step_ > at_step || (in_step_ && step_ == at_step));
-  if (late && next->plan.state == schedule::StateMove::kKeep) return answer("COMMIT came late");
-  if (pending_) pending_->answer("another COMMIT came");
-  pending_ = Pending{revision, at_step, std::move(answer), band};
+  if (late && next->plan.state == schedule::StateMove::kKeep) {
+    return mailbox->answer(letter, "COMMIT came late");
+  }
+  if (pending_) end_pending("another COMMIT came");
+  pending_ = Pending{letter, commit.revision, at_step, band};
   if (!band && in_step_ && step_ >= at_step) {  // the running step is given up for it
     generation_->broken = true;
     in_step_ = false;
@@ -77,18 +101,15 @@ void SimulatedRank::commit(std::uint32_t revision, std::int64_t at_step, control
   move_on();
 }
 
-void SimulatedRank::go(std::uint32_t revision) {
+void SimulatedRank::on_go(std::uint32_t revision) {
   if (!generation_ || generation_->running || generation_->plan.revision != revision) return;
   generation_->running = true;
   move_on();
 }
 
-void SimulatedRank::abort(std::uint32_t revision) {
+void SimulatedRank::on_abort(std::uint32_t revision) {
   std::erase_if(prepared_, [&](const Prepared& p) { return p.plan.revision == revision; });
-  if (pending_ && pending_->revision == revision) {
-    const auto answer = std::exchange(pending_, std::nullopt)->answer;
-    answer("aborted");
-  }
+  if (pending_ && pending_->revision == revision) end_pending("aborted");
   if (generation_ && !generation_->running && generation_->plan.revision == revision) {
     generation_.reset();
   }
@@ -121,11 +142,12 @@ void SimulatedRank::move_on() {
 void SimulatedRank::enter_generation() {
   const Pending commit = *std::exchange(pending_, std::nullopt);
   const Prepared* const next = prepared(commit.revision);
-  if (next == nullptr) return commit.answer("not prepared");
+  if (next == nullptr) return mailbox->answer(commit.letter, "not prepared");
   const bool keep = next->plan.state == schedule::StateMove::kKeep;
   if (keep && step_ != commit.at_step) {
     generation_.reset();
-    return commit.answer("state Keep: this rank stands at step " + std::to_string(step_));
+    return mailbox->answer(commit.letter,
+                           "state Keep: this rank stands at step " + std::to_string(step_));
   }
   if (!keep) step_ = 0;
   Generation generation{{next->plan.revision, next->incarnation}, next->plan, next->incarnation};
@@ -134,24 +156,24 @@ void SimulatedRank::enter_generation() {
   headers_.clear();
   entering_ = true;
   connecting_ = generation.id;
-  await_peers(std::move(generation), commit.answer, job_.now() + kConnectTime);
+  await_peers(std::move(generation), commit.letter, job_.now() + kConnectTime);
 }
 
-void SimulatedRank::await_peers(Generation generation, control::Answer answer,
+void SimulatedRank::await_peers(Generation generation, const engine::Letter& letter,
                                 SteadyTime deadline) {
-  later(5ms, [this, generation = std::move(generation), answer = std::move(answer), deadline] {
+  later(5ms, [this, generation = std::move(generation), letter, deadline] {
     if (job_.waits_for_links(generation.id)) {
       std::erase_if(prepared_, [&](const Prepared& other) {
         return other.plan.revision <= generation.plan.revision;
       });
       generation_ = generation;
       entering_ = false;
-      return answer("");
+      return mailbox->answer(letter);
     }
-    if (job_.now() < deadline) return await_peers(generation, answer, deadline);
+    if (job_.now() < deadline) return await_peers(generation, letter, deadline);
     entering_ = false;
     connecting_.reset();
-    answer("no link to a neighbour");
+    mailbox->answer(letter, "no link to a neighbour");
     move_on();
   });
 }
@@ -161,9 +183,7 @@ void SimulatedRank::adopt(const Prepared& next) {
   generation_->incarnation = next.incarnation;
   const std::uint32_t revision = next.plan.revision;
   std::erase_if(prepared_, [&](const Prepared& p) { return p.plan.revision <= revision; });
-  if (!pending_ || pending_->revision > revision) return;
-  const auto answer = std::exchange(pending_, std::nullopt)->answer;
-  answer("");
+  if (pending_ && pending_->revision <= revision) end_pending("");
 }
 
 void SimulatedRank::run_step() {
@@ -190,10 +210,8 @@ void SimulatedRank::gradient_came(const Id& id, std::int64_t step) {
   }
   ++step_;
   in_step_ = false;
-  const protocol::StageStatus status{
-      .epoch = generation_->plan.revision, .step = step_, .stage = index_};
-  session->on_status(status);
-  job_.tell(index_, status);
+  mailbox->tell(
+      protocol::StageStatus{.epoch = generation_->plan.revision, .step = step_, .stage = index_});
   move_on();
 }
 
@@ -204,7 +222,7 @@ void SimulatedRank::drop_step(const std::string& reason) {
   headers_.clear();
   const Id id = generation_->id;
   job_.end_links(index_, id);
-  if (pending_ && pending_->in_band) std::exchange(pending_, std::nullopt)->answer("links lost");
+  if (pending_ && pending_->in_band) end_pending("links lost");
   if (!reason.empty()) {
     job_.tell(index_,
               protocol::PeerLost{
@@ -230,7 +248,6 @@ Job::Job(std::uint64_t seed) : random_(seed) {
     ranks_.push_back(std::make_unique<SimulatedRank>(*this, index));
     rank(index).life = ++lives_;
     rank(index).uid = "uid-" + std::to_string(lives_);
-    rank(index).session = nullptr;
   }
   for (int index = 0; index < kRanks; ++index) connect(index);
   tick();
@@ -257,17 +274,12 @@ void Job::connect(int index) {
   SimulatedRank& one = rank(index);
   if (one.life == 0 || one.session_id != 0) return;
   if (!coordinator_) return after(kReconnect, [this, index] { connect(index); });
-  if (!one.session) {
-    one.session = std::make_shared<control::RankSession>(
-        one, [this, index](const protocol::Message& message) { tell(index, message); },
-        [this, index, born = one.life](std::function<void()> work) {
-          after(0ns, [this, index, born, work = std::move(work)] {
-            if (rank(index).life == born) work();
-          });
-        });
+  if (!one.mailbox) {
+    one.mailbox = std::make_unique<engine::Mailbox>(
+        [this, index](const protocol::Message& message) { tell(index, message); });
   }
   one.session_id = ++last_session_;
-  const protocol::Hello hello = one.session->hello(member(index, one.uid));
+  const protocol::Hello hello = one.mailbox->hello(member(index, one.uid));
   after(in_order("to " + std::to_string(index)), [this, id = one.session_id, index, hello] {
     if (!coordinator_ || rank(index).session_id != id) return;
     coordinator_->members.hello(id, hello, now_);
@@ -279,7 +291,10 @@ void Job::disconnect(int index) {
   SimulatedRank& one = rank(index);
   const auto id = std::exchange(one.session_id, control::SessionId{0});
   if (id == 0) return;
-  if (one.life != 0 && one.session) one.session->on_disconnect();
+  if (one.life != 0 && one.mailbox) {
+    one.mailbox->session_lost();
+    one.take_letters();
+  }
   after(delay(), [this, id, index] {
     if (!coordinator_ || !coordinator_->members.closed(id)) return;
     act(coordinator_->plan_switch.on_lost(index, "closed by the peer", coordinator_->members,
@@ -316,7 +331,8 @@ void Job::act(const Effects& effects) {
             if (rank(to).session_id != id) return;
             count_message();
             if (rank(to).session_id != id) return;  // that was the fault
-            rank(to).session->on_message(message);
+            rank(to).mailbox->put(message);
+            rank(to).take_letters();
           });
   }
 }
@@ -353,7 +369,7 @@ void Job::count_message() {
 void Job::kill(int index) {
   disconnect(index);
   rank(index).end_process();
-  rank(index).session.reset();
+  rank(index).mailbox.reset();
   if (index == 0) {
     coordinator_.reset();
     for (int other = 1; other < kRanks; ++other) disconnect(other);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job of three ranks in virtual time: the real PlanSwitch and RankSessions, messages with delays,
+// A job of three ranks in virtual time: the real PlanSwitch and Mailboxes, messages with delays,
 // and ranks that follow worker/coordinator/README.md "Plan switch" but compute nothing. The process
 // of index 0 holds the coordinator too. No clock, no socket; all chance comes from the seed.
 #pragma once
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "tests/worker/coordinator/switch_world.h"
-#include "worker/control/rank_session.h"
+#include "worker/engine/mailbox.h"
 
 namespace weir::coordinator::test {
 
@@ -26,7 +26,7 @@ constexpr int kRanks = 3;
 class Job;
 
 // What an engine does about plans (worker/engine/commands.cpp, generation.cpp).
-class SimulatedRank final : public control::PlanTarget {
+class SimulatedRank {
  public:
   using Id = std::pair<std::uint32_t, int>;  // revision and incarnation a generation began with
   struct Generation {
@@ -43,12 +43,7 @@ class SimulatedRank final : public control::PlanTarget {
 
   SimulatedRank(Job& job, int index) : job_(job), index_(index) {}
 
-  void prepare(const schedule::Plan& plan, int incarnation, control::Answer answer) override;
-  void commit(std::uint32_t revision, std::int64_t at_step, control::Answer answer) override;
-  void go(std::uint32_t revision) override;
-  void abort(std::uint32_t revision) override;
-  void peer_lost(int, int, const std::string&) override { drop_step(""); }
-
+  void take_letters();
   void begin_process();  // fresh, without state
   void end_process();
   void header_came(const Header& header);
@@ -69,7 +64,7 @@ class SimulatedRank final : public control::PlanTarget {
   std::int64_t step() const { return step_; }
 
   // Wiring, Job's business.
-  std::shared_ptr<control::RankSession> session;
+  std::unique_ptr<engine::Mailbox> mailbox;
   control::SessionId session_id = 0;  // 0 = none
   std::uint64_t life = 0;             // of the process; 0 = not running
   std::string uid;
@@ -80,15 +75,21 @@ class SimulatedRank final : public control::PlanTarget {
     int incarnation = 0;
   };
   struct Pending {
+    engine::Letter letter;
     std::uint32_t revision = 0;
     std::int64_t at_step = 0;
-    control::Answer answer;
     bool in_band = false;
   };
+  void on(const engine::Letter& letter);
+  void on_prepare(const engine::Letter& letter, const protocol::Prepare& prepare);
+  void on_commit(const engine::Letter& letter, const protocol::Commit& commit);
+  void on_go(std::uint32_t revision);
+  void on_abort(std::uint32_t revision);
+  void end_pending(const std::string& reason);
   const Prepared* prepared(std::uint32_t revision) const;
   void move_on();  // at a boundary: switch, or begin the next step
   void enter_generation();
-  void await_peers(Generation generation, control::Answer answer, SteadyTime deadline);
+  void await_peers(Generation generation, const engine::Letter& letter, SteadyTime deadline);
   void adopt(const Prepared& next);
   void run_step();
   void drop_step(const std::string& reason);  // "" = the coordinator has said it

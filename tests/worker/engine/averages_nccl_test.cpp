@@ -30,9 +30,13 @@ std::vector<double> losses_over(const Group::Over& over, test::Saves& saves, std
   Group group("gpt-tiny", 3, steps, 0, &saves, heard_by(rounds), over);
   rounds.attach(group);
   EXPECT_EQ(group.start(averaging(1, group.layers(), {2, 2, 2})), "");
-  for (int rank = 0; rank < 3; ++rank) group.engine(rank).switch_point().save(steps);
+  for (int rank = 0; rank < 3; ++rank) {
+    group.engine(rank).mailbox().put(protocol::Save{.step = steps});
+  }
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(group.reaches(rank, steps));
-  for (int rank = 0; rank < 3; ++rank) group.engine(rank).switch_point().saved(steps, "", false);
+  for (int rank = 0; rank < 3; ++rank) {
+    group.engine(rank).mailbox().put(protocol::Saved{.step = steps});
+  }
   EXPECT_THAT(group.finish(), Each(Why::kFinished));
   return test::losses_of(group.records(2));
 }
@@ -58,9 +62,13 @@ TEST(AveragesByNccl, LearnInPairsAndEndWithOneModelInAllBits) {
   Group group("mlp", 8, kSteps, 0, &saves, heard_by(rounds), fakes.over());
   rounds.attach(group);
   ASSERT_EQ(group.start(averaging(2, group.layers(), {3, 3, 3, 3})), "");
-  for (int rank = 0; rank < 8; ++rank) group.engine(rank).switch_point().save(kSteps);
+  for (int rank = 0; rank < 8; ++rank) {
+    group.engine(rank).mailbox().put(protocol::Save{.step = kSteps});
+  }
   for (int rank = 0; rank < 8; ++rank) EXPECT_TRUE(group.reaches(rank, kSteps));
-  for (int rank = 0; rank < 8; ++rank) group.engine(rank).switch_point().saved(kSteps, "", false);
+  for (int rank = 0; rank < 8; ++rank) {
+    group.engine(rank).mailbox().put(protocol::Saved{.step = kSteps});
+  }
 
   EXPECT_THAT(group.finish(), Each(Why::kFinished));
   EXPECT_EQ(saves.copies(kSteps), 8);

@@ -41,11 +41,11 @@ Trained train(int replicas, int stages, std::size_t wanted, std::int64_t steps, 
   EXPECT_EQ(group.start(plan), "");
   if (saves != nullptr) {
     for (int rank = 0; rank < replicas * stages; ++rank) {
-      group.engine(rank).switch_point().save(steps);
+      group.engine(rank).mailbox().put(protocol::Save{.step = steps});
     }
     for (int rank = 0; rank < replicas * stages; ++rank) group.reaches(rank, steps);
     for (int rank = 0; rank < replicas * stages; ++rank) {
-      group.engine(rank).switch_point().saved(steps, "", false);
+      group.engine(rank).mailbox().put(protocol::Saved{.step = steps});
     }
   }
   Trained trained{.endings = group.finish(), .groups = rounds.groups()};
@@ -93,7 +93,9 @@ class TwoReplicas {
           ++ready_[at(replica)];
         }) {
     EXPECT_EQ(group_.start(averaging(1, group_.layers(), {2, 2})), "");
-    for (int rank = 0; rank < 2; ++rank) group_.engine(rank).switch_point().save(steps);
+    for (int rank = 0; rank < 2; ++rank) {
+      group_.engine(rank).mailbox().put(protocol::Save{.step = steps});
+    }
   }
   ~TwoReplicas() { EXPECT_THAT(group_.finish(), Each(Why::kFinished)); }
   TwoReplicas(const TwoReplicas&) = delete;
@@ -106,12 +108,12 @@ class TwoReplicas {
     }
     return ready_[at(replica)] == step;
   }
-  void grant(int replica, std::int64_t step, Grant grant) {
+  void grant(int replica, std::int64_t step, protocol::Grant grant) {
     ASSERT_TRUE(ready(replica, static_cast<int>(step)));
     grant.round = grant.step = grant.next_step = step;
-    group_.engine(replica).switch_point().grant(grant);
+    group_.engine(replica).mailbox().put(grant);
   }
-  void grant_both(std::int64_t step, const Grant& both) {
+  void grant_both(std::int64_t step, const protocol::Grant& both) {
     for (const int replica : {0, 1}) grant(replica, step, both);
   }
   bool does(int replica, std::int64_t step) { return group_.reaches(replica, step); }
@@ -120,7 +122,7 @@ class TwoReplicas {
   std::vector<float> end() {
     for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(does(rank, steps_));
     for (int rank = 0; rank < 2; ++rank) {
-      group_.engine(rank).switch_point().saved(steps_, "", false);
+      group_.engine(rank).mailbox().put(protocol::Saved{.step = steps_});
     }
     EXPECT_EQ(saves_.unequal(steps_), 0);
     std::vector<float> all;
@@ -140,7 +142,7 @@ class TwoReplicas {
   Group group_;
 };
 
-Grant all_as(int replica) {
+protocol::Grant all_as(int replica) {
   return {.members = {0, 1}, .weights = {1.0 - replica, 1.0 * replica}, .all = true};
 }
 
@@ -153,7 +155,7 @@ TEST(OverlappedAverages, AreTheMeanThenTheUpdateOfTheStepThatTheyWentOnBeside) {
     return two.end();
   };
   const std::vector<float> x0 = after_one_step(0), x1 = after_one_step(1);
-  const auto after_two = [](const Grant& of_0, const Grant& of_1) {
+  const auto after_two = [](const protocol::Grant& of_0, const protocol::Grant& of_1) {
     TwoReplicas two(2);
     two.grant(0, 1, of_0);
     two.grant(1, 1, of_1);
@@ -162,7 +164,7 @@ TEST(OverlappedAverages, AreTheMeanThenTheUpdateOfTheStepThatTheyWentOnBeside) {
   };
   const std::vector<float> alone =
       after_two({.members = {0}, .weights = {1}}, {.members = {1}, .weights = {1}});
-  const Grant overlapping{.members = {0, 1}, .weights = {1, 0}, .overlaps = true};
+  const protocol::Grant overlapping{.members = {0, 1}, .weights = {1, 0}, .overlaps = true};
   const std::vector<float> overlapped = after_two(overlapping, overlapping);
 
   ASSERT_EQ(overlapped.size(), x0.size());
@@ -178,7 +180,7 @@ TEST(OverlappedAverages, AreTheMeanThenTheUpdateOfTheStepThatTheyWentOnBeside) {
 
 TEST(OverlappedAverages, GoOnBesideTheNextStepToItsEnd) {
   TwoReplicas two(2);
-  const Grant overlapping{.members = {0, 1}, .weights = {0.5, 0.5}, .overlaps = true};
+  const protocol::Grant overlapping{.members = {0, 1}, .weights = {0.5, 0.5}, .overlaps = true};
   two.grant(0, 1, overlapping);
   EXPECT_TRUE(two.does(0, 1)) << "without replica 1";
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -190,7 +192,7 @@ TEST(OverlappedAverages, GoOnBesideTheNextStepToItsEnd) {
 
 TEST(OverlappedAverages, AreThoseOfGrantsThatSaySo) {
   TwoReplicas two(2);
-  const Grant waits{.members = {0, 1}, .weights = {0.5, 0.5}};
+  const protocol::Grant waits{.members = {0, 1}, .weights = {0.5, 0.5}};
   two.grant(0, 1, waits);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(two.steps(0), 0);
@@ -218,7 +220,7 @@ TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
   ASSERT_TRUE(group.reaches(0, 5));
   group.engine(1).leave(std::chrono::seconds(0));
   // The other one is in a round with it, or waits for an answer that never comes: it is told.
-  group.engine(0).switch_point().peer_lost("replica 1 has left");
+  group.engine(0).mailbox().put(protocol::PeerLost{.reason = "replica 1 has left"});
   EXPECT_TRUE(group.reaches(0, 5));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   group.engine(0).leave(std::chrono::seconds(25));
@@ -251,24 +253,25 @@ TEST(Averages, GoOnWithoutAReplicaThatLeaves) {
 }
 
 TEST(Averages, RefuseAGrantThatCannotBe) {
-  const Grant good{.round = 1, .step = 4, .next_step = 4, .members = {0, 2}, .weights = {0.5, 0.5}};
+  const protocol::Grant good{
+      .round = 1, .step = 4, .next_step = 4, .members = {0, 2}, .weights = {0.5, 0.5}};
   EXPECT_EQ(objection(good, 2, 3), "");
   EXPECT_NE(objection(good, 1, 3), "");  // no member
   const auto changed = [&](auto change) {
-    Grant grant = good;
+    protocol::Grant grant = good;
     change(grant);
     return objection(grant, 2, 3);
   };
-  EXPECT_NE(changed([](Grant& g) { g.members = {2, 0}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.members = {2, 2}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.members = {2, 3}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.members = {-1, 2}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.members = {}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.weights = {1}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.weights = {0.9, 0.9}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.weights = {1.5, -0.5}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.weights = {std::nan(""), 1}; }), "");
-  EXPECT_NE(changed([](Grant& g) { g.next_step = 3; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.members = {2, 0}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.members = {2, 2}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.members = {2, 3}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.members = {-1, 2}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.members = {}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.weights = {1}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.weights = {0.9, 0.9}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.weights = {1.5, -0.5}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.weights = {std::nan(""), 1}; }), "");
+  EXPECT_NE(changed([](protocol::Grant& g) { g.next_step = 3; }), "");
 }
 
 // Of an average: so many bytes of which so many count, in so many milliseconds, from each replica.

@@ -108,7 +108,8 @@ TEST(Engine, LeavesBetweenTwoSteps) {
   ASSERT_TRUE(group.reaches(0, 3));
 
   group.engine(1).leave(kPatience);
-  group.engine(0).switch_point().peer_lost("stage 1 has left");  // as the coordinator would
+  group.engine(0).mailbox().put(
+      protocol::PeerLost{.reason = "stage 1 has left"});  // as the coordinator would
   group.engine(0).leave(kPatience);
 
   EXPECT_THAT(group.finish(), Each(Why::kLeft));

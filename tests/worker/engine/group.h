@@ -168,8 +168,9 @@ class Group {
         dataset_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7)),
         held_out_(data::make_synthetic(model_.options.vocabulary, model_.options.sequence, 7,
                                        data::Part::kValidation)) {
-    for (int i = 0; i < workers; ++i)
+    for (int i = 0; i < workers; ++i) {
       ranks_.push_back(std::make_unique<Rank>(*this, i, total_steps));
+    }
   }
 
   int layers() const { return static_cast<int>(model_.layers.size()); }
@@ -187,14 +188,10 @@ class Group {
                             .stage = i % plan.stage_count(),
                             .data_port = at(i).transport->data_port()});
     }
-    return all(ranks_of(plan), [&](SwitchPoint& point, Answer answer) {
-      point.prepare(plan, incarnation, std::move(answer));
-    });
+    return ask(ranks_of(plan), protocol::Prepare{plan, incarnation});
   }
   std::string commit(int ranks, std::uint32_t revision, std::int64_t at_step) {
-    return all(ranks, [&](SwitchPoint& point, Answer answer) {
-      point.commit(revision, at_step, std::move(answer));
-    });
+    return ask(ranks, protocol::Commit{revision, at_step});
   }
   // A whole new generation; returns the first reason against it.
   std::string start(const schedule::Plan& plan, std::int64_t at_step = 0, int incarnation = 0) {
@@ -202,19 +199,54 @@ class Group {
     if (reason.empty()) reason = commit(ranks_of(plan), plan.revision, at_step);
     if (!reason.empty()) return reason;
     for (int i = 0; i < ranks_of(plan); ++i) {
-      at(i).engine->switch_point().go(plan.revision);
+      at(i).engine->mailbox().put(protocol::Go{plan.revision});
     }
     return "";
   }
-  // In band: COMMIT to stage 0 alone, of each replica one after the other.
+  // In band: COMMIT to stage 0 alone, of each replica one after the other. Ends when all ranks run
+  // the plan.
   std::string switch_to(const schedule::Plan& plan, std::int64_t at_step = 0) {
-    const std::string reason = prepare(plan);
+    std::string reason = prepare(plan);
     if (!reason.empty()) return reason;
     std::vector<int> ranks;
     for (int r = 0; r < plan.replica_count(); ++r) ranks.push_back(r * plan.stage_count());
-    return all(ranks, [&](SwitchPoint& point, Answer answer) {
-      point.commit(plan.revision, at_step, std::move(answer));
-    });
+    reason = ask(ranks, protocol::Commit{plan.revision, at_step});
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    for (int i = 0; i < ranks_of(plan); ++i) {
+      while (reason.empty() && engine(i).mailbox().hello({}).revision != plan.revision) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (std::chrono::steady_clock::now() > until) return "not all ranks run the plan";
+      }
+    }
+    return reason;
+  }
+
+  // The answer of one rank to a PREPARE or COMMIT; an empty reason means success.
+  std::future<std::string> ask_rank(int rank, protocol::Message message) {
+    std::future<std::string> answer;
+    {
+      const std::lock_guard lock(at(rank).mutex);
+      answer = at(rank).asked.emplace().get_future();
+    }
+    engine(rank).mailbox().put(std::move(message));
+    return answer;
+  }
+  // The first reason of these ranks.
+  std::string ask(const std::vector<int>& ranks, const protocol::Message& message) {
+    std::vector<std::future<std::string>> answers;
+    for (const int rank : ranks) answers.push_back(ask_rank(rank, message));
+    std::string first;
+    for (auto& answer : answers) {
+      const bool came = answer.wait_for(kPatience) == std::future_status::ready;
+      const std::string reason = came ? answer.get() : "no answer";
+      if (first.empty()) first = reason;
+    }
+    return first;
+  }
+  std::string ask(int ranks, const protocol::Message& message) {
+    std::vector<int> first(static_cast<std::size_t>(ranks));
+    std::iota(first.begin(), first.end(), 0);
+    return ask(first, message);
   }
 
   std::vector<Why> finish() {
@@ -319,15 +351,19 @@ class Group {
       Callbacks callbacks{
           .step_done =
               [this](const StepRecord& record) {
-                const std::lock_guard lock(mutex);
-                records.push_back(record);
+                {
+                  const std::lock_guard lock(mutex);
+                  records.push_back(record);
+                }
+                engine->mailbox().tell(
+                    protocol::StageStatus{.epoch = record.epoch, .step = record.next_step});
               },
           .validated =
               [this](int, std::int64_t step, double loss) {
                 const std::lock_guard lock(mutex);
                 validations.emplace_back(step, loss);
               },
-          .tell = [this, &group](const protocol::Message& message) { on_message(message, group); }};
+          .send = [this, &group](const protocol::Message& message) { on_message(message, group); }};
       if (Saves* const saves = group.saves_) {
         parts.save = [saves](stage::Stage& stage, std::int64_t step, const auto&) {
           saves->copy(stage, step);
@@ -341,7 +377,14 @@ class Group {
     }
 
     void on_message(const protocol::Message& message, const Group& group) {
-      if (const auto* lost_peer = std::get_if<protocol::PeerLost>(&message)) {
+      if (std::holds_alternative<protocol::Ready>(message) ||
+          std::holds_alternative<protocol::Applied>(message)) {
+        answered("");
+      } else if (const auto* reject = std::get_if<protocol::Reject>(&message)) {
+        answered(reject->reason);
+      } else if (const auto* built = std::get_if<protocol::ReadyState>(&message)) {
+        answered(built->error);
+      } else if (const auto* lost_peer = std::get_if<protocol::PeerLost>(&message)) {
         const std::lock_guard lock(mutex);
         lost.push_back(lost_peer->reason);
       } else if (const auto* ready = std::get_if<protocol::SyncReady>(&message)) {
@@ -356,14 +399,21 @@ class Group {
       }
     }
 
+    void answered(const std::string& reason) {
+      const std::lock_guard lock(mutex);
+      if (asked) asked->set_value(reason);
+      asked.reset();
+    }
+
     SystemClock clock;
     const std::unique_ptr<device::Device> device;
     std::unique_ptr<transport::TcpTransport> transport;
     std::atomic<std::int64_t> moved{0};
-    std::mutex mutex;  // guards the four below
+    std::mutex mutex;  // guards the five below
     std::vector<StepRecord> records;
     std::vector<std::pair<std::int64_t, double>> validations;
     std::vector<std::string> lost;
+    std::optional<std::promise<std::string>> asked;
     std::weak_ptr<transport::Communicator> links;  // the latest
     std::unique_ptr<Engine> engine;
     Ending ending;
@@ -371,30 +421,6 @@ class Group {
   };
 
   Rank& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
-
-  template <class Ask>
-  std::string all(int ranks, Ask ask) {
-    std::vector<int> first(static_cast<std::size_t>(ranks));
-    std::iota(first.begin(), first.end(), 0);
-    return all(first, std::move(ask));
-  }
-  template <class Ask>
-  std::string all(const std::vector<int>& ranks, Ask ask) {
-    std::vector<std::future<std::string>> answers;
-    for (const int s : ranks) {
-      auto promise = std::make_shared<std::promise<std::string>>();
-      answers.push_back(promise->get_future());
-      ask(at(s).engine->switch_point(),
-          [promise](const std::string& reason) { promise->set_value(reason); });
-    }
-    std::string first;
-    for (auto& answer : answers) {
-      if (answer.wait_for(kPatience) != std::future_status::ready) return "no answer";
-      const std::string reason = answer.get();
-      if (first.empty()) first = reason;
-    }
-    return first;
-  }
 
   const On on_;
   const Validation validation_;

@@ -73,25 +73,26 @@ struct LastStage {
                 }};
     Callbacks callbacks{
         .step_done = [this](const StepRecord& record) { records.push_back(record); },
-        .tell =
-            [this](const protocol::Message& message) {
-              lost.push_back(std::get<protocol::PeerLost>(message).reason);
-            }};
+        .send = [this](const protocol::Message& message) { on_message(message); }};
     engine = std::make_unique<Engine>(options, std::move(parts), std::move(callbacks));
-    SwitchPoint& point = engine->switch_point();
-    point.prepare(plan_of_revision(1), 0, note("READY 1"));
-    point.commit(1, 0, [&, note_it = note("READY_STATE 1")](const std::string& reason) {
-      note_it(reason);
-      point.go(1);
-      if (after_start) after_start(point);
-    });
+    engine->mailbox().put(protocol::Prepare{plan_of_revision(1)});
+    engine->mailbox().put(protocol::Commit{.revision = 1});
     return engine->run({});
   }
 
-  Answer note(const std::string& what) {
-    return [this, what](const std::string& reason) {
-      answers.push_back(what + (reason.empty() ? "" : ": " + reason));
-    };
+  void on_message(const protocol::Message& message) {
+    if (const auto* ready = std::get_if<protocol::Ready>(&message)) {
+      answers.push_back("READY " + std::to_string(ready->revision));
+    } else if (const auto* reject = std::get_if<protocol::Reject>(&message)) {
+      answers.push_back("REJECT " + std::to_string(reject->revision) + ": " + reject->reason);
+      if (after_reject) after_reject();
+    } else if (const auto* built = std::get_if<protocol::ReadyState>(&message)) {
+      answers.push_back("READY_STATE " + std::to_string(built->revision) + built->error);
+      engine->mailbox().put(protocol::Go{built->revision});
+      if (after_start) after_start(engine->mailbox());
+    } else {
+      lost.push_back(std::get<protocol::PeerLost>(message).reason);
+    }
   }
 
   SystemClock clock;
@@ -101,7 +102,8 @@ struct LastStage {
   std::shared_ptr<test::Journal> journal = std::make_shared<test::Journal>();
   Options options;
   std::unique_ptr<Engine> engine;
-  std::function<void(SwitchPoint&)> after_start;
+  std::function<void(Mailbox&)> after_start;
+  std::function<void()> after_reject;
   std::function<void(test::ScriptedCommunicator&)> on_wait;
 
   std::vector<transport::Generation> generations;
@@ -180,9 +182,7 @@ TEST(StepHeaderRules, BreakTheGenerationForAnythingThatDoesNotFit) {
 
 TEST(StepHeaderRules, AdoptAPreparedPlanInTheStepThatNamesIt) {
   LastStage rank;
-  rank.after_start = [&](SwitchPoint& point) {
-    point.prepare(plan_of_revision(2), 0, rank.note("READY 2"));
-  };
+  rank.after_start = [&](Mailbox& mailbox) { mailbox.put(protocol::Prepare{plan_of_revision(2)}); };
   rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 2))});
 
   EXPECT_EQ(rank.run().why, Why::kFinished);
@@ -195,9 +195,9 @@ TEST(StepHeaderRules, AdoptAPreparedPlanInTheStepThatNamesIt) {
 
 TEST(StepHeaderRules, RefuseAnEpochThatWasAborted) {
   LastStage rank;
-  rank.after_start = [&](SwitchPoint& point) {
-    point.prepare(plan_of_revision(2), 0, rank.note("READY 2"));
-    point.abort(2);
+  rank.after_start = [&](Mailbox& mailbox) {
+    mailbox.put(protocol::Prepare{plan_of_revision(2)});
+    mailbox.put(protocol::Abort{2});
   };
   rank.on_wait = stage_zero({header_text(header_of(0, 2))});
 
@@ -206,21 +206,11 @@ TEST(StepHeaderRules, RefuseAnEpochThatWasAborted) {
   EXPECT_THAT(rank.lost.at(0), HasSubstr("epoch 2 was never prepared"));
 }
 
-TEST(SwitchPoint, RefusesToCommitWhatWasNotPrepared) {
-  LastStage rank;
-  rank.after_start = [&](SwitchPoint& point) { point.commit(9, 0, rank.note("COMMIT 9")); };
-  rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))});
-
-  EXPECT_EQ(rank.run().why, Why::kFinished);
-
-  EXPECT_THAT(rank.answers, testing::Contains("COMMIT 9: revision 9 was not prepared"));
-}
-
-TEST(SwitchPoint, RefusesAnIllegalPlanWithTheBrokenRules) {
+TEST(Prepare, RefusesAnIllegalPlanWithTheBrokenRules) {
   schedule::Plan plan = plan_of_revision(2);
   plan.schedule.caps = {1, 2};
   LastStage rank;
-  rank.after_start = [&](SwitchPoint& point) { point.prepare(plan, 0, rank.note("REJECT 2")); };
+  rank.after_start = [&](Mailbox& mailbox) { mailbox.put(protocol::Prepare{plan}); };
   rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))});
 
   EXPECT_EQ(rank.run().why, Why::kFinished);
@@ -229,16 +219,14 @@ TEST(SwitchPoint, RefusesAnIllegalPlanWithTheBrokenRules) {
   EXPECT_THAT(rank.answers.back(), HasSubstr("caps"));
 }
 
-TEST(SwitchPoint, RefusesAnInBandChangeOfABrokenGeneration) {
+TEST(Prepare, RefusesAnInBandChangeOfABrokenGeneration) {
   LastStage rank;
   rank.options.rejoin_timeout = 30s;
+  rank.after_reject = [&] { rank.engine->leave(0s); };
   rank.on_wait = [&](test::ScriptedCommunicator& peers) {
     peers.fail("stage 0 has closed");
-    rank.engine->switch_point().peer_lost("said by the coordinator");
-    rank.engine->switch_point().prepare(plan_of_revision(2), 0, [&](const std::string& reason) {
-      rank.answers.push_back(reason);
-      rank.engine->leave(0s);
-    });
+    rank.engine->mailbox().put(protocol::PeerLost{.reason = "said by the coordinator"});
+    rank.engine->mailbox().put(protocol::Prepare{plan_of_revision(2)});
   };
 
   EXPECT_EQ(rank.run().why, Why::kLeft);
@@ -249,7 +237,7 @@ TEST(SwitchPoint, RefusesAnInBandChangeOfABrokenGeneration) {
 TEST(Engine, DropsTheStepWhenTheCoordinatorSaysThatAPeerIsLost) {
   LastStage rank;
   rank.on_wait = [&](test::ScriptedCommunicator&) {
-    rank.engine->switch_point().peer_lost("stage 0 is silent");
+    rank.engine->mailbox().put(protocol::PeerLost{.reason = "stage 0 is silent"});
   };
 
   const Ending ending = rank.run();
@@ -296,7 +284,7 @@ TEST(Engine, FinishesItsLastStepThoughALaterStageIsGoneAlready) {
        waits = 0](auto& peers) mutable {
         if (++waits == 2) {  // within the step
           rank.engine->leave(30s);
-          rank.engine->switch_point().peer_lost("said by the coordinator");
+          rank.engine->mailbox().put(protocol::PeerLost{.reason = "said by the coordinator"});
         }
         stage_0(peers);
       };

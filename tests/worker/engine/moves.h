@@ -2,8 +2,6 @@
 // A change of the cut in the middle of training, with the test as coordinator.
 #pragma once
 
-#include <future>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,31 +52,10 @@ inline schedule::Plan moving(schedule::Plan next, const schedule::Plan& current)
 // The coordinator's part: all ranks of the group answer, then GO. The first reason against it.
 inline std::string enter(Group& group, int workers, const schedule::Plan& plan,
                          std::int64_t at_step) {
-  const auto ask = [&](auto verb) {
-    std::vector<std::future<std::string>> answers;
-    for (int i = 0; i < workers; ++i) {
-      auto promise = std::make_shared<std::promise<std::string>>();
-      answers.push_back(promise->get_future());
-      verb(group.engine(i).switch_point(),
-           [promise](const std::string& reason) { promise->set_value(reason); });
-    }
-    std::string first;
-    for (auto& answer : answers) {
-      const bool came = answer.wait_for(kPatience) == std::future_status::ready;
-      const std::string reason = came ? answer.get() : "no answer";
-      if (first.empty()) first = reason;
-    }
-    return first;
-  };
-  std::string reason =
-      ask([&](SwitchPoint& point, Answer answer) { point.prepare(plan, 0, std::move(answer)); });
-  if (reason.empty()) {
-    reason = ask([&](SwitchPoint& point, Answer answer) {
-      point.commit(plan.revision, at_step, std::move(answer));
-    });
-  }
+  std::string reason = group.ask(workers, protocol::Prepare{plan});
+  if (reason.empty()) reason = group.ask(workers, protocol::Commit{plan.revision, at_step});
   if (!reason.empty()) return reason;
-  for (int i = 0; i < workers; ++i) group.engine(i).switch_point().go(plan.revision);
+  for (int i = 0; i < workers; ++i) group.engine(i).mailbox().put(protocol::Go{plan.revision});
   return "";
 }
 
@@ -100,7 +77,7 @@ inline std::vector<std::int64_t> expect_equal_losses(int workers, const Cut& bef
   for (const int rank : after.ranks) trains[static_cast<std::size_t>(rank)] = true;
   EXPECT_TRUE(group.reaches(after.ranks.back(), kMovedSteps));
   for (int i = 0; i < workers; ++i) {
-    if (!trains[static_cast<std::size_t>(i)]) group.engine(i).switch_point().finished();
+    if (!trains[static_cast<std::size_t>(i)]) group.engine(i).mailbox().put(protocol::Leave{});
   }
   EXPECT_THAT(group.finish(), testing::Each(Why::kFinished));
 

@@ -130,21 +130,5 @@ TEST(PlanRules, RefuseAPlanThatNeedsMoreThanTheLimitLessTheReserve) {
             std::string::npos);
 }
 
-TEST(PlanRules, SwitchInBandOnlyWithinAGenerationByATierThatMovesNothing) {
-  const schedule::Plan current = two_stages();
-  schedule::Plan next = current;
-  next.revision = 2;
-  next.trigger = schedule::Trigger::kRetune;
-  schedule::Plan restart = next;
-  restart.trigger = schedule::Trigger::kRestart;
-  schedule::Plan other_cut = next;
-  other_cut.stages = {{0, 2}, {3, 3}};
-
-  EXPECT_TRUE(switches_in_band(current, next, 0));
-  EXPECT_FALSE(switches_in_band(current, next, 1));
-  EXPECT_FALSE(switches_in_band(current, restart, 0));
-  EXPECT_FALSE(switches_in_band(current, other_cut, 0));
-}
-
 }  // namespace plan_rules_test
 }  // namespace weir::engine

@@ -70,7 +70,7 @@ TEST(PlanSwitch, ThatOneRankRefusesLeavesTheOldPlan) {
   plan.schedule.caps = {1, 2};
 
   EXPECT_NE(group.prepare(plan), "");
-  for (int s = 0; s < 2; ++s) group.engine(s).switch_point().abort(2);
+  for (int s = 0; s < 2; ++s) group.engine(s).mailbox().put(protocol::Abort{2});
   EXPECT_THAT(group.finish(), Each(Why::kFinished));
 
   for (const auto& record : group.records(1)) EXPECT_EQ(record.epoch, 1U);

@@ -116,7 +116,7 @@ TEST(Replicas, DoNotChangeWhileOneOfThemHasNotHeardOfIt) {
   next.revision = 2;
   next.trigger = schedule::Trigger::kRetune;
   ASSERT_EQ(group.prepare(next), "");
-  group.engine(0).switch_point().commit(2, 0, [](const std::string&) {});
+  group.engine(0).mailbox().put(protocol::Commit{.revision = 2});
 
   EXPECT_THAT(group.finish(), Each(Why::kFinished));
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/worker/engine/group.h"
+#include "worker/base/units.h"
 
 namespace weir::engine::test {
 
@@ -50,17 +51,17 @@ class Rounds {
     for (const auto& [r, at] : ready_) next = std::max(next, at);
     const bool all = next >= all_at_;
     if (ready_.size() < (all ? static_cast<std::size_t>(replicas_) : wanted_)) return;
-    Grant grant{.round = ++round_,
-                .next_step = next,
-                .all = all,
-                .overlaps = overlaps_ && !all,
-                .deadline = deadline_};
+    protocol::Grant grant{.round = ++round_,
+                          .next_step = next,
+                          .all = all,
+                          .overlaps = overlaps_ && !all,
+                          .deadline_seconds = to_seconds(deadline_)};
     for (const auto& [r, at] : ready_) grant.members.push_back(r);
     grant.weights.assign(ready_.size(), 1.0 / static_cast<double>(ready_.size()));
     for (const auto& [r, at] : ready_) {
       grant.step = at;
       for (int s = 0; s < stages_; ++s) {
-        group_->engine(r * stages_ + s).switch_point().grant(grant);
+        group_->engine(r * stages_ + s).mailbox().put(grant);
       }
     }
     groups_.insert(grant.members);

@@ -46,11 +46,13 @@ bool eventually(Condition condition) {
 }
 
 void order(Group& group, int ranks, std::int64_t step) {
-  for (int i = 0; i < ranks; ++i) group.engine(i).switch_point().save(step);
+  for (int i = 0; i < ranks; ++i) group.engine(i).mailbox().put(protocol::Save{.step = step});
 }
 void tell(Group& group, int ranks, std::int64_t step, const std::string& error = "",
           bool leave = false) {
-  for (int i = 0; i < ranks; ++i) group.engine(i).switch_point().saved(step, error, leave);
+  for (int i = 0; i < ranks; ++i) {
+    group.engine(i).mailbox().put(protocol::Saved{.step = step, .error = error, .leave = leave});
+  }
 }
 
 TEST(Saving, OfAStepLetsAnotherCutGoOnFromThere) {
@@ -63,8 +65,8 @@ TEST(Saving, OfAStepLetsAnotherCutGoOnFromThere) {
     ASSERT_EQ(group.prepare(plan_in(group, 3)), "");
     ASSERT_EQ(group.commit(3, 1, 0), "");
     for (int i = 0; i < 3; ++i) {
-      group.engine(i).switch_point().go(1);
-      group.engine(i).switch_point().save(kSaved);
+      group.engine(i).mailbox().put(protocol::Go{1});
+      group.engine(i).mailbox().put(protocol::Save{.step = kSaved});
     }
     ASSERT_TRUE(eventually([&] { return saves.copies(kSaved) == 3; }));
     tell(group, 3, kSteps);

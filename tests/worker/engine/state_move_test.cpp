@@ -64,21 +64,22 @@ TEST(StateMove, EndsWithAReasonWhenAHolderStandsAtAnotherStep) {
 
 // The holder never comes to the boundary, and is given up: the one that waits for it ends its wait.
 TEST(StateMove, EndsWhenThePlanIsAborted) {
-  Group group("mlp", 2, 200000);
+  Saves saves;
+  Group group("mlp", 2, 200000, 0, &saves);
   const auto first = plan_on(group, 1, {0}, {7});
   ASSERT_EQ(enter(group, 2, first, 0), "");
   const auto second = moving(plan_on(group, 2, {0, 1}, {4, 7}), first);
-  auto prepared = std::make_shared<std::promise<std::string>>();
-  auto entered = std::make_shared<std::promise<std::string>>();
-  SwitchPoint& joiner = group.engine(1).switch_point();
-  joiner.prepare(second, 0, [prepared](const std::string& why) { prepared->set_value(why); });
-  ASSERT_EQ(prepared->get_future().get(), "");
-  auto answer = entered->get_future();
-  joiner.commit(2, kMovedAt, [entered](const std::string& why) { entered->set_value(why); });
+  ASSERT_EQ(group.ask_rank(1, protocol::Prepare{second}).get(), "");
+  auto answer = group.ask_rank(1, protocol::Commit{2, kMovedAt});
   EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
-  joiner.abort(2);
-  ASSERT_EQ(answer.wait_for(kPatience), std::future_status::ready);
-  EXPECT_THAT(answer.get(), HasSubstr("stopped while state moved"));
+  group.engine(1).mailbox().put(protocol::Abort{2});
+  group.engine(1).mailbox().put(protocol::Save{.step = 5});  // is answered when the wait has ended
+  const auto until = std::chrono::steady_clock::now() + kPatience / 2;
+  while (saves.notes().empty() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_THAT(saves.notes(), ElementsAre("late 5"));
+  EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "not sent";
   for (int i = 0; i < 2; ++i) group.engine(i).leave({});
   EXPECT_THAT(group.finish(), Each(Why::kLeft));
 }

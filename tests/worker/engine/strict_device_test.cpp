@@ -38,10 +38,12 @@ Ran run(Group::On on, const std::string& model, int stages, const std::vector<in
     ADD_FAILURE() << reason;
     return {};
   }
-  for (int rank = 0; rank < ranks; ++rank) group.engine(rank).switch_point().save(steps);
+  for (int rank = 0; rank < ranks; ++rank) {
+    group.engine(rank).mailbox().put(protocol::Save{.step = steps});
+  }
   for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(group.reaches(rank, steps));
   for (int rank = 0; rank < ranks; ++rank) {
-    group.engine(rank).switch_point().saved(steps, "", false);
+    group.engine(rank).mailbox().put(protocol::Saved{.step = steps});
   }
   EXPECT_THAT(group.finish(), Each(Why::kFinished));
   EXPECT_EQ(saves.unequal(steps), 0);
@@ -91,10 +93,12 @@ TEST(OnStrictDevices, PartialAveragesGiveTheBitsOfHosts) {
         [&](int replica, std::int64_t step) { rounds.on_ready(replica, step); }, nullptr, on);
     rounds.attach(group);
     EXPECT_EQ(group.start(averaging(1, group.layers(), {2, 3})), "");
-    for (int rank = 0; rank < 2; ++rank) group.engine(rank).switch_point().save(kSteps);
+    for (int rank = 0; rank < 2; ++rank) {
+      group.engine(rank).mailbox().put(protocol::Save{.step = kSteps});
+    }
     for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(group.reaches(rank, kSteps));
     for (int rank = 0; rank < 2; ++rank) {
-      group.engine(rank).switch_point().saved(kSteps, "", false);
+      group.engine(rank).mailbox().put(protocol::Saved{.step = kSteps});
     }
     EXPECT_THAT(group.finish(), Each(Why::kFinished));
     EXPECT_EQ(saves.unequal(kSteps), 0) << "both have the average";
@@ -125,10 +129,12 @@ TEST(OnStrictDevices, ANewStageGoesOnFromACheckpoint) {
     Group group("mlp", 2, kSaved, 0, &saves, nullptr, nullptr, Group::On::kStrictDevice);
     ASSERT_EQ(group.start(plan_of(2, group.layers(), 4, Family::kOneFOneB, 1, Dispatch::kStrict)),
               "");
-    for (int rank = 0; rank < 2; ++rank) group.engine(rank).switch_point().save(kSaved);
+    for (int rank = 0; rank < 2; ++rank) {
+      group.engine(rank).mailbox().put(protocol::Save{.step = kSaved});
+    }
     for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(group.reaches(rank, kSaved));
     for (int rank = 0; rank < 2; ++rank) {
-      group.engine(rank).switch_point().saved(kSaved, "", false);
+      group.engine(rank).mailbox().put(protocol::Saved{.step = kSaved});
     }
     group.finish();
   }
@@ -138,10 +144,12 @@ TEST(OnStrictDevices, ANewStageGoesOnFromACheckpoint) {
   plan.state = schedule::StateMove::kCheckpoint;
   plan.checkpoint_step = kSaved;
   ASSERT_EQ(group.start(plan, kSaved), "");
-  for (int rank = 0; rank < 3; ++rank) group.engine(rank).switch_point().save(kSteps);
+  for (int rank = 0; rank < 3; ++rank) {
+    group.engine(rank).mailbox().put(protocol::Save{.step = kSteps});
+  }
   for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(group.reaches(rank, kSteps));
   for (int rank = 0; rank < 3; ++rank) {
-    group.engine(rank).switch_point().saved(kSteps, "", false);
+    group.engine(rank).mailbox().put(protocol::Saved{.step = kSteps});
   }
   EXPECT_THAT(group.finish(), Each(Why::kFinished));
 
