@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/gpu/gpu.h"
+#include "tests/worker/stage/ops/numeric.h"
 #include "worker/base/random.h"
 #include "worker/device/cuda/cuda_device.h"
 #include "worker/stage/ops/squares.h"
@@ -112,7 +113,7 @@ TEST_F(Squares, AreTheBitsOfTheHost) {
     const auto staged = device_->download(sum);
     ASSERT_TRUE(staged) << staged.error().message;
     double expected = 0;
-    run_on_host(stage::ops::SumSquares{count, values.data(), &expected}, stage::Precision::kFp32);
+    test::run(stage::ops::SumSquares{count, values.data(), &expected});
     EXPECT_EQ(*staged->as<double>(), expected) << count << " values";
   }
 }

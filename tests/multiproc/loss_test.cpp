@@ -60,6 +60,40 @@ INSTANTIATE_TEST_SUITE_P(InBf16, SameLoss,
                                           testing::Values("bf16")),
                          same_loss_name);
 
+// The stages compute with other numbers of threads than each other, and than one process.
+class OnThreads : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(OnThreads, TheLossIsThatOfOneThread) {
+  const auto& [model, precision] = GetParam();
+  // Ops of these sizes are worth five threads.
+  const std::vector<std::string> common = {"--model=" + model, "--seq=96", "--steps=3",
+                                           "--precision=" + precision};
+  const auto with_threads = [&](int threads) {
+    std::vector<std::string> arguments = common;
+    arguments.push_back("--threads=" + std::to_string(threads));
+    return arguments;
+  };
+  const auto expected = losses_alone(with_threads(1), kMicroBatches);
+  ASSERT_EQ(expected.size(), 3U);
+  for (const int threads : {2, 5}) {
+    EXPECT_EQ(losses_alone(with_threads(threads), kMicroBatches), expected) << threads;
+  }
+  Workers workers({.stages = 3, .micro_batches = kMicroBatches}, common,
+                  {{"--threads=5"}, {"--threads=1"}, {"--threads=2"}});
+
+  EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+  EXPECT_EQ(losses(workers.steps(2)), expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OnThreads,
+                         testing::Combine(testing::Values("mlp", "gpt-tiny"),
+                                          testing::Values("fp32", "bf16")),
+                         [](const auto& instance) {
+                           return (std::get<0>(instance.param) == "mlp" ? "Mlp" : "Gpt") +
+                                  std::string(std::get<1>(instance.param) == "bf16" ? "Bf16" : "");
+                         });
+
 TEST(SameLoss, FromATextFile) {
   const TempDir folder;
   std::string text;

@@ -80,6 +80,8 @@ Process::Process(const std::vector<std::string>& arguments, const std::string& e
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, error_file.c_str(),
                                    O_CREAT | O_TRUNC | O_WRONLY, 0600);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  // Several workers share few CPUs. A test of threads says how many.
+  setenv("WEIR_THREADS", "1", 0);
   if (posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
   posix_spawn_file_actions_destroy(&actions);
 }

@@ -85,7 +85,8 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
              {"device", labels.device},
              {"transport", labels.transport},
              {"version", labels.version},
-             {"emulated", labels.emulated ? "true" : "false"}});
+             {"emulated", labels.emulated ? "true" : "false"},
+             {"threads", std::to_string(labels.threads)}});
   out.gauge(metric::kStep, "completed steps", static_cast<double>(s.step));
   out.gauge("weir_plan_epoch", "revision of the plan in force", s.epoch);
   if (placed && std::isfinite(s.loss)) out.gauge("weir_loss", "of the last step", s.loss);

@@ -16,6 +16,7 @@ struct WorkerLabels {
   std::string job_namespace, job_name, worker;  // on every series; worker = name of the pod
   std::string worker_group, node, device, transport, version;
   bool emulated = false;
+  int threads = 1;  // that compute
 };
 
 std::vector<telemetry::Family> worker_families(const WorkerLabels& labels,

@@ -20,6 +20,7 @@ namespace weir::app {
 namespace {
 
 constexpr int kMostPorts = 65535;
+constexpr int kMostThreads = 1024;
 constexpr double kLongestWait = 1e6;  // seconds
 constexpr double kMost = 1e30;        // for numbers without a limit of their own
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
@@ -130,6 +131,10 @@ void add_place(Rows& rows, Options& o) {
       "--device", o.device,
       std::string("device that computes: cpu, cuda or cuda:N (default ") + kDefaultDevice + ")",
       "WEIR_DEVICE");
+  rows.add("--threads", o.threads,
+           "threads that compute on the device cpu; unset: the CPUs that this process may use, by "
+           "its affinity and its container's quota; results do not depend on it",
+           "WEIR_THREADS", whole_in(1, kMostThreads));
   rows.add("--graphs", o.graphs, kGraphUses,
            "whether the ops of a micro-batch are launched as one CUDA graph: auto (if it is "
            "measured to be faster), on or off; results do not depend on it",

@@ -47,6 +47,7 @@ struct Options {
 
   std::string device;  // "cpu", "cuda" or "cuda:N"; empty: kDefaultDevice, with emulation "cpu"
   emulate::Options emulation;
+  std::optional<int> threads;  // of the device cpu; unset: all CPUs that the process may use
 
   std::string checkpoint_dir;            // empty: nothing is saved
   std::int64_t checkpoint_interval = 0;  // steps; 0 = by time

@@ -145,6 +145,7 @@ control::AgentCallbacks agent_callbacks(State& state) {
     return measure_profile({.model = *state.model,
                             .device = state.options.device,
                             .device_class = state.device->name(),
+                            .threads = state.device->threads(),
                             .emulation = state.emulation ? &state.emulation->times() : nullptr,
                             .saves = state.options.saves() && state.device->is_host()},
                            request, waits->get_token());

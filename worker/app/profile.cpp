@@ -64,7 +64,8 @@ protocol::Measured measure_profile(const ProfileOf& of, const protocol::Measure&
     return {.profile_json =
                 profile_json(of, emulated_times(model, *of.emulation, request.samples))};
   }
-  const Result<std::unique_ptr<device::Device>> scratch = device::open_device(of.device);
+  const Result<std::unique_ptr<device::Device>> scratch =
+      device::open_device(of.device, of.threads);
   if (!scratch) return {.error = scratch.error().message};
   const Result<Timings> times =
       stage::measure(model, **scratch, request.samples, request.rounds, std::move(stop));

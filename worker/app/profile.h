@@ -17,6 +17,7 @@ namespace weir::app {
 struct ProfileOf {
   const stage::Model& model;
   std::string device, device_class;
+  int threads = 1;  // of `device`
   const emulate::ProfileTimes* emulation = nullptr;
   // Checkpoints are copied into the device's own memory, which the planner must count.
   bool saves = false;

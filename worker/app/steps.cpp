@@ -10,6 +10,7 @@
 #include "worker/app/exposition.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
+#include "worker/base/cpus.h"
 #include "worker/base/log.h"
 #include "worker/base/termination.h"
 #include "worker/base/units.h"
@@ -35,10 +36,11 @@ Failure configuration(const Error& error) {
 }
 
 Outcome open_device(State& state) {
-  if (state.options.emulated()) {  // load_model gives it the name in the profile
+  if (state.options.emulated()) {  // one thread; load_model gives it the name in the profile
     state.device = device::make_host_device(state.options.emulation.device_class);
   } else {
-    Result<std::unique_ptr<device::Device>> opened = device::open_device(state.options.device);
+    Result<std::unique_ptr<device::Device>> opened =
+        device::open_device(state.options.device, state.options.threads.value_or(usable_cpus()));
     if (!opened) return configuration(opened.error().with("--device"));
     state.device = *std::move(opened);
   }
@@ -294,7 +296,8 @@ Outcome make_engine(State& state) {
                             .device = state.device->name(),
                             .transport = state.nccl ? "nccl" : "tcp",
                             .version = WEIR_VERSION,
-                            .emulated = o.emulated()};
+                            .emulated = o.emulated(),
+                            .threads = state.device->threads()};
   state.endpoint->collect([labels, engine = state.engine.get(), device = state.device.get()] {
     return worker_families(labels, engine->statistics(), engine->links(),
                            device->memory_free_bytes());

@@ -66,6 +66,8 @@ class Device {
 
   // The defaults below are for host memory; other devices override them. Engine thread.
   virtual bool is_host() const { return true; }
+  // Threads that run an op together, the engine's included; 1 if the device itself computes.
+  virtual int threads() const { return 1; }
   // Host memory for messages that are received or sent; pinned on CUDA.
   virtual Buffer allocate_staging(std::size_t bytes) { return allocate(bytes); }
   // Copies a staged tensor to device memory, or a tensor to staging memory (complete on return). On
@@ -102,10 +104,12 @@ class Device {
 };
 
 // Host memory. Its size is the container's limit (cgroup), else the machine's.
-std::unique_ptr<Device> make_host_device(std::string device_class = "cpu");
+std::unique_ptr<Device> make_host_device(std::string device_class = "cpu", int threads = 1);
 
-// name: "cpu", "cuda" or "cuda:N" (N from 0). kInvalid: another name, or a build without CUDA.
-// kNotFound: no such device, its driver is too old, or its compute capability is below 8.0.
-Result<std::unique_ptr<Device>> open_device(std::string_view name);
+// name: "cpu", "cuda" or "cuda:N" (N from 0). threads: of
+// the host; its class is "cpu-4" with 4 of them, because the times of layers differ. kInvalid:
+// another name, or a build without CUDA. kNotFound: no such device, its driver is too old, or its
+// compute capability is below 8.0.
+Result<std::unique_ptr<Device>> open_device(std::string_view name, int threads = 1);
 
 }  // namespace weir::device

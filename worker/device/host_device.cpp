@@ -29,10 +29,11 @@ struct Usage {
 
 class HostDevice final : public Device {
  public:
-  explicit HostDevice(std::string device_class)
-      : name_(std::move(device_class)), total_(read_system_memory().total) {}
+  HostDevice(std::string device_class, int threads)
+      : name_(std::move(device_class)), threads_(threads), total_(read_system_memory().total) {}
 
   std::string name() const override { return name_; }
+  int threads() const override { return threads_; }
   std::int64_t memory_bytes() const override { return total_; }
   std::int64_t memory_free_bytes() const override { return read_system_memory().free; }
   std::int64_t bytes_in_use() const override { return usage_->in_use.load(); }
@@ -60,14 +61,15 @@ class HostDevice final : public Device {
 
  private:
   const std::string name_;
+  const int threads_;
   const std::int64_t total_;
   const std::shared_ptr<Usage> usage_ = std::make_shared<Usage>();
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_host_device(std::string device_class) {
-  return std::make_unique<HostDevice>(std::move(device_class));
+std::unique_ptr<Device> make_host_device(std::string device_class, int threads) {
+  return std::make_unique<HostDevice>(std::move(device_class), threads);
 }
 
 }  // namespace weir::device

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Only this file knows which devices the build has.
 #include <charconv>
+#include <string>
 
 #include "worker/device/device.h"
 #ifdef WEIR_CUDA
@@ -9,8 +10,10 @@
 
 namespace weir::device {
 
-Result<std::unique_ptr<Device>> open_device(std::string_view name) {
-  if (name == "cpu") return make_host_device();
+Result<std::unique_ptr<Device>> open_device(std::string_view name, int threads) {
+  if (name == "cpu") {
+    return make_host_device(threads == 1 ? "cpu" : "cpu-" + std::to_string(threads), threads);
+  }
   constexpr std::string_view kCuda = "cuda";
   int index = 0;
   bool known = name.substr(0, kCuda.size()) == kCuda;

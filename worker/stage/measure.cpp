@@ -131,8 +131,8 @@ Result<device::Buffer> random_values(device::Device& device, std::int64_t bytes,
   if (!buffer) return Error{Code::kInternal, "device " + device.name() + " has no memory left"};
   std::vector<float> values(static_cast<std::size_t>(bytes / element_bytes(precision)));
   for (auto& value : values) value = static_cast<float>(2 * random.uniform() - 1);
-  ops::run_on_host(ops::RoundValues{values.size(), values.data(), buffer.as<ops::Element>()},
-                   precision);
+  ops::make_host_kernels(precision)->run(
+      ops::RoundValues{values.size(), values.data(), buffer.as<ops::Element>()});
   return device.upload(std::move(buffer));
 }
 

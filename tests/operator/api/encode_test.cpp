@@ -160,6 +160,31 @@ TEST(EncodePod, ReportsEnvironmentThatTheUserSetInstead) {
   EXPECT_EQ(by_name(pod["spec"]["containers"][0]["env"], "WEIR_TRANSPORT")["value"], "TCP");
 }
 
+std::string threads_of(const std::string& resources, const std::string& env = "[]") {
+  const PipelineJob job =
+      job_with(R"({"worker": {"image": "w:1", "env": )" + env +
+               R"(}, "workerGroups": [{"name": "gpu", "count": 1, "resources": )" + resources +
+               R"(}], "batch": {"globalBatchSize": 8}})");
+  const json variable =
+      by_name(pod_of(job, first_pod())["spec"]["containers"][0]["env"], "WEIR_THREADS");
+  return variable.is_null() ? "" : variable["value"].get<std::string>();
+}
+
+TEST(EncodePod, TellsTheRequestedCpusOfAContainerWithoutALimit) {
+  EXPECT_EQ(threads_of(R"({"requests": {"cpu": 3}})"), "3");
+  EXPECT_EQ(threads_of(R"({"requests": {"cpu": "2500m"}})"), "3");
+  EXPECT_EQ(threads_of(R"({"requests": {"cpu": "100m"}})"), "1");
+  EXPECT_EQ(
+      threads_of(R"({"requests": {"cpu": "3"}})", R"([{"name": "WEIR_THREADS", "value": "2"}])"),
+      "2")
+      << "the user's own";
+  for (const char* quota :
+       {R"({"requests": {"cpu": "3"}, "limits": {"cpu": "4"}})", R"({"limits": {"cpu": "4"}})",
+        R"({"requests": {"memory": "1Gi"}})", R"({"requests": {"cpu": "many"}})", "{}"}) {
+    EXPECT_EQ(threads_of(quota), "") << quota;
+  }
+}
+
 TEST(EncodePod, KeepsAwayFromAvoidedNodes) {
   PodInput input = first_pod();
   input.avoided_nodes = {"gpu-c"};

@@ -22,7 +22,8 @@ const WorkerLabels kLabels{.job_namespace = "team-a",
                            .device = "A100",
                            .transport = "tcp",
                            .version = "0.1.0",
-                           .emulated = true};
+                           .emulated = true,
+                           .threads = 3};
 
 const Family* find(const std::vector<Family>& families, const std::string& name) {
   const auto at = std::find_if(families.begin(), families.end(),
@@ -85,6 +86,7 @@ TEST(Exposition, ShowsThePlanInForce) {
   EXPECT_EQ(find(families, "weir_plan_cap")->samples[0].value, 2);
   EXPECT_EQ(find(families, "weir_step")->samples[0].value, 10);
   EXPECT_EQ(labels_of(find(families, "weir_worker_info")->samples[0])["emulated"], "true");
+  EXPECT_EQ(labels_of(find(families, "weir_worker_info")->samples[0])["threads"], "3");
 }
 
 TEST(Exposition, SaysTheLossOnTheLastStageOnly) {

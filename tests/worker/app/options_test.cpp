@@ -59,6 +59,9 @@ TEST(Options, TakeThePrecision) {
   EXPECT_EQ(options_of({"--graphs=on"}).graphs, stage::GraphUse::kAlways);
   EXPECT_EQ(options_of({"--graphs=off"}).graphs, stage::GraphUse::kOff);
   EXPECT_THAT(refusal_of({"--graphs=maybe"}), HasSubstr("--graphs"));
+  EXPECT_FALSE(options_of({}).threads);
+  EXPECT_EQ(options_of({"--threads=3"}).threads, 3);
+  EXPECT_THAT(refusal_of({"--threads=0"}), HasSubstr("--threads"));
   EXPECT_EQ(options_of({"--precision=bf16"}).model.precision, stage::Precision::kBf16);
   EXPECT_THAT(refusal_of({"--precision=fp8"}), HasSubstr("--precision"));
 }

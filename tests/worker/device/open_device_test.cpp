@@ -17,6 +17,13 @@ TEST(OpenDevice, OpensTheHost) {
   EXPECT_TRUE((*opened)->is_host());
 }
 
+TEST(OpenDevice, NamesTheClassOfAHostByItsThreads) {
+  EXPECT_EQ((*open_device("cpu"))->name(), "cpu");
+  const auto four = open_device("cpu", 4);
+  EXPECT_EQ((*four)->name(), "cpu-4");
+  EXPECT_EQ((*four)->threads(), 4);
+}
+
 TEST(OpenDevice, NamesWhatItKnowsWhenTheNameIsWrong) {
   for (const std::string name : {"gpu", "", "cuda0", "cuda:", "cuda:-1", "cuda:1x"}) {
     const auto opened = open_device(name);

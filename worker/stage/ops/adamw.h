@@ -22,7 +22,7 @@ struct AdamW {
   float *value, *m, *v;
   auto fields() const { return std::tie(step, count, gradient, value, m, v); }
 };
-void run_on_host(const AdamW& op, Precision precision);
+void run_on_host(const AdamW& op, const Host& host);
 void run_on_cuda(const AdamW& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "worker/stage/ops/adamw.h"
+#include "worker/stage/ops/host_operands.h"
 
 namespace weir::stage::ops {
 namespace {
@@ -23,8 +24,11 @@ void adamw(const AdamWStep& step, std::size_t count, const float* __restrict gra
 
 }  // namespace
 
-void run_on_host(const AdamW& op, Precision /*precision*/) {
-  adamw(op.step, op.count, op.gradient, op.value, op.m, op.v);
+void run_on_host(const AdamW& op, const Host& host) {
+  for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
+    adamw(op.step, static_cast<std::size_t>(end - begin), op.gradient + begin, op.value + begin,
+          op.m + begin, op.v + begin);
+  });
 }
 
 }  // namespace weir::stage::ops

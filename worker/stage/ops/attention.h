@@ -24,7 +24,7 @@ struct AttentionForward {
   float *log_sums, *scratch;
   auto fields() const { return std::tie(shape, qkv, y, log_sums, scratch); }
 };
-void run_on_host(const AttentionForward& op, Precision precision);
+void run_on_host(const AttentionForward& op, const Host& host);
 void run_on_cuda(const AttentionForward& op, CudaQueue& queue);
 
 // Replaces dqkv (B,T,3C).
@@ -37,7 +37,7 @@ struct AttentionBackward {
   float* scratch;
   auto fields() const { return std::tie(shape, qkv, y, log_sums, dy, dqkv, scratch); }
 };
-void run_on_host(const AttentionBackward& op, Precision precision);
+void run_on_host(const AttentionBackward& op, const Host& host);
 void run_on_cuda(const AttentionBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

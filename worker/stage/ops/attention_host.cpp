@@ -3,6 +3,7 @@
 // last row.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "worker/stage/ops/attention.h"
 #include "worker/stage/ops/gemm.h"
@@ -139,31 +140,44 @@ void backward_head(const AttentionShape& shape, const Head& head, const HeadGrad
   }
 }
 
-void attention_forward(AttentionShape shape, const float* qkv, float* y, float* log_sums,
-                       float* scratch) {
-  const Index size = shape.channels / shape.heads;
-  for (Index b = 0; b < shape.samples; ++b) {
-    for (Index h = 0; h < shape.heads; ++h, log_sums += shape.sequence) {
-      forward_head(shape, head_of(shape, qkv, b, h),
-                   y + b * shape.sequence * shape.channels + h * size, log_sums, scratch);
-    }
-  }
+// Calls f(b, h, scratch) for each sample and head. `scratch` is the op's, which the caller's thread
+// uses; the others have their own for the time of the op.
+template <class F>
+void for_heads(Team& team, const AttentionShape& shape, float* scratch, F f) {
+  team.run(Index{shape.samples} * shape.heads, 1, [&](Index begin, Index end) {
+    std::vector<float> own(begin == 0 ? 0 : attention_scratch_floats(shape));
+    float* const of_part = begin == 0 ? scratch : own.data();
+    for (Index i = begin; i < end; ++i) f(i / shape.heads, i % shape.heads, of_part);
+  });
 }
 
-void attention_backward(AttentionShape shape, const float* qkv, const float* y,
+void attention_forward(Team& team, AttentionShape shape, const float* qkv, float* y,
+                       float* log_sums, float* scratch) {
+  const Index size = shape.channels / shape.heads;
+  for_heads(team, shape, scratch, [&](Index b, Index h, float* scores) {
+    forward_head(shape, head_of(shape, qkv, b, h),
+                 y + b * shape.sequence * shape.channels + h * size,
+                 log_sums + (b * shape.heads + h) * shape.sequence, scores);
+  });
+}
+
+void attention_backward(Team& team, AttentionShape shape, const float* qkv, const float* y,
                         const float* log_sums, const float* dy, float* dqkv, float* scratch) {
   const Index size = shape.channels / shape.heads;
   const Index channels = shape.channels;
-  std::fill_n(dqkv, Index{shape.samples} * shape.sequence * 3 * channels, 0.0F);
-  for (Index b = 0; b < shape.samples; ++b) {
-    for (Index h = 0; h < shape.heads; ++h, log_sums += shape.sequence) {
-      const Index at = b * shape.sequence * channels + h * size;
-      float* dq = dqkv + b * shape.sequence * 3 * channels + h * size;
-      backward_head(shape, head_of(shape, qkv, b, h),
-                    {y + at, dy + at, log_sums, dq, dq + channels, dq + 2 * channels}, scratch,
-                    scratch + kRows * row_length(shape.sequence));
+  for_heads(team, shape, scratch, [&](Index b, Index h, float* p) {
+    const Index at = b * shape.sequence * channels + h * size;
+    float* dq = dqkv + b * shape.sequence * 3 * channels + h * size;
+    for (Index row = 0; row < shape.sequence; ++row) {
+      for (const Index of : {Index{0}, channels, 2 * channels}) {
+        std::fill_n(dq + row * 3 * channels + of, size, 0.0F);
+      }
     }
-  }
+    backward_head(shape, head_of(shape, qkv, b, h),
+                  {y + at, dy + at, log_sums + (b * shape.heads + h) * shape.sequence, dq,
+                   dq + channels, dq + 2 * channels},
+                  p, p + kRows * row_length(shape.sequence));
+  });
 }
 
 }  // namespace
@@ -172,16 +186,16 @@ std::size_t attention_scratch_floats(AttentionShape shape) {
   return static_cast<std::size_t>(2 * kRows * row_length(shape.sequence));
 }
 
-void run_on_host(const AttentionForward& op, Precision precision) {
+void run_on_host(const AttentionForward& op, const Host& host) {
   const std::size_t count = product(op.shape.samples, op.shape.sequence, op.shape.channels);
-  attention_forward(op.shape, In(op.qkv, 3 * count, precision), Out(op.y, count, precision),
+  attention_forward(host.team, op.shape, In(op.qkv, 3 * count, host), Out(op.y, count, host),
                     op.log_sums, op.scratch);
 }
 
-void run_on_host(const AttentionBackward& op, Precision precision) {
+void run_on_host(const AttentionBackward& op, const Host& host) {
   const std::size_t count = product(op.shape.samples, op.shape.sequence, op.shape.channels);
-  attention_backward(op.shape, In(op.qkv, 3 * count, precision), In(op.y, count, precision),
-                     op.log_sums, In(op.dy, count, precision), Out(op.dqkv, 3 * count, precision),
+  attention_backward(host.team, op.shape, In(op.qkv, 3 * count, host), In(op.y, count, host),
+                     op.log_sums, In(op.dy, count, host), Out(op.dqkv, 3 * count, host),
                      op.scratch);
 }
 

@@ -18,7 +18,7 @@ struct EmbeddingForward {
   Element* y;
   auto fields() const { return std::tie(shape, tokens, token_table, position_table, y); }
 };
-void run_on_host(const EmbeddingForward& op, Precision precision);
+void run_on_host(const EmbeddingForward& op, const Host& host);
 void run_on_cuda(const EmbeddingForward& op, CudaQueue& queue);
 
 // Adds dy to the rows of both gradients, in the order of (b, t).
@@ -29,7 +29,7 @@ struct EmbeddingBackward {
   float *dtoken_table, *dposition_table;
   auto fields() const { return std::tie(shape, tokens, dy, dtoken_table, dposition_table); }
 };
-void run_on_host(const EmbeddingBackward& op, Precision precision);
+void run_on_host(const EmbeddingBackward& op, const Host& host);
 void run_on_cuda(const EmbeddingBackward& op, CudaQueue& queue);
 
 struct ContextShape {
@@ -45,7 +45,7 @@ struct ContextEmbeddingForward {
   Element* y;
   auto fields() const { return std::tie(shape, tokens, table, y); }
 };
-void run_on_host(const ContextEmbeddingForward& op, Precision precision);
+void run_on_host(const ContextEmbeddingForward& op, const Host& host);
 void run_on_cuda(const ContextEmbeddingForward& op, CudaQueue& queue);
 
 // Adds dy to the rows of dtable.
@@ -56,7 +56,7 @@ struct ContextEmbeddingBackward {
   float* dtable;
   auto fields() const { return std::tie(shape, tokens, dy, dtable); }
 };
-void run_on_host(const ContextEmbeddingBackward& op, Precision precision);
+void run_on_host(const ContextEmbeddingBackward& op, const Host& host);
 void run_on_cuda(const ContextEmbeddingBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

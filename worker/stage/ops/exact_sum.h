@@ -21,7 +21,7 @@ struct AddExactly {
   double* sums;
   auto fields() const { return std::tie(count, terms, sums); }
 };
-void run_on_host(const AddExactly& op, Precision precision);
+void run_on_host(const AddExactly& op, const Host& host);
 void run_on_cuda(const AddExactly& op, CudaQueue& queue);
 
 // values[i] = the float nearest to sums[i].
@@ -31,7 +31,7 @@ struct RoundSums {
   float* values;
   auto fields() const { return std::tie(count, sums, values); }
 };
-void run_on_host(const RoundSums& op, Precision precision);
+void run_on_host(const RoundSums& op, const Host& host);
 void run_on_cuda(const RoundSums& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plain loops that the compiler vectorises. Elements are independent.
 #include "worker/stage/ops/exact_sum.h"
+#include "worker/stage/ops/host_operands.h"
 
 namespace weir::stage::ops {
 namespace {
@@ -19,12 +20,16 @@ void round_sums(std::size_t count, const double* __restrict sums, float* __restr
 
 }  // namespace
 
-void run_on_host(const AddExactly& op, Precision /*precision*/) {
-  add_exactly(op.count, op.terms, op.sums);
+void run_on_host(const AddExactly& op, const Host& host) {
+  for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
+    add_exactly(static_cast<std::size_t>(end - begin), op.terms + begin, op.sums + begin);
+  });
 }
 
-void run_on_host(const RoundSums& op, Precision /*precision*/) {
-  round_sums(op.count, op.sums, op.values);
+void run_on_host(const RoundSums& op, const Host& host) {
+  for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
+    round_sums(static_cast<std::size_t>(end - begin), op.sums + begin, op.values + begin);
+  });
 }
 
 }  // namespace weir::stage::ops

@@ -12,7 +12,7 @@ struct GeluForward {
   Element* y;  // may be x
   auto fields() const { return std::tie(count, x, y); }
 };
-void run_on_host(const GeluForward& op, Precision precision);
+void run_on_host(const GeluForward& op, const Host& host);
 void run_on_cuda(const GeluForward& op, CudaQueue& queue);
 
 // dx = dy gelu'(x)
@@ -22,7 +22,7 @@ struct GeluBackward {
   Element* dx;  // may be dy
   auto fields() const { return std::tie(count, x, dy, dx); }
 };
-void run_on_host(const GeluBackward& op, Precision precision);
+void run_on_host(const GeluBackward& op, const Host& host);
 void run_on_cuda(const GeluBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -43,13 +43,20 @@ void gelu_backward(std::size_t count, const float* x, const float* dy, float* dx
 
 }  // namespace
 
-void run_on_host(const GeluForward& op, Precision precision) {
-  gelu_forward(op.count, In(op.x, op.count, precision), Out(op.y, op.count, precision));
+void run_on_host(const GeluForward& op, const Host& host) {
+  const In x(op.x, op.count, host);
+  Out y(op.y, op.count, host);
+  for_elements(host.team, op.count, [&](Index begin, Index end) {
+    gelu_forward(static_cast<std::size_t>(end - begin), x + begin, y + begin);
+  });
 }
 
-void run_on_host(const GeluBackward& op, Precision precision) {
-  gelu_backward(op.count, In(op.x, op.count, precision), In(op.dy, op.count, precision),
-                Out(op.dx, op.count, precision));
+void run_on_host(const GeluBackward& op, const Host& host) {
+  const In x(op.x, op.count, host), dy(op.dy, op.count, host);
+  Out dx(op.dx, op.count, host);
+  for_elements(host.team, op.count, [&](Index begin, Index end) {
+    gelu_backward(static_cast<std::size_t>(end - begin), x + begin, dy + begin, dx + begin);
+  });
 }
 
 }  // namespace weir::stage::ops

@@ -2,10 +2,12 @@
 // C (m,n) = A (m,k) B (k,n), or C += A B, in float32 on the host. A and B may have any strides, so
 // a transposed matrix is a view; the rows of C are contiguous. Each element of C is one serial sum
 // over k in rising order, without fused multiply-add. So the result is bit-equal on every machine,
-// for every tile size and instruction set. One thread.
+// for every tile size, instruction set and number of threads.
 #pragma once
 
 #include <cstddef>
+
+#include "worker/stage/ops/team.h"
 
 namespace weir::stage::ops {
 
@@ -27,7 +29,9 @@ struct GemmShape {
 enum class Sum : unsigned char { kReplace, kAdd };  // C = A B or C += A B
 
 void gemm(GemmShape shape, MatrixView a, MatrixView b, float* c, std::ptrdiff_t c_row_stride,
-          Sum sum);
+          Sum sum);  // on the caller's thread
+void gemm(Team& team, GemmShape shape, MatrixView a, MatrixView b, float* c,
+          std::ptrdiff_t c_row_stride, Sum sum);
 
 // The instruction set of the inner loop. Chosen at the first call; tests compare all of them.
 enum class GemmKernel : unsigned char { kBaseline, kAvx2, kAvx512 };

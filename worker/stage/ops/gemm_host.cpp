@@ -149,6 +149,36 @@ GemmKernel best_kernel() {
   return GemmKernel::kBaseline;
 }
 
+// How many of the team's threads share a product, as a grid over C.
+struct Grid {
+  Index rows, columns;
+};
+
+// The grid with `cells` cells whose cells are nearest to squares: a cell packs its rows of A and
+// its columns of B.
+Grid grid_of(Index cells, GemmShape shape) {
+  Grid best{1, cells};
+  const auto packed = [&](const Grid& grid) {
+    return shape.m / static_cast<double>(grid.rows) + shape.n / static_cast<double>(grid.columns);
+  };
+  for (Index rows = 2; rows <= cells; ++rows) {
+    if (cells % rows != 0) continue;
+    const Grid grid{rows, cells / rows};
+    if (packed(grid) < packed(best)) best = grid;
+  }
+  return best;
+}
+
+// Part i of `count` parts of 0 .. extent-1, from a border of a tile to one.
+struct Range {
+  Index begin, end;
+};
+Range part_of(Index extent, Index tile, Index i, Index count) {
+  const Index tiles = (extent + tile - 1) / tile;
+  return {std::min(extent, tiles * i / count * tile),
+          std::min(extent, tiles * (i + 1) / count * tile)};
+}
+
 }  // namespace
 
 bool supported(GemmKernel kernel) {
@@ -197,6 +227,22 @@ void gemm(GemmShape shape, MatrixView a, MatrixView b, float* c, std::ptrdiff_t 
           Sum sum) {
   static const GemmKernel kernel = best_kernel();  // constant on one machine
   gemm_with(kernel, shape, a, b, c, c_row_stride, sum);
+}
+
+void gemm(Team& team, GemmShape shape, MatrixView a, MatrixView b, float* c,
+          std::ptrdiff_t c_row_stride, Sum sum) {
+  // The caller's thread does a product of some microseconds alone.
+  constexpr Index kLeastProducts = Index{1} << 18;
+  const Index products = Index{shape.m} * shape.n * shape.k;
+  team.share(products, kLeastProducts, [&](Index cells, Index cell) {
+    const Grid grid = grid_of(cells, shape);
+    const Range rows = part_of(shape.m, kTileRows, cell / grid.columns, grid.rows);
+    const Range columns = part_of(shape.n, kTileColumns, cell % grid.columns, grid.columns);
+    const GemmShape part{static_cast<int>(rows.end - rows.begin),
+                         static_cast<int>(columns.end - columns.begin), shape.k};
+    gemm(part, moved(a, rows.begin, 0), moved(b, 0, columns.begin),
+         c + rows.begin * c_row_stride + columns.begin, c_row_stride, sum);
+  });
 }
 
 }  // namespace weir::stage::ops

@@ -4,6 +4,8 @@
 // shows at status() or Device::synchronize(). Engine thread only.
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -41,8 +43,10 @@ class Kernels {
 // The kernels of the device, which must outlive them. kInternal: the device's libraries failed.
 Result<std::unique_ptr<Kernels>> make_kernels(device::Device& device, Precision precision);
 // In bf16 these kernels are a reference for other devices: each op works on widened copies of its
-// operands, in memory that no device counts.
-std::unique_ptr<Kernels> make_host_kernels(Precision precision);
+// operands, in memory that no device counts. threads, largest_least: of the team (team.h).
+std::unique_ptr<Kernels> make_host_kernels(
+    Precision precision, int threads = 1,
+    std::ptrdiff_t largest_least = std::numeric_limits<std::ptrdiff_t>::max());
 Result<std::unique_ptr<Kernels>> make_cuda_kernels(device::Device& device,
                                                    Precision precision);  // WEIR_CUDA only
 

@@ -18,7 +18,7 @@ struct LayerNormForward {
   float* statistics;
   auto fields() const { return std::tie(shape, x, gamma, beta, y, statistics); }
 };
-void run_on_host(const LayerNormForward& op, Precision precision);
+void run_on_host(const LayerNormForward& op, const Host& host);
 void run_on_cuda(const LayerNormForward& op, CudaQueue& queue);
 
 // Computes y again from x and the statistics, which is cheaper than keeping it.
@@ -30,7 +30,7 @@ struct LayerNormApply {
   Element* y;
   auto fields() const { return std::tie(shape, x, statistics, gamma, beta, y); }
 };
-void run_on_host(const LayerNormApply& op, Precision precision);
+void run_on_host(const LayerNormApply& op, const Host& host);
 void run_on_cuda(const LayerNormApply& op, CudaQueue& queue);
 
 // dx = residual + gradient of x (residual may be null, and may be dx); dgamma, dbeta +=.
@@ -45,7 +45,7 @@ struct LayerNormBackward {
     return std::tie(shape, x, statistics, gamma, dy, residual, dx, dgamma, dbeta);
   }
 };
-void run_on_host(const LayerNormBackward& op, Precision precision);
+void run_on_host(const LayerNormBackward& op, const Host& host);
 void run_on_cuda(const LayerNormBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

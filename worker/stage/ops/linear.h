@@ -20,7 +20,7 @@ struct LinearForward {
   Element* y;
   auto fields() const { return std::tie(shape, x, weight, bias, residual, y); }
 };
-void run_on_host(const LinearForward& op, Precision precision);
+void run_on_host(const LinearForward& op, const Host& host);
 void run_on_cuda(const LinearForward& op, CudaQueue& queue);
 
 // dw += dy^T x, db += column sums of dy; db may be null.
@@ -30,7 +30,7 @@ struct LinearBackwardParameters {
   float *dweight, *dbias;
   auto fields() const { return std::tie(shape, x, dy, dweight, dbias); }
 };
-void run_on_host(const LinearBackwardParameters& op, Precision precision);
+void run_on_host(const LinearBackwardParameters& op, const Host& host);
 void run_on_cuda(const LinearBackwardParameters& op, CudaQueue& queue);
 
 // dx = dy w.
@@ -40,7 +40,7 @@ struct LinearBackwardInput {
   Element* dx;
   auto fields() const { return std::tie(shape, dy, weight, dx); }
 };
-void run_on_host(const LinearBackwardInput& op, Precision precision);
+void run_on_host(const LinearBackwardInput& op, const Host& host);
 void run_on_cuda(const LinearBackwardInput& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

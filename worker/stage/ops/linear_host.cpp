@@ -9,62 +9,68 @@
 namespace weir::stage::ops {
 namespace {
 
-void linear_forward(LinearShape shape, const float* x, const float* weight, const float* bias,
-                    const float* residual, float* y) {
-  const std::ptrdiff_t outputs = shape.outputs;
-  for (std::ptrdiff_t r = 0; r < shape.rows; ++r) {
-    float* row = y + r * outputs;
-    if (residual == nullptr) {
-      std::fill_n(row, outputs, 0.0F);
-    } else if (residual != y) {
-      std::copy_n(residual + r * outputs, outputs, row);
+using Index = Team::Index;
+
+void linear_forward(Team& team, LinearShape shape, const float* x, const float* weight,
+                    const float* bias, const float* residual, float* y) {
+  const Index outputs = shape.outputs;
+  team.run(shape.rows, least_rows(outputs), [&](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      float* row = y + r * outputs;
+      if (residual == nullptr) {
+        std::fill_n(row, outputs, 0.0F);
+      } else if (residual != y) {
+        std::copy_n(residual + r * outputs, outputs, row);
+      }
+      if (bias == nullptr) continue;
+      for (Index o = 0; o < outputs; ++o) row[o] += bias[o];
     }
-    if (bias == nullptr) continue;
-    for (std::ptrdiff_t o = 0; o < outputs; ++o) row[o] += bias[o];
-  }
-  gemm({shape.rows, shape.outputs, shape.inputs}, rows_of(x, shape.inputs),
+  });
+  gemm(team, {shape.rows, shape.outputs, shape.inputs}, rows_of(x, shape.inputs),
        transposed(rows_of(weight, shape.inputs)), y, outputs, Sum::kAdd);
 }
 
-void linear_backward_parameters(LinearShape shape, const float* x, const float* dy, float* dweight,
-                                float* dbias) {
-  gemm({shape.outputs, shape.inputs, shape.rows}, transposed(rows_of(dy, shape.outputs)),
+void linear_backward_parameters(Team& team, LinearShape shape, const float* x, const float* dy,
+                                float* dweight, float* dbias) {
+  gemm(team, {shape.outputs, shape.inputs, shape.rows}, transposed(rows_of(dy, shape.outputs)),
        rows_of(x, shape.inputs), dweight, shape.inputs, Sum::kAdd);
   if (dbias == nullptr) return;
-  for (std::ptrdiff_t r = 0; r < shape.rows; ++r) {
-    const float* row = dy + r * shape.outputs;
-    for (std::ptrdiff_t o = 0; o < shape.outputs; ++o) dbias[o] += row[o];
-  }
+  team.run(shape.outputs, least_columns(shape.rows), [&](Index begin, Index end) {
+    for (Index r = 0; r < shape.rows; ++r) {
+      const float* row = dy + r * shape.outputs;
+      for (Index o = begin; o < end; ++o) dbias[o] += row[o];
+    }
+  });
 }
 
-void linear_backward_input(LinearShape shape, const float* dy, const float* weight, float* dx) {
-  gemm({shape.rows, shape.inputs, shape.outputs}, rows_of(dy, shape.outputs),
+void linear_backward_input(Team& team, LinearShape shape, const float* dy, const float* weight,
+                           float* dx) {
+  gemm(team, {shape.rows, shape.inputs, shape.outputs}, rows_of(dy, shape.outputs),
        rows_of(weight, shape.inputs), dx, shape.inputs, Sum::kReplace);
 }
 
 }  // namespace
 
-void run_on_host(const LinearForward& op, Precision precision) {
+void run_on_host(const LinearForward& op, const Host& host) {
   const LinearShape s = op.shape;
   const std::size_t outputs = product(s.rows, s.outputs);
-  linear_forward(s, In(op.x, product(s.rows, s.inputs), precision),
-                 In(op.weight, product(s.outputs, s.inputs), precision),
-                 In(op.bias, product(s.outputs, 1), precision), In(op.residual, outputs, precision),
-                 Out(op.y, outputs, precision));
+  linear_forward(host.team, s, In(op.x, product(s.rows, s.inputs), host),
+                 In(op.weight, product(s.outputs, s.inputs), host),
+                 In(op.bias, product(s.outputs, 1), host), In(op.residual, outputs, host),
+                 Out(op.y, outputs, host));
 }
 
-void run_on_host(const LinearBackwardParameters& op, Precision precision) {
+void run_on_host(const LinearBackwardParameters& op, const Host& host) {
   const LinearShape s = op.shape;
-  linear_backward_parameters(s, In(op.x, product(s.rows, s.inputs), precision),
-                             In(op.dy, product(s.rows, s.outputs), precision), op.dweight,
-                             op.dbias);
+  linear_backward_parameters(host.team, s, In(op.x, product(s.rows, s.inputs), host),
+                             In(op.dy, product(s.rows, s.outputs), host), op.dweight, op.dbias);
 }
 
-void run_on_host(const LinearBackwardInput& op, Precision precision) {
+void run_on_host(const LinearBackwardInput& op, const Host& host) {
   const LinearShape s = op.shape;
-  linear_backward_input(s, In(op.dy, product(s.rows, s.outputs), precision),
-                        In(op.weight, product(s.outputs, s.inputs), precision),
-                        Out(op.dx, product(s.rows, s.inputs), precision));
+  linear_backward_input(host.team, s, In(op.dy, product(s.rows, s.outputs), host),
+                        In(op.weight, product(s.outputs, s.inputs), host),
+                        Out(op.dx, product(s.rows, s.inputs), host));
 }
 
 }  // namespace weir::stage::ops

@@ -11,7 +11,7 @@ struct Zero {
   std::size_t count;
   auto fields() const { return std::tie(values, count); }
 };
-void run_on_host(const Zero& op, Precision precision);
+void run_on_host(const Zero& op, const Host& host);
 void run_on_cuda(const Zero& op, CudaQueue& queue);
 
 struct Copy {
@@ -20,7 +20,7 @@ struct Copy {
   std::size_t bytes;
   auto fields() const { return std::tie(to, from, bytes); }
 };
-void run_on_host(const Copy& op, Precision precision);
+void run_on_host(const Copy& op, const Host& host);
 void run_on_cuda(const Copy& op, CudaQueue& queue);
 
 // to = from, rounded to the precision.
@@ -30,7 +30,7 @@ struct RoundValues {
   Element* to;
   auto fields() const { return std::tie(count, from, to); }
 };
-void run_on_host(const RoundValues& op, Precision precision);
+void run_on_host(const RoundValues& op, const Host& host);
 void run_on_cuda(const RoundValues& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -12,7 +12,7 @@ struct ReluForward {
   Element* y;  // may be x
   auto fields() const { return std::tie(count, x, y); }
 };
-void run_on_host(const ReluForward& op, Precision precision);
+void run_on_host(const ReluForward& op, const Host& host);
 void run_on_cuda(const ReluForward& op, CudaQueue& queue);
 
 struct ReluBackward {
@@ -21,7 +21,7 @@ struct ReluBackward {
   Element* dx;  // may be dy
   auto fields() const { return std::tie(count, x, dy, dx); }
 };
-void run_on_host(const ReluBackward& op, Precision precision);
+void run_on_host(const ReluBackward& op, const Host& host);
 void run_on_cuda(const ReluBackward& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -16,13 +16,20 @@ void relu_backward(std::size_t count, const float* x, const float* dy, float* dx
 
 }  // namespace
 
-void run_on_host(const ReluForward& op, Precision precision) {
-  relu_forward(op.count, In(op.x, op.count, precision), Out(op.y, op.count, precision));
+void run_on_host(const ReluForward& op, const Host& host) {
+  const In x(op.x, op.count, host);
+  Out y(op.y, op.count, host);
+  for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
+    relu_forward(static_cast<std::size_t>(end - begin), x + begin, y + begin);
+  });
 }
 
-void run_on_host(const ReluBackward& op, Precision precision) {
-  relu_backward(op.count, In(op.x, op.count, precision), In(op.dy, op.count, precision),
-                Out(op.dx, op.count, precision));
+void run_on_host(const ReluBackward& op, const Host& host) {
+  const In x(op.x, op.count, host), dy(op.dy, op.count, host);
+  Out dx(op.dx, op.count, host);
+  for_elements(host.team, op.count, [&](Team::Index begin, Team::Index end) {
+    relu_backward(static_cast<std::size_t>(end - begin), x + begin, dy + begin, dx + begin);
+  });
 }
 
 }  // namespace weir::stage::ops

@@ -16,7 +16,7 @@ struct SoftmaxLoss {
   double* loss;
   auto fields() const { return std::tie(rows, vocabulary, targets, scale, logits, loss); }
 };
-void run_on_host(const SoftmaxLoss& op, Precision precision);
+void run_on_host(const SoftmaxLoss& op, const Host& host);
 void run_on_cuda(const SoftmaxLoss& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each row: largest logit, exponentials and their sum, gradient.
 #include <cmath>
+#include <vector>
 
 #include "worker/stage/ops/host_operands.h"
 #include "worker/stage/ops/softmax_loss.h"
@@ -30,28 +31,36 @@ float exponentials(float* row, Index count, float top) {
   return sum_of_lanes(total + last);
 }
 
-double softmax_loss(int rows, int vocabulary, const std::int32_t* targets, float scale,
-                    float* logits) {
+// Returns the loss of the row.
+double softmax_loss_row(float* row, Index count, Index target, float scale) {
+  const float top = largest(row, count);
+  const double target_logit = double{row[target]} - double{top};
+  const float sum = exponentials(row, count, top);
+  const float factor = scale / sum;
+  for (Index v = 0; v < count; ++v) row[v] *= factor;
+  row[target] -= scale;
+  return std::log(double{sum}) - target_logit;
+}
+
+// The losses of the rows are added in their order.
+double softmax_loss(Team& team, const SoftmaxLoss& op, float* logits) {
+  const Index count = op.vocabulary;
+  std::vector<double> losses(static_cast<std::size_t>(op.rows));
+  team.run(op.rows, least_rows(count), [&](Index begin, Index end) {
+    for (Index r = begin; r < end; ++r) {
+      losses[static_cast<std::size_t>(r)] =
+          softmax_loss_row(logits + r * count, count, op.targets[r], op.scale);
+    }
+  });
   double loss = 0;
-  const Index count = vocabulary;
-  for (Index r = 0; r < rows; ++r, logits += count) {
-    const Index target = targets[r];
-    const float top = largest(logits, count);
-    const double target_logit = double{logits[target]} - double{top};
-    const float sum = exponentials(logits, count, top);
-    loss += std::log(double{sum}) - target_logit;
-    const float factor = scale / sum;
-    for (Index v = 0; v < count; ++v) logits[v] *= factor;
-    logits[target] -= scale;
-  }
+  for (const double one : losses) loss += one;
   return loss;
 }
 
 }  // namespace
 
-void run_on_host(const SoftmaxLoss& op, Precision precision) {
-  *op.loss = softmax_loss(op.rows, op.vocabulary, op.targets, op.scale,
-                          InOut(op.logits, product(op.rows, op.vocabulary), precision));
+void run_on_host(const SoftmaxLoss& op, const Host& host) {
+  *op.loss = softmax_loss(host.team, op, InOut(op.logits, product(op.rows, op.vocabulary), host));
 }
 
 }  // namespace weir::stage::ops

@@ -21,7 +21,7 @@ struct SumSquares {
   double* sum;
   auto fields() const { return std::tie(count, values, sum); }
 };
-void run_on_host(const SumSquares& op, Precision precision);
+void run_on_host(const SumSquares& op, const Host& host);
 void run_on_cuda(const SumSquares& op, CudaQueue& queue);
 
 }  // namespace weir::stage::ops

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "worker/stage/ops/squares.h"
+#include "worker/stage/ops/team.h"
 
 namespace weir::stage::ops {
 namespace {
@@ -27,14 +28,19 @@ double sum_chunk(std::size_t count, Term term) {
 
 }  // namespace
 
-void run_on_host(const SumSquares& op, Precision /*precision*/) {
-  std::vector<double> chunks;
-  for (std::size_t begin = 0; begin < op.count; begin += kChunk) {
-    const float* chunk = op.values + begin;
-    chunks.push_back(sum_chunk(std::min(kChunk, op.count - begin), [chunk](std::size_t i) {
-      return static_cast<double>(chunk[i]) * static_cast<double>(chunk[i]);
-    }));
-  }
+void run_on_host(const SumSquares& op, const Host& host) {
+  std::vector<double> chunks((op.count + kChunk - 1) / kChunk);
+  const auto sum_of = [&op](std::size_t chunk) {
+    const float* values = op.values + chunk * kChunk;
+    return sum_chunk(std::min(kChunk, op.count - chunk * kChunk), [values](std::size_t i) {
+      return static_cast<double>(values[i]) * static_cast<double>(values[i]);
+    });
+  };
+  host.team.run(std::ssize(chunks), 1, [&](Team::Index begin, Team::Index end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+      chunks[i] = sum_of(i);
+    }
+  });
   *op.sum = sum_chunk(chunks.size(), [&chunks](std::size_t i) { return chunks[i]; });
 }
 

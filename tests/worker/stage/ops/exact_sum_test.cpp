@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/stage/ops/numeric.h"
 #include "worker/base/random.h"
 
 namespace weir::stage::ops {
@@ -31,7 +32,7 @@ std::vector<double> sum(const std::vector<std::vector<float>>& all, std::vector<
   std::vector<double> sums(width, 0.0);
   for (const std::size_t i : order) {
     std::vector<float> one = all[i];
-    run_on_host(AddExactly{width, one.data(), sums.data()}, Precision::kFp32);
+    test::run(AddExactly{width, one.data(), sums.data()});
   }
   return sums;
 }
@@ -83,20 +84,20 @@ TEST(ExactSum, IsOffByHalfAQuantumATermAtMost) {
 TEST(ExactSum, ZeroesItsTermsAndRoundsOnce) {
   std::vector<float> term = {0.1F, -3.0F, 0.0F};
   std::vector<double> sums = {0, 0, 0};
-  run_on_host(AddExactly{3, term.data(), sums.data()}, Precision::kFp32);
+  test::run(AddExactly{3, term.data(), sums.data()});
   EXPECT_EQ(term, (std::vector<float>{0, 0, 0}));
 
   std::vector<float> rounded(3);
-  run_on_host(RoundSums{3, sums.data(), rounded.data()}, Precision::kFp32);
+  test::run(RoundSums{3, sums.data(), rounded.data()});
   EXPECT_EQ(rounded, (std::vector<float>{0.1F, -3.0F, 0.0F}));
 }
 
 TEST(ExactSum, LetsBadGradientsBeSeen) {
   std::vector<float> term = {std::nanf(""), INFINITY, 1e20F};
   std::vector<double> sums = {0, 0, 0};
-  run_on_host(AddExactly{3, term.data(), sums.data()}, Precision::kFp32);
+  test::run(AddExactly{3, term.data(), sums.data()});
   std::vector<float> rounded(3);
-  run_on_host(RoundSums{3, sums.data(), rounded.data()}, Precision::kFp32);
+  test::run(RoundSums{3, sums.data(), rounded.data()});
   EXPECT_TRUE(std::isnan(rounded[0]));
   EXPECT_TRUE(std::isinf(rounded[1]));
   EXPECT_EQ(rounded[2], 1e20F);

@@ -13,6 +13,7 @@
 
 #include "worker/base/random.h"
 #include "worker/stage/ops/element.h"
+#include "worker/stage/ops/team.h"
 
 namespace weir::test {
 
@@ -44,7 +45,8 @@ inline stage::ops::Element* elements(float* values) {
 }
 template <class Op>
 void run(const Op& op) {
-  run_on_host(op, stage::Precision::kFp32);
+  stage::ops::Team alone(1);
+  run_on_host(op, {.precision = stage::Precision::kFp32, .team = alone});
 }
 
 inline double dot(const Doubles& a, const Doubles& b) {

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/stage/ops/numeric.h"
 #include "worker/base/random.h"
 
 namespace weir::stage::ops {
@@ -20,7 +21,7 @@ std::vector<float> random_values(std::size_t count) {
 
 double sum_squares(const std::vector<float>& values) {
   double sum = -1;
-  run_on_host(SumSquares{values.size(), values.data(), &sum}, Precision::kFp32);
+  test::run(SumSquares{values.size(), values.data(), &sum});
   return sum;
 }
 
