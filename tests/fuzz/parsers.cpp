@@ -23,6 +23,7 @@
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/tensor_file.h"
 #include "worker/control/peer_id.h"
+#include "worker/data/mixture.h"
 #include "worker/data/token_layout.h"
 #include "worker/emulate/options.h"
 #include "worker/http/text.h"
@@ -188,6 +189,19 @@ bool accepted_flat(std::string_view text) {
   return all;
 }
 
+bool accepted_shares(std::string_view text) {
+  const auto shares = data::parse_shares(text);
+  if (!accepted(shares)) return false;
+  std::vector<int> places;
+  for (const data::Share& share : *shares) {
+    WEIR_CHECK(share.places > 0 && !share.path.empty(), "a share of a file");
+    places.push_back(share.places);
+  }
+  const data::Mixture mixture(places);
+  WEIR_CHECK(mixture.at(~0ULL).file < places.size(), "a file of the list");
+  return true;
+}
+
 }  // namespace
 
 bool feed(Parser parser, std::string_view text) {
@@ -246,6 +260,8 @@ bool feed(Parser parser, std::string_view text) {
       return accepted_llm_c(text);
     case Parser::kFlatFile:
       return accepted_flat(text);
+    case Parser::kDataShares:
+      return accepted_shares(text);
   }
   return false;
 }

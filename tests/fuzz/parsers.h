@@ -37,7 +37,8 @@ enum class Parser : unsigned char {
   kRate,
   kMegatronIndex,
   kLlmCFile,
-  kFlatFile
+  kFlatFile,
+  kDataShares
 };
 constexpr std::array kParsers{
     Parser::kGraph,         Parser::kProfile,     Parser::kCluster,      Parser::kShortCluster,
@@ -46,7 +47,7 @@ constexpr std::array kParsers{
     Parser::kManifest,      Parser::kFolderLock,  Parser::kMatrix,       Parser::kUrl,
     Parser::kHostPort,      Parser::kTime,        Parser::kControlHello, Parser::kDataHello,
     Parser::kDataFrame,     Parser::kTensorFile,  Parser::kQuantity,     Parser::kRate,
-    Parser::kMegatronIndex, Parser::kLlmCFile,    Parser::kFlatFile};
+    Parser::kMegatronIndex, Parser::kLlmCFile,    Parser::kFlatFile,     Parser::kDataShares};
 
 // Aborts when the parser breaks its promise; true: the text was accepted.
 bool feed(Parser parser, std::string_view text);

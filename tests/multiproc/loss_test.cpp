@@ -108,7 +108,8 @@ TEST(SameLoss, FromATextFile) {
   EXPECT_EQ(losses(workers.steps(1)), losses_alone(common, kMicroBatches));
 }
 
-// A pair of files as Megatron's builder writes them, with a vocabulary above that of bytes.
+// A pair of files as Megatron's builder writes them, with a vocabulary above that of bytes, and a
+// text beside it.
 TEST(SameLoss, OfAnOwnSizeFromTokensForEveryCut) {
   const TempDir folder;
   constexpr int kTokens = 3000, kVocabulary = 1000;
@@ -116,14 +117,16 @@ TEST(SameLoss, OfAnOwnSizeFromTokensForEveryCut) {
   for (int i = 0; i < kTokens; ++i) tokens.push_back(i * i % 613 + i % 3 * 100);
   folder.file("corpus.idx", data::test::MegatronIndex{.lengths = {1000, 2000}}.bytes());
   folder.file("corpus.bin", data::test::raw_all<std::uint16_t>(tokens));
-  const std::vector<std::string> common = {"--model=gpt",
-                                           "--layers=6",
-                                           "--width=24",
-                                           "--heads=3",
-                                           "--seq=8",
-                                           "--steps=4",
-                                           "--vocab=" + std::to_string(kVocabulary),
-                                           "--data=" + (folder.path() / "corpus").string()};
+  const std::vector<std::string> common = {
+      "--model=gpt",
+      "--layers=6",
+      "--width=24",
+      "--heads=3",
+      "--seq=8",
+      "--steps=4",
+      "--vocab=" + std::to_string(kVocabulary),
+      "--data=3:" + (folder.path() / "corpus").string() +
+          ",1:" + folder.file("text.txt", std::string(500, 'x'))};
   const auto expected = losses_alone(common, kMicroBatches);
   ASSERT_EQ(expected.size(), 4U);
   for (const int stages : {2, 4}) {

@@ -73,8 +73,9 @@ void add_training(Rows& rows, Options& o) {
   rows.add("--heads", o.model.heads, "number of attention heads of --model=gpt", size)
       ->default_str("");
   rows.add("--data", o.data,
-           "file of tokens: PATH of PATH.bin and PATH.idx (Megatron), a file of llm.c, or any "
-           "other file as --data-type says; unset: synthetic data");
+           "[WEIGHT:]PATH[,...]: files of tokens and their shares; PATH of PATH.bin and PATH.idx "
+           "(Megatron), a file of llm.c, or any other file as --data-type says; unset: synthetic "
+           "data");
   rows.add_read(
       "--data-type", o.data_type, std::string(),
       [](const std::string& word) { return kDataTypes.at(word); },
@@ -85,7 +86,7 @@ void add_training(Rows& rows, Options& o) {
            "is always validated; 0 = never; must be equal on all workers",
            whole_in(0, kMostSteps));
   rows.add("--validation-data", o.validation_data,
-           "file for the validation, as --data; required if --data is set");
+           "files for the validation, as --data; required if --data is set");
   rows.add("--validation-samples", o.validation_samples,
            "number of samples of a validation, rounded up to whole micro-batches",
            whole_in(1, 1 << 24));

@@ -21,7 +21,7 @@ namespace weir::app {
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
-  std::string data;                          // file of tokens or text; empty: synthetic data
+  std::string data;                          // [WEIGHT:]PATH[,...]; empty: synthetic data
   std::optional<data::TokenType> data_type;  // of files without a header; nothing: text
   std::int64_t steps = 100;
   std::string validation_data;  // empty: validation part of the synthetic data

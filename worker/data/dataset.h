@@ -37,10 +37,11 @@ struct TokenOptions {
   std::uint64_t seed = 0;
   std::optional<TokenType> flat;  // of files without a header; nothing: bytes of a text
 };
-// The tokens of a file (token_file.h lists the formats), in windows of `sequence`+1 that are
-// shuffled for each epoch. The file may grow while it is open, but its old content must not change.
-// Errors are kNotFound or kInvalid and name the file and the reason.
-Result<std::unique_ptr<Dataset>> open_tokens(const std::string& path, const TokenOptions& options);
+// The tokens of one file or of several ("[WEIGHT:]PATH[,...]", mixture.h; token_file.h lists the
+// formats), in windows of `sequence`+1 that are shuffled for each epoch of a file. A file may grow
+// while it is open, but its old content must not change. Errors are kNotFound or kInvalid and name
+// the file and the reason.
+Result<std::unique_ptr<Dataset>> open_tokens(const std::string& list, const TokenOptions& options);
 // A seeded artificial language that can be learnt: the loss falls clearly below ln(vocabulary).
 // Both parts are the same language but have no sample in common.
 enum class Part : unsigned char { kTraining, kValidation };
