@@ -157,6 +157,25 @@ INSTANTIATE_TEST_SUITE_P(Models, Resumed,
                                   (std::get<3>(instance.param) == "bf16" ? "InBf16" : "");
                          });
 
+// In the middle of the steps in which the rate falls.
+TEST_F(Checkpoints, ARunThatIsResumedHasTheLearningRatesOfOneRun) {
+  const std::vector<std::string> schedule = {"--lr-schedule=wsd", "--warmup=4", "--decay-steps=12",
+                                             "--min-lr-ratio=0.1", "--beta2=0.9"};
+  const auto expected = losses_alone(with(run_of(20), schedule), kMicroBatches);
+  ASSERT_EQ(expected.size(), 20U);
+  ASSERT_NE(expected, losses_alone(run_of(20), kMicroBatches));
+  const auto saved =
+      with(saving(20, schedule), {"--checkpoint-interval=12", "--checkpoint-keep=9"});
+  ASSERT_EQ(alone(saved), 0) << said_;
+  ASSERT_EQ(step_folders(folder_),
+            (std::vector<std::string>{"step-0000000012", "step-0000000020"}));
+  std::filesystem::remove_all(folder_.path() / "step-0000000020");
+
+  const auto rest = losses_alone(saved, kMicroBatches);
+
+  EXPECT_EQ(rest, std::vector<std::string>(expected.begin() + 12, expected.end()));
+}
+
 TEST_F(Checkpoints, OfASuspendedJobHoldTheStepAtWhichAllRanksStood) {
   Workers first({.stages = 3, .micro_batches = kMicroBatches}, saving(kNoEnd));
   ASSERT_TRUE(first.reaches(2, 10)) << first[0].errors();

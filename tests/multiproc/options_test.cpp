@@ -43,7 +43,7 @@ TEST(Options, ThatAreWrongEndWithOneLineThatNamesThem) {
       {{"--data=" + small, "--vocab=100"}, "need a vocabulary of 256, not 100 (--vocab)"},
       {{"--data=" + tokens, "--data-type=u16", "--seq=2"}, "token 300 at position 1 is outside"},
       {{"--data=" + folder.path().string() + "/no"}, "no.idx: does not begin with MMIDIDX"},
-      {{"--lr-schedule=linear"}, "--lr-schedule"},
+      {{"--lr-schedule=steps"}, "--lr-schedule"},
       {{"--emulate-profile=/no/such/profile"}, "/no/such/profile"},
       {{"--emulate-profile=" + no_profile}, "apiVersion"},
       {{"--emulate-device=A100"}, "--emulate-device"},

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "worker/stage/learning_rate.h"
+
 namespace weir::app {
 namespace {
 
@@ -36,8 +38,12 @@ Settings optimizer_options(const stage::ModelOptions& m) {
                   {"Adam's beta1", exact_text(m.beta1)},
                   {"Adam's beta2", exact_text(m.beta2)},
                   {"Adam's epsilon", exact_text(m.epsilon)}};
-  if (m.schedule == "cosine") {
+  if (stage::falls(m)) {
     all.push_back({"--steps (length of the schedule)", std::to_string(m.total_steps)});
+    all.push_back({"--min-lr-ratio", exact_text(stage::least_ratio(m))});
+  }
+  if (m.schedule == "wsd") {
+    all.push_back({"--decay-steps", std::to_string(stage::decay_steps(m))});
   }
   return all;
 }

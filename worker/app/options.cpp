@@ -23,6 +23,7 @@ constexpr int kMostPorts = 65535;
 constexpr int kMostThreads = 1024;
 constexpr double kLongestWait = 1e6;  // seconds
 constexpr double kMost = 1e30;        // for numbers without a limit of their own
+constexpr double kMostBeta = 0.9999999, kLeastEpsilon = 1e-30;
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 40;
 constexpr int kMostInt = std::numeric_limits<int>::max();
 constexpr std::size_t kLongestError = 400;
@@ -103,8 +104,21 @@ void add_training(Rows& rows, Options& o) {
   rows.add("--lr", o.model.learning_rate, "learning rate of AdamW", number_in(0, kMost));
   rows.add("--warmup", o.model.warmup_steps, "number of steps until the full learning rate",
            whole_in(0, kMostInt));
-  rows.add("--lr-schedule", o.model.schedule, "learning rate schedule: constant or cosine",
-           CLI::IsMember({"constant", "cosine"}));
+  rows.add("--lr-schedule", o.model.schedule,
+           "learning rate after the warm-up: constant, cosine, linear (both fall until the last "
+           "step) or wsd (constant, then linear over --decay-steps)",
+           CLI::IsMember({"constant", "cosine", "linear", "wsd"}));
+  rows.add("--min-lr-ratio", o.model.min_ratio,
+           "ratio of the last learning rate to --lr; unset: 0.1 for cosine, 0 for linear and wsd",
+           number_in(0, 1));
+  rows.add("--decay-steps", o.model.decay_steps,
+           "number of last steps in which wsd falls; unset: a tenth of --steps",
+           whole_in(1, kMostSteps))
+      ->default_str("");
+  // Within these limits they are such numbers as float32, too.
+  rows.add("--beta1", o.model.beta1, "decay of AdamW's first moment", number_in(0, kMostBeta));
+  rows.add("--beta2", o.model.beta2, "decay of AdamW's second moment", number_in(0, kMostBeta));
+  rows.add("--epsilon", o.model.epsilon, "AdamW's epsilon", number_in(kLeastEpsilon, 1));
   rows.add("--weight-decay", o.model.weight_decay, "weight decay of AdamW", number_in(0, kMost));
   rows.add("--grad-clip", o.grad_clip,
            "largest norm of all gradients together; 0 = no limit; must be equal on all workers",
@@ -264,6 +278,13 @@ std::string contradiction(const Options& o) {
   const auto samples = std::int64_t{o.own_micro_batches} * o.own_micro_batch_size;
   for (const std::string& message : {
            size("--layers", o.model.blocks),
+           useless(o.model.schedule == "constant" && o.model.min_ratio, "--min-lr-ratio",
+                   "--lr-schedule"),
+           useless(o.model.schedule != "wsd" && o.model.decay_steps != 0, "--decay-steps",
+                   "--lr-schedule=wsd"),
+           if_so(o.model.decay_steps > o.steps, "--decay-steps: must be at most --steps " +
+                                                    std::to_string(o.steps) + ", found " +
+                                                    std::to_string(o.model.decay_steps)),
            size("--width", o.model.width),
            size("--heads", o.model.heads),
            if_so(validates && !o.data.empty() && o.validation_data.empty(),

@@ -9,6 +9,7 @@
 
 #include "worker/base/random.h"
 #include "worker/device/host_view.h"
+#include "worker/stage/learning_rate.h"
 
 namespace weir::stage {
 namespace {
@@ -140,19 +141,8 @@ void LayerParameters::append_to(std::vector<Parameter>& list) const {
 }
 
 ops::AdamWStep adamw_step(const ModelOptions& options, std::int64_t step) {
-  constexpr double kLeastShare = 0.1;
-  double rate = options.learning_rate;
-  if (step < options.warmup_steps) {
-    rate *= static_cast<double>(step + 1) / options.warmup_steps;
-  } else if (options.schedule == "cosine") {
-    const double length = static_cast<double>(options.total_steps - options.warmup_steps);
-    const double done =
-        std::min(1.0, static_cast<double>(step - options.warmup_steps) / std::max(1.0, length));
-    const double share = 0.5 * (1 + std::cos(std::numbers::pi * done));
-    rate *= kLeastShare + (1 - kLeastShare) * share;
-  }
   const auto t = static_cast<double>(step + 1);
-  return {.rate = static_cast<float>(rate),
+  return {.rate = static_cast<float>(learning_rate(options, step)),
           .beta1 = static_cast<float>(options.beta1),
           .beta2 = static_cast<float>(options.beta2),
           .epsilon = static_cast<float>(options.epsilon),

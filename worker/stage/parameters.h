@@ -58,9 +58,7 @@ class LayerParameters {
   std::vector<Run> runs_;
 };
 
-// The constants of AdamW for a step (0, 1, ...). Warm-up is linear from rate / warmup_steps. Then
-// the rate is constant, or a half cosine down to a tenth at total_steps (Brown et al., "GPT-3",
-// 2020, B).
+// The constants of AdamW for a step (0, 1, ...), with its learning rate.
 ops::AdamWStep adamw_step(const ModelOptions& options, std::int64_t step);
 
 }  // namespace weir::stage

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "worker/base/digest.h"
+#include "worker/stage/learning_rate.h"
 #include "worker/stage/models/gpt.h"
 #include "worker/stage/models/mlp.h"
 
@@ -54,13 +55,7 @@ Status check(const ModelOptions& options) {
   if (!(options.weight_decay >= 0) || !std::isfinite(options.weight_decay)) {
     return invalid("weight decay", "not a number of 0 or more");
   }
-  if (options.warmup_steps < 0) return invalid("warmup", "below 0");
-  if (options.schedule != "constant" && options.schedule != "cosine") {
-    return invalid("learning rate schedule", options.schedule + " is neither constant nor cosine");
-  }
-  if (options.schedule == "cosine" && options.total_steps < 1) {
-    return invalid("learning rate schedule", "cosine needs the total number of steps");
-  }
+  WEIR_OK(check_schedule(options));
   if (options.name == kGpt) return check_gpt(size_of(options), options);
   return Unit{};
 }
@@ -94,7 +89,9 @@ std::string digest_of(const ModelOptions& options, const Layers& layers) {
        << options.schedule;
   text << heads_of(options);
   if (options.precision == Precision::kBf16) text << " precision bf16";
-  if (options.schedule == "cosine") text << ' ' << options.total_steps;
+  if (falls(options)) text << ' ' << options.total_steps;
+  if (options.min_ratio) text << " least " << *options.min_ratio;
+  if (options.schedule == "wsd") text << " decay " << decay_steps(options);
   for (const auto& layer : layers) {
     text << '\n' << layer->info().id << ' ' << layer->info().kind;
     for (const auto& parameter : layer->parameters()) {

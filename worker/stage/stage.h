@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,8 +31,11 @@ struct ModelOptions {
   // AdamW
   double learning_rate = 3e-4, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   int warmup_steps = 0;
-  std::string schedule = "constant";  // or "cosine" over total_steps
+  std::string schedule = "constant";  // or "cosine", "linear", "wsd" over total_steps
   std::int64_t total_steps = 0;
+  // Where the schedules that fall end and begin; unset: their defaults (learning_rate.h).
+  std::optional<double> min_ratio;
+  std::int64_t decay_steps = 0;  // "wsd" alone; 0 = unset
 };
 
 // Facts about one layer for the profile and the planner, in bytes.

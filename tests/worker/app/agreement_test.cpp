@@ -84,6 +84,24 @@ TEST(Agreement, TheSizesOfAGptAreCompared) {
   EXPECT_EQ(differences(sized(1, 2), sized(1, 4)).front().name, "--heads");
 }
 
+TEST(Agreement, AScheduleIsComparedWithItsLengthAndItsEnd) {
+  const auto wsd = [](const Change& change) {
+    return of_job([&](Options& o) {
+      o.model.schedule = "wsd";
+      change(o);
+    });
+  };
+  const auto first = [&](const Change& change) {
+    const auto found = differences(wsd(change), wsd(kNothing));
+    return found.empty() ? "" : found.front().name;
+  };
+  EXPECT_EQ(first([](Options& o) { o.model.total_steps = 50; }),
+            "--steps (length of the schedule)");
+  EXPECT_EQ(first([](Options& o) { o.model.min_ratio = 0.1; }), "--min-lr-ratio");
+  EXPECT_EQ(first([](Options& o) { o.model.decay_steps = 5; }), "--decay-steps");
+  EXPECT_EQ(first([](Options& o) { o.model.decay_steps = 10; }), "");  // the default, in full
+}
+
 TEST(Agreement, WhatEachWorkerMayHaveForItselfIsNotCompared) {
   const auto own = of_job([](Options& o) {
     o.data = "/another/path/of/the/same/text";

@@ -77,6 +77,28 @@ TEST(Options, TakeTheSizesOfAGpt) {
             "--heads: has no effect without --model=gpt; set both");
 }
 
+TEST(Options, TakeAScheduleAndItsEnd) {
+  const Options options =
+      options_of({"--lr-schedule=wsd", "--min-lr-ratio=0.05", "--decay-steps=20", "--beta1=0.8",
+                  "--beta2=0.99", "--epsilon=1e-6"});
+  EXPECT_EQ(options.model.schedule, "wsd");
+  EXPECT_EQ(options.model.min_ratio, 0.05);
+  EXPECT_EQ(options.model.decay_steps, 20);
+  EXPECT_EQ(options.model.beta1, 0.8);
+  EXPECT_EQ(options.model.beta2, 0.99);
+  EXPECT_EQ(options.model.epsilon, 1e-6);
+  EXPECT_THAT(refusal_of({"--min-lr-ratio=0.1"}), HasSubstr("no effect without --lr-schedule;"));
+  EXPECT_THAT(refusal_of({"--lr-schedule=cosine", "--decay-steps=5"}),
+              HasSubstr("no effect without --lr-schedule=wsd;"));
+  EXPECT_EQ(refusal_of({"--lr-schedule=wsd", "--decay-steps=101"}),
+            "--decay-steps: must be at most --steps 100, found 101");
+  for (const char* wrong :
+       {"--beta1=1", "--beta2=-0.1", "--epsilon=0", "--min-lr-ratio=2", "--lr-schedule=steps"}) {
+    const std::string word(wrong);
+    EXPECT_THAT(refusal_of({wrong}), HasSubstr(word.substr(0, word.find('=')))) << wrong;
+  }
+}
+
 TEST(Options, ReadNumbersAsPeopleWriteThem) {
   EXPECT_EQ(options_of({"--steps=010"}).steps, 10);  // decimal, no octal number
   EXPECT_EQ(options_of({"--seed=0017"}).model.seed, 17U);

@@ -121,30 +121,7 @@ TEST(Parameters, SumTheGradientsOfThePartsOfASplitBackwardByThemselves) {
   EXPECT_EQ(sums(), std::vector<double>(12, 1)) << "each gradient counts once";
 }
 
-TEST(LearningRate, WarmsUpThenStaysConstant) {
-  ModelOptions options;
-  options.learning_rate = 1;
-  options.warmup_steps = 4;
-
-  EXPECT_FLOAT_EQ(adamw_step(options, 0).rate, 0.25F);
-  EXPECT_FLOAT_EQ(adamw_step(options, 3).rate, 1);
-  EXPECT_FLOAT_EQ(adamw_step(options, 1000).rate, 1);
-}
-
-TEST(LearningRate, FallsAlongACosineToATenth) {
-  ModelOptions options;
-  options.learning_rate = 1;
-  options.warmup_steps = 10;
-  options.schedule = "cosine";
-  options.total_steps = 110;
-
-  EXPECT_FLOAT_EQ(adamw_step(options, 10).rate, 1);
-  EXPECT_FLOAT_EQ(adamw_step(options, 60).rate, 0.55F);
-  EXPECT_FLOAT_EQ(adamw_step(options, 110).rate, 0.1F);
-  EXPECT_FLOAT_EQ(adamw_step(options, 500).rate, 0.1F);
-}
-
-TEST(LearningRate, CorrectsTheMomentsFromTheFirstStepOn) {
+TEST(AdamWStep, CorrectsTheMomentsFromTheFirstStepOn) {
   const auto first = adamw_step(ModelOptions{}, 0);
   const auto second = adamw_step(ModelOptions{}, 1);
 

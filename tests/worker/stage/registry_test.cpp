@@ -135,9 +135,15 @@ TEST(Registry, DigestsWhatDecidesTheMathematics) {
       digest_with([](ModelOptions& o) { o.learning_rate = 2e-2; }),
       digest_with([](ModelOptions& o) { o.weight_decay = 0; }),
       digest_with([](ModelOptions& o) { o.warmup_steps = 1; }),
+      digest_with([](ModelOptions& o) { o.schedule = "wsd", o.total_steps = 100; }),
+      digest_with(
+          [](ModelOptions& o) { o.schedule = "wsd", o.total_steps = 100, o.decay_steps = 20; }),
+      digest_with([](ModelOptions& o) { o.schedule = "linear", o.total_steps = 100; }),
+      digest_with(
+          [](ModelOptions& o) { o.schedule = "linear", o.total_steps = 100, o.min_ratio = 0.2; }),
   };
 
-  EXPECT_EQ(digests.size(), 8U);
+  EXPECT_EQ(digests.size(), 12U);
   EXPECT_THAT(*digests.begin(), StartsWith("sha256:"));
   EXPECT_EQ(digest_with([](ModelOptions&) {}), digest_with([](ModelOptions&) {}));
 }
@@ -177,8 +183,8 @@ TEST(Registry, NamesTheOptionThatIsWrong) {
   EXPECT_THAT(message_with([](ModelOptions& o) { o.weight_decay = -1; }),
               StartsWith("weight decay:"));
   EXPECT_THAT(message_with([](ModelOptions& o) { o.warmup_steps = -1; }), StartsWith("warmup:"));
-  EXPECT_THAT(message_with([](ModelOptions& o) { o.schedule = "linear"; }),
-              HasSubstr("linear is neither constant nor cosine"));
+  EXPECT_THAT(message_with([](ModelOptions& o) { o.schedule = "steps"; }),
+              HasSubstr("steps is none of constant, cosine, linear, wsd"));
   EXPECT_THAT(message_with([](ModelOptions& o) { o.schedule = "cosine"; }),
               HasSubstr("needs the total number of steps"));
 }
