@@ -4,7 +4,8 @@
 
 - A comment is a sentence with a subject; it does not begin with a bare "Of", "What", "Those", "Who" or "Likewise".
 - One thing has one name: the names that a better one has replaced do not come back.
-- Documents stay short enough to be read: the main README, the results, the maps of operator and worker, the README of a room.
+- Documents stay short enough to be read: the main README, the results, the maps of operator and worker, the README of a room. Tables that a test
+  writes (tests/recorded/recording.h) do not count.
 
 usage: words.py    prints the places that break a rule; exit code 1 if there are any
 """
@@ -20,6 +21,7 @@ REPLACED = re.compile(r"way_back|goes_back|sync_tail|\bkappa\b|company|[Gg]reete
 LINES = {"README.md": 120, "worker/app/README.md": 140, "tests/bench/RESULTS.md": 200, "operator/README.md": 200, "worker/README.md": 200, "crds/README.md": 300,
          "operator/controller/reconcile/README.md": 170, "operator/planner/README.md": 130}   # of users, or of several rooms
 ROOM = 120   # lines of any other README
+WRITTEN_BY_A_TEST = re.compile(r"<!-- Made by .*?<!-- End -->", re.S)
 
 
 def tracked(*patterns):
@@ -47,7 +49,8 @@ class Words(unittest.TestCase):
     def test_documents_are_short(self):
         for name in tracked("README.md", "*/README.md", "tests/bench/RESULTS.md"):
             with self.subTest(name):
-                self.assertLessEqual((ROOT / name).read_text().count("\n"), LINES.get(name, ROOM))
+                text = WRITTEN_BY_A_TEST.sub("", (ROOT / name).read_text())
+                self.assertLessEqual(text.count("\n"), LINES.get(name, ROOM))
 
 
 class Rules(unittest.TestCase):

@@ -19,48 +19,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DASHBOARDS = sorted((ROOT / "dashboards").glob("*.json"))
 RULES = sorted((ROOT / "dashboards" / "rules").glob("*.yaml"))
 
-# All metrics of weir-worker and weir-operator, with the labels each one carries beside those of its program.
-WORKER_LABELS = {"pipeline_namespace", "pipeline_job", "worker"}
-LINK = {"replica", "link", "dir", "from_node", "to_node"}
+# Metrics that only a running operator counts, with their labels. All others are in the recorded pages.
 METRICS = {
-    "weir_worker_info": WORKER_LABELS | {"replica", "stage", "worker_group", "node_name", "device", "transport", "version"},
-    "weir_step": WORKER_LABELS, "weir_plan_epoch": WORKER_LABELS, "weir_plan_k": WORKER_LABELS, "weir_plan_cap": WORKER_LABELS,
-    "weir_loss": WORKER_LABELS, "weir_validation_loss": WORKER_LABELS, "weir_validation_step": WORKER_LABELS,
-    "weir_validation_seconds": WORKER_LABELS, "weir_iteration_seconds": WORKER_LABELS,
-    "weir_stage_op_seconds": WORKER_LABELS | {"stage", "op"},
-    "weir_stage_idle_seconds_total": WORKER_LABELS | {"stage", "cause"},
-    "weir_inflight_peak": WORKER_LABELS | {"stage"}, "weir_activation_bytes_peak": WORKER_LABELS | {"stage"},
-    "weir_gpu_free_bytes": WORKER_LABELS | {"stage"},
-    "weir_link_bytes_total": WORKER_LABELS | LINK, "weir_link_busy_seconds_total": WORKER_LABELS | LINK,
-    "weir_link_credit_wait_seconds_total": WORKER_LABELS | LINK, "weir_link_transfer_seconds": WORKER_LABELS | LINK,
-    "weir_link_rtt_seconds": WORKER_LABELS | LINK,
-    "weir_replica_step_seconds_total": WORKER_LABELS | {"replica"}, "weir_sync_bus_bandwidth": WORKER_LABELS | {"replica"},
-    "weir_sync_wait_seconds_total": WORKER_LABELS | {"kind"}, "weir_sync_rounds_total": WORKER_LABELS | {"kind"},
-    "weir_sync_group_size": WORKER_LABELS, "weir_sync_staleness": WORKER_LABELS | {"replica"},
-    "weir_samples_total": WORKER_LABELS, "weir_tokens_total": WORKER_LABELS, "weir_rejoins_total": WORKER_LABELS,
-    "weir_checkpoint_seconds": WORKER_LABELS, "weir_checkpoint_last_step": WORKER_LABELS,
-    "weir_checkpoint_failures_total": WORKER_LABELS, "weir_skipped_steps_total": WORKER_LABELS,
     "weir_operator_info": {"version", "revision"},
-    "weir_job_condition": {"pipeline_namespace", "pipeline_job", "condition", "status"},
-    "weir_job_plan_revision": {"pipeline_namespace", "pipeline_job"},
-    "weir_job_plan_applied_revision": {"pipeline_namespace", "pipeline_job"},
-    "weir_job_plan_k": {"pipeline_namespace", "pipeline_job"},
-    "weir_job_plan_predicted_step_seconds": {"pipeline_namespace", "pipeline_job"},
-    "weir_job_metrics_age_seconds": {"pipeline_namespace", "pipeline_job"},
-    "weir_job_plan_changes_total": {"pipeline_namespace", "pipeline_job", "tier", "outcome"},
-    "weir_job_restarts_total": {"pipeline_namespace", "pipeline_job", "reason"},
-    "weir_job_link_bandwidth_ratio": {"pipeline_namespace", "pipeline_job", "from_node", "to_node"},
-    "weir_plan_apply_seconds": {"tier"}, "weir_planner_seconds": {"kind"}, "weir_metrics_query_seconds": set(),
-    "weir_metrics_query_errors_total": {"reason"}, "weir_control_requests_total": {"endpoint", "code"},
-    "weir_token_reviews_total": {"result"}, "weir_control_polls": set(),
-    "weir_control_certificate_errors_total": set(),
+    "weir_metrics_query_seconds": set(), "weir_metrics_query_errors_total": {"reason"},
+    "weir_control_requests_total": {"endpoint", "code"}, "weir_control_polls": set(), "weir_control_certificate_errors_total": set(),
+    "weir_token_reviews_total": {"result"},
     "weir_reflector_relists_total": {"resource", "reason"}, "weir_reflector_drift_total": {"resource"},
     "leader_election_master_status": {"name"},
-    "controller_runtime_reconcile_total": {"controller", "result"}, "controller_runtime_reconcile_time_seconds": {"controller"},
-    "workqueue_depth": {"name"}, "workqueue_longest_running_processor_seconds": {"name"}, "workqueue_queue_duration_seconds": {"name"},
-    "rest_client_requests_total": {"method", "code"}, "rest_client_request_duration_seconds": set(),
     "process_cpu_seconds_total": set(), "process_resident_memory_bytes": set(),
 }
+for page in sorted((ROOT / "tests" / "data" / "recorded").glob("metrics-*.txt")):
+    for line in page.read_text().splitlines():
+        if line.startswith("# TYPE "):
+            labels = METRICS.setdefault(line.split()[2], set())
+        elif line and not line.startswith("#"):
+            labels.update(set(re.findall(r'(\w+)="', line)) - {"le"})
 NAME = r"(?:weir|leader_election|controller_runtime|workqueue|rest_client|process)_[a-z_]+"
 HISTOGRAM = re.compile(r"_(bucket|sum|count)$")
 

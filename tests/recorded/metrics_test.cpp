@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // /metrics of one worker and of the operator, with fixed values, as Prometheus reads it; without
 // process_* and what the operator's steps count themselves. Families are sorted by name.
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -52,44 +57,42 @@ std::string page_of(const telemetry::Endpoint& endpoint) {
 }
 
 engine::Statistics statistics() {
-  engine::Statistics s;
-  s.replica = 1;
-  s.stage = 0;
-  s.stages = 2;
-  s.epoch = 7;
-  s.k = 2;
-  s.cap = 4;
-  s.step = 10;
-  s.skipped_steps = 1;
-  s.loss = 2.5;
-  s.validation_loss = 1.75;
-  s.validation_step = 9;
-  s.validation.add(0.3);
-  s.iteration.add(0.25);
-  s.forward.add(0.003);
-  s.backward.add(0.006);
-  s.optimizer.add(0.001);
-  s.wait_forward_seconds = 0.5;
-  s.wait_backward_seconds = 0.75;
-  s.credit_seconds = 2;
-  s.sync_seconds = 0.125;
-  s.sync_by_kind = {{{0.5, 4}, {0.25, 3}, {0.125, 2}}};
-  s.group_sizes.add(3);
-  s.staleness = 1.5;
-  s.sync_bytes_per_second = 1e9;
-  s.sync_links = {{.from = 0, .from_node = "n1", .to_node = "n6", .bytes = 9, .busy_seconds = 3}};
-  s.replicas = 2;
-  s.in_flight_peak = 4;
-  s.activation_bytes_peak = 4096;
-  s.samples = 80;
-  s.tokens = 10240;
-  s.rejoins = 1;
-  s.lateness.add(0.0001);
-  s.overruns = 5;
-  s.save.add(0.3);
-  s.checkpoint_step = 8;
-  s.checkpoint_failures = 1;
-  return s;
+  schedule::Plan plan;
+  plan.revision = 7;
+  plan.schedule.k = 2;
+  plan.schedule.caps = {4, 2};
+  plan.micro_batches = {4, 4};
+  plan.ranks = {{.node = "n6", .replica = 0}, {.node = "n1", .replica = 1}};
+  engine::Recorder recorder;
+  recorder.stage_built(1, 0, 2, true);
+  recorder.plan_adopted(plan, 0);
+  recorder.forward_done(3ms, 4, 4096);
+  recorder.backward_done(6ms);
+  recorder.optimizer_done(1ms);
+  recorder.idle(engine::IdleCause::kWaitForward, 500ms);
+  recorder.idle(engine::IdleCause::kWaitBackward, 750ms);
+  recorder.idle(engine::IdleCause::kCredit, 2s);
+  recorder.idle(engine::IdleCause::kSync, 125ms);
+  transport::CollectiveCounters counters{.bytes_sent = 3000, .busy = 3us};
+  counters.received[0] = {.bytes = 9, .counted_bytes = 9, .busy = 3s};
+  recorder.synchronized(counters, 500ms);
+  recorder.averaged(250ms, 3, 0.5, 1e8);
+  recorder.averaged(125ms, 1, 1.5, 1e9);
+  recorder.validated(9, 1.75, 300ms);
+  const std::array<std::chrono::nanoseconds, 1> late{100us};
+  recorder.lateness(late, 5);
+  recorder.checkpoint_written(300ms);
+  recorder.checkpoint_complete(8);
+  recorder.checkpoint_failed();
+  recorder.step_done({.step = 9,
+                      .next_step = 10,
+                      .first_stage = true,
+                      .skipped = true,
+                      .loss = 2.5,
+                      .iteration_seconds = 0.25,
+                      .samples = 80},
+                     128);
+  return recorder.read();
 }
 
 transport::LinkReport link() {
@@ -107,20 +110,84 @@ transport::LinkReport link() {
   return link;
 }
 
+const app::WorkerLabels kWorker{.job_namespace = "team-a",
+                                .job_name = "gpt",
+                                .worker = "gpt-gpu-0",
+                                .worker_group = "gpu",
+                                .node = "n1",
+                                .device = "A100",
+                                .transport = "tcp",
+                                .version = "0.1.0",
+                                .emulated = true};
+
 TEST(RecordedMetrics, OfAWorkerAreTheSame) {
-  const app::WorkerLabels labels{.job_namespace = "team-a",
-                                 .job_name = "gpt",
-                                 .worker = "gpt-gpu-0",
-                                 .worker_group = "gpu",
-                                 .node = "n1",
-                                 .device = "A100",
-                                 .transport = "tcp",
-                                 .version = "0.1.0",
-                                 .emulated = true};
   const auto metrics = endpoint();
-  metrics->collect([labels] { return app::worker_families(labels, statistics(), {link()}, 4096); });
+  metrics->collect([] { return app::worker_families(kWorker, statistics(), {link()}, 4096); });
 
   compare_text("metrics-worker.txt", "/metrics of a worker.", page_of(*metrics));
+}
+
+std::string number(double value) {
+  std::ostringstream text;
+  text << value;
+  return text.str();
+}
+
+// "0.001 x 2^i", or all bounds if they are no such series.
+std::string text_of(const std::vector<double>& bounds) {
+  const double factor = bounds[1] / bounds[0];
+  bool series = true;
+  std::string all;
+  for (std::size_t i = 0; i < bounds.size(); ++i) {
+    all += (i == 0 ? "" : " ") + number(bounds[i]);
+    if (i > 0) series = series && std::abs(bounds[i] / bounds[i - 1] - factor) < 1e-9;
+  }
+  return series ? number(bounds[0]) + " x " + number(factor) + "^i" : all;
+}
+
+// The labels behind those of each series. A label that tells the samples apart has its values, too.
+std::string labels_of(const telemetry::Family& family) {
+  constexpr std::size_t kCommon = 3;
+  std::string text;
+  const telemetry::Labels& first = family.samples[0].labels;
+  for (std::size_t i = kCommon; i < first.size(); ++i) {
+    std::set<std::string> different;
+    std::string values;
+    for (const telemetry::Sample& sample : family.samples) {
+      different.insert(sample.labels[i].second);
+      values += (values.empty() ? "=" : ", ") + sample.labels[i].second;
+    }
+    const bool link = i + 1 < first.size() && first[i + 1].first == "link";
+    const bool kinds = family.samples.size() > 2 && different.size() == family.samples.size();
+    text += (text.empty() ? "" : ", ") + (link ? "L" : first[i].first) + (kinds ? values : "");
+    if (link) i += 4;
+  }
+  return text;
+}
+
+std::string row_of(const telemetry::Family& family) {
+  std::string type = family.type == telemetry::Type::kCounter ? "counter" : "gauge";
+  if (family.type == telemetry::Type::kHistogram) {
+    type = "histogram: " + text_of(family.samples[0].histogram.bounds);
+  }
+  return "| `" + family.name + "` | " + type + " | " + labels_of(family) + " | " + family.help +
+         " |\n";
+}
+
+TEST(RecordedMetrics, OfAWorkerAreInTheReadme) {
+  engine::Statistics idle = statistics();
+  idle.stage = -1;
+  const auto without_stage = app::worker_families(kWorker, idle, {});
+  const std::string head =
+      "| Metric | Type, buckets | Other labels | Meaning |\n|---|---|---|---|\n";
+  std::string text = head, with_stage = head;
+  for (const auto& family : app::worker_families(kWorker, statistics(), {link()}, 4096)) {
+    const bool always = std::ranges::find(without_stage, family.name, &telemetry::Family::name) !=
+                        without_stage.end();
+    (always ? text : with_stage) += row_of(family);
+  }
+
+  compare_section("worker/telemetry/README.md", text + "\nWith a stage:\n\n" + with_stage);
 }
 
 operator_app::JobFacts facts() {

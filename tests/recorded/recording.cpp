@@ -16,8 +16,10 @@ namespace {
 
 constexpr std::string_view kHoldsFor = "# Holds for ";
 
+constexpr const char* kFolder = "tests/data/recorded/";
+
 std::string path_of(const std::string& file) {
-  return std::string(WEIR_SOURCE_DIR) + "/tests/data/recorded/" + file;
+  return std::string(WEIR_SOURCE_DIR) + "/" + file;
 }
 
 // The command that writes the file of the test that runs.
@@ -43,6 +45,23 @@ void write(const std::string& file, const std::string& text) {
   std::ofstream opened(path_of(file), std::ios::binary);
   opened << text;
   ASSERT_TRUE(opened.flush()) << path_of(file) << " cannot be written";
+}
+
+void compare(const std::string& file, const std::string& recorded_text,
+             const std::string& now_text) {
+  if (records()) return write(file, now_text);
+  std::istringstream recorded(recorded_text), now(now_text);
+  std::string line, now_line;
+  for (int number = 1;; ++number) {
+    const bool more = !std::getline(recorded, line).fail();
+    const bool now_more = !std::getline(now, now_line).fail();
+    if (!more && !now_more) return;
+    if (more == now_more && line == now_line) continue;
+    ADD_FAILURE() << file << ":" << number << ": recorded: " << (more ? line : "nothing more")
+                  << "\nnow: " << (now_more ? now_line : "nothing more")
+                  << "\nall differences: git diff after " << command();
+    return;
+  }
 }
 
 }  // namespace
@@ -92,24 +111,22 @@ std::string spread(const std::string& json) {
 }
 
 void compare_text(const std::string& file, const std::string& what, const std::string& text) {
-  const std::string whole = head_of(what) + text;
-  if (records()) return write(file, whole);
-  std::istringstream recorded(read(file)), now(whole);
-  std::string line, now_line;
-  for (int number = 1;; ++number) {
-    const bool more = !std::getline(recorded, line).fail();
-    const bool now_more = !std::getline(now, now_line).fail();
-    if (!more && !now_more) return;
-    if (more == now_more && line == now_line) continue;
-    ADD_FAILURE() << file << ":" << number << ": recorded: " << (more ? line : "nothing more")
-                  << "\nnow: " << (now_more ? now_line : "nothing more")
-                  << "\nall differences: git diff after " << command();
+  compare(kFolder + file, read(kFolder + file), head_of(what) + text);
+}
+
+void compare_section(const std::string& document, const std::string& text) {
+  const std::string whole = read(document), begin = "<!-- Made by " + command() + " -->\n";
+  const std::size_t from = whole.find(begin), to = whole.find("<!-- End -->\n", from);
+  if (from == whole.npos || to == whole.npos) {
+    ADD_FAILURE() << document << " has no part that begins with " << begin;
     return;
   }
+  const std::size_t first = from + begin.size();
+  compare(document, whole, whole.substr(0, first) + text + whole.substr(to));
 }
 
 Table::Table(std::string file, std::string what, bool adds)
-    : file_(std::move(file)), what_(std::move(what)), adds_(adds) {
+    : file_(kFolder + std::move(file)), what_(std::move(what)), adds_(adds) {
   std::istringstream text(read(file_));
   for (std::string line; std::getline(text, line);) {
     if (line.starts_with(kHoldsFor)) machine_ = line.substr(kHoldsFor.size());

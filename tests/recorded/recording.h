@@ -35,6 +35,10 @@ std::string spread(const std::string& json);
 // Compares a text as it is. `what`: a sentence for the head of the file.
 void compare_text(const std::string& file, const std::string& what, const std::string& text);
 
+// Compares a part of a document: the lines between "<!-- Made by COMMAND -->", with the command of
+// this test, and "<!-- End -->".
+void compare_section(const std::string& document, const std::string& text);
+
 // A file of lines "VALUE  KEY", whose values hold for one machine.
 class Table {
  public:

@@ -77,24 +77,29 @@ telemetry::Histogram transfer_histogram(const transport::LinkCounters& counters)
 
 void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) {
   const bool placed = s.stage >= 0;
-  out.gauge(metric::kWorkerInfo, "facts about this worker", 1,
-            {{"replica", placed ? std::to_string(s.replica) : ""},
-             {"stage", placed ? std::to_string(s.stage) : ""},
-             {"worker_group", labels.worker_group},
-             {"node_name", labels.node},
-             {"device", labels.device},
-             {"transport", labels.transport},
-             {"version", labels.version},
-             {"emulated", labels.emulated ? "true" : "false"},
-             {"threads", std::to_string(labels.threads)}});
+  out.gauge(
+      metric::kWorkerInfo,
+      "facts; threads: that compute on the device cpu; replica and stage are empty without a stage",
+      1,
+      {{"replica", placed ? std::to_string(s.replica) : ""},
+       {"stage", placed ? std::to_string(s.stage) : ""},
+       {"worker_group", labels.worker_group},
+       {"node_name", labels.node},
+       {"device", labels.device},
+       {"transport", labels.transport},
+       {"version", labels.version},
+       {"emulated", labels.emulated ? "true" : "false"},
+       {"threads", std::to_string(labels.threads)}});
   out.gauge(metric::kStep, "completed steps", static_cast<double>(s.step));
   out.gauge("weir_plan_epoch", "revision of the plan in force", s.epoch);
-  if (placed && std::isfinite(s.loss)) out.gauge("weir_loss", "of the last step", s.loss);
+  if (placed && std::isfinite(s.loss))
+    out.gauge("weir_loss", "of the last step; last stage only", s.loss);
   if (s.validation_step >= 0) {
     if (std::isfinite(s.validation_loss)) {
-      out.gauge("weir_validation_loss", "on data that is not trained on", s.validation_loss);
+      out.gauge("weir_validation_loss", "of the last validation, on data that is not trained on",
+                s.validation_loss);
     }
-    out.gauge("weir_validation_step", "completed steps when it was validated last",
+    out.gauge("weir_validation_step", "completed steps before the last validation",
               static_cast<double>(s.validation_step));
     out.begin("weir_validation_seconds", "all forwards of a validation", Type::kHistogram);
     out.add(histogram_of(s.validation));
@@ -115,7 +120,7 @@ void add_process(Builder& out, const WorkerLabels& labels, const Statistics& s) 
   out.counter("weir_checkpoint_failures_total", "saves of the job that came to nothing",
               static_cast<double>(s.checkpoint_failures));
   if (s.checkpoint_step >= 0) {
-    out.gauge("weir_checkpoint_last_step", "of the last complete checkpoint",
+    out.gauge("weir_checkpoint_last_step", "last complete checkpoint, once there is one",
               static_cast<double>(s.checkpoint_step));
   }
   out.counter("weir_rejoins_total", "generations that this worker joined after its first",
@@ -135,12 +140,14 @@ void add_stage(Builder& out, const Statistics& s) {
   out.add(s.wait_backward_seconds, {{"stage", stage}, {"cause", "wait_bwd"}});
   out.add(s.credit_seconds, {{"stage", stage}, {"cause", "credit"}});
   out.add(s.sync_seconds, {{"stage", stage}, {"cause", "sync"}});
-  out.gauge("weir_inflight_peak", "most micro-batches that were in flight", s.in_flight_peak,
-            {{"stage", stage}});
-  out.gauge("weir_activation_bytes_peak", "most bytes kept from forward to backward",
+  out.gauge("weir_inflight_peak", "most micro-batches in flight since the stage was built",
+            s.in_flight_peak, {{"stage", stage}});
+  out.gauge("weir_activation_bytes_peak",
+            "most bytes kept from forward to backward since the stage was built",
             static_cast<double>(s.activation_bytes_peak), {{"stage", stage}});
   if (s.stage == 0) {
-    out.counter(metric::kReplicaStepSeconds, "time of all steps, less waiting for replicas",
+    out.counter(metric::kReplicaStepSeconds,
+                "time of all steps without waiting for replicas; stage 0 only",
                 s.iteration.sum - s.sync_seconds, {{"replica", std::to_string(s.replica)}});
   }
 }
@@ -164,9 +171,10 @@ void add_sync(Builder& out, const Statistics& s) {
   out.gauge("weir_sync_staleness", "progress ahead of the slowest replica at the last average",
             s.staleness, {{"replica", std::to_string(s.replica)}});
   if (s.sync_bytes_per_second > 0) {
-    out.gauge(metric::kSyncBusBandwidth,
-              "to other replicas: what was sent while all were there; Partial: of its port",
-              s.sync_bytes_per_second, {{"replica", std::to_string(s.replica)}});
+    out.gauge(
+        metric::kSyncBusBandwidth,
+        "bytes per second to other replicas while all took part; Partial: bandwidth of its node",
+        s.sync_bytes_per_second, {{"replica", std::to_string(s.replica)}});
   }
 }
 
@@ -212,7 +220,7 @@ void add_links(Builder& out, const std::vector<transport::LinkReport>& links, co
        Type::kCounter, [](const Counters& c) { return to_seconds(c.credit_wait); });
   each("weir_link_transfer_seconds", "of one message, timed by its receiver", Type::kHistogram,
        [](const Counters& c) { return transfer_histogram(c); });
-  each(metric::kLinkRttSeconds, "smallest recent round trip; 0 = unknown", Type::kGauge,
+  each(metric::kLinkRttSeconds, "smallest of the last 16 round trips; 0 = unknown", Type::kGauge,
        [](const Counters& c) { return c.rtt_seconds; });
 }
 
@@ -274,8 +282,7 @@ std::vector<Family> worker_families(const WorkerLabels& labels, const Statistics
   if (statistics.stage >= 0) add_stage(out, statistics);
   if (statistics.stage >= 0) add_sync(out, statistics);
   if (statistics.stage >= 0 && memory_free >= 0) {
-    out.gauge("weir_gpu_free_bytes",
-              "memory of the device, of a CPU that of the container, not used",
+    out.gauge("weir_gpu_free_bytes", "free memory of the device; on a CPU, of the container",
               static_cast<double>(memory_free), {{"stage", std::to_string(statistics.stage)}});
   }
   add_links(out, links, statistics);
