@@ -305,30 +305,6 @@ Outcome make_engine(State& state) {
   return std::nullopt;
 }
 
-Exit exit_of(engine::Why why) {
-  switch (why) {
-    case engine::Why::kFinished:
-      return Exit::kFinished;
-    case engine::Why::kLeft:
-    case engine::Why::kStopped:
-      return Exit::kTerminated;
-    case engine::Why::kPeerLost:
-      return Exit::kPeerLost;
-    case engine::Why::kNoPlan:
-      return Exit::kCrash;
-    case engine::Why::kOutOfMemory:
-      return Exit::kOutOfMemory;
-    case engine::Why::kDataGone:
-    case engine::Why::kCheckpoint:
-      return Exit::kCheckpoint;
-    case engine::Why::kDiverged:
-      return Exit::kDiverged;
-    case engine::Why::kBadStart:
-      return Exit::kConfiguration;
-  }
-  return Exit::kCrash;
-}
-
 Outcome ordered_end(const State& state) {
   const auto order = state.end.given();
   if (!order) return std::nullopt;
@@ -347,14 +323,14 @@ Outcome train(State& state) {
   });
   if (!state.options.needs_peers()) start_own_plan(state);
   engine::Ending ending = state.engine->run({});
-  const bool alone = ending.why == engine::Why::kNoPlan || ending.why == engine::Why::kPeerLost;
+  const bool alone = ending.exit == Exit::kCrash || ending.exit == Exit::kPeerLost;
   if (const std::string why = state.agent ? state.agent->trouble() : ""; alone && !why.empty()) {
     ending.message += "; " + why;
   }
   state.shutdown.on_request({});
   log_info(kComponent, "training ended",
            {{"reason", ending.message}, {"memory_peak_bytes", state.device->bytes_peak()}});
-  const Exit exit = exit_of(ending.why);
+  const Exit exit = ending.exit;
   if (exit == Exit::kFinished) {
     say_finished(state);
     return std::nullopt;

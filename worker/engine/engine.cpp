@@ -91,17 +91,17 @@ Ending Engine::run(const std::stop_token& stop) {
 }
 
 std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
-  if (stop.stop_requested()) return Ending{Why::kStopped, "stopped"};
+  if (stop.stop_requested()) return Ending{Exit::kTerminated, "stopped"};
   if (std::optional<Ending> ending = end_of_leave()) return ending;
   if (leaving() && !one_more_step()) {
     const SteadyTime grace_end{SteadyTime::duration(leave_at_.load())};
     const std::chrono::nanoseconds left = grace_end - parts_.clock.now();
     drain(std::max<std::chrono::nanoseconds>(left, kLeaveDrain), stop);
-    return Ending{Why::kLeft, "left after step " + std::to_string(step_)};
+    return Ending{Exit::kTerminated, "left after step " + std::to_string(step_)};
   }
   // The rank has no stage, or the other replicas continued without it.
   const bool idle = !generation_ || !generation_->placed || generation_->broken;
-  if (others_finished_ && idle) return Ending{Why::kFinished, "all steps are done by others"};
+  if (others_finished_ && idle) return Ending{Exit::kFinished, "all steps are done by others"};
   if (generation_ && generation_->running && !generation_->broken) return std::nullopt;
   if (pending_) return std::nullopt;
 
@@ -114,12 +114,12 @@ std::optional<Ending> Engine::should_end(const std::stop_token& stop) {
   const std::chrono::nanoseconds waited = parts_.clock.now() - waiting_since_;
   if (!ever_ran_) {
     if (waited < options_.startup_timeout) return std::nullopt;
-    return Ending{Why::kNoPlan, "no plan came within " + in_seconds(options_.startup_timeout) +
+    return Ending{Exit::kCrash, "no plan came within " + in_seconds(options_.startup_timeout) +
                                     " (--startup-timeout)"};
   }
   if (waited < options_.rejoin_timeout) return std::nullopt;
-  return Ending{Why::kPeerLost, "lost a peer and got no new plan within " +
-                                    in_seconds(options_.rejoin_timeout) + " (--rejoin-timeout)"};
+  return Ending{Exit::kPeerLost, "lost a peer and got no new plan within " +
+                                     in_seconds(options_.rejoin_timeout) + " (--rejoin-timeout)"};
 }
 
 void Engine::await_letter(const std::stop_token& stop) {
@@ -205,7 +205,7 @@ std::optional<Ending> Engine::train_one_step(const std::stop_token& stop) {
 // All ranks have counted the same steps, so they end after the same step.
 Ending Engine::diverged(const std::stop_token& stop) {
   finish(stop);
-  return {Why::kDiverged,
+  return {Exit::kDiverged,
           "training has diverged: the loss or the norm of the gradients was not a "
           "finite number in " +
               std::to_string(skipped_in_row_) + " steps in a row, the last one is step " +
@@ -265,7 +265,7 @@ Result<std::optional<protocol::Grant>> Engine::granted(SteadyTime until,
 Ending Engine::finish(const std::stop_token& stop) {
   drain(options_.progress_deadline, stop);
   drop_links();
-  return {Why::kFinished, "all steps are done"};
+  return {Exit::kFinished, "all steps are done"};
 }
 
 void Engine::drain(std::chrono::nanoseconds limit, const std::stop_token& stop) {
@@ -283,8 +283,8 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   waiting_since_ = parts_.clock.now();
   if (!by_coordinator) abort_links(error.message);
   drop_links();
-  if (error.code == Code::kInternal) return Ending{Why::kOutOfMemory, error.message};
-  if (error.code == Code::kGone) return Ending{Why::kDataGone, error.message};
+  if (error.code == Code::kInternal) return Ending{Exit::kOutOfMemory, error.message};
+  if (error.code == Code::kGone) return Ending{Exit::kCheckpoint, error.message};
 
   const SteadyTime until = parts_.clock.now() + kCommitGrace;
   while (!by_coordinator && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&

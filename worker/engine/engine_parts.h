@@ -18,6 +18,7 @@
 #include "worker/engine/plan_rules.h"
 #include "worker/engine/statistics.h"
 #include "worker/engine/validation.h"
+#include "worker/protocol/exit_codes.h"
 #include "worker/stage/stage.h"
 #include "worker/transport/collective.h"
 #include "worker/transport/communicator.h"
@@ -86,20 +87,10 @@ struct Callbacks {
   std::function<bool()> in_touch = nullptr;
 };
 
-enum class Why : unsigned char {
-  kFinished,     // all steps are done
-  kLeft,         // leave() was called
-  kStopped,      // the stop token of run()
-  kPeerLost,     // and no new plan came within rejoin_timeout
-  kNoPlan,       // no plan came within startup_timeout
-  kOutOfMemory,  // the device has no memory left
-  kDataGone,     // the training data has changed or cannot be read
-  kCheckpoint,   // a checkpoint cannot be read, or the last one was not saved
-  kDiverged,     // too many steps in a row without a finite loss and gradient
-  kBadStart,     // the initial values cannot be loaded or are of another model
-};
+using protocol::Exit;
+
 struct Ending {
-  Why why = Why::kFinished;
+  Exit exit = Exit::kFinished;
   std::string message;
 };
 

@@ -68,7 +68,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
            {{"revision", next.plan.revision}, {"reason", built.error().message}});
   mailbox_.answer(letter, built.error().message);
   if (built.error().code == Code::kInternal) {
-    return Ending{Why::kOutOfMemory, built.error().message};
+    return Ending{Exit::kOutOfMemory, built.error().message};
   }
   return give_up_;
 }

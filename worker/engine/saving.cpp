@@ -76,7 +76,7 @@ std::optional<Ending> Engine::end_of_leave() const {
   std::string how = ", saved";
   if (!saving_.released) how = waits ? ", not saved: the grace is over" : "";
   if (!saving_.failure.empty()) how = ", not saved: " + saving_.failure;
-  return Ending{Why::kLeft, "left after step " + std::to_string(step_) + how};
+  return Ending{Exit::kTerminated, "left after step " + std::to_string(step_) + how};
 }
 
 bool Engine::holds() const {
@@ -89,11 +89,11 @@ std::optional<Ending> Engine::hold(const std::stop_token& stop) {
   const SteadyTime now = parts_.clock.now();
   if (step_ >= options_.total_steps) {
     if (saving_.last_done) {
-      return Ending{Why::kCheckpoint, "the last step was not saved: " + saving_.failure};
+      return Ending{Exit::kCheckpoint, "the last step was not saved: " + saving_.failure};
     }
     if (!saving_.holds_since) saving_.holds_since = now;
     if (now - *saving_.holds_since >= options_.progress_deadline) {
-      return Ending{Why::kCheckpoint, "the last step was not saved before the progress deadline"};
+      return Ending{Exit::kCheckpoint, "the last step was not saved before the progress deadline"};
     }
   }
   if (lost_) return failed(Error{Code::kCancelled, "a peer is lost"}, stop);
@@ -107,7 +107,7 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
   const bool load = plan.state == schedule::StateMove::kCheckpoint && plan.checkpoint_step >= 0;
   if (!load) {
     const Status begun = parts_.init ? parts_.init(stage) : Status(Unit{});
-    if (!begun) give_up_ = Ending{Why::kBadStart, begun.error().message};
+    if (!begun) give_up_ = Ending{Exit::kConfiguration, begun.error().message};
     return begun;
   }
   const std::int64_t step = plan.checkpoint_step;
@@ -124,9 +124,9 @@ Status Engine::fill_stage(stage::Stage& stage, const schedule::Plan& plan) {
   // For a damaged checkpoint the coordinator chooses an older one. Other errors concern this
   // machine only.
   if (loaded.error().code == Code::kConflict) {  // every worker of the job would find the same
-    give_up_ = Ending{Why::kBadStart, loaded.error().message};
+    give_up_ = Ending{Exit::kConfiguration, loaded.error().message};
   } else if (loaded.error().code != Code::kInvalid) {
-    give_up_ = Ending{Why::kCheckpoint, loaded.error().message};
+    give_up_ = Ending{Exit::kCheckpoint, loaded.error().message};
   } else {
     log_error(kRoom, "checkpoint is damaged", {{"step", step}, {"reason", loaded.error().message}});
     mailbox_.tell(protocol::BadCheckpoint{.step = step, .reason = loaded.error().message});

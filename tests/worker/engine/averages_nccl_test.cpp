@@ -37,7 +37,7 @@ std::vector<double> losses_over(const Group::Over& over, test::Saves& saves, std
   for (int rank = 0; rank < 3; ++rank) {
     group.engine(rank).mailbox().put(protocol::Saved{.step = steps});
   }
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   return test::losses_of(group.records(2));
 }
 
@@ -70,7 +70,7 @@ TEST(AveragesByNccl, LearnInPairsAndEndWithOneModelInAllBits) {
     group.engine(rank).mailbox().put(protocol::Saved{.step = kSteps});
   }
 
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   EXPECT_EQ(saves.copies(kSteps), 8);
   EXPECT_EQ(saves.unequal(kSteps), 0) << "parameters and moments are everybody's";
   EXPECT_LT(group.records(7).back().loss, 0.8 * group.records(7).front().loss);
@@ -102,7 +102,7 @@ TEST(AveragesByNccl, ThatBreakCostTheRoundOnly) {
 
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(group.lost(rank).empty()) << rank;
   for (int rank = 0; rank < 3; ++rank) group.engine(rank).leave(std::chrono::seconds(5));
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 // In the middle of a round, or while the others wait for it.
@@ -121,7 +121,7 @@ TEST(AveragesByNccl, GoOnWithoutAReplicaThatLeaves) {
 
   const auto endings = group.finish();
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(endings[static_cast<std::size_t>(rank)], Why::kFinished) << rank;
+    EXPECT_EQ(endings[static_cast<std::size_t>(rank)], Exit::kFinished) << rank;
     EXPECT_EQ(group.records(rank).back().next_step, kSteps);
     EXPECT_TRUE(group.lost(rank).empty());
   }

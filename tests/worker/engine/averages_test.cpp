@@ -25,7 +25,7 @@ using test::Rounds;
 using testing::Each;
 
 struct Trained {
-  std::vector<Why> endings;
+  std::vector<Exit> endings;
   std::vector<StepRecord> last;  // of the last rank
   std::set<std::vector<int>> groups;
 };
@@ -59,7 +59,7 @@ TEST(Averages, LearnInPairsAndEndWithOneModelInAllBits) {
     test::Saves saves;
     const Trained trained = train(4, 2, 2, kSteps, &saves, 0, overlaps);
 
-    EXPECT_THAT(trained.endings, Each(Why::kFinished));
+    EXPECT_THAT(trained.endings, Each(Exit::kFinished));
     EXPECT_EQ(saves.copies(kSteps), 8);
     EXPECT_EQ(saves.unequal(kSteps), 0) << "parameters and moments are everybody's";
     EXPECT_GT(trained.groups.size(), 1U);
@@ -73,7 +73,7 @@ TEST(Averages, LearnInPairsAndEndWithOneModelInAllBits) {
 TEST(Averages, OfAllInEveryStepStayCloseToExactSteps) {
   constexpr std::int64_t kSteps = 40;
   const Trained trained = train(2, 1, 2, kSteps, nullptr);
-  EXPECT_THAT(trained.endings, Each(Why::kFinished));
+  EXPECT_THAT(trained.endings, Each(Exit::kFinished));
   const auto exact = test::reference_losses("mlp", 6, kSteps);
   ASSERT_EQ(trained.last.size(), exact.size());
   EXPECT_NEAR(trained.last.back().loss, exact.back(), 0.1 * exact.back());
@@ -81,7 +81,7 @@ TEST(Averages, OfAllInEveryStepStayCloseToExactSteps) {
 
 TEST(Averages, WorkWithTheClip) {
   for (const bool overlaps : {false, true}) {
-    EXPECT_THAT(train(2, 2, 2, 5, nullptr, 1e-3, overlaps).endings, Each(Why::kFinished));
+    EXPECT_THAT(train(2, 2, 2, 5, nullptr, 1e-3, overlaps).endings, Each(Exit::kFinished));
   }
 }
 
@@ -97,7 +97,7 @@ class TwoReplicas {
       group_.engine(rank).mailbox().put(protocol::Save{.step = steps});
     }
   }
-  ~TwoReplicas() { EXPECT_THAT(group_.finish(), Each(Why::kFinished)); }
+  ~TwoReplicas() { EXPECT_THAT(group_.finish(), Each(Exit::kFinished)); }
   TwoReplicas(const TwoReplicas&) = delete;
   TwoReplicas& operator=(const TwoReplicas&) = delete;
 
@@ -207,7 +207,7 @@ TEST(Averages, ARankThatLeavesDoesNotWaitForAnAnswer) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const auto begin = std::chrono::steady_clock::now();
   for (int rank = 0; rank < 2; ++rank) group.engine(rank).leave(std::chrono::seconds(25));
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }
 
@@ -224,7 +224,7 @@ TEST(Averages, OfALostReplicaEndTheStepOfItsGroup) {
   EXPECT_TRUE(group.reaches(0, 5));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   group.engine(0).leave(std::chrono::seconds(25));
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 // It leaves in the middle of a round, or while the others wait for it: they finish all steps.
@@ -245,7 +245,7 @@ TEST(Averages, GoOnWithoutAReplicaThatLeaves) {
 
     const auto endings = group.finish();
     for (int rank = 0; rank < 2 * stages; ++rank) {
-      EXPECT_EQ(endings[static_cast<std::size_t>(rank)], Why::kFinished) << rank;
+      EXPECT_EQ(endings[static_cast<std::size_t>(rank)], Exit::kFinished) << rank;
       EXPECT_EQ(group.records(rank).back().next_step, kSteps);
       EXPECT_TRUE(group.lost(rank).empty());
     }

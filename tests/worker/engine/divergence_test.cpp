@@ -60,7 +60,7 @@ Group::Around spoilt(What what, std::set<std::int64_t> steps) {
 }
 
 struct Trained {
-  std::vector<Why> endings;
+  std::vector<Exit> endings;
   std::vector<double> losses;         // of the last stage of replica 0
   std::set<std::int64_t> skipped;     // by every rank; -1: they do not agree
   std::int64_t skipped_steps_metric;  // of rank 0
@@ -100,7 +100,7 @@ TEST(Divergence, AStepThatIsNoNumberIsSkippedByAllRanksBitForBitWithEveryPlan) {
                {2, {6}}, {3, {6}}, {2, {3, 3}}, {1, {2, 4}}}) {
         const Trained other = run(stages, shares, kSteps, clip, what, bad);
 
-        EXPECT_THAT(other.endings, Each(Why::kFinished));
+        EXPECT_THAT(other.endings, Each(Exit::kFinished));
         EXPECT_EQ(other.skipped, bad) << stages << " stages";
         ASSERT_EQ(other.losses.size(), alone.losses.size());
         for (std::size_t i = 0; i < alone.losses.size(); ++i) {
@@ -121,7 +121,7 @@ TEST(Divergence, TooManySkippedStepsInARowEndAllRanksAtOneStep) {
   }
   const Trained one = run(3, {4}, 100, 0, What::kGradient, bad);
 
-  EXPECT_THAT(one.endings, Each(Why::kDiverged));
+  EXPECT_THAT(one.endings, Each(Exit::kDiverged));
   EXPECT_EQ(one.losses.size(), 19U) << "10 in a row, the first of them step 9";
 }
 

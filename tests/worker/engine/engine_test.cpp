@@ -40,7 +40,7 @@ TEST(Engine, GivesTheLossOfOneStageBitForBitWithEverySchedule) {
                                       one.dispatch)),
                   "");
 
-        EXPECT_THAT(group.finish(), Each(Why::kFinished));
+        EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
         EXPECT_EQ(losses_of(group.records(stages - 1)), expected)
             << model << " " << stages << " stages " << name(one.family) << " k " << one.k;
@@ -61,7 +61,7 @@ TEST(Engine, ClipsByTheNormOfAllStagesBitForBitWithEveryCut) {
                                     Dispatch::kHint)),
                 "");
 
-      EXPECT_THAT(group.finish(), Each(Why::kFinished));
+      EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
       EXPECT_EQ(losses_of(group.records(stages - 1)), expected) << model << " " << stages;
     }
@@ -112,7 +112,7 @@ TEST(Engine, LeavesBetweenTwoSteps) {
       protocol::PeerLost{.reason = "stage 1 has left"});  // as the coordinator would
   group.engine(0).leave(kPatience);
 
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
   EXPECT_GE(group.records(1).size(), 3U);
 }
 
@@ -126,7 +126,7 @@ TEST(Engine, RanksThatAreAskedToLeaveTogetherStandAtTheSameStep) {
 
   for (int s = kStages; s-- > 0;) group.engine(s).leave(kPatience);
 
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
   EXPECT_EQ(group.records(0).size(), group.records(1).size());
   EXPECT_EQ(group.records(0).size(), group.records(2).size());
 }
@@ -145,7 +145,7 @@ TEST(Engine, ReportsAPeerWhoseLinksBreakAndWaitsForANewPlan) {
   plan.state = schedule::StateMove::kCheckpoint;
   ASSERT_EQ(group.start(plan), "");
 
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   EXPECT_EQ(group.records(1).back().step, kSteps - 1);
   EXPECT_EQ(group.records(1).back().loss, reference_losses("mlp", 4, kSteps).back());
 }
@@ -161,7 +161,7 @@ TEST(Engine, StartsAgainAtStepZeroWhenAPlanSaysCheckpoint) {
   plan.trigger = schedule::Trigger::kRestart;
   plan.state = schedule::StateMove::kCheckpoint;
   ASSERT_EQ(group.start(plan), "");
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   const auto records = group.records(1);
   std::vector<StepRecord> second;
@@ -186,7 +186,7 @@ TEST(Engine, KeepsItsStateInANewGenerationAtTheAgreedStep) {
   plan.trigger = schedule::Trigger::kRegroup;
   const std::int64_t at_step = kSteps - 2;
   ASSERT_EQ(group.start(plan, at_step), "");
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   EXPECT_EQ(losses_of(group.records(1)), reference_losses("mlp", 4, kSteps));
   EXPECT_EQ(group.records(1).back().epoch, 2U);
@@ -202,7 +202,7 @@ TEST(Engine, RefusesToKeepAStateThatItDoesNotHave) {
 
   EXPECT_NE(reason.find("state Keep"), std::string::npos) << reason;
   for (int s = 0; s < 2; ++s) group.engine(s).leave(kPatience);
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 }  // namespace engine_test

@@ -249,11 +249,11 @@ class Group {
     return ask(first, message);
   }
 
-  std::vector<Why> finish() {
-    std::vector<Why> endings;
+  std::vector<Exit> finish() {
+    std::vector<Exit> endings;
     for (auto& rank : ranks_) {
       rank->thread.join();
-      endings.push_back(rank->ending.why);
+      endings.push_back(rank->ending.exit);
     }
     return endings;
   }

@@ -141,7 +141,7 @@ TEST(StepHeaderRules, TrainWithHeadersThatFit) {
 
   const Ending ending = rank.run();
 
-  EXPECT_EQ(ending.why, Why::kFinished);
+  EXPECT_EQ(ending.exit, Exit::kFinished);
   EXPECT_EQ(rank.records.size(), 2U);
   EXPECT_THAT(rank.answers, testing::ElementsAre("READY 1", "READY_STATE 1"));
   EXPECT_TRUE(rank.lost.empty());
@@ -173,7 +173,7 @@ TEST(StepHeaderRules, BreakTheGenerationForAnythingThatDoesNotFit) {
 
     const Ending ending = rank.run();
 
-    EXPECT_EQ(ending.why, Why::kPeerLost) << one.reason;
+    EXPECT_EQ(ending.exit, Exit::kPeerLost) << one.reason;
     ASSERT_EQ(rank.lost.size(), 1U) << one.reason;
     EXPECT_THAT(rank.lost[0], HasSubstr(one.reason));
     EXPECT_TRUE(rank.records.empty());
@@ -185,7 +185,7 @@ TEST(StepHeaderRules, AdoptAPreparedPlanInTheStepThatNamesIt) {
   rank.after_start = [&](Mailbox& mailbox) { mailbox.put(protocol::Prepare{plan_of_revision(2)}); };
   rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 2))});
 
-  EXPECT_EQ(rank.run().why, Why::kFinished);
+  EXPECT_EQ(rank.run().exit, Exit::kFinished);
 
   ASSERT_EQ(rank.records.size(), 2U);
   EXPECT_EQ(rank.records[0].epoch, 1U);
@@ -201,7 +201,7 @@ TEST(StepHeaderRules, RefuseAnEpochThatWasAborted) {
   };
   rank.on_wait = stage_zero({header_text(header_of(0, 2))});
 
-  EXPECT_EQ(rank.run().why, Why::kPeerLost);
+  EXPECT_EQ(rank.run().exit, Exit::kPeerLost);
 
   EXPECT_THAT(rank.lost.at(0), HasSubstr("epoch 2 was never prepared"));
 }
@@ -213,7 +213,7 @@ TEST(Prepare, RefusesAnIllegalPlanWithTheBrokenRules) {
   rank.after_start = [&](Mailbox& mailbox) { mailbox.put(protocol::Prepare{plan}); };
   rank.on_wait = stage_zero({header_text(header_of(0, 1)), header_text(header_of(1, 1))});
 
-  EXPECT_EQ(rank.run().why, Why::kFinished);
+  EXPECT_EQ(rank.run().exit, Exit::kFinished);
 
   EXPECT_THAT(rank.answers, testing::Contains(HasSubstr("REJECT 2: ")));
   EXPECT_THAT(rank.answers.back(), HasSubstr("caps"));
@@ -229,7 +229,7 @@ TEST(Prepare, RefusesAnInBandChangeOfABrokenGeneration) {
     rank.engine->mailbox().put(protocol::Prepare{plan_of_revision(2)});
   };
 
-  EXPECT_EQ(rank.run().why, Why::kLeft);
+  EXPECT_EQ(rank.run().exit, Exit::kTerminated);
 
   EXPECT_THAT(rank.answers.back(), HasSubstr("only a rejoin"));
 }
@@ -242,7 +242,7 @@ TEST(Engine, DropsTheStepWhenTheCoordinatorSaysThatAPeerIsLost) {
 
   const Ending ending = rank.run();
 
-  EXPECT_EQ(ending.why, Why::kPeerLost);
+  EXPECT_EQ(ending.exit, Exit::kPeerLost);
   EXPECT_TRUE(rank.lost.empty());  // the coordinator knows already
 }
 
@@ -256,7 +256,7 @@ TEST(Engine, LeavesSoonFromAStepThatAPeerHasLeft) {
   };
   const auto begin = std::chrono::steady_clock::now();
 
-  EXPECT_EQ(rank.run().why, Why::kLeft);
+  EXPECT_EQ(rank.run().exit, Exit::kTerminated);
 
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s) << "the grace was waited for";
   EXPECT_TRUE(rank.records.empty());
@@ -271,7 +271,7 @@ TEST(Engine, DoesTheStepThatTheStageBeforeBeginsBeforeItLeaves) {
     stage_0(peers);
   };
 
-  EXPECT_EQ(rank.run().why, Why::kLeft);
+  EXPECT_EQ(rank.run().exit, Exit::kTerminated);
 
   EXPECT_EQ(rank.records.size(), 1U);
 }
@@ -289,7 +289,7 @@ TEST(Engine, FinishesItsLastStepThoughALaterStageIsGoneAlready) {
         stage_0(peers);
       };
 
-  EXPECT_EQ(rank.run().why, Why::kLeft);
+  EXPECT_EQ(rank.run().exit, Exit::kTerminated);
 
   EXPECT_EQ(rank.records.size(), 1U);
 }
@@ -302,7 +302,7 @@ TEST(Engine, DoesNotWaitForAHeaderOfAStageThatHasLeft) {
   };
   const auto begin = std::chrono::steady_clock::now();
 
-  EXPECT_EQ(rank.run().why, Why::kLeft);
+  EXPECT_EQ(rank.run().exit, Exit::kTerminated);
 
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
 }
@@ -317,7 +317,7 @@ TEST(Engine, EndsWhenNoPlanComesInTime) {
                      .clock = rank.clock},
                {});
 
-  EXPECT_EQ(alone.run({}).why, Why::kNoPlan);
+  EXPECT_EQ(alone.run({}).exit, Exit::kCrash);
 }
 
 TEST(Engine, WaitsForAPlanAsLongAsThoseWhoMakePlansAnswer) {
@@ -333,7 +333,7 @@ TEST(Engine, WaitsForAPlanAsLongAsThoseWhoMakePlansAnswer) {
 
   const Ending ending = alone.run({});
 
-  EXPECT_EQ(ending.why, Why::kNoPlan);
+  EXPECT_EQ(ending.exit, Exit::kCrash);
   EXPECT_LT(answers, 0);
   EXPECT_NE(ending.message.find("--startup-timeout"), std::string::npos) << ending.message;
 }

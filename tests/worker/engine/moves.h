@@ -79,7 +79,7 @@ inline std::vector<std::int64_t> expect_equal_losses(int workers, const Cut& bef
   for (int i = 0; i < workers; ++i) {
     if (!trains[static_cast<std::size_t>(i)]) group.engine(i).mailbox().put(protocol::Leave{});
   }
-  EXPECT_THAT(group.finish(), testing::Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), testing::Each(Exit::kFinished));
 
   std::vector<double> losses = losses_of(group.records(before.ranks.back()));
   losses.resize(static_cast<std::size_t>(kMovedAt));

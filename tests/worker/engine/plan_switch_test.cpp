@@ -45,7 +45,7 @@ TEST(PlanSwitch, HappensAtTheSameStepOnEveryRankAndLeavesTheLossAlone) {
     const auto plan = random_plan(random, group.layers(), ++revision);
     ASSERT_EQ(group.switch_to(plan), "") << "revision " << revision;
   }
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   EXPECT_EQ(losses_of(group.records(2)), reference_losses("mlp", kMicroBatches, kSteps));
   std::set<std::uint32_t> epochs;
@@ -71,7 +71,7 @@ TEST(PlanSwitch, ThatOneRankRefusesLeavesTheOldPlan) {
 
   EXPECT_NE(group.prepare(plan), "");
   for (int s = 0; s < 2; ++s) group.engine(s).mailbox().put(protocol::Abort{2});
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   for (const auto& record : group.records(1)) EXPECT_EQ(record.epoch, 1U);
   EXPECT_EQ(losses_of(group.records(1)), reference_losses("mlp", kMicroBatches, kSteps));

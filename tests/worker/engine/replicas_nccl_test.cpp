@@ -38,7 +38,7 @@ TEST(ReplicasByNccl, GiveTheLossOfOneReplicaBitForBitWithAnyShares) {
       const auto plan = replicated(2, group.layers(), shares);
       ASSERT_EQ(group.start(plan), "");
 
-      EXPECT_THAT(group.finish(), Each(Why::kFinished));
+      EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
       for (int r = 0; r < replicas; ++r) {
         EXPECT_EQ(test::losses_of(group.records(2 * r + 1)), expected) << model << " replica " << r;

@@ -45,7 +45,7 @@ TEST(Replicas, GiveTheLossOfOneReplicaBitForBitWithAnyShares) {
       const auto plan = replicated(stages, group.layers(), shares);
       ASSERT_EQ(group.start(plan), "");
 
-      EXPECT_THAT(group.finish(), Each(Why::kFinished));
+      EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
       for (int r = 0; r < replicas; ++r) {
         EXPECT_EQ(losses(group, plan, r), expected) << model << " replica " << r;
@@ -70,7 +70,7 @@ TEST(Replicas, GiveTheSameLossWithEveryScheduleAndTheClip) {
     const auto plan = replicated(2, group.layers(), {3, 5}, one.family, one.k, one.dispatch);
     ASSERT_EQ(group.start(plan), "");
 
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
     EXPECT_EQ(losses(group, plan, 0), expected) << name(one.family);
     EXPECT_EQ(losses(group, plan, 1), expected) << name(one.family);
@@ -92,7 +92,7 @@ TEST(Replicas, ChangeTheirSharesBeforeTheSameStepWithoutABitOfDifference) {
     ASSERT_EQ(group.switch_to(next), "");
   }
 
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   EXPECT_EQ(losses(group, plan, 0), reference_losses("mlp", 6, kSteps));
   EXPECT_EQ(losses(group, plan, 1), losses(group, plan, 0));
@@ -118,7 +118,7 @@ TEST(Replicas, DoNotChangeWhileOneOfThemHasNotHeardOfIt) {
   ASSERT_EQ(group.prepare(next), "");
   group.engine(0).mailbox().put(protocol::Commit{.revision = 2});
 
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   for (const StepRecord& record : group.records(0)) EXPECT_EQ(record.epoch, 1U);
 }
@@ -139,7 +139,7 @@ TEST(Replicas, AllLearnOfALossInOneOfThem) {
 TEST(Replicas, CountWhatTheyWaitForEachOther) {
   Group group("mlp", 2, 5);
   ASSERT_EQ(group.start(replicated(1, group.layers(), {1, 6})), "");
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   const Statistics fast = group.engine(0).statistics();
   const Statistics slow = group.engine(1).statistics();

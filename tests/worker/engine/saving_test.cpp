@@ -70,12 +70,12 @@ TEST(Saving, OfAStepLetsAnotherCutGoOnFromThere) {
     }
     ASSERT_TRUE(eventually([&] { return saves.copies(kSaved) == 3; }));
     tell(group, 3, kSteps);
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   }
   Group other("mlp", 2, kSteps, 0, &saves);
   ASSERT_EQ(other.start(restart_from(other, 2, kSaved)), "");
   tell(other, 2, kSteps);
-  EXPECT_THAT(other.finish(), Each(Why::kFinished));
+  EXPECT_THAT(other.finish(), Each(Exit::kFinished));
 
   const auto expected = reference_losses("mlp", kMicroBatches, kSteps);
   EXPECT_EQ(other.records(1).front().step, kSaved);
@@ -96,7 +96,7 @@ TEST(Saving, OfAStepThatIsOverIsAnsweredAtOnce) {
   EXPECT_THAT(saves.notes(), ElementsAre("late 2, beyond"));
   EXPECT_EQ(saves.copies(2), 0);
   group.engine(0).leave(kPatience);
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 TEST(Saving, KeepsARankThatLeavesUntilItsCheckpointIsComplete) {
@@ -114,7 +114,7 @@ TEST(Saving, KeepsARankThatLeavesUntilItsCheckpointIsComplete) {
   ASSERT_TRUE(eventually([&] { return saves.copies(far + 3) == 2; }));
   tell(group, 2, far + 3, "", true);
 
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
   EXPECT_EQ(group.records(0).size(), static_cast<std::size_t>(far) + 3);
   EXPECT_EQ(group.records(1).size(), static_cast<std::size_t>(far) + 3);
 }
@@ -128,7 +128,7 @@ TEST(Saving, DoesNotKeepARankBeyondItsGraceOrWithoutAStage) {
   group.engine(1).leave_saved(kPatience);                      // has no plan
   group.engine(0).leave_saved(std::chrono::milliseconds(20));  // nobody orders a save
 
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 TEST(Saving, OfTheLastStepIsWaitedFor) {
@@ -143,7 +143,7 @@ TEST(Saving, OfTheLastStepIsWaitedFor) {
     ASSERT_TRUE(eventually([&] { return saves.copies(kSteps) == 2; }));
     tell(group, 2, kSteps, failure);
 
-    EXPECT_THAT(group.finish(), Each(failure.empty() ? Why::kFinished : Why::kCheckpoint));
+    EXPECT_THAT(group.finish(), Each(failure.empty() ? Exit::kFinished : Exit::kCheckpoint));
   }
 }
 
@@ -160,7 +160,7 @@ TEST(Saving, TellsOfADamagedCheckpointAndWaitsForAnotherPlan) {
   EXPECT_EQ(group.start(again), "");
   EXPECT_TRUE(group.reaches(0, 3));
   group.engine(0).leave(kPatience);
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 TEST(Saving, EndsARankThatCannotReadAnyCheckpoint) {
@@ -170,7 +170,7 @@ TEST(Saving, EndsARankThatCannotReadAnyCheckpoint) {
 
   EXPECT_THAT(group.start(restart_from(group, 1, 20)), HasSubstr("input/output error"));
 
-  EXPECT_THAT(group.finish(), Each(Why::kCheckpoint));
+  EXPECT_THAT(group.finish(), Each(Exit::kCheckpoint));
   EXPECT_TRUE(saves.notes().empty());
 }
 
@@ -184,12 +184,12 @@ TEST(Saving, IsDoneWhenTheLastStepIsLoaded) {
     order(group, 1, kSteps);
     ASSERT_TRUE(eventually([&] { return saves.copies(kSteps) == 1; }));
     tell(group, 1, kSteps);
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   }
   Group again("mlp", 1, kSteps, 0, &saves);
   ASSERT_EQ(again.start(restart_from(again, 1, kSteps)), "");
 
-  EXPECT_THAT(again.finish(), Each(Why::kFinished));
+  EXPECT_THAT(again.finish(), Each(Exit::kFinished));
   EXPECT_TRUE(again.records(0).empty());
 }
 

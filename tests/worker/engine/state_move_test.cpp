@@ -59,7 +59,7 @@ TEST(StateMove, EndsWithAReasonWhenAHolderStandsAtAnotherStep) {
   EXPECT_THAT(enter(group, 2, moving(plan_on(group, 2, {0, 1}, {4, 7}), first), 1),
               HasSubstr("COMMIT for step 1 came in step"));
   for (int i = 0; i < 2; ++i) group.engine(i).leave({});
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 // The holder never comes to the boundary, and is given up: the one that waits for it ends its wait.
@@ -81,7 +81,7 @@ TEST(StateMove, EndsWhenThePlanIsAborted) {
   EXPECT_THAT(saves.notes(), ElementsAre("late 5"));
   EXPECT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::timeout) << "not sent";
   for (int i = 0; i < 2; ++i) group.engine(i).leave({});
-  EXPECT_THAT(group.finish(), Each(Why::kLeft));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
 }
 
 // ---- who takes what from whom ----

@@ -45,7 +45,7 @@ Ran run(Group::On on, const std::string& model, int stages, const std::vector<in
   for (int rank = 0; rank < ranks; ++rank) {
     group.engine(rank).mailbox().put(protocol::Saved{.step = steps});
   }
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   EXPECT_EQ(saves.unequal(steps), 0);
   return {losses_of(group.records(ranks - 1)), saves.state(steps)};
 }
@@ -100,7 +100,7 @@ TEST(OnStrictDevices, PartialAveragesGiveTheBitsOfHosts) {
     for (int rank = 0; rank < 2; ++rank) {
       group.engine(rank).mailbox().put(protocol::Saved{.step = kSteps});
     }
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
     EXPECT_EQ(saves.unequal(kSteps), 0) << "both have the average";
     return Ran{losses_of(group.records(1)), saves.state(kSteps)};
   };
@@ -151,7 +151,7 @@ TEST(OnStrictDevices, ANewStageGoesOnFromACheckpoint) {
   for (int rank = 0; rank < 3; ++rank) {
     group.engine(rank).mailbox().put(protocol::Saved{.step = kSteps});
   }
-  EXPECT_THAT(group.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
   auto expected = reference_losses("mlp", 4, kSteps);
   expected.erase(expected.begin(), expected.begin() + kSaved);

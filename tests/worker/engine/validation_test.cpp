@@ -116,7 +116,7 @@ TEST(Validation, EndsWhenItMayNotGoOnOrNobodySends) {
 
 // A pipeline that validates `samples` samples every `interval` steps.
 struct Validated {
-  std::vector<Why> endings;
+  std::vector<Exit> endings;
   Losses validations;
   std::vector<double> losses;
 };
@@ -161,7 +161,7 @@ TEST(Validation, TellsTheSameLossForEveryCutAndLeavesTrainingAsItIs) {
         for (const int replicas : {1, 2}) {
           const auto found = train(model, stages, replicas,
                                    k == 1 ? Family::kOneFOneB : Family::kKfkb, k, 8, kThird);
-          EXPECT_THAT(found.endings, Each(Why::kFinished));
+          EXPECT_THAT(found.endings, Each(Exit::kFinished));
           EXPECT_EQ(found.validations, expected.validations)
               << model << ", " << stages << " stages, " << replicas << " replicas, k " << k;
           EXPECT_EQ(found.losses, plain);
@@ -214,7 +214,7 @@ TEST_F(BetweenSteps, KIsChangedInBand) {
     ASSERT_EQ(group_.switch_to(plan_), "");
     ASSERT_TRUE(group_.reaches(kStages - 1, now + 3));
   }
-  EXPECT_THAT(group_.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group_.finish(), Each(Exit::kFinished));
   EXPECT_EQ(test::losses_of(group_.records(kStages - 1)), expected_);
   EXPECT_EQ(group_.validations(kStages - 1).size(), expected_.size());
 }
@@ -226,7 +226,7 @@ TEST_F(BetweenSteps, AnotherGenerationBegins) {
     plan_.state = schedule::StateMove::kKeep;
     ASSERT_EQ(group_.start(plan_, at, static_cast<int>(plan_.revision)), "");
   }
-  EXPECT_THAT(group_.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group_.finish(), Each(Exit::kFinished));
   EXPECT_EQ(test::losses_of(group_.records(kStages - 1)), expected_);
   EXPECT_GE(group_.validations(kStages - 1).size(), expected_.size() - 2);
 }
@@ -242,7 +242,7 @@ TEST_P(LinksBetweenSteps, Break) {
   plan_.trigger = schedule::Trigger::kRestart;
   plan_.state = schedule::StateMove::kCheckpoint;
   ASSERT_EQ(group_.start(plan_), "");
-  EXPECT_THAT(group_.finish(), Each(Why::kFinished));
+  EXPECT_THAT(group_.finish(), Each(Exit::kFinished));
   EXPECT_EQ(group_.records(kStages - 1).back().loss, expected_.back());
   EXPECT_EQ(group_.validations(kStages - 1).back().first, kSteps);
 }
@@ -259,7 +259,7 @@ TEST(Validation, RanksThatLeaveStandAtTheSameStep) {
               "");
     ASSERT_TRUE(group.reaches(0, 3 + round));
     for (int rank = 0; rank < kStages; ++rank) group.engine(rank).leave(test::kPatience);
-    EXPECT_THAT(group.finish(), Each(Why::kLeft));
+    EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
     EXPECT_EQ(group.records(0).size(), group.records(1).size());
     EXPECT_EQ(group.records(0).size(), group.records(2).size());
   }
@@ -277,7 +277,7 @@ TEST(Validation, IsEachReplicasOwnWhereTheyAverageInGroups) {
     rounds.attach(group);
     ASSERT_EQ(group.start(test::averaging(kStages, group.layers(), {3, 3, 3})), "");
 
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
     // A slow replica passes over steps, so it may validate seldom.
     Losses most;

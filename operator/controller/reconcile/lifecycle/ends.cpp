@@ -114,7 +114,7 @@ Failure failed_worker(const api::Pod& pod) {
     failure.text = "failed";
   }
   // The next pod would end in the same way, so the cause stays even if the pod was disrupted.
-  if (failure.cause == Cause::kConfiguration || failure.cause == Cause::kDiverged) return failure;
+  if (row(failure.cause).reaction == Reaction::kFailJob) return failure;
   if (over_own_limit(pod)) {
     failure.cause = Cause::kLimitExceeded;
     failure.text = reason_text(pod);
