@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/app/chrome_trace.h"
 
+#include <array>
+#include <utility>
+
 #include <nlohmann/json.hpp>
 
 #include "worker/schedule/dispatch.h"
@@ -55,10 +58,11 @@ std::string chrome_trace(const planner::SimulatedPlan& simulated) {
       events.push_back(track_name(r, 3 * s + 2, "link " + next + " -> " + name));
     }
     for (const schedule::TimedOp& op : line.ops) {
-      const bool forward = op.op.kind == schedule::OpKind::kForward;
-      events.push_back(slice((forward ? "F" : "B") + std::to_string(op.op.micro_batch),
-                             forward ? "forward" : "backward", r, 3 * op.stage, op.start, op.end,
-                             op.op.micro_batch));
+      constexpr std::array<std::pair<const char*, const char*>, schedule::kOpKinds> kNames{
+          {{"F", "forward"}, {"B", "backward"}, {"W", "weights"}}};
+      const auto& [letter, kind] = kNames[static_cast<std::size_t>(op.op.kind)];
+      events.push_back(slice(letter + std::to_string(op.op.micro_batch), kind, r, 3 * op.stage,
+                             op.start, op.end, op.op.micro_batch));
     }
     for (const schedule::TimedSend& send : line.sends) {
       events.push_back(slice((send.forward ? "act " : "grad ") + std::to_string(send.micro_batch),

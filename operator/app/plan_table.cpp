@@ -183,6 +183,23 @@ std::string simulation_table(const schedule::Plan& plan, const planner::Simulate
   return text;
 }
 
+namespace {
+
+char mark_of(const schedule::Op& op) {
+  constexpr int kDigits = 10, kLetters = 26;
+  switch (op.kind) {
+    case schedule::OpKind::kForward:
+      return static_cast<char>('0' + op.micro_batch % kDigits);
+    case schedule::OpKind::kBackward:
+      return static_cast<char>('a' + op.micro_batch % kLetters);
+    case schedule::OpKind::kWeights:
+      return static_cast<char>('A' + op.micro_batch % kLetters);
+  }
+  return '?';
+}
+
+}  // namespace
+
 std::string text_timeline(const planner::SimulatedReplica& replica, double step_seconds,
                           int width) {
   const std::size_t stages = replica.timeline.busy.size();
@@ -192,9 +209,7 @@ std::string text_timeline(const planner::SimulatedReplica& replica, double step_
       const double part = to_seconds(time) / step_seconds * width;
       return static_cast<std::size_t>(std::clamp(part, 0.0, static_cast<double>(width)));
     };
-    const bool forward = op.op.kind == schedule::OpKind::kForward;
-    const int digit = op.op.micro_batch % (forward ? 10 : 26);
-    const char mark = static_cast<char>((forward ? '0' : 'a') + digit);
+    const char mark = mark_of(op.op);
     std::string& row = rows[static_cast<std::size_t>(op.stage)];
     for (std::size_t c = place(op.start); c < place(op.end); ++c) row[c] = mark;
   }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "operator/app/svg_timeline.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <vector>
 
 #include "worker/base/text.h"
 #include "worker/base/units.h"
@@ -43,11 +46,16 @@ class Picture {
     body_ += format(R"(<rect class="idle" x="%.2f" y="%d" width="%.2f" height="%d"></rect>)", kLeft,
                     top, seconds * pixels_, kStageHeight);
   }
-  void headline(const std::string& title) {
+  void headline(const std::string& title, bool splits) {
     constexpr double kSquare = 10, kWord = 90;
     body_ += format("<text x=\"%.0f\" y=\"16\">%s</text>\n", kLeft, title.c_str());
-    double x = kWidth - kRight - 5 * kWord;
-    for (const char* kind : {"forward", "backward", "activation", "gradient", "idle"}) {
+    std::vector<const char*> kinds{"forward", "backward", "activation", "gradient", "idle"};
+    if (splits) {
+      body_ += "<style>.weights{fill:#8a6bb0}</style>\n";
+      kinds.insert(kinds.begin() + 2, "weights");
+    }
+    double x = kWidth - kRight - static_cast<double>(kinds.size()) * kWord;
+    for (const char* kind : kinds) {
       body_ += format(R"(<rect class="%s key" x="%.0f" y="7" width="%.0f" height="%.0f"></rect>)",
                       kind, x, kSquare, kSquare);
       body_ += format("<text x=\"%.0f\" y=\"16\">%s</text>\n", x + 1.5 * kSquare, kind);
@@ -85,6 +93,14 @@ class Picture {
   std::string body_;
 };
 
+bool has_weights(const planner::SimulatedPlan& simulated) {
+  return std::ranges::any_of(simulated.replicas, [](const auto& replica) {
+    return std::ranges::any_of(replica.timeline.ops, [](const schedule::TimedOp& op) {
+      return op.op.kind == schedule::OpKind::kWeights;
+    });
+  });
+}
+
 // The step time, and the share of the stages' time in which they compute nothing.
 std::string title_of(const planner::SimulatedPlan& simulated) {
   double busy = 0, whole = 0;
@@ -107,7 +123,7 @@ std::string svg_timeline(const planner::SimulatedPlan& simulated) {
   for (const auto& replica : simulated.replicas) {
     height += static_cast<int>(replica.timeline.busy.size()) * kRow + kReplicaGap;
   }
-  picture.headline(title_of(simulated));
+  picture.headline(title_of(simulated), has_weights(simulated));
   picture.scale(simulated.step_seconds, height - kReplicaGap);
   int top = kTop;
   for (std::size_t r = 0; r < simulated.replicas.size(); ++r) {
@@ -120,9 +136,10 @@ std::string svg_timeline(const planner::SimulatedPlan& simulated) {
       picture.label(row(s), kStageHeight - 4, (of.empty() ? "stage " : of) + std::to_string(s));
     }
     for (const schedule::TimedOp& op : line.ops) {
-      const bool forward = op.op.kind == schedule::OpKind::kForward;
-      picture.bar(forward ? "forward" : "backward", row(op.stage), kStageHeight, op.start, op.end,
-                  op.op.micro_batch);
+      constexpr std::array<const char*, schedule::kOpKinds> kKinds{"forward", "backward",
+                                                                   "weights"};
+      picture.bar(kKinds[static_cast<std::size_t>(op.op.kind)], row(op.stage), kStageHeight,
+                  op.start, op.end, op.op.micro_batch);
     }
     for (const schedule::TimedSend& send : line.sends) {
       const int down = row(send.boundary) + kStageHeight + kGap;

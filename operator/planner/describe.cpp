@@ -107,7 +107,7 @@ void fill_timeline(const Selection& from, const Pipeline& pipeline, PlanReport& 
       end = to_seconds(op.end);
       if (op.op.kind == schedule::OpKind::kForward) {
         last_forward = end;
-      } else if (first_backward < 0) {
+      } else if (op.op.kind == schedule::OpKind::kBackward && first_backward < 0) {
         first_backward = start;
       }
     }

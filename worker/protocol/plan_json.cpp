@@ -8,7 +8,10 @@
 namespace weir::protocol {
 namespace {
 
+// A plan with split backwards has the second version, so that a worker that would run them whole
+// refuses it.
 constexpr const char* kPlanVersion = "weir.dev/plan/v1";
+constexpr const char* kSplitVersion = "weir.dev/plan/v2";
 
 using schedule::Dispatch;
 using schedule::Family;
@@ -72,12 +75,18 @@ void fields(auto& io, Is<schedule::SyncPolicy> auto& sync) {
   io("connectEvery", sync.connect_every);
 }
 
+void fields(auto& io, Is<schedule::Split> auto& split) {
+  io.required("held", split.held);
+  io.required("postponed", split.postponed);
+}
+
 void fields(auto& io, Is<schedule::Schedule> auto& schedule) {
   io.choice("type", schedule.family, family_names());
   io.choice("dispatch", schedule.dispatch, names_of(kDispatches));
   io.required("k", schedule.k);
   io.required("microBatchSize", schedule.micro_batch_size);
   io.required("caps", schedule.caps);
+  io("split", schedule.split);
 }
 
 void fields(auto& io, Is<schedule::RankPlace> auto& rank) {
@@ -129,10 +138,14 @@ void plain_fields(Io& io, T& plan) {
 void fields(Reader& io, schedule::Plan& plan) {
   std::string version;
   io.required("apiVersion", version);
-  if (io.ok() && version != kPlanVersion) {
-    return io.fail("apiVersion", "\"" + version + "\" is not known, only " + kPlanVersion);
+  if (io.ok() && version != kPlanVersion && version != kSplitVersion) {
+    return io.fail("apiVersion", "\"" + version + "\" is not known, only " + kPlanVersion +
+                                     " and " + kSplitVersion);
   }
   plain_fields(io, plan);
+  if (io.ok() && plan.schedule.split && version != kSplitVersion) {
+    return io.fail("schedule.split", std::string("needs apiVersion ") + kSplitVersion);
+  }
 
   std::vector<StageEntry> stages;
   io.required("stages", stages);
@@ -160,7 +173,7 @@ void fields(Reader& io, schedule::Plan& plan) {
 }
 
 void fields(Writer& io, const schedule::Plan& plan) {
-  io("apiVersion", kPlanVersion);
+  io("apiVersion", plan.schedule.split ? kSplitVersion : kPlanVersion);
   plain_fields(io, plan);
   std::vector<StageEntry> stages;
   for (const auto& range : plan.stages) {

@@ -68,6 +68,27 @@ std::vector<int> lean_caps(std::span<const StageTime> stages, std::span<const na
   return caps;
 }
 
+std::vector<int> most_postponed(std::span<const StageTime> stages,
+                                std::span<const nanoseconds> backward_links,
+                                std::span<const int> caps, std::span<const int> held,
+                                std::span<const nanoseconds> sums) {
+  WEIR_CHECK(caps.size() == stages.size() && held.size() == stages.size(), "caps of every stage");
+  WEIR_CHECK(backward_links.size() + 1 == stages.size(), "one link between two stages");
+  WEIR_CHECK(sums.empty() || sums.size() == stages.size(), "sums of every stage, or of none");
+  std::vector<int> postponed(stages.size(), 0);
+  nanoseconds behind = stages.front().backward_weights;
+  for (std::size_t s = 1; s < stages.size(); ++s) {
+    behind += stages[s - 1].backward_input + backward_links[s - 1];
+    const nanoseconds time = stages[s].backward_weights;
+    if (time <= nanoseconds(0)) continue;
+    const nanoseconds room = behind - (sums.empty() ? nanoseconds(0) : sums[s]);
+    const auto fit = std::max(nanoseconds::rep{0}, room / time);
+    const nanoseconds::rep memory = std::max(0, held[s] - caps[s]);
+    postponed[s] = static_cast<int>(std::min(fit, memory));
+  }
+  return postponed;
+}
+
 Credits credits_of(const Schedule& schedule) {
   constexpr int kLeastGroup = 2;  // worker/schedule/README.md "Memory of a stage"
   // 2 are enough; a third hides the time that the credit takes to return

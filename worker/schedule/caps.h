@@ -12,7 +12,8 @@
 namespace weir::schedule {
 
 struct StageTime {
-  std::chrono::nanoseconds forward{0}, backward{0};  // time of one micro-batch
+  std::chrono::nanoseconds forward{0}, backward{0};                 // time of one micro-batch
+  std::chrono::nanoseconds backward_input{0}, backward_weights{0};  // of a split backward
   bool operator==(const StageTime&) const = default;
 };
 
@@ -30,6 +31,15 @@ Dispatch dispatch_in_force(std::span<const int> caps, Dispatch wanted);
 // Cost: O(S^2).
 std::vector<int> lean_caps(std::span<const StageTime> stages,
                            std::span<const std::chrono::nanoseconds> links, int micro_batches);
+
+// The largest useful Split::postponed: as many W as the stage may hold without stopping F, and as
+// fit into the time that its last gradient takes to stage 0 and that stage's own last W takes:
+//   h_s = max(0, min(A_s - x_s, floor((sum over i < s of (bi_i + cb_i) + w_0 - sums_s) / w_s)))
+// and h_0 = 0. backward_links: S-1 times. sums: of each stage's sums over replicas; may be empty.
+std::vector<int> most_postponed(std::span<const StageTime> stages,
+                                std::span<const std::chrono::nanoseconds> backward_links,
+                                std::span<const int> caps, std::span<const int> held,
+                                std::span<const std::chrono::nanoseconds> sums = {});
 
 // Number of buffers of one rank. send_window: sends that have not left yet, n+1. receive_forward
 // and receive_backward: receive slots, n+1 and 3. n = max(2, k of the caps).

@@ -2,10 +2,13 @@
 // Orders of worker/schedule/README.md "Notation". kFkB is built as in TePDist's task scheduler:
 // 1F1B over groups, each item replaced by its members.
 #include <algorithm>
+#include <chrono>
+#include <vector>
 
 #include "worker/base/check.h"
 #include "worker/schedule/caps.h"
 #include "worker/schedule/dispatch.h"
+#include "worker/schedule/simulator.h"
 
 namespace weir::schedule {
 
@@ -39,12 +42,22 @@ Order kfkb_order(int stages, int stage, int micro_batches, int k) {
 Order order_of(const Schedule& schedule, int stages, int stage, int micro_batches) {
   WEIR_CHECK(static_cast<int>(schedule.caps.size()) == stages, "one cap per stage");
   WEIR_CHECK(stage >= 0 && stage < stages, "the stage exists");
+  const auto index = static_cast<std::size_t>(stage);
+  if (schedule.split) {
+    constexpr std::chrono::nanoseconds kOp{1};
+    const StageTime equal{.forward = kOp, .backward_input = kOp, .backward_weights = kOp};
+    const std::size_t count = schedule.caps.size();
+    const PipelineModel model{.stages = std::vector<StageTime>(count, equal),
+                              .forward = std::vector<LinkModel>(count - 1),
+                              .backward = std::vector<LinkModel>(count - 1)};
+    return split_orders(schedule, micro_batches, model)[index];
+  }
   // GPipe's caps are M on every stage, for which fill(cap) is fill(M).
   const int k = k_of_caps(schedule.caps);
   if (schedule.caps == kfkb_caps(stages, micro_batches, k)) {
     return kfkb_order(stages, stage, micro_batches, k);
   }
-  return fill_order(micro_batches, schedule.caps[static_cast<std::size_t>(stage)]);
+  return fill_order(micro_batches, schedule.caps[index]);
 }
 
 }  // namespace weir::schedule

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,13 +24,23 @@ enum class Trigger : unsigned char {
 };
 enum class StateMove : unsigned char { kKeep, kMove, kCheckpoint };
 
+// Backwards in two parts: B makes the gradient of the input, W those of the weights
+// (worker/schedule/README.md "Split backward"). Both lists have a value per stage.
+struct Split {
+  std::vector<int> held;       // maximum of micro-batches from the start of F to the end of W
+  std::vector<int> postponed;  // number of pending W for which an idle stage does not begin one
+  bool operator==(const Split&) const = default;
+};
+
 // Order of the micro-batches on each replica.
 struct Schedule {
   Family family = Family::kKfkb;
-  Dispatch dispatch = Dispatch::kHint;  // the dispatch in force: caps with k = 1 are always kStrict
+  // The dispatch in force: caps with k = 1 are always kStrict, unless backwards are split.
+  Dispatch dispatch = Dispatch::kHint;
   int k = 1;
-  int micro_batch_size = 1;  // samples
-  std::vector<int> caps;     // per stage: maximum of micro-batches in flight; non-increasing
+  int micro_batch_size = 1;         // samples
+  std::vector<int> caps;            // per stage: maximum of micro-batches in flight; non-increasing
+  std::optional<Split> split = {};  // empty: backwards are whole
   bool operator==(const Schedule&) const = default;
 };
 

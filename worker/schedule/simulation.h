@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The event loop of the simulator, as a template over the rule that chooses ops. Only files of this
 // room include it; others include simulator.h. A Rule has these functions:
-//   std::optional<Work> next(stage, progress, ready)   the op to start now
-//   bool wants_forward(stage, progress)                whether a waiting stage waits for a forward
-//   int held(stage, progress)                          micro-batches that count for the peak
-//   bool done(stage, progress)                         whether the step is over on this stage
+//   std::optional<OpKind> next(stage, progress, ready)  the op to start now
+//   bool wants_forward(stage, progress)                 whether a waiting stage waits for a forward
+//   int held(stage, progress)                           micro-batches that count for the peak
+//   bool done(stage, progress)                          whether the step is over on this stage
+//   nanoseconds backward(stage), weights(stage)         time of a B and of a W
 // Events are ordered by (time, sequence of insertion). The second key decides ties, on which the
 // golden vectors depend. Link releases are simulated only if the model has a send window.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <optional>
@@ -20,13 +22,6 @@
 #include "worker/schedule/simulator.h"
 
 namespace weir::schedule {
-
-enum class Work : unsigned char { kForward, kBackward, kWeights };
-
-// Weights run only if backward is split: W of micro-batch weights_started, in micro-batch order.
-struct SplitProgress : StageProgress {
-  int weights_started = 0, weights_done = 0;
-};
 
 template <class Rule>
 class Simulation {
@@ -100,9 +95,9 @@ class Simulation {
     std::size_t segment = 0;  // of the trace, at the end of the last transfer
   };
   struct StageState {
-    SplitProgress progress;
+    StageProgress progress;
     bool running = false;
-    Work work = Work::kForward;
+    OpKind work = OpKind::kForward;
     LinkState* blocked_by = nullptr;  // the send window that the stage waits for, or null
     int arrived_forward = 0, arrived_backward = 0;
     Ticks idle_since = 0;
@@ -148,10 +143,10 @@ class Simulation {
   void try_start(std::size_t s, Ticks now) {
     StageState& stage = stages_[s];
     if (stage.running || stage.blocked_by != nullptr) return;
-    SplitProgress& progress = stage.progress;
+    StageProgress& progress = stage.progress;
     const Ready ready{.forward = stage.arrived_forward > progress.forwards_started,
                       .backward = stage.arrived_backward > progress.backwards_started};
-    const std::optional<Work> work = rule_.next(s, progress, ready);
+    const std::optional<OpKind> work = rule_.next(s, progress, ready);
     if (!work) return;
     if (now > stage.idle_since) {
       Idle& idle = timeline_.idle[s];
@@ -159,40 +154,39 @@ class Simulation {
           std::chrono::nanoseconds(now - stage.idle_since);
     }
     const std::chrono::nanoseconds duration = start(s, *work, progress);
-    if (model_.record && *work != Work::kWeights) record_op(s, *work, progress, now, duration);
+    if (model_.record) record_op(s, *work, progress, now, duration);
     stage.running = true;
     stage.work = *work;
     timeline_.busy[s] += duration;
     push(now + duration.count(), EventKind::kEnd, false, s);
   }
 
-  std::chrono::nanoseconds start(std::size_t s, Work work, SplitProgress& progress) {
+  std::chrono::nanoseconds start(std::size_t s, OpKind work, StageProgress& progress) {
     switch (work) {
-      case Work::kForward: {
+      case OpKind::kForward: {
         ++progress.forwards_started;
         int& peak = timeline_.peak_in_flight[s];
         peak = std::max(peak, rule_.held(s, progress));
         return model_.stages[s].forward;
       }
-      case Work::kBackward:
+      case OpKind::kBackward:
         ++progress.backwards_started;
-        return model_.stages[s].backward;
-      case Work::kWeights:
+        return rule_.backward(s);
+      case OpKind::kWeights:
         ++progress.weights_started;
         return rule_.weights(s);
     }
     return {};
   }
 
-  void record_op(std::size_t s, Work work, const SplitProgress& progress, Ticks now,
+  void record_op(std::size_t s, OpKind work, const StageProgress& progress, Ticks now,
                  std::chrono::nanoseconds duration) {
-    const bool forward = work == Work::kForward;
+    const std::array<int, kOpKinds> started{progress.forwards_started, progress.backwards_started,
+                                            progress.weights_started};
     const std::chrono::nanoseconds begin(now - model_.start.count());
     timeline_.ops.push_back(
         {.stage = static_cast<int>(s),
-         .op = {.kind = forward ? OpKind::kForward : OpKind::kBackward,
-                .micro_batch =
-                    (forward ? progress.forwards_started : progress.backwards_started) - 1},
+         .op = {.kind = work, .micro_batch = started[static_cast<std::size_t>(work)] - 1},
          .start = begin,
          .end = begin + duration});
   }
@@ -202,7 +196,7 @@ class Simulation {
     stage.running = false;
     stage.idle_since = now;
     switch (stage.work) {
-      case Work::kForward:
+      case OpKind::kForward:
         ++stage.progress.forwards_done;
         if (s + 1 < stages_.size()) {
           send(s, now, forward_[s], true, s);
@@ -210,11 +204,11 @@ class Simulation {
           ++stage.arrived_backward;
         }
         break;
-      case Work::kBackward:
+      case OpKind::kBackward:
         ++stage.progress.backwards_done;
         if (s > 0) send(s, now, backward_[s - 1], false, s - 1);
         break;
-      case Work::kWeights:
+      case OpKind::kWeights:
         ++stage.progress.weights_done;
         break;
     }
@@ -226,7 +220,7 @@ class Simulation {
     const Ticks begin = std::max(now, link.free);
     link.free = finish(link, begin, model.transfer.count());
     if (model_.record) {
-      const SplitProgress& progress = stages_[s].progress;
+      const StageProgress& progress = stages_[s].progress;
       timeline_.sends.push_back(
           {.boundary = static_cast<int>(boundary),
            .forward = forward,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules for the event loop: the engine's own dispatch, and split backward.
+// Rules for the event loop: the engine's own dispatch, and zero bubble.
 #include "worker/schedule/simulator.h"
 
 #include "worker/base/check.h"
@@ -13,78 +13,78 @@ using std::chrono::nanoseconds;
 // The rule of the engine: next_op.
 class EngineRule {
  public:
-  explicit EngineRule(std::vector<Dispatcher> dispatchers) : dispatchers_(std::move(dispatchers)) {}
+  EngineRule(std::vector<Dispatcher> dispatchers, const PipelineModel& model)
+      : dispatchers_(std::move(dispatchers)), model_(model) {}
 
-  std::optional<Work> next(std::size_t s, const StageProgress& progress, const Ready& ready) const {
+  std::optional<OpKind> next(std::size_t s, const StageProgress& progress,
+                             const Ready& ready) const {
     const std::optional<Op> op = dispatchers_[s].next_op(progress, ready);
-    if (!op) return std::nullopt;
-    return op->kind == OpKind::kForward ? Work::kForward : Work::kBackward;
+    return op ? std::optional(op->kind) : std::nullopt;
   }
   bool wants_forward(std::size_t s, const StageProgress& progress) const {
     const std::optional<Op> op = dispatchers_[s].wanted(progress);
     return op && op->kind == OpKind::kForward;
   }
-  int held(std::size_t, const StageProgress& progress) const { return progress.in_flight(); }
+  int held(std::size_t s, const StageProgress& progress) const {
+    return dispatchers_[s].splits() ? progress.held() : progress.in_flight();
+  }
   bool done(std::size_t s, const StageProgress& progress) const {
     return dispatchers_[s].done(progress);
   }
-  nanoseconds weights(std::size_t) const { return {}; }
+  nanoseconds backward(std::size_t s) const {
+    return dispatchers_[s].splits() ? model_.stages[s].backward_input : model_.stages[s].backward;
+  }
+  nanoseconds weights(std::size_t s) const { return model_.stages[s].backward_weights; }
 
  private:
   std::vector<Dispatcher> dispatchers_;
+  const PipelineModel& model_;
 };
 
-class SplitRule {
+class ZeroBubbleRule {
  public:
-  SplitRule(const SplitBackward& split, int micro_batches)
-      : split_(split), micro_batches_(micro_batches) {}
+  ZeroBubbleRule(const ZeroBubble& rule, int micro_batches, const PipelineModel& model)
+      : rule_(rule), micro_batches_(micro_batches), model_(model) {}
 
-  std::optional<Work> next(std::size_t s, const SplitProgress& progress, const Ready& ready) const {
-    const bool warming_up = split_.rule == SplitBackward::Rule::kZeroBubble &&
-                            progress.forwards_started < std::min(micro_batches_, split_.warm_up[s]);
+  std::optional<OpKind> next(std::size_t s, const StageProgress& progress,
+                             const Ready& ready) const {
+    const bool warming_up = progress.forwards_started < std::min(micro_batches_, rule_.warm_up[s]);
     const bool forward = progress.forwards_started < micro_batches_ && ready.forward;
-    if (warming_up) return forward ? std::optional(Work::kForward) : std::nullopt;
-
-    const bool backward = progress.backwards_started < micro_batches_ && ready.backward;
-    const bool may_forward = forward && below_caps(s, progress);
-    if (split_.rule == SplitBackward::Rule::kHint && may_forward) return Work::kForward;
-    if (backward) return Work::kBackward;
-    if (may_forward) return Work::kForward;
-    if (progress.weights_started < progress.backwards_done) return Work::kWeights;
+    if (warming_up) return forward ? std::optional(OpKind::kForward) : std::nullopt;
+    if (progress.backwards_started < micro_batches_ && ready.backward) return OpKind::kBackward;
+    if (forward && below_cap(s, progress)) return OpKind::kForward;
+    if (progress.pending() > 0) return OpKind::kWeights;
     return std::nullopt;
   }
-  bool wants_forward(std::size_t s, const SplitProgress& progress) const {
-    return progress.forwards_started < micro_batches_ && below_caps(s, progress);
+  bool wants_forward(std::size_t s, const StageProgress& progress) const {
+    return progress.forwards_started < micro_batches_ && below_cap(s, progress);
   }
-  int held(std::size_t, const SplitProgress& progress) const {
-    return progress.forwards_started - progress.weights_done;
-  }
-  bool done(std::size_t, const SplitProgress& progress) const {
+  int held(std::size_t, const StageProgress& progress) const { return progress.held(); }
+  bool done(std::size_t, const StageProgress& progress) const {
     return progress.weights_done == micro_batches_;
   }
-  nanoseconds weights(std::size_t s) const { return split_.weights[s]; }
+  nanoseconds backward(std::size_t s) const { return model_.stages[s].backward; }
+  nanoseconds weights(std::size_t s) const { return rule_.weights[s]; }
 
  private:
-  bool below_caps(std::size_t s, const SplitProgress& progress) const {
-    if (split_.rule == SplitBackward::Rule::kZeroBubble) {
-      return held(s, progress) < split_.held_caps[s];
-    }
-    return progress.in_flight() < split_.caps[s] && held(s, progress) < split_.held_caps[s];
+  bool below_cap(std::size_t s, const StageProgress& progress) const {
+    return progress.held() < rule_.held_caps[s];
   }
 
-  const SplitBackward& split_;
+  const ZeroBubble& rule_;
   int micro_batches_;
+  const PipelineModel& model_;
 };
 
 }  // namespace
 
 std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
                                  const PipelineModel& model) {
-  std::vector<Dispatcher> dispatchers;
   const int stages = static_cast<int>(model.stages.size());
+  std::vector<Dispatcher> dispatchers;
   dispatchers.reserve(model.stages.size());
   for (int s = 0; s < stages; ++s) dispatchers.emplace_back(schedule, stages, s, micro_batches);
-  const EngineRule rule(std::move(dispatchers));
+  const EngineRule rule(std::move(dispatchers), model);
   return Simulation(rule, micro_batches, model).run();
 }
 
@@ -98,20 +98,34 @@ std::optional<Timeline> simulate_orders(const std::vector<Order>& orders,
     dispatchers.emplace_back(order);
   }
   const int micro_batches = dispatchers.front().micro_batches();
-  const EngineRule rule(std::move(dispatchers));
+  const EngineRule rule(std::move(dispatchers), model);
   return Simulation(rule, micro_batches, model).run();
 }
 
-std::optional<Timeline> simulate_split(const SplitBackward& split, int micro_batches,
-                                       const PipelineModel& model) {
+std::vector<Order> split_orders(const Schedule& schedule, int micro_batches,
+                                const PipelineModel& model) {
+  WEIR_CHECK(schedule.split.has_value(), "backwards are split");
+  Schedule hint = schedule;
+  hint.dispatch = Dispatch::kHint;
+  PipelineModel recorded = model;
+  recorded.record = true;
+  const std::optional<Timeline> timeline = simulate(hint, micro_batches, recorded);
+  WEIR_CHECK(timeline.has_value(), "Hint never ends in a wait");
+  std::vector<Order> orders(model.stages.size());
+  for (const TimedOp& op : timeline->ops) {
+    orders[static_cast<std::size_t>(op.stage)].push_back(op.op);
+  }
+  return orders;
+}
+
+std::optional<Timeline> simulate_zero_bubble(const ZeroBubble& rule, int micro_batches,
+                                             const PipelineModel& model) {
   const std::size_t stages = model.stages.size();
-  WEIR_CHECK(split.weights.size() == stages && split.held_caps.size() == stages,
-             "a time of W and a cap per stage");
-  WEIR_CHECK(
-      (split.rule == SplitBackward::Rule::kHint ? split.caps : split.warm_up).size() == stages,
-      "what the rule reads is there for every stage");
-  const SplitRule rule(split, micro_batches);
-  return Simulation(rule, micro_batches, model).run();
+  WEIR_CHECK(rule.weights.size() == stages && rule.held_caps.size() == stages &&
+                 rule.warm_up.size() == stages,
+             "what the rule reads is there for every stage");
+  const ZeroBubbleRule of_stages(rule, micro_batches, model);
+  return Simulation(of_stages, micro_batches, model).run();
 }
 
 }  // namespace weir::schedule

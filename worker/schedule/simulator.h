@@ -52,11 +52,12 @@ struct Idle {
 
 struct Timeline {
   std::chrono::nanoseconds step{0};  // from the start to the last end of an op
-  std::vector<int> peak_in_flight;   // per stage
+  // Per stage. With a split backward micro-batches count from F to W, else from F to B.
+  std::vector<int> peak_in_flight;
   std::vector<int> receive_queue_forward, receive_queue_backward;  // per stage: peak
   std::vector<std::chrono::nanoseconds> busy;                      // per stage
   std::vector<Idle> idle;                                          // per stage
-  std::vector<TimedOp> ops;      // if recorded: F and B by time of start
+  std::vector<TimedOp> ops;                                        // if recorded: by time of start
   std::vector<TimedSend> sends;  // if recorded: in the order in which they were sent
 };
 
@@ -67,22 +68,18 @@ std::optional<Timeline> simulate(const Schedule& schedule, int micro_batches,
 std::optional<Timeline> simulate_orders(const std::vector<Order>& orders,
                                         const PipelineModel& model);
 
-// Backward split into B (gradient of the input, sent on) and W (gradient of the weights, which
-// frees the activation). This is a study of the possible gain; no plan uses it.
-// model.stages[s].backward is the time of B alone.
-struct SplitBackward {
-  enum class Rule : unsigned char {
-    kZeroBubble,  // warm_up forwards, then B, else F below held_caps, else W
-    kHint         // F below both caps, else B, else W
-  };
-  Rule rule = Rule::kHint;
-  std::vector<int> warm_up;                       // kZeroBubble
-  std::vector<int> caps;                          // kHint: maximum in flight from F to B
+// The orders of a schedule with a split backward: those in which Hint runs it on that pipeline.
+std::vector<Order> split_orders(const Schedule& schedule, int micro_batches,
+                                const PipelineModel& model);
+
+// Zero bubble, another rule for a split backward: warm_up forwards, then B, else F below held_caps,
+// else W. A study; no plan uses it. model.stages[s].backward is the time of B alone.
+struct ZeroBubble {
+  std::vector<int> warm_up;
   std::vector<int> held_caps;                     // maximum of activations held from F to W
   std::vector<std::chrono::nanoseconds> weights;  // time of W
 };
-// Peaks count activations held from F to W.
-std::optional<Timeline> simulate_split(const SplitBackward& split, int micro_batches,
-                                       const PipelineModel& model);
+std::optional<Timeline> simulate_zero_bubble(const ZeroBubble& rule, int micro_batches,
+                                             const PipelineModel& model);
 
 }  // namespace weir::schedule

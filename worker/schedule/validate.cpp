@@ -35,8 +35,37 @@ void check_caps(const Schedule& schedule, int stages, int micro_batches,
                        " of the stage before");
     }
   }
-  if (schedule.dispatch == Dispatch::kHint && k_of_caps(caps) == 1) {
+  if (schedule.dispatch == Dispatch::kHint && k_of_caps(caps) == 1 && !schedule.split) {
     broken.emplace_back("schedule.dispatch: Hint with caps of k=1, which run Strict");
+  }
+}
+
+void check_split(const Schedule& schedule, int micro_batches, std::vector<std::string>& broken) {
+  const std::vector<int>& caps = schedule.caps;
+  const auto one_each = [&](const char* field, const std::vector<int>& values) {
+    if (values.size() == caps.size()) return true;
+    broken.push_back(std::string(field) + ": " + std::to_string(values.size()) + " values for " +
+                     std::to_string(caps.size()) + " stages");
+    return false;
+  };
+  const auto within = [&](const char* field, std::size_t s, int value, int least) {
+    const std::string here = indexed(field, s) + ": " + std::to_string(value);
+    if (value < least) broken.push_back(here + " is below " + std::to_string(least));
+    if (value > micro_batches) {
+      broken.push_back(here + " is above the " + std::to_string(micro_batches) +
+                       " micro-batches of a step");
+    }
+  };
+  const auto& [held, postponed] = *schedule.split;
+  if (one_each("schedule.split.held", held)) {
+    for (std::size_t s = 0; s < held.size(); ++s) {
+      within("schedule.split.held", s, held[s], caps[s]);
+    }
+  }
+  if (one_each("schedule.split.postponed", postponed)) {
+    for (std::size_t s = 0; s < postponed.size(); ++s) {
+      within("schedule.split.postponed", s, postponed[s], 0);
+    }
   }
 }
 
@@ -132,6 +161,7 @@ std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int 
                      std::to_string(micro_batches) + " micro-batches of a step");
   }
   check_caps(schedule, stages, micro_batches, broken);
+  if (schedule.split && broken.empty()) check_split(schedule, micro_batches, broken);
   return broken;
 }
 
@@ -158,13 +188,28 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers) {
   return broken;
 }
 
+namespace {
+
+// The most that micro-batches keep on a stage. With a split backward, i in flight and n held keep
+// i x activations + (n-i) x held, and one in flight is in its B.
+std::int64_t micro_batch_bytes(const StageMemory& stage, const Schedule& schedule, std::size_t s) {
+  const std::int64_t cap = schedule.caps[s];
+  if (!schedule.split) return cap * stage.activation_bytes;
+  const std::int64_t most = schedule.split->held[s];
+  const std::int64_t in_flight = stage.activation_bytes > stage.held_bytes ? cap : 1;
+  return (in_flight - 1) * stage.activation_bytes + (most - in_flight) * stage.held_bytes +
+         std::max({stage.in_backward_bytes, stage.activation_bytes, stage.held_bytes});
+}
+
+}  // namespace
+
 std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index) {
   WEIR_CHECK(stage_index >= 0 && stage_index < static_cast<int>(schedule.caps.size()),
              "the stage exists");
   const Credits credits = credits_of(schedule);
-  const std::int64_t cap = schedule.caps[static_cast<std::size_t>(stage_index)];
-  // static + cap activations + r_f input + r_b output + (q+1) (input + output)
-  return stage.static_bytes + cap * stage.activation_bytes +
+  // static + micro-batches + r_f input + r_b output + (q+1) (input + output)
+  return stage.static_bytes +
+         micro_batch_bytes(stage, schedule, static_cast<std::size_t>(stage_index)) +
          credits.receive_forward * stage.input_bytes +
          credits.receive_backward * stage.output_bytes +
          (credits.send_window + 1) * (stage.input_bytes + stage.output_bytes);

@@ -19,8 +19,8 @@ inline constexpr int kMostStepSamples = 1'000'000'000;
 // Returns "" if a step keeps both limits.
 std::string too_large_a_step(const Plan& plan);
 
-// Rules of the schedule alone: S caps, 1 <= caps[s+1] <= caps[s] <= M, 1 <= k <= M, and the
-// dispatch in force.
+// Rules of the schedule alone: S caps, 1 <= caps[s+1] <= caps[s] <= M, 1 <= k <= M, the dispatch in
+// force, and for a split backward caps[s] <= held[s] <= M, 0 <= postponed[s] <= M.
 std::vector<std::string> broken_rules(const Schedule& schedule, int stages, int micro_batches);
 // The same rules, and: layers are contiguous from 0 to layers-1, each (replica, stage) has one
 // rank, shares are positive, and a step keeps the limits above. If layers < 0, the layers are not
@@ -32,13 +32,15 @@ std::vector<std::string> broken_rules(const Plan& plan, int layers);
 // own, and workers check plans with it.
 inline constexpr int kStateFactor = 6;
 
-// Bytes that a stage holds: static + kept activations x cap + receive slots + send window
+// Bytes that a stage holds: static + micro-batches + receive slots + send window
 // (worker/schedule/README.md "Memory of a stage").
 struct StageMemory {
   std::int64_t activation_bytes = 0;  // kept activations of one micro-batch
-  std::int64_t input_bytes = 0;       // boundary tensor from the previous stage, one micro-batch
-  std::int64_t output_bytes = 0;      // own boundary tensor, one micro-batch
-  std::int64_t static_bytes = 0;      // parameters, gradients, optimizer, transient
+  // Split backward, one micro-batch: held from B to W, and in B itself (by layer the larger one).
+  std::int64_t held_bytes = 0, in_backward_bytes = 0;
+  std::int64_t input_bytes = 0;   // boundary tensor from the previous stage, one micro-batch
+  std::int64_t output_bytes = 0;  // own boundary tensor, one micro-batch
+  std::int64_t static_bytes = 0;  // parameters, gradients, optimizer, transient
 };
 std::int64_t memory_bytes(const StageMemory& stage, const Schedule& schedule, int stage_index);
 

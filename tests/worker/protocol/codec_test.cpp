@@ -64,6 +64,21 @@ TEST(PlanDocument, HasTheFormOfTheApi) {
       R"("trigger":"Retune"})");
 }
 
+TEST(PlanDocument, OfASplitBackwardHasAVersionOfItsOwn) {
+  schedule::Plan plan = plan_of_two_stages();
+  plan.schedule.split = schedule::Split{.held = {8, 7}, .postponed = {0, 3}};
+  const std::string json = encode_plan(plan);
+
+  EXPECT_THAT(json, HasSubstr(R"("apiVersion":"weir.dev/plan/v2")"));
+  EXPECT_THAT(json, HasSubstr(R"("split":{"held":[8,7],"postponed":[0,3]})"));
+  const auto decoded = decode_plan(json);
+  ASSERT_TRUE(decoded) << decoded.error().message;
+  EXPECT_EQ(*decoded, plan);
+  const auto prepare = decode_message(encode(Message(Prepare{plan, 0})));
+  ASSERT_TRUE(prepare) << prepare.error().message;
+  EXPECT_EQ(std::get<Prepare>(*prepare).plan, plan);
+}
+
 TEST(PlanDocument, NamesTheDataPortOnlyWhenItIsUnusual) {
   const std::string json = encode_plan(plan_of_two_stages());
 
@@ -94,8 +109,11 @@ struct Damage {
 TEST(PlanDocument, NamesTheWrongField) {
   const std::string good = encode_plan(plan_of_two_stages());
   for (const Damage& row : std::vector<Damage>{
-           {"weir.dev/plan/v1", "weir.dev/plan/v2",
-            "apiVersion: \"weir.dev/plan/v2\" is not known, only weir.dev/plan/v1"},
+           {"weir.dev/plan/v1", "weir.dev/plan/v3",
+            "apiVersion: \"weir.dev/plan/v3\" is not known, only weir.dev/plan/v1 and "
+            "weir.dev/plan/v2"},
+           {"\"caps\":[8,4]", "\"caps\":[8,4],\"split\":{\"held\":[8,8],\"postponed\":[0,1]}",
+            "schedule.split: needs apiVersion weir.dev/plan/v2"},
            {"\"apiVersion\"", "\"x\"", "apiVersion: missing"},
            {"\"revision\":7", "\"revision\":-1", "revision: -1 is no integer of 0 to 4294967295"},
            {"\"revision\":7", "\"revision\":4294967296",
@@ -306,7 +324,7 @@ TEST(Frames, NameTheWrongField) {
   EXPECT_EQ(error_of(decode_message(R"({"type":"SAVED","step":1,"files":[{"name":3}]})")),
             "files[0].name: 3 is not a text");
   EXPECT_EQ(error_of(decode_message(R"({"type":"PREPARE","plan":{"apiVersion":"v9"}})")),
-            "plan.apiVersion: \"v9\" is not known, only weir.dev/plan/v1");
+            "plan.apiVersion: \"v9\" is not known, only weir.dev/plan/v1 and weir.dev/plan/v2");
 }
 
 TEST(SaveMessages, SurviveTheRoundTrip) {

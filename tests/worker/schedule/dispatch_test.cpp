@@ -13,6 +13,10 @@ constexpr Op backward(int m) {
   return {OpKind::kBackward, m};
 }
 
+constexpr Op weights(int m) {
+  return {OpKind::kWeights, m};
+}
+
 Dispatcher stage_1_of_3(Dispatch dispatch, std::vector<int> caps) {
   Schedule schedule;
   schedule.dispatch = dispatch;
@@ -81,9 +85,80 @@ TEST(Dispatch, AGivenOrderBringsItsOwnCap) {
   EXPECT_EQ(dispatcher.micro_batches(), 6);
 }
 
+// Cap 2, at most 3 held, 1 postponed.
+Dispatcher split_stage() {
+  Schedule schedule;
+  schedule.caps = {3, 2, 1};
+  schedule.split = Split{.held = {3, 3, 3}, .postponed = {0, 1, 0}};
+  return {schedule, 3, 1, 6};
+}
+StageProgress ended(int f, int b, int w) {
+  return {f, f, b, b, w, w};
+}
+
+TEST(SplitDispatch, PrefersForwardThenInputThenWeights) {
+  const Dispatcher dispatcher = split_stage();
+  const Ready both{.forward = true, .backward = true};
+
+  EXPECT_EQ(dispatcher.next_op(ended(2, 1, 0), both), forward(2));
+  EXPECT_EQ(dispatcher.next_op(ended(3, 1, 1), both), backward(1)) << "two are in flight";
+  EXPECT_EQ(dispatcher.next_op(ended(3, 2, 0), {.backward = true}), backward(2));
+  EXPECT_EQ(dispatcher.next_op(ended(3, 2, 0), {}), weights(0)) << "two are pending";
+}
+
+TEST(SplitDispatch, PostponesWeightsUntilTheyAreTooMany) {
+  const Dispatcher dispatcher = split_stage();
+
+  EXPECT_EQ(dispatcher.next_op(ended(2, 1, 0), {}), std::nullopt) << "one may wait";
+  EXPECT_EQ(dispatcher.wanted(ended(2, 1, 0)), forward(2));
+  EXPECT_EQ(dispatcher.next_op(ended(2, 2, 0), {}), weights(0));
+  EXPECT_EQ(dispatcher.next_op(ended(2, 2, 1), {}), std::nullopt);
+}
+
+TEST(SplitDispatch, MakesRoomForAForwardThatOnlyMemoryStops) {
+  const Dispatcher dispatcher = split_stage();
+
+  EXPECT_EQ(dispatcher.next_op(ended(3, 1, 0), {.forward = true}), weights(0));
+  EXPECT_EQ(dispatcher.next_op(ended(3, 1, 0), {}), std::nullopt);
+  EXPECT_EQ(dispatcher.wanted(ended(3, 1, 0)), backward(1));
+}
+
+TEST(SplitDispatch, EndsWithTheWeights) {
+  const Dispatcher dispatcher = split_stage();
+
+  EXPECT_EQ(dispatcher.next_op(ended(6, 6, 5), {}), weights(5)) << "nothing is left to wait for";
+  EXPECT_FALSE(dispatcher.done(ended(6, 6, 5)));
+  EXPECT_TRUE(dispatcher.done(ended(6, 6, 6)));
+  EXPECT_EQ(dispatcher.next_op(ended(6, 6, 6), {true, true}), std::nullopt);
+}
+
+TEST(SplitDispatch, NeverRunsWeightsOfABackwardThatRuns) {
+  const StageProgress running{.forwards_started = 6,
+                              .forwards_done = 6,
+                              .backwards_started = 6,
+                              .backwards_done = 5,
+                              .weights_started = 5,
+                              .weights_done = 5};
+  EXPECT_EQ(split_stage().next_op(running, {}), std::nullopt);
+}
+
+TEST(SplitDispatch, AGivenOrderBringsItsOwnCaps) {
+  const Dispatcher dispatcher(Order{forward(0), forward(1), backward(0), backward(1), weights(0),
+                                    forward(2), backward(2), weights(1), weights(2)});
+
+  EXPECT_TRUE(dispatcher.splits());
+  EXPECT_EQ(dispatcher.cap(), 2);
+  EXPECT_EQ(dispatcher.held_cap(), 2);
+  EXPECT_EQ(dispatcher.micro_batches(), 3);
+  EXPECT_EQ(dispatcher.next_op(ended(2, 2, 0), {.forward = true}), weights(0));
+}
+
 TEST(DispatchDeathTest, AnOrderOutOfSequenceIsOurOwnMistake) {
   EXPECT_DEATH(Dispatcher(Order{forward(1), backward(0)}), "rises by one");
   EXPECT_DEATH(Dispatcher(Order{forward(0)}), "as many backwards");
+  EXPECT_DEATH(Dispatcher(Order{forward(0), weights(0), backward(0)}), "weights follow");
+  EXPECT_DEATH(Dispatcher(Order{forward(0), forward(1), backward(0), weights(0), backward(1)}),
+               "as many weights");
 }
 
 }  // namespace dispatch_test

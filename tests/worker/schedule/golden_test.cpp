@@ -115,12 +115,11 @@ std::optional<Timeline> zero_bubble(const json& line) {
   model.forward.assign(3, {});
   model.forward[0].latency = nanoseconds(line.at("c0").get<int>());
   model.backward = model.forward;
-  SplitBackward split;
-  split.rule = SplitBackward::Rule::kZeroBubble;
+  ZeroBubble split;
   split.warm_up = {7, 5, 3, 1};
   split.held_caps.assign(4, line.at("cap").get<int>());
   split.weights.assign(4, nanoseconds(10));
-  return simulate_split(split, kMicroBatches, model);
+  return simulate_zero_bubble(split, kMicroBatches, model);
 }
 
 void expect_line(const json& line) {

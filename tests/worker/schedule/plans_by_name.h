@@ -59,15 +59,16 @@ inline std::optional<Timeline> simulate_named(const std::string& name, int micro
     return simulate(schedule_named(name, micro_batches, model), micro_batches, model);
   }
   model.window = whole.window;
-  SplitBackward split;  // B = W = b/2, activations as many as on stage 0
-  split.caps =
-      slack_caps(static_cast<int>(model.stages.size()), micro_batches, std::stoi(name.substr(3)));
-  split.held_caps.assign(split.caps.size(), split.caps.front());
+  // B = W = b/2, activations as many as on stage 0
+  Schedule split = with_caps(
+      slack_caps(static_cast<int>(model.stages.size()), micro_batches, std::stoi(name.substr(3))),
+      Dispatch::kHint);
+  split.split = Split{.held = std::vector<int>(split.caps.size(), split.caps.front()),
+                      .postponed = std::vector<int>(split.caps.size(), 0)};
   for (StageTime& stage : model.stages) {
-    stage.backward /= 2;
-    split.weights.push_back(stage.backward);
+    stage.backward_input = stage.backward_weights = stage.backward / 2;
   }
-  return simulate_split(split, micro_batches, model);
+  return simulate(split, micro_batches, model);
 }
 
 // Times in units of one forward, 1 ms.

@@ -51,6 +51,25 @@ TEST(Validate, CapsOfOneAreStrict) {
   EXPECT_THAT(broken_rules(plan, 10), IsEmpty());
 }
 
+TEST(Validate, ASplitBackwardHasValuesInRange) {
+  Plan plan = legal_plan();
+  plan.schedule.split = Split{.held = {6, 6, 8}, .postponed = {0, 2, 8}};
+  EXPECT_THAT(broken_rules(plan, 10), IsEmpty());
+  plan.schedule.caps = {3, 2, 1};
+  EXPECT_THAT(broken_rules(plan, 10), IsEmpty()) << "with Hint, whatever the k";
+  plan.schedule.caps = {6, 4, 2};
+  plan.schedule.split = Split{.held = {6, 3, 9}, .postponed = {0, -1, 9}};
+  EXPECT_THAT(broken_rules(plan, 10),
+              ElementsAre("schedule.split.held[1]: 3 is below 4",
+                          "schedule.split.held[2]: 9 is above the 8 micro-batches of a step",
+                          "schedule.split.postponed[1]: -1 is below 0",
+                          "schedule.split.postponed[2]: 9 is above the 8 micro-batches of a step"));
+  plan.schedule.split = Split{.held = {6}, .postponed = {}};
+  EXPECT_THAT(broken_rules(plan, 10),
+              ElementsAre("schedule.split.held: 1 values for 3 stages",
+                          "schedule.split.postponed: 0 values for 3 stages"));
+}
+
 TEST(Validate, KAndMicroBatchSizeAreInRange) {
   Plan plan = legal_plan();
   plan.schedule.k = 0;
@@ -128,6 +147,15 @@ TEST(Validate, MemoryIsActivationsAndSlots) {
   EXPECT_EQ(memory_bytes(stage, schedule, 1), 1000 + 12 * 100 + 11 * 10 + 9 * 20);
   schedule.caps = {4, 3, 2, 1};
   EXPECT_EQ(memory_bytes(stage, schedule, 3), 1000 + 1 * 100 + 7 * 10 + 7 * 20);
+}
+
+TEST(Validate, MemoryOfASplitBackwardIsWhatIsInFlightAndHeld) {
+  StageMemory stage{.activation_bytes = 100, .held_bytes = 60, .in_backward_bytes = 110};
+  Schedule schedule{.k = 2, .caps = {4, 2}, .split = Split{.held = {7, 7}, .postponed = {0, 0}}};
+  EXPECT_EQ(memory_bytes(stage, schedule, 0), 3 * 100 + 110 + 3 * 60);
+  EXPECT_EQ(memory_bytes(stage, schedule, 1), 100 + 110 + 5 * 60);
+  stage = {.activation_bytes = 100, .held_bytes = 160, .in_backward_bytes = 170};
+  EXPECT_EQ(memory_bytes(stage, schedule, 0), 6 * 160 + 170) << "all but one may be held";
 }
 
 TEST(Plan, GenerationIsMembersRanksAndCut) {
