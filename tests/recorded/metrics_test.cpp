@@ -67,7 +67,8 @@ engine::Statistics statistics() {
   recorder.stage_built(1, 0, 2, true);
   recorder.plan_adopted(plan, 0);
   recorder.forward_done(3ms, 4, 4096);
-  recorder.backward_done(6ms);
+  recorder.backward_done(6ms, 4096);
+  recorder.weights_done(2ms);
   recorder.optimizer_done(1ms);
   recorder.idle(engine::IdleCause::kWaitForward, 500ms);
   recorder.idle(engine::IdleCause::kWaitBackward, 750ms);

@@ -131,9 +131,13 @@ void add_stage(Builder& out, const Statistics& s) {
   const std::string stage = std::to_string(s.stage);
   out.gauge("weir_plan_k", "groups of kFkB in force", s.k);
   out.gauge("weir_plan_cap", "most micro-batches in flight on this stage", s.cap);
-  out.begin(metric::kStageOpSeconds, "forward, backward and optimizer", Type::kHistogram);
+  out.begin(metric::kStageOpSeconds,
+            "forward, backward and optimizer; of split backwards B is the gradient of the input, W "
+            "the weights",
+            Type::kHistogram);
   out.add(histogram_of(s.forward), {{"stage", stage}, {"op", "F"}});
   out.add(histogram_of(s.backward), {{"stage", stage}, {"op", "B"}});
+  if (s.weights.sum > 0) out.add(histogram_of(s.weights), {{"stage", stage}, {"op", "W"}});
   out.add(histogram_of(s.optimizer), {{"stage", stage}, {"op", "O"}});
   out.begin("weir_stage_idle_seconds_total", "waiting, by cause", Type::kCounter);
   out.add(s.wait_forward_seconds, {{"stage", stage}, {"cause", "wait_fwd"}});
@@ -143,7 +147,7 @@ void add_stage(Builder& out, const Statistics& s) {
   out.gauge("weir_inflight_peak", "most micro-batches in flight since the stage was built",
             s.in_flight_peak, {{"stage", stage}});
   out.gauge("weir_activation_bytes_peak",
-            "most bytes kept from forward to backward since the stage was built",
+            "most bytes kept from forward to the end of the backward since the stage was built",
             static_cast<double>(s.activation_bytes_peak), {{"stage", stage}});
   if (s.stage == 0) {
     out.counter(metric::kReplicaStepSeconds,

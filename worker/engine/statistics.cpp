@@ -75,9 +75,15 @@ void Recorder::forward_done(nanoseconds took, int in_flight, std::int64_t activa
   statistics_.activation_bytes_peak = std::max(statistics_.activation_bytes_peak, activation_bytes);
 }
 
-void Recorder::backward_done(nanoseconds took) {
+void Recorder::backward_done(nanoseconds took, std::int64_t activation_bytes) {
   const std::lock_guard lock(mutex_);
   statistics_.backward.add(to_seconds(took));
+  statistics_.activation_bytes_peak = std::max(statistics_.activation_bytes_peak, activation_bytes);
+}
+
+void Recorder::weights_done(nanoseconds took) {
+  const std::lock_guard lock(mutex_);
+  statistics_.weights.add(to_seconds(took));
 }
 
 void Recorder::optimizer_done(nanoseconds took) {

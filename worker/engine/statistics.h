@@ -92,6 +92,7 @@ struct Statistics {
   OpHistogram validation{0.001, 2};   // duration of each validation
   IterationHistogram iteration{0.05, 1.6};
   OpHistogram forward{0.001, 2}, backward{0.001, 2}, optimizer{0.001, 2};
+  OpHistogram weights{0.001, 2};  // split backwards; then `backward` is that of the input
   double wait_forward_seconds = 0, wait_backward_seconds = 0, credit_seconds = 0;
   double sync_seconds = 0;                   // time waiting for the other replicas
   std::int64_t sync_rounds = 0;              // steps synchronised with other replicas
@@ -103,8 +104,9 @@ struct Statistics {
   double sync_bytes_per_second = 0;
   std::vector<SyncLink> sync_links;  // of this generation; Exact only
   int replicas = 1;
-  int in_flight_peak = 0;                  // since this stage was built
-  std::int64_t activation_bytes_peak = 0;  // since this stage was built
+  int in_flight_peak = 0;  // since this stage was built
+  // Kept from the forward to the end of the backward, since this stage was built.
+  std::int64_t activation_bytes_peak = 0;
   std::int64_t samples = 0, tokens = 0;    // of completed steps; first stage only
   std::int64_t rejoins = 0;                // generations after the first
   LatenessHistogram lateness{0.00002, 2};  // emulated ops: time from the deadline to the wake-up
@@ -127,11 +129,13 @@ struct StepRecord {
   double step_seconds = 0;       // from the start of the first F to the end of the last B
   double iteration_seconds = 0;  // from the start of the step until its parameters are updated
   double compute_seconds = 0, idle_seconds = 0;
-  double forward_seconds = 0, backward_seconds = 0;  // part of compute_seconds
+  // Part of compute_seconds; the second one includes both parts of split backwards.
+  double forward_seconds = 0, backward_seconds = 0;
   double sync_seconds = 0;       // part of idle_seconds: waiting for the other replicas
   std::uint32_t next_epoch = 0;  // all replicas change to it before the next step; 0 = none
   int samples = 0;
   int in_flight_peak = 0;
+  int held_peak = 0;  // micro-batches from F to W with a split backward, else in_flight_peak
   std::int64_t graph_launches = 0;                 // forwards and backwards that ran as one graph
   std::vector<std::chrono::nanoseconds> lateness;  // of emulated ops; empty without emulation
   std::int64_t overruns = 0;
@@ -145,7 +149,8 @@ class Recorder {
   void stage_gone();
   void plan_adopted(const schedule::Plan& plan, int incarnation);
   void forward_done(std::chrono::nanoseconds took, int in_flight, std::int64_t activation_bytes);
-  void backward_done(std::chrono::nanoseconds took);
+  void backward_done(std::chrono::nanoseconds took, std::int64_t activation_bytes);
+  void weights_done(std::chrono::nanoseconds took);
   void optimizer_done(std::chrono::nanoseconds took);
   void idle(IdleCause cause, std::chrono::nanoseconds waited);
   // Counts a step synchronised with all replicas, or with a group, after `waited`.

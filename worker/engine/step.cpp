@@ -108,20 +108,37 @@ class Runner {
   Status execute(const Op& op) {
     const SteadyTime start = parts_.clock.now();
     if (!first_start_) first_start_ = start;
-    if (op.kind == OpKind::kForward) {
-      WEIR_OK(forward(op.micro_batch));
-    } else {
-      WEIR_OK(backward(op.micro_batch));
+    switch (op.kind) {
+      case OpKind::kForward:
+        WEIR_OK(forward(op.micro_batch));
+        break;
+      case OpKind::kBackward:
+        WEIR_OK(backward(op.micro_batch));
+        break;
+      case OpKind::kWeights:
+        WEIR_OK(weights(op.micro_batch));
+        break;
     }
     last_end_ = parts_.clock.now();
-    const nanoseconds took = last_end_ - start;
-    (op.kind == OpKind::kForward ? forward_ : backward_) += took;
-    if (op.kind == OpKind::kForward) {
-      parts_.recorder.forward_done(took, in_flight_at_start_, parts_.stage.activation_bytes());
-    } else {
-      parts_.recorder.backward_done(took);
-    }
+    count(op.kind, last_end_ - start);
     return Unit{};
+  }
+
+  void count(OpKind kind, nanoseconds took) {
+    switch (kind) {
+      case OpKind::kForward:
+        forward_ += took;
+        parts_.recorder.forward_done(took, in_flight_at_start_, parts_.stage.activation_bytes());
+        return;
+      case OpKind::kBackward:
+        backward_ += took;
+        parts_.recorder.backward_done(took, parts_.stage.activation_bytes());
+        return;
+      case OpKind::kWeights:
+        weights_ += took;
+        parts_.recorder.weights_done(took);
+        return;
+    }
   }
 
   Status forward(int micro_batch) {
@@ -130,6 +147,9 @@ class Runner {
     in_flight_at_start_ = progress_.in_flight();
     WEIR_CHECK(in_flight_at_start_ <= dispatcher_.cap(), "I4: in flight <= cap");
     peak_ = std::max(peak_, in_flight_at_start_);
+    const int held = dispatcher_.splits() ? progress_.held() : in_flight_at_start_;
+    WEIR_CHECK(held <= dispatcher_.held_cap(), "I4: held <= cap of what is held");
+    held_peak_ = std::max(held_peak_, held);
 
     device::Buffer input;
     if (!parts_.links.first()) {
@@ -147,20 +167,36 @@ class Runner {
   }
 
   Status backward(int micro_batch) {
-    WEIR_CHECK(micro_batch == progress_.backwards_done, "I6: gradients add up in order");
+    WEIR_CHECK(micro_batch == progress_.backwards_done, "I1: backwards run in order");
     ++progress_.backwards_started;
     device::Buffer gradient;
     if (!parts_.links.last()) {
       WEIR_TRY(gradient, parts_.links.take_input(Channel::kBackward));
     }
-    const bool last = micro_batch + 1 == micro_batches_;
-    if (sync_ && last) {  // the sums of the layers become complete one after the other
-      parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
-    }
-    WEIR_TRY(device::Buffer result, parts_.stage.backward(micro_batch, gradient));
+    const bool splits = dispatcher_.splits();
+    if (!splits) tell_of_the_last_sums(micro_batch);
+    WEIR_TRY(device::Buffer result, splits ? parts_.stage.backward_input(micro_batch, gradient)
+                                           : parts_.stage.backward(micro_batch, gradient));
     ++progress_.backwards_done;
     WEIR_OK(parts_.links.free_slot(Channel::kBackward));
     return parts_.links.send(Channel::kBackward, std::move(result));
+  }
+
+  Status weights(int micro_batch) {
+    WEIR_CHECK(micro_batch == progress_.weights_done, "I6: gradients add up in order");
+    WEIR_CHECK(progress_.pending() > 0, "I6: weights follow the gradient of the input");
+    ++progress_.weights_started;
+    tell_of_the_last_sums(micro_batch);
+    WEIR_OK(parts_.stage.backward_weights(micro_batch));
+    ++progress_.weights_done;
+    return Unit{};
+  }
+
+  // While the last micro-batch adds to them, the sums of the layers become complete one after the
+  // other.
+  void tell_of_the_last_sums(int micro_batch) {
+    if (!sync_ || micro_batch + 1 < micro_batches_) return;
+    parts_.stage.on_layer_summed([this](std::size_t i) { sync_->layer_is_summed(i); });
   }
 
   Status wait(const schedule::Ready& ready) {
@@ -393,12 +429,13 @@ class Runner {
     result.sync_seconds = to_seconds(sync_wait_);
     result.step_seconds = to_seconds(last_end_ - first_start_.value_or(start));
     result.iteration_seconds = to_seconds(end - start);
-    result.compute_seconds = to_seconds(forward_ + backward_ + update_);
+    result.compute_seconds = to_seconds(forward_ + backward_ + weights_ + update_);
     result.forward_seconds = to_seconds(forward_);
-    result.backward_seconds = to_seconds(backward_);
+    result.backward_seconds = to_seconds(backward_ + weights_);
     result.idle_seconds = to_seconds(idle_);
     result.samples = micro_batches_ * samples_;
     result.in_flight_peak = peak_;
+    result.held_peak = held_peak_;
     result.graph_launches = parts_.stage.graph_launches() - graph_launches_before_;
     return result;
   }
@@ -418,8 +455,8 @@ class Runner {
   protocol::Grant grant_;  // Partial only: of this step
   std::optional<SteadyTime> first_start_;
   SteadyTime last_end_{};
-  nanoseconds forward_{0}, backward_{0}, update_{0}, idle_{0}, sync_wait_{0};
-  int in_flight_at_start_ = 0, peak_ = 0;
+  nanoseconds forward_{0}, backward_{0}, weights_{0}, update_{0}, idle_{0}, sync_wait_{0};
+  int in_flight_at_start_ = 0, peak_ = 0, held_peak_ = 0;
   bool skipped_ = false;
 };
 

@@ -67,6 +67,21 @@ std::vector<transport::LinkReport> one_link() {
   return {link};
 }
 
+TEST(Exposition, HasTheWeightsOfASplitBackwardOnceThereAreSome) {
+  engine::Statistics statistics = of_stage(0);
+  const auto ops = [&] {
+    std::string all;
+    const auto families = worker_families(kLabels, statistics, {});
+    for (const auto& sample : find(families, "weir_stage_op_seconds")->samples) {
+      all += labels_of(sample)["op"];
+    }
+    return all;
+  };
+  EXPECT_EQ(ops(), "FBO");
+  statistics.weights.add(0.25);
+  EXPECT_EQ(ops(), "FBWO");
+}
+
 TEST(Exposition, PutsTheJobAndTheWorkerOnEverySeries) {
   for (const Family& family : worker_families(kLabels, of_stage(0), one_link())) {
     for (const auto& sample : family.samples) {

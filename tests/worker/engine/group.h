@@ -28,8 +28,15 @@ namespace weir::engine::test {
 
 constexpr auto kPatience = std::chrono::seconds(30);
 
+// name: of a model, or "gpt-tiny in bf16".
 inline stage::ModelOptions tiny_model(const std::string& name) {
-  return {.name = name, .sequence = 8, .vocabulary = 32, .learning_rate = 1e-2};
+  const std::size_t model = name.find(" in bf16");
+  return {
+      .name = name.substr(0, model),
+      .sequence = 8,
+      .vocabulary = 32,
+      .precision = model == std::string::npos ? stage::Precision::kFp32 : stage::Precision::kBf16,
+      .learning_rate = 1e-2};
 }
 
 // Layers spread evenly over `stages`.

@@ -120,6 +120,21 @@ TEST(PlanRules, CountTheMemoryOfTheOwnStage) {
   EXPECT_EQ(second.output_bytes, 0);
 }
 
+TEST(PlanRules, CountWhatASplitBackwardHolds) {
+  stage::Model model = four_layers();
+  model.layers[0].held_bytes_per_sample = 160;
+  model.layers[1].held_bytes_per_sample = 30;
+  for (stage::LayerInfo& layer : model.layers) layer.split_transient_bytes_per_sample = 9;
+  schedule::Plan plan = two_stages();
+  plan.schedule.split = schedule::Split{.held = {8, 8}, .postponed = {0, 0}};
+  const schedule::StageMemory memory = stage_memory(plan, 0, model);
+
+  EXPECT_EQ(memory.activation_bytes, 400);
+  EXPECT_EQ(memory.held_bytes, 2 * (160 + 30));
+  EXPECT_EQ(memory.in_backward_bytes, 2 * (160 + 100));
+  EXPECT_EQ(memory.static_bytes, 12000 + 2 * 9);
+}
+
 TEST(PlanRules, RefuseAPlanThatNeedsMoreThanTheLimitLessTheReserve) {
   const std::int64_t need = schedule::memory_bytes(stage_memory(two_stages(), 0, four_layers()),
                                                    two_stages().schedule, 0);

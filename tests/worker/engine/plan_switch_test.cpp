@@ -26,6 +26,15 @@ schedule::Plan random_plan(Random& random, int layers, std::uint32_t revision) {
   const int k = family == Family::kOneFOneB ? 1 : 1 + static_cast<int>(random.below(4));
   const Dispatch dispatch = random.below(2) == 0 ? Dispatch::kHint : Dispatch::kStrict;
   auto plan = plan_of(3, layers, kMicroBatches, family, k, dispatch);
+  if (random.below(2) == 0) {
+    schedule::Split split;
+    for (const int cap : plan.schedule.caps) {
+      split.held.push_back(cap + static_cast<int>(random.below(
+                                     static_cast<std::uint64_t>(kMicroBatches - cap + 1))));
+      split.postponed.push_back(static_cast<int>(random.below(4)));
+    }
+    plan.schedule.split = split;
+  }
   plan.revision = revision;
   plan.trigger = schedule::Trigger::kRetune;
   return plan;

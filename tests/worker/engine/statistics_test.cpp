@@ -24,6 +24,20 @@ TEST(TimeHistogram, PutsAValueIntoTheFirstBucketThatHoldsIt) {
   EXPECT_DOUBLE_EQ(histogram.bounds[15], 0.001 * 32768);
 }
 
+TEST(Recorder, KeepsTheMostBytesWhicheverOpHeldThem) {
+  Recorder recorder;
+  recorder.stage_built(0, 0, 2, false);
+  recorder.forward_done(5ms, 3, 1000);
+  recorder.backward_done(6ms, 1600);
+  recorder.weights_done(7ms);
+  recorder.forward_done(5ms, 3, 1100);
+
+  const Statistics now = recorder.read();
+  EXPECT_EQ(now.activation_bytes_peak, 1600);
+  EXPECT_DOUBLE_EQ(now.backward.sum, 0.006);
+  EXPECT_DOUBLE_EQ(now.weights.sum, 0.007);
+}
+
 TEST(Recorder, StartsTheSeriesOfAStageAnewAndKeepsThoseOfTheWorker) {
   Recorder recorder;
   recorder.stage_built(0, 0, 2, false);

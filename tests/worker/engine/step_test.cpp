@@ -103,6 +103,22 @@ TEST(Step, RunsGroupsOfKOnTheLastStage) {
   EXPECT_THAT(rank.journal_of("FBO"), ElementsAre("F0", "F1", "B0", "B1", "F2", "B2", "O"));
 }
 
+TEST(Step, RunsTheWeightsOfASplitBackwardWhileItWouldWait) {
+  auto plan = plan_of(schedule::Family::kOneFOneB, 1, 3);
+  plan.schedule.dispatch = schedule::Dispatch::kHint;
+  plan.schedule.split = schedule::Split{.held = {3, 3}, .postponed = {0, 1}};
+  Rank rank(plan, 1);
+  rank.peers.on_wait = [&] { rank.peers.deliver(kActivationIn); };
+
+  const auto record = rank.run();
+
+  ASSERT_TRUE(record);
+  EXPECT_THAT(rank.journal_of("FBWO"),
+              ElementsAre("F0", "B0", "F1", "B1", "W0", "F2", "B2", "W1", "W2", "O"));
+  EXPECT_EQ(record->in_flight_peak, 1);
+  EXPECT_EQ(record->held_peak, 2);
+}
+
 TEST(Step, GivesASlotBackAfterTheOpAndBeforeItsResultIsSent) {
   Rank rank(plan_of(schedule::Family::kOneFOneB, 1, 8), 1);
   rank.peers.on_wait = [&] {
