@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss of a pipeline of real processes is, bit for bit, that of one process: for every
 // schedule, every number of stages, both models, in both precisions.
+#include <algorithm>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -136,6 +137,25 @@ TEST(SameLoss, OfAnOwnSizeFromTokensForEveryCut) {
 
     EXPECT_EQ(losses(workers.steps(stages - 1)), expected) << stages;
   }
+}
+
+// Good are the tokens at which the worker looks when it opens the file.
+TEST(SameLoss, OfTokensEndsAtATokenOutsideTheVocabulary) {
+  const TempDir folder;
+  constexpr std::size_t kTokens = 2'000'000, kLooks = 256, kLook = 2048;
+  std::vector<int> tokens(kTokens, 300);
+  for (std::size_t i = 0; i < kLooks; ++i) {
+    const auto at = static_cast<std::ptrdiff_t>((kTokens - kLook) * i / (kLooks - 1));
+    std::fill_n(tokens.begin() + at, kLook, 7);
+  }
+  const std::string data = folder.file("train.bin", data::test::raw_all<std::uint16_t>(tokens));
+  Process worker({"--model=mlp", "--seq=8", "--steps=1000", "--data-type=u16", "--data=" + data},
+                 folder.file("errors.log", ""));
+
+  EXPECT_EQ(worker.wait(), 2) << worker.errors();
+  EXPECT_THAT(worker.errors(),
+              testing::ContainsRegex("data file .*train.bin: token 300 at position [0-9]+ is"));
+  EXPECT_THAT(worker.errors(), testing::HasSubstr(R"("while":"train")"));
 }
 
 // Text that is trained on, and text that is not.

@@ -22,7 +22,8 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   // Reads sample `index` (0 .. global batch-1) of a step: `sequence` inputs, and targets one token
-  // later. kGone: the data has changed since it was opened, or cannot be read; the error names it.
+  // later. kGone: the data has changed since it was opened, or cannot be read. kNotFound: the
+  // vocabulary does not have a token of it. The error names it.
   virtual Status sample(std::int64_t step, int index, int global_batch,
                         std::span<std::int32_t> inputs, std::span<std::int32_t> targets) const = 0;
   virtual std::string description() const = 0;

@@ -144,8 +144,8 @@ Status TokenFile::check_start() {
 
 Status TokenFile::read(std::uint64_t first, std::span<std::int32_t> to) const {
   const Status read = read_tokens(file_, layout_, first, vocabulary_, to);
-  if (!read && read.error().code == Code::kConflict) {
-    return file_.gone(read.error().message + " (--vocab)");
+  if (!read && read.error().code == Code::kNotFound) {
+    return Error{Code::kNotFound, file_.invalid(read.error().message + " (--vocab)").message};
   }
   WEIR_OK(read);
   return check_unchanged();

@@ -22,8 +22,7 @@ class TokenFile {
                                                  std::optional<TokenType> flat, int vocabulary);
 
   std::uint64_t tokens() const { return layout_.tokens; }
-  // Reads tokens `first`, first + 1, ... kGone: the file has changed since it was opened, cannot be
-  // read, or holds a token outside the vocabulary.
+  // Reads tokens `first`, first + 1, ... Errors are those of Dataset::sample().
   Status read(std::uint64_t first, std::span<std::int32_t> to) const;
   const std::string& path() const { return file_.path(); }
   std::string size() const;         // "4000 bytes", "4000 tokens of u16"

@@ -73,7 +73,7 @@ Status read_tokens(const Bytes& file, const TokenLayout& layout, std::uint64_t f
   WEIR_OK(file.read(layout.begin + first * width, raw));
   const std::size_t fits = widen(layout.type, raw, vocabulary, to);
   if (fits == to.size()) return Unit{};
-  return Error{Code::kConflict,
+  return Error{Code::kNotFound,
                "token " + text_of(layout.type, std::span(raw).subspan(fits * width, width)) +
                    " at position " + std::to_string(first + fits) +
                    " is outside the vocabulary of " + std::to_string(vocabulary)};

@@ -37,7 +37,7 @@ Result<std::optional<TokenLayout>> llm_c_layout(const Bytes& file);
 // Tokens without a header, as nanoGPT writes them, or the bytes of a text.
 Result<TokenLayout> flat_layout(std::uint64_t size, TokenType type);
 
-// Reads tokens `first`, first + 1, ... . kConflict: a token is outside the vocabulary; the reason
+// Reads tokens `first`, first + 1, ... . kNotFound: a token is outside the vocabulary; the reason
 // has its position. Other errors are those of Bytes.
 Status read_tokens(const Bytes& file, const TokenLayout& layout, std::uint64_t first,
                    int vocabulary, std::span<std::int32_t> to);

@@ -66,9 +66,10 @@ struct StepOrder {
 };
 
 // Runs the step to its end or fails: kUnavailable (generation broken), kTimeout (no message for
-// progress_deadline), kInternal (no device memory), kGone (the data), kCancelled (stop or go_on). A
-// group that loses a member does not fail the step unless all replicas must meet. After a failure
-// the stage holds a part of the step's gradients and must be reset.
+// progress_deadline), kInternal (no device memory), kGone (the data), kNotFound (a token of the
+// data in the vocabulary), kCancelled (stop or go_on). A group that loses a member does not fail
+// the step unless all replicas must meet. After a failure the stage holds a part of the step's
+// gradients and must be reset.
 Result<StepRecord> run_step(const StepParts& parts, const StepOrder& order, std::stop_token stop);
 
 // Waits until `links` receives something. kTimeout if progress_deadline has passed since `since`;

@@ -213,7 +213,7 @@ TEST_F(TokenFormats, ATokenOutsideTheVocabularyIsFoundWhenItIsReadToo) {
   for (int i = 0; i < 1999; ++i) {
     const Status read = (*opened)->sample(0, i, 1999, inputs, targets);
     if (read) continue;
-    EXPECT_EQ(read.error().code, Code::kGone);
+    EXPECT_EQ(read.error().code, Code::kNotFound);
     message = read.error().message;
   }
   EXPECT_THAT(message,
