@@ -58,7 +58,7 @@ TEST(SplitBackward, GivesTheLossOfWholeOnesBitForBitWithEverySchedule) {
         Group group(model, stages, kSteps);
         ASSERT_EQ(group.start(split_plan(stages, group.layers(), kMicroBatches, one)), "");
 
-        EXPECT_THAT(group.finish(), Each(Why::kFinished));
+        EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
         EXPECT_EQ(losses_of(group.records(stages - 1)), expected)
             << model << " " << stages << " stages " << name(one.family) << " " << name(one.dispatch)
@@ -75,7 +75,7 @@ TEST(SplitBackward, ClipsByTheSameNorm) {
   for (const int stages : {2, 4}) {
     Group group("gpt-tiny", stages, kSteps, kLimit);
     ASSERT_EQ(group.start(split_plan(stages, group.layers(), kMicroBatches, kCases[3])), "");
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
     EXPECT_EQ(losses_of(group.records(stages - 1)), expected) << stages << " stages";
   }
 }
@@ -92,7 +92,7 @@ TEST(SplitBackward, OfReplicasAddsTheSameSums) {
         plan.micro_batches = {3, 5};
         ASSERT_EQ(group.start(plan), "");
 
-        EXPECT_THAT(group.finish(), Each(Why::kFinished));
+        EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
         EXPECT_EQ(losses_of(group.records(1)), expected) << model << " " << name(one.dispatch);
         EXPECT_EQ(losses_of(group.records(3)), expected) << model << " " << name(one.dispatch);
@@ -122,7 +122,7 @@ TEST(SplitBackward, AndWholeOnesChangeInBandWithoutABitOfDifference) {
       ++revision;
       ASSERT_EQ(group.switch_to(plan_with(revision % 2 == 0, revision)), "");
     }
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
 
     EXPECT_EQ(losses_of(group.records(1)), reference_losses("mlp", kMicroBatches, kSteps));
     std::set<std::uint32_t> epochs;
@@ -158,7 +158,7 @@ TEST(SplitBackward, SavesTheStateOfWholeOnesAndResumesFromIt) {
     }
     ASSERT_TRUE(eventually([&] { return kept.copies(kSaved) == 3; }));
     for (int i = 0; i < 3; ++i) group.engine(i).mailbox().put(protocol::Saved{.step = kSteps});
-    EXPECT_THAT(group.finish(), Each(Why::kFinished));
+    EXPECT_THAT(group.finish(), Each(Exit::kFinished));
   }
   EXPECT_TRUE(saves[0].state(kSaved) == saves[1].state(kSaved));
 
@@ -170,7 +170,7 @@ TEST(SplitBackward, SavesTheStateOfWholeOnesAndResumesFromIt) {
   plan.checkpoint_step = kSaved;
   ASSERT_EQ(other.start(plan), "");
   for (int i = 0; i < 2; ++i) other.engine(i).mailbox().put(protocol::Saved{.step = kSteps});
-  EXPECT_THAT(other.finish(), Each(Why::kFinished));
+  EXPECT_THAT(other.finish(), Each(Exit::kFinished));
   const auto expected = reference_losses(model, kMicroBatches, kSteps);
   EXPECT_EQ(losses_of(other.records(1)),
             std::vector<double>(expected.begin() + kSaved, expected.end()));
