@@ -10,6 +10,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
+#include "worker/stage/ops/kernels.h"
 #include "worker/stage/ops/memory.h"
 
 namespace weir::stage {
