@@ -61,6 +61,7 @@ class Choice {
   const std::string& text() const { return text_; }
   E value() const { return value_; }  // only if it is known
   bool operator==(E other) const { return known_ && value_ == other; }
+  bool operator==(const Choice&) const = default;
 
  private:
   E value_{};

@@ -18,6 +18,7 @@ namespace weir::api {
 
 struct StageRange {
   int first = 0, last = 0;
+  bool operator==(const StageRange&) const = default;
 };
 
 struct WorkerGroup {
@@ -27,18 +28,21 @@ struct WorkerGroup {
   std::string resources, template_json;  // JSON objects; "" = unset
   std::string tolerations;               // JSON array; "" = unset
   std::map<std::string, std::string> node_selector;
+  bool operator==(const WorkerGroup&) const = default;
 };
 
 struct WorkerSpec {
   std::string image, image_pull_policy, service_account, priority_class;
   std::vector<std::string> command, args;
   std::string image_pull_secrets, env, volumes, volume_mounts;  // JSON arrays; "" = unset
+  bool operator==(const WorkerSpec&) const = default;
 };
 
 struct ProfileSpec {
   Choice<ProfileSource> source = ProfileSource::kMeasure;
   int warmup_steps = 5;
   std::string config_map, key = "profile.json";
+  bool operator==(const ProfileSpec&) const = default;
 };
 
 struct ScheduleSpec {
@@ -47,11 +51,13 @@ struct ScheduleSpec {
   int k_min = 1;
   std::optional<int> k_max, k_initial;
   std::vector<int> in_flight_caps;
+  bool operator==(const ScheduleSpec&) const = default;
 };
 
 struct TierSpec {
   bool enabled = true;
   int cooldown_seconds = 60, min_gain_percent = 3;
+  bool operator==(const TierSpec&) const = default;
 };
 
 struct AdaptationSpec {
@@ -60,6 +66,7 @@ struct AdaptationSpec {
   TierSpec retune{true, 60, 3}, regroup{true, 600, 10}, replace{false, 1800, 30};
   int window_seconds = 0;  // 0 = five scrape intervals
   int stale_after_seconds = 60;
+  bool operator==(const AdaptationSpec&) const = default;
 };
 
 struct FailureRule {
@@ -67,6 +74,7 @@ struct FailureRule {
   Choice<RuleAction> action = "";
   std::vector<int> exit_codes;
   std::vector<std::string> pod_conditions;
+  bool operator==(const FailureRule&) const = default;
 };
 
 struct JobSpec {
@@ -103,6 +111,7 @@ struct JobSpec {
   std::optional<std::int64_t> active_deadline_seconds;
   std::optional<int> ttl_seconds_after_finished;
   Choice<CleanupPolicy> cleanup_policy = CleanupPolicy::kRunning;
+  bool operator==(const JobSpec&) const = default;
 };
 
 struct PipelineJob {
