@@ -81,7 +81,9 @@ TEST(PlanSwitch, DuringWhichAWorkerDiesEndsWithOnePlan) {
     next.trigger = "Restart";
     next.state = "Checkpoint";
     next.revision = 3;
-    workers.write_plan(next);  // before it is back, so that nothing older is joined again
+    workers.write_plan(next);
+    // Worker 1 comes back afterwards, else it could join the older plan once more.
+    ASSERT_TRUE(workers[0].says(R"("plan received","revision":3)")) << workers[0].errors();
     workers.restart(1);
 
     ASSERT_TRUE(workers.reaches(1, 20)) << moment << workers[0].errors();
