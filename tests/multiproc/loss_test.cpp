@@ -11,6 +11,7 @@
 
 #include "tests/multiproc/workers.h"
 #include "tests/worker/data/token_bytes.h"
+#include "worker/schedule/families.h"
 
 namespace weir::test {
 namespace loss_test {
@@ -26,12 +27,17 @@ TEST_P(SameLoss, AsOneProcessWithEverySchedule) {
   const std::vector<std::string> common = {"--model=" + model, "--seq=8",
                                            "--vocab=32",       "--steps=4",
                                            "--lr=0.01",        "--precision=" + precision};
-  const std::vector<PlanText> plans = {{.type = "OneFOneB"},
-                                       {.type = "GPipe"},
-                                       {.type = "KFKB", .dispatch = "Strict", .k = 2},
-                                       {.type = "KFKB", .dispatch = "Hint", .k = 2},
-                                       {.type = "KFKB", .dispatch = "Strict", .k = 3},
-                                       {.type = "KFKB", .dispatch = "Hint", .k = 3}};
+  std::vector<PlanText> plans;
+  for (const schedule::FamilyRules& rules : schedule::families()) {
+    if (rules.only_k != nullptr) {
+      plans.push_back({.type = rules.name});
+      continue;
+    }
+    for (const int k : {2, 3}) {
+      plans.push_back({.type = rules.name, .dispatch = "Strict", .k = k});
+      plans.push_back({.type = rules.name, .dispatch = "Hint", .k = k});
+    }
+  }
   const auto expected = losses_alone(common, kMicroBatches);
   ASSERT_EQ(expected.size(), 4U);
   for (PlanText plan : plans) {

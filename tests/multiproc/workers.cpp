@@ -17,6 +17,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "worker/base/check.h"
+#include "worker/schedule/families.h"
+
 extern char** environ;
 
 namespace weir::test {
@@ -138,10 +141,11 @@ std::string PlanText::json() const {
                          {"microBatches", shares.empty() ? std::vector{micro_batches} : shares}};
   std::vector<int> limits = caps;
   const int most = shares.empty() ? micro_batches : *std::ranges::min_element(shares);
-  const int width = type == "GPipe" ? most : k;
-  for (int s = 0; caps.empty() && s < stages; ++s) {
-    limits.push_back(type == "GPipe" ? most : std::min(most, k * (stages - s)));
-  }
+  const auto family = schedule::family_of(type);
+  WEIR_CHECK(family, "a family of schedules");
+  const schedule::FamilyRules& rules = schedule::rules_of(*family);
+  const int width = rules.only_k ? rules.only_k(most) : k;
+  if (caps.empty()) limits = rules.caps(stages, most, width);
   plan["schedule"] = {{"type", type},
                       {"dispatch", dispatch},
                       {"k", width},

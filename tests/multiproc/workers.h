@@ -69,7 +69,7 @@ struct PlanText {
   int first_worker = -1;    // stage s on worker first_worker + s; -1: left to the coordinator
   std::vector<int> on;      // or: the worker of each stage
   std::vector<int> shares;  // micro-batches of each replica; empty: one replica with all
-  std::vector<int> caps;    // empty: min(M, k (S - s)), GPipe M
+  std::vector<int> caps;    // empty: those of the family
   std::vector<std::pair<int, int>> ranges;  // layers of each stage, inclusive; empty: equally many
   std::string sync = "Exact";
   int group_size_max = 4, grace_window_percent = 15, connect_every = 10;  // with Partial

@@ -11,6 +11,7 @@
 #include "tests/recorded/recording.h"
 #include "worker/protocol/codec.h"
 #include "worker/protocol/profile.h"
+#include "worker/schedule/families.h"
 
 namespace weir::protocol {
 namespace messages_test {
@@ -170,7 +171,6 @@ TEST(RecordedMessages, HaveTheSameBytes) {
 
 TEST(RecordedMessages, NameTheirChoicesAlike) {
   using schedule::Dispatch;
-  using schedule::Family;
   using schedule::StateMove;
   using schedule::SyncMode;
   using schedule::Trigger;
@@ -182,7 +182,11 @@ TEST(RecordedMessages, NameTheirChoicesAlike) {
   };
   add("trigger", Trigger::kInitial, Trigger::kRetune, Trigger::kRegroup, Trigger::kReplace,
       Trigger::kRestart, Trigger::kResize, Trigger::kManual);
-  add("schedule.type", Family::kKfkb, Family::kOneFOneB, Family::kGpipe);
+  text += "schedule.type:";
+  for (const schedule::FamilyRules& rules : schedule::families()) {
+    text += std::string(" ") + rules.name;
+  }
+  text += "\n";
   add("schedule.dispatch", Dispatch::kHint, Dispatch::kStrict);
   add("sync.mode", SyncMode::kExact, SyncMode::kPartial);
   add("state", StateMove::kKeep, StateMove::kMove, StateMove::kCheckpoint);

@@ -86,8 +86,9 @@ class Reader {
     if (!state_->accepts_missing && ok() && !has(name)) fail(name, "missing");
   }
   void accept_missing() { state_->accepts_missing = true; }
-  template <class E, std::size_t N>
-  void choice(const char* name, E& value, const Names<E, N>& names) {
+  // names: pairs of a value and its name.
+  template <class E>
+  void choice(const char* name, E& value, const auto& names) {
     if (!has(name)) return;
     std::string text, all;
     (*this)(name, text);
@@ -194,8 +195,8 @@ class Writer {
     (*this)(name, value);
   }
   void needs(const char*) {}
-  template <class E, std::size_t N>
-  void choice(const char* name, const E& value, const Names<E, N>& names) {
+  template <class E>
+  void choice(const char* name, const E& value, const auto& names) {
     for (const auto& [candidate, label] : names) {
       if (candidate == value) (*this)(name, label);
     }

@@ -25,10 +25,10 @@ Names<E, N> names_of(const E (&values)[N]) {
   for (std::size_t i = 0; i < N; ++i) out[i] = {values[i], name(values[i])};
   return out;
 }
-Names<Family, schedule::kFamilyCount> family_names() {
-  Names<Family, schedule::kFamilyCount> out;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = {schedule::families()[i].family, schedule::families()[i].name};
+std::vector<std::pair<Family, const char*>> family_names() {
+  std::vector<std::pair<Family, const char*>> out;
+  for (const schedule::FamilyRules& rules : schedule::families()) {
+    out.emplace_back(rules.family, rules.name);
   }
   return out;
 }

@@ -6,18 +6,18 @@
 
 namespace weir::schedule {
 
-const std::array<FamilyRules, kFamilyCount>& families() {
-  static constexpr std::array<FamilyRules, kFamilyCount> kFamilies{{
+std::span<const FamilyRules> families() {
+  static constexpr FamilyRules kFamilies[] = {
       {Family::kKfkb, "KFKB", nullptr, kfkb_caps, true},
       {Family::kOneFOneB, "OneFOneB", [](int) { return 1; }, kfkb_caps, false},
       {Family::kGpipe, "GPipe", [](int micro_batches) { return micro_batches; }, kfkb_caps, false},
-  }};
+  };
   return kFamilies;
 }
 
 const FamilyRules& rules_of(Family family) {
   const auto index = static_cast<std::size_t>(family);
-  WEIR_CHECK(index < kFamilyCount, "every family has its rules");
+  WEIR_CHECK(index < families().size(), "every family has its rules");
   return families()[index];
 }
 

@@ -3,9 +3,8 @@
 // worker/schedule/README.md "Notation".
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -22,8 +21,7 @@ struct FamilyRules {
   bool tuned;  // the operator may change k and caps while the job runs
 };
 
-inline constexpr std::size_t kFamilyCount = 3;
-const std::array<FamilyRules, kFamilyCount>& families();  // in the order of Family
+std::span<const FamilyRules> families();  // in the order of Family
 const FamilyRules& rules_of(Family family);
 std::optional<Family> family_of(std::string_view name);
 

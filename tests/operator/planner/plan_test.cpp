@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "operator/planner/model/stage_costs.h"
+#include "worker/schedule/families.h"
 #include "worker/schedule/validate.h"
 
 namespace weir::planner {
@@ -216,10 +217,13 @@ TEST(Planner, RespectsTheRangeOfK) {
 TEST(Planner, FamiliesAndFixedCapsDecideTheCaps) {
   const Model model = layers({10, 10, 10});
   Request request = batch_of(8, 3, 0);
-  request.family = schedule::Family::kOneFOneB;
-  EXPECT_EQ(planned(model, nodes(3), request).plan.schedule.caps, (std::vector{3, 2, 1}));
-  request.family = schedule::Family::kGpipe;
-  EXPECT_EQ(planned(model, nodes(3), request).plan.schedule.caps, (std::vector{8, 8, 8}));
+  for (const schedule::FamilyRules& rules : schedule::families()) {
+    if (rules.only_k == nullptr) continue;
+    request.family = rules.family;
+    EXPECT_EQ(planned(model, nodes(3), request).plan.schedule.caps,
+              rules.caps(3, 8, rules.only_k(8)))
+        << rules.name;
+  }
   request.family = schedule::Family::kKfkb;
   request.caps = {20, 4, 1};
   const PlanReport report = planned(model, nodes(3), request);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Simulated steps by the names that the tables of figures use: 1F1B, block (1F1B with blocking
-// sends), kN, GPipe, slackD, lean, pm, opt, and with Hint: hintD, hintlean, hkN, hzbD (slack-D
-// caps, split backward).
+// sends), kN, families with one k, slackD, lean, pm, opt, and with Hint: hintD, hintlean, hkN, hzbD
+// (slack-D caps, split backward).
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 
 #include "tests/worker/schedule/baselines.h"
 #include "worker/base/check.h"
+#include "worker/schedule/families.h"
 #include "worker/schedule/search_caps.h"
 #include "worker/schedule/simulator.h"
 
@@ -35,7 +36,9 @@ inline Schedule schedule_named(const std::string& name, int micro_batches,
     return with_caps(std::move(caps), Dispatch::kHint);
   };
   if (name == "1F1B" || name == "block") return strict(kfkb_caps(S, M, 1));
-  if (name == "GPipe") return strict(kfkb_caps(S, M, M));
+  if (const std::optional<Family> family = family_of(name); family && rules_of(*family).only_k) {
+    return strict(rules_of(*family).caps(S, M, rules_of(*family).only_k(M)));
+  }
   if (name == "lean") return strict(lean_caps(model, M));
   if (name == "pm") return strict(pipemorph_caps(model, M));
   if (name == "opt") return hint(opt_caps(model, M, std::vector<int>(model.stages.size(), M)));

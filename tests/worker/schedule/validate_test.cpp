@@ -180,9 +180,6 @@ TEST(Plan, GenerationIsMembersRanksAndCut) {
 }
 
 TEST(Plan, NamesAreThoseOfTheDocument) {
-  EXPECT_STREQ(name(Family::kKfkb), "KFKB");
-  EXPECT_STREQ(name(Family::kOneFOneB), "OneFOneB");
-  EXPECT_STREQ(name(Family::kGpipe), "GPipe");
   EXPECT_STREQ(name(Dispatch::kHint), "Hint");
   EXPECT_STREQ(name(Dispatch::kStrict), "Strict");
   std::string triggers, moves;
