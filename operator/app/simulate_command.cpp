@@ -121,6 +121,14 @@ Status apply(const SimulateOptions& options, schedule::Plan& plan, std::ostream&
     schedule.caps = options.caps;
     schedule.k = std::min(schedule::k_of_caps(schedule.caps), least);
   }
+  if (schedule.split) {  // within the caps and the step that were asked for
+    const std::size_t values = std::min(schedule.split->held.size(), schedule.caps.size());
+    for (std::size_t s = 0; s < values; ++s) {
+      int& held = schedule.split->held[s];
+      held = std::min(std::max(held, schedule.caps[s]), least);
+    }
+    for (int& postponed : schedule.split->postponed) postponed = std::min(postponed, least);
+  }
   if (schedule.caps.size() != plan.stages.size()) {
     return invalid("--caps: " + std::to_string(schedule.caps.size()) + " values for " +
                    std::to_string(plan.stages.size()) + " stages");
@@ -128,7 +136,7 @@ Status apply(const SimulateOptions& options, schedule::Plan& plan, std::ostream&
   const auto asked = options.dispatch == "hint"     ? schedule::Dispatch::kHint
                      : options.dispatch == "strict" ? schedule::Dispatch::kStrict
                                                     : schedule.dispatch;
-  const auto in_force = schedule::dispatch_in_force(schedule.caps, asked);
+  const auto in_force = schedule.split ? asked : schedule::dispatch_in_force(schedule.caps, asked);
   schedule.dispatch = in_force;
   if (in_force == asked || options.dispatch.empty()) return Unit{};
   schedule.dispatch = asked;

@@ -17,14 +17,33 @@ nanoseconds scaled(nanoseconds time, double factor) {
 
 LayerTime proportional(const LayerTime& from, int samples) {
   const double factor = static_cast<double>(samples) / from.samples;
-  return {samples, scaled(from.forward, factor), scaled(from.backward, factor), from.update};
+  return {.samples = samples,
+          .forward = scaled(from.forward, factor),
+          .backward = scaled(from.backward, factor),
+          .update = from.update,
+          .backward_input = scaled(from.backward_input, factor),
+          .backward_weights = scaled(from.backward_weights, factor)};
 }
 
 LayerTime between(const LayerTime& low, const LayerTime& high, int samples) {
   const double part =
       static_cast<double>(samples - low.samples) / static_cast<double>(high.samples - low.samples);
-  return {samples, low.forward + scaled(high.forward - low.forward, part),
-          low.backward + scaled(high.backward - low.backward, part), low.update};
+  const auto time = [&](nanoseconds LayerTime::* of) {
+    return low.*of + scaled(high.*of - low.*of, part);
+  };
+  return {.samples = samples,
+          .forward = time(&LayerTime::forward),
+          .backward = time(&LayerTime::backward),
+          .update = low.update,
+          .backward_input = time(&LayerTime::backward_input),
+          .backward_weights = time(&LayerTime::backward_weights)};
+}
+
+LayerTime with_parts(LayerTime time) {
+  if (time.backward_input + time.backward_weights == nanoseconds(0)) {
+    time.backward_input = time.backward;
+  }
+  return time;
 }
 
 }  // namespace
@@ -36,17 +55,18 @@ LayerTime layer_time(const Model& model, const Layer& layer, const std::string& 
   if (found == layer.times.end()) found = layer.times.begin();
   if (found == layer.times.end() || found->second.empty()) return {samples};
   const std::vector<LayerTime>& times = found->second;
-  if (model.scaling == Scaling::kProportional) return proportional(times.front(), samples);
+  if (model.scaling == Scaling::kProportional)
+    return proportional(with_parts(times.front()), samples);
 
   const auto at_least = std::ranges::lower_bound(times, samples, {}, &LayerTime::samples);
-  if (at_least == times.end()) return proportional(times.back(), samples);
+  if (at_least == times.end()) return proportional(with_parts(times.back()), samples);
   // Below the smallest measured size splitting gains nothing.
   if (at_least == times.begin() || at_least->samples == samples) {
-    LayerTime result = *at_least;
+    LayerTime result = with_parts(*at_least);
     result.samples = samples;
     return result;
   }
-  return between(*std::prev(at_least), *at_least, samples);
+  return between(with_parts(*std::prev(at_least)), with_parts(*at_least), samples);
 }
 
 }  // namespace weir::planner

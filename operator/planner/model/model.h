@@ -19,6 +19,8 @@ namespace weir::planner {
 struct LayerTime {
   int samples = 1;  // of one micro-batch
   std::chrono::nanoseconds forward{0}, backward{0}, update{0};
+  // The parts of a split backward. Both 0: the layer does not split, its first part is `backward`.
+  std::chrono::nanoseconds backward_input{0}, backward_weights{0};
 };
 
 using protocol::Scaling;
@@ -42,7 +44,7 @@ struct Model {
 };
 
 // Times of `samples` samples through one layer on one device class: by Scaling; a class without
-// times uses the first class.
+// times uses the first class. The parts of a split backward are always there.
 LayerTime layer_time(const Model& model, const Layer& layer, const std::string& device_class,
                      int samples);
 

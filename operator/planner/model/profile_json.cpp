@@ -20,10 +20,13 @@ Layer layer_of(protocol::ProfileLayer& read) {
               .times = {}};
   for (const auto& [device_class, times] : read.times) {
     for (const protocol::ProfileTime& time : times) {
+      const protocol::SplitTime split = time.split.value_or(protocol::SplitTime{});
       layer.times[device_class].push_back({.samples = time.samples,
                                            .forward = from_seconds(time.forward),
                                            .backward = from_seconds(time.backward),
-                                           .update = from_seconds(time.update)});
+                                           .update = from_seconds(time.update),
+                                           .backward_input = from_seconds(split.input),
+                                           .backward_weights = from_seconds(split.weights)});
     }
   }
   return layer;

@@ -54,6 +54,8 @@ PipelineCosts costs_of(const Model& model, const Cluster& cluster, const schedul
       const LayerTime layer_seconds = layer_time(model, layer, device_class, size);
       time.forward += layer_seconds.forward;
       time.backward += layer_seconds.backward;
+      time.backward_input += layer_seconds.backward_input;
+      time.backward_weights += layer_seconds.backward_weights;
       parameters += layer.parameter_bytes;
       stash += layer.stash_bytes_per_sample * size;
       transient =

@@ -2,10 +2,12 @@
 #include "operator/planner/tool/simulate_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <sstream>
 
 #include "operator/planner/describe.h"
+#include "operator/planner/model/stage_costs.h"
 #include "operator/planner/setting.h"
 #include "operator/planner/sync/simulated_time.h"
 #include "worker/base/units.h"
@@ -134,6 +136,22 @@ Status countable(const Pipeline& pipeline, int micro_batches,
   return unusable(text.str());
 }
 
+// The parts of split backwards, in their proportion to whole ones on the device of replica 0.
+void add_parts(const PipelineCosts& costs, schedule::PipelineModel& model) {
+  for (std::size_t s = 0; s < model.stages.size() && s < costs.stages.size(); ++s) {
+    const schedule::StageTime& of = costs.stages[s];
+    const double whole = std::max(1.0, static_cast<double>(of.backward.count()));
+    schedule::StageTime& stage = model.stages[s];
+    const auto part = [&](std::chrono::nanoseconds time) {
+      const double share = static_cast<double>(time.count()) / whole;
+      return std::chrono::nanoseconds(
+          std::llround(static_cast<double>(stage.backward.count()) * share));
+    };
+    stage.backward_input = part(of.backward_input);
+    stage.backward_weights = part(of.backward_weights);
+  }
+}
+
 }  // namespace
 
 Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
@@ -158,6 +176,7 @@ Result<SimulatedPlan> simulate_plan(const Model& model, const Cluster& cluster,
     SimulatedReplica replica;
     replica.pipeline = pipeline_of(setting, layout, r, rings);
     schedule::PipelineModel simulated = simulated_model(replica.pipeline);
+    if (plan.schedule.split) add_parts(costs_of(model, cluster, plan), simulated);
     WEIR_OK(countable(replica.pipeline, plan.micro_batches[r], changes, start_seconds));
     simulated.record = true;
     simulated.start = from_seconds(start_seconds);

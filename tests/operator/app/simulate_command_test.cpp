@@ -56,6 +56,53 @@ TEST(SimulateCommand, GivesAPlanTheStepThatWasPredicted) {
   }
 }
 
+// f = 10 ms, b = 20 ms, of which the weights take half; links take 5 ms
+// (worker/schedule/README.md "Split backward").
+TEST(SimulateCommand, PlansWithASplitBackwardAreSimulated) {
+  json profile = {{"apiVersion", "weir.dev/profile/v1"}, {"model", "m"}, {"nodes", json::array()}};
+  json cluster = {{"apiVersion", "weir.dev/cluster/v1"},
+                  {"deviceClasses", {{{"name", "A"}, {"memoryBytes", 1'000'000'000'000}}}},
+                  {"links", {{"default", {{"bandwidth", 1e9}, {"latency", 0}}}}}};
+  json plan = {{"apiVersion", "weir.dev/plan/v2"}, {"revision", 1}, {"microBatches", {32}}};
+  plan["schedule"] = {{"type", "KFKB"},
+                      {"dispatch", "Hint"},
+                      {"k", 2},
+                      {"microBatchSize", 1},
+                      {"caps", {7, 5, 3, 1}},
+                      {"split", {{"held", {7, 7, 7, 7}}, {"postponed", {0, 2, 4, 5}}}}};
+  for (int s = 0; s < 4; ++s) {
+    const std::string index = std::to_string(s);
+    const json time = {{"samples", 1},
+                       {"forward", 0.01},
+                       {"backward", 0.02},
+                       {"split", {{"input", 0.01}, {"weights", 0.01}}}};
+    profile["nodes"].push_back({{"id", "n" + index},
+                                {"parameterBytes", 0},
+                                {"outputBytesPerSample", s < 3 ? 5'000'000 : 0},
+                                {"times", {{"A", json::array({time})}}}});
+    cluster["servers"].push_back({{"name", "s" + index}, {"class", "A"}, {"devices", 1}});
+    plan["stages"].push_back({{"index", s}, {"layers", {s, s}}});
+    plan["ranks"].push_back(
+        {{"pod", "s" + index}, {"node", "s" + index}, {"replica", 0}, {"stage", s}});
+  }
+  const Scratch profile_file("profile.json"), cluster_file("cluster.json"), plan_file("plan.json");
+  profile_file.write(profile.dump());
+  cluster_file.write(cluster.dump());
+  plan_file.write(plan.dump());
+  SimulateOptions options = simulate_of(plan_file.path(), cluster_file.path());
+  options.inputs.profile = profile_file.path();
+  options.json = true;
+  const Ran simulated = ran(options);
+  ASSERT_EQ(simulated.code, 0) << simulated.err;
+  EXPECT_NEAR(json::parse(simulated.out)["stepSeconds"].get<double>(), 1.005, 1e-6);
+
+  options.json = false;
+  options.text_timeline = true;
+  EXPECT_THAT(ran(options).out, HasSubstr("A")) << "weights of micro-batch 0";
+  options.micro_batches = 4;
+  EXPECT_EQ(ran(options).code, 0) << "what is held and postponed is within the step";
+}
+
 TEST(SimulateCommand, ShortChainsAreSimulated) {
   SimulateOptions options = simulate_of("0-1,2-3", "2xA@1e9");
   options.text_timeline = true;

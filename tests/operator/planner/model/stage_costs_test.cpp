@@ -44,6 +44,23 @@ TEST(CostsOf, CountATensorOnceInEveryBoundaryItCrosses) {
   EXPECT_THAT(costs_of(model, nodes(4), plan).boundary_bytes, ElementsAre(20, 60, 80));
 }
 
+TEST(CostsOf, HasThePartsOfSplitBackwards) {
+  Model model = chain_of(3);
+  model.layers[1].times["cpu"] = {{.samples = 1,
+                                   .forward = nanoseconds(10),
+                                   .backward = nanoseconds(30),
+                                   .backward_input = nanoseconds(12),
+                                   .backward_weights = nanoseconds(16)}};
+  schedule::Plan plan;
+  plan.schedule.micro_batch_size = 2;
+  plan.stages = {{0, 0}, {1, 2}};
+  const std::vector<schedule::StageTime> stages = costs_of(model, nodes(2), plan).stages;
+  EXPECT_EQ(stages[0].backward_input, stages[0].backward) << "its layer does not split";
+  EXPECT_EQ(stages[0].backward_weights, nanoseconds(0));
+  EXPECT_EQ(stages[1].backward_input, nanoseconds(24 + 4'000'000));
+  EXPECT_EQ(stages[1].backward_weights, nanoseconds(32));
+}
+
 TEST(CostsOf, SurvivesAPlanOfAnotherModelAndUnknownPods) {
   schedule::Plan plan;
   plan.stages = {{0, 4}, {5, 9}};
