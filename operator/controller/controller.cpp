@@ -83,6 +83,7 @@ bool passes_by_itself(const kube::ApiError& error) {
     case Code::kForbidden:
     case Code::kNotFound:
     case Code::kInvalid:
+    case Code::kModel:
       return false;
   }
   return false;

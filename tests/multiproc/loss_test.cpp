@@ -101,6 +101,33 @@ INSTANTIATE_TEST_SUITE_P(Models, OnThreads,
                                   std::string(std::get<1>(instance.param) == "bf16" ? "Bf16" : "");
                          });
 
+TEST(SameLoss, OfLayersOfAPlugin) {
+  const std::vector<std::string> common = {"--plugin=" WEIR_PLUGIN,
+                                           "--model-option=width=8",
+                                           "--model-option=blocks=4",
+                                           "--seq=8",
+                                           "--vocab=32",
+                                           "--steps=4",
+                                           "--lr=0.01"};
+  const auto expected = losses_alone(common, kMicroBatches);
+  ASSERT_EQ(expected.size(), 4U);
+  for (const int stages : {2, 3}) {
+    for (const int k : {1, 2}) {
+      Workers workers({.type = "KFKB",
+                       .dispatch = k == 1 ? "Strict" : "Hint",
+                       .k = k,
+                       .stages = stages,
+                       .micro_batches = kMicroBatches,
+                       .layers = 6},
+                      common);
+
+      EXPECT_THAT(workers.wait_all(), Each(0)) << workers[0].errors();
+
+      EXPECT_EQ(losses(workers.steps(stages - 1)), expected) << stages << " stages, k " << k;
+    }
+  }
+}
+
 TEST(SameLoss, FromATextFile) {
   const TempDir folder;
   std::string text;

@@ -26,6 +26,9 @@ Settings shape_options(const stage::ModelOptions& m) {
   size("--layers", m.blocks);
   size("--width", m.width);
   size("--heads", m.heads);
+  if (m.model_options != stage::ModelOptions().model_options) {
+    all.push_back({"--model-option", m.model_options});
+  }
   return all;
 }
 
@@ -63,7 +66,7 @@ std::string old_digest(const checkpoint::Manifest& found, const stage::Model& mo
   then.weight_decay = found.optimizer.weight_decay;
   then.schedule = found.optimizer.schedule;
   then.warmup_steps = found.optimizer.warmup_steps;
-  const Result<stage::Model> described = stage::describe_model(then);
+  const Result<stage::Model> described = stage::describe_model(then, model.source);
   return described ? described->digest : "";
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "worker/base/host_port.h"
 #include "worker/base/units.h"
@@ -39,6 +40,7 @@ constexpr const char* kDefaultDevice = "cpu";
 struct Raw {
   Options options;
   std::optional<double> connect;  // seconds
+  std::vector<std::string> model_options;
 };
 
 const Words<LogLevel> kLevels = {{"debug", LogLevel::kDebug},
@@ -62,10 +64,20 @@ std::chrono::nanoseconds limit_of(double seconds) {
   return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
 }
 
-void add_training(Rows& rows, Options& o) {
+void add_training(Rows& rows, Raw& raw) {
+  Options& o = raw.options;
   rows.group("Training");
   rows.add("--model", o.model.name,
-           "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes");
+           "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes; with --plugin a "
+           "text for it");
+  rows.add("--plugin", o.plugin,
+           "shared library with layers of your own (weir_layers.h), instead of a built-in model");
+  rows.add("--model-option", raw.model_options,
+           "KEY=VALUE for --plugin; may be given several times; a VALUE that is JSON is passed as "
+           "it "
+           "is, another one as text")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   const CLI::Validator size = whole_in(1, 1 << 20);
   rows.add("--layers", o.model.blocks, "number of transformer blocks of --model=gpt", size)
       ->default_str("");
@@ -269,7 +281,7 @@ std::string contradiction(const Options& o) {
     return set ? option + ": has no effect without " + without + "; set both" : "";
   };
   const bool operated = !o.standalone();
-  const bool sized = o.model.name == "gpt";
+  const bool sized = o.model.name == "gpt" && o.plugin.empty();
   const auto size = [&](const char* option, int given) {
     if (sized && given == 0) return std::string(option) + ": required by --model=gpt, not set";
     return useless(!sized && given != 0, option, "--model=gpt");
@@ -277,6 +289,11 @@ std::string contradiction(const Options& o) {
   const bool validates = o.validation_interval > 0;
   const auto samples = std::int64_t{o.own_micro_batches} * o.own_micro_batch_size;
   for (const std::string& message : {
+           useless(o.plugin.empty() && o.model.model_options != stage::ModelOptions().model_options,
+                   "--model-option", "--plugin"),
+           if_so(!o.plugin.empty() && o.device != "cpu",
+                 "--plugin: computes on the host only; set --device=cpu, found " +
+                     in_quotes(o.device)),
            size("--layers", o.model.blocks),
            useless(o.model.schedule == "constant" && o.model.min_ratio, "--min-lr-ratio",
                    "--lr-schedule"),
@@ -325,8 +342,27 @@ std::string contradiction(const Options& o) {
   return "";
 }
 
+// The options as a JSON object with sorted keys.
+Result<std::string> json_of(const std::vector<std::string>& options) {
+  nlohmann::json object = nlohmann::json::object();
+  for (const std::string& option : options) {
+    const std::size_t equals = option.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return invalid("--model-option: must be KEY=VALUE, found " + in_quotes(option));
+    }
+    const std::string value = option.substr(equals + 1);
+    nlohmann::json parsed = nlohmann::json::parse(value, nullptr, false);
+    if (parsed.is_discarded()) parsed = value;
+    if (!object.emplace(option.substr(0, equals), std::move(parsed)).second) {
+      return invalid("--model-option: " + option.substr(0, equals) + " is there twice");
+    }
+  }
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 Result<Options> complete(Raw raw) {
   Options& o = raw.options;
+  WEIR_TRY(o.model.model_options, json_of(raw.model_options));
   WEIR_OK(emulate::complete(o.emulation));
   if (o.device.empty()) o.device = o.emulated() ? "cpu" : kDefaultDevice;
   if (const std::string message = contradiction(o); !message.empty()) return invalid(message);
@@ -343,7 +379,7 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   CLI::App app("Trains one pipeline stage of a PipelineJob, or a whole model alone.",
                "weir-worker");
   Rows rows(app);
-  add_training(rows, raw.options);
+  add_training(rows, raw);
   add_place(rows, raw.options);
   add_identity(rows, raw.options);
   emulate::add_options(rows, raw.options.emulation);
@@ -351,6 +387,9 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   add_running(rows, raw);
   try {
     app.parse(argc, argv);
+    // The plugin names its model.
+    const bool named = app.get_option("--model")->count() > 0;
+    if (!raw.options.plugin.empty() && !named) raw.options.model.name.clear();
   } catch (const CLI::CallForHelp&) {
     return std::variant<Options, Help>(Help{app.help()});
   } catch (const CLI::ParseError& error) {

@@ -20,6 +20,7 @@ namespace weir::app {
 
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
+  std::string plugin;         // library with layers of one's own; empty: a built-in model
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
   std::string data;                          // [WEIGHT:]PATH[,...]; empty: synthetic data
   std::optional<data::TokenType> data_type;  // of files without a header; nothing: text

@@ -141,15 +141,6 @@ control::AgentCallbacks agent_callbacks(State& state) {
   callbacks.on_refused = [&state](const std::string& reason) {
     end_with(state, Exit::kConfiguration, reason);
   };
-  callbacks.measure = [&state, waits](const protocol::Measure& request) {
-    return measure_profile({.model = *state.model,
-                            .device = state.options.device,
-                            .device_class = state.device->name(),
-                            .threads = state.device->threads(),
-                            .emulation = state.emulation ? &state.emulation->times() : nullptr,
-                            .saves = state.options.saves() && state.device->is_host()},
-                           request, waits->get_token());
-  };
   callbacks.probe = [&state, waits](const protocol::Probe& request) -> protocol::Probed {
     const auto rate = state.transport->probe(
         {.stage = -1, .ip = request.ip, .data_port = request.data_port, .node = ""}, request.bytes,

@@ -42,7 +42,7 @@ std::string profile_json(const ProfileOf& of, const Timings& times) {
             protocol::SplitBytes{.held_per_sample = info.held_bytes_per_sample,
                                  .transient_per_sample = info.split_transient_bytes_per_sample}};
     for (const stage::LayerTiming& timing : times[i]) {
-      layer.times[of.device_class].push_back(
+      layer.times[of.device.name()].push_back(
           {.samples = timing.samples,
            .forward = to_seconds(timing.forward),
            .backward = to_seconds(timing.backward),
@@ -64,11 +64,8 @@ protocol::Measured measure_profile(const ProfileOf& of, const protocol::Measure&
     return {.profile_json =
                 profile_json(of, emulated_times(model, *of.emulation, request.samples))};
   }
-  const Result<std::unique_ptr<device::Device>> scratch =
-      device::open_device(of.device, of.threads);
-  if (!scratch) return {.error = scratch.error().message};
   const Result<Timings> times =
-      stage::measure(model, **scratch, request.samples, request.rounds, std::move(stop));
+      stage::measure(model, of.device, request.samples, request.rounds, std::move(stop));
   if (!times) return {.error = times.error().message};
   log_info("app", "layers measured", {{"layers", model.layers.size()}});
   return {.profile_json = profile_json(of, *times)};

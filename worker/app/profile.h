@@ -16,16 +16,14 @@ namespace weir::app {
 
 struct ProfileOf {
   const stage::Model& model;
-  std::string device, device_class;
-  int threads = 1;  // of `device`
+  device::Device& device;
   const emulate::ProfileTimes* emulation = nullptr;
   // Checkpoints are copied into the device's own memory, which the planner must count.
   bool saves = false;
 };
 
 // Times each layer on scratch memory. With emulated compute the times are those of the emulated
-// profile. Blocks while measuring. The answer contains an error, if any. Opens `device` a second
-// time (device::open_device), because the engine thread owns the engine's.
+// profile. Blocks while measuring. The answer contains an error, if any. Engine thread.
 protocol::Measured measure_profile(const ProfileOf& of, const protocol::Measure& request,
                                    std::stop_token stop);
 

@@ -10,11 +10,14 @@
 #include "worker/app/exposition.h"
 #include "worker/app/own_plan.h"
 #include "worker/app/peers.h"
+#include "worker/app/profile.h"
 #include "worker/base/cpus.h"
 #include "worker/base/log.h"
 #include "worker/base/termination.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
+#include "worker/stage/foreign/foreign_model.h"
+#include "worker/stage/foreign/plugin.h"
 #include "worker/transport/staged_collective.h"
 
 #ifndef WEIR_VERSION
@@ -53,9 +56,18 @@ Outcome open_device(State& state) {
 
 Outcome load_model(State& state) {
   const Options& o = state.options;
-  Result<stage::Model> model = stage::describe_model(o.model);
+  std::shared_ptr<const stage::LayerSource> source;
+  if (!o.plugin.empty()) {
+    const Result<const weir_layers*> table = stage::open_plugin(o.plugin);
+    if (!table) return configuration(table.error().with("--plugin"));
+    auto described = stage::describe_foreign(**table, o.model, *state.device);
+    if (!described) return configuration(described.error().with("--plugin: " + o.plugin));
+    source = *std::move(described);
+  }
+  Result<stage::Model> model = stage::describe_model(o.model, std::move(source));
   if (!model) return configuration(model.error().with("--model"));
   state.model = *std::move(model);
+  state.options.model.name = state.model->options.name;  // a plugin names its model
   if (!o.emulated()) return std::nullopt;
 
   Result<emulate::Emulation> emulation = emulate::Emulation::open(o.emulation, *state.model);
@@ -274,7 +286,16 @@ Outcome make_engine(State& state) {
           },
       .validation = state.validation.get(),
       .lateness = state.emulation ? state.emulation->lateness() : nullptr,
-      .state = state.transport ? &state.transport->state() : nullptr};
+      .state = state.transport ? &state.transport->state() : nullptr,
+      .measure =
+          [&state](const protocol::Measure& request, std::stop_token stop) {
+            return measure_profile(
+                {.model = *state.model,
+                 .device = *state.device,
+                 .emulation = state.emulation ? &state.emulation->times() : nullptr,
+                 .saves = state.options.saves() && state.device->is_host()},
+                request, std::move(stop));
+          }};
   engine::Callbacks callbacks{
       .step_done = [&state](const engine::StepRecord& record) { on_step(state, record); },
       .validated =

@@ -22,6 +22,7 @@ enum class Code : unsigned char {
   kThrottled,  // the codes from kUnauthorized on: HTTP 401 403 404 409 410 429
   kInvalid,    // the input is wrong; a retry cannot help
   kInternal,
+  kModel,  // code of a model that somebody else has written failed
 };
 
 struct Error {

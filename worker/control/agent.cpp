@@ -166,12 +166,7 @@ class ControlAgent final : public Agent {
     auto message = protocol::decode_message(body);
     if (!message) return retry("bad message: " + message.error().message);
     if (std::holds_alternative<protocol::Heartbeat>(*message)) return;
-    if (const auto* measure = std::get_if<protocol::Measure>(&*message)) {
-      answer_later([this, request = *measure]() -> protocol::Message {
-        if (!callbacks_.measure) return protocol::Measured{.error = "this worker cannot measure"};
-        return callbacks_.measure(request);
-      });
-    } else if (const auto* probe = std::get_if<protocol::Probe>(&*message)) {
+    if (const auto* probe = std::get_if<protocol::Probe>(&*message)) {
       answer_later([this, request = *probe]() -> protocol::Message {
         return callbacks_.probe ? callbacks_.probe(request) : protocol::Probed{};
       });

@@ -32,16 +32,13 @@ struct AgentCallbacks {
   std::function<protocol::Hello(const protocol::Member&)> hello;  // without the settings
   // Raw bytes; called before each connection, because a refused key must be asked for again.
   std::function<std::string()> job_key;
-  // Times the layers on scratch data. Called on a thread of its own. Returns profile.json or an
-  // error.
-  std::function<protocol::Measured(const protocol::Measure&)> measure;
-  std::function<protocol::Probed(const protocol::Probe&)> probe;  // called on that thread, too
+  std::function<protocol::Probed(const protocol::Probe&)> probe;  // called on a thread of its own
   // For logs and readiness.
   std::function<void(bool connected, const std::string& why)> on_connection;
   // The coordinator will never accept this rank; the agent does not connect again.
   std::function<void(const std::string& reason)> on_refused;
-  // Called when the agent stops: the calls of job_key, measure and probe must return soon. May be
-  // null if they do so anyway.
+  // Called when the agent stops: the calls of job_key and probe must return soon. May be null if
+  // they do so anyway.
   std::function<void()> stopping = nullptr;
 };
 

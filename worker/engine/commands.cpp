@@ -39,6 +39,9 @@ void Engine::on(const Letter& letter) {
   if (const auto* const save = std::get_if<protocol::Save>(&message)) on_save(*save);
   if (const auto* const saved = std::get_if<protocol::Saved>(&message)) on_saved(*saved);
   if (const auto* const grant = std::get_if<protocol::Grant>(&message)) on_grant(*grant);
+  if (const auto* const measure = std::get_if<protocol::Measure>(&message)) {
+    mailbox_.answer(letter, on_measure(*measure));
+  }
 }
 
 const Engine::Prepared* Engine::prepared(std::uint32_t revision) const {
@@ -143,6 +146,15 @@ void Engine::on_peer_lost(const protocol::PeerLost& lost) {
   }
   lost_ = "replica " + std::to_string(lost.replica) + " stage " + std::to_string(lost.stage) +
           ": " + lost.reason;
+}
+
+// On this thread, which alone calls the layers.
+protocol::Measured Engine::on_measure(const protocol::Measure& request) {
+  if (!parts_.measure) return {.error = "this worker cannot measure"};
+  if (generation_) return {.error = "this worker trains"};
+  const std::stop_source source = mailbox_.begin_connecting();
+  if (leaving()) return {.error = "this worker leaves"};
+  return parts_.measure(request, source.get_token());
 }
 
 // Rounds only grow, so a repeated grant is ignored.

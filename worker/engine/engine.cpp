@@ -286,6 +286,7 @@ std::optional<Ending> Engine::failed(const Error& error, const std::stop_token& 
   if (error.code == Code::kInternal) return Ending{Exit::kOutOfMemory, error.message};
   if (error.code == Code::kGone) return Ending{Exit::kCheckpoint, error.message};
   if (error.code == Code::kNotFound) return Ending{Exit::kConfiguration, error.message};
+  if (error.code == Code::kModel) return Ending{Exit::kModelFailed, error.message};
 
   const SteadyTime until = parts_.clock.now() + kCommitGrace;
   while (!by_coordinator && !pending_ && !lost_ && !leaving() && !stop.stop_requested() &&

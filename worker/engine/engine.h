@@ -100,6 +100,7 @@ class Engine {
   void on_go(const protocol::Go& go);
   void on_abort(const protocol::Abort& abort);
   void on_peer_lost(const protocol::PeerLost& lost);
+  protocol::Measured on_measure(const protocol::Measure& request);
   void on_grant(const protocol::Grant& grant);
   bool in_band(const schedule::Plan& next, int incarnation) const;
   // Answers the COMMIT that waits for its boundary: why there is no switch, or "" after it.

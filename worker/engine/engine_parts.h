@@ -75,6 +75,9 @@ struct Parts {
       save;
   std::function<Status(stage::Stage&)> init;
   transport::StateExchange* state = nullptr;  // null: plans that move state cannot be entered
+  // Times the layers on scratch data until `stop`; the answer holds profile.json or an error. Null:
+  // this worker cannot measure.
+  std::function<protocol::Measured(const protocol::Measure&, std::stop_token stop)> measure;
 };
 
 // Called from the engine thread; must not block.

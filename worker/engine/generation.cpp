@@ -70,6 +70,7 @@ std::optional<Ending> Engine::enter_generation(const std::stop_token& stop) {
   if (built.error().code == Code::kInternal) {
     return Ending{Exit::kOutOfMemory, built.error().message};
   }
+  if (built.error().code == Code::kModel) return Ending{Exit::kModelFailed, built.error().message};
   return give_up_;
 }
 

@@ -45,7 +45,8 @@ bool Mailbox::put(protocol::Message message) {
   } else if (auto* const granted = std::get_if<protocol::Grant>(&message)) {
     grant(std::move(*granted));
   } else if (is<protocol::PeerLost>(message) || is<protocol::Leave>(message) ||
-             is<protocol::Save>(message) || is<protocol::Saved>(message)) {
+             is<protocol::Save>(message) || is<protocol::Saved>(message) ||
+             is<protocol::Measure>(message)) {
     push(std::move(message));
   } else {
     return false;
@@ -147,6 +148,11 @@ std::optional<Letter> Mailbox::kept() {
 void Mailbox::answer(const Letter& letter, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (letter.turn == turn_) reply(letter.message, reason);
+}
+
+void Mailbox::answer(const Letter& letter, const protocol::Measured& measured) {
+  const std::lock_guard lock(mutex_);
+  if (letter.turn == turn_) send(measured);
 }
 
 void Mailbox::reply(const protocol::Message& message, const std::string& reason) {

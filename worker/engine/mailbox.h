@@ -32,10 +32,11 @@ class Mailbox {
   explicit Mailbox(Send send) : send_(std::move(send)) {}
 
   // Control thread; these calls do not block. put: takes PREPARE, COMMIT, GO, ABORT, PEER_LOST,
-  // LEAVE, SAVE, SAVED and GRANT. Returns false for a message that a coordinator does not send. If
-  // too many letters wait, PREPARE and COMMIT are answered with a reason at once. The newest GRANT
-  // always finds room. The others are dropped, which is harmless: waits for GO have a deadline, the
-  // links tell of a lost peer, and a save that is not answered is followed by the next round.
+  // LEAVE, SAVE, SAVED, GRANT and MEASURE. Returns false for a message that a coordinator does not
+  // send. If too many letters wait, PREPARE and COMMIT are answered with a reason at once. The
+  // newest GRANT always finds room. The others are dropped, which is harmless: waits for GO have a
+  // deadline, the links tell of a lost peer, and a save that is not answered is followed by the
+  // next round.
   bool put(protocol::Message message);
   // The session has ended: forgets a plan that is not committed, and drops answers to come.
   void session_lost();
@@ -49,13 +50,15 @@ class Mailbox {
   // Answers a PREPARE or COMMIT, each exactly once; an empty reason means success. Does nothing if
   // a newer PREPARE or ABORT has come or the session has ended.
   void answer(const Letter& letter, const std::string& reason = "");
+  // The answer to a MEASURE. It is not sent in the cases above.
+  void answer(const Letter& letter, const protocol::Measured& measured);
   // Returns a source that the next PREPARE or ABORT stops, including one that waits already: the
-  // engine would connect for a plan that is out of date.
+  // engine would connect, or measure, for a plan that is out of date.
   std::stop_source begin_connecting();
 
   // Any thread. Sends a message; takes epoch and step from a STATUS, for the next HELLO.
   void tell(const protocol::Message& message);
-  void interrupt_connecting();  // ends connecting that is under way
+  void interrupt_connecting();  // ends connecting or measuring that is under way
 
  private:
   static constexpr std::size_t kMostLetters = 64;  // a coordinator makes one switch at a time

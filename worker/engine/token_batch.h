@@ -18,7 +18,7 @@ class TokenBatch {
   Result<stage::Tokens> load(const data::Dataset& dataset, std::int64_t step, int first,
                              int samples, int step_samples, int sequence, bool first_stage,
                              bool last_stage) {
-    stage::Tokens tokens{.samples = samples};
+    stage::Tokens tokens{.samples = samples, .first_sample = first};
     if (!first_stage && !last_stage) return tokens;
     const auto length = static_cast<std::size_t>(sequence);
     inputs_.resize(static_cast<std::size_t>(samples) * length);

@@ -12,8 +12,9 @@ enum class Exit : int {
   kPeerLost = 80,      // and no new plan came in time
   kOutOfMemory = 81,   // of the device
   kDeviceFault = 82,
-  kCheckpoint = 83,  // cannot be read, or the last one was not saved; also training data
-  kDiverged = 85,    // too many steps in a row without a finite loss and gradient
+  kCheckpoint = 83,   // cannot be read, or the last one was not saved; also training data
+  kModelFailed = 84,  // a layer that somebody else has written
+  kDiverged = 85,     // too many steps in a row without a finite loss and gradient
   kTerminated = 143,
 };
 

@@ -10,6 +10,7 @@
 
 #include "worker/base/check.h"
 #include "worker/base/clock.h"
+#include "worker/base/random.h"
 #include "worker/stage/graphs.h"
 #include "worker/stage/parameters.h"
 #include "worker/stage/registry.h"
@@ -37,8 +38,8 @@ class BuiltinStage final : public Stage {
                device::Device& device, std::unique_ptr<ops::Kernels> kernels, Buffer loss_memory,
                GraphUse graphs)
       : options_(options),
-        layers_(std::move(layers)),
         parameters_(std::move(parameters)),
+        layers_(std::move(layers)),
         device_(device),
         ops_(std::move(kernels)),
         loss_memory_(std::move(loss_memory)) {
@@ -146,13 +147,18 @@ class BuiltinStage final : public Stage {
 
  private:
   bool is_last() const { return layers_.back()->info().output_bytes_per_sample == 0; }
-  Pass pass(ops::Kernels& ops, std::size_t layer, int samples, const Tokens& tokens) {
+  Pass pass(ops::Kernels& ops, std::size_t layer, int samples, const Tokens& tokens,
+            bool training = true) {
     const double step_tokens = static_cast<double>(step_samples_) * options_.sequence;
     return {.device = device_,
             .ops = ops,
             .value = parameters_[layer].values(),
             .gradient = parameters_[layer].gradients(),
             .samples = samples,
+            .step = step_,
+            .seed = mix_seed(mix_seed(options_.seed, static_cast<std::uint64_t>(step_)),
+                             static_cast<std::uint64_t>(tokens.first_sample)),
+            .training = training,
             .tokens = tokens,
             .loss_scale = static_cast<float>(1 / step_tokens),
             .loss = loss_memory_ ? loss_memory_.as<double>() : &loss_};
@@ -183,7 +189,7 @@ class BuiltinStage final : public Stage {
   InFlight begin_backward(int micro_batch, const Buffer& output_gradient);
   template <class Take>
   Result<Buffer> run_layers(ops::Kernels& ops, const Buffer& input, const Tokens& tokens,
-                            Take take);
+                            bool training, Take take);
   // On the last stage, after a forward.
   double loss_of_pass() const { return loss_memory_ ? *loss_memory_.as<double>() : loss_; }
   // Tokens where ops can read them; `memory` owns the copies.
@@ -203,8 +209,8 @@ class BuiltinStage final : public Stage {
   }
 
   const ModelOptions options_;
-  const Layers layers_;
   std::vector<LayerParameters> parameters_;
+  const Layers layers_;  // they end before their parameters, and after all activations
   device::Device& device_;
   std::unique_ptr<ops::Kernels> ops_;
   const SystemClock clock_;
@@ -242,7 +248,7 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
   WEIR_CHECK(!in_flight_.contains(micro_batch), "one forward of a micro-batch in a step");
   InFlight held{.samples = tokens.samples};
   ops::Kernels& ops = begin_pass({.part = PassPart::kForward, .samples = tokens.samples});
-  WEIR_TRY(Buffer output, run_layers(ops, input, tokens, [&](KeptActivations activations) {
+  WEIR_TRY(Buffer output, run_layers(ops, input, tokens, true, [&](KeptActivations activations) {
              held.activations.push_back(std::move(activations));
            }));
   WEIR_TRY([[maybe_unused]] const Unit done, finish_pass());
@@ -252,7 +258,7 @@ Result<Buffer> BuiltinStage::forward(int micro_batch, const Buffer& input, const
 }
 
 Result<Evaluated> BuiltinStage::evaluate(const Buffer& input, const Tokens& tokens) {
-  WEIR_TRY(Buffer output, run_layers(*ops_, input, tokens, [](const KeptActivations&) {}));
+  WEIR_TRY(Buffer output, run_layers(*ops_, input, tokens, false, [](const KeptActivations&) {}));
   WEIR_TRY([[maybe_unused]] const Unit done, finish());
   return Evaluated{.output = std::move(output), .loss_sum = is_last() ? loss_of_pass() : 0};
 }
@@ -260,7 +266,7 @@ Result<Evaluated> BuiltinStage::evaluate(const Buffer& input, const Tokens& toke
 // Runs a forward through all layers. `take` gets what each layer keeps for its backward.
 template <class Take>
 Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
-                                        const Tokens& tokens, Take take) {
+                                        const Tokens& tokens, bool training, Take take) {
   WEIR_CHECK(tokens.samples > 0, "a micro-batch has samples");
   WEIR_CHECK(static_cast<std::int64_t>(input.size()) == input_bytes(tokens.samples),
              "the input has the size that this stage expects");
@@ -270,7 +276,7 @@ Result<Buffer> BuiltinStage::run_layers(ops::Kernels& ops, const Buffer& input,
   Buffer current = input;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     WEIR_TRY(Forward result,
-             layers_[i]->forward(pass(ops, i, tokens.samples, device_tokens), current));
+             layers_[i]->forward(pass(ops, i, tokens.samples, device_tokens, training), current));
     take(std::move(result.activations));
     current = std::move(result.output);
   }
@@ -357,7 +363,7 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
                                                   int last_layer, device::Device& device,
                                                   std::unique_ptr<ops::Kernels> kernels,
                                                   GraphUse graphs) {
-  WEIR_TRY(Layers layers, build_layers(model.options));
+  WEIR_TRY(Layers layers, layers_of(model));
   const int count = static_cast<int>(layers.size());
   if (first_layer < 0 || last_layer < first_layer || last_layer >= count) {
     return Error{Code::kInvalid, "stage of layers " + std::to_string(first_layer) + ".." +
@@ -371,6 +377,9 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
     WEIR_TRY(LayerParameters made,
              LayerParameters::make(layers[i]->parameters(), first_layer + static_cast<int>(i),
                                    model.options, device, *kernels));
+    WEIR_OK(layers[i]->attach(made.values(), made.gradients()));
+    Layer* const own = layers[i]->has_initial_values() ? layers[i].get() : nullptr;
+    WEIR_OK(made.set_initial(model.options.seed, device, own));
     parameters.push_back(std::move(made));
   }
   Buffer loss_memory;

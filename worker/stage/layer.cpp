@@ -33,7 +33,7 @@ Result<device::Buffer> allocate_values(device::Device& device, int samples,
 
 std::int64_t parameter_bytes(const std::vector<ParameterSpec>& parameters) {
   std::int64_t count = 0;
-  for (const auto& parameter : parameters) count += parameter.count();
+  for (const auto& parameter : parameters) count += parameter.count_with_gap();
   return count * std::int64_t{sizeof(float)};
 }
 

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,12 +28,19 @@ struct ParameterSpec {
   // backward_weights() adds to its gradient instead of backward_input(). A layer none of whose
   // parameters says so cannot split its backward.
   bool late = false;
+  // Whether weight decay applies; unset: to two or more dimensions, not to biases and norms.
+  std::optional<bool> decay = std::nullopt;
+  // It begins at a multiple of so many values, counted from the layer's first one; the gap before
+  // the next parameter is zero.
+  std::int64_t alignment = 1;
 
+  bool decays() const { return decay.value_or(shape.size() >= 2); }
   std::int64_t count() const {
     std::int64_t product = 1;
     for (const auto extent : shape) product *= extent;
     return product;
   }
+  std::int64_t count_with_gap() const { return (count() + alignment - 1) / alignment * alignment; }
 };
 
 // Values are in the model's precision. Values and gradients are in the order of parameters().
@@ -41,6 +50,9 @@ struct Pass {
   const std::vector<ops::Element*>& value;
   const std::vector<float*>& gradient;  // backward adds to them
   int samples = 0;
+  std::int64_t step = 0;
+  std::uint64_t seed = 0;  // of random numbers: from the job's seed, step and first sample
+  bool training = true;    // false: an evaluation, and nothing is kept
   // Forward only, in memory of `device`. The first layer reads the inputs, the last one the
   // targets.
   Tokens tokens;
@@ -53,9 +65,13 @@ struct Pass {
 // and between the parts of a split backward held_bytes_per_sample x samples.
 struct KeptActivations {
   std::vector<device::Buffer> buffers;
+  // A layer that keeps activations in memory of its own: its predicted bytes, and the object whose
+  // end frees it. It ends before the buffers do.
+  std::int64_t others_bytes = 0;
+  std::shared_ptr<void> owner;
 
   std::int64_t bytes() const {
-    std::int64_t total = 0;
+    std::int64_t total = others_bytes;
     for (const auto& buffer : buffers) total += static_cast<std::int64_t>(buffer.size());
     return total;
   }
@@ -77,7 +93,19 @@ class Layer {
   virtual const LayerInfo& info() const = 0;
   virtual const std::vector<ParameterSpec>& parameters() const = 0;
   virtual std::int64_t input_bytes_per_sample() const = 0;  // 0 for the first layer
-  // All fail only with kInternal, if no memory is left. Nothing is kept then.
+  // For layers that keep the addresses of their parameters: called once, before all calls below.
+  // The addresses are valid until the layer ends. Fails as a forward does.
+  virtual Status attach(const std::vector<ops::Element*>& /*value*/,
+                        const std::vector<float*>& /*gradient*/) {
+    return Unit{};
+  }
+  // For layers with initial values of their own, in memory of the host.
+  virtual bool has_initial_values() const { return false; }
+  virtual Status set_initial(std::size_t /*parameter*/, std::span<float> /*values*/) {
+    return Unit{};
+  }
+  // All fail only with kInternal, if no memory is left, and with kModel, if the layer is somebody
+  // else's code. Nothing is kept then.
   virtual Result<Forward> forward(const Pass& pass, const device::Buffer& input) const = 0;
   // Returns the gradient of the input; empty for the first layer.
   virtual Result<device::Buffer> backward(const Pass& pass, const KeptActivations& activations,
@@ -91,6 +119,15 @@ class Layer {
 };
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
+
+// A model whose layers do not come from the registry.
+class LayerSource {
+ public:
+  virtual ~LayerSource() = default;
+  virtual std::string name() const = 0;
+  virtual std::string engine() const = 0;  // the program that computes; "" = unknown
+  virtual Layers layers() const = 0;       // all layers, made anew
+};
 
 // kInternal with the requested size and the memory in use.
 Error no_memory(const device::Device& device, std::size_t bytes);

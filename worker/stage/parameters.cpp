@@ -18,8 +18,8 @@ constexpr int kSums = 2;  // a double takes the space of two floats
 
 constexpr std::size_t kPiece = std::size_t{1} << 20U;  // values that are made at a time: 4 MB
 
-Status set_initial(const ParameterSpec& spec, std::uint64_t seed, float* value,
-                   device::Device& device) {
+Status set_random(const ParameterSpec& spec, std::uint64_t seed, float* value,
+                  device::Device& device) {
   // A uniform variable on [-a, a) has the standard deviation a / sqrt(3).
   const float half_width = spec.deviation * std::numbers::sqrt3_v<float>;
   Random random(seed);
@@ -49,8 +49,8 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
     if (made.runs_.empty() || made.runs_.back().late != spec.late) {
       made.runs_.push_back({spec.late, made.count_, 0});
     }
-    made.runs_.back().count += spec.count();
-    made.count_ += spec.count();
+    made.runs_.back().count += spec.count_with_gap();
+    made.count_ += spec.count_with_gap();
   }
   const auto bytes = static_cast<std::size_t>(
       state_bytes(options.precision, made.count_ * std::int64_t{sizeof(float)}));
@@ -63,18 +63,30 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   value += kSums * made.count_;
   const int before = options.precision == Precision::kBf16 ? kStateFactor : kSums;
   std::byte* element = made.memory_.data() + before * made.count_ * std::int64_t{sizeof(float)};
-  const std::uint64_t layer_seed = mix_seed(options.seed, static_cast<std::uint64_t>(layer));
   for (const auto& spec : specs) {
-    WEIR_TRY([[maybe_unused]] const Unit set,
-             set_initial(spec, mix_seed(layer_seed, spec.name), value, device));
     made.values_.push_back(value);
     made.gradients_.push_back(value + made.count_);
     made.elements_.push_back(reinterpret_cast<ops::Element*>(element));
-    value += spec.count();
-    element += spec.count() * element_bytes(options.precision);
+    value += spec.count_with_gap();
+    element += spec.count_with_gap() * element_bytes(options.precision);
   }
   WEIR_TRY([[maybe_unused]] const Unit enqueued, ops.status());
   return made;
+}
+
+Status LayerParameters::set_initial(std::uint64_t seed, device::Device& device, Layer* own) {
+  const std::uint64_t layer_seed = mix_seed(seed, static_cast<std::uint64_t>(layer_));
+  for (std::size_t i = 0; i < specs_.size(); ++i) {
+    if (own == nullptr) {
+      WEIR_OK(set_random(specs_[i], mix_seed(layer_seed, specs_[i].name), values_[i], device));
+      continue;
+    }
+    const std::span<float> all(values_[i], static_cast<std::size_t>(specs_[i].count()));
+    WEIR_TRY(auto view, device::HostView<float>::to_fill(device, all));
+    WEIR_OK(own->set_initial(i, view.values()));
+    WEIR_OK(view.write_back());
+  }
+  return Unit{};
 }
 
 void LayerParameters::refresh(ops::Kernels& ops) {
@@ -118,7 +130,7 @@ void LayerParameters::sum_squares(ops::Kernels& ops, double* sum) const {
 void LayerParameters::update(ops::Kernels& ops, const ops::AdamWStep& step) {
   for (std::size_t i = 0; i < specs_.size(); ++i) {
     ops::AdamWStep own = step;
-    if (specs_[i].shape.size() < 2) own.weight_decay = 0;
+    if (!specs_[i].decays()) own.weight_decay = 0;
     ops.run(ops::AdamW{own, static_cast<std::size_t>(specs_[i].count()), gradients_[i], values_[i],
                        values_[i] + 2 * count_, values_[i] + 3 * count_});
   }

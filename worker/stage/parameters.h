@@ -17,11 +17,14 @@ namespace weir::stage {
 
 class LayerParameters {
  public:
-  // Takes state_bytes() of the device's memory. Seed and precision come from `options`. `ops` must
-  // be kernels of that device.
+  // Takes state_bytes() of the device's memory, and zeroes it. The precision comes from `options`.
+  // `ops` must be kernels of that device.
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
                                       const ModelOptions& options, device::Device& device,
                                       ops::Kernels& ops);
+  // Writes the values of step 0: those of `own`, a layer that has been attached, or if it is null
+  // random ones.
+  Status set_initial(std::uint64_t seed, device::Device& device, Layer* own = nullptr);
 
   // The values with which the layer computes, as of the last refresh().
   const std::vector<ops::Element*>& values() const { return elements_; }
@@ -36,7 +39,6 @@ class LayerParameters {
   void sum_squares(ops::Kernels& ops, double* sum) const;  // of the gradient, into device memory
   std::span<double> sums() const;                          // of all parameters
   std::span<float> gradient() const;                       // of all parameters, in the same order
-  // Weight decay applies only to parameters with two or more dimensions, not to biases and norms.
   void update(ops::Kernels& ops, const ops::AdamWStep& step);
   void append_to(std::vector<Parameter>& list) const;
 

@@ -92,6 +92,7 @@ std::string digest_of(const ModelOptions& options, const Layers& layers) {
   if (falls(options)) text << ' ' << options.total_steps;
   if (options.min_ratio) text << " least " << *options.min_ratio;
   if (options.schedule == "wsd") text << " decay " << decay_steps(options);
+  if (options.model_options != ModelOptions().model_options) text << ' ' << options.model_options;
   for (const auto& layer : layers) {
     text << '\n' << layer->info().id << ' ' << layer->info().kind;
     for (const auto& parameter : layer->parameters()) {
@@ -112,8 +113,10 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-Result<Layers> build_layers(const ModelOptions& options) {
+Result<Layers> layers_of(const Model& model) {
+  const ModelOptions& options = model.options;
   WEIR_TRY([[maybe_unused]] const Unit checked, check(options));
+  if (model.source) return model.source->layers();
   std::string known;
   for (const auto& entry : kModels) {
     if (options.name == entry.name) return entry.build(options);
@@ -122,11 +125,13 @@ Result<Layers> build_layers(const ModelOptions& options) {
   return invalid("model", "unknown model " + options.name + "; known are " + known);
 }
 
-Result<Model> describe_model(const ModelOptions& options) {
-  WEIR_TRY(const Layers layers, build_layers(options));
-  Model model{.options = options,
-              .digest = digest_of(options, layers),
-              .shapes = shapes_of(options, layers)};
+Result<Model> describe_model(const ModelOptions& options,
+                             std::shared_ptr<const LayerSource> source) {
+  Model model{.options = options, .source = std::move(source)};
+  if (model.source && model.options.name.empty()) model.options.name = model.source->name();
+  WEIR_TRY(const Layers layers, layers_of(model));
+  model.digest = digest_of(model.options, layers);
+  model.shapes = shapes_of(model.options, layers);
   for (const auto& layer : layers) model.layers.push_back(layer->info());
   return model;
 }

@@ -9,8 +9,7 @@
 
 namespace weir::stage {
 
-// Returns all layers of the model that the options name, without parameters. kInvalid names the
-// option.
-Result<Layers> build_layers(const ModelOptions& options);
+// Returns all layers of the model, without parameters. kInvalid names the option.
+Result<Layers> layers_of(const Model& model);
 
 }  // namespace weir::stage

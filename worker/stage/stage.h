@@ -26,6 +26,7 @@ struct ModelOptions {
   int sequence = 128;                    // T: tokens per sample
   int vocabulary = 256;                  // V
   int blocks = 0, width = 0, heads = 0;  // of the model "gpt" alone; others have theirs
+  std::string model_options = "{}";      // a JSON object, for layers of one's own
   std::uint64_t seed = 1;  // initial values depend on (seed, layer, parameter name) only
   Precision precision = Precision::kFp32;
   // AdamW
@@ -51,14 +52,18 @@ struct LayerInfo {
   std::int64_t split_transient_bytes_per_sample = 0;
 };
 
+class LayerSource;  // layer.h
+
 struct Model {
   ModelOptions options;
+  std::shared_ptr<const LayerSource> source;  // of layers of one's own; null = built in
   std::vector<LayerInfo> layers;
   std::string digest;  // "sha256:..." of everything that the mathematics depends on
   std::string shapes;  // "sha256:..." of layers and parameters, which decides what can be loaded
 };
 // Describes the whole model. kInvalid names an unknown model and lists the known ones.
-Result<Model> describe_model(const ModelOptions& options);
+Result<Model> describe_model(const ModelOptions& options,
+                             std::shared_ptr<const LayerSource> source = nullptr);
 std::vector<std::string> model_names();
 
 // Tokens of one micro-batch: inputs for the first stage and targets for the last one, both
@@ -66,6 +71,7 @@ std::vector<std::string> model_names();
 struct Tokens {
   std::span<const std::int32_t> inputs, targets;
   int samples = 0;
+  int first_sample = 0;  // its index in the global batch
 };
 
 // Bytes that a stage holds per byte of its parameters (in float32): value, gradient and two moments
@@ -113,8 +119,8 @@ class Stage {
   // input: output of the previous stage, (samples, T, C) numbers of the model's precision; empty on
   // the first stage. Returns the output for the next stage; the last stage returns an empty Buffer
   // and keeps the loss. Keeps the activations that backward(micro_batch) needs. kInternal: the
-  // device has no memory left (exit code 81). kInvalid: a token outside the vocabulary. No other
-  // errors.
+  // device has no memory left (exit code 81). kInvalid: a token outside the vocabulary. kModel: a
+  // layer that is somebody else's code failed (exit code 84). No other errors.
   virtual Result<device::Buffer> forward(int micro_batch, const device::Buffer& input,
                                          const Tokens& tokens) = 0;
   // output_gradient: gradient of this stage's output; empty on the last stage. Adds to the
@@ -184,7 +190,7 @@ class Stage {
 // faster.
 enum class GraphUse : unsigned char { kOff, kWhereFaster, kAlways };
 
-// Layers first..last (inclusive) of the model with their initial values. Built-in models only.
+// Layers first..last (inclusive) of the model with their initial values.
 Result<std::unique_ptr<Stage>> make_stage(const Model& model, int first_layer, int last_layer,
                                           device::Device& device, GraphUse graphs = GraphUse::kOff);
 

@@ -12,9 +12,9 @@ protocol::Profile profile_of(stage::Precision precision, bool saves = false) {
   const auto model = stage::describe_model(
       {.name = "gpt-tiny", .sequence = 4, .vocabulary = 13, .precision = precision});
   EXPECT_TRUE(model);
-  const protocol::Measured measured =
-      measure_profile({.model = *model, .device = "cpu", .device_class = "cpu", .saves = saves},
-                      {.samples = {1, 2}, .rounds = 1}, {});
+  const auto device = device::make_host_device();
+  const protocol::Measured measured = measure_profile(
+      {.model = *model, .device = *device, .saves = saves}, {.samples = {1, 2}, .rounds = 1}, {});
   EXPECT_EQ(measured.error, "");
   const auto profile = protocol::decode_profile(measured.profile_json);
   EXPECT_TRUE(profile) << profile.error().message;

@@ -205,27 +205,6 @@ TEST(Link, AnAgentSaysHelloAndAnswersAPlanSwitch) {
   EXPECT_EQ(coordinator.last<protocol::StageStatus>().step, 17);
 }
 
-TEST(Link, MeasuresOnAThreadOfItsOwn) {
-  Coordinator coordinator;
-  test::RecordingEngine engine;
-  std::promise<void> release;
-  const auto released = release.get_future().share();
-  const auto agent = agent_for(
-      coordinator.address(), engine, {.measure = [released](const protocol::Measure& m) {
-        released.wait();
-        return protocol::Measured{.profile_json = "{\"rounds\":" + std::to_string(m.rounds) + "}"};
-      }});
-  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Hello>() == 1; }));
-
-  coordinator.say(protocol::Measure{.samples = {1}, .rounds = 3});
-  coordinator.say(protocol::PeerLost{.stage = 1});
-  ASSERT_TRUE(eventually([&] { return engine.called("lost stage 1"); })) << "it still listens";
-  release.set_value();
-
-  ASSERT_TRUE(eventually([&] { return coordinator.count<protocol::Measured>() == 1; }));
-  EXPECT_EQ(coordinator.last<protocol::Measured>().profile_json, "{\"rounds\":3}");
-}
-
 TEST(Link, AnAgentComesBackAndTellsWhatItRuns) {
   Coordinator coordinator;
   test::RecordingEngine engine;

@@ -68,6 +68,21 @@ TEST(Engine, ClipsByTheNormOfAllStagesBitForBitWithEveryCut) {
   }
 }
 
+TEST(Engine, MeasuresOnItsOwnThreadUntilAPlanComes) {
+  Group group("mlp", 2, 100'000);
+  EXPECT_EQ(group.ask(1, protocol::Measure{.rounds = 1}), "engine's thread");
+  group.engine(0).mailbox().put(protocol::Measure{.rounds = 0});
+
+  const auto plan = plan_of(2, group.layers(), 4, Family::kOneFOneB, 1, Dispatch::kStrict);
+  ASSERT_EQ(group.start(plan), "");
+  ASSERT_TRUE(group.reaches(0, 1));
+  EXPECT_EQ(group.ask(1, protocol::Measure{.rounds = 1}), "this worker trains");
+
+  group.engine(0).leave(std::chrono::seconds(0));
+  group.engine(1).leave(std::chrono::seconds(0));
+  EXPECT_THAT(group.finish(), Each(Exit::kTerminated));
+}
+
 TEST(Engine, KeepsEachStageWithinItsCap) {
   Group group("mlp", 3, 2);
   const auto plan = plan_of(3, group.layers(), 8, Family::kKfkb, 2, Dispatch::kHint);

@@ -354,7 +354,16 @@ class Group {
             return group.over_(index, generation, std::move(tcp), deadline, stop);
           },
           .validation = group.held_out_.get(),
-          .state = &transport->state()};
+          .state = &transport->state(),
+          // With 0 rounds it does not end by itself.
+          .measure =
+              [this](const protocol::Measure& request, const std::stop_token& stop) {
+                while (request.rounds == 0 && !stop.stop_requested()) {
+                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                }
+                const bool own = std::this_thread::get_id() == thread.get_id();
+                return protocol::Measured{.profile_json = own ? "engine's thread" : "another one"};
+              }};
       Callbacks callbacks{
           .step_done =
               [this](const StepRecord& record) {
@@ -391,6 +400,8 @@ class Group {
         answered(reject->reason);
       } else if (const auto* built = std::get_if<protocol::ReadyState>(&message)) {
         answered(built->error);
+      } else if (const auto* measured = std::get_if<protocol::Measured>(&message)) {
+        answered(measured->error + measured->profile_json);
       } else if (const auto* lost_peer = std::get_if<protocol::PeerLost>(&message)) {
         const std::lock_guard lock(mutex);
         lost.push_back(lost_peer->reason);

@@ -35,6 +35,9 @@ inline std::string text_of(const Letter& letter) {
   if (const auto* grant = std::get_if<protocol::Grant>(&message)) {
     return "grant " + std::to_string(grant->round);
   }
+  if (const auto* measure = std::get_if<protocol::Measure>(&message)) {
+    return "measure " + std::to_string(measure->rounds);
+  }
   return "leave";
 }
 

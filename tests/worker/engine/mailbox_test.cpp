@@ -247,10 +247,11 @@ TEST(Mailbox, TakesWhatACoordinatorSendsAndNothingElse) {
   EXPECT_TRUE(world.mailbox.put(protocol::Saved{.step = 40, .leave = true}));
   EXPECT_TRUE(world.mailbox.put(protocol::Leave{}));
   EXPECT_TRUE(world.mailbox.put(protocol::Grant{.round = 7}));
+  EXPECT_TRUE(world.mailbox.put(protocol::Measure{.rounds = 3}));
   EXPECT_FALSE(world.mailbox.put(protocol::Ready{}));
 
-  EXPECT_THAT(world.take_all(),
-              ElementsAre("lost stage 2", "save 40", "saved 40 leave", "leave", "grant 7"));
+  EXPECT_THAT(world.take_all(), ElementsAre("lost stage 2", "save 40", "saved 40 leave", "leave",
+                                            "grant 7", "measure 3"));
 }
 
 TEST(Mailbox, AnswersPrepareAndCommitAtOnceWhenTooManyLettersWait) {
@@ -292,6 +293,20 @@ TEST(Mailbox, AGrantThatWasKeptNeedsNoDeadline) {
   }
 
   EXPECT_EQ(grants, 1);
+}
+
+TEST(Mailbox, SendsTheAnswerToAMeasureUnlessAPlanHasCome) {
+  World world;
+  world.mailbox.put(protocol::Measure{.rounds = 3});
+  const std::optional<Letter> letter = world.mailbox.take();
+  ASSERT_TRUE(letter);
+  world.mailbox.answer(*letter, protocol::Measured{.profile_json = "{}"});
+  ASSERT_NE(world.last<protocol::Measured>(), nullptr);
+  EXPECT_EQ(world.last<protocol::Measured>()->profile_json, "{}");
+
+  world.put_prepare(1);
+  world.mailbox.answer(*letter, protocol::Measured{.profile_json = "late"});
+  EXPECT_EQ(world.last<protocol::Measured>()->profile_json, "{}");
 }
 
 TEST(Mailbox, PrepareAndAbortEndConnecting) {

@@ -20,6 +20,7 @@ LayerParameters made(const std::vector<ParameterSpec>& specs, int layer, std::ui
   auto result =
       LayerParameters::make(specs, layer, options, device, *ops::make_host_kernels(precision));
   EXPECT_TRUE(result.ok());
+  EXPECT_TRUE(result->set_initial(seed, device));
   return *std::move(result);
 }
 
@@ -39,6 +40,20 @@ TEST(Parameters, StartFromSeedLayerAndNameOnly) {
   EXPECT_NE(values_of(made({b}, 3, 1, *device), 0, 100), alone);
   EXPECT_NE(values_of(made({a}, 4, 1, *device), 0, 100), alone);
   EXPECT_NE(values_of(made({a}, 3, 2, *device), 0, 100), alone);
+}
+
+TEST(Parameters, BeginAtMultiplesOfTheirAlignment) {
+  const auto device = device::make_host_device();
+  std::vector<ParameterSpec> specs = {{"a", {5}, 1, 0}, {"b", {33}, 1, 0}, {"c", {1}, 1, 0}};
+  for (ParameterSpec& spec : specs) spec.alignment = 32;
+  const LayerParameters parameters = made(specs, 0, 1, *device);
+
+  const auto begin = [&](std::size_t i) { return ops::as<float>(parameters.values()[i]); };
+  EXPECT_EQ(begin(1) - begin(0), 32);
+  EXPECT_EQ(begin(2) - begin(1), 64);
+  EXPECT_EQ(parameters.gradient().size(), 128U);
+  const std::vector<float> all = values_of(parameters, 0, 128);
+  EXPECT_EQ(std::ranges::count(all, 1.0F), 5 + 33 + 1) << "gaps are zero";
 }
 
 TEST(Parameters, HaveTheMeanAndDeviationOfTheirSpecification) {

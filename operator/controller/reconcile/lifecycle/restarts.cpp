@@ -133,6 +133,13 @@ bool ends_job(const View& view, Draft& draft, const Failure& failure, const Verd
             failure.text);
     return true;
   }
+  const bool model_again = failure.cause == Cause::kModelFailed && verdict.rule.empty() &&
+                           draft.status.last_restart_reason == name(failure.cause);
+  if (model_again && !has_stepped(view, draft)) {
+    fail_job(view, draft, name(failure.cause),
+             "the model failed twice without a completed step in between; last: " + failure.text);
+    return true;
+  }
   if (!uses_budget(verdict.reaction) || draft.status.restart_budget_used < view.spec().max_restarts)
     return false;
   fail_job(view, draft, failure.cause == Cause::kNoProgress ? "NoProgress" : "RestartLimitExceeded",

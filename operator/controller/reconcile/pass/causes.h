@@ -25,6 +25,7 @@ enum class Cause : unsigned char {
   kDeviceFault,
   kIoError,
   kConfiguration,
+  kModelFailed,    // a layer that somebody else has written failed
   kDiverged,       // the loss of too many steps in a row is not finite
   kLimitExceeded,  // the pod has exceeded its own limit of disk or time
   kRejected,       // the kubelet has rejected the pod before any container ran
@@ -54,6 +55,7 @@ inline constexpr CauseRow kCauses[] = {
     {Cause::kIoError, "IoError", Reaction::kRestart, 1, protocol::Exit::kCheckpoint},
     {Cause::kConfiguration, "ConfigurationError", Reaction::kFailJob, 0,
      protocol::Exit::kConfiguration},
+    {Cause::kModelFailed, "ModelFailed", Reaction::kRestart, 1, protocol::Exit::kModelFailed},
     {Cause::kDiverged, "Diverged", Reaction::kFailJob, 0, protocol::Exit::kDiverged},
     {Cause::kLimitExceeded, "LimitExceeded", Reaction::kRestart, 2},
     {Cause::kRejected, "Rejected", Reaction::kAvoidNodeIgnoreMax, 3},

@@ -75,6 +75,33 @@ TEST(Failures, TheTableOfCausesDecides) {
   }
 }
 
+TEST(Failures, AModelThatFailsTwiceWithoutAStepEndsTheJob) {
+  World world = training();
+  const auto fails = [&](const std::string& pod) {
+    world.now += 60s;
+    world.fail(pod, 84);
+    world.pod(pod).termination_message = "layer block3 (Block) failed: a shape is wrong";
+    world.settle();
+  };
+  fails("job-gpu-1");
+  world.run();
+  world.steps(3, 1.2);
+  fails("job-gpu-2");
+  EXPECT_EQ(world.job.status.restarts, 2) << "it has trained in between";
+  EXPECT_EQ(world.job.status.last_restart_reason, "ModelFailed");
+
+  world.now += 60s;  // the restart may wait
+  world.settle();
+  world.kubelets_run();
+  world.settle();
+  fails("job-gpu-3");
+
+  EXPECT_EQ(world.condition("Failed").reason, "ModelFailed");
+  EXPECT_EQ(world.condition("Failed").message,
+            "the model failed twice without a completed step in between; last: pod job-gpu-3: exit "
+            "code 84: layer block3 (Block) failed: a shape is wrong");
+}
+
 TEST(Failures, WhatKubernetesTellsOfAnEndDecidesToo) {
   const struct {
     int exit_code;
