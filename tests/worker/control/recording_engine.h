@@ -59,7 +59,8 @@ class RecordingEngine {
     return std::ranges::find(calls_, call) != calls_.end();
   }
 
-  std::string prepare_answer;  // set before use
+  protocol::Measured measured;  // the answer to MEASURE
+  std::string prepare_answer;   // set before use
 
  private:
   void take_letters() {
@@ -69,6 +70,9 @@ class RecordingEngine {
         calls_.push_back(engine::test::text_of(*letter));
       }
       const bool prepares = std::holds_alternative<protocol::Prepare>(letter->message);
+      if (std::holds_alternative<protocol::Measure>(letter->message)) {
+        mailbox_.answer(*letter, measured);
+      }
       if (engine::test::asks(*letter)) mailbox_.answer(*letter, prepares ? prepare_answer : "");
     }
   }

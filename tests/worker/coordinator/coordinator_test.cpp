@@ -37,15 +37,13 @@ struct Rank {
                                   .job_uid = "job",
                                   .member = member(worker),
                                   .settings = {{"--lr", rate}}};
-    agent = engine.start_agent(
-        options,
-        {.job_key = [key] { return key; },
-         .measure = [](const auto&) { return protocol::Measured{.profile_json = profile()}; },
-         .on_refused =
-             [this](const std::string& reason) {
-               const std::lock_guard lock(mutex);
-               refused = reason;
-             }});
+    engine.measured = {.profile_json = profile()};
+    agent = engine.start_agent(options, {.job_key = [key] { return key; },
+                                         .on_refused =
+                                             [this](const std::string& reason) {
+                                               const std::lock_guard lock(mutex);
+                                               refused = reason;
+                                             }});
   }
   void finish_step(std::uint32_t epoch, std::int64_t step, double loss = 0) {
     engine.tell(protocol::StageStatus{.epoch = epoch, .step = step, .stage = index, .loss = loss});
