@@ -83,8 +83,8 @@ struct PlanReport {
   schedule::Plan plan;
   // Per stage, of one micro-batch whose backward is whole.
   std::vector<schedule::StageTime> stage_times;
-  std::vector<std::int64_t> boundary_bytes;  // per boundary, of one micro-batch
-  std::vector<std::int64_t> memory_bytes;    // per stage
+  std::vector<std::int64_t> boundary_bytes;               // per boundary, of one micro-batch
+  std::vector<std::int64_t> memory_bytes;                 // per stage
   double objective_seconds = 0, lower_bound_seconds = 0;  // of the cost model; equal when exact
 
   std::string objective = "sync";
