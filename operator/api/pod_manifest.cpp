@@ -111,22 +111,6 @@ json our_env(const PipelineJob& job, const PodInput& input, const WorkerGroup& g
   return env;
 }
 
-// The requested CPUs, rounded up, of a container without a limit: its share when the node is busy.
-// With a limit the worker reads the quota itself.
-std::optional<std::int64_t> requested_cpus(const json& trainer) {
-  const json resources = trainer.value("resources", json::object());
-  const auto cpus = [&](const char* kind) -> std::optional<Int128> {
-    const json amounts = resources.is_object() ? resources.value(kind, json()) : json();
-    if (!amounts.is_object() || !amounts.contains("cpu")) return std::nullopt;
-    const json& amount = amounts["cpu"];
-    return read_quantity(amount.is_string() ? amount.get<std::string>() : amount.dump());
-  };
-  const auto requested = cpus("requests");
-  constexpr Int128 kOne = 1000, kMost = 1024;  // thousandths of a CPU; the worker's limit
-  if (cpus("limits") || !requested || *requested <= 0) return std::nullopt;
-  return static_cast<std::int64_t>(std::min(kMost, (*requested + kOne - 1) / kOne));
-}
-
 // Container trainer. Priority: template > group > worker > operator. Variables merge by name,
 // mounts by path.
 json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup& group,
@@ -153,7 +137,7 @@ json trainer_of(const PipelineJob& job, const PodInput& input, const WorkerGroup
       }
     }
   }
-  if (const auto cpus = requested_cpus(trainer)) {
+  if (const auto cpus = cpus_without_limit(group)) {
     merge_by(env, {{{"name", "WEIR_THREADS"}, {"value", std::to_string(*cpus)}}}, "name");
   }
   merge_by(env, users, "name");

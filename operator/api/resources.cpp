@@ -116,6 +116,28 @@ std::string quantity_text(Int128 thousandths) {
   return whole ? digits : digits + "m";
 }
 
+namespace {
+
+// A quantity as users write it: text or a number.
+std::optional<Int128> read_quantity_of(const json& quantity) {
+  return read_quantity(quantity.is_string() ? quantity.get<std::string>() : quantity.dump());
+}
+
+}  // namespace
+
+std::optional<int> cpus_without_limit(const WorkerGroup& group) {
+  const json resources = resources_of(group);
+  const auto cpus = [&](const char* kind) -> std::optional<Int128> {
+    const json amounts = resources.value(kind, json());
+    if (!amounts.is_object() || !amounts.contains("cpu")) return std::nullopt;
+    return read_quantity_of(amounts["cpu"]);
+  };
+  const auto requested = cpus("requests");
+  constexpr Int128 kOne = 1000, kMost = 1024;  // thousandths of a CPU; the worker's limit
+  if (cpus("limits") || !requested || *requested <= 0) return std::nullopt;
+  return static_cast<int>(std::min(kMost, (*requested + kOne - 1) / kOne));
+}
+
 std::optional<Resources> requests_of(const WorkerGroup& group) {
   const json resources = resources_of(group);
   json requests = parsed(resources.contains("limits") ? resources["limits"].dump() : "");
@@ -124,8 +146,7 @@ std::optional<Resources> requests_of(const WorkerGroup& group) {
   }
   Resources out;
   for (const auto& [resource, quantity] : requests.items()) {
-    const auto value =
-        read_quantity(quantity.is_string() ? quantity.get<std::string>() : quantity.dump());
+    const auto value = read_quantity_of(quantity);
     if (!value) return std::nullopt;
     out[resource] = *value;
   }

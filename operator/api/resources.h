@@ -26,6 +26,10 @@ std::string quantity_text(Int128 thousandths);
 // cannot be read.
 std::optional<Resources> requests_of(const WorkerGroup& group);
 
+// The requested CPUs, rounded up, of container trainer if it has no limit: its share when the node
+// is busy. With a limit the worker reads its quota itself.
+std::optional<int> cpus_without_limit(const WorkerGroup& group);
+
 // Whether the tolerations of the group's pods (the template's, else the group's) match all taints
 // that keep pods away.
 bool tolerates(const WorkerGroup& group, const std::vector<Taint>& taints);

@@ -12,15 +12,10 @@
 #include <string>
 #include <thread>
 
+#include "worker/base/file_text.h"
+
 namespace weir {
 namespace {
-
-std::string read_text(const char* path) {
-  const std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::optional<std::int64_t> positive(std::string_view text) {
   std::int64_t value = 0;
@@ -57,10 +52,10 @@ int usable_cpus(int affinity, std::optional<double> quota) {
 }
 
 int usable_cpus() {
-  std::optional<double> quota = cpu_quota(read_text("/sys/fs/cgroup/cpu.max"));
+  std::optional<double> quota = cpu_quota(file_text("/sys/fs/cgroup/cpu.max"));
   if (!quota) {
-    quota = cpu_quota(read_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
-                      read_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
+    quota = cpu_quota(file_text("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),
+                      file_text("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
   }
   return usable_cpus(affinity(), quota);
 }

@@ -4,25 +4,18 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <sstream>
 #include <string>
+
+#include "worker/base/file_text.h"
 
 namespace weir::device {
 namespace {
 
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // v1 writes 2^63 rounded down to a page
 
-std::string read_text(const char* path) {
-  const std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 std::optional<std::int64_t> first_of(const char* version2, const char* version1) {
-  const auto value = cgroup_bytes(read_text(version2));
-  return value ? value : cgroup_bytes(read_text(version1));
+  const auto value = cgroup_bytes(file_text(version2));
+  return value ? value : cgroup_bytes(file_text(version1));
 }
 
 }  // namespace
@@ -67,7 +60,7 @@ std::optional<std::int64_t> stat_bytes(std::string_view text, std::string_view f
 }
 
 SystemMemory read_system_memory() {
-  const std::string text = read_text("/proc/meminfo");
+  const std::string text = file_text("/proc/meminfo");
   SystemMemory memory{.total = meminfo_bytes(text, "MemTotal").value_or(0),
                       .free = meminfo_bytes(text, "MemAvailable").value_or(0)};
   const auto limit =
@@ -77,9 +70,9 @@ SystemMemory read_system_memory() {
   if (limit && *limit < memory.total) {
     // Cached file pages count as used until the memory is needed.
     const std::int64_t droppable =
-        stat_bytes(read_text("/sys/fs/cgroup/memory.stat"), "inactive_file")
+        stat_bytes(file_text("/sys/fs/cgroup/memory.stat"), "inactive_file")
             .value_or(
-                stat_bytes(read_text("/sys/fs/cgroup/memory/memory.stat"), "total_inactive_file")
+                stat_bytes(file_text("/sys/fs/cgroup/memory/memory.stat"), "total_inactive_file")
                     .value_or(0));
     memory.total = *limit;
     memory.free =

@@ -2,17 +2,33 @@
 // Functions that all layers share.
 #include "worker/stage/layer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace weir::stage {
+namespace {
+
+// A first layer sends no gradient. If all its parameters are late, nobody waits for its backward.
+bool is_late(const Layer& layer) {
+  return layer.input_bytes_per_sample() == 0 && !layer.parameters().empty() &&
+         std::ranges::all_of(layer.parameters(), &ParameterSpec::late);
+}
+
+}  // namespace
 
 Result<InputGradient> Layer::backward_input(const Pass& pass, KeptActivations activations,
                                             const device::Buffer& output_gradient) const {
+  if (is_late(*this)) {
+    activations.buffers.push_back(output_gradient);
+    return InputGradient{.gradient = {}, .held = std::move(activations)};
+  }
   WEIR_TRY(device::Buffer gradient, backward(pass, activations, output_gradient));
   return InputGradient{.gradient = std::move(gradient), .held = {}};
 }
 
-Status Layer::backward_weights(const Pass& /*pass*/, const KeptActivations& /*held*/) const {
+Status Layer::backward_weights(const Pass& pass, const KeptActivations& held) const {
+  if (!is_late(*this)) return Unit{};
+  WEIR_TRY([[maybe_unused]] const device::Buffer none, backward(pass, held, held.buffers.back()));
   return Unit{};
 }
 

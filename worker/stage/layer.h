@@ -112,7 +112,8 @@ class Layer {
                                           const device::Buffer& output_gradient) const = 0;
   // The same backward in two calls, which give the same bits (worker/stage/README.md "Split
   // backward"). The first one returns the gradient of the input, the second one adds to the
-  // gradients of the parameters that are `late`. A layer that cannot split does all in the first.
+  // gradients of the parameters that are `late`. A layer that cannot split does all in the first; a
+  // first layer whose parameters are all late leaves all to the second.
   virtual Result<InputGradient> backward_input(const Pass& pass, KeptActivations activations,
                                                const device::Buffer& output_gradient) const;
   virtual Status backward_weights(const Pass& pass, const KeptActivations& held) const;

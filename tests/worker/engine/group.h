@@ -28,6 +28,15 @@ namespace weir::engine::test {
 
 constexpr auto kPatience = std::chrono::seconds(30);
 
+template <class Condition>
+bool eventually(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (!condition() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return condition();
+}
+
 // name: of a model, or "gpt-tiny in bf16".
 inline stage::ModelOptions tiny_model(const std::string& name) {
   const std::size_t model = name.find(" in bf16");

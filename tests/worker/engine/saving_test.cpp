@@ -36,15 +36,6 @@ schedule::Plan restart_from(const Group& group, int stages, std::int64_t step) {
   return plan;
 }
 
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!condition() && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return condition();
-}
-
 void order(Group& group, int ranks, std::int64_t step) {
   for (int i = 0; i < ranks; ++i) group.engine(i).mailbox().put(protocol::Save{.step = step});
 }

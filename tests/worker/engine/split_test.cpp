@@ -131,15 +131,6 @@ TEST(SplitBackward, AndWholeOnesChangeInBandWithoutABitOfDifference) {
   }
 }
 
-template <class Condition>
-bool eventually(Condition condition) {
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (!condition() && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return condition();
-}
-
 // Values and moments after kSaved steps, and a run that goes on from there.
 TEST(SplitBackward, SavesTheStateOfWholeOnesAndResumesFromIt) {
   constexpr int kSteps = 20, kSaved = 8;

@@ -73,7 +73,7 @@ typedef struct {
   void (*unbind)(void* self, void* bound);
   const char* (*error)(void* self); /* of the last call that was not WEIR_OK: one line of UTF-8 */
   /* The rest may be NULL. */
-  uint64_t (*memory)(void* self); /* bytes of the device that the layers' own allocator holds */
+  uint64_t (*memory)(void* self); /* bytes that the layers' own allocator holds; not called yet */
   void (*trim)(void* self);       /* gives back what that allocator keeps for reuse */
   void (*notice)(void* self, const char* json); /* not called yet */
 } weir_layers;

@@ -48,16 +48,6 @@ class GptEmbed final : public Layer {
                                         pass.gradient[1]});
     return device::Buffer();
   }
-  // Nobody waits for a gradient, so all is left to backward_weights.
-  Result<InputGradient> backward_input(const Pass&, KeptActivations activations,
-                                       const device::Buffer& output_gradient) const override {
-    activations.buffers.push_back(output_gradient);
-    return InputGradient{.gradient = {}, .held = std::move(activations)};
-  }
-  Status backward_weights(const Pass& pass, const KeptActivations& held) const override {
-    WEIR_TRY([[maybe_unused]] const device::Buffer none, backward(pass, held, held.buffers[1]));
-    return Unit{};
-  }
 
  private:
   ops::EmbeddingShape tokens_of(const Pass& pass) const {
