@@ -64,20 +64,8 @@ std::chrono::nanoseconds limit_of(double seconds) {
   return seconds == 0 ? std::chrono::nanoseconds(kNoLimit) : from_seconds(seconds);
 }
 
-void add_training(Rows& rows, Raw& raw) {
-  Options& o = raw.options;
-  rows.group("Training");
-  rows.add("--model", o.model.name,
-           "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes; with --plugin a "
-           "text for it");
-  rows.add("--plugin", o.plugin,
-           "shared library with layers of your own (weir_layers.h), instead of a built-in model");
-  rows.add("--model-option", raw.model_options,
-           "KEY=VALUE for --plugin; may be given several times; a VALUE that is JSON is passed as "
-           "it "
-           "is, another one as text")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+// Sizes of the model "gpt".
+void add_sizes(Rows& rows, Options& o) {
   const CLI::Validator size = whole_in(1, 1 << 20);
   rows.add("--layers", o.model.blocks, "number of transformer blocks of --model=gpt", size)
       ->default_str("");
@@ -85,6 +73,27 @@ void add_training(Rows& rows, Raw& raw) {
       ->default_str("");
   rows.add("--heads", o.model.heads, "number of attention heads of --model=gpt", size)
       ->default_str("");
+}
+
+void add_training(Rows& rows, Raw& raw) {
+  Options& o = raw.options;
+  rows.group("Training");
+  if (o.hosted) {
+    rows.add("--model", o.model.name, "the model whose layers this program computes");
+  } else {
+    rows.add("--model", o.model.name,
+             "built-in model: mlp, gpt-tiny, gpt-125m, ..., or gpt with its sizes; with --plugin a "
+             "text for it");
+    rows.add("--plugin", o.plugin,
+             "shared library with layers of your own (weir_layers.h), instead of a built-in model");
+  }
+  rows.add("--model-option", raw.model_options,
+           std::string("KEY=VALUE for ") + (o.hosted ? "the model" : "--plugin") +
+               "; may be given several times; a VALUE that is JSON is passed as it "
+               "is, another one as text")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (!o.hosted) add_sizes(rows, o);
   rows.add("--data", o.data,
            "[WEIGHT:]PATH[,...]: files of tokens and their shares; PATH of PATH.bin and PATH.idx "
            "(Megatron), a file of llm.c, or any other file as --data-type says; unset: synthetic "
@@ -281,7 +290,7 @@ std::string contradiction(const Options& o) {
     return set ? option + ": has no effect without " + without + "; set both" : "";
   };
   const bool operated = !o.standalone();
-  const bool sized = o.model.name == "gpt" && o.plugin.empty();
+  const bool sized = o.model.name == "gpt" && !o.foreign();
   const auto size = [&](const char* option, int given) {
     if (sized && given == 0) return std::string(option) + ": required by --model=gpt, not set";
     return useless(!sized && given != 0, option, "--model=gpt");
@@ -289,8 +298,10 @@ std::string contradiction(const Options& o) {
   const bool validates = o.validation_interval > 0;
   const auto samples = std::int64_t{o.own_micro_batches} * o.own_micro_batch_size;
   for (const std::string& message : {
-           useless(o.plugin.empty() && o.model.model_options != stage::ModelOptions().model_options,
+           useless(!o.foreign() && o.model.model_options != stage::ModelOptions().model_options,
                    "--model-option", "--plugin"),
+           if_so(o.hosted && o.device != "cpu",
+                 "--device=" + o.device + ": this program computes on the host only"),
            if_so(!o.plugin.empty() && o.device != "cpu",
                  "--plugin: computes on the host only; set --device=cpu, found " +
                      in_quotes(o.device)),
@@ -374,10 +385,12 @@ Result<Options> complete(Raw raw) {
 
 }  // namespace
 
-Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv) {
+Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv,
+                                                  const char* host) {
   Raw raw;
+  raw.options.hosted = host != nullptr;
   CLI::App app("Trains one pipeline stage of a PipelineJob, or a whole model alone.",
-               "weir-worker");
+               host != nullptr ? host : "weir-worker");
   Rows rows(app);
   add_training(rows, raw);
   add_place(rows, raw.options);
@@ -387,9 +400,9 @@ Result<std::variant<Options, Help>> parse_options(int argc, const char* const* a
   add_running(rows, raw);
   try {
     app.parse(argc, argv);
-    // The plugin names its model.
+    // The layers name their model.
     const bool named = app.get_option("--model")->count() > 0;
-    if (!raw.options.plugin.empty() && !named) raw.options.model.name.clear();
+    if (raw.options.foreign() && !named) raw.options.model.name.clear();
   } catch (const CLI::CallForHelp&) {
     return std::variant<Options, Help>(Help{app.help()});
   } catch (const CLI::ParseError& error) {

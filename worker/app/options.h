@@ -21,6 +21,7 @@ namespace weir::app {
 struct Options {
   stage::ModelOptions model;  // --model --seq --vocab --seed --lr ...
   std::string plugin;         // library with layers of one's own; empty: a built-in model
+  bool hosted = false;        // the program that loaded libweir-worker.so has the layers
   stage::GraphUse graphs = stage::GraphUse::kWhereFaster;
   std::string data;                          // [WEIGHT:]PATH[,...]; empty: synthetic data
   std::optional<data::TokenType> data_type;  // of files without a header; nothing: text
@@ -92,6 +93,7 @@ struct Options {
     const bool nobody = standalone() && job_name == Options().job_name;
     return nobody ? "" : job_namespace + "/" + job_name;
   }
+  bool foreign() const { return hosted || !plugin.empty(); }
   bool saves() const { return !checkpoint_dir.empty(); }
   bool measures() const { return !standalone() && profile_source == "Measure"; }
   bool emulated() const { return !emulation.profile.empty(); }
@@ -101,7 +103,9 @@ struct Help {
   std::string text;  // printed to standard output; exit code 0
 };
 
-// kInvalid with one line that names the option.
-Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv);
+// kInvalid with one line that names the option. host: name of the program that has the layers,
+// whose help then names no built-in models; null for weir-worker.
+Result<std::variant<Options, Help>> parse_options(int argc, const char* const* argv,
+                                                  const char* host = nullptr);
 
 }  // namespace weir::app

@@ -22,6 +22,7 @@
 #include "worker/device/device.h"
 #include "worker/emulate/emulate.h"
 #include "worker/engine/engine.h"
+#include "worker/stage/foreign/weir_layers.h"
 #include "worker/stage/stage.h"
 #include "worker/telemetry/metric.h"
 #include "worker/transport/nccl/nccl_transport.h"
@@ -74,6 +75,8 @@ class EndOrder {
 
 struct State {
   Options options;
+  // Functions of layers that are not built in: a plugin's or the host program's; null = built in.
+  const weir_layers* layers = nullptr;
   Shutdown shutdown;
   SystemClock clock;
   int exit_code = 0;

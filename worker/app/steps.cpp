@@ -3,6 +3,7 @@
 #include "worker/app/steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "worker/app/agreement.h"
@@ -16,6 +17,7 @@
 #include "worker/base/termination.h"
 #include "worker/base/units.h"
 #include "worker/checkpoint/load.h"
+#include "worker/stage/foreign/call.h"
 #include "worker/stage/foreign/foreign_model.h"
 #include "worker/stage/foreign/plugin.h"
 #include "worker/transport/staged_collective.h"
@@ -60,8 +62,14 @@ Outcome load_model(State& state) {
   if (!o.plugin.empty()) {
     const Result<const weir_layers*> table = stage::open_plugin(o.plugin);
     if (!table) return configuration(table.error().with("--plugin"));
-    auto described = stage::describe_foreign(**table, o.model, *state.device);
-    if (!described) return configuration(described.error().with("--plugin: " + o.plugin));
+    state.layers = *table;
+  }
+  if (state.layers != nullptr) {
+    auto described = stage::describe_foreign(*state.layers, o.model, *state.device);
+    if (!described) {
+      return configuration(
+          described.error().with(o.plugin.empty() ? "--model" : "--plugin: " + o.plugin));
+    }
     source = *std::move(described);
   }
   Result<stage::Model> model = stage::describe_model(o.model, std::move(source));
@@ -172,7 +180,20 @@ Result<std::unique_ptr<transport::Collective>> connect_replicas(
   return state.nccl->connect_replica_group(generation, std::move(replicas), deadline, stop);
 }
 
+// {"event": "step", "step": 10, "samples": 64, "seconds": 0.5, "loss": 2.1}; the loss on the last
+// stage only.
+void tell_layers(const weir_layers& layers, const engine::StepRecord& record) {
+  std::string json = "{\"event\": \"step\", \"step\": " + std::to_string(record.step + 1) +
+                     ", \"samples\": " + std::to_string(record.samples) +
+                     ", \"seconds\": " + exact_text(record.iteration_seconds);
+  if (record.last_stage && std::isfinite(record.loss)) {
+    json += ", \"loss\": " + exact_text(record.loss);
+  }
+  stage::notice(layers, json + "}");
+}
+
 void on_step(State& state, const engine::StepRecord& record) {
+  if (state.layers != nullptr) tell_layers(*state.layers, record);
   if (state.loss_log) state.loss_log->write(record, state.options.emulated());
   if (state.agent) {
     // Memory that was free when the step used most.

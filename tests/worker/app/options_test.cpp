@@ -325,5 +325,23 @@ TEST(Options, AnUnsetCheckpointIntervalIsByTime) {
   EXPECT_THAT(refusal_of({"--checkpoint-keep=0"}), HasSubstr("--checkpoint-keep"));
 }
 
+TEST(Options, OfAHostProgramHaveItsLayersAsModel) {
+  const auto hosted = [](std::vector<const char*> words) {
+    words.insert(words.begin(), "host");
+    return parse_options(static_cast<int>(words.size()), words.data(), "host");
+  };
+
+  const auto options = std::get<Options>(*hosted({"--model=gpt", "--model-option=width=8"}));
+  EXPECT_TRUE(options.hosted && options.foreign());
+  EXPECT_EQ(options.model.model_options, R"({"width":8})");
+  EXPECT_EQ(std::get<Options>(*hosted({})).model.name, "");
+
+  EXPECT_THAT(hosted({"--plugin=x.so"}).error().message, HasSubstr("--plugin"));
+  EXPECT_THAT(hosted({"--device=cuda"}).error().message,
+              HasSubstr("--device=cuda: this program computes on the host only"));
+  EXPECT_THAT(std::get<Help>(*hosted({"--help"})).text,
+              AllOf(HasSubstr("host"), Not(HasSubstr("gpt-tiny"))));
+}
+
 }  // namespace options_test
 }  // namespace weir::app

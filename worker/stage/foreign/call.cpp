@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker/stage/foreign/call.h"
 
+#include <cstddef>
 #include <cstring>
+
+#include "worker/base/log.h"
 
 namespace weir::stage {
 
@@ -29,6 +32,16 @@ Status status_of(const weir_layers& table, const std::string& who, std::int32_t 
   if (status == WEIR_FAILED) return Error{Code::kModel, who + " failed" + said};
   return Error{Code::kModel, who + " returned " + std::to_string(status) +
                                  ", which is no status of weir_layers.h" + said};
+}
+
+void notice(const weir_layers& table, const std::string& json) {
+  if (table.size < offsetof(weir_layers, notice) + sizeof table.notice) return;
+  if (table.notice == nullptr) return;
+  try {
+    table.notice(table.self, json.c_str());
+  } catch (...) {
+    log_warn("stage", "the model's function notice threw an exception");
+  }
 }
 
 }  // namespace weir::stage

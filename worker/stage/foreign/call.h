@@ -37,4 +37,7 @@ Status call(const weir_layers& table, const std::string& who, Function function)
   }
 }
 
+// Tells the layers of an event, if they want to know. A failure is theirs to tell in the next call.
+void notice(const weir_layers& table, const std::string& json);
+
 }  // namespace weir::stage

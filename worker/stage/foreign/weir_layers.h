@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers of one's own in C, C++, Rust or any language with C functions, for weir-worker --plugin.
-   README.md beside this file says what each function must do. Weir calls the layers; layers never
-   call Weir. What layers say of themselves is JSON; what runs for each micro-batch is plain structs
-   without padding. C11 and C++. */
+/* Layers of one's own in C, C++, Rust or any language with C functions: for weir-worker --plugin,
+   or for a program that loads libweir-worker.so. README.md beside this file says what each function
+   must do. Weir calls the layers; layers never call Weir. What layers say of themselves is JSON;
+   what runs for each micro-batch is plain structs without padding. C11 and C++. */
 #ifndef WEIR_LAYERS_H
 #define WEIR_LAYERS_H
 
@@ -75,11 +75,18 @@ typedef struct {
   /* The rest may be NULL. */
   uint64_t (*memory)(void* self); /* bytes that the layers' own allocator holds; not called yet */
   void (*trim)(void* self);       /* gives back what that allocator keeps for reuse */
-  void (*notice)(void* self, const char* json); /* not called yet */
+  void (*notice)(void* self, const char* json); /* {"event": "step", ...} after each step */
 } weir_layers;
 
 /* A plugin exports it. NULL = the plugin cannot serve that version. */
 const weir_layers* weir_open(uint32_t version);
+
+/* libweir-worker.so exports it: the worker in the process of a program that has the layers. argv[0]
+   is the program's name, the rest are the options of weir-worker. Runs on the calling thread, which
+   makes all calls of the layers; SIGTERM and SIGINT have other handlers meanwhile. Returns the exit
+   code of the process, which should end without waiting for other threads (_exit). Once in a
+   process: a second call returns 2. The table must live until the process ends. */
+int32_t weir_worker_main(int32_t argc, const char* const* argv, const weir_layers* layers);
 
 #ifdef __cplusplus
 }
