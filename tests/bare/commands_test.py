@@ -18,7 +18,8 @@ REQUIREMENTS = pathlib.Path(__file__).with_name("requirements.txt")
 # the groups of tests/setup that are installed before a script of the folder runs; the longest name that fits counts
 GROUPS = {
     "tests/demo": ["cluster"], "tests/cluster": ["cluster"], "tests/venv": ["cluster"],
-    "tests/gpu": ["build", "cuda"], "worker/cmake": ["cuda"], "tests/coverage": ["build", "coverage"], "tests/bare": ["build", "bare"],
+    "tests/gpu": ["build", "cuda"], "worker/cmake": ["cuda"], "tests/coverage": ["build", "coverage"], "tests/bare": ["build", "bare"], "tests/torch": ["torch"],
+    "worker/python": ["torch"],
     "": ["build", "cluster"],
 }
 # builtins and keywords of the shell; and programs that a script asks for before it uses them, or that users bring

@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""weir-torch --model=FILE.py: the example trains the same for every cut, failures end with 84 and their line, signals and threads of torch get along."""
+import pathlib
+import signal
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "worker/python"))
+from workers import EXAMPLE, NATIVE, TEXT, Workers, alone, until, values_of   # noqa: E402,F401
+
+SMALL = ["--model-option=width=16", "--model-option=blocks=3", "--seq=16", f"--data={TEXT}", "--lr=0.01"]
+NO_END = "--steps=1000000"
+
+HEAD = """
+import os, time
+from torch import nn
+import torch
+class Embed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(256, 8)
+    def forward(self, tokens):
+        return self.table(tokens)
+"""
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, text, name="own.py"):
+        path = self.folder / name
+        path.write_text(HEAD + text)
+        return path
+
+    def run_alone(self, *arguments, name="run", **more):
+        one = alone(self.folder / name, arguments, **more)
+        self.addCleanup(one.process.wait)
+        self.addCleanup(one.end)
+        return one
+
+
+class Example(Case):
+    def test_trains_and_gives_the_same_losses_for_every_cut_and_k(self):
+        words = [f"--model={EXAMPLE}", *SMALL, "--steps=20"]
+        one = self.run_alone(*words, f"--checkpoint-dir={self.folder}/a")
+        two = self.folder / "two"
+        with Workers(two, [*words, f"--checkpoint-dir={self.folder}/b"], stages=2, layers=5, k=2) as workers:
+            self.assertEqual(one.wait(), 0, one.errors())
+            workers.wait()
+            losses = workers.losses()
+        self.assertEqual(losses, one.losses())
+        self.assertEqual(values_of(self.folder / "a"), values_of(self.folder / "b"))
+        numbers = [float.fromhex(loss) for loss in losses]
+        self.assertEqual(len(numbers), 20)
+        self.assertLess(numbers[-1], numbers[0] - 1)
+
+    def test_resumes_with_another_cut(self):
+        words = [f"--model={EXAMPLE}", *SMALL, "--steps=12"]
+        quiet = self.run_alone(*words, name="quiet")
+        self.assertEqual(quiet.wait(), 0, quiet.errors())
+        saves = [f"--checkpoint-dir={self.folder}/saved", "--checkpoint-interval=5"]
+        with Workers(self.folder / "two", [*words, *saves], stages=2, layers=5) as workers:
+            workers.all[0].reaches(7)
+            for one in workers.all:
+                one.end(signal.SIGKILL)
+                one.process.wait()
+        if not list((self.folder / "saved").glob("step-*[0-9]")):
+            self.skipTest("killed before the first checkpoint was complete")
+        with Workers(self.folder / "three", [*words, *saves], stages=3, layers=5) as workers:
+            workers.wait()
+            losses = workers.losses()
+        self.assertGreater(len(losses), 0)
+        self.assertEqual(losses, quiet.losses()[-len(losses):])
+
+    def test_trains_in_bfloat16_with_the_same_losses_for_every_cut(self):
+        words = [f"--model={EXAMPLE}", *SMALL, "--steps=6", "--precision=bf16"]
+        one = self.run_alone(*words)
+        with Workers(self.folder / "two", words, stages=2, layers=5) as workers:
+            self.assertEqual(one.wait(), 0, one.errors())
+            workers.wait()
+            self.assertEqual(workers.losses(), one.losses())
+
+
+class Own(Case):
+    def test_dropout_does_not_depend_on_the_cut(self):
+        path = self.file("""
+def layers(config):
+    block = lambda: nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8), nn.Dropout(0.5), nn.GELU())
+    return [Embed(), block(), block(), nn.Linear(8, 256)]
+""")
+        words = [f"--model={path}", "--seq=16", f"--data={TEXT}", "--steps=6"]
+        one = self.run_alone(*words)
+        with Workers(self.folder / "two", words, stages=2, layers=4, k=2) as workers:
+            self.assertEqual(one.wait(), 0, one.errors())
+            workers.wait()
+            self.assertEqual(workers.losses(), one.losses())
+
+    def test_on_step_is_told_of_each_step(self):
+        path = self.file("""
+def layers(config):
+    return [Embed(), nn.Linear(8, 256)]
+def on_step(record):
+    with open(os.environ["TOLD"], "a") as file:
+        print(sorted(record), record["step"], record["samples"], file=file)
+""")
+        one = self.run_alone(f"--model={path}", "--seq=16", "--steps=3", env={"TOLD": str(self.folder / "told")})
+        self.assertEqual(one.wait(), 0, one.errors())
+        self.assertEqual((self.folder / "told").read_text().splitlines(),
+                         [f"['event', 'loss', 'samples', 'seconds', 'step'] {step} 8" for step in (1, 2, 3)])
+
+    def test_an_exception_in_training_is_the_last_line_and_exit_code_84(self):
+        path = self.file("""
+class Fails(nn.Linear):
+    steps = 0
+    def forward(self, x):
+        if self.training and x.shape[0] == 2 and torch.is_grad_enabled():
+            Fails.steps += 1
+            if Fails.steps == 50:
+                raise RuntimeError("no luck at all")
+        return super().forward(x)
+def layers(config):
+    return [Embed(), Fails(8, 8), nn.Linear(8, 256)]
+""")
+        told = self.folder / "told"
+        one = self.run_alone(f"--model={path}", "--seq=16", NO_END, env={"WEIR_TERMINATION_LOG": str(told)})
+        self.assertEqual(one.wait(), 84, one.errors())
+        line = path.read_text().splitlines().index('                raise RuntimeError("no luck at all")') + 1
+        wanted = f"layer fails (Fails) failed: RuntimeError: no luck at all (own.py:{line})"
+        self.assertIn(wanted, one.errors())
+        self.assertIn(wanted, told.read_text())
+        self.assertIn("Traceback", one.errors())
+
+    def test_a_view_that_outlives_its_pass_is_named(self):
+        path = self.file("""
+held = []
+class Holds(nn.Linear):
+    def forward(self, x):
+        if torch.is_grad_enabled():
+            held.append(x)
+        return super().forward(x)
+def layers(config):
+    return [Embed(), Holds(8, 8), nn.Linear(8, 256)]
+""")
+        one = self.run_alone(f"--model={path}", "--seq=16", NO_END)
+        self.assertEqual(one.wait(), 84, one.errors())
+        self.assertIn("layer holds (Holds) keeps a view of its input after the backward", one.errors())
+
+    def test_metrics_answer(self):
+        path = self.file("def layers(config):\n    return [Embed(), nn.Linear(8, 256)]\n")
+        one = self.run_alone(f"--model={path}", "--seq=16", NO_END)
+        one.reaches(2)
+        import re   # pylint: disable=import-outside-toplevel
+        import urllib.request   # pylint: disable=import-outside-toplevel
+        port = re.search(r'"metrics_port":(\d+)', one.errors()).group(1)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
+            self.assertTrue("weir_samples_total{" in page.read().decode())
+        one.end(signal.SIGTERM)
+        self.assertEqual(one.wait(), 143, one.errors())
+
+    def test_a_first_sigterm_saves(self):
+        words = [f"--model={EXAMPLE}", *SMALL, NO_END, f"--checkpoint-dir={self.folder}/saved"]
+        one = self.run_alone(*words)
+        one.reaches(2)
+        one.end(signal.SIGTERM)
+        self.assertEqual(one.wait(), 143, one.errors())
+        self.assertTrue(values_of(self.folder / "saved"))
+
+    def looping(self, *more):
+        path = self.file("""
+class Loops(nn.Linear):
+    def forward(self, x):
+        if os.path.exists(os.environ["LOOP"]):
+            print("loops", flush=True)
+            while True:
+                time.sleep(0.01)
+        return super().forward(x)
+def layers(config):
+    return [Embed(), Loops(8, 8), nn.Linear(8, 256)]
+""")
+        flag = self.folder / "loop"
+        one = self.run_alone(f"--model={path}", "--seq=16", NO_END, *more, env={"LOOP": str(flag)})
+        one.reaches(2)
+        flag.touch()
+        one.says("loops")
+        one.end(signal.SIGTERM)
+        return one
+
+    def test_a_second_sigterm_ends_a_layer_that_loops_for_ever(self):
+        one = self.looping()
+        with self.assertRaises(AssertionError):
+            one.wait(1.0)
+        one.end(signal.SIGTERM)
+        self.assertEqual(one.wait(30), 143, one.errors())
+
+    def test_the_end_of_the_grace_does_too(self):
+        one = self.looping("--grace=1")
+        self.assertEqual(one.wait(30), 143, one.errors())
+        self.assertIn("the grace after SIGTERM is over", one.errors())
+
+
+if __name__ == "__main__":
+    unittest.main()
