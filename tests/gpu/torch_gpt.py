@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The GPT of worker/stage/models/gpt.cpp in PyTorch, for tests/gpu/report: same sizes, batch and precision; prints one JSON line
+"""The GPT of worker/stage/models/decoder.cpp in PyTorch, for tests/gpu/report: same sizes, batch and precision; prints one JSON line
 with the median seconds of a step. Ends with 77 where there is no PyTorch with CUDA.
 
 usage: torch_gpt.py LAYERS CHANNELS HEADS SEQUENCE VOCABULARY MICRO_BATCHES MICRO_BATCH_SIZE STEPS eager|compiled fp32|bf16

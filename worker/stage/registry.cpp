@@ -9,7 +9,7 @@
 
 #include "worker/base/digest.h"
 #include "worker/stage/learning_rate.h"
-#include "worker/stage/models/gpt.h"
+#include "worker/stage/models/decoder.h"
 #include "worker/stage/models/mlp.h"
 
 namespace weir::stage {

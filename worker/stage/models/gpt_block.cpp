@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "worker/base/check.h"
-#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/models/decoder_layers.h"
 
 namespace weir::stage {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds a GPT from its layers.
-#include "worker/stage/models/gpt.h"
+#include "worker/stage/models/decoder.h"
 
-#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/models/decoder_layers.h"
 
 namespace weir::stage {
 namespace {

@@ -2,7 +2,7 @@
 // (B,T) tokens -> (B,T,C). Keeps the tokens for backward.
 
 #include "worker/base/check.h"
-#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/models/decoder_layers.h"
 
 namespace weir::stage {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "worker/base/check.h"
-#include "worker/stage/models/gpt_layers.h"
+#include "worker/stage/models/decoder_layers.h"
 
 namespace weir::stage {
 namespace {
