@@ -120,7 +120,7 @@ class GptBlock final : public Layer {
     return allocate_values(pass.device, pass.samples, scratch(), kFloat);
   }
   ops::AttentionShape attention(int samples) const {
-    return {samples, shape_.sequence, shape_.channels, shape_.heads};
+    return {samples, shape_.sequence, shape_.heads, shape_.heads, shape_.channels / shape_.heads};
   }
   int rows(const Pass& pass) const { return pass.samples * shape_.sequence; }
   ops::LayerNormShape norm(const Pass& pass) const { return {rows(pass), shape_.channels}; }

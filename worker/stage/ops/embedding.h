@@ -10,7 +10,8 @@ struct EmbeddingShape {
   int samples, sequence, channels;  // B, T, C
 };
 
-// y (B,T,C) = token_table (V,C)[token] + position_table (T,C)[t].
+// y (B,T,C) = token_table (V,C)[token] + position_table (at least T rows of C)[t]. position_table
+// may be null: y = token_table[token].
 struct EmbeddingForward {
   EmbeddingShape shape;
   const std::int32_t* tokens;
@@ -21,7 +22,7 @@ struct EmbeddingForward {
 void run_on_host(const EmbeddingForward& op, const Host& host);
 void run_on_cuda(const EmbeddingForward& op, CudaQueue& queue);
 
-// Adds dy to the rows of both gradients, in the order of (b, t).
+// Adds dy to the rows of both gradients, in the order of (b, t). dposition_table may be null.
 struct EmbeddingBackward {
   EmbeddingShape shape;
   const std::int32_t* tokens;

@@ -38,8 +38,12 @@ void embedding_forward(Team& team, const EmbeddingForward& op) {
   team.run(op.shape.samples * sequence, least_rows(channels), [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i) {
       const T* token = as<T>(op.token_table) + op.tokens[i] * channels;
-      const T* position = as<T>(op.position_table) + i % sequence * channels;
       T* y = as<T>(op.y) + i * channels;
+      if (op.position_table == nullptr) {
+        std::copy_n(token, channels, y);
+        continue;
+      }
+      const T* position = as<T>(op.position_table) + i % sequence * channels;
       for (Index c = 0; c < channels; ++c) {
         y[c] = rounded<T>(widened(token[c]) + widened(position[c]));
       }
@@ -55,6 +59,7 @@ void embedding_backward(Team& team, const EmbeddingBackward& op, const float* dy
     for (Index i = 0; i < positions; ++i) {
       const float* row = dy + i * channels;
       add_row(begin, end, row, op.dtoken_table + op.tokens[i] * channels);
+      if (op.dposition_table == nullptr) continue;
       add_row(begin, end, row, op.dposition_table + i % sequence * channels);
     }
   });

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y (R,C) = (x - mean) rstd gamma + beta per row, epsilon 1e-5 (GPT-2's). Statistics (R,2): mean,
-// rstd.
+// y (R,C) = (x - mean) rstd gamma + beta per row. Statistics (R,2): mean, rstd.
 #pragma once
 
 #include "worker/stage/ops/element.h"
@@ -9,6 +8,7 @@ namespace weir::stage::ops {
 
 struct LayerNormShape {
   int rows, channels;
+  float epsilon = 1e-5F;  // GPT-2's
 };
 
 struct LayerNormForward {

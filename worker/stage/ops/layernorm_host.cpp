@@ -9,8 +9,6 @@
 namespace weir::stage::ops {
 namespace {
 
-constexpr float kEpsilon = 1e-5F;
-
 // Sum of f(i, rest) over i < count in steps of kLanes; f gets the index of the first element and
 // the number of elements that are left.
 template <class F>
@@ -49,7 +47,7 @@ void layernorm_forward(Team& team, LayerNormShape shape, const float* x, const f
       const Vec distance = take(row + c, left, mean) - broadcast(mean);
       return distance * distance;
     });
-    const float rstd = 1.0F / std::sqrt(squares / count + kEpsilon);
+    const float rstd = 1.0F / std::sqrt(squares / count + shape.epsilon);
     statistics[2 * r] = mean;
     statistics[2 * r + 1] = rstd;
     apply_row(channels, row, mean, rstd, gamma, beta, y + r * channels);

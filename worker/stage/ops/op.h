@@ -14,17 +14,21 @@
 #include "worker/stage/ops/linear.h"
 #include "worker/stage/ops/memory.h"
 #include "worker/stage/ops/relu.h"
+#include "worker/stage/ops/rms_norm.h"
+#include "worker/stage/ops/rotary.h"
 #include "worker/stage/ops/softmax_loss.h"
 #include "worker/stage/ops/squares.h"
+#include "worker/stage/ops/swiglu.h"
 
 namespace weir::stage::ops {
 
-using Op =
-    std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardParameters,
-                 LinearBackwardInput, LayerNormForward, LayerNormApply, LayerNormBackward,
-                 AttentionForward, AttentionBackward, GeluForward, GeluBackward, ReluForward,
-                 ReluBackward, EmbeddingForward, EmbeddingBackward, ContextEmbeddingForward,
-                 ContextEmbeddingBackward, SoftmaxLoss, AdamW, AddExactly, RoundSums, SumSquares>;
+using Op = std::variant<Zero, Copy, RoundValues, LinearForward, LinearBackwardParameters,
+                        LinearBackwardInput, LayerNormForward, LayerNormApply, LayerNormBackward,
+                        RmsNormForward, RmsNormApply, RmsNormBackward, Rotary, AttentionForward,
+                        AttentionBackward, GeluForward, GeluBackward, SwigluForward, SwigluBackward,
+                        ReluForward, ReluBackward, EmbeddingForward, EmbeddingBackward,
+                        ContextEmbeddingForward, ContextEmbeddingBackward, SoftmaxLoss, AdamW,
+                        AddExactly, RoundSums, SumSquares>;
 
 // True if kind and fields are equal, bit for bit.
 bool same(const Op& a, const Op& b);

@@ -20,8 +20,9 @@ using test::random_doubles;
 struct Attention : ::testing::TestWithParam<AttentionShape> {
   AttentionShape s = GetParam();
   std::size_t rows = static_cast<std::size_t>(s.samples * s.sequence);
-  std::size_t channels = static_cast<std::size_t>(s.channels);
-  Doubles qkv = random_doubles(rows * 3 * channels, 1, 2);
+  std::size_t channels = static_cast<std::size_t>(s.heads * s.size);  // of y
+  std::size_t wide = static_cast<std::size_t>(qkv_channels(s));
+  Doubles qkv = random_doubles(rows * wide, 1, 2);
   Doubles dy = random_doubles(rows * channels, 2);
   Floats y = Floats(rows * channels, 9);
   Floats log_sums = Floats(rows * static_cast<std::size_t>(s.heads));
@@ -35,14 +36,20 @@ struct Attention : ::testing::TestWithParam<AttentionShape> {
   // One row of one head, straight from the definition.
   void reference_row(const Doubles& in, std::size_t sample, std::size_t t, std::size_t head,
                      Doubles& out) const {
-    const std::size_t size = channels / static_cast<std::size_t>(s.heads);
+    const auto size = static_cast<std::size_t>(s.size);
+    const auto heads = static_cast<std::size_t>(s.heads);
+    const auto groups = static_cast<std::size_t>(s.kv_heads);
     const auto sequence = static_cast<std::size_t>(s.sequence);
+    const std::size_t group = head / (heads / groups);
     const auto at = [&](std::size_t row, std::size_t part, std::size_t i) {
-      return in[((sample * sequence + row) * 3 + part) * channels + head * size + i];
+      const std::size_t place[] = {head, heads + group, heads + groups + group};
+      return in[(sample * sequence + row) * wide + place[part] * size + i];
     };
+    const auto window = static_cast<std::size_t>(s.window);
+    const std::size_t from = window == 0 || t < window ? 0 : t - window + 1;
     Doubles weight;
     double sum = 0;
-    for (std::size_t j = 0; j <= t; ++j) {
+    for (std::size_t j = from; j <= t; ++j) {
       double score = 0;
       for (std::size_t i = 0; i < size; ++i) score += at(t, 0, i) * at(j, 1, i);
       weight.push_back(std::exp(score / std::sqrt(static_cast<double>(size))));
@@ -50,7 +57,7 @@ struct Attention : ::testing::TestWithParam<AttentionShape> {
     }
     for (std::size_t i = 0; i < size; ++i) {
       double value = 0;
-      for (std::size_t j = 0; j <= t; ++j) value += weight[j] / sum * at(j, 2, i);
+      for (std::size_t j = from; j <= t; ++j) value += weight[j - from] / sum * at(j, 2, i);
       out[(sample * sequence + t) * channels + head * size + i] = value;
     }
   }
@@ -100,9 +107,9 @@ TEST_P(Attention, BackwardIsTheDerivativeAlongADirection) {
 }
 
 TEST_P(Attention, NoOutputDependsOnALaterToken) {
-  const std::size_t last = (static_cast<std::size_t>(s.sequence) - 1) * 3 * channels;
+  const std::size_t last = (static_cast<std::size_t>(s.sequence) - 1) * wide;
   Doubles changed = qkv;
-  for (std::size_t i = 0; i < 3 * channels; ++i) changed[last + i] += 1;
+  for (std::size_t i = 0; i < wide; ++i) changed[last + i] += 1;
   Floats other(y.size());
   test::run(AttentionForward{s, elements(floats(changed).data()), elements(other.data()),
                              log_sums.data(), scratch.data()});
@@ -113,7 +120,7 @@ TEST_P(Attention, NoOutputDependsOnALaterToken) {
 }
 
 TEST(AttentionScores, MayBeLargeWithoutOverflow) {
-  const AttentionShape shape{1, 3, 4, 1};
+  const AttentionShape shape{1, 3, 1, 1, 4};
   const Floats qkv(36, 100);
   Floats y(12), log_sums(3), scratch(attention_scratch_floats(shape));
   test::run(AttentionForward{shape, elements(qkv.data()), elements(y.data()), log_sums.data(),
@@ -122,11 +129,16 @@ TEST(AttentionScores, MayBeLargeWithoutOverflow) {
   for (const float value : y) EXPECT_NEAR(value, 100, 1e-3);
 }
 
-const AttentionShape kOneToken{1, 1, 4, 1}, kRagged{2, 5, 6, 2}, kFour{1, 8, 8, 4},
-    kThreeBlocks{2, 101, 12, 3};
-INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention, ::testing::Values(kOneToken, kRagged, kFour));
+const AttentionShape kOneToken{1, 1, 1, 1, 4}, kRagged{2, 5, 2, 2, 3}, kFour{1, 8, 4, 4, 2},
+    kThreeBlocks{2, 101, 3, 3, 4}, kGroups{2, 5, 4, 2, 3}, kOneGroup{1, 7, 3, 1, 4},
+    kWindow{1, 9, 2, 1, 4, 3}, kGroupsInBlocks{2, 101, 6, 2, 4},
+    kWindowInBlocks{1, 150, 2, 2, 6, 50}, kWindowOfOne{1, 60, 1, 1, 4, 1};
+INSTANTIATE_TEST_SUITE_P(Shapes, SmallAttention,
+                         ::testing::Values(kOneToken, kRagged, kFour, kGroups, kOneGroup, kWindow));
 INSTANTIATE_TEST_SUITE_P(Shapes, Attention,
-                         ::testing::Values(kOneToken, kRagged, kFour, kThreeBlocks));
+                         ::testing::Values(kOneToken, kRagged, kFour, kThreeBlocks, kGroups,
+                                           kOneGroup, kWindow, kGroupsInBlocks, kWindowInBlocks,
+                                           kWindowOfOne));
 
 }  // namespace attention_test
 }  // namespace weir::stage::ops

@@ -72,22 +72,69 @@ class Cases {
   }
 
   void attention(AttentionShape s) {
-    const std::size_t rows = size(s.samples) * size(s.sequence), c = size(s.channels);
-    const std::string shape = std::to_string(s.sequence) + "x" + std::to_string(s.channels);
+    const std::size_t rows = size(s.samples) * size(s.sequence), c = size(s.heads * s.size);
+    const std::size_t wide = size(qkv_channels(s));
+    const std::string shape = std::to_string(s.sequence) + "x" + std::to_string(c) + "By" +
+                              std::to_string(s.heads) + "And" + std::to_string(s.kv_heads) +
+                              (s.window > 0 ? "Of" + std::to_string(s.window) : "");
     add("AttentionForward" + shape,
-        {elements(rows * 3 * c), elements(rows * c), floats(rows * size(s.heads))},
+        {elements(rows * wide), elements(rows * c), floats(rows * size(s.heads))},
         [s](Kernels& k, const OpMemory& m) {
           k.run(AttentionForward{s, m.element(0), m.element(1), m.floats(2), m.scratch});
         });
     list_.back().scratch = attention_scratch_floats(s);
     add("AttentionBackward" + shape,
-        {elements(rows * 3 * c), elements(rows * c), floats(rows * size(s.heads)),
-         elements(rows * c), elements(rows * 3 * c)},
+        {elements(rows * wide), elements(rows * c), floats(rows * size(s.heads)),
+         elements(rows * c), elements(rows * wide)},
         [s](Kernels& k, const OpMemory& m) {
           k.run(AttentionBackward{s, m.element(0), m.element(1), m.floats(2), m.element(3),
                                   m.element(4), m.scratch});
         });
     list_.back().scratch = attention_scratch_floats(s);
+  }
+
+  void rms_norm(RmsNormShape s) {
+    const std::size_t rows = size(s.rows), c = size(s.channels), count = rows * size(s.stride);
+    const std::string shape =
+        std::to_string(s.rows) + "x" + std::to_string(s.heads) + "x" + std::to_string(s.channels);
+    add("RmsNorm" + shape,
+        {elements(count), elements(c), elements(count), floats(rows * size(s.heads)),
+         elements(count)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.run(RmsNormForward{s, m.element(0), m.element(1), m.element(2), m.floats(3)});
+          k.run(RmsNormApply{s, m.element(0), m.floats(3), m.element(1), m.element(4)});
+        });
+    add("RmsNormBackward" + shape,
+        {elements(count), elements(c), elements(count), floats(rows * size(s.heads)),
+         elements(count), elements(count), floats(c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.run(RmsNormForward{s, m.element(0), m.element(1), m.element(2), m.floats(3)});
+          k.run(RmsNormBackward{s, m.element(0), m.floats(3), m.element(1), m.element(4),
+                                m.element(5), m.element(5), m.floats(6)});
+        });
+    add("RmsNormBackwardInPlace" + shape,
+        {elements(count), elements(c), elements(count), floats(rows * size(s.heads)), floats(c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.run(RmsNormBackward{s, m.element(0), m.floats(3), m.element(1), m.element(2), nullptr,
+                                m.element(2), m.floats(4)});
+        });
+  }
+
+  void rotary(RotaryShape s) {
+    const std::size_t count = size(s.samples) * size(s.sequence) * size(s.stride);
+    add("Rotary" + std::to_string(s.sequence) + "x" + std::to_string(s.size) +
+            (s.direction < 0 ? "Back" : "") + (s.factor > 1 ? "Scaled" : ""),
+        {elements(count)}, [s](Kernels& k, const OpMemory& m) { k.run(Rotary{s, m.element(0)}); });
+  }
+
+  void swiglu(SwigluShape s) {
+    const std::size_t count = size(s.rows) * size(s.channels);
+    add("Swiglu" + std::to_string(s.rows) + "x" + std::to_string(s.channels),
+        {elements(2 * count, 4), elements(count), elements(count), elements(2 * count)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.run(SwigluForward{s, m.element(0), m.element(1)});
+          k.run(SwigluBackward{s, m.element(0), m.element(2), m.element(3)});
+        });
   }
 
   void activations(std::size_t count) {
@@ -119,6 +166,14 @@ class Cases {
         [s](Kernels& k, const OpMemory& m) {
           k.run(EmbeddingForward{s, m.tokens, m.element(0), m.element(1), m.element(2)});
           k.run(EmbeddingBackward{s, m.tokens, m.element(3), m.floats(4), m.floats(5)});
+        });
+    list_.back().tokens = tokens(places, kVocabulary);
+    add("EmbeddingAlone" + shape,
+        {elements(kVocabulary * c), elements(places * c), elements(places * c),
+         floats(kVocabulary * c)},
+        [s](Kernels& k, const OpMemory& m) {
+          k.run(EmbeddingForward{s, m.tokens, m.element(0), nullptr, m.element(1)});
+          k.run(EmbeddingBackward{s, m.tokens, m.element(2), m.floats(3), nullptr});
         });
     list_.back().tokens = tokens(places, kVocabulary);
     const ContextShape context{s.samples, s.sequence, s.channels, 3, kVocabulary};
@@ -201,13 +256,32 @@ std::vector<OpCase> op_cases() {
   for (const LayerNormShape s : {LayerNormShape{64, 128}, {5, 33}, {100, 768}, {300, 40}}) {
     cases.layernorm(s);
   }
-  // Heads of 16, 16, 128, 20 and 64 channels.
-  for (const AttentionShape s : {AttentionShape{2, 64, 64, 4},
-                                 {1, 37, 48, 3},
-                                 {2, 100, 256, 2},
-                                 {1, 70, 60, 3},
-                                 {1, 150, 64, 1}}) {
+  // Some heads share K and V, some see a window of tokens only.
+  for (const AttentionShape s : {AttentionShape{2, 64, 4, 4, 16},
+                                 {1, 37, 3, 3, 16},
+                                 {2, 100, 2, 2, 128},
+                                 {1, 70, 3, 3, 20},
+                                 {1, 150, 1, 1, 64},
+                                 {2, 70, 6, 2, 16},
+                                 {1, 65, 4, 1, 24},
+                                 {1, 130, 2, 1, 32, 40},
+                                 {2, 150, 4, 2, 12, 7}}) {
     cases.attention(s);
+  }
+  for (const RmsNormShape s :
+       {rms_norm_of_rows(64, 128, 1e-5F), rms_norm_of_rows(5, 33, 1e-6F),
+        rms_norm_of_rows(100, 768, 1e-5F), RmsNormShape{40, 4, 16, 96, 1e-6F},
+        RmsNormShape{7, 3, 10, 41, 1e-5F}, rms_norm_of_rows(300, 40, 1e-5F)}) {
+    cases.rms_norm(s);
+  }
+  for (const RotaryShape s :
+       {RotaryShape{2, 70, 5, 16, 96, 1, 1e4F}, RotaryShape{1, 9, 3, 6, 18, 1, 1e6F},
+        RotaryShape{2, 33, 2, 64, 200, -1, 5e5F},
+        RotaryShape{1, 50, 2, 32, 64, 1, 5e5F, 8, 1, 4, 64}}) {
+    cases.rotary(s);
+  }
+  for (const SwigluShape s : {SwigluShape{64, 128}, {5, 33}, {100, 1536}, {1, 1}}) {
+    cases.swiglu(s);
   }
   for (const std::size_t count : {1, 1023, 100'000}) cases.activations(count);
   for (const EmbeddingShape s :

@@ -15,7 +15,7 @@ namespace weir::stage::ops {
 namespace {
 
 constexpr int kTile = 32, kPerRow = 4, kThreads = kTile * kPerRow;
-constexpr int kMostSize = 128;                 // C/H
+constexpr int kMostSize = 128;                 // D
 constexpr int kMostOwn = kMostSize / kPerRow;  // channels of one thread
 constexpr int kScoreStride = kTile + 1;        // avoids bank conflicts down a column
 constexpr unsigned kAllLanes = 0xffffffffU;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
 
   float acc[kMostOwn] = {};
   float top = -FLT_MAX, sum = 0;
-  for (int keys = 0; keys <= first; keys += kTile) {
+  for (int keys = head.first_keys(first, kTile); keys <= first; keys += kTile) {
     __syncthreads();
     load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, k_tile);
     load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, v_tile);
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads)
   load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 0); }, tiles.q);
   load_tile(head, dy, first, [&](int t) { return head.out(t); }, tiles.dy);
   float acc[kMostOwn] = {};
-  for (int keys = 0; keys <= first; keys += kTile) {
+  for (int keys = head.first_keys(first, kTile); keys <= first; keys += kTile) {
     __syncthreads();
     load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, tiles.k);
     load_tile(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, tiles.v);
@@ -185,31 +185,35 @@ __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(AttentionShape shape, const T* qkv, const float* log_sums,
                         const float* row_dots, const T* dy, T* dqkv) {
   float* memory = dynamic_shared();
-  const Head head(shape);
+  const Head head = Head::of_group(shape, 0);
   const Tiles tiles(memory, head.size);
   const int row = threadIdx.x / kPerRow, lane = threadIdx.x % kPerRow;
   const int first = static_cast<int>(blockIdx.x) * kTile;  // of the keys
   load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 1); }, tiles.k);
   load_tile(head, qkv, first, [&](int t) { return head.qkv(t, 2); }, tiles.v);
   float dk[kMostOwn] = {}, dv[kMostOwn] = {};
-  for (int queries = first; queries < shape.sequence; queries += kTile) {
-    __syncthreads();
-    load_tile(head, qkv, queries, [&](int t) { return head.qkv(t, 0); }, tiles.q);
-    load_tile(head, dy, queries, [&](int t) { return head.out(t); }, tiles.dy);
-    __syncthreads();
-    probabilities(head, tiles, queries, first, log_sums, row_dots);
-    __syncthreads();
+  for (int one = 0; one < shape.heads / shape.kv_heads; ++one) {
+    const Head sharing = Head::of_group(shape, one);
+    for (int queries = first; queries < shape.sequence; queries += kTile) {
+      if (head.past_window(queries, first, kTile)) break;
+      __syncthreads();
+      load_tile(sharing, qkv, queries, [&](int t) { return sharing.qkv(t, 0); }, tiles.q);
+      load_tile(sharing, dy, queries, [&](int t) { return sharing.out(t); }, tiles.dy);
+      __syncthreads();
+      probabilities(sharing, tiles, queries, first, log_sums, row_dots);
+      __syncthreads();
 #pragma unroll
-    for (int i = 0; i < kMostOwn; ++i) {
-      const int c = lane + i * kPerRow;
-      if (c >= head.size) break;
-      float key_sum = dk[i], value_sum = dv[i];
-      for (int j = 0; j < kTile; ++j) {
-        key_sum += tiles.ds[j * kScoreStride + row] * tiles.q[j * head.size + c];
-        value_sum += tiles.p[j * kScoreStride + row] * tiles.dy[j * head.size + c];
+      for (int i = 0; i < kMostOwn; ++i) {
+        const int c = lane + i * kPerRow;
+        if (c >= head.size) break;
+        float key_sum = dk[i], value_sum = dv[i];
+        for (int j = 0; j < kTile; ++j) {
+          key_sum += tiles.ds[j * kScoreStride + row] * tiles.q[j * head.size + c];
+          value_sum += tiles.p[j * kScoreStride + row] * tiles.dy[j * head.size + c];
+        }
+        dk[i] = key_sum;
+        dv[i] = value_sum;
       }
-      dk[i] = key_sum;
-      dv[i] = value_sum;
     }
   }
   if (first + row >= shape.sequence) return;
@@ -222,11 +226,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-dim3 tiles_of(AttentionShape shape) {
-  return {static_cast<unsigned>((shape.sequence + kTile - 1) / kTile),
-          static_cast<unsigned>(shape.samples * shape.heads)};
-}
-
 template <class T>
 void attention_forward(cudaStream_t stream, const AttentionForward& op) {
   const T* qkv = as<T>(op.qkv);
@@ -236,11 +235,12 @@ void attention_forward(cudaStream_t stream, const AttentionForward& op) {
       return tensor_forward(stream, op.shape, qkv, y, op.log_sums);
     }
   }
-  const std::size_t size = op.shape.channels / op.shape.heads;
+  const std::size_t size = op.shape.size;
   const auto kernel = forward_kernel<T>;
   const std::size_t floats = 3 * kTile * size + kTile * kScoreStride;
-  start({stream, tiles_of(op.shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
-        op.shape, qkv, y, op.log_sums);
+  start({stream, attention_grid(op.shape, kTile, op.shape.heads), kThreads,
+         with_shared(kernel, floats * sizeof(float))},
+        kernel, op.shape, qkv, y, op.log_sums);
 }
 
 // row_dots (B,H,T)
@@ -256,12 +256,15 @@ void attention_backward(cudaStream_t stream, const AttentionBackward& op, float*
       return tensor_gradients(stream, shape, qkv, op.log_sums, row_dots, dy, as<T>(op.dqkv));
     }
   }
-  const std::size_t size = shape.channels / shape.heads;
+  const std::size_t size = shape.size;
   const std::size_t floats = 4 * kTile * size + 2 * kTile * kScoreStride;
-  for (const auto kernel : {query_gradient_kernel<T>, key_gradient_kernel<T>}) {
-    start({stream, tiles_of(shape), kThreads, with_shared(kernel, floats * sizeof(float))}, kernel,
-          shape, qkv, op.log_sums, row_dots, dy, as<T>(op.dqkv));
-  }
+  const auto start_on = [&](auto kernel, int heads) {
+    start({stream, attention_grid(shape, kTile, heads), kThreads,
+           with_shared(kernel, floats * sizeof(float))},
+          kernel, shape, qkv, op.log_sums, row_dots, dy, as<T>(op.dqkv));
+  };
+  start_on(query_gradient_kernel<T>, shape.heads);
+  start_on(key_gradient_kernel<T>, shape.kv_heads);
 }
 
 }  // namespace

@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int c = own_lane(); c < kSize; c += kPerRow) own_out[c] = 0;
 
   Running running;
-  for (int keys = 0; keys <= first; keys += kTile) {
+  for (int keys = head.first_keys(first, kTile); keys <= first; keys += kTile) {
     __syncthreads();
     load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, k);
     load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, v);
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(kThreads)
   Sum dq[kSize / kPart];
 #pragma unroll
   for (int d = 0; d < kSize / kPart; ++d) wmma::fill_fragment(dq[d], 0.0F);
-  for (int keys = 0; keys <= first; keys += kTile) {
+  for (int keys = head.first_keys(first, kTile); keys <= first; keys += kTile) {
     __syncthreads();
     load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 1); }, tiles.k);
     load_tile<kSize>(head, qkv, keys, [&](int t) { return head.qkv(t, 2); }, tiles.v);
@@ -282,7 +282,7 @@ template <int kSize>
 __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(AttentionShape shape, const Bf16* qkv, const float* log_sums,
                         const float* row_dots, const Bf16* dy, Bf16* dqkv) {
-  const Head head(shape);
+  const Head head = Head::of_group(shape, 0);
   const Tiles<kSize> tiles(dynamic_shared());
   const int first = static_cast<int>(blockIdx.x) * kTile;  // first key
   load_tile<kSize>(head, qkv, first, [&](int t) { return head.qkv(t, 1); }, tiles.k);
@@ -293,25 +293,25 @@ __global__ void __launch_bounds__(kThreads)
     wmma::fill_fragment(dk[d], 0.0F);
     wmma::fill_fragment(dv[d], 0.0F);
   }
-  for (int queries = first; queries < shape.sequence; queries += kTile) {
-    __syncthreads();
-    load_tile<kSize>(head, qkv, queries, [&](int t) { return head.qkv(t, 0); }, tiles.q);
-    load_tile<kSize>(head, dy, queries, [&](int t) { return head.out(t); }, tiles.dy);
-    __syncthreads();
-    probabilities(head, tiles, queries, first, log_sums, row_dots);
-    __syncthreads();  // now a warp has keys: the columns of p and ds
-    add_product<kSize, wmma::col_major>(rows_over(tiles.scores) + warp_row(), kRowStride, tiles.dy,
-                                        dv);
-    add_product<kSize, wmma::col_major>(rows_over(tiles.dp) + warp_row(), kRowStride, tiles.q, dk);
+  for (int one = 0; one < shape.heads / shape.kv_heads; ++one) {
+    const Head sharing = Head::of_group(shape, one);
+    for (int queries = first; queries < shape.sequence; queries += kTile) {
+      if (head.past_window(queries, first, kTile)) break;
+      __syncthreads();
+      load_tile<kSize>(sharing, qkv, queries, [&](int t) { return sharing.qkv(t, 0); }, tiles.q);
+      load_tile<kSize>(sharing, dy, queries, [&](int t) { return sharing.out(t); }, tiles.dy);
+      __syncthreads();
+      probabilities(sharing, tiles, queries, first, log_sums, row_dots);
+      __syncthreads();  // now a warp has keys: the columns of p and ds
+      add_product<kSize, wmma::col_major>(rows_over(tiles.scores) + warp_row(), kRowStride,
+                                          tiles.dy, dv);
+      add_product<kSize, wmma::col_major>(rows_over(tiles.dp) + warp_row(), kRowStride, tiles.q,
+                                          dk);
+    }
   }
   __syncthreads();  // all warps have finished with the rows that the staging covers
   store_sums<kSize>(head, dk, first, [&](int t) { return head.qkv(t, 1); }, tiles.scores, dqkv);
   store_sums<kSize>(head, dv, first, [&](int t) { return head.qkv(t, 2); }, tiles.scores, dqkv);
-}
-
-dim3 tiles_of(AttentionShape shape) {
-  return {static_cast<unsigned>((shape.sequence + kTile - 1) / kTile),
-          static_cast<unsigned>(shape.samples * shape.heads)};
 }
 
 template <int kSize>
@@ -320,8 +320,8 @@ void forward_of(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, Bf16
   const auto kernel = forward_kernel<kSize>;
   constexpr std::size_t bytes =
       3 * kTileElements<kSize> * sizeof(Bf16) + (kScores + kTile * kOutStride<kSize>)*sizeof(float);
-  start({stream, tiles_of(shape), kThreads, with_shared(kernel, bytes)}, kernel, shape, qkv, y,
-        log_sums);
+  start({stream, attention_grid(shape, kTile, shape.heads), kThreads, with_shared(kernel, bytes)},
+        kernel, shape, qkv, y, log_sums);
 }
 
 template <int kSize>
@@ -330,22 +330,24 @@ void gradients_of(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, co
   constexpr std::size_t bytes =
       4 * kTileElements<kSize> * sizeof(Bf16) + 2 * kScores * sizeof(float);
   static_assert(kTile * kOutStride<kSize> <= 2 * kScores, "staging fits into scores and dp");
-  for (const auto kernel : {query_gradient_kernel<kSize>, key_gradient_kernel<kSize>}) {
-    start({stream, tiles_of(shape), kThreads, with_shared(kernel, bytes)}, kernel, shape, qkv,
-          log_sums, row_dots, dy, dqkv);
-  }
+  const auto start_on = [&](auto kernel, int heads) {
+    start({stream, attention_grid(shape, kTile, heads), kThreads, with_shared(kernel, bytes)},
+          kernel, shape, qkv, log_sums, row_dots, dy, dqkv);
+  };
+  start_on(query_gradient_kernel<kSize>, shape.heads);
+  start_on(key_gradient_kernel<kSize>, shape.kv_heads);
 }
 
 }  // namespace
 
 bool tensor_cores_take(AttentionShape shape) {
-  const int size = shape.channels / shape.heads;
+  const int size = shape.size;
   return size == 16 || size == 32 || size == 64 || size == 128;
 }
 
 void tensor_forward(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, Bf16* y,
                     float* log_sums) {
-  switch (shape.channels / shape.heads) {
+  switch (shape.size) {
     case 16:
       return forward_of<16>(stream, shape, qkv, y, log_sums);
     case 32:
@@ -359,7 +361,7 @@ void tensor_forward(cudaStream_t stream, AttentionShape shape, const Bf16* qkv, 
 
 void tensor_gradients(cudaStream_t stream, AttentionShape shape, const Bf16* qkv,
                       const float* log_sums, const float* row_dots, const Bf16* dy, Bf16* dqkv) {
-  switch (shape.channels / shape.heads) {
+  switch (shape.size) {
     case 16:
       return gradients_of<16>(stream, shape, qkv, log_sums, row_dots, dy, dqkv);
     case 32:

@@ -18,8 +18,9 @@ __global__ void embedding_forward_kernel(EmbeddingShape shape, const std::int32_
   const std::size_t channels = shape.channels;
   const std::size_t token = tokens[place], position = place % shape.sequence;
   for (std::size_t c = threadIdx.x; c < channels; c += blockDim.x) {
-    y[place * channels + c] = narrow<T>(wide(token_table[token * channels + c]) +
-                                        wide(position_table[position * channels + c]));
+    float value = wide(token_table[token * channels + c]);
+    if (position_table != nullptr) value += wide(position_table[position * channels + c]);
+    y[place * channels + c] = narrow<T>(value);
   }
 }
 
@@ -113,6 +114,7 @@ void run_on_cuda(const EmbeddingBackward& op, CudaQueue& queue) {
     start({queue.stream, static_cast<unsigned>(places), kThreads},
           row_gradient_kernel<TokenRows, T>, TokenRows{op.tokens}, places, s.channels, as<T>(op.dy),
           op.dtoken_table);
+    if (op.dposition_table == nullptr) return;
     start({queue.stream, static_cast<unsigned>(s.sequence), kThreads}, position_gradient_kernel<T>,
           s, as<T>(op.dy), op.dposition_table);
   });

@@ -8,7 +8,6 @@ namespace weir::stage::ops {
 namespace {
 
 constexpr unsigned kAllLanes = 0xffffffffU;
-constexpr float kEpsilon = 1e-5F;
 
 template <class T>
 __device__ T warp_sum(T value) {
@@ -40,7 +39,7 @@ __global__ void layernorm_forward_kernel(LayerNormShape shape, const T* x, const
       squares += distance * distance;
     }
   }
-  const float rstd = 1.0F / sqrtf(warp_sum(squares) / channels + kEpsilon);
+  const float rstd = 1.0F / sqrtf(warp_sum(squares) / channels + shape.epsilon);
   for (int c = first; c < channels; c += kWarp * kWidth) {
     const auto in = load<kWidth>(from + c), scale = load<kWidth>(gamma + c);
     const auto shift = load<kWidth>(beta + c);
