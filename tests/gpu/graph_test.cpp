@@ -90,7 +90,7 @@ TEST_P(GpuGraphs, OfSplitBackwardsGiveTheBitsOfWholeOnes) {
   EXPECT_TRUE(train(GraphUse::kOff, true).parameters == whole.parameters);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuGraphs, testing::ValuesIn(tested_models()), tested_name);
+INSTANTIATE_TEST_SUITE_P(Models, GpuGraphs, testing::ValuesIn(few_models()), tested_name);
 
 // What a graph writes beside its arguments stays its own when larger ops need more of it.
 using GpuGraphScratch = OnGpu;

@@ -116,7 +116,7 @@ class GpuOverlap : public OnGpu {
 
 TEST_F(GpuOverlap, LayersAreToldWhenTheirSumsAreEnqueuedAndHoldThemInOrder) {
   WatchedDevice watched(dynamic_cast<device::CudaDevice&>(*device_));
-  for (const TestedModel& tested : tested_models()) {
+  for (const TestedModel& tested : few_models()) {
     const stage::Model model = model_of(small_options(tested.name, tested.precision));
     const auto stage = whole(model, watched);
     const Batch batch(model.options, 3, 5);

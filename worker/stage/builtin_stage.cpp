@@ -379,7 +379,9 @@ Result<std::unique_ptr<Stage>> make_builtin_stage(const Model& model, int first_
                                    model.options, device, *kernels));
     WEIR_OK(layers[i]->attach(made.values(), made.gradients()));
     Layer* const own = layers[i]->has_initial_values() ? layers[i].get() : nullptr;
-    WEIR_OK(made.set_initial(model.options.seed, device, own));
+    const bool given = model.source && model.source->has_initial_values();
+    WEIR_OK(
+        made.set_initial(model.options.seed, device, own, given ? model.source.get() : nullptr));
     parameters.push_back(std::move(made));
   }
   Buffer loss_memory;

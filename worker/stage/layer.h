@@ -33,6 +33,8 @@ struct ParameterSpec {
   // It begins at a multiple of so many values, counted from the layer's first one; the gap before
   // the next parameter is zero.
   std::int64_t alignment = 1;
+  // Files of Hugging Face have it with its two dimensions exchanged.
+  bool transposed = false;
 
   bool decays() const { return decay.value_or(shape.size() >= 2); }
   std::int64_t count() const {
@@ -128,6 +130,16 @@ class LayerSource {
   virtual std::string name() const = 0;
   virtual std::string engine() const = 0;  // the program that computes; "" = unknown
   virtual Layers layers() const = 0;       // all layers, made anew
+  // Text for the digest: facts of the model that its parameters do not show.
+  virtual std::string facts() const { return ""; }
+  // The section `export` of checkpoints (worker/checkpoint/README.md); "" = no export.
+  virtual std::string export_json() const { return ""; }
+  // Initial values of parameters, in memory of the host, if the layers themselves have none.
+  virtual bool has_initial_values() const { return false; }
+  virtual Status set_initial(const ParameterSpec& /*parameter*/,
+                             std::span<float> /*values*/) const {
+    return Unit{};
+  }
 };
 
 // kInternal with the requested size and the memory in use.

@@ -74,16 +74,18 @@ Result<LayerParameters> LayerParameters::make(const std::vector<ParameterSpec>& 
   return made;
 }
 
-Status LayerParameters::set_initial(std::uint64_t seed, device::Device& device, Layer* own) {
+Status LayerParameters::set_initial(std::uint64_t seed, device::Device& device, Layer* own,
+                                    const LayerSource* source) {
   const std::uint64_t layer_seed = mix_seed(seed, static_cast<std::uint64_t>(layer_));
   for (std::size_t i = 0; i < specs_.size(); ++i) {
-    if (own == nullptr) {
+    if (own == nullptr && source == nullptr) {
       WEIR_OK(set_random(specs_[i], mix_seed(layer_seed, specs_[i].name), values_[i], device));
       continue;
     }
     const std::span<float> all(values_[i], static_cast<std::size_t>(specs_[i].count()));
     WEIR_TRY(auto view, device::HostView<float>::to_fill(device, all));
-    WEIR_OK(own->set_initial(i, view.values()));
+    WEIR_OK(own != nullptr ? own->set_initial(i, view.values())
+                           : source->set_initial(specs_[i], view.values()));
     WEIR_OK(view.write_back());
   }
   return Unit{};

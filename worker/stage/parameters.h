@@ -22,9 +22,10 @@ class LayerParameters {
   static Result<LayerParameters> make(const std::vector<ParameterSpec>& specs, int layer,
                                       const ModelOptions& options, device::Device& device,
                                       ops::Kernels& ops);
-  // Writes the values of step 0: those of `own`, a layer that has been attached, or if it is null
-  // random ones.
-  Status set_initial(std::uint64_t seed, device::Device& device, Layer* own = nullptr);
+  // Writes the values of step 0: those of `own`, a layer that has been attached, or of `source`, or
+  // if both are null random ones.
+  Status set_initial(std::uint64_t seed, device::Device& device, Layer* own = nullptr,
+                     const LayerSource* source = nullptr);
 
   // The values with which the layer computes, as of the last refresh().
   const std::vector<ops::Element*>& values() const { return elements_; }

@@ -19,24 +19,32 @@ namespace {
 constexpr int kMaxSequence = 1 << 16;
 constexpr int kMaxVocabulary = 1 << 20;  // five times the largest in common use
 
-constexpr const char* kGpt = "gpt";  // its size comes from the options
-
 struct Entry {
   const char* name;
   Layers (*build)(const ModelOptions&);
 };
 
-constexpr std::array<Entry, 7> kModels = {{
-    {"mlp", build_mlp},
-    {kGpt, [](const ModelOptions& options) { return build_gpt(size_of(options), options); }},
-    {"gpt-tiny", [](const ModelOptions& options) { return build_gpt(kGptTiny, options); }},
-    {"gpt-mini", [](const ModelOptions& options) { return build_gpt(kGptMini, options); }},
-    {"gpt-125m", [](const ModelOptions& options) { return build_gpt(kGpt125m, options); }},
-    {"gpt-350m", [](const ModelOptions& options) { return build_gpt(kGpt350m, options); }},
-    {"gpt-1.3b", [](const ModelOptions& options) { return build_gpt(kGpt1300m, options); }},
-}};
+Layers build_named_decoder(const ModelOptions& options) {
+  const std::optional<DecoderShape> shape = decoder_of(options);
+  return shape ? build_decoder(*shape, options) : Layers();
+}
 
-Status check(const ModelOptions& options) {
+constexpr std::array<Entry, 8> kModels = {{{"mlp", build_mlp},
+                                           {"gpt", build_named_decoder},
+                                           {"llama", build_named_decoder},
+                                           {"gpt-tiny", build_named_decoder},
+                                           {"gpt-mini", build_named_decoder},
+                                           {"gpt-125m", build_named_decoder},
+                                           {"gpt-350m", build_named_decoder},
+                                           {"gpt-1.3b", build_named_decoder}}};
+
+// Models whose size comes from the options.
+bool is_sized(const ModelOptions& options) {
+  return options.name == "gpt" || options.name == "llama";
+}
+
+Status check(const Model& model) {
+  const ModelOptions& options = model.options;
   if (options.sequence < 1 || options.sequence > kMaxSequence) {
     return invalid("sequence", std::to_string(options.sequence) + " is not within 1.." +
                                    std::to_string(kMaxSequence));
@@ -56,18 +64,21 @@ Status check(const ModelOptions& options) {
     return invalid("weight decay", "not a number of 0 or more");
   }
   WEIR_OK(check_schedule(options));
-  if (options.name == kGpt) return check_gpt(size_of(options), options);
+  const std::optional<DecoderShape> shape = decoder_of(options);
+  if (shape && is_sized(options) && !model.source) return check_decoder(*shape, options);
   return Unit{};
 }
 
-// The number of heads, which no shape of a parameter shows.
-std::string heads_of(const ModelOptions& options) {
-  return options.name == kGpt ? " heads " + std::to_string(options.heads) : "";
+// Facts that no shape of a parameter shows, such as the number of heads.
+std::string facts_of(const Model& model) {
+  if (model.source) return model.source->facts();
+  const std::optional<DecoderShape> shape = decoder_of(model.options);
+  return shape && is_sized(model.options) ? facts_of(*shape) : "";
 }
 
-std::string shapes_of(const ModelOptions& options, const Layers& layers) {
+std::string shapes_of(const Model& model, const Layers& layers) {
   std::ostringstream text;
-  text << "weir-shapes/1" << heads_of(options);
+  text << "weir-shapes/1" << facts_of(model);
   for (const auto& layer : layers) {
     text << '\n' << layer->info().id << ' ' << layer->info().kind;
     for (const auto& parameter : layer->parameters()) {
@@ -79,7 +90,8 @@ std::string shapes_of(const ModelOptions& options, const Layers& layers) {
 }
 
 // The digest lists layers and parameters, so that it changes with the structure of the model.
-std::string digest_of(const ModelOptions& options, const Layers& layers) {
+std::string digest_of(const Model& model, const Layers& layers) {
+  const ModelOptions& options = model.options;
   std::ostringstream text;
   text.precision(17);
   text << "weir-model/1 " << options.name << " sequence " << options.sequence << " vocabulary "
@@ -87,7 +99,7 @@ std::string digest_of(const ModelOptions& options, const Layers& layers) {
        << " beta " << options.beta1 << ' ' << options.beta2 << " epsilon " << options.epsilon
        << " decay " << options.weight_decay << " warmup " << options.warmup_steps << ' '
        << options.schedule;
-  text << heads_of(options);
+  text << facts_of(model);
   if (options.precision == Precision::kBf16) text << " precision bf16";
   if (falls(options)) text << ' ' << options.total_steps;
   if (options.min_ratio) text << " least " << *options.min_ratio;
@@ -115,7 +127,7 @@ std::vector<std::string> model_names() {
 
 Result<Layers> layers_of(const Model& model) {
   const ModelOptions& options = model.options;
-  WEIR_TRY([[maybe_unused]] const Unit checked, check(options));
+  WEIR_TRY([[maybe_unused]] const Unit checked, check(model));
   if (model.source) return model.source->layers();
   std::string known;
   for (const auto& entry : kModels) {
@@ -130,8 +142,8 @@ Result<Model> describe_model(const ModelOptions& options,
   Model model{.options = options, .source = std::move(source)};
   if (model.source && model.options.name.empty()) model.options.name = model.source->name();
   WEIR_TRY(const Layers layers, layers_of(model));
-  model.digest = digest_of(model.options, layers);
-  model.shapes = shapes_of(model.options, layers);
+  model.digest = digest_of(model, layers);
+  model.shapes = shapes_of(model, layers);
   for (const auto& layer : layers) model.layers.push_back(layer->info());
   return model;
 }

@@ -25,7 +25,8 @@ struct ModelOptions {
   std::string name = "gpt-tiny";
   int sequence = 128;                    // T: tokens per sample
   int vocabulary = 256;                  // V
-  int blocks = 0, width = 0, heads = 0;  // of the model "gpt" alone; others have theirs
+  int blocks = 0, width = 0, heads = 0;  // of the models "gpt" and "llama"; others have theirs
+  int kv_heads = 0, ffn = 0;             // of the model "llama" alone; 0 = as usual for its size
   std::string model_options = "{}";      // a JSON object, for layers of one's own
   std::uint64_t seed = 1;  // initial values depend on (seed, layer, parameter name) only
   Precision precision = Precision::kFp32;

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(Registry, KnowsItsModels) {
-  EXPECT_THAT(model_names(), ElementsAre("mlp", "gpt", "gpt-tiny", "gpt-mini", "gpt-125m",
+  EXPECT_THAT(model_names(), ElementsAre("mlp", "gpt", "llama", "gpt-tiny", "gpt-mini", "gpt-125m",
                                          "gpt-350m", "gpt-1.3b"));
   for (const auto& name : model_names()) {
     const Model model = test::model_of(test::small_options(name));
@@ -32,7 +32,7 @@ TEST(Registry, NamesAnUnknownModelAndTheKnownOnes) {
   ASSERT_FALSE(described.ok());
   EXPECT_EQ(described.error().code, Code::kInvalid);
   EXPECT_THAT(described.error().message,
-              HasSubstr("unknown model gpt-5; known are mlp, gpt, gpt-tiny"));
+              HasSubstr("unknown model gpt-5; known are mlp, gpt, llama, gpt-tiny"));
 }
 
 std::int64_t parameters_of(const std::string& name) {
@@ -98,6 +98,40 @@ TEST(Registry, NamesASizeThatNoGptHas) {
   large.sequence = 4;
   large.vocabulary = 1 << 20;
   EXPECT_THAT(message_of(large), HasSubstr("and vocabulary 1048576"));
+}
+
+// Of a block: q and o of H D by C, k and v of G D by C, three matrices of F by C, two norms.
+TEST(Registry, ALlamaTakesItsSizeFromTheOptions) {
+  ModelOptions options = sized(3, 24, 4, "llama");
+  options.kv_heads = 2;
+  options.ffn = 40;
+  const Model model = test::model_of(options);
+  ASSERT_EQ(model.layers.size(), 5U);
+  EXPECT_EQ(model.layers[0].parameter_bytes, 4 * 13 * 24);
+  EXPECT_EQ(model.layers[1].parameter_bytes,
+            4 * (2 * 24 * 24 + 2 * 12 * 24 + 3 * 40 * 24 + 2 * 24));
+  EXPECT_EQ(model.layers[4].parameter_bytes, 4 * (13 * 24 + 24));
+
+  ModelOptions usual = options;
+  usual.kv_heads = usual.ffn = 0;  // as many as heads; 8/3 of the width
+  EXPECT_EQ(test::model_of(usual).layers[1].parameter_bytes,
+            4 * (4 * 24 * 24 + 3 * 64 * 24 + 2 * 24));
+  EXPECT_NE(test::model_of(usual).shapes, model.shapes);
+}
+
+TEST(Registry, NamesASizeThatNoLlamaHas) {
+  const auto message_of = [](int width, int heads, int kv_heads) {
+    ModelOptions options = sized(1, width, heads, "llama");
+    options.kv_heads = kv_heads;
+    const auto described = describe_model(options);
+    return described.ok() ? "" : described.error().message;
+  };
+  EXPECT_EQ(message_of(8, 3, 0), "heads: 3 do not divide width 8");
+  EXPECT_EQ(message_of(8, 4, 3), "kv heads: 3 do not divide heads 4");
+  EXPECT_EQ(message_of(8, 4, 8), "kv heads: 8 is not within 1..4");
+  EXPECT_EQ(message_of(12, 4, 2),
+            "heads: the size 3 of a head is odd; rotary positions need an even one");
+  EXPECT_EQ(message_of(1024, 4, 2), "heads: 4 of width 1024 are wider than 128 each");
 }
 
 TEST(Registry, TellsThePrecisionsApart) {

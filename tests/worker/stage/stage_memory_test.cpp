@@ -189,7 +189,11 @@ TEST_P(LayerMemory, OfASplitBackwardIsWhatIsKeptAndHeld) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LayerMemory,
                          ::testing::Values(MemoryCase{"mlp", 5, 2}, MemoryCase{"gpt-tiny", 5, 2},
-                                           MemoryCase{"gpt-tiny", 1, 3},
+                                           MemoryCase{"gpt-tiny", 1, 3}, MemoryCase{"llama", 5, 2},
+                                           MemoryCase{"llama", 1, 3},
+                                           MemoryCase{test::kEverything, 5, 2},
+                                           MemoryCase{test::kEverything, 5, 2, Precision::kBf16},
+                                           MemoryCase{"llama", 5, 2, Precision::kBf16},
                                            MemoryCase{"mlp", 5, 2, Precision::kBf16},
                                            MemoryCase{"gpt-tiny", 5, 2, Precision::kBf16}),
                          [](const auto& tested) {

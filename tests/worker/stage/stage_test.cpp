@@ -65,7 +65,8 @@ TEST_P(WholeModel, HasTheGradientOfItsLossInEveryParameter) {
 }
 
 // Against the gradient that the test above has checked: of each parameter, the distance is a few
-// roundings of 2^-9; in the MLP more, because some ReLUs fall to the other side of 0.
+// roundings of 2^-9; in the MLP more, because some ReLUs fall to the other side of 0, and with
+// norms by head, which magnify the roundings of small heads.
 TEST_P(WholeModel, InBf16HasTheGradientOfFloatButForRounding) {
   const Model narrow = test::model_of(test::small_options(GetParam(), Precision::kBf16));
   const auto other = test::stage_of(narrow, 0, test::last_layer(narrow), *device_);
@@ -76,6 +77,7 @@ TEST_P(WholeModel, InBf16HasTheGradientOfFloatButForRounding) {
     stage->finish_gradients();
   }
   EXPECT_NEAR(other->loss() / stage_->loss(), 1, 2e-3);
+  const double limit = GetParam() == "mlp" ? 0.15 : GetParam() == "gpt-tiny" ? 0.03 : 0.06;
   const std::vector<Parameter> exact = stage_->parameters(), rounded = other->parameters();
   for (std::size_t p = 0; p < exact.size(); ++p) {
     double distance = 0, square = 0;
@@ -84,8 +86,7 @@ TEST_P(WholeModel, InBf16HasTheGradientOfFloatButForRounding) {
       distance += difference * difference;
       square += g * g;
     }
-    EXPECT_LT(std::sqrt(distance / square), GetParam() == "mlp" ? 0.15 : 0.03)
-        << exact[p].layer << ' ' << exact[p].name;
+    EXPECT_LT(std::sqrt(distance / square), limit) << exact[p].layer << ' ' << exact[p].name;
     EXPECT_GT(distance, 0) << exact[p].layer << ' ' << exact[p].name;
   }
 }
@@ -165,7 +166,8 @@ TEST_P(WholeModel, WeighsMicroBatchesByTheirShareOfTheStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, WholeModel, ::testing::Values("mlp", "gpt-tiny"),
+INSTANTIATE_TEST_SUITE_P(Models, WholeModel,
+                         ::testing::Values("mlp", "gpt-tiny", "llama", test::kEverything),
                          test::model_test_name);
 
 class OneStage : public ::testing::Test {
@@ -334,7 +336,7 @@ class LimitedDevice final : public test::DeviceAround {
 };
 
 TEST(StageMemory, EndsInAnErrorWhereverItRunsOut) {
-  for (const char* name : {"mlp", "gpt-tiny"}) {
+  for (const char* name : {"mlp", "gpt-tiny", "llama", test::kEverything}) {
     const Model model = test::model_of(test::small_options(name));
     const test::Batch batch(model.options, 1, 1);
     LimitedDevice device;

@@ -10,9 +10,42 @@
 #include <gtest/gtest.h>
 
 #include "worker/base/random.h"
+#include "worker/stage/models/decoder.h"
 #include "worker/stage/stage.h"
 
 namespace weir::test {
+
+// A Llama with all that its kin have: biases, norms by head, a window of tokens, heads of another
+// size than width / heads.
+inline constexpr const char* kEverything = "llama-with-everything";
+class EverythingModel final : public stage::LayerSource {
+ public:
+  explicit EverythingModel(stage::ModelOptions options) : options_(std::move(options)) {}
+  std::string name() const override { return kEverything; }
+  std::string engine() const override { return ""; }
+  stage::Layers layers() const override { return stage::build_decoder(shape(), options_); }
+  std::string facts() const override { return stage::facts_of(shape()); }
+
+ private:
+  static stage::DecoderShape shape() {
+    return {.family = stage::DecoderFamily::kLlama,
+            .blocks = 6,
+            .channels = 40,
+            .heads = 4,
+            .kv_heads = 1,
+            .head_size = 16,
+            .ffn = 88,
+            .epsilon = 1e-6F,
+            .deviation = 0.1F,  // norms of tiny weights are too curved for differences
+            .full_names = true,
+            .qkv_bias = true,
+            .output_bias = true,
+            .norms_heads = true,
+            .window = 3,
+            .theta = 1e5F};
+  }
+  const stage::ModelOptions options_;
+};
 
 // What tests of whole models run with.
 struct TestedModel {
@@ -22,11 +55,30 @@ struct TestedModel {
 inline std::vector<TestedModel> tested_models() {
   return {{"mlp"},
           {"gpt-tiny"},
+          {"llama"},
+          {kEverything},
+          {"mlp", stage::Precision::kBf16},
+          {"gpt-tiny", stage::Precision::kBf16},
+          {"llama", stage::Precision::kBf16},
+          {kEverything, stage::Precision::kBf16}};
+}
+// The same for kernels that an emulator runs slowly.
+inline std::vector<TestedModel> few_models() {
+  return {{"mlp"},
+          {"gpt-tiny"},
+          {kEverything},
           {"mlp", stage::Precision::kBf16},
           {"gpt-tiny", stage::Precision::kBf16}};
 }
+// Part of the name of a test.
+inline std::string model_text(const std::string& model) {
+  return model == "mlp"         ? "Mlp"
+         : model == "llama"     ? "Llama"
+         : model == kEverything ? "Everything"
+                                : "GptTiny";
+}
 inline std::string tested_name(const ::testing::TestParamInfo<TestedModel>& tested) {
-  return std::string(tested.param.name == "mlp" ? "Mlp" : "GptTiny") +
+  return model_text(tested.param.name) +
          (tested.param.precision == stage::Precision::kBf16 ? "InBf16" : "");
 }
 
@@ -39,11 +91,17 @@ inline stage::ModelOptions small_options(const std::string& name,
   options.vocabulary = 13;
   options.learning_rate = 1e-2;
   if (name == "gpt") options.blocks = 6, options.width = 8, options.heads = 2;
+  if (name == "llama") {  // with as many layers as the others
+    options.blocks = 6, options.width = 96, options.heads = 4;
+    options.kv_heads = 2, options.ffn = 112;
+  }
   return options;
 }
 
 inline stage::Model model_of(const stage::ModelOptions& options) {
-  auto described = stage::describe_model(options);
+  std::shared_ptr<const stage::LayerSource> source;
+  if (options.name == kEverything) source = std::make_shared<EverythingModel>(options);
+  auto described = stage::describe_model(options, std::move(source));
   EXPECT_TRUE(described.ok());
   return *std::move(described);
 }
@@ -104,9 +162,9 @@ inline device::Buffer backward_input(stage::Stage& stage, int micro_batch,
   return *std::move(gradient);
 }
 
-// Name of a test whose parameter is one of the two models.
+// Name of a test whose parameter is one of the models.
 inline std::string model_test_name(const ::testing::TestParamInfo<std::string>& tested) {
-  return tested.param == "mlp" ? "Mlp" : "GptTiny";
+  return model_text(tested.param);
 }
 
 // The bits of all parameters, with their gradients and moments.

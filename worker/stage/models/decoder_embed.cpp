@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// (B,T) tokens -> (B,T,C). Keeps the tokens for backward.
+// (B,T) tokens -> (B,T,C), with learnt positions or without. Keeps the tokens for backward.
 
 #include "worker/base/check.h"
 #include "worker/stage/models/decoder_layers.h"
@@ -7,15 +7,30 @@
 namespace weir::stage {
 namespace {
 
-class GptEmbed final : public Layer {
+class DecoderEmbed final : public Layer {
  public:
-  explicit GptEmbed(const GptShape& shape) : shape_(shape) {
+  explicit DecoderEmbed(const DecoderLayerShape& shape) : shape_(shape) {
+    const bool gpt = shape.family == DecoderFamily::kGpt;
     const std::int64_t row = std::int64_t{shape.channels};
-    parameters_ = {{"token.weight", {shape.vocabulary, row}, 0, kGptDeviation, true},
-                   {"position.weight", {shape.sequence, row}, 0, kGptDeviation, true}};
+    const auto name = [&](const char* own, const char* full) {
+      return shape.full_names ? full : own;
+    };
+    parameters_ = {
+        {gpt ? name("token.weight", "transformer.wte.weight") : "model.embed_tokens.weight",
+         {shape.vocabulary, row},
+         0,
+         shape.deviation,
+         true}};
+    if (gpt) {
+      parameters_.push_back({name("position.weight", "transformer.wpe.weight"),
+                             {shape.positions, row},
+                             0,
+                             shape.deviation,
+                             true});
+    }
     info_ = {.id = "embed",
-             .description = "token and position embedding",
-             .kind = "gpt-embed",
+             .description = gpt ? "token and position embedding" : "token embedding",
+             .kind = gpt ? "gpt-embed" : "llama-embed",
              .parameter_bytes = parameter_bytes(parameters_),
              .output_bytes_per_sample = shape.element * shape.sequence * row,
              .activation_bytes_per_sample = 4 * std::int64_t{shape.sequence},
@@ -36,7 +51,8 @@ class GptEmbed final : public Layer {
              allocate_values(pass.device, pass.samples,
                              std::int64_t{shape_.sequence} * shape_.channels, shape_.element));
     pass.ops.run(ops::Copy{tokens.data(), inputs.data(), inputs.size_bytes()});
-    pass.ops.run(ops::EmbeddingForward{tokens_of(pass), inputs.data(), pass.value[0], pass.value[1],
+    pass.ops.run(ops::EmbeddingForward{tokens_of(pass), inputs.data(), pass.value[0],
+                                       has_positions() ? pass.value[1] : nullptr,
                                        output.as<ops::Element>()});
     return Forward{.output = std::move(output), .activations = {{std::move(tokens)}}};
   }
@@ -45,24 +61,25 @@ class GptEmbed final : public Layer {
                                   const device::Buffer& output_gradient) const override {
     pass.ops.run(ops::EmbeddingBackward{tokens_of(pass), activations.buffers[0].as<std::int32_t>(),
                                         output_gradient.as<ops::Element>(), pass.gradient[0],
-                                        pass.gradient[1]});
+                                        has_positions() ? pass.gradient[1] : nullptr});
     return device::Buffer();
   }
 
  private:
+  bool has_positions() const { return parameters_.size() > 1; }
   ops::EmbeddingShape tokens_of(const Pass& pass) const {
     return {pass.samples, shape_.sequence, shape_.channels};
   }
 
-  GptShape shape_;
+  DecoderLayerShape shape_;
   LayerInfo info_;
   std::vector<ParameterSpec> parameters_;
 };
 
 }  // namespace
 
-std::unique_ptr<Layer> make_gpt_embed(const GptShape& shape) {
-  return std::make_unique<GptEmbed>(shape);
+std::unique_ptr<Layer> make_decoder_embed(const DecoderLayerShape& shape) {
+  return std::make_unique<DecoderEmbed>(shape);
 }
 
 }  // namespace weir::stage

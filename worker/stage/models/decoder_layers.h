@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three kinds of layers of which gpt.cpp builds a model.
+// The kinds of layers of which decoder.cpp builds a model.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
-#include "worker/stage/layer.h"
+#include "worker/stage/models/decoder.h"
 
 namespace weir::stage {
 
-struct GptShape {
-  int sequence, vocabulary, channels, heads, blocks;  // T, V, C, H, L
-  std::int64_t element;                               // E: bytes of an activation
+struct DecoderLayerShape : DecoderShape {
+  int sequence = 0, vocabulary = 0;  // T, V
+  std::int64_t element = 0;          // E: bytes of an activation
 };
 
-std::unique_ptr<Layer> make_gpt_embed(const GptShape& shape);
-std::unique_ptr<Layer> make_gpt_block(const GptShape& shape, int index);
-std::unique_ptr<Layer> make_gpt_head(const GptShape& shape);
-
-// Standard deviation of initial weights (GPT-2).
-inline constexpr float kGptDeviation = 0.02F;
+std::unique_ptr<Layer> make_decoder_embed(const DecoderLayerShape& shape);
+std::unique_ptr<Layer> make_gpt_block(const DecoderLayerShape& shape, int index);
+std::unique_ptr<Layer> make_llama_block(const DecoderLayerShape& shape, int index);
+std::unique_ptr<Layer> make_decoder_head(const DecoderLayerShape& shape);
 
 }  // namespace weir::stage

@@ -43,23 +43,31 @@ using ops::Element;
 
 class GptBlock final : public Layer {
  public:
-  GptBlock(const GptShape& shape, int index) : shape_(shape) {
+  GptBlock(const DecoderLayerShape& shape, int index) : shape_(shape) {
     WEIR_CHECK(shape.channels % shape.heads == 0, "heads of equal size");
     const std::int64_t c = shape.channels;
     // Weights into the residual stream shrink with depth (GPT-2).
-    const float residual = kGptDeviation / std::sqrt(2.0F * static_cast<float>(shape.blocks));
-    parameters_ = {{"ln1.weight", {c}, 1, 0},
-                   {"ln1.bias", {c}},
-                   {"attn.qkv.weight", {3 * c, c}, 0, kGptDeviation, true},
-                   {"attn.qkv.bias", {3 * c}, 0, 0, true},
-                   {"attn.proj.weight", {c, c}, 0, residual, true},
-                   {"attn.proj.bias", {c}, 0, 0, true},
-                   {"ln2.weight", {c}, 1, 0},
-                   {"ln2.bias", {c}},
-                   {"mlp.fc.weight", {4 * c, c}, 0, kGptDeviation, true},
-                   {"mlp.fc.bias", {4 * c}, 0, 0, true},
-                   {"mlp.proj.weight", {c, 4 * c}, 0, residual, true},
-                   {"mlp.proj.bias", {c}, 0, 0, true}};
+    const float deviation = shape.deviation;
+    const float residual = deviation / std::sqrt(2.0F * static_cast<float>(shape.blocks));
+    const std::string path = "transformer.h." + std::to_string(index) + ".";
+    const auto name = [&](const char* own, const char* full) {
+      return shape.full_names ? path + full : std::string(own);
+    };
+    parameters_ = {{name("ln1.weight", "ln_1.weight"), {c}, 1, 0},
+                   {name("ln1.bias", "ln_1.bias"), {c}},
+                   {name("attn.qkv.weight", "attn.c_attn.weight"), {3 * c, c}, 0, deviation, true},
+                   {name("attn.qkv.bias", "attn.c_attn.bias"), {3 * c}, 0, 0, true},
+                   {name("attn.proj.weight", "attn.c_proj.weight"), {c, c}, 0, residual, true},
+                   {name("attn.proj.bias", "attn.c_proj.bias"), {c}, 0, 0, true},
+                   {name("ln2.weight", "ln_2.weight"), {c}, 1, 0},
+                   {name("ln2.bias", "ln_2.bias"), {c}},
+                   {name("mlp.fc.weight", "mlp.c_fc.weight"), {4 * c, c}, 0, deviation, true},
+                   {name("mlp.fc.bias", "mlp.c_fc.bias"), {4 * c}, 0, 0, true},
+                   {name("mlp.proj.weight", "mlp.c_proj.weight"), {c, 4 * c}, 0, residual, true},
+                   {name("mlp.proj.bias", "mlp.c_proj.bias"), {c}, 0, 0, true}};
+    for (const Weight one : {kQkvWeight, kProjectWeight, kExpandWeight, kContractWeight}) {
+      parameters_[one].transposed = shape.full_names;  // Conv1D of Hugging Face
+    }
     const std::int64_t t = shape.sequence;
     info_ = {
         .id = "block" + std::to_string(index),
@@ -123,7 +131,9 @@ class GptBlock final : public Layer {
     return {samples, shape_.sequence, shape_.heads, shape_.heads, shape_.channels / shape_.heads};
   }
   int rows(const Pass& pass) const { return pass.samples * shape_.sequence; }
-  ops::LayerNormShape norm(const Pass& pass) const { return {rows(pass), shape_.channels}; }
+  ops::LayerNormShape norm(const Pass& pass) const {
+    return {rows(pass), shape_.channels, shape_.epsilon};
+  }
   Result<device::Buffer> tokens(const Pass& pass, int values, std::int64_t value_bytes) const {
     return allocate_values(pass.device, pass.samples, std::int64_t{shape_.sequence} * values,
                            value_bytes);
@@ -155,7 +165,7 @@ class GptBlock final : public Layer {
   void attention_part_backward(const Pass& pass, const KeptActivations& activations,
                                const Work& work) const;
 
-  GptShape shape_;
+  DecoderLayerShape shape_;
   LayerInfo info_;
   std::vector<ParameterSpec> parameters_;
 };
@@ -325,7 +335,7 @@ Status GptBlock::backward_weights(const Pass& pass, const KeptActivations& held)
 
 }  // namespace
 
-std::unique_ptr<Layer> make_gpt_block(const GptShape& shape, int index) {
+std::unique_ptr<Layer> make_gpt_block(const DecoderLayerShape& shape, int index) {
   return std::make_unique<GptBlock>(shape, index);
 }
 

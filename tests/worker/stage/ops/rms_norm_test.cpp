@@ -17,7 +17,7 @@ using test::Floats;
 using test::floats;
 using test::random_doubles;
 
-// What lies between the vectors of y stays 0.
+// Elements between the vectors of y stay 0.
 Doubles reference(RmsNormShape s, const Doubles& x, const Doubles& gamma) {
   const auto channels = static_cast<std::size_t>(s.channels);
   Doubles y(x.size());
