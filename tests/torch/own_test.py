@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """weir-torch --model=FILE.py: the example trains the same for every cut, failures end with 84 and their line, signals and threads of torch get along."""
+import os
 import pathlib
 import signal
 import sys
@@ -76,6 +77,29 @@ class Example(Case):
             losses = workers.losses()
         self.assertGreater(len(losses), 0)
         self.assertEqual(losses, quiet.losses()[-len(losses):])
+
+    @unittest.skipUnless(os.environ.get("WEIR_FULL"), "of the long form")
+    def test_trains_the_same_with_two_replicas_of_unequal_shares(self):
+        words = [f"--model={EXAMPLE}", *SMALL, "--steps=10"]
+        one = self.run_alone(*words)
+        with Workers(self.folder / "replicas", words, stages=2, layers=5, shares=[3, 1]) as workers:
+            self.assertEqual(one.wait(), 0, one.errors())
+            workers.wait()
+            found = [worker.losses() for worker in workers.all]
+        self.assertIn(one.losses(), found)
+
+    @unittest.skipUnless(os.environ.get("WEIR_FULL"), "of the long form")
+    def test_trains_the_same_when_layers_move(self):
+        words = [f"--model={EXAMPLE}", *SMALL, "--steps=200"]
+        one = self.run_alone(*words)
+        with Workers(self.folder / "moves", words, stages=2, layers=5, ranges=[(0, 0), (1, 4)]) as workers:
+            workers.all[1].reaches(3)
+            workers.write(stages=2, layers=5, ranges=[(0, 3), (4, 4)], revision=2, trigger="Regroup", state="Move")
+            workers.wait()
+            self.assertEqual({step["epoch"] for step in workers.all[1].steps()}, {1, 2})
+            losses = workers.losses()
+        self.assertEqual(one.wait(), 0, one.errors())
+        self.assertEqual(losses, one.losses())
 
     def test_trains_in_bfloat16_with_the_same_losses_for_every_cut(self):
         words = [f"--model={EXAMPLE}", *SMALL, "--steps=6", "--precision=bf16"]

@@ -86,12 +86,13 @@ class Process:
             self.process.send_signal(number)
 
 
-def plan(stages, layers, ranges=None, k=1, micro_batches=4, micro_batch_size=2, revision=1, trigger="Initial", state="Keep"):
+def plan(stages, layers, ranges=None, k=1, micro_batches=4, micro_batch_size=2, revision=1, trigger="Initial", state="Keep", shares=None):
+    """shares: micro-batches of each replica; one has all without."""
     ranges = ranges or [(layers * s // stages, layers * (s + 1) // stages - 1) for s in range(stages)]
     return {"apiVersion": "weir.dev/plan/v1", "revision": revision, "parent": revision - 1, "trigger": trigger, "state": state,
-            "microBatches": [micro_batches],
+            "microBatches": shares or [micro_batches],
             "schedule": {"type": "KFKB", "dispatch": "Strict" if k == 1 else "Hint", "k": k, "microBatchSize": micro_batch_size,
-                         "caps": [min(micro_batches, k * (stages - s)) for s in range(stages)]},
+                         "caps": [min([*(shares or [micro_batches]), k * (stages - s)]) for s in range(stages)]},
             "stages": [{"index": s, "layers": list(ranges[s])} for s in range(stages)]}
 
 
@@ -100,7 +101,7 @@ class Workers(contextlib.AbstractContextManager):
 
     def __init__(self, folder, arguments, programs=None, **of):
         self.folder, self.arguments, self.programs, self.of, self.starts = pathlib.Path(folder), list(arguments), programs, of, 0
-        self.count, self.port = of["stages"], free_port()
+        self.count, self.port = of["stages"] * len(of.get("shares") or [0]), free_port()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.write(**of)
         self.all = [self.start(i) for i in range(self.count)]
