@@ -21,7 +21,7 @@ def library():
 def own_options():
     """Those that only this program has; the rest are weir-worker's."""
     parser = argparse.ArgumentParser(prog=NAME, add_help=False, allow_abbrev=False, usage=argparse.SUPPRESS)
-    group = parser.add_argument_group("Layers of torch")
+    group = parser.add_argument_group("Layers of torch", "--model=FILE.py: a file with a function layers(config); --model=hf:DIR: a folder of Hugging Face")
     group.add_argument("--describe", action="store_true", help="print the layers of --model, what they keep and need, and end")
     group.add_argument("--init", choices=["folder", "random"], help="initial values of --model=hf:DIR; unset: those of the folder, if it has any")
     group.add_argument("--untie", action="store_true", help="train a copy of a tied table")

@@ -147,12 +147,18 @@ class FolderModel:
         if longest and settings.sequence > longest:
             raise Refused(f"--seq: {settings.sequence} is above max_position_embeddings {longest} of {folder}")
         self.checked(config, options)
+        self.config = config
         self.parts_of = Decomposition(self.built(config, bare=True).train())
         self.name = type(self.parts_of.model).__name__
         twins = self.twins()
         self.weights = self.weights_of(folder, options.get("init", ""), twins)
         self.parts = [FolderPart(self, i, *layer) for i, layer in enumerate(self.parts_of.layers())]
         self.describe_parts()
+
+    def export(self):
+        """What a folder that from_pretrained opens holds besides the tensors."""
+        text = json.loads(self.config.to_json_string(use_diff=False))
+        return {"config": {**text, "architectures": [self.name], "dtype": "float32"}, "folder": self.source}
 
     @staticmethod
     def built(config, bare):

@@ -117,6 +117,11 @@ class OwnModel:
         self.name_parts()
         self.describe_parts()
 
+    @staticmethod
+    def export():
+        """No other program knows these modules."""
+        return None
+
     def name_parts(self):
         names = [part.made.name if isinstance(part.made, Later) else type(part.made).__name__ for part in self.parts]
         ids = [name.lower() if names.count(name) == 1 else f"{name.lower()}{names[:i].count(name)}" for i, name in enumerate(names)]

@@ -36,8 +36,10 @@ def open_model(settings):
 
 
 def describe(model):
-    return {"name": model.name, "engine": model.engine, "source": model.source, "vocabulary": model.settings.vocabulary, "note": model.note,
+    text = {"name": model.name, "engine": model.engine, "source": model.source, "vocabulary": model.settings.vocabulary, "note": model.note,
             "layers": [part.as_json() for part in model.parts]}
+    export = model.export()
+    return text if export is None else {**text, "export": export}
 
 
 @dataclass
